@@ -1,0 +1,43 @@
+SHELL := bash
+.DEFAULT_GOAL := help
+.PHONY: help demo demo-check test test-all lint preflight setup stop clean
+
+PYTHON_HERE := .local/venv/bin/python
+ARGS ?=
+
+# The jars and the local Spark of this checkout live with it, not in the home folder.
+export DAGSTER_IPS_CACHE := $(CURDIR)/.local/cache
+
+help: ## show this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | \
+	    while IFS='|' read -r target what; do printf '  make %-11s %s\n' "$$target" "$$what"; done
+
+demo: setup ## run the example pipeline and open Dagster's UI on it
+	$(PYTHON_HERE) -m example_project.demo
+
+demo-check: setup ## run the example pipeline from end to end, check what it says, and end
+	$(PYTHON_HERE) -m example_project.demo --check
+
+test: setup ## tests and the examples in docstrings, all but the slow; ARGS="-k words" to choose
+	$(PYTHON_HERE) -m pytest --doctest-modules -m "not slow" $(ARGS)
+
+test-all: setup ## every test, with servers, browser and soak
+	$(PYTHON_HERE) -m pytest --doctest-modules $(ARGS)
+
+lint: setup ## style, types and who may import whom
+	$(PYTHON_HERE) -m ruff check .
+	$(PYTHON_HERE) -m ruff format --check .
+	$(PYTHON_HERE) -m mypy $(wildcard dagster_ips example_project)
+	.local/venv/bin/lint-imports
+
+preflight: ## check for Python and Java, download nothing
+	@scripts/preflight.sh >/dev/null
+
+setup: preflight
+	@scripts/setup.sh
+
+stop: ## stop the local Spark of this checkout
+	@[ ! -x $(PYTHON_HERE) ] || $(PYTHON_HERE) -m dagster_ips.spark.connect_server stop || true
+
+clean: stop ## stop what runs and remove .local: packages, jars, tables, Dagster's home
+	rm -rf .local

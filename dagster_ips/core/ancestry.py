@@ -1,0 +1,76 @@
+"""A ref's snapshots, head back to root."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One committed state of a table.
+
+    ``sequence_number`` is 0 in a v1 table. Source: Iceberg table spec, "Snapshots".
+    """
+
+    snapshot_id: int
+    parent_id: int | None
+    sequence_number: int
+    timestamp_ms: int
+    operation: str
+    manifest_list: str
+    summary: Mapping[str, str] = field(default_factory=dict)
+
+    def is_older_than(self, other: Snapshot) -> bool:
+        """Whether this was committed before ``other``, also in v1 tables, which have no sequence numbers."""
+        return (self.sequence_number, self.timestamp_ms) < (other.sequence_number, other.timestamp_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Ancestry:
+    """The snapshots of a ref, newest first, as far back as they are retained.
+
+    Example:
+        >>> one = Snapshot(1, None, 1, 10, "append", "m1")
+        >>> two = Snapshot(2, 1, 2, 20, "append", "m2")
+        >>> ancestry = Ancestry.of({1: one, 2: two}, head_snapshot_id=2)
+        >>> [s.snapshot_id for s in ancestry.between(from_snapshot_id_exclusive=1, to_snapshot_id_inclusive=2)]
+        [2]
+    """
+
+    snapshots: tuple[Snapshot, ...]
+
+    @classmethod
+    def of(cls, by_id: Mapping[int, Snapshot], head_snapshot_id: int | None) -> Ancestry:
+        """Walk parent ids from ``head_snapshot_id``; None, a table without snapshots, gives the empty ancestry."""
+        return cls(tuple(_walk(by_id, head_snapshot_id)))
+
+    @property
+    def head(self) -> Snapshot | None:
+        return self.snapshots[0] if self.snapshots else None
+
+    def find(self, snapshot_id: int) -> Snapshot | None:
+        return next((s for s in self.snapshots if s.snapshot_id == snapshot_id), None)
+
+    def between(
+        self, *, from_snapshot_id_exclusive: int | None, to_snapshot_id_inclusive: int
+    ) -> tuple[Snapshot, ...] | None:
+        """Snapshots in ``(from, to]``, oldest first; ``from=None`` means from the table's birth.
+
+        None when ``from`` or ``to`` isn't retained in this ancestry: the caller must find out why, never guess.
+        """
+        found: list[Snapshot] = []
+        inside = False
+        for snapshot in self.snapshots:
+            if snapshot.snapshot_id == from_snapshot_id_exclusive:
+                return tuple(reversed(found)) if inside or from_snapshot_id_exclusive == to_snapshot_id_inclusive else None
+            inside = inside or snapshot.snapshot_id == to_snapshot_id_inclusive
+            if inside:
+                found.append(snapshot)
+        return tuple(reversed(found)) if inside and from_snapshot_id_exclusive is None else None
+
+
+def _walk(by_id: Mapping[int, Snapshot], snapshot_id: int | None) -> Iterator[Snapshot]:
+    while snapshot_id is not None and (snapshot := by_id.get(snapshot_id)) is not None:
+        yield snapshot
+        snapshot_id = snapshot.parent_id

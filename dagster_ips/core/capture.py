@@ -1,0 +1,98 @@
+"""Numbered captures, the stamps that prove them published, and the state of an edge."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from dagster_ips.core.edge import Edge
+from dagster_ips.core.watermark import Watermark
+
+
+class Mode(StrEnum):
+    """``FULL`` recomputes the target from every live row; ``INCREMENTAL`` goes on from the watermark."""
+
+    FULL = "full"
+    INCREMENTAL = "incremental"
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """One frozen change set of an edge: ``(from_exclusive, to_inclusive]`` under the edge's next number.
+
+    ``to_inclusive`` is None when the source has no snapshot yet. ``after_stamp`` is the snapshot of the target that
+    carried this edge's newest stamp when the capture began (None: there was none): a stamp that came later means
+    another run has published, and this capture must not.
+    """
+
+    edge: Edge
+    number: int
+    mode: Mode
+    reason: str
+    from_exclusive: Watermark | None
+    to_inclusive: Watermark | None
+    icdc_table: str
+    run_id: str
+    after_stamp: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """What a snapshot of the target says it came from, for one edge."""
+
+    number: int
+    to_inclusive: Watermark
+    target: TargetMark
+
+
+@dataclass(frozen=True, slots=True)
+class TargetMark:
+    """The target's snapshot that carries an edge's newest stamp, placed so that it is known again after expiry."""
+
+    table_uuid: str
+    snapshot_id: int
+    sequence_number: int
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeState:
+    """What the cursor remembers of an edge. ``number`` is the last one committed, 0 before the first.
+
+    Example:
+        >>> EdgeState(Edge("playback_daily", "playback")).next_number
+        1
+    """
+
+    edge: Edge
+    committed: Watermark | None = None
+    number: int = 0
+    in_flight: Capture | None = None
+    target: TargetMark | None = None
+
+    @property
+    def next_number(self) -> int:
+        return self.number + 1
+
+    def with_in_flight(self, capture: Capture) -> EdgeState:
+        return replace(self, in_flight=capture)
+
+    def with_committed(self, capture: Capture, target: TargetMark | None) -> EdgeState:
+        """``capture`` is consumed; without a ``target`` it published nothing and the earlier mark stays."""
+        return replace(
+            self,
+            committed=capture.to_inclusive,
+            number=capture.number,
+            in_flight=None if self._is_in_flight(capture) else self.in_flight,
+            target=target or self.target,
+        )
+
+    def with_stamp(self, stamp: Stamp) -> EdgeState:
+        """What ``stamp`` vouches for is consumed: a run published it and did not live to say so here."""
+        return replace(
+            self, committed=stamp.to_inclusive, number=stamp.number, in_flight=None, target=stamp.target
+        )
+
+    def _is_in_flight(self, capture: Capture) -> bool:
+        held = self.in_flight
+        return held is not None and (held.number, held.run_id) == (capture.number, capture.run_id)

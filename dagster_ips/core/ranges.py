@@ -1,0 +1,185 @@
+"""Lower and upper value of a column over the changed files, and the predicates they give."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from decimal import Decimal
+from enum import StrEnum
+from typing import TypeAlias
+
+from dagster_ips.errors import UnboundedRangeError
+
+Bound: TypeAlias = bool | int | float | str | Decimal | dt.date | dt.datetime
+"""A column value that has an order and a SQL literal."""
+
+
+class RangeKind(StrEnum):
+    """How far a change range can be trusted.
+
+    ``EXACT``: both bounds are values of changed rows. ``BOUNDED``: every changed value lies within, the bounds
+    themselves may not occur. ``UNBOUNDED``: some changed file says nothing on a side. ``EMPTY``: nothing changed.
+    """
+
+    EXACT = "exact"
+    BOUNDED = "bounded"
+    UNBOUNDED = "unbounded"
+    EMPTY = "empty"
+
+
+class Predicate(str):
+    """A SQL condition; every frame's ``where`` takes it, and it can stand in a SQL text as it is."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeRange:
+    """The values of ``column`` over the changed files. A missing bound means that the side is open.
+
+    Example:
+        >>> days = ChangeRange.of("event_date", [(dt.date(2026, 1, 3), dt.date(2026, 1, 5))], kind=RangeKind.EXACT)
+        >>> days.since("event_date")
+        "(`event_date` >= DATE '2026-01-03')"
+        >>> (days | ChangeRange.nothing("day")).between("event_date")
+        "(`event_date` >= DATE '2026-01-03' AND `event_date` <= DATE '2026-01-05')"
+        >>> ChangeRange.nothing("day").since("day")
+        'FALSE'
+    """
+
+    column: str
+    kind: RangeKind
+    lowest: Bound | None = None
+    highest: Bound | None = None
+    has_null: bool = False
+
+    @classmethod
+    def nothing(cls, column: str) -> ChangeRange:
+        """The range of an empty change: its predicates match no row."""
+        return cls(column, RangeKind.EMPTY)
+
+    @classmethod
+    def everything(cls, column: str) -> ChangeRange:
+        """The range of a change about which nothing is known: its predicates match every row, nulls included."""
+        return cls(column, RangeKind.UNBOUNDED, has_null=True)
+
+    @classmethod
+    def of(
+        cls,
+        column: str,
+        bounds: list[tuple[Bound | None, Bound | None]],
+        *,
+        kind: RangeKind,
+        has_null: bool = False,
+    ) -> ChangeRange:
+        """Unite one ``(lower, upper)`` per changed file; a None opens that side. No file at all gives ``nothing``."""
+        if not bounds:
+            return cls(column, RangeKind.UNBOUNDED, has_null=True) if has_null else cls.nothing(column)
+        lowest = _extreme(min, [lower for lower, _ in bounds])
+        highest = _extreme(max, [upper for _, upper in bounds])
+        if lowest is None or highest is None:
+            kind = RangeKind.UNBOUNDED
+        return cls(column, kind, lowest, highest, has_null)
+
+    @property
+    def is_empty(self) -> bool:
+        return self.kind is RangeKind.EMPTY
+
+    @property
+    def lower(self) -> Bound:
+        """The lower bound.
+
+        Raises:
+            UnboundedRangeError: the range is empty or open below.
+        """
+        if self.lowest is None:
+            raise UnboundedRangeError(column=self.column, bound="lower")
+        return self.lowest
+
+    @property
+    def upper(self) -> Bound:
+        """The upper bound.
+
+        Raises:
+            UnboundedRangeError: the range is empty or open above.
+        """
+        if self.highest is None:
+            raise UnboundedRangeError(column=self.column, bound="upper")
+        return self.highest
+
+    def __or__(self, other: ChangeRange) -> ChangeRange:
+        """The smallest range that holds both; columns may differ, the left one names the result."""
+        if other.is_empty:
+            return self
+        if self.is_empty:
+            return ChangeRange(self.column, other.kind, other.lowest, other.highest, other.has_null)
+        both_exact = self.kind is RangeKind.EXACT and other.kind is RangeKind.EXACT
+        return ChangeRange.of(
+            self.column,
+            [(self.lowest, self.highest), (other.lowest, other.highest)],
+            kind=RangeKind.EXACT if both_exact else RangeKind.BOUNDED,
+            has_null=self.has_null or other.has_null,
+        )
+
+    def since(self, column: str) -> Predicate:
+        """Rows whose ``column`` is at or after the lower bound: nothing if empty, everything if open below."""
+        return self._predicate(column, lower=self.lowest, upper=None, closed=self.lowest is not None)
+
+    def between(self, column: str) -> Predicate:
+        """Rows whose ``column`` lies within: nothing if empty; a side without a bound does not restrict."""
+        closed = self.lowest is not None or self.highest is not None
+        return self._predicate(column, lower=self.lowest, upper=self.highest, closed=closed)
+
+    def _predicate(self, column: str, *, lower: Bound | None, upper: Bound | None, closed: bool) -> Predicate:
+        if self.is_empty:
+            return Predicate("FALSE")
+        if not closed:
+            return Predicate("TRUE")
+        name = quoted(column)
+        sides = [f"{name} >= {literal(lower)}"] if lower is not None else []
+        sides += [f"{name} <= {literal(upper)}"] if upper is not None else []
+        condition = " AND ".join(sides)
+        return Predicate(f"({condition} OR {name} IS NULL)" if self.has_null else f"({condition})")
+
+
+def _extreme(pick: type[min] | type[max] | object, values: list[Bound | None]) -> Bound | None:
+    if any(value is None for value in values):
+        return None
+    return pick(values)  # type: ignore[operator,no-any-return]  # one column's values are of one ordered type
+
+
+def quoted(name: str) -> str:
+    """``name`` as a SQL identifier.
+
+    Example:
+        >>> quoted("odd`name")
+        '`odd``name`'
+    """
+    escaped = name.replace("`", "``")
+    return f"`{escaped}`"
+
+
+def literal(value: Bound) -> str:
+    """``value`` as a Spark SQL literal of its own type.
+
+    Example:
+        >>> literal(dt.date(2026, 1, 3)), literal(dt.datetime(2026, 1, 3, 4, 5)), literal("it's")
+        ("DATE '2026-01-03'", "TIMESTAMP_NTZ '2026-01-03 04:05:00'", "'it\\\\'s'")
+    """
+    match value:
+        case bool():
+            return "TRUE" if value else "FALSE"
+        case dt.datetime():
+            kind = "TIMESTAMP_NTZ" if value.tzinfo is None else "TIMESTAMP_LTZ"
+            return f"{kind} '{value.isoformat(sep=' ')}'"
+        case dt.date():
+            return f"DATE '{value.isoformat()}'"
+        case Decimal():
+            return f"{value:f}BD"
+        case float():
+            return f"DOUBLE('{value!r}')"
+        case int():
+            return f"{value}L" if abs(value) >= 2**31 else str(value)
+        case str():
+            escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+            return f"'{escaped}'"

@@ -1,0 +1,49 @@
+"""What a target's own history says about an edge: its published stamps decide, the cursor remembers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dagster_ips.core.ancestry import Ancestry, Snapshot
+from dagster_ips.core.capture import EdgeState, Stamp, TargetMark
+
+
+@dataclass(frozen=True, slots=True)
+class TargetHistory:
+    """The target's ``main``, newest first, and the newest stamp of one edge in it."""
+
+    table_uuid: str
+    ancestry: Ancestry
+    newest: Stamp | None
+
+
+def settle(state: EdgeState, history: TargetHistory | None) -> EdgeState:
+    """``state``, brought up to what the target's newest stamp of the edge vouches for.
+
+    A run that was killed between publishing and committing left such a stamp, and so does a lost cursor. Without a
+    newer stamp the state comes back as it is.
+    """
+    newest = history.newest if history else None
+    return state.with_stamp(newest) if newest and newest.number > state.number else state
+
+
+def unexpected_change(state: EdgeState, history: TargetHistory | None) -> str | None:
+    """Why the target isn't what the cursor vouches for, as the end of a sentence; None when it is.
+
+    A target that is gone holds nothing that could be wrong: it is built anew. A mark whose snapshot was expired is
+    believed as long as everything that is retained is newer.
+    """
+    mark = state.target
+    if mark is None or history is None:
+        return None
+    if history.table_uuid != mark.table_uuid:
+        return f"was dropped and created again (uuid {mark.table_uuid} → {history.table_uuid})"
+    if history.ancestry.find(mark.snapshot_id) is not None:
+        return None
+    if history.ancestry.head is None or any(_is_older(s, mark) for s in history.ancestry.snapshots):
+        return f"was rolled back or rewritten behind snapshot {mark.snapshot_id}, which holds what was published last"
+    return None
+
+
+def _is_older(snapshot: Snapshot, mark: TargetMark) -> bool:
+    return (snapshot.sequence_number, snapshot.timestamp_ms) < (mark.sequence_number, mark.timestamp_ms)

@@ -1,0 +1,26 @@
+"""How far a consumer has consumed a source table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dagster_ips.core.ancestry import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """All of ``ref`` up to and including ``snapshot_id`` is consumed.
+
+    The table's uuid tells a re-created table from the one consumed; the sequence number and the timestamp still place
+    the watermark when its snapshot has been expired.
+    """
+
+    table_uuid: str
+    ref: str
+    snapshot_id: int
+    sequence_number: int
+    timestamp_ms: int
+
+    @classmethod
+    def at(cls, snapshot: Snapshot, *, table_uuid: str, ref: str) -> Watermark:
+        return cls(table_uuid, ref, snapshot.snapshot_id, snapshot.sequence_number, snapshot.timestamp_ms)

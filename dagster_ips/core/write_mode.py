@@ -1,0 +1,34 @@
+"""How a result becomes part of its target."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Add rows; with ``dedup_on`` leave out those whose key is already there."""
+
+    dedup_on: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """Update rows that differ and insert new ones, by the key ``on``."""
+
+    on: tuple[str, ...]
+    latest_by: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OverwritePartitions:
+    """Replace exactly the affected partitions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replace:
+    """Replace all rows."""
+
+
+WriteMode: TypeAlias = Append | Merge | OverwritePartitions | Replace

@@ -1,0 +1,301 @@
+"""What can go wrong, each with what happened, why it matters and what to do next.
+
+Every error carries its values as fields and survives pickling, because Dagster hands errors across processes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from functools import partial
+from typing import Any
+
+
+@dataclass(eq=False)
+class IpsError(Exception):
+    """Base of every error of this library; its fields are its message's values.
+
+    Example:
+        >>> import pickle
+        >>> error = UnknownTableError(table="media.playbak", catalog="lake", asset="playback_daily")
+        >>> str(pickle.loads(pickle.dumps(error))) == str(error)
+        True
+    """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return partial(type(self), **values), ()
+
+
+@dataclass(eq=False)
+class DeclarationError(IpsError):
+    """An asset says something about its inputs or its table that can't work; found when definitions load."""
+
+    asset: str
+    problem: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.asset}: {self.problem} {self.remedy}"
+
+
+@dataclass(eq=False)
+class UnknownTableError(IpsError):
+    """The catalog has no such table."""
+
+    table: str
+    catalog: str
+    asset: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.asset}: catalog {self.catalog} has no table {self.table}. Nothing was read and no state changed. "
+            f"Create the table, or correct the name in iceberg_asset(..., table=...) or in table(...)."
+        )
+
+
+@dataclass(eq=False)
+class CatalogUnreachableError(IpsError):
+    """The catalog, or the storage behind it, did not answer."""
+
+    catalog: str
+    doing: str
+    cause: str
+
+    def __str__(self) -> str:
+        return (
+            f"Catalog {self.catalog} could not be reached while {self.doing} ({self.cause}). No state changed, so the "
+            f"run can be repeated as it is. Check the catalog's address and credentials in IcebergCatalog."
+        )
+
+
+@dataclass(eq=False)
+class MetadataUnreadableError(IpsError):
+    """A table's metadata or manifest file is missing, cut short or not what its name says."""
+
+    table: str
+    file: str
+    cause: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.table}: its metadata file {self.file} can't be read ({self.cause}). What changed can't be known "
+            f"without it, so nothing was captured and no state changed. Restore the file, or roll the table back to a "
+            f"snapshot whose files are whole."
+        )
+
+
+@dataclass(eq=False)
+class UnsupportedTableError(IpsError):
+    """The table uses something of Iceberg that can't be captured safely."""
+
+    table: str
+    problem: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.table}: {self.problem}. An ICDC table made of it could show wrong rows, so none was made and no "
+            f"state changed."
+        )
+
+
+@dataclass(eq=False)
+class UnsupportedHistoryError(IpsError):
+    """The interval holds a commit whose effect on rows isn't handled incrementally."""
+
+    table: str
+    consumer: str
+    snapshot_id: int
+    operation: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.table}: snapshot {self.snapshot_id} is a `{self.operation}`, and {self.consumer} can only continue "
+            f"over appended rows so far. Skipping it would lose or keep wrong rows, so nothing was captured and no "
+            f"state changed. To recompute {self.consumer} from the table as it is now, materialize it with the run tag "
+            f"dagster_ips/mode=full."
+        )
+
+
+@dataclass(eq=False)
+class SourceReplacedError(IpsError):
+    """The source is another table now than the one consumed before."""
+
+    table: str
+    consumer: str
+    consumed_uuid: str
+    current_uuid: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.table} was dropped and created again (uuid {self.consumed_uuid} → {self.current_uuid}) since "
+            f"{self.consumer} last consumed it. Its old files can't be told from its new ones, so nothing was captured "
+            f"and no state changed. To start over from the new table, materialize {self.consumer} with the run tag "
+            f"dagster_ips/mode=full."
+        )
+
+
+@dataclass(eq=False)
+class SnapshotNotInAncestryError(IpsError):
+    """What was consumed is no longer in the watched ref's history: rolled back, expired or replaced."""
+
+    table: str
+    consumer: str
+    ref: str
+    consumed_snapshot_id: int
+    head_snapshot_id: int | None
+    cause: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.table}: snapshot {self.consumed_snapshot_id}, up to which {self.consumer} has consumed, is not an "
+            f"ancestor of {self.ref} (head {self.head_snapshot_id}): {self.cause}. The change since then can't be told "
+            f"from metadata, so nothing was captured and no state changed. To recompute {self.consumer} from the table "
+            f"as it is now, materialize it with the run tag dagster_ips/mode=full."
+        )
+
+
+@dataclass(eq=False)
+class UnknownColumnError(IpsError):
+    """A column was named that the table or frame doesn't have."""
+
+    where: str
+    column: str
+    known: tuple[str, ...]
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.where} has no column {self.column!r}; it has {', '.join(self.known) or 'none'}. {self.remedy}"
+
+
+@dataclass(eq=False)
+class UnboundedRangeError(IpsError):
+    """A bound was asked of a range that has none."""
+
+    column: str
+    bound: str
+
+    def __str__(self) -> str:
+        return (
+            f"The change range of {self.column} has no {self.bound} bound: it is empty, or some changed file carries "
+            f"no statistics for the column. Use .since() or .between(), which cover both cases, or check .kind first."
+        )
+
+
+@dataclass(eq=False)
+class DuplicateKeysError(IpsError):
+    """Several rows for one merge key."""
+
+    table: str
+    keys: tuple[str, ...]
+    example: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.table}: the merged frame has several rows for one key ({', '.join(self.keys)}), for example "
+            f"{self.example}. Which of them should win is not known, so nothing was written and nothing was consumed. "
+            f"Make the key unique, or name the column that decides: merge(on=..., latest_by=...)."
+        )
+
+
+@dataclass(eq=False)
+class FragmentOverwriteError(IpsError):
+    """A frame made of a part of a partition's rows would replace the whole partition."""
+
+    table: str
+    frame: str
+    partition_columns: tuple[str, ...]
+
+    def __str__(self) -> str:
+        columns = ", ".join(self.partition_columns) or "no column"
+        return (
+            f"{self.table} is written by overwrite_partitions (partitioned by {columns}), but the asset built its frame "
+            f"on {self.frame}, which holds only some of a partition's rows: the others would be lost. Nothing was "
+            f"written. Build the frame on affected({columns}), or write by append or merge."
+        )
+
+
+@dataclass(eq=False)
+class TargetChangedError(IpsError):
+    """The target isn't the table that the cursor vouches for."""
+
+    table: str
+    consumer: str
+    what: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.table}, the table of {self.consumer}, {self.what}. What was consumed is therefore not all in it, "
+            f"and going on would leave rows out. Nothing was captured and no state changed. To rebuild it from its "
+            f"inputs, materialize {self.consumer} with the run tag dagster_ips/mode=full."
+        )
+
+
+@dataclass(eq=False)
+class PublishError(IpsError):
+    """The branch could not be made the table's main."""
+
+    table: str
+    branch: str
+    problem: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.table}: {self.problem} (branch {self.branch}). Nothing was published and nothing was consumed, so "
+            f"the run can be repeated as it is."
+        )
+
+
+@dataclass(eq=False)
+class StateVersionError(IpsError):
+    """The cursor was written by a newer version of this library."""
+
+    edge: str
+    found: int
+    known: int
+
+    def __str__(self) -> str:
+        return (
+            f"The state of {self.edge} has format version {self.found}, newer than {self.known}, the newest this "
+            f"installation reads. Reading it by guess could lose or double rows. Upgrade dagster_ips here."
+        )
+
+
+@dataclass(eq=False)
+class StateUnreadableError(IpsError):
+    """The stored cursor is not what this library writes."""
+
+    edge: str
+    cause: str
+
+    def __str__(self) -> str:
+        return (
+            f"The stored state of {self.edge} can't be read ({self.cause}). What was consumed is unknown, so nothing "
+            f"was captured. Materialize the consumer with the run tag dagster_ips/mode=full to rebuild both."
+        )
+
+
+@dataclass(eq=False)
+class CursorStorageError(IpsError):
+    """The Dagster instance has no working cursor storage."""
+
+    cause: str
+
+    def __str__(self) -> str:
+        return (
+            f"This Dagster instance keeps no cursors ({self.cause}). Without them nothing remembers what was consumed. "
+            f"Use an instance with a run storage that supports daemon cursors (SQLite, PostgreSQL or MySQL)."
+        )
+
+
+@dataclass(eq=False)
+class OutputTypeError(IpsError):
+    """The asset returned something that can't be written to an Iceberg table."""
+
+    asset: str
+    found: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.asset} returned {self.found}; its IO manager writes Spark DataFrames. Nothing was written and "
+            f"nothing was consumed. Return the frame, or give the asset another io_manager_key."
+        )

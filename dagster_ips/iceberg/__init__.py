@@ -1,0 +1,1 @@
+"""Iceberg through PyIceberg and its files: catalog, metadata, manifests, ICDC tables, stamps."""

@@ -1,0 +1,178 @@
+"""One configuration for PyIceberg and Spark, and the few things we ask of a catalog."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
+from pyiceberg.exceptions import NoSuchTableError
+from sqlalchemy import select
+
+from dagster_ips.errors import CatalogUnreachableError, UnknownTableError
+from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.iceberg.storage import Storage
+
+_SQLITE = "sqlite:///"
+_SPARK_CATALOG_TYPES = {"sql": "jdbc", "rest": "rest", "glue": "glue", "hive": "hive"}
+
+
+@dataclass(frozen=True)
+class LakeCatalog:
+    """A catalog by its PyIceberg properties. Properties may hold secrets and are in no repr, log or error.
+
+    Example:
+        >>> lake = LakeCatalog.embedded("lake", Path("/data/lake"))
+        >>> lake.spark_configuration()["spark.sql.catalog.lake.uri"]
+        'jdbc:sqlite:/data/lake/catalog.db?busy_timeout=30000'
+    """
+
+    name: str
+    properties: Mapping[str, str] = field(repr=False)
+    spark_properties: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def embedded(cls, name: str, folder: Path) -> LakeCatalog:
+        """One SQLite file and one warehouse folder, for PyIceberg and Spark alike."""
+        uri = f"{_SQLITE}{folder.absolute()}/catalog.db?timeout=30"
+        return cls(name, {"type": "sql", "uri": uri, "warehouse": f"file://{folder.absolute()}/warehouse"})
+
+    def spark_configuration(self) -> dict[str, str]:
+        """Spark configuration of the same catalog under the same name.
+
+        Properties pass through by name, as Iceberg's are the same on both sides; ``spark_properties`` adds or
+        overrides, for what Spark calls differently.
+        """
+        prefix = f"spark.sql.catalog.{self.name}"
+        kind = _SPARK_CATALOG_TYPES.get(self.properties.get("type", ""), self.properties.get("type", ""))
+        passed = {key: value for key, value in self.properties.items() if key not in {"type", "uri"}}
+        # Another engine's commit must be seen at once: Spark's table cache would hide it for 30 seconds and longer.
+        translated = {"type": kind, "cache-enabled": "false", **passed}
+        if kind == "jdbc":
+            translated |= {"uri": _jdbc_uri(self.properties["uri"]), "jdbc.schema-version": "V1"}
+            translated |= _jdbc_login(self.properties["uri"])
+        elif "uri" in self.properties:
+            translated["uri"] = self.properties["uri"]
+        translated |= self.spark_properties
+        return {prefix: "org.apache.iceberg.spark.SparkCatalog"} | {f"{prefix}.{k}": v for k, v in translated.items()}
+
+    @property
+    def storage(self) -> Storage:
+        return Storage(self.properties)
+
+    def metadata_locations(self, tables: Sequence[str]) -> dict[str, str]:
+        """Where each of ``tables`` has its current metadata.json; tables that don't exist are left out.
+
+        One query for all of them where the catalog is a database.
+
+        Raises:
+            CatalogUnreachableError: the catalog did not answer.
+        """
+        with self._reaching(f"asking for {', '.join(tables)}"):
+            catalog = self.client
+            if isinstance(catalog, SqlCatalog):
+                return self._locations_by_sql(catalog, set(tables))
+            return dict(self._locations_one_by_one(catalog, tables))
+
+    def load(self, table: str, *, asset: str) -> TableMetadata:
+        """The table's current metadata, never from a cache.
+
+        Raises:
+            UnknownTableError: there is no such table; ``asset`` is who asked.
+            CatalogUnreachableError: the catalog did not answer.
+            MetadataUnreadableError: the metadata file is missing or damaged.
+        """
+        found = self.find(table)
+        if found is None:
+            raise UnknownTableError(table=table, catalog=self.name, asset=asset)
+        return found
+
+    def find(self, table: str) -> TableMetadata | None:
+        """As ``load``; None if there is no such table."""
+        location = self.metadata_locations([table]).get(table)
+        if location is None:
+            return None
+        return TableMetadata.parse(table, location, self.storage.read(location, table=table))
+
+    def register(self, table: str, metadata_location: str) -> None:
+        """Make a metadata.json known as ``table``, in a namespace that is created if it is missing."""
+        with self._reaching(f"registering {table}"):
+            self.client.create_namespace_if_not_exists(namespace_of(table))
+            self.client.register_table(table, metadata_location)
+
+    def create_namespace(self, namespace: str) -> None:
+        """Create the namespace unless it is there."""
+        with self._reaching(f"creating namespace {namespace}"):
+            self.client.create_namespace_if_not_exists(namespace)
+
+    @cached_property
+    def client(self) -> Catalog:
+        """PyIceberg's catalog of this configuration."""
+        with self._reaching("connecting to it"):
+            self._create_embedded_folder()
+            return load_catalog(self.name, **self.properties)
+
+    def _create_embedded_folder(self) -> None:
+        uri = self.properties.get("uri", "")
+        if uri.startswith(_SQLITE):
+            Path(uri.removeprefix(_SQLITE).partition("?")[0]).parent.mkdir(parents=True, exist_ok=True)
+
+    def _locations_by_sql(self, catalog: SqlCatalog, tables: set[str]) -> dict[str, str]:
+        rows = IcebergTables
+        query = select(rows.table_namespace, rows.table_name, rows.metadata_location).where(
+            rows.catalog_name == catalog.name, rows.table_namespace.in_({namespace_of(table) for table in tables})
+        )
+        with catalog.engine.connect() as connection:
+            found = {f"{ns}.{name}": location for ns, name, location in connection.execute(query) if location}
+        return {table: found[table] for table in tables & found.keys()}
+
+    def _locations_one_by_one(self, catalog: Catalog, tables: Sequence[str]) -> Iterator[tuple[str, str]]:
+        for table in tables:
+            with contextlib.suppress(NoSuchTableError):
+                yield table, catalog.load_table(table).metadata_location
+
+    @contextlib.contextmanager
+    def _reaching(self, doing: str) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, Exception) as error:
+            if _is_answer(error):
+                raise
+            # Drivers put addresses with passwords into their messages: only the kind of error is passed on.
+            raise CatalogUnreachableError(catalog=self.name, doing=doing, cause=type(error).__name__) from None
+
+
+def namespace_of(table: str) -> str:
+    """All of a table's name but its last part.
+
+    Example:
+        >>> namespace_of("media.playback")
+        'media'
+    """
+    return table.rpartition(".")[0]
+
+
+def _is_answer(error: Exception) -> bool:
+    """Whether the catalog answered, if only to say no."""
+    return type(error).__module__.startswith(("pyiceberg.exceptions", "dagster_ips."))
+
+
+def _jdbc_uri(uri: str) -> str:
+    if uri.startswith(_SQLITE):
+        return f"jdbc:sqlite:{uri.removeprefix(_SQLITE).partition('?')[0]}?busy_timeout=30000"
+    parts = urlsplit(uri)
+    port = f":{parts.port}" if parts.port else ""
+    return f"jdbc:{parts.scheme.partition('+')[0]}://{parts.hostname}{port}{parts.path}"
+
+
+def _jdbc_login(uri: str) -> dict[str, str]:
+    if uri.startswith(_SQLITE):
+        return {}
+    parts = urlsplit(uri)
+    login = {"jdbc.user": parts.username, "jdbc.password": parts.password}
+    return {key: unquote(value) for key, value in login.items() if value}

@@ -1,0 +1,175 @@
+"""Change ranges of columns, from partition values and column bounds.
+
+Source: Iceberg table spec, "Appendix D: Single-value serialization" and "Partition Transforms".
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import struct
+from decimal import Decimal
+from typing import Any
+
+from pyiceberg.conversions import from_bytes
+from pyiceberg.types import (
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    NestedField,
+    PrimitiveType,
+    StringType,
+    TimestampType,
+    TimestamptzType,
+)
+
+from dagster_ips.core.changes import ChangeSet, DataFile
+from dagster_ips.core.ranges import Bound, ChangeRange, RangeKind
+from dagster_ips.errors import UnknownColumnError
+from dagster_ips.iceberg.metadata import TableMetadata
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_FOUR_BYTES = 4
+_ORDERED = (
+    BooleanType,
+    IntegerType,
+    LongType,
+    FloatType,
+    DoubleType,
+    DateType,
+    TimestampType,
+    TimestamptzType,
+    StringType,
+    DecimalType,
+)
+
+
+def change_range(changes: ChangeSet, metadata: TableMetadata, column: str) -> ChangeRange:
+    """Lower and upper value of ``column`` over the files of ``changes``; no file gives ``nothing``.
+
+    ``exact`` when every file's partition holds one value of the column, ``bounded`` when column bounds were needed,
+    ``unbounded`` when a file has neither.
+
+    Raises:
+        UnknownColumnError: the table has no such top-level column.
+    """
+    field = require_column(metadata, column)
+    if field is None or not isinstance(field.field_type, _ORDERED):
+        return ChangeRange.everything(column) if changes.added else ChangeRange.nothing(column)
+    exact = True
+    has_null = False
+    bounds: list[tuple[Bound | None, Bound | None]] = []
+    for file in changes.added:
+        if not file.record_count:
+            continue
+        partition = _identity_value(file, metadata, field)
+        if partition is not None:
+            value = partition[0]
+            has_null |= value is None
+            if value is not None:
+                bounds.append((value, value))
+            continue
+        exact = False
+        nulls = file.null_counts.get(field.field_id)
+        has_null |= nulls is None or nulls > 0
+        if nulls is None or nulls < file.record_count:
+            # Bounds leave NaN out, and Spark orders it above every number: a float's upper side stays open.
+            is_float = isinstance(field.field_type, FloatType | DoubleType)
+            upper = None if is_float else _bound(file.upper_bounds, field)
+            bounds.append((_bound(file.lower_bounds, field), upper))
+    kind = RangeKind.EXACT if exact else RangeKind.BOUNDED
+    return ChangeRange.of(column, bounds, kind=kind, has_null=has_null)
+
+
+def require_column(metadata: TableMetadata, column: str) -> NestedField | None:
+    """The top-level column; None if the table has it with a type we can't interpret.
+
+    Raises:
+        UnknownColumnError: the table doesn't have it.
+    """
+    if column not in metadata.column_names:
+        raise UnknownColumnError(
+            where=metadata.table,
+            column=column,
+            known=metadata.column_names,
+            remedy="Correct the name in incremental(ranges=...) or affected(...); nothing was captured.",
+        )
+    return metadata.columns.get(column)
+
+
+def _identity_value(file: DataFile, metadata: TableMetadata, field: NestedField) -> tuple[Bound | None] | None:
+    """The one value of the column in this file as a 1-tuple, if its spec partitions by the column as it is."""
+    for partition in metadata.spec(file.spec_id):
+        if partition["source-id"] == field.field_id and partition["transform"] == "identity":
+            raw = file.partition.get(_avro_name(partition["name"]), file.partition.get(partition["name"]))
+            try:
+                return (None if raw is None else _from_avro(raw, field.field_type),)
+            except OverflowError:  # beyond Python's calendar
+                return None
+    return None
+
+
+def _avro_name(name: str) -> str:
+    """A partition field's name as Iceberg writes it into Avro: only letters, digits and underscores are kept."""
+    escaped = "".join(c if c.isalnum() or c == "_" else f"_x{ord(c):X}" for c in name)
+    return f"_{escaped}" if escaped[:1].isdigit() else escaped
+
+
+def _from_avro(raw: Any, kind: Any) -> Bound:  # noqa: ANN401  # an Avro value of the column's own type
+    match kind:
+        case DateType():
+            return _EPOCH.date() + dt.timedelta(days=raw)
+        case TimestampType():
+            return (_EPOCH + dt.timedelta(microseconds=raw)).replace(tzinfo=None)
+        case TimestamptzType():
+            return _EPOCH + dt.timedelta(microseconds=raw)
+        case DecimalType():
+            return Decimal(int.from_bytes(raw, "big", signed=True)).scaleb(-kind.scale)
+        case _:
+            return raw  # type: ignore[no-any-return]  # numbers, strings and booleans are themselves
+
+
+def _bound(bounds: Any, field: NestedField) -> Bound | None:  # noqa: ANN401  # bytes by field id
+    content = bounds.get(field.field_id)
+    try:
+        return None if content is None else _from_bytes(content, field.field_type)
+    except (OverflowError, ValueError, struct.error):  # beyond Python's calendar: the side stays open
+        return None
+
+
+def _from_bytes(content: bytes, kind: Any) -> Bound:  # noqa: ANN401  # a primitive Iceberg type
+    """A bound, also one written before the column was widened: those keep their narrower, four-byte form."""
+    if len(content) == _FOUR_BYTES:
+        match kind:
+            case LongType():
+                return int(struct.unpack("<i", content)[0])
+            case DoubleType():
+                return float(struct.unpack("<f", content)[0])
+            case TimestampType():
+                return dt.datetime.combine(_EPOCH.date() + dt.timedelta(days=struct.unpack("<i", content)[0]), dt.time())
+            case _:
+                pass
+    assert isinstance(kind, PrimitiveType)  # noqa: S101  # _ORDERED holds primitive types only
+    decoded = from_bytes(kind, content)
+    return _from_avro(decoded, kind) if isinstance(kind, DateType | TimestampType | TimestamptzType) else decoded  # type: ignore[no-any-return]
+
+
+def partition_values(changes: ChangeSet, metadata: TableMetadata, column: str) -> set[Bound | None] | None:
+    """Every value of ``column`` in ``changes``, when each file's partition tells it; else None.
+
+    Raises:
+        UnknownColumnError: the table has no such top-level column.
+    """
+    field = require_column(metadata, column)
+    if field is None or not isinstance(field.field_type, _ORDERED):
+        return None
+    values: set[Bound | None] = set()
+    for file in changes.added:
+        value = _identity_value(file, metadata, field)
+        if value is None:
+            return None
+        values.add(value[0])
+    return values

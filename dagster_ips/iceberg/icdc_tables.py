@@ -1,0 +1,267 @@
+"""ICDC tables: Iceberg tables that reference a change set's files and hold no data of their own.
+
+The table is a fork of the source's metadata: same schemas, field ids, specs and sequence numbers, so every engine reads
+each file exactly as it would in the source. It has its own uuid, its own folder and one snapshot. It never references
+the source's own manifests, and ``gc.enabled`` is false, because a purge of it would otherwise delete the source's files.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import time
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dagster_ips.core.ancestry import Snapshot
+from dagster_ips.iceberg.avro import SCHEMA_KEY, write_avro
+from dagster_ips.iceberg.change_reader import CapturedFiles
+from dagster_ips.iceberg.manifests import Content, ManifestEntry, ManifestRow, Status
+from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.iceberg.storage import Storage
+
+_COPIED = (
+    "format-version",
+    "last-column-id",
+    "schemas",
+    "current-schema-id",
+    "partition-specs",
+    "default-spec-id",
+    "last-partition-id",
+    "sort-orders",
+    "default-sort-order-id",
+    "last-sequence-number",
+    "next-row-id",
+    "schema",
+    "partition-spec",
+)
+_COPIED_PROPERTIES = ("schema.name-mapping.default", "read.")
+_V2 = 2
+_V3 = 3
+
+
+@dataclass(frozen=True, slots=True)
+class AuthoredTable:
+    """A written metadata.json, not yet registered anywhere."""
+
+    metadata_location: str
+    snapshot_id: int
+
+
+def author_icdc_table(
+    storage: Storage,
+    source: TableMetadata,
+    captured: CapturedFiles,
+    *,
+    head: Snapshot | None,
+    location: str,
+    properties: Mapping[str, str],
+) -> AuthoredTable:
+    """Write an ICDC table's metadata for ``captured`` under ``location``; an empty capture gives an empty table.
+
+    ``head`` is the source snapshot captured up to, ``properties`` become the table's own.
+    """
+    author = _Author(storage, source, location, head)
+    rows = [author.copy(row) for row in captured.whole]
+    rows += [author.manifest(group) for group in _groups(captured.entries)]
+    snapshot = author.snapshot(rows, captured)
+    metadata = author.metadata(snapshot, properties)
+    path = f"{location}/metadata/00000-{uuid.uuid4()}.metadata.json"
+    storage.write(path, json.dumps(metadata, separators=(",", ":")).encode())
+    return AuthoredTable(path, snapshot["snapshot-id"])
+
+
+class _Author:
+    """Writes the files of one ICDC table."""
+
+    def __init__(self, storage: Storage, source: TableMetadata, location: str, head: Snapshot | None) -> None:
+        self._storage = storage
+        self._source = source
+        self._location = location
+        self._sequence_number = head.sequence_number if head else 0
+        self._next_row_id = int(source.raw.get("next-row-id", 0))
+        self._snapshot_id = uuid.uuid4().int >> 66
+        self._written = 0
+
+    def copy(self, row: ManifestRow) -> ManifestRow:
+        """A manifest wanted whole: its bytes under a path of our own; its entries go on inheriting from the row."""
+        content = self._storage.read(row["manifest_path"], table=self._source.table)
+        return {**row, "manifest_path": self._write_manifest(content), "manifest_length": len(content)}
+
+    def manifest(self, entries: Sequence[ManifestEntry]) -> ManifestRow:
+        """A manifest of chosen entries, all of one spec and schema, as EXISTING with explicit ids."""
+        records = [{**entry.raw, "status": Status.EXISTING.value} for entry in entries]
+        content = write_avro(entries[0].manifest, records)
+        sequence_numbers = [record["sequence_number"] for record in records if "sequence_number" in record]
+        has_row_ids = all(record["data_file"].get("first_row_id") is not None for record in records)
+        is_data = entries[0].content is Content.DATA
+        return {
+            "manifest_path": self._write_manifest(content),
+            "manifest_length": len(content),
+            "partition_spec_id": entries[0].spec_id,
+            "content": entries[0].content.value,
+            "sequence_number": self._sequence_number if sequence_numbers else 0,
+            "min_sequence_number": min(sequence_numbers, default=0),
+            "added_snapshot_id": self._snapshot_id,
+            "added_files_count": 0,
+            "existing_files_count": len(records),
+            "deleted_files_count": 0,
+            "added_rows_count": 0,
+            "existing_rows_count": sum(record["data_file"]["record_count"] for record in records),
+            "deleted_rows_count": 0,
+            "partitions": _partition_summaries(entries[0].manifest[SCHEMA_KEY], records),
+            "key_metadata": None,
+            # Java nulls every entry's first_row_id when the row's own is null.
+            "first_row_id": self._next_row_id if is_data and has_row_ids else None,
+        }
+
+    def snapshot(self, rows: list[ManifestRow], captured: CapturedFiles) -> dict[str, Any]:
+        version = self._source.format_version
+        path = f"{self._location}/metadata/snap-{self._snapshot_id}-1-{uuid.uuid4()}.avro"
+        header = {SCHEMA_KEY: _manifest_list_schema(version), "format-version": str(version)}
+        header |= {"snapshot-id": str(self._snapshot_id), "parent-snapshot-id": "null"}
+        if version >= _V2:
+            header["sequence-number"] = str(self._sequence_number)
+        if version >= _V3:
+            header["first-row-id"] = str(self._next_row_id)
+        defaults = {"content": 0, "sequence_number": 0, "min_sequence_number": 0, "first_row_id": None}
+        self._storage.write(path, write_avro(header, [{**defaults, "partitions": [], **_not_none(r)} for r in rows]))
+        files, records = str(len(captured.changes.added)), str(captured.changes.row_count)
+        summary = {"operation": "append", "added-data-files": files, "added-records": records}
+        summary |= {"total-data-files": files, "total-records": records}
+        snapshot: dict[str, Any] = {
+            "snapshot-id": self._snapshot_id,
+            "timestamp-ms": time.time_ns() // 1_000_000,
+            "manifest-list": path,
+            "schema-id": self._source.raw.get("current-schema-id", 0),
+            "summary": summary,
+        }
+        if version >= _V2:
+            snapshot["sequence-number"] = self._sequence_number
+        if version >= _V3:
+            snapshot |= {"first-row-id": self._next_row_id, "added-rows": 0}
+        return snapshot
+
+    def metadata(self, snapshot: dict[str, Any], properties: Mapping[str, str]) -> dict[str, Any]:
+        source = self._source
+        kept = {key: value for key, value in source.properties.items() if key.startswith(_COPIED_PROPERTIES)}
+        return {key: source.raw[key] for key in _COPIED if key in source.raw} | {
+            "table-uuid": str(uuid.uuid4()),
+            "location": self._location,
+            "last-updated-ms": snapshot["timestamp-ms"],
+            "properties": {**kept, **properties, "gc.enabled": "false"},
+            "current-snapshot-id": snapshot["snapshot-id"],
+            "refs": {"main": {"snapshot-id": snapshot["snapshot-id"], "type": "branch"}},
+            "snapshots": [snapshot],
+            "snapshot-log": [{"snapshot-id": snapshot["snapshot-id"], "timestamp-ms": snapshot["timestamp-ms"]}],
+            "metadata-log": [],
+            "statistics": [],
+            "partition-statistics": [],
+        }
+
+    def _write_manifest(self, content: bytes) -> str:
+        path = f"{self._location}/metadata/{uuid.uuid4()}-m{self._written}.avro"
+        self._written += 1
+        self._storage.write(path, content)
+        return path
+
+
+def _groups(entries: Iterable[ManifestEntry]) -> list[list[ManifestEntry]]:
+    """Entries that may share a manifest: one content, spec and Avro schema; with row ids apart from without."""
+    groups: dict[tuple[object, ...], list[ManifestEntry]] = {}
+    for entry in entries:
+        has_row_id = entry.raw["data_file"].get("first_row_id") is not None
+        key = (entry.content, entry.spec_id, entry.manifest[SCHEMA_KEY], has_row_id)
+        groups.setdefault(key, []).append(entry)
+    return list(groups.values())
+
+
+def _not_none(row: ManifestRow) -> ManifestRow:
+    """Spark's ``manifests`` table fails on a null ``partitions``, so null values give way to defaults."""
+    return {key: value for key, value in row.items() if value is not None}
+
+
+def _partition_summaries(schema: str, records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One summary per partition field; they must be complete, or Java prunes files that match."""
+    entry_fields = json.loads(schema)["fields"]
+    data_file = next(field for field in entry_fields if field["name"] == "data_file")["type"]
+    partition = next(field for field in data_file["fields"] if field["name"] == "partition")["type"]
+    return [
+        _summary(_kind(field["type"]), [record["data_file"]["partition"].get(field["name"]) for record in records])
+        for field in partition["fields"]
+    ]
+
+
+def _kind(avro_type: Any) -> dict[str, Any]:  # noqa: ANN401  # an Avro type is a string, a list or a dict
+    if isinstance(avro_type, list):
+        avro_type = next(option for option in avro_type if option != "null")
+    return avro_type if isinstance(avro_type, dict) else {"type": avro_type}
+
+
+def _summary(kind: dict[str, Any], values: list[Any]) -> dict[str, Any]:
+    ordered = [value for value in values if value is not None and value == value]  # noqa: PLR0124  # leaves NaN out
+    is_decimal = kind.get("logicalType") == "decimal"
+
+    def order(value: Any) -> Any:  # noqa: ANN401  # values of one partition field are of one ordered type
+        return int.from_bytes(value, "big", signed=True) if is_decimal else value
+
+    return {
+        "contains_null": any(value is None for value in values),
+        "contains_nan": any(value is not None and value != value for value in values),  # noqa: PLR0124  # finds NaN
+        "lower_bound": _single_value(kind["type"], min(ordered, key=order)) if ordered else None,
+        "upper_bound": _single_value(kind["type"], max(ordered, key=order)) if ordered else None,
+    }
+
+
+def _single_value(avro_type: str, value: Any) -> bytes:  # noqa: ANN401  # a raw Avro value
+    match avro_type:
+        case "boolean":
+            return b"\x01" if value else b"\x00"
+        case "string":
+            return str(value).encode()
+        case "int" | "long" | "float" | "double":
+            return struct.pack({"int": "<i", "long": "<q", "float": "<f", "double": "<d"}[avro_type], value)
+        case _:
+            return bytes(value)
+
+
+def _manifest_list_schema(version: int) -> str:
+    """The manifest list's Avro schema of a format version. Source: Iceberg table spec, "Manifest Lists"."""
+    counts = [("added_files", 504), ("existing_files", 505), ("deleted_files", 506)]
+    rows = [("added_rows", 512), ("existing_rows", 513), ("deleted_rows", 514)]
+    fields = [_avro_field("manifest_path", 500, "string"), _avro_field("manifest_length", 501, "long")]
+    fields.append(_avro_field("partition_spec_id", 502, "int"))
+    if version >= _V2:
+        fields.append(_avro_field("content", 517, "int"))
+        fields.append(_avro_field("sequence_number", 515, "long"))
+        fields.append(_avro_field("min_sequence_number", 516, "long"))
+    fields.append(_avro_field("added_snapshot_id", 503, "long"))
+    optional = version < _V2
+    fields += [_avro_field(f"{name}_count", number, "int", optional=optional) for name, number in counts]
+    fields += [_avro_field(f"{name}_count", number, "long", optional=optional) for name, number in rows]
+    summary = {
+        "type": "record",
+        "name": "r508",
+        "fields": [
+            _avro_field("contains_null", 509, "boolean"),
+            _avro_field("contains_nan", 518, "boolean", optional=True),
+            _avro_field("lower_bound", 510, "bytes", optional=True),
+            _avro_field("upper_bound", 511, "bytes", optional=True),
+        ],
+    }
+    fields.append(
+        _avro_field("partitions", 507, {"type": "array", "items": summary, "element-id": 508}, optional=True)
+    )
+    fields.append(_avro_field("key_metadata", 519, "bytes", optional=True))
+    if version >= _V3:
+        fields.append(_avro_field("first_row_id", 520, "long", optional=True))
+    return json.dumps({"type": "record", "name": "manifest_file", "fields": fields})
+
+
+def _avro_field(name: str, field_id: int, kind: str | dict[str, Any], *, optional: bool = False) -> dict[str, Any]:
+    field: dict[str, Any] = {"name": name, "type": ["null", kind] if optional else kind, "field-id": field_id}
+    return {**field, "default": None} if optional else field
+
+

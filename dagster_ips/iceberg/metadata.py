@@ -1,0 +1,142 @@
+"""A table's metadata.json, parsed as far as we need it.
+
+Read as JSON and not through PyIceberg's models: those take four times as long for a long history and refuse types they
+don't know yet.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from pyiceberg.schema import Schema
+from pyiceberg.types import NestedField
+
+from dagster_ips.core.ancestry import Ancestry, Snapshot
+from dagster_ips.errors import MetadataUnreadableError, UnsupportedTableError
+
+NEWEST_FORMAT_VERSION = 3
+
+
+@dataclass(frozen=True)
+class TableMetadata:
+    """One version of a table's metadata. ``raw`` is the file as it is.
+
+    Source: Iceberg table spec, "Table Metadata".
+    """
+
+    table: str
+    metadata_location: str
+    raw: dict[str, Any]
+
+    @classmethod
+    def parse(cls, table: str, metadata_location: str, content: bytes) -> TableMetadata:
+        """Parse a metadata.json.
+
+        Raises:
+            MetadataUnreadableError: it isn't one.
+            UnsupportedTableError: its format is newer than we know, or the table is encrypted.
+        """
+        try:
+            raw = json.loads(content)
+            version = int(raw["format-version"])
+            metadata = cls(table, metadata_location, raw)
+            _ = metadata.uuid, metadata.location, metadata.snapshots
+        except (ValueError, KeyError, TypeError) as error:
+            cause = f"{type(error).__name__}: {error}"
+            raise MetadataUnreadableError(table=table, file=metadata_location, cause=cause) from error
+        if version > NEWEST_FORMAT_VERSION:
+            problem = f"its format version is {version}, and {NEWEST_FORMAT_VERSION} is the newest that is understood"
+            raise UnsupportedTableError(table=table, problem=problem)
+        if raw.get("encryption-keys") or raw.get("properties", {}).get("encryption.key-id"):
+            raise UnsupportedTableError(table=table, problem="it is encrypted")
+        return metadata
+
+    @property
+    def uuid(self) -> str:
+        return str(self.raw["table-uuid"])
+
+    @property
+    def location(self) -> str:
+        return str(self.raw["location"])
+
+    @property
+    def format_version(self) -> int:
+        return int(self.raw["format-version"])
+
+    @property
+    def properties(self) -> dict[str, str]:
+        return dict(self.raw.get("properties", {}))
+
+    @cached_property
+    def snapshots(self) -> dict[int, Snapshot]:
+        return {int(raw["snapshot-id"]): _snapshot(raw) for raw in self.raw.get("snapshots", ())}
+
+    def head_snapshot_id(self, ref: str = "main") -> int | None:
+        """The snapshot that ``ref`` points to; None if there is none."""
+        if (found := self.raw.get("refs", {}).get(ref)) is not None:
+            return int(found["snapshot-id"])
+        current = self.raw.get("current-snapshot-id")
+        return int(current) if ref == "main" and current not in (None, -1) else None
+
+    def ancestry(self, ref: str = "main") -> Ancestry:
+        return Ancestry.of(self.snapshots, self.head_snapshot_id(ref))
+
+    @cached_property
+    def column_names(self) -> tuple[str, ...]:
+        """The current schema's top-level columns."""
+        return tuple(field["name"] for field in self._current_fields)
+
+    @cached_property
+    def columns(self) -> dict[str, NestedField]:
+        """The current schema's top-level columns by name, without those of a type that PyIceberg can't load."""
+        parsed = {field["name"]: _field(field) for field in self._current_fields}
+        return {name: field for name, field in parsed.items() if field is not None}
+
+    @cached_property
+    def _current_fields(self) -> list[dict[str, Any]]:
+        current = self.raw.get("current-schema-id", 0)
+        schemas = self.raw.get("schemas") or [self.raw["schema"]]
+        return next((list(s["fields"]) for s in schemas if s.get("schema-id", 0) == current), schemas[-1]["fields"])
+
+    def spec(self, spec_id: int) -> list[dict[str, Any]]:
+        """The fields of a partition spec: name, transform, source-id, field-id."""
+        specs = self.raw.get("partition-specs") or [{"spec-id": 0, "fields": self.raw.get("partition-spec", [])}]
+        return next(list(spec["fields"]) for spec in specs if int(spec["spec-id"]) == spec_id)
+
+    @property
+    def default_spec(self) -> list[dict[str, Any]]:
+        return self.spec(int(self.raw.get("default-spec-id", 0)))
+
+    def identity_partition_columns(self) -> tuple[str, ...]:
+        """The columns that the default spec partitions by as they are, in its order."""
+        names = {field.field_id: name for name, field in self.columns.items()}
+        return tuple(
+            names[field["source-id"]]
+            for field in self.default_spec
+            if field["transform"] == "identity" and field["source-id"] in names
+        )
+
+
+def _snapshot(raw: dict[str, Any]) -> Snapshot:
+    summary = raw.get("summary") or {}
+    return Snapshot(
+        snapshot_id=int(raw["snapshot-id"]),
+        parent_id=int(raw["parent-snapshot-id"]) if raw.get("parent-snapshot-id") is not None else None,
+        sequence_number=int(raw.get("sequence-number", 0)),
+        timestamp_ms=int(raw["timestamp-ms"]),
+        # The spec makes the summary optional in v1; a snapshot that doesn't say what it did must not pass as append.
+        operation=str(summary.get("operation", "unknown")),
+        manifest_list=str(raw.get("manifest-list", "")),
+        summary=summary,
+    )
+
+
+def _field(raw: dict[str, Any]) -> NestedField | None:
+    """A column as PyIceberg knows it, or None for a type it can't load (``variant``, ``geometry``)."""
+    try:
+        return Schema.model_validate({"type": "struct", "fields": [raw]}).fields[0]
+    except ValueError:
+        return None

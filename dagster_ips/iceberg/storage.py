@@ -1,0 +1,38 @@
+"""A table's own small files: metadata, manifest lists, manifests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pyiceberg.io import FileIO, load_file_io
+
+from dagster_ips.errors import MetadataUnreadableError
+
+
+@dataclass(frozen=True)
+class Storage:
+    """Reads and writes whole files by the catalog's own storage configuration."""
+
+    properties: Mapping[str, str] = field(repr=False)
+
+    def read(self, location: str, *, table: str) -> bytes:
+        """The file's content.
+
+        Raises:
+            MetadataUnreadableError: it can't be opened or read.
+        """
+        try:
+            with self._io(location).new_input(location).open() as stream:
+                return stream.read()
+        except Exception as error:
+            # Every storage has its own exceptions; all mean the same to the table that needs the file.
+            raise MetadataUnreadableError(table=table, file=location, cause=type(error).__name__) from error
+
+    def write(self, location: str, content: bytes) -> None:
+        """Create the file; an existing one is never overwritten."""
+        with self._io(location).new_output(location).create(overwrite=False) as stream:
+            stream.write(content)
+
+    def _io(self, location: str) -> FileIO:
+        return load_file_io(dict(self.properties), location)

@@ -1,0 +1,1 @@
+"""Dagster: declarations, IO manager, resources, cursor, sensors, automation."""

@@ -1,0 +1,102 @@
+"""with_incremental: from plain definitions to ones whose incremental assets run by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import dagster as dg
+
+from dagster_ips.errors import DeclarationError
+from dagster_ips.orchestration.automation import WatchedInputs, bind, on_change
+from dagster_ips.orchestration.consumers import (
+    MetadataByKey,
+    check_consumer,
+    consumer_of,
+    executable_assets,
+    outside_tables,
+)
+from dagster_ips.orchestration.io_manager import IcdcIOManager
+from dagster_ips.orchestration.sensors import outside_tables_sensor
+
+AUTOMATION_SENSOR = "ips_automation"
+_INTERVAL_SECONDS = 5
+
+
+def with_incremental(definitions: dg.Definitions, *, interval_seconds: int = _INTERVAL_SECONDS) -> dg.Definitions:
+    """``definitions`` checked, with the triggers of their incremental assets.
+
+    Added are: the condition ``on_change()`` where an incremental asset has none of its own, one automation sensor for
+    every asset with a condition that no sensor of the user's covers, and one sensor that watches outside tables. Both
+    tick every ``interval_seconds``. Everything else stays as it is.
+
+    Raises:
+        DeclarationError: a declaration can't work; said before anything runs.
+    """
+    managers = {key: value for key, value in (definitions.resources or {}).items() if isinstance(value, IcdcIOManager)}
+    if not managers:
+        raise DeclarationError(
+            asset="with_incremental",
+            problem="the definitions have no IcdcIOManager among their resources.",
+            remedy='Add one: resources={"io_manager": IcdcIOManager(catalog=..., spark=...)}.',
+        )
+    manager = next(iter(managers.values()))
+    specs = _specs(definitions.assets or ())
+    metadata = {spec.key: spec.metadata for spec in specs}
+    assets = [_with_condition(item, metadata, managers) for item in definitions.assets or ()]
+    sensors: list[Any] = [_automation_sensor(definitions.sensors or (), interval_seconds)]
+    if outside := outside_tables(specs):
+        sensors.append(outside_tables_sensor(manager.catalog, outside, interval_seconds=interval_seconds))
+    return dg.Definitions(
+        assets=assets,
+        asset_checks=definitions.asset_checks,
+        schedules=definitions.schedules,
+        sensors=[*(definitions.sensors or ()), *sensors],
+        jobs=definitions.jobs,
+        resources=definitions.resources,
+        executor=definitions.executor,
+        loggers=definitions.loggers,
+        metadata=definitions.metadata,
+    )
+
+
+def _with_condition(item: Any, metadata: MetadataByKey, managers: Mapping[str, IcdcIOManager]) -> Any:  # noqa: ANN401  # assets come in many kinds
+    for assets in executable_assets([item]):
+        namespace = next(iter(managers.values())).default_namespace
+        consumer = consumer_of(assets, metadata, namespace)
+        if consumer is None:
+            continue
+        check_consumer(assets, consumer, metadata, set(managers))
+        catalog = managers[assets.get_io_manager_key_for_asset_key(consumer.key)].catalog
+        watched = WatchedInputs(catalog, consumer.name, tuple(consumer.inputs.values()))
+        condition = assets.automation_conditions_by_key.get(consumer.key) or on_change()
+        bound = bind(condition, watched)
+        return assets.map_asset_specs(lambda spec: spec.replace_attributes(automation_condition=bound))
+    return item
+
+
+def _specs(items: Sequence[Any]) -> list[dg.AssetSpec]:
+    specs: list[dg.AssetSpec] = []
+    for item in items:
+        if isinstance(item, dg.AssetSpec):
+            specs.append(item)
+        elif isinstance(item, dg.AssetsDefinition):
+            specs += item.specs
+    return specs
+
+
+def _automation_sensor(sensors: Sequence[Any], interval_seconds: int) -> dg.AutomationConditionSensorDefinition:
+    selection = dg.AssetSelection.all()
+    for sensor in sensors:
+        if isinstance(sensor, dg.AutomationConditionSensorDefinition):
+            selection -= sensor.asset_selection
+    return dg.AutomationConditionSensorDefinition(
+        AUTOMATION_SENSOR,
+        target=selection,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        minimum_interval_seconds=interval_seconds,
+        # Evaluated where the user's code is: Dagster's daemon silently skips conditions that it doesn't know.
+        use_user_code_server=True,
+        emit_backfills=False,
+        description="Runs the assets whose incremental inputs have changes, and other assets with conditions.",
+    )

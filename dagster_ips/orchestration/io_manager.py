@@ -1,0 +1,216 @@
+"""The IO manager: captures as inputs load, writes, publishes and commits as outputs are handled.
+
+No ``from __future__ import annotations`` here: Dagster reads ``ResourceDependency`` off the class as it is made.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import dagster as dg
+from dagster_pyspark import LazyPySparkResource
+from pydantic import PrivateAttr
+from pyspark.sql import DataFrame, SparkSession
+
+from dagster_ips.core.capture import Mode
+from dagster_ips.core.write_mode import Replace
+from dagster_ips.errors import DeclarationError, OutputTypeError
+from dagster_ips.iceberg.catalog import LakeCatalog, namespace_of
+from dagster_ips.orchestration.consumers import Consumer, MetadataByKey, consumer_of
+from dagster_ips.orchestration.cursor_store import CursorStore
+from dagster_ips.orchestration.declarations import INCREMENTAL, description_of, table_of, write_mode_of
+from dagster_ips.orchestration.resources import IcebergCatalog
+from dagster_ips.orchestration.run_metadata import RunReport, run_metadata
+from dagster_ips.spark.frames import table_frame
+from dagster_ips.spark.session import configure
+from dagster_ips.spark.targets import create_table
+from dagster_ips.tracking.capturing import Capturer
+from dagster_ips.tracking.effects import Effect, effect
+from dagster_ips.tracking.publishing import Publication, Publisher
+from dagster_ips.tracking.writing import Result
+from dagster_ips.view import IcdcView
+
+MODE_TAG = "dagster_ips/mode"
+
+
+@dataclass(frozen=True)
+class _Step:
+    """What one try of one step captured."""
+
+    consumer: Consumer
+    views: dict[str, IcdcView]
+    capture_seconds: float
+
+
+class IcdcIOManager(dg.ConfigurableIOManager):
+    """Reads and writes Iceberg tables through Spark; hands ``incremental()`` inputs over as ICDC views.
+
+    Inputs without ``incremental()`` are read whole. Outputs are Spark DataFrames, written as the asset's metadata says
+    (``append``, ``merge``, …; ``replace`` if it says nothing), on a branch that is published at once or not at all.
+
+    ``default_namespace`` holds the tables of assets whose key has one part and that name no table;
+    ``icdc_namespace`` the ICDC tables.
+    """
+
+    catalog: dg.ResourceDependency[IcebergCatalog]
+    spark: dg.ResourceDependency[LazyPySparkResource]
+    default_namespace: str = "default"
+    icdc_namespace: str = "ips"
+    _steps: dict[tuple[str, str, int], _Step] = PrivateAttr(default_factory=dict)
+
+    def load_input(self, context: dg.InputContext) -> Any:  # noqa: ANN401  # the asset's annotation chooses the form
+        """The input in the form that the parameter's annotation asks for.
+
+        Raises:
+            IpsError: nothing was captured, and no state changed.
+        """
+        metadata = _metadata_by_key(context)
+        if INCREMENTAL not in (context.definition_metadata or {}) or _asset_context() is None:
+            return self._whole_table(context, metadata)
+        view = self._step(context, metadata).views[context.name]
+        return _in_form(view, context.dagster_type.typing_type, context)
+
+    def handle_output(self, context: dg.OutputContext, obj: Any) -> None:  # noqa: ANN401  # whatever the asset returned
+        """Write, publish, commit.
+
+        Raises:
+            IpsError: nothing was published and nothing was consumed.
+        """
+        key, metadata = context.asset_key, context.definition_metadata
+        if not isinstance(obj, DataFrame):
+            raise OutputTypeError(asset=key.to_user_string(), found=f"a {type(obj).__name__}")
+        step = self._steps.pop(_step_id(context), None)
+        table = table_of(key, metadata, self.default_namespace)
+        result = Result(
+            frame=obj,
+            write_mode=write_mode_of(metadata, key.to_user_string()) or Replace(),
+            mode=next(iter(step.views.values())).mode if step else Mode.FULL,
+            taken=[frame for view in step.views.values() for frame in view.partial_frames] if step else (),
+        )
+        started = time.monotonic()
+        publication = self._publish(context, table, result, list(step.views.values()) if step else [])
+        report = RunReport(
+            table=table,
+            views={name: view for name, view in step.views.items()} if step else {},
+            publication=publication,
+            capture_seconds=step.capture_seconds if step else 0.0,
+            write_seconds=time.monotonic() - started,
+            lookups=_lookups(context) if step else (),
+        )
+        context.add_output_metadata(run_metadata(report))
+
+    def _step(self, context: dg.InputContext, metadata: MetadataByKey) -> _Step:
+        """The captures of this try of the step, all taken when its first input loads, so that they share a mode."""
+        identity = _step_id(context)
+        if identity not in self._steps:
+            running = _asset_context()
+            assert running is not None  # noqa: S101  # load_input asked before
+            consumer = consumer_of(running.assets_def, metadata, self.default_namespace)
+            assert consumer is not None  # noqa: S101  # this input is declared incremental
+            started = time.monotonic()
+            lake = self.catalog.open()
+            captured = Capturer(lake, CursorStore(context.step_context.instance), self.icdc_namespace).capture(
+                consumer.name,
+                list(consumer.inputs.values()),
+                target=consumer.table,
+                asked_for=_mode_asked_for(running.run.tags, consumer.name),
+                run_id=running.run.run_id,
+            )
+            session = self._session(lake)
+            views = {
+                name: IcdcView(found, session, lake.name) for name, found in zip(consumer.inputs, captured, strict=True)
+            }
+            self._steps[identity] = _Step(consumer, views, time.monotonic() - started)
+        return self._steps[identity]
+
+    def _publish(
+        self, context: dg.OutputContext, table: str, result: Result, views: Sequence[IcdcView]
+    ) -> Publication:
+        lake, asset = self.catalog.open(), context.asset_key.to_user_string()
+        session = self._session(lake)
+        store = CursorStore(context.step_context.instance)
+        publisher = Publisher(lake, store, session, context.run_id)
+        captures = [view.captured.capture for view in views]
+        existing = lake.find(table)
+        description = description_of(context.definition_metadata)
+        columns = existing.identity_partition_columns() if existing else description.partition_by
+        result.check(table, tuple(columns))
+        if existing is not None and views and result.mode is Mode.INCREMENTAL and all(view.is_empty for view in views):
+            publisher.commit_without_writing(captures)
+            return Publication(existing)
+        if existing is None:
+            with effect(Effect.CREATE_TARGET):
+                lake.create_namespace(namespace_of(table))
+                create_table(session, lake.name, table, result.frame, description)
+        return publisher.publish(table, captures, result.write, consumer=asset)
+
+    def _whole_table(self, context: dg.InputContext, metadata: MetadataByKey) -> Any:  # noqa: ANN401  # see load_input
+        lake = self.catalog.open()
+        table = table_of(context.asset_key, metadata.get(context.asset_key, {}), self.default_namespace)
+        found = lake.load(table, asset=_reader(context))
+        context.add_input_metadata({"snapshot": dg.MetadataValue.text(str(found.head_snapshot_id()))})
+        return table_frame(self._session(lake), lake.name, table, snapshot_id=found.head_snapshot_id())
+
+    def _session(self, lake: LakeCatalog) -> SparkSession:
+        session: SparkSession = self.spark.spark_session
+        configure(session, lake.spark_configuration())
+        return session
+
+
+def _in_form(view: IcdcView, annotation: object, context: dg.InputContext) -> Any:  # noqa: ANN401  # see load_input
+    if annotation is str:
+        return view.table
+    if isinstance(annotation, type) and issubclass(annotation, DataFrame):
+        return view.changes
+    if annotation is IcdcView or annotation is Any or annotation is None:
+        return view
+    raise DeclarationError(
+        asset=_reader(context),
+        problem=f"its incremental input {context.name} is annotated {annotation!r}, which it can't be handed over as.",
+        remedy="Annotate it as IcdcView, pyspark.sql.DataFrame or str (the ICDC table's SQL name).",
+    )
+
+
+def _metadata_by_key(context: dg.InputContext) -> MetadataByKey:
+    graph = context.step_context.job_def.asset_layer.asset_graph
+    return {key: graph.get(key).metadata for key in graph.get_all_asset_keys()}
+
+
+def _asset_context() -> dg.AssetExecutionContext | None:
+    """The asset that is being materialised; None in an asset check or outside a run, where nothing is captured."""
+    try:
+        return dg.AssetExecutionContext.get()
+    except dg.DagsterInvariantViolationError:
+        return None
+
+
+def _reader(context: dg.InputContext) -> str:
+    running = _asset_context()
+    keys = running.selected_asset_keys if running else ()
+    return ", ".join(sorted(key.to_user_string() for key in keys)) or context.step_context.step.key
+
+
+def _lookups(context: dg.OutputContext) -> tuple[str, ...]:
+    """The inputs that were read whole beside incremental ones: their own changes drove nothing."""
+    running = _asset_context()
+    if running is None:
+        return ()
+    declared = running.assets_def.node_def.input_dict
+    keys = running.assets_def.keys_by_input_name
+    return tuple(keys[name].to_user_string() for name, each in declared.items() if INCREMENTAL not in each.metadata)
+
+
+def _step_id(context: dg.InputContext | dg.OutputContext) -> tuple[str, str, int]:
+    step = context.step_context
+    return step.run_id, step.step.key, step.previous_attempt_count
+
+
+def _mode_asked_for(tags: Any, asset: str) -> Mode | None:  # noqa: ANN401  # a run's tags, a mapping of text
+    wish = tags.get(MODE_TAG)
+    if wish is None:
+        return None
+    if wish not in set(Mode):
+        problem = f"the run tag {MODE_TAG}={wish!r} is no mode."
+        raise DeclarationError(asset=asset, problem=problem, remedy=f"Use one of {', '.join(Mode)}.")
+    return Mode(wish)

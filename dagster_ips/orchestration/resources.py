@@ -1,0 +1,95 @@
+"""The catalog and the Spark session, as Dagster resources."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+from dagster_pyspark import LazyPySparkResource
+from pydantic import Field, PrivateAttr
+
+from dagster_ips.errors import DeclarationError
+from dagster_ips.iceberg.catalog import LakeCatalog
+from dagster_ips.spark.connect_server import ensure_connect_server
+from dagster_ips.spark.jars import spark_jars
+from dagster_ips.spark.session import classic_configuration, connect_session
+
+
+class IcebergCatalog(dg.ConfigurableResource):  # type: ignore[type-arg]  # its value is the resource itself
+    """One Iceberg catalog for PyIceberg and Spark, under one name.
+
+    Either ``folder``: the embedded default, a SQLite file and a warehouse folder. Or ``properties``: PyIceberg's, such
+    as ``{"type": "rest", "uri": …}``; they are handed to Spark as well, and ``spark_properties`` adds what Spark calls
+    by another name (without the ``spark.sql.catalog.<name>.`` prefix). Secrets belong into ``dg.EnvVar``.
+
+    Example:
+        >>> IcebergCatalog(folder="/data/lake").spark_config()["spark.sql.catalog.lake.type"]
+        'jdbc'
+    """
+
+    name: str = "lake"
+    folder: str | None = None
+    properties: dict[str, str] = Field(default_factory=dict, repr=False)
+    spark_properties: dict[str, str] = Field(default_factory=dict, repr=False)
+
+    def open(self) -> LakeCatalog:
+        """The catalog itself; one object per configuration and process, so that connections are shared.
+
+        Raises:
+            DeclarationError: it has neither ``folder`` nor ``properties``, or both.
+        """
+        if (self.folder is None) == (not self.properties):
+            remedy = "Give IcebergCatalog either folder=... or properties=..., not both."
+            raise DeclarationError(asset="IcebergCatalog", problem="where the catalog is isn't clear.", remedy=remedy)
+        return _open(
+            self.name, self.folder, tuple(sorted(self.properties.items())), tuple(sorted(self.spark_properties.items()))
+        )
+
+    def spark_config(self) -> dict[str, str]:
+        """Everything that a Spark session needs for this catalog, jars included.
+
+        For a session in the run's own process: ``LazyPySparkResource(spark_config=catalog.spark_config())``. Bring
+        jars of your own by overriding ``spark.jars``.
+        """
+        return classic_configuration(spark_jars()) | self.open().spark_configuration()
+
+
+@lru_cache(maxsize=16)
+def _open(
+    name: str, folder: str | None, properties: tuple[tuple[str, str], ...], spark: tuple[tuple[str, str], ...]
+) -> LakeCatalog:
+    if folder is not None:
+        embedded = LakeCatalog.embedded(name, Path(folder))
+        return LakeCatalog(name, embedded.properties, dict(spark))
+    return LakeCatalog(name, dict(properties), dict(spark))
+
+
+class LocalSparkConnect(LazyPySparkResource):
+    """A Spark on this machine that stays warm between runs: a Spark Connect server, started by whoever needs it first.
+
+    A run is a process of its own, and a JVM of its own would cost it ten seconds and more. The server outlives the
+    runs; stop it with ``python -m dagster_ips.spark.connect_server stop``. ``spark_config`` configures the run's own
+    session, ``server_config`` the server as it starts.
+    """
+
+    spark_config: dict[str, Any] = Field(default_factory=dict)
+    server_config: dict[str, str] = Field(default_factory=dict)
+    server_folder: str | None = None
+    driver_memory: str = "2g"
+    cores: int | None = None
+    _session: Any = PrivateAttr(default=None)
+
+    @property
+    def spark_session(self) -> Any:  # noqa: ANN401  # as in the class extended
+        """The run's own session on the server."""
+        if self._session is None:
+            server = ensure_connect_server(
+                Path(self.server_folder) if self.server_folder else None,
+                driver_memory=self.driver_memory,
+                cores=self.cores,
+                conf=self.server_config,
+            )
+            self._session = connect_session(server.remote, {key: str(v) for key, v in self.spark_config.items()})
+        return self._session

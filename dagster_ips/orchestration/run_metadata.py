@@ -1,0 +1,121 @@
+"""What a materialisation shows in the UI: one sentence first, then numbers that plot."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import dagster as dg
+
+from dagster_ips.core.capture import Mode
+from dagster_ips.tracking.publishing import Publication
+from dagster_ips.view import IcdcView
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """What a run did, as far as the UI shows it."""
+
+    table: str
+    views: Mapping[str, IcdcView]
+    publication: Publication
+    capture_seconds: float
+    write_seconds: float
+    lookups: tuple[str, ...]
+
+
+def run_metadata(report: RunReport) -> dict[str, Any]:
+    """Metadata in the order in which it reads best; the UI keeps it."""
+    shown: dict[str, Any] = {}
+    if report.views:
+        shown["summary"] = dg.MetadataValue.md(_sentence(report))
+        shown |= _numbers(report)
+        shown |= _origins(report)
+    shown |= _written(report)
+    shown["dagster/table_name"] = report.table
+    return shown
+
+
+def _sentence(report: RunReport) -> str:
+    views = list(report.views.values())
+    capture = views[0].captured.capture
+    parts = [f"**{capture.mode}**: {capture.reason}", *(_consumed(name, view) for name, view in report.views.items())]
+    if report.publication.superseded_by:
+        parts.append("**another run had published this already**, so nothing was written")
+    elif capture.mode is Mode.INCREMENTAL and all(view.is_empty for view in views):
+        parts.append("**no change**, so nothing was written")
+    return " · ".join(parts)
+
+
+def _consumed(name: str, view: IcdcView) -> str:
+    stats, head = view.stats, view.captured.head
+    if head is None:
+        return f"`{name}` has no snapshot yet"
+    at = dt.datetime.fromtimestamp(head.timestamp_ms / 1000, dt.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    of = f" of {stats.source_files:,}" if stats.source_files is not None else ""
+    text = f"`{name}` consumed up to {at}: {stats.files:,}{of} files, {stats.rows:,} rows, {_size(stats.size_bytes)}"
+    if stats.source_size_bytes:
+        text += f" of {_size(stats.source_size_bytes)}, {1 - stats.size_bytes / stats.source_size_bytes:.1%} saved"
+    return text
+
+
+def _numbers(report: RunReport) -> dict[str, Any]:
+    stats = [view.stats for view in report.views.values()]
+    of_source = [s.source_size_bytes for s in stats if s.source_size_bytes is not None]
+    numbers = {
+        "files captured": sum(s.files for s in stats),
+        "rows captured": sum(s.rows for s in stats),
+        "bytes captured": sum(s.size_bytes for s in stats),
+    }
+    if len(of_source) == len(stats):
+        numbers["source bytes"] = sum(of_source)
+    return numbers | {
+        "capture seconds": round(report.capture_seconds, 2),
+        "write and publish seconds": round(report.write_seconds, 2),
+    }
+
+
+def _origins(report: RunReport) -> dict[str, Any]:
+    shown: dict[str, Any] = {"mode": next(iter(report.views.values())).mode.value}
+    for name, view in report.views.items():
+        capture = view.captured.capture
+        start, end = capture.from_exclusive, capture.to_inclusive
+        shown[f"{name}: ICDC table"] = view.icdc_table
+        shown[f"{name}: capture"] = capture.number
+        # As text: JavaScript would round such large numbers.
+        shown[f"{name}: from snapshot, exclusive"] = str(start.snapshot_id) if start else "the beginning"
+        shown[f"{name}: to snapshot, inclusive"] = str(end.snapshot_id) if end else "none"
+        for column, found in view.ranges.items():
+            sides = (found.lowest if found.lowest is not None else "…", found.highest if found.highest is not None else "…")
+            shown[f"{name}: range of {column}"] = f"{sides[0]} to {sides[1]} ({found.kind})"
+    if report.lookups:
+        shown["changes ignored of"] = ", ".join(report.lookups)
+    return shown
+
+
+def _written(report: RunReport) -> dict[str, Any]:
+    metadata = report.publication.metadata
+    if metadata is None or metadata.ancestry().head is None:
+        return {}
+    written = report.publication.snapshots
+    shown: dict[str, Any] = {
+        "rows added": sum(int(s.summary.get("added-records", 0)) for s in written),
+        "files added": sum(int(s.summary.get("added-data-files", 0)) for s in written),
+        "bytes added": sum(int(s.summary.get("added-files-size", 0)) for s in written),
+    }
+    if written:
+        shown["published snapshot"] = str(written[-1].snapshot_id)
+    head = metadata.ancestry().head
+    has_deletes = head is not None and int(head.summary.get("total-delete-files", 0)) > 0
+    if head is not None and "total-records" in head.summary and not has_deletes:
+        shown["dagster/row_count"] = int(head.summary["total-records"])
+    return shown
+
+
+def _size(size_bytes: int) -> str:
+    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if size_bytes >= factor:
+            return f"{size_bytes / factor:.1f} {unit}"
+    return f"{size_bytes} B"

@@ -1,0 +1,1 @@
+"""PySpark: sessions, frames and one file per write mode. The only room that imports it."""

@@ -1,0 +1,72 @@
+"""Branches: a run's writes are prepared on one, and published by fast-forwarding ``main``.
+
+The statements here are exact on purpose: ``AS OF VERSION`` because Spark's idea of the head may be old, and the branch
+inside the table's name because the write option ``branch`` is silently ignored by ``writeTo``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+
+from dagster_ips.core.ranges import literal, quoted
+
+_PROPERTY = "spark.sql.iceberg.snapshot-property."
+_RETAIN_DAYS = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A branch of ``catalog``.``table``, by its name."""
+
+    catalog: str
+    table: str
+    name: str
+
+    @property
+    def sql_name(self) -> str:
+        """The branch as a table's name: what is written to it goes to the branch alone."""
+        return f"{self.table_sql_name}.{quoted('branch_' + self.name)}"
+
+    @property
+    def table_sql_name(self) -> str:
+        return sql_name(self.catalog, self.table)
+
+    def create(self, session: SparkSession, *, head_snapshot_id: int | None) -> None:
+        """Cut the branch at ``head_snapshot_id``; on a table without snapshots it starts empty."""
+        at = f" AS OF VERSION {head_snapshot_id}" if head_snapshot_id is not None else ""
+        retain = f" RETAIN {_RETAIN_DAYS} DAYS"
+        session.sql(f"ALTER TABLE {self.table_sql_name} CREATE BRANCH {quoted(self.name)}{at}{retain}")
+
+    def fast_forward_main(self, session: SparkSession) -> None:
+        """Make the branch's head the head of ``main``; fails if ``main`` isn't its ancestor any more."""
+        table, branch = literal(self.table), literal(self.name)
+        session.sql(f"CALL {quoted(self.catalog)}.system.fast_forward({table}, 'main', {branch})").collect()
+
+    def drop(self, session: SparkSession) -> None:
+        session.sql(f"ALTER TABLE {self.table_sql_name} DROP BRANCH IF EXISTS {quoted(self.name)}")
+
+
+def sql_name(catalog: str, table: str) -> str:
+    """A table's full name in Spark SQL, every part quoted.
+
+    Example:
+        >>> sql_name("lake", "media.playback")
+        '`lake`.`media`.`playback`'
+    """
+    return ".".join(quoted(part) for part in (catalog, *table.split(".")))
+
+
+@contextlib.contextmanager
+def stamped(session: SparkSession, properties: Mapping[str, str]) -> Iterator[None]:
+    """Every commit that this session makes inside carries ``properties`` in its snapshot's summary."""
+    try:
+        for key, value in properties.items():
+            session.conf.set(_PROPERTY + key, value)
+        yield
+    finally:
+        for key in properties:
+            session.conf.unset(_PROPERTY + key)

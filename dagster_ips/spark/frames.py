@@ -1,0 +1,54 @@
+"""Frames over tables and their changes. Lazy: nothing is read before the frame is."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
+
+from dagster_ips.core.ranges import Predicate, quoted
+from dagster_ips.spark.branches import sql_name
+
+
+def table_frame(session: SparkSession, catalog: str, table: str, *, snapshot_id: int | None = None) -> DataFrame:
+    """The rows of a table, as of a snapshot if one is given."""
+    version = f" VERSION AS OF {snapshot_id}" if snapshot_id is not None else ""
+    return session.sql(f"SELECT * FROM {sql_name(catalog, table)}{version}")
+
+
+def rows_with_keys(rows: DataFrame, changed: DataFrame, keys: Sequence[str], prune: Sequence[Predicate]) -> DataFrame:
+    """The ``rows`` whose ``keys`` occur in ``changed``; a null key matches a null key.
+
+    ``prune`` are conditions that all such rows are known to meet: they let files be skipped before the join.
+    """
+    wanted = changed.select(*[F.col(quoted(key)).alias(f"__ips_{i}") for i, key in enumerate(keys)]).distinct()
+    pruned = reduce(lambda frame, condition: frame.where(condition), prune, rows)
+    matches = [pruned[quoted(key)].eqNullSafe(wanted[f"__ips_{i}"]) for i, key in enumerate(keys)]
+    return pruned.join(wanted, all_of(matches), "left_semi")
+
+
+def all_of(conditions: Sequence[Column]) -> Column:
+    """The conjunction; of no conditions, true."""
+    return reduce(lambda left, right: left & right, conditions) if conditions else F.lit(True)  # noqa: FBT003
+
+
+def any_of(conditions: Sequence[Column]) -> Column:
+    """The disjunction; of no conditions, false."""
+    return reduce(lambda left, right: left | right, conditions) if conditions else F.lit(False)  # noqa: FBT003
+
+
+@contextlib.contextmanager
+def computed_once(frame: DataFrame) -> Iterator[DataFrame]:
+    """``frame``, kept by Spark while it is used several times.
+
+    Not ``localCheckpoint``: over Spark Connect a response that is sent twice makes the client drop the checkpoint at
+    once (seen on pyspark 4.1.4), and the next use fails.
+    """
+    kept = frame.persist()
+    try:
+        yield kept
+    finally:
+        kept.unpersist()

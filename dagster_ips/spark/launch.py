@@ -1,0 +1,82 @@
+"""What every start of a Spark process needs: where Spark and the cache are, its environment, a lock."""
+
+import fcntl
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyspark
+
+
+def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
+    """The folder for what can be downloaded or started again: Spark's jars and the local Connect server.
+
+    ``DAGSTER_IPS_CACHE`` if it is set, else ``dagster_ips`` in the XDG cache home. The folder need not exist yet.
+
+    >>> cache_folder({"DAGSTER_IPS_CACHE": "/data/cache"}).as_posix()
+    '/data/cache'
+    >>> cache_folder({"XDG_CACHE_HOME": "/home/ada/.cache"}).as_posix()
+    '/home/ada/.cache/dagster_ips'
+    """
+    if chosen := environment.get("DAGSTER_IPS_CACHE"):
+        return Path(chosen).absolute()
+    xdg = environment.get("XDG_CACHE_HOME")
+    return (Path(xdg) if xdg else Path.home() / ".cache").absolute() / "dagster_ips"
+
+
+def spark_home() -> Path:
+    """The Spark distribution to start processes from: ``SPARK_HOME``, else the one inside the pyspark package."""
+    return Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent).absolute()
+
+
+def spark_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment for a process started with ``spark-submit``: this Python, this machine only.
+
+    Three variables of the caller are left out, because each would silently make another process of it:
+    ``SPARK_REMOTE`` (a client instead of a server), ``PYSPARK_SUBMIT_ARGS`` and ``SPARK_DAEMON_MEMORY`` (which
+    overrides the heap that was asked for).
+    """
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in {"SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "PYSPARK_SUBMIT_ARGS", "SPARK_DAEMON_MEMORY"}
+    }
+    return inherited | {
+        "SPARK_HOME": str(spark_home()),
+        "SPARK_LOCAL_IP": "127.0.0.1",  # The UI has no other setting for the address that it binds.
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        **(extra or {}),
+    }
+
+
+@contextmanager
+def exclusive_lock(path: Path) -> Iterator[None]:
+    """Holds the lock file ``path`` (made if absent) against every other process and thread; waits for it.
+
+    The lock goes with its holder: a killed process leaves none behind, and child processes don't inherit it.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder, exclusive_lock(Path(folder) / "cache" / "lock"):
+    ...     print("alone")
+    alone
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def last_lines(text: str, count: int = 15) -> str:
+    r"""The last ``count`` lines that say something, indented for the end of an error message.
+
+    The frames of a Java stack trace say nothing here: without them the exception's own message is in sight.
+
+    >>> print(last_lines("one\n\ntwo\n\tat a.b.C(D.java:1)\nthree\n", 2))
+      two
+      three
+    """
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("\tat ")]
+    return "\n".join(f"  {line}" for line in lines[-count:])

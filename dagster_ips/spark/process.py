@@ -1,0 +1,89 @@
+"""Processes that outlive the one that started them: launched apart, recognised later, stopped by their own id."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class ProcessIdentity:
+    """A process that can't be confused with a later one that got the same id: ``started`` is its start time."""
+
+    pid: int
+    started: str
+
+    def is_alive(self) -> bool:
+        """Whether this very process still runs. A dead one that its parent hasn't reaped (a zombie) doesn't.
+
+        >>> own = identity_of(os.getpid())
+        >>> own.is_alive(), ProcessIdentity(own.pid, "at another time").is_alive()
+        (True, False)
+        """
+        return identity_of(self.pid) == self
+
+    def stop(self, grace_seconds: float = 20.0) -> bool:
+        """Asks the process to end, and ends it after ``grace_seconds``. Returns whether it was alive."""
+        if not self.is_alive():
+            return False
+        for order, seconds in ((signal.SIGTERM, grace_seconds), (signal.SIGKILL, 10.0)):
+            try:
+                os.kill(self.pid, order)
+            except ProcessLookupError:
+                return True
+            deadline = time.monotonic() + seconds
+            while time.monotonic() < deadline:
+                if not self.is_alive():
+                    return True
+                time.sleep(0.05)
+        return True
+
+
+def identity_of(pid: int) -> ProcessIdentity | None:
+    """The process that has the id ``pid`` now, or None if there is none, or only a zombie.
+
+    >>> identity_of(os.getpid()).pid == os.getpid()
+    True
+    """
+    stat = Path(f"/proc/{pid}/stat")
+    if Path("/proc/self/stat").exists():
+        try:
+            # The name in parentheses may hold anything, so the fields are counted from its end: state is the third of
+            # all, the start time in clock ticks since boot the twenty-second.
+            fields = stat.read_text(errors="replace").rpartition(")")[2].split()
+        except OSError:
+            return None
+        return None if fields[0] in "ZX" else ProcessIdentity(pid, fields[19])
+    listed = subprocess.run(
+        ["/bin/ps", "-o", "stat=,lstart=", "-p", str(pid)],
+        env=os.environ | {"LC_ALL": "C"},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    ).stdout
+    state, _, started = listed.strip().partition(" ")
+    return None if state.startswith("Z") or not started else ProcessIdentity(pid, started.strip())
+
+
+def launch_detached(command: Sequence[str], *, env: Mapping[str, str], cwd: Path, log: Path) -> ProcessIdentity:
+    """Starts ``command`` in a session of its own, with its output in ``log``, as nobody's child.
+
+    A shell starts it in the background and ends at once, so the process survives the caller, and the caller never has
+    to reap it. ``command`` keeps the id that is returned as long as it ends in ``exec``, as Spark's scripts do.
+    """
+    started = subprocess.run(
+        ["/bin/sh", "-c", '"$@" >"$LAUNCH_LOG" 2>&1 </dev/null & echo $!', "sh", *command],
+        env={**env, "LAUNCH_LOG": str(log)},
+        cwd=cwd,
+        start_new_session=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    pid = int(started.stdout)
+    # A command that has failed already is still a process to the caller: one that is dead.
+    return identity_of(pid) or ProcessIdentity(pid, "ended at once")

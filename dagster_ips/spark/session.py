@@ -1,0 +1,29 @@
+"""Spark sessions: by Spark Connect or in this process, and the catalogs they know."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+
+
+def connect_session(remote: str, configuration: Mapping[str, str]) -> SparkSession:
+    """A session of our own on the Spark Connect server at ``remote`` (``sc://host:port``), configured for itself."""
+    session = SparkSession.builder.remote(remote).create()
+    configure(session, configuration)
+    return session
+
+
+def classic_configuration(jars: Sequence[Path]) -> dict[str, str]:
+    """What a Spark session in this process must be started with to read and write Iceberg."""
+    return {"spark.sql.extensions": EXTENSIONS, "spark.jars": ",".join(str(jar) for jar in jars)}
+
+
+def configure(session: SparkSession, configuration: Mapping[str, str]) -> None:
+    """Set what the session doesn't have yet; a catalog may be configured as long as it hasn't been used."""
+    for key, value in configuration.items():
+        if session.conf.get(key, None) is None:
+            session.conf.set(key, value)

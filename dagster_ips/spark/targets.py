@@ -1,0 +1,32 @@
+"""Creating the table that an asset writes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pyspark.sql import DataFrame, SparkSession
+
+from dagster_ips.core.ranges import literal, quoted
+from dagster_ips.spark.branches import sql_name
+
+
+@dataclass(frozen=True, slots=True)
+class TableDescription:
+    """How a target is laid out: partition and sort expressions in Spark SQL, and Iceberg table properties."""
+
+    partition_by: Sequence[str] = ()
+    sort_by: Sequence[str] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+def create_table(session: SparkSession, catalog: str, table: str, frame: DataFrame, like: TableDescription) -> None:
+    """Create ``table`` with ``frame``'s columns, empty; one that exists stays as it is."""
+    columns = ", ".join(f"{quoted(column.name)} {column.dataType.simpleString()}" for column in frame.schema.fields)
+    partitioned = f" PARTITIONED BY ({', '.join(like.partition_by)})" if like.partition_by else ""
+    properties = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in like.properties.items())
+    tuned = f" TBLPROPERTIES ({properties})" if properties else ""
+    name = sql_name(catalog, table)
+    session.sql(f"CREATE TABLE IF NOT EXISTS {name} ({columns}) USING iceberg{partitioned}{tuned}")
+    if like.sort_by:
+        session.sql(f"ALTER TABLE {name} WRITE ORDERED BY {', '.join(like.sort_by)}")

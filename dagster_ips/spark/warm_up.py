@@ -1,0 +1,39 @@
+"""The first client of a new Spark Connect server: ``python warm_up.py sc://127.0.0.1:15002``.
+
+Whoever comes first waits some fifteen seconds for classes to load. This client comes first, and touches what every run
+touches: a session, an Iceberg table written, merged into and read back.
+"""
+
+import sys
+import tempfile
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+from pyspark.sql.functions import col
+
+
+def warm_up(remote: str) -> None:
+    """Opens a session on ``remote``, runs a query, and uses a small Iceberg table that is gone afterwards."""
+    spark = SparkSession.builder.remote(remote).create()
+    try:
+        spark.range(3).count()
+        with tempfile.TemporaryDirectory() as warehouse:
+            _use_a_table(spark, Path(warehouse))
+    finally:
+        spark.stop()
+
+
+def _use_a_table(spark: SparkSession, warehouse: Path) -> None:
+    spark.conf.set("spark.sql.catalog.ips_warm_up", "org.apache.iceberg.spark.SparkCatalog")
+    spark.conf.set("spark.sql.catalog.ips_warm_up.type", "hadoop")
+    spark.conf.set("spark.sql.catalog.ips_warm_up.warehouse", warehouse.as_uri())
+    table = "ips_warm_up.db.t"
+    rows = spark.range(3).select("id", (col("id") % 2).alias("part"))
+    rows.writeTo(table).partitionedBy(col("part")).create()
+    rows.alias("s").mergeInto(table, col(f"{table}.id") == col("s.id")).whenMatched().updateAll().merge()
+    spark.table(table).groupBy("part").count().collect()
+    spark.sql(f"DROP TABLE {table}")
+
+
+if __name__ == "__main__":
+    warm_up(sys.argv[1])

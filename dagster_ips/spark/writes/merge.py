@@ -1,0 +1,70 @@
+"""Merge rows by key: update what differs, insert what is new."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
+
+from dagster_ips.core.ranges import quoted
+from dagster_ips.errors import DuplicateKeysError
+from dagster_ips.spark.branches import Branch
+from dagster_ips.spark.frames import all_of, any_of, computed_once
+from dagster_ips.spark.writes.partition_filter import partitions_of
+
+_SOURCE = "ips_source"
+
+
+def merge_rows(
+    frame: DataFrame, branch: Branch, *, on: Sequence[str], latest_by: str | None, partition_columns: Sequence[str]
+) -> None:
+    """Merge ``frame`` into ``branch`` by the columns ``on``; a null key matches a null key.
+
+    The frame is computed once, and the merge sees only the target's partitions that it touches, as literals: that
+    prunes the read and lets merges of different partitions commit side by side. With ``latest_by`` a row never gives
+    way to one that is older.
+
+    Raises:
+        DuplicateKeysError: several rows have one key and nothing says which of them wins.
+    """
+    with computed_once(latest_rows(frame, on, latest_by)) as rows:
+        refuse_repeated_keys(rows, on, table=branch.table)
+        # mergeInto gives the target no alias: its columns go by the last part of its name.
+        target = quoted(f"branch_{branch.name}")
+        same = all_of([_in(target, key).eqNullSafe(_in(_SOURCE, key)) for key in on])
+        prune = [column for column in partition_columns if column in on]
+        condition = same & partitions_of(rows, prune, alias=target) if prune else same
+        others = [column for column in rows.columns if column not in on]
+        merge = rows.alias(_SOURCE).mergeInto(branch.sql_name, condition)
+        if others:
+            update = any_of([~_in(target, c).eqNullSafe(_in(_SOURCE, c)) for c in others])
+            if latest_by is not None:
+                update &= _in(target, latest_by).isNull() | (_in(_SOURCE, latest_by) >= _in(target, latest_by))
+            merge = merge.whenMatched(update).update({quoted(c): _in(_SOURCE, c) for c in others})
+        merge.whenNotMatched().insertAll().merge()
+
+
+def latest_rows(frame: DataFrame, on: Sequence[str], latest_by: str | None) -> DataFrame:
+    """One row per key, the one with the highest ``latest_by``; without it the frame as it is."""
+    if latest_by is None:
+        return frame
+    newest = Window.partitionBy(*[F.col(quoted(key)) for key in on]).orderBy(F.col(quoted(latest_by)).desc_nulls_last())
+    # rank, not row_number: two rows that tie are a question for the user, not ours to answer by chance.
+    return frame.withColumn("__ips_rank", F.rank().over(newest)).where("__ips_rank = 1").drop("__ips_rank").distinct()
+
+
+def refuse_repeated_keys(rows: DataFrame, on: Sequence[str], *, table: str) -> None:
+    """Fail unless every row has a key of its own.
+
+    Raises:
+        DuplicateKeysError: one hasn't; the error names an example.
+    """
+    keys = [F.col(quoted(key)) for key in on]
+    repeated = rows.groupBy(*keys).count().where("count > 1").select(*keys).limit(1).collect()
+    if repeated:
+        raise DuplicateKeysError(table=table, keys=tuple(on), example=str(tuple(repeated[0])))
+
+
+def _in(relation: str, column: str) -> Column:
+    return F.col(f"{relation}.{quoted(column)}")

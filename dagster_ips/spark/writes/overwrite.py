@@ -1,0 +1,51 @@
+"""Replace all rows, or the rows of given partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
+
+from dagster_ips.core.ranges import quoted
+from dagster_ips.spark.branches import Branch
+from dagster_ips.spark.frames import any_of, computed_once
+from dagster_ips.spark.writes.partition_filter import exactly
+
+
+def replace_rows(frame: DataFrame, branch: Branch, *, table_is_empty: bool) -> None:
+    """Replace every row by ``frame``'s.
+
+    A table that holds no rows is appended to, so that its consumers see a plain append and not an overwrite.
+    """
+    if table_is_empty:
+        frame.writeTo(branch.sql_name).append()
+    else:
+        frame.writeTo(branch.sql_name).overwrite(F.lit(True))  # noqa: FBT003
+
+
+@dataclass(frozen=True)
+class ChangedKeys:
+    """Partition columns, and a frame whose rows hold the values of them that changed."""
+
+    columns: Sequence[str]
+    frame: DataFrame
+
+
+def replace_partitions(
+    frame: DataFrame, branch: Branch, *, columns: Sequence[str], changed: Sequence[ChangedKeys]
+) -> None:
+    """Replace the partitions that ``frame`` has rows in, and those of ``changed``, which may be empty now.
+
+    By explicit filter, because Spark's dynamic overwrite leaves a partition that should become empty as it was, and
+    commits nothing for an empty frame.
+    """
+    with computed_once(frame) as rows:
+        affected = [ChangedKeys(columns, rows), *changed]
+        rows.writeTo(branch.sql_name).overwrite(any_of([_partitions(keys) for keys in affected]))
+
+
+def _partitions(keys: ChangedKeys) -> Column:
+    values = keys.frame.select(*[F.col(quoted(column)) for column in keys.columns]).distinct().collect()
+    return exactly(keys.columns, [tuple(row) for row in values])

@@ -1,0 +1,1 @@
+"""The cursor: how an edge's state is written down, and where."""

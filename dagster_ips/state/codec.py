@@ -1,0 +1,76 @@
+"""An edge's state as compact, versioned JSON."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+from dagster_ips.core.capture import Capture, EdgeState, Mode, TargetMark
+from dagster_ips.core.edge import Edge
+from dagster_ips.core.watermark import Watermark
+from dagster_ips.errors import StateUnreadableError, StateVersionError
+
+VERSION = 1
+
+
+def encode(state: EdgeState) -> str:
+    """``state`` as JSON of about 1 kB.
+
+    Example:
+        >>> state = EdgeState(Edge("playback_daily", "playback"))
+        >>> decode(encode(state), Edge("playback_daily", "playback")) == state
+        True
+    """
+    return json.dumps({"version": VERSION, **asdict(state)}, separators=(",", ":"))
+
+
+def decode(text: str, edge: Edge) -> EdgeState:
+    """The state that ``encode`` wrote for ``edge``.
+
+    Raises:
+        StateVersionError: a newer version wrote it.
+        StateUnreadableError: it isn't such a value, or it belongs to another edge.
+    """
+    try:
+        value: dict[str, Any] = json.loads(text)
+        version = int(value["version"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise StateUnreadableError(edge=str(edge), cause=f"{type(error).__name__}: {error}") from error
+    if version > VERSION:
+        raise StateVersionError(edge=str(edge), found=version, known=VERSION)
+    try:
+        state = _state(value)
+    except (ValueError, KeyError, TypeError) as error:
+        raise StateUnreadableError(edge=str(edge), cause=f"{type(error).__name__}: {error}") from error
+    if state.edge != edge:
+        raise StateUnreadableError(edge=str(edge), cause=f"it is the state of {state.edge}")
+    return state
+
+
+def _state(value: dict[str, Any]) -> EdgeState:
+    edge = Edge(**value["edge"])
+    return EdgeState(
+        edge=edge,
+        committed=_watermark(value["committed"]),
+        number=int(value["number"]),
+        in_flight=_capture(edge, value["in_flight"]),
+        target=TargetMark(**value["target"]) if value["target"] else None,
+    )
+
+
+def _watermark(value: dict[str, Any] | None) -> Watermark | None:
+    return Watermark(**value) if value else None
+
+
+def _capture(edge: Edge, value: dict[str, Any] | None) -> Capture | None:
+    if not value:
+        return None
+    known = {
+        **value,
+        "edge": edge,
+        "mode": Mode(value["mode"]),
+        "from_exclusive": _watermark(value["from_exclusive"]),
+        "to_inclusive": _watermark(value["to_inclusive"]),
+    }
+    return Capture(**known)

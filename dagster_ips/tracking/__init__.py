@@ -1,0 +1,1 @@
+"""Capture, publish, commit: what makes a change consumed exactly once."""

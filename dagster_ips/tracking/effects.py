@@ -1,0 +1,36 @@
+"""Every durable effect of a run, by name, so that a test can stop the process before and after each."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from enum import StrEnum
+
+
+class Effect(StrEnum):
+    """What a run changes outside its process, in the order in which it happens."""
+
+    REGISTER_ICDC_TABLE = "register_icdc_table"
+    RECORD_CAPTURE = "record_capture"
+    CREATE_TARGET = "create_target"
+    CREATE_BRANCH = "create_branch"
+    WRITE_BRANCH = "write_branch"
+    PUBLISH = "publish"
+    COMMIT = "commit"
+    DROP_BRANCH = "drop_branch"
+
+
+Observer = Callable[[Effect, str], None]
+"""Called with the effect and ``"before"`` or ``"after"``, in the process and thread that causes it."""
+
+observers: list[Observer] = []
+
+
+@contextlib.contextmanager
+def effect(name: Effect) -> Iterator[None]:
+    """Tell the observers before and, if it didn't fail, after."""
+    for observer in observers:
+        observer(name, "before")
+    yield
+    for observer in observers:
+        observer(name, "after")

@@ -1,0 +1,169 @@
+"""Write on a branch, publish by fast-forward, commit: the target's stamps decide what happened."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+
+from dagster_ips.core.ancestry import Snapshot
+from dagster_ips.core.capture import Capture, Stamp, TargetMark
+from dagster_ips.errors import IpsError, PublishError
+from dagster_ips.iceberg.catalog import LakeCatalog
+from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.iceberg.stamps import is_of_attempt, mark, stamp_properties, target_history
+from dagster_ips.spark.branches import Branch, stamped
+from dagster_ips.state.store import EdgeStore
+from dagster_ips.tracking.effects import Effect, effect
+
+_MOST_ATTEMPTS = 5
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """What became of a run's writes.
+
+    ``snapshots`` are the ones that are now on the target's ``main``, oldest first; none when there was nothing to
+    write or when another run had published the same captures (``superseded_by`` says what it stamped).
+    """
+
+    metadata: TableMetadata | None
+    snapshots: tuple[Snapshot, ...] = ()
+    superseded_by: tuple[Stamp, ...] = ()
+
+
+Write = Callable[[Branch, TableMetadata], None]
+"""Writes a run's result to the branch; the metadata is the target's as the branch was cut."""
+
+
+@dataclass(frozen=True)
+class Publisher:
+    """Publishes to one target table by the session's commits."""
+
+    catalog: LakeCatalog
+    store: EdgeStore
+    session: SparkSession
+    run_id: str
+
+    def publish(self, table: str, captures: Sequence[Capture], write: Write, *, consumer: str) -> Publication:
+        """Make ``write``'s result the head of ``table``, stamped with ``captures``, and commit them.
+
+        If ``main`` moves meanwhile, the branch is dropped and written again on the new head. If another run published
+        the same captures first, the own work is dropped and what that run stamped is committed.
+
+        Raises:
+            PublishError: ``main`` kept moving, or the branch holds commits that aren't this run's.
+            Exception: whatever ``write`` raised; nothing is published or consumed then.
+        """
+        for attempt in range(1, _MOST_ATTEMPTS + 1):
+            before = self.catalog.load(table, asset=consumer)
+            if superseded := _published_by_another(before, captures):
+                self._adopt(superseded)
+                return Publication(before, superseded_by=tuple(stamp for _, stamp in superseded))
+            branch = Branch(self.catalog.name, table, f"ips_{self.run_id[:8]}_{uuid.uuid4().hex[:8]}")
+            try:
+                self._write_and_fast_forward(branch, before, captures, write)
+            except Exception as error:
+                after = self.catalog.load(table, asset=consumer)
+                # An error may come after the fast-forward took effect: only main's own history can tell.
+                if not _own_snapshots(after, branch):
+                    self._drop(branch)
+                    moved = after.head_snapshot_id() != before.head_snapshot_id()
+                    if not moved or isinstance(error, IpsError) or attempt == _MOST_ATTEMPTS:
+                        raise
+                    _LOG.info("%s moved while %s was written; writing again on its new head", table, branch.name)
+                    continue
+            published = self.catalog.load(table, asset=consumer)
+            own = _own_snapshots(published, branch)
+            self._commit(captures, mark(own[-1], published.uuid) if own else None)
+            self._drop(branch)
+            return Publication(published, own)
+        raise AssertionError  # the last attempt returned or raised
+
+    def commit_without_writing(self, captures: Sequence[Capture]) -> None:
+        """``captures`` held nothing to write: they are consumed, and nothing is published."""
+        self._commit(captures, None)
+
+    def _write_and_fast_forward(
+        self, branch: Branch, before: TableMetadata, captures: Sequence[Capture], write: Write
+    ) -> None:
+        with effect(Effect.CREATE_BRANCH):
+            branch.create(self.session, head_snapshot_id=before.head_snapshot_id())
+        stamp = stamp_properties(tuple(captures), attempt=branch.name, run_id=self.run_id)
+        with effect(Effect.WRITE_BRANCH), stamped(self.session, stamp):
+            write(branch, before)
+        _require_own_work_only(self.catalog.load(branch.table, asset=branch.table), branch, before)
+        with effect(Effect.PUBLISH):
+            branch.fast_forward_main(self.session)
+
+    def _commit(self, captures: Sequence[Capture], published: TargetMark | None) -> None:
+        for capture in captures:
+            state = self.store.get(capture.edge)
+            if state.next_number == capture.number:
+                with effect(Effect.COMMIT):
+                    self.store.set(state.with_committed(capture, published))
+
+    def _adopt(self, superseded: Sequence[tuple[Capture, Stamp]]) -> None:
+        for capture, stamp in superseded:
+            state = self.store.get(capture.edge)
+            if state.number < stamp.number:
+                with effect(Effect.COMMIT):
+                    self.store.set(state.with_stamp(stamp))
+
+    def _drop(self, branch: Branch) -> None:
+        """Best effort: a branch left behind expires by its own retention, and its work is published or void."""
+        try:
+            with effect(Effect.DROP_BRANCH):
+                branch.drop(self.session)
+        except Exception:  # noqa: BLE001  # whatever the engine raises, the outcome of the run is decided already
+            _LOG.warning("branch %s of %s could not be dropped; it expires by itself", branch.name, branch.table)
+
+
+def _published_by_another(target: TableMetadata, captures: Sequence[Capture]) -> list[tuple[Capture, Stamp]]:
+    """The captures whose number, or a later one, is stamped on the target already.
+
+    Raises:
+        PublishError: the newest stamp is another than when the capture began, but not a later capture's: the target
+            was changed from outside, and what the capture builds on may be gone.
+    """
+    superseded = []
+    for capture in captures:
+        newest = target_history(target, capture.edge).newest
+        if newest is not None and newest.number >= capture.number:
+            superseded.append((capture, newest))
+        elif (newest.target.snapshot_id if newest else None) != capture.after_stamp:
+            problem = f"the newest stamp of {capture.edge} is not the one that the capture began from"
+            raise PublishError(table=target.table, branch="main", problem=problem)
+    return superseded
+
+
+def _own_snapshots(target: TableMetadata, branch: Branch) -> tuple[Snapshot, ...]:
+    """The attempt's snapshots in ``main``'s history, oldest first."""
+    return tuple(s for s in reversed(target.ancestry().snapshots) if is_of_attempt(s, branch.name))
+
+
+def _require_own_work_only(now: TableMetadata, branch: Branch, before: TableMetadata) -> None:
+    """A branch that someone drops is silently made anew, on a newer head, by the next commit: rows would double.
+
+    Raises:
+        PublishError: the branch isn't exactly this attempt's snapshots on top of the head it was cut at.
+    """
+    own_root = before.head_snapshot_id()
+    for snapshot in now.ancestry(branch.name).snapshots:
+        if snapshot.snapshot_id == own_root:
+            return
+        if not is_of_attempt(snapshot, branch.name) and not _is_empty_root(snapshot, own_root):
+            problem = f"snapshot {snapshot.snapshot_id} on the branch was not written by this run"
+            raise PublishError(table=branch.table, branch=branch.name, problem=problem)
+    if own_root is not None:
+        problem = f"the branch no longer starts at snapshot {own_root}, where it was cut"
+        raise PublishError(table=branch.table, branch=branch.name, problem=problem)
+
+
+def _is_empty_root(snapshot: Snapshot, own_root: int | None) -> bool:
+    """Whether this is the empty snapshot that cutting a branch from a table without snapshots commits."""
+    return own_root is None and snapshot.parent_id is None and snapshot.summary.get("total-records", "0") == "0"

@@ -1,0 +1,142 @@
+"""Playback events as devices would send them, made up: the same for the same seed, on every machine."""
+
+import datetime as dt
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+FIRST_DAY = dt.date(2026, 1, 1)
+BATCHES_PER_DAY = 12
+LATE_DAYS = 13
+TITLES = 2_000
+
+_LATE_EVERY = 4
+_LATE_DECAY = 0.6
+_DAY_SECONDS = 86_400
+_BATCH_SECONDS = _DAY_SECONDS // BATCHES_PER_DAY
+_MICROSECONDS = 1_000_000
+_PLAYS_PER_ACCOUNT = 5
+_LONGEST_PLAY_SECONDS = 7_200
+_EVENT_IDS_PER_DAY = 10**9
+_DEVICES = ["tv", "phone", "tablet", "web", "console", "stick", "box", "headset"]
+_COUNTRIES = ["US", "BR", "GB", "DE", "FR", "IN", "MX", "JP", "KR", "ES", "IT", "CA", "AU", "AR", "PL", "SE"]
+_GENRES = ["drama", "comedy", "documentary", "kids", "action", "animation"]
+
+EVENT_SCHEMA = pa.schema(
+    [
+        ("event_id", pa.int64()),
+        ("account_id", pa.int64()),
+        ("title_id", pa.int32()),
+        ("device", pa.string()),
+        ("country", pa.string()),
+        ("play_seconds", pa.int32()),
+        ("event_ts", pa.timestamp("us", tz="UTC")),
+        ("event_date", pa.date32()),
+        ("ingested_at", pa.timestamp("us", tz="UTC")),
+    ]
+)
+
+_Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """How many events land on a day, the fraction of them that is late, and the seed of everything made up."""
+
+    rows_per_day: int = 300_000
+    late: float = 0.03
+    seed: int = 7
+
+
+def landing_batches(day: int, workload: Workload) -> list[pa.Table]:
+    """The events that land on day number ``day`` (0 is `FIRST_DAY`), in twelve batches, one for every two hours.
+
+    Most of a batch happened in its two hours. Every fourth batch also brings what devices held back while they were
+    offline: events of the 13 days before, each day 0.6 times as many as the one after it. Nothing is from before
+    `FIRST_DAY`.
+
+    >>> [batch.num_rows for batch in landing_batches(1, Workload(rows_per_day=1200, late=0.5))]
+    [50, 50, 50, 250, 50, 50, 50, 250, 50, 50, 50, 250]
+    """
+    random = np.random.default_rng([workload.seed, day])
+    when = _arrivals(random, day, workload)
+    events = _events(random, day, when, accounts=max(workload.rows_per_day // _PLAYS_PER_ACCOUNT, 1))
+    return [events.take(np.flatnonzero(when.batch == batch)) for batch in range(BATCHES_PER_DAY)]
+
+
+def titles() -> pa.Table:
+    """The dimension: 2,000 titles with name, genre and running time. Always the same.
+
+    >>> titles().slice(0, 1).to_pylist()
+    [{'title_id': 0, 'title_name': 'Title 0', 'genre': 'drama', 'runtime_seconds': 1200}]
+    """
+    ids = np.arange(TITLES)
+    return pa.table(
+        {
+            "title_id": pa.array(ids, pa.int32()),
+            "title_name": [f"Title {i}" for i in ids],
+            "genre": [_GENRES[i % len(_GENRES)] for i in ids],
+            "runtime_seconds": pa.array(1_200 + ids * 97 % 6_000, pa.int32()),
+        }
+    )
+
+
+@dataclass(frozen=True)
+class _Arrivals:
+    """Per event: the day and the second of it when it happened, and the batch of the landing day that brings it."""
+
+    day: _Ints
+    second: _Ints
+    batch: _Ints
+
+
+def _arrivals(random: np.random.Generator, day: int, workload: Workload) -> _Arrivals:
+    late = round(workload.rows_per_day * workload.late) if day else 0
+    on_time = workload.rows_per_day - late
+    on_time_batch = np.arange(on_time) * BATCHES_PER_DAY // max(on_time, 1)
+    late_batches = np.arange(_LATE_EVERY - 1, BATCHES_PER_DAY, _LATE_EVERY)
+    late_batch = late_batches[np.arange(late) * len(late_batches) // max(late, 1)]
+    on_time_second = on_time_batch * _BATCH_SECONDS + random.integers(0, _BATCH_SECONDS, on_time)
+    return _Arrivals(
+        day=np.concatenate([np.full(on_time, day), day - _days_late(random, late, most=min(day, LATE_DAYS))]),
+        second=np.concatenate([on_time_second, random.integers(0, _DAY_SECONDS, late)]),
+        batch=np.concatenate([on_time_batch, late_batch]),
+    )
+
+
+def _days_late(random: np.random.Generator, count: int, *, most: int) -> _Ints:
+    """Between 1 and ``most``, geometrically fewer with every day."""
+    weights = _LATE_DECAY ** np.arange(most)
+    return random.choice(np.arange(1, most + 1), size=count, p=weights / weights.sum()) if count else np.empty(0, int)
+
+
+def _events(random: np.random.Generator, landed: int, when: _Arrivals, *, accounts: int) -> pa.Table:
+    count = len(when.day)
+    first_day = (FIRST_DAY - dt.date(1970, 1, 1)).days
+    date = first_day + when.day
+    landed_second = (first_day + landed) * _DAY_SECONDS + (when.batch + 1) * _BATCH_SECONDS
+    columns = {
+        "event_id": landed * _EVENT_IDS_PER_DAY + np.arange(count),
+        "account_id": _skewed(random, count, accounts),
+        "title_id": _skewed(random, count, TITLES).astype(np.int32),
+        "device": _named(_skewed(random, count, len(_DEVICES)), _DEVICES),
+        "country": _named(_skewed(random, count, len(_COUNTRIES)), _COUNTRIES),
+        "play_seconds": random.integers(0, _LONGEST_PLAY_SECONDS, count).astype(np.int32),
+        "event_ts": (date * _DAY_SECONDS + when.second) * _MICROSECONDS,
+        "event_date": date.astype(np.int32),
+        "ingested_at": landed_second * _MICROSECONDS,
+    }
+    arrays = [pa.array(columns[field.name]).cast(field.type) for field in EVENT_SCHEMA]
+    return pa.table(arrays, schema=EVENT_SCHEMA)
+
+
+def _skewed(random: np.random.Generator, count: int, below: int) -> _Ints:
+    """Integers from 0 to ``below``, exclusive: the small ones are many times as frequent as the large."""
+    drawn: _Ints = (below * random.random(count) ** 2).astype(np.int64)
+    return drawn
+
+
+def _named(index: _Ints, names: list[str]) -> pa.Array:
+    return pa.DictionaryArray.from_arrays(pa.array(index.astype(np.int8)), pa.array(names))

@@ -1,0 +1,26 @@
+"""Spark sessions for the jobs that run outside Dagster."""
+
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from example_project.lake import CATALOG
+
+
+def spark_on_lake(folder: Path, remote: str | None) -> SparkSession:
+    """A session on the Spark Connect server ``remote`` (``sc://host:port``) that knows the lake in ``folder``.
+
+    With ``remote=None``, whatever Spark the environment configures (``SPARK_REMOTE``, ``spark-submit``). Iceberg's jar
+    and extensions must be there already: they can't be added to a Spark that runs.
+    """
+    session = SparkSession.builder.remote(remote).create() if remote else SparkSession.builder.getOrCreate()
+    catalog = f"spark.sql.catalog.{CATALOG}"
+    session.conf.set(catalog, "org.apache.iceberg.spark.SparkCatalog")
+    session.conf.set(f"{catalog}.type", "jdbc")
+    session.conf.set(f"{catalog}.uri", f"jdbc:sqlite:{folder}/catalog.db?busy_timeout=30000")
+    session.conf.set(f"{catalog}.warehouse", f"file://{folder}/warehouse")
+    session.conf.set(f"{catalog}.jdbc.schema-version", "V1")
+    # The other writers' commits must be seen at once.
+    session.conf.set(f"{catalog}.cache-enabled", "false")
+    session.conf.set("spark.sql.session.timeZone", "UTC")
+    return session

@@ -1,0 +1,52 @@
+"""The business logic: frames in, frames out. It knows nothing of Dagster, of incremental runs or of where tables are.
+
+All of it is exact (integers, text, times), so that any two ways to compute a table can be compared row by row.
+"""
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
+
+LEAN_BACK = ("tv", "console", "stick", "box")
+QUALIFIED_SECONDS = 120
+
+
+def enriched_plays(events: DataFrame, titles: DataFrame) -> DataFrame:
+    """One row per event, with its title's genre and how much of the title was watched. An unknown title gives nulls."""
+    known = F.broadcast(titles.select("title_id", "genre", "runtime_seconds"))
+    return events.join(known, "title_id", "left").select(
+        "event_id",
+        "account_id",
+        "title_id",
+        "genre",
+        F.when(F.col("device").isin(*LEAN_BACK), "lean back").otherwise("lean forward").alias("posture"),
+        "country",
+        "play_seconds",
+        F.least(F.lit(100), F.floor(F.col("play_seconds") * 100 / F.col("runtime_seconds")).cast("int")).alias(
+            "watched_percent"
+        ),
+        (F.col("play_seconds") >= QUALIFIED_SECONDS).alias("is_qualified"),
+        "event_ts",
+        "event_date",
+        "ingested_at",
+    )
+
+
+def plays_per_account(plays: DataFrame) -> DataFrame:
+    """One row per day and account: plays, seconds, qualified plays, first and last event."""
+    return plays.groupBy("event_date", "account_id").agg(
+        F.count("*").alias("plays"),
+        F.sum("play_seconds").alias("play_seconds"),
+        F.sum(F.col("is_qualified").cast("long")).alias("qualified_plays"),
+        F.min("event_ts").alias("first_event_ts"),
+        F.max("event_ts").alias("last_event_ts"),
+    )
+
+
+def totals_per_day(accounts: DataFrame) -> DataFrame:
+    """One row per day: active accounts, plays, seconds, qualified plays."""
+    return accounts.groupBy("event_date").agg(
+        F.count("*").alias("active_accounts"),
+        F.sum("plays").alias("plays"),
+        F.sum("play_seconds").alias("play_seconds"),
+        F.sum("qualified_plays").alias("qualified_plays"),
+    )

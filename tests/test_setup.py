@@ -1,0 +1,106 @@
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).parents[1]
+TOOLS = ["bash", "cut", "env", "grep", "head", "id", "paste", "sed"]
+
+
+@pytest.fixture
+def bare_machine(tmp_path: Path) -> Path:
+    """A PATH with a Python and the shell's tools: no Java, and no package manager that could bring one."""
+    path = tmp_path / "bin"
+    path.mkdir()
+    for tool in TOOLS:
+        found = shutil.which(tool)
+        assert found is not None
+        path.joinpath(tool).symlink_to(found)
+    path.joinpath("python3").symlink_to(sys.executable)
+    return path
+
+
+def add_tool(path: Path, name: str, script: str) -> None:
+    path.joinpath(name).write_text(f"#!/usr/bin/env bash\n{script}\n")
+    path.joinpath(name).chmod(0o755)
+
+
+def preflight(path: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(CHECKOUT / "scripts" / "preflight.sh")],
+        env={"PATH": str(path), "HOME": os.environ["HOME"], **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def only_line(text: str) -> str:
+    (line,) = text.splitlines()
+    return line
+
+
+def test_without_java_one_line_says_what_to_do(bare_machine: Path) -> None:
+    done = preflight(bare_machine)
+    assert done.returncode == 1
+    assert only_line(done.stderr).startswith("Missing: Java 17 or later. To fix it: ")
+    assert done.stdout == ""
+
+
+def test_an_old_java_is_named_with_its_version(bare_machine: Path) -> None:
+    add_tool(bare_machine, "java", """echo 'openjdk version "11.0.2" 2019-01-15' >&2""")
+    assert "java is 11). To fix it: " in only_line(preflight(bare_machine).stderr)
+
+
+def test_a_java_that_cannot_start_spark_is_refused(bare_machine: Path) -> None:
+    add_tool(
+        bare_machine,
+        "java",
+        """case $1 in -version) echo 'openjdk version "17.0.1"' >&2;; *) echo java.base@17.0.1;; esac""",
+    )
+    assert "jdk.incubator.vector" in only_line(preflight(bare_machine).stderr)
+
+
+def test_a_java_home_without_java_is_what_to_correct(bare_machine: Path, tmp_path: Path) -> None:
+    done = preflight(bare_machine, JAVA_HOME=str(tmp_path))
+    assert f"point JAVA_HOME (now {tmp_path}) to a Java 17, or unset it" in only_line(done.stderr)
+
+
+def test_without_python_and_java_both_are_in_the_one_line(bare_machine: Path) -> None:
+    bare_machine.joinpath("python3").unlink()
+    line = only_line(preflight(bare_machine).stderr)
+    assert line.startswith("Missing: Python 3.11 or later and Java 17 or later. To fix it: ")
+
+
+def test_what_is_missing_is_installed_where_that_needs_no_password(bare_machine: Path) -> None:
+    add_tool(bare_machine, "id", "echo 0")
+    java = bare_machine / "java"
+    pretend = f"""printf '#!/bin/sh\\necho "openjdk version \\\\"17.0.1\\\\"" >&2; echo jdk.incubator.vector@17\\n' > {java}"""
+    add_tool(
+        bare_machine,
+        "apt-get",
+        f"""case $* in *install*openjdk-17*) {pretend}; {shutil.which("chmod")} +x {java};; esac""",
+    )
+    done = preflight(bare_machine)
+    assert done.returncode == 0
+    assert only_line(done.stderr).startswith("Installing openjdk-17-jre-headless with apt-get")
+    assert done.stdout == f"{bare_machine / 'python3'}\n"
+
+
+def test_a_failed_preflight_downloads_nothing(bare_machine: Path, tmp_path: Path) -> None:
+    checkout = tmp_path / "checkout"
+    shutil.copytree(CHECKOUT / "scripts", checkout / "scripts")
+    add_tool(bare_machine, "dirname", "echo scripts")
+    done = subprocess.run(
+        [str(checkout / "scripts" / "setup.sh")],
+        env={"PATH": str(bare_machine)},
+        cwd=checkout,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert [path.name for path in checkout.iterdir()] == ["scripts"]
