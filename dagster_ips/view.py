@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from pyspark.sql import DataFrame, SparkSession
-
 from dagster_ips.core.capture import Mode
 from dagster_ips.core.ranges import Bound, ChangeRange, Predicate, literal, quoted
 from dagster_ips.errors import UnknownColumnError
 from dagster_ips.iceberg.column_ranges import change_range, partition_values
 from dagster_ips.spark.branches import sql_name
 from dagster_ips.spark.frames import rows_with_keys, table_frame
+from dagster_ips.spark.session import DataFrame, SparkSession
 from dagster_ips.tracking.capturing import CapturedInput
 from dagster_ips.tracking.writing import PartialFrame
 
@@ -167,7 +166,7 @@ class IcdcView:
         if values is None or len(values) > _MOST_LITERALS:
             return self.range(column).between(column)
         name = quoted(column)
-        listed = ", ".join(literal(value) for value in sorted(v for v in values if v is not None))  # type: ignore[type-var]
+        listed = ", ".join(literal(value) for value in sorted(v for v in values if v is not None))
         conditions = [f"{name} IN ({listed})"] if listed else []
         conditions += [f"{name} IS NULL"] if None in values else []
         return Predicate(f"({' OR '.join(conditions)})" if conditions else "FALSE")
@@ -190,5 +189,3 @@ def _text(value: Bound | None) -> str:
 
 def _number(text: str | None) -> int | None:
     return int(text) if text is not None else None
-
-

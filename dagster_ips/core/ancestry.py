@@ -47,9 +47,11 @@ class Ancestry:
 
     @property
     def head(self) -> Snapshot | None:
+        """The newest snapshot; None in an empty ancestry."""
         return self.snapshots[0] if self.snapshots else None
 
     def find(self, snapshot_id: int) -> Snapshot | None:
+        """The snapshot if it is retained in this ancestry, else None."""
         return next((s for s in self.snapshots if s.snapshot_id == snapshot_id), None)
 
     def between(
@@ -63,7 +65,9 @@ class Ancestry:
         inside = False
         for snapshot in self.snapshots:
             if snapshot.snapshot_id == from_snapshot_id_exclusive:
-                return tuple(reversed(found)) if inside or from_snapshot_id_exclusive == to_snapshot_id_inclusive else None
+                return (
+                    tuple(reversed(found)) if inside or from_snapshot_id_exclusive == to_snapshot_id_inclusive else None
+                )
             inside = inside or snapshot.snapshot_id == to_snapshot_id_inclusive
             if inside:
                 found.append(snapshot)

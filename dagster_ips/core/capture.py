@@ -72,9 +72,11 @@ class EdgeState:
 
     @property
     def next_number(self) -> int:
+        """The number of the next capture."""
         return self.number + 1
 
     def with_in_flight(self, capture: Capture) -> EdgeState:
+        """``capture`` is about to be worked on."""
         return replace(self, in_flight=capture)
 
     def with_committed(self, capture: Capture, target: TargetMark | None) -> EdgeState:
@@ -89,9 +91,7 @@ class EdgeState:
 
     def with_stamp(self, stamp: Stamp) -> EdgeState:
         """What ``stamp`` vouches for is consumed: a run published it and did not live to say so here."""
-        return replace(
-            self, committed=stamp.to_inclusive, number=stamp.number, in_flight=None, target=stamp.target
-        )
+        return replace(self, committed=stamp.to_inclusive, number=stamp.number, in_flight=None, target=stamp.target)
 
     def _is_in_flight(self, capture: Capture) -> bool:
         held = self.in_flight

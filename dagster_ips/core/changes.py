@@ -35,14 +35,17 @@ class ChangeSet:
 
     @property
     def is_empty(self) -> bool:
+        """Whether no file was added."""
         return not self.added
 
     @property
     def row_count(self) -> int:
+        """Rows in the added files."""
         return sum(file.record_count for file in self.added)
 
     @property
     def size_bytes(self) -> int:
+        """Size of the added files."""
         return sum(file.file_size_bytes for file in self.added)
 
 

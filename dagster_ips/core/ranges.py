@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from dagster_ips.errors import UnboundedRangeError
 
@@ -83,6 +84,7 @@ class ChangeRange:
 
     @property
     def is_empty(self) -> bool:
+        """Whether nothing changed."""
         return self.kind is RangeKind.EMPTY
 
     @property
@@ -142,10 +144,9 @@ class ChangeRange:
         return Predicate(f"({condition} OR {name} IS NULL)" if self.has_null else f"({condition})")
 
 
-def _extreme(pick: type[min] | type[max] | object, values: list[Bound | None]) -> Bound | None:
-    if any(value is None for value in values):
-        return None
-    return pick(values)  # type: ignore[operator,no-any-return]  # one column's values are of one ordered type
+def _extreme(pick: Callable[[list[Any]], Bound], values: list[Bound | None]) -> Bound | None:
+    """The lowest or highest of one column's values; None, an open side, wins."""
+    return None if any(value is None for value in values) else pick(values)
 
 
 def quoted(name: str) -> str:
@@ -159,12 +160,12 @@ def quoted(name: str) -> str:
     return f"`{escaped}`"
 
 
-def literal(value: Bound) -> str:
-    """``value`` as a Spark SQL literal of its own type.
+def literal(value: Bound) -> str:  # noqa: PLR0911  # one return per type reads best
+    r"""``value`` as a Spark SQL literal of its own type.
 
     Example:
         >>> literal(dt.date(2026, 1, 3)), literal(dt.datetime(2026, 1, 3, 4, 5)), literal("it's")
-        ("DATE '2026-01-03'", "TIMESTAMP_NTZ '2026-01-03 04:05:00'", "'it\\\\'s'")
+        ("DATE '2026-01-03'", "TIMESTAMP_NTZ '2026-01-03 04:05:00'", "'it\\'s'")
     """
     match value:
         case bool():

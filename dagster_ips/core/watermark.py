@@ -23,4 +23,5 @@ class Watermark:
 
     @classmethod
     def at(cls, snapshot: Snapshot, *, table_uuid: str, ref: str) -> Watermark:
+        """The watermark at ``snapshot``."""
         return cls(table_uuid, ref, snapshot.snapshot_id, snapshot.sequence_number, snapshot.timestamp_ms)

@@ -31,6 +31,7 @@ class AvroFile:
 
     @property
     def schema(self) -> str:
+        """The Avro schema as JSON text."""
         return self.header[SCHEMA_KEY]
 
 

@@ -63,6 +63,7 @@ class LakeCatalog:
 
     @property
     def storage(self) -> Storage:
+        """Reads and writes the catalog's small files."""
         return Storage(self.properties)
 
     def metadata_locations(self, tables: Sequence[str]) -> dict[str, str]:

@@ -149,12 +149,14 @@ def _from_bytes(content: bytes, kind: Any) -> Bound:  # noqa: ANN401  # a primit
             case DoubleType():
                 return float(struct.unpack("<f", content)[0])
             case TimestampType():
-                return dt.datetime.combine(_EPOCH.date() + dt.timedelta(days=struct.unpack("<i", content)[0]), dt.time())
+                return dt.datetime.combine(
+                    _EPOCH.date() + dt.timedelta(days=struct.unpack("<i", content)[0]), dt.time()
+                )
             case _:
                 pass
     assert isinstance(kind, PrimitiveType)  # noqa: S101  # _ORDERED holds primitive types only
     decoded = from_bytes(kind, content)
-    return _from_avro(decoded, kind) if isinstance(kind, DateType | TimestampType | TimestamptzType) else decoded  # type: ignore[no-any-return]
+    return _from_avro(decoded, kind) if isinstance(kind, DateType | TimestampType | TimestamptzType) else decoded
 
 
 def partition_values(changes: ChangeSet, metadata: TableMetadata, column: str) -> set[Bound | None] | None:

@@ -2,7 +2,7 @@
 
 The table is a fork of the source's metadata: same schemas, field ids, specs and sequence numbers, so every engine reads
 each file exactly as it would in the source. It has its own uuid, its own folder and one snapshot. It never references
-the source's own manifests, and ``gc.enabled`` is false, because a purge of it would otherwise delete the source's files.
+the source's own manifests, and ``gc.enabled`` is false, because purging it would otherwise delete the source's files.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class AuthoredTable:
     snapshot_id: int
 
 
-def author_icdc_table(
+def author_icdc_table(  # noqa: PLR0913  # each is a thing of its own
     storage: Storage,
     source: TableMetadata,
     captured: CapturedFiles,
@@ -251,9 +251,7 @@ def _manifest_list_schema(version: int) -> str:
             _avro_field("upper_bound", 511, "bytes", optional=True),
         ],
     }
-    fields.append(
-        _avro_field("partitions", 507, {"type": "array", "items": summary, "element-id": 508}, optional=True)
-    )
+    fields.append(_avro_field("partitions", 507, {"type": "array", "items": summary, "element-id": 508}, optional=True))
     fields.append(_avro_field("key_metadata", 519, "bytes", optional=True))
     if version >= _V3:
         fields.append(_avro_field("first_row_id", 520, "long", optional=True))
@@ -263,5 +261,3 @@ def _manifest_list_schema(version: int) -> str:
 def _avro_field(name: str, field_id: int, kind: str | dict[str, Any], *, optional: bool = False) -> dict[str, Any]:
     field: dict[str, Any] = {"name": name, "type": ["null", kind] if optional else kind, "field-id": field_id}
     return {**field, "default": None} if optional else field
-
-

@@ -49,13 +49,16 @@ class ManifestEntry:
 
     @property
     def status(self) -> Status:
+        """Whether the file was added, carried over or removed."""
         return Status(self.raw["status"])
 
     @property
     def snapshot_id(self) -> int:
+        """The snapshot that gave the entry its status."""
         return int(self.raw["snapshot_id"])
 
     def data_file(self) -> DataFile:
+        """The file that the entry describes."""
         raw = self.raw["data_file"]
         return DataFile(
             path=raw["file_path"],
@@ -96,10 +99,12 @@ def read_entries(storage: Storage, row: ManifestRow, *, table: str) -> Iterator[
 
 
 def content_of(row: ManifestRow) -> Content:
+    """Whether the manifest lists data files or delete files; v1 knows only data files."""
     return Content(row.get("content") or 0)
 
 
 def live_file_count(row: ManifestRow) -> int:
+    """Files in the manifest that aren't marked as deleted."""
     return int(row.get("added_files_count") or 0) + int(row.get("existing_files_count") or 0)
 
 

@@ -56,22 +56,27 @@ class TableMetadata:
 
     @property
     def uuid(self) -> str:
+        """The table's uuid, which a re-created table doesn't share."""
         return str(self.raw["table-uuid"])
 
     @property
     def location(self) -> str:
+        """The table's base folder."""
         return str(self.raw["location"])
 
     @property
     def format_version(self) -> int:
+        """1, 2 or 3."""
         return int(self.raw["format-version"])
 
     @property
     def properties(self) -> dict[str, str]:
+        """The table's properties."""
         return dict(self.raw.get("properties", {}))
 
     @cached_property
     def snapshots(self) -> dict[int, Snapshot]:
+        """Every retained snapshot, by id."""
         return {int(raw["snapshot-id"]): _snapshot(raw) for raw in self.raw.get("snapshots", ())}
 
     def head_snapshot_id(self, ref: str = "main") -> int | None:
@@ -82,6 +87,7 @@ class TableMetadata:
         return int(current) if ref == "main" and current not in (None, -1) else None
 
     def ancestry(self, ref: str = "main") -> Ancestry:
+        """The snapshots of ``ref``; empty if the ref doesn't exist."""
         return Ancestry.of(self.snapshots, self.head_snapshot_id(ref))
 
     @cached_property
@@ -108,6 +114,7 @@ class TableMetadata:
 
     @property
     def default_spec(self) -> list[dict[str, Any]]:
+        """The fields of the partition spec that new files get."""
         return self.spec(int(self.raw.get("default-spec-id", 0)))
 
     def identity_partition_columns(self) -> tuple[str, ...]:

@@ -36,10 +36,12 @@ def target_history(metadata: TableMetadata, edge: Edge) -> TargetHistory:
 
 
 def is_of_attempt(snapshot: Snapshot, attempt: str) -> bool:
+    """Whether the snapshot was written by the attempt."""
     return snapshot.summary.get(ATTEMPT) == attempt
 
 
 def mark(snapshot: Snapshot, table_uuid: str) -> TargetMark:
+    """Where to find the snapshot again."""
     return TargetMark(table_uuid, snapshot.snapshot_id, snapshot.sequence_number, snapshot.timestamp_ms)
 
 

@@ -52,17 +52,21 @@ class PendingCondition(AutomationCondition[dg.AssetKey]):
 
     @property
     def name(self) -> str:
+        """The name in the UI, and how ``bind`` finds the condition."""
         return "dagster_ips_pending"
 
     @property
     def description(self) -> str:
+        """What the UI shows."""
         return "An incremental input has changes that are not consumed"
 
     @property
     def requires_cursor(self) -> bool:
+        """It decides from the tables and the cursors alone."""
         return False
 
     def evaluate(self, context: AutomationContext[dg.AssetKey]) -> AutomationResult[dg.AssetKey]:
+        """All of the asset, or nothing of it."""
         watched = _require_watched(self._watched, context.key)
         store = CursorStore(context.asset_graph_view.instance)
         tables = watched.tables()
@@ -89,13 +93,16 @@ class BlockedCondition(AutomationCondition[dg.AssetKey]):
 
     @property
     def name(self) -> str:
+        """The name in the UI, and how ``bind`` finds the condition."""
         return "dagster_ips_blocked"
 
     @property
     def description(self) -> str:
+        """What the UI shows."""
         return "Failed, and waiting for its next try, for new data, new code or a person"
 
     def evaluate(self, context: AutomationContext[dg.AssetKey]) -> AutomationResult[dg.AssetKey]:
+        """All of the asset, or nothing of it."""
         watched = _require_watched(self._watched, context.key)
         instance = context.asset_graph_view.instance
         state = RetryState(**json.loads(context.cursor)) if context.cursor else RetryState()
@@ -123,7 +130,7 @@ def pending() -> AutomationCondition[dg.AssetKey]:
 
     Example:
         >>> (pending() & AutomationCondition.cron_tick_passed("@hourly")).name
-        'and'
+        'AND'
     """
     return PendingCondition()
 
@@ -136,10 +143,7 @@ def blocked() -> AutomationCondition[dg.AssetKey]:
 def on_change() -> AutomationCondition[dg.AssetKey]:
     """Run when something is pending, unless the asset or one of its upstreams runs, or the asset is blocked."""
     return (
-        pending()
-        & ~AutomationCondition.in_progress()
-        & ~AutomationCondition.any_deps_in_progress()
-        & ~blocked()
+        pending() & ~AutomationCondition.in_progress() & ~AutomationCondition.any_deps_in_progress() & ~blocked()
     ).with_label("dagster_ips_on_change")
 
 

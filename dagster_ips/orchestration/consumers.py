@@ -36,6 +36,7 @@ class Consumer:
 
     @property
     def name(self) -> str:
+        """The asset key as text."""
         return self.key.to_user_string()
 
 
@@ -74,7 +75,9 @@ def consumer_of(assets: dg.AssetsDefinition, metadata: MetadataByKey, default_na
     return Consumer(key, table_of(key, metadata[key], default_namespace), write_mode, inputs)
 
 
-def check_consumer(assets: dg.AssetsDefinition, consumer: Consumer, known: MetadataByKey, io_managers: set[str]) -> None:
+def check_consumer(
+    assets: dg.AssetsDefinition, consumer: Consumer, known: MetadataByKey, io_managers: set[str]
+) -> None:
     """What can only be seen with all definitions at hand.
 
     Raises:

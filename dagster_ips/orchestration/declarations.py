@@ -22,7 +22,11 @@ OUTSIDE = "dagster_ips/outside"
 
 
 def iceberg_asset(
-    key: dg.AssetKey | Sequence[str] | str, *, table: str, io_manager_key: str = "io_manager", **attributes: Any
+    key: dg.AssetKey | Sequence[str] | str,
+    *,
+    table: str,
+    io_manager_key: str = "io_manager",
+    **attributes: Any,  # noqa: ANN401  # AssetSpec's own
 ) -> dg.AssetSpec:
     """An Iceberg table that is written by an outside job, as an asset; a sensor watches it for new snapshots.
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import dagster as dg
@@ -71,11 +72,15 @@ def _with_condition(item: Any, metadata: MetadataByKey, managers: Mapping[str, I
         watched = WatchedInputs(catalog, consumer.name, tuple(consumer.inputs.values()))
         condition = assets.automation_conditions_by_key.get(consumer.key) or on_change()
         bound = bind(condition, watched)
-        return assets.map_asset_specs(lambda spec: spec.replace_attributes(automation_condition=bound))
+        return assets.map_asset_specs(partial(_replace_condition, condition=bound))
     return item
 
 
-def _specs(items: Sequence[Any]) -> list[dg.AssetSpec]:
+def _replace_condition(spec: dg.AssetSpec, condition: dg.AutomationCondition[dg.AssetKey]) -> dg.AssetSpec:
+    return spec.replace_attributes(automation_condition=condition)
+
+
+def _specs(items: Iterable[Any]) -> list[dg.AssetSpec]:
     specs: list[dg.AssetSpec] = []
     for item in items:
         if isinstance(item, dg.AssetSpec):
@@ -85,8 +90,8 @@ def _specs(items: Sequence[Any]) -> list[dg.AssetSpec]:
     return specs
 
 
-def _automation_sensor(sensors: Sequence[Any], interval_seconds: int) -> dg.AutomationConditionSensorDefinition:
-    selection = dg.AssetSelection.all()
+def _automation_sensor(sensors: Iterable[Any], interval_seconds: int) -> dg.AutomationConditionSensorDefinition:
+    selection: dg.AssetSelection = dg.AssetSelection.all()
     for sensor in sensors:
         if isinstance(sensor, dg.AutomationConditionSensorDefinition):
             selection -= sensor.asset_selection

@@ -11,7 +11,6 @@ from typing import Any
 import dagster as dg
 from dagster_pyspark import LazyPySparkResource
 from pydantic import PrivateAttr
-from pyspark.sql import DataFrame, SparkSession
 
 from dagster_ips.core.capture import Mode
 from dagster_ips.core.write_mode import Replace
@@ -23,7 +22,7 @@ from dagster_ips.orchestration.declarations import INCREMENTAL, description_of, 
 from dagster_ips.orchestration.resources import IcebergCatalog
 from dagster_ips.orchestration.run_metadata import RunReport, run_metadata
 from dagster_ips.spark.frames import table_frame
-from dagster_ips.spark.session import configure
+from dagster_ips.spark.session import DataFrame, SparkSession, configure
 from dagster_ips.spark.targets import create_table
 from dagster_ips.tracking.capturing import Capturer
 from dagster_ips.tracking.effects import Effect, effect
@@ -92,11 +91,11 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         publication = self._publish(context, table, result, list(step.views.values()) if step else [])
         report = RunReport(
             table=table,
-            views={name: view for name, view in step.views.items()} if step else {},
+            views=dict(step.views) if step else {},
             publication=publication,
             capture_seconds=step.capture_seconds if step else 0.0,
             write_seconds=time.monotonic() - started,
-            lookups=_lookups(context) if step else (),
+            lookups=_lookups() if step else (),
         )
         context.add_output_metadata(run_metadata(report))
 
@@ -124,9 +123,7 @@ class IcdcIOManager(dg.ConfigurableIOManager):
             self._steps[identity] = _Step(consumer, views, time.monotonic() - started)
         return self._steps[identity]
 
-    def _publish(
-        self, context: dg.OutputContext, table: str, result: Result, views: Sequence[IcdcView]
-    ) -> Publication:
+    def _publish(self, context: dg.OutputContext, table: str, result: Result, views: Sequence[IcdcView]) -> Publication:
         lake, asset = self.catalog.open(), context.asset_key.to_user_string()
         session = self._session(lake)
         store = CursorStore(context.step_context.instance)
@@ -191,7 +188,7 @@ def _reader(context: dg.InputContext) -> str:
     return ", ".join(sorted(key.to_user_string() for key in keys)) or context.step_context.step.key
 
 
-def _lookups(context: dg.OutputContext) -> tuple[str, ...]:
+def _lookups() -> tuple[str, ...]:
     """The inputs that were read whole beside incremental ones: their own changes drove nothing."""
     running = _asset_context()
     if running is None:

@@ -88,7 +88,10 @@ def _origins(report: RunReport) -> dict[str, Any]:
         shown[f"{name}: from snapshot, exclusive"] = str(start.snapshot_id) if start else "the beginning"
         shown[f"{name}: to snapshot, inclusive"] = str(end.snapshot_id) if end else "none"
         for column, found in view.ranges.items():
-            sides = (found.lowest if found.lowest is not None else "…", found.highest if found.highest is not None else "…")
+            sides = (
+                found.lowest if found.lowest is not None else "…",
+                found.highest if found.highest is not None else "…",
+            )
             shown[f"{name}: range of {column}"] = f"{sides[0]} to {sides[1]} ({found.kind})"
     if report.lookups:
         shown["changes ignored of"] = ", ".join(report.lookups)

@@ -33,6 +33,7 @@ class Branch:
 
     @property
     def table_sql_name(self) -> str:
+        """The table's own name in Spark SQL."""
         return sql_name(self.catalog, self.table)
 
     def create(self, session: SparkSession, *, head_snapshot_id: int | None) -> None:
@@ -47,6 +48,7 @@ class Branch:
         session.sql(f"CALL {quoted(self.catalog)}.system.fast_forward({table}, 'main', {branch})").collect()
 
     def drop(self, session: SparkSession) -> None:
+        """Drop the branch if it is there."""
         session.sql(f"ALTER TABLE {self.table_sql_name} DROP BRANCH IF EXISTS {quoted(self.name)}")
 
 

@@ -16,7 +16,7 @@ from dagster_ips.spark.branches import sql_name
 def table_frame(session: SparkSession, catalog: str, table: str, *, snapshot_id: int | None = None) -> DataFrame:
     """The rows of a table, as of a snapshot if one is given."""
     version = f" VERSION AS OF {snapshot_id}" if snapshot_id is not None else ""
-    return session.sql(f"SELECT * FROM {sql_name(catalog, table)}{version}")
+    return session.sql(f"SELECT * FROM {sql_name(catalog, table)}{version}")  # noqa: S608  # quoted by sql_name
 
 
 def rows_with_keys(rows: DataFrame, changed: DataFrame, keys: Sequence[str], prune: Sequence[Predicate]) -> DataFrame:

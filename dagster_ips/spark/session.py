@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["DataFrame", "SparkSession", "classic_configuration", "configure", "connect_session"]
 
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 
 
 def connect_session(remote: str, configuration: Mapping[str, str]) -> SparkSession:
     """A session of our own on the Spark Connect server at ``remote`` (``sc://host:port``), configured for itself."""
-    session = SparkSession.builder.remote(remote).create()
+    session: SparkSession = SparkSession.builder.remote(remote).create()
     configure(session, configuration)
     return session
 

@@ -26,8 +26,10 @@ class MemoryEdgeStore:
         self._values: dict[str, str] = {}
 
     def get(self, edge: Edge) -> EdgeState:
+        """As in EdgeStore."""
         text = self._values.get(edge.id)
         return decode(text, edge) if text else EdgeState(edge)
 
     def set(self, state: EdgeState) -> None:
+        """As in EdgeStore."""
         self._values[state.edge.id] = encode(state)

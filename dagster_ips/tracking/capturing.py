@@ -55,6 +55,7 @@ class CapturedInput:
 
     @property
     def head(self) -> Snapshot | None:
+        """The source's snapshot captured up to; None if it has none."""
         to = self.capture.to_inclusive
         return self.source.snapshots.get(to.snapshot_id) if to else None
 

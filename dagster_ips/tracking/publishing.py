@@ -7,8 +7,6 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from pyspark.sql import SparkSession
-
 from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.capture import Capture, Stamp, TargetMark
 from dagster_ips.errors import IpsError, PublishError
@@ -16,6 +14,7 @@ from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.stamps import is_of_attempt, mark, stamp_properties, target_history
 from dagster_ips.spark.branches import Branch, stamped
+from dagster_ips.spark.session import SparkSession
 from dagster_ips.state.store import EdgeStore
 from dagster_ips.tracking.effects import Effect, effect
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame
-
 from dagster_ips.core.capture import Mode
 from dagster_ips.core.write_mode import Append, Merge, OverwritePartitions, Replace, WriteMode
 from dagster_ips.errors import FragmentOverwriteError, UnknownColumnError
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.spark.branches import Branch
+from dagster_ips.spark.session import DataFrame
 from dagster_ips.spark.writes.append import append_rows
 from dagster_ips.spark.writes.merge import merge_rows
 from dagster_ips.spark.writes.overwrite import ChangedKeys, replace_partitions, replace_rows
