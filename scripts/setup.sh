@@ -28,10 +28,13 @@ PY
 with_progress() {
     local what=$1 started=$SECONDS next=10 child
     shift
-    "$@" >>"$log" 2>&1 9>&- &
+    echo "== $what" >>"$log"
+    set -m # A process group of its own: an interrupt ends pip too, not just the function around it.
+    "$@" >>"$log" 2>&1 9>&- </dev/null &
     child=$!
+    set +m
     # shellcheck disable=SC2064  # The child of now is meant.
-    trap "kill $child 2>/dev/null; exit 130" INT TERM
+    trap "kill -- -$child 2>/dev/null; exit 130" INT TERM
     while kill -0 "$child" 2>/dev/null; do
         sleep 0.2
         if [ $((SECONDS - started)) -ge "$next" ]; then
@@ -49,9 +52,9 @@ with_progress() {
 
 last_step() {
     local step
-    step=$(tail -n 20 "$log" | grep -E '^ *(Collecting|Downloading|Building|Preparing|Installing)' | tail -n 1 |
+    step=$(tail -n 20 "$log" | grep -E '^(==| *(Collecting|Downloading|Building|Preparing|Installing))' | tail -n 1 |
         sed 's/^ *//; s/ (from.*//; s#https\?://[^ ]*/##' | cut -c1-50)
-    echo "${step:-working}"
+    case $step in "" | ==*) echo "working" ;; *) echo "$step" ;; esac
 }
 
 install_packages() {
@@ -62,7 +65,7 @@ install_packages() {
 
 wanted=$(made_from)
 if [ "$(cat $mark 2>/dev/null)" != "$wanted" ]; then
-    echo "Downloading about 640 MB of Python packages (Spark is 455 of them) and 62 MB of jars into .local/: one to two minutes on a fast line, 1.5 GB on disk."
+    echo "Downloading about 640 MB of Python packages (Spark is 455 of them) and 62 MB of jars into .local/: two to three minutes on a fast line, 1.5 GB on disk."
     rm -f "$mark"
     : >"$log"
     "$venv/bin/python" -c "import sys; sys.exit(sys.version != '''$("$python" -c 'import sys; print(sys.version)')''')" 2>/dev/null ||

@@ -78,7 +78,8 @@ def test_without_python_and_java_both_are_in_the_one_line(bare_machine: Path) ->
 def test_what_is_missing_is_installed_where_that_needs_no_password(bare_machine: Path) -> None:
     add_tool(bare_machine, "id", "echo 0")
     java = bare_machine / "java"
-    pretend = f"""printf '#!/bin/sh\\necho "openjdk version \\\\"17.0.1\\\\"" >&2; echo jdk.incubator.vector@17\\n' > {java}"""
+    works = 'echo "openjdk version \\\\"17.0.1\\\\"" >&2; echo jdk.incubator.vector@17'
+    pretend = f"printf '#!/bin/sh\\n{works}\\n' > {java}"
     add_tool(
         bare_machine,
         "apt-get",

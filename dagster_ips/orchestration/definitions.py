@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
@@ -95,13 +96,16 @@ def _automation_sensor(sensors: Iterable[Any], interval_seconds: int) -> dg.Auto
     for sensor in sensors:
         if isinstance(sensor, dg.AutomationConditionSensorDefinition):
             selection -= sensor.asset_selection
-    return dg.AutomationConditionSensorDefinition(
-        AUTOMATION_SENSOR,
-        target=selection,
-        default_status=dg.DefaultSensorStatus.RUNNING,
-        minimum_interval_seconds=interval_seconds,
-        # Evaluated where the user's code is: Dagster's daemon silently skips conditions that it doesn't know.
-        use_user_code_server=True,
-        emit_backfills=False,
-        description="Runs the assets whose incremental inputs have changes, and other assets with conditions.",
-    )
+    with warnings.catch_warnings():
+        # Evaluated where the user's code is: Dagster's daemon silently skips conditions that it doesn't know. That
+        # choice is ours and still beta, so the warning about it is no news for the user.
+        warnings.simplefilter("ignore", dg.BetaWarning)
+        return dg.AutomationConditionSensorDefinition(
+            AUTOMATION_SENSOR,
+            target=selection,
+            default_status=dg.DefaultSensorStatus.RUNNING,
+            minimum_interval_seconds=interval_seconds,
+            use_user_code_server=True,
+            emit_backfills=False,
+            description="Runs the assets whose incremental inputs have changes, and other assets with conditions.",
+        )

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
+from dagster_ips._compat import leave_without_asking_the_server
+
 __all__ = ["DataFrame", "SparkSession", "classic_configuration", "configure", "connect_session"]
 
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
@@ -15,6 +17,7 @@ EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 def connect_session(remote: str, configuration: Mapping[str, str]) -> SparkSession:
     """A session of our own on the Spark Connect server at ``remote`` (``sc://host:port``), configured for itself."""
     session: SparkSession = SparkSession.builder.remote(remote).create()
+    leave_without_asking_the_server(session)
     configure(session, configuration)
     return session
 

@@ -44,11 +44,12 @@ def no_resolver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_four_processes_at_once_on_an_empty_cache_all_get_the_jars(tmp_path: Path) -> None:
-    script = f"from pathlib import Path; from dagster_ips.spark.jars import *; print(len(spark_jars(Path({str(tmp_path)!r}))))"
-    processes = [
-        subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        for _ in range(4)
-    ]
+    script = (
+        "import sys; from pathlib import Path; from dagster_ips.spark.jars import spark_jars;"
+        "print(len(spark_jars(Path(sys.argv[1]))))"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path)]
+    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(4)]
     assert [(process.communicate()[0], process.returncode) for process in processes] == [("2\n", 0)] * 4
     assert jars_in(tmp_path) == NAMES
 

@@ -1,0 +1,18 @@
+"""Private names of other packages, one function each, with the version it was checked on."""
+
+from __future__ import annotations
+
+import atexit
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def leave_without_asking_the_server(session: SparkSession) -> None:
+    """Keep a Spark Connect client from calling its server as the process exits (pyspark 4.1.4).
+
+    It frees machine-learning models there, and if the server is gone it retries for ten minutes: the process hangs.
+    """
+    client: Any = session.client
+    atexit.unregister(client._cleanup_ml_cache)  # noqa: SLF001  # there is no public way

@@ -1,0 +1,41 @@
+"""What every room's tests share: one warm Spark, and a lake of one's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from tests.lake import Lake
+
+from dagster_ips.spark.connect_server import ConnectServer, ensure_connect_server, stop_connect_server
+
+
+@pytest.fixture(scope="session")
+def spark_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The folder of this session's own Spark Connect server, started on first use."""
+    folder = tmp_path_factory.mktemp("spark-connect")
+    yield folder
+    stop_connect_server(folder)
+
+
+@pytest.fixture(scope="session")
+def spark_server(spark_folder: Path) -> ConnectServer:
+    return ensure_connect_server(spark_folder)
+
+
+@pytest.fixture
+def lake(tmp_path: Path, spark_server: ConnectServer, spark_folder: Path) -> Lake:
+    """An empty embedded lake, and a Spark session on it."""
+    return Lake(tmp_path / "lake", spark_folder, spark_server.remote)
+
+
+@pytest.fixture
+def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
+    """A Dagster instance on disk, as a user's is, without telemetry."""
+    home = tmp_path / "dagster_home"
+    home.mkdir()
+    (home / "dagster.yaml").write_text("telemetry:\n  enabled: false\n")
+    with dg.DagsterInstance.from_config(str(home)) as instance:
+        yield instance

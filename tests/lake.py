@@ -1,0 +1,77 @@
+"""A small lake for tests: the catalog, Spark on it, and the tables of a two-stage pipeline."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import DateType, LongType, NestedField, StringType
+from pyspark.sql import DataFrame, SparkSession
+
+from dagster_ips.iceberg.catalog import LakeCatalog
+from dagster_ips.spark.session import connect_session
+
+SCHEMA = Schema(
+    NestedField(1, "event_id", LongType()),
+    NestedField(2, "event_date", DateType()),
+    NestedField(3, "account", StringType()),
+    NestedField(4, "seconds", LongType()),
+)
+BY_DATE = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "event_date"))
+FIRST_DAY = dt.date(2026, 1, 1)
+
+Event = tuple[int, dt.date, str, int]
+
+
+def events(ids: Sequence[int], *, day: int = 0) -> list[Event]:
+    """One event per id, all of one day; account and seconds follow from the id."""
+    date = FIRST_DAY + dt.timedelta(days=day)
+    return [(i, date, f"a{i % 3}", i % 7) for i in ids]
+
+
+class Lake:
+    """An embedded catalog in ``folder`` with Spark on it."""
+
+    def __init__(self, folder: Path, spark_folder: Path, remote: str) -> None:
+        self.folder = folder
+        self.spark_folder = spark_folder
+        self.catalog = LakeCatalog.embedded("lake", folder)
+        self.session: SparkSession = connect_session(remote, self.catalog.spark_configuration())
+
+    def create_playback(self, rows: Sequence[Event] = ()) -> None:
+        """``media.playback``, partitioned by event_date."""
+        self.catalog.create_namespace("media")
+        self.catalog.client.create_table("media.playback", SCHEMA, partition_spec=BY_DATE)
+        if rows:
+            self.append(rows)
+
+    def append(self, rows: Sequence[Event], table: str = "media.playback") -> None:
+        """One commit from outside, by PyIceberg."""
+        columns = list(zip(*rows, strict=True))
+        types = (pa.int64(), pa.date32(), pa.string(), pa.int64())
+        arrays = [pa.array(column, kind) for column, kind in zip(columns, types, strict=True)]
+        self.catalog.client.load_table(table).append(pa.table(arrays, names=[f.name for f in SCHEMA.fields]))
+
+    def sql(self, text: str) -> DataFrame:
+        """Spark SQL on this lake; tables as ``lake.media.playback``."""
+        return self.session.sql(text)
+
+    def rows(self, table: str) -> Counter[tuple[Any, ...]]:
+        """All rows of ``table`` as a multiset."""
+        return Counter(tuple(row) for row in self.sql(f"SELECT * FROM lake.{table}").collect())
+
+    def branches(self, table: str) -> set[str]:
+        metadata = self.catalog.load(table, asset="test")
+        return set(metadata.raw["refs"])
+
+    def commits(self, table: str) -> int:
+        """How many snapshots the table's main has."""
+        metadata = self.catalog.find(table)
+        return len(metadata.ancestry().snapshots) if metadata else 0

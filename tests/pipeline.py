@@ -1,0 +1,103 @@
+"""A two-stage pipeline for tests, and a process that runs one asset of it and may be killed on the way.
+
+``python -m tests.pipeline HOME LAKE SPARK ASSET [KILL]`` with KILL as ``before:publish`` or ``after:write_branch``.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import dagster as dg
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
+
+import dagster_ips as ips
+from dagster_ips.tracking import effects
+from tests.lake import Event, Lake
+
+
+@dg.asset(
+    ins={"playback": ips.incremental(ranges=["event_date"])},
+    metadata=ips.append() | ips.table("media.daily", partition_by=["event_date"]),
+)
+def daily(playback: ips.IcdcView) -> DataFrame:
+    return playback.changes.withColumn("minutes", F.floor(F.col("seconds") / 60))
+
+
+@dg.asset(
+    ins={"daily": ips.incremental()},
+    metadata=ips.merge(on=["event_date", "account"]) | ips.table("media.agg", partition_by=["event_date"]),
+)
+def agg(daily: ips.IcdcView) -> DataFrame:
+    affected = daily.affected("event_date", "account")
+    return affected.groupBy("event_date", "account").agg(F.count("*").alias("plays"), F.sum("seconds").alias("seconds"))
+
+
+@dg.asset(metadata=ips.table("media.report"))
+def report(agg: DataFrame) -> DataFrame:
+    return agg.groupBy("event_date").agg(F.sum("plays").alias("plays"))
+
+
+def pipeline(lake_folder: Path, spark_folder: Path, *more: dg.AssetsDefinition) -> dg.Definitions:
+    """The pipeline on the lake in ``lake_folder``, with further assets."""
+    manager = ips.IcdcIOManager(
+        catalog=ips.IcebergCatalog(folder=str(lake_folder)),
+        spark=ips.LocalSparkConnect(server_folder=str(spark_folder)),
+    )
+    playback = ips.iceberg_asset("playback", table="media.playback")
+    definitions = dg.Definitions(assets=[playback, daily, agg, report, *more], resources={"io_manager": manager})
+    return ips.with_incremental(definitions)
+
+
+def materialize(
+    definitions: dg.Definitions,
+    instance: dg.DagsterInstance,
+    *assets: str,
+    tags: dict[str, str] | None = None,
+) -> dg.ExecuteInProcessResult:
+    """One run of ``assets``, raising what it raises."""
+    job = definitions.resolve_implicit_global_asset_job_def()
+    selection = [dg.AssetKey(asset) for asset in assets]
+    return job.execute_in_process(instance=instance, asset_selection=selection, tags=tags)
+
+
+def expected_daily(rows: list[Event]) -> Counter[tuple[object, ...]]:
+    """What ``daily`` must hold, computed without Spark."""
+    return Counter((*row, row[3] // 60) for row in rows)
+
+
+def expected_agg(rows: list[Event]) -> Counter[tuple[object, ...]]:
+    """What ``agg`` must hold, computed without Spark."""
+    plays: Counter[tuple[object, object]] = Counter()
+    seconds: Counter[tuple[object, object]] = Counter()
+    for _, date, account, played in rows:
+        plays[date, account] += 1
+        seconds[date, account] += played
+    return Counter((date, account, count, seconds[date, account]) for (date, account), count in plays.items())
+
+
+def run_in_process(home: Path, lake: Lake, asset: str, *, kill: str = "") -> int:
+    """Run ``asset`` in a process of its own; its exit code, negative for a signal."""
+    command = [sys.executable, "-m", "tests.pipeline", str(home), str(lake.folder), str(lake.spark_folder), asset, kill]
+    return subprocess.run(command, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode
+
+
+def _kill_at(point: str) -> effects.Observer:
+    def observer(effect: effects.Effect, when: str) -> None:
+        if f"{when}:{effect}" == point:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return observer
+
+
+if __name__ == "__main__":
+    home, lake_folder, spark_folder, asset_name, kill_point = sys.argv[1:]
+    if kill_point:
+        effects.observers.append(_kill_at(kill_point))
+    with dg.DagsterInstance.from_config(home) as own_instance:
+        materialize(pipeline(Path(lake_folder), Path(spark_folder)), own_instance, asset_name)

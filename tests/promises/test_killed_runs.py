@@ -1,0 +1,93 @@
+"""A process killed at any durable effect: run again, the same tables, nothing twice, nothing missing."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from tests.lake import Lake, events
+from tests.pipeline import expected_agg, expected_daily, materialize, pipeline, run_in_process
+
+from dagster_ips.core.edge import Edge
+from dagster_ips.orchestration.cursor_store import CursorStore
+from dagster_ips.tracking.effects import Effect
+
+BEFORE_PUBLISH = f"after:{Effect.WRITE_BRANCH}"
+BEFORE_COMMIT = f"after:{Effect.PUBLISH}"
+EVERYWHERE = [f"{when}:{effect}" for effect in Effect for when in ("before", "after")]
+UPSTREAM = {"daily": "playback", "agg": "daily"}
+
+
+def run_killed_and_again(lake: Lake, instance: dg.DagsterInstance, asset: str, kill: str) -> None:
+    """Two normal rounds, a third one killed at ``kill``, rows that arrive meanwhile, and the same run again."""
+    definitions = pipeline(lake.folder, lake.spark_folder)
+    rows = events(range(12)) + events(range(12, 20), day=1)
+    lake.create_playback(rows)
+    materialize(definitions, instance, "daily", "agg")
+    late = events(range(20, 26))
+    lake.append(late)
+    if asset == "agg":
+        materialize(definitions, instance, "daily")
+    home = Path(instance.root_directory)
+
+    assert run_in_process(home, lake, asset, kill=kill) == -signal.SIGKILL
+    later = events(range(26, 30), day=2)
+    lake.append(later)
+    materialize(definitions, instance, "daily")
+    materialize(definitions, instance, "agg")
+    materialize(definitions, instance, "daily", "agg")
+
+    everything = rows + late + later
+    assert lake.rows("media.daily") == expected_daily(everything)
+    assert lake.rows("media.agg") == expected_agg(everything)
+    state = CursorStore(instance).get(Edge(asset, UPSTREAM[asset]))
+    head = lake.catalog.load(f"media.{UPSTREAM[asset]}", asset="test").head_snapshot_id()
+    assert state.committed is not None
+    assert state.committed.snapshot_id == head
+    assert state.in_flight is None
+
+
+@pytest.mark.parametrize("asset", ["daily", "agg"])
+@pytest.mark.parametrize("kill", [BEFORE_PUBLISH, BEFORE_COMMIT])
+def test_a_run_killed_around_its_publish_leaves_nothing_twice_and_nothing_out(
+    lake: Lake, instance: dg.DagsterInstance, asset: str, kill: str
+) -> None:
+    run_killed_and_again(lake, instance, asset, kill)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("asset", ["daily", "agg"])
+@pytest.mark.parametrize("kill", [point for point in EVERYWHERE if Effect.CREATE_TARGET not in point])
+def test_a_run_killed_at_any_durable_effect_leaves_nothing_twice_and_nothing_out(
+    lake: Lake, instance: dg.DagsterInstance, asset: str, kill: str
+) -> None:
+    run_killed_and_again(lake, instance, asset, kill)
+
+
+@pytest.mark.parametrize("kill", [f"before:{Effect.CREATE_TARGET}", f"after:{Effect.CREATE_TARGET}", BEFORE_COMMIT])
+def test_a_first_run_killed_is_made_up_for_by_the_second(
+    lake: Lake, instance: dg.DagsterInstance, kill: str
+) -> None:
+    rows = events(range(9))
+    lake.create_playback(rows)
+
+    assert run_in_process(Path(instance.root_directory), lake, "daily", kill=kill) == -signal.SIGKILL
+    materialize(pipeline(lake.folder, lake.spark_folder), instance, "daily")
+
+    assert lake.rows("media.daily") == expected_daily(rows)
+
+
+def test_a_killed_run_that_had_published_is_committed_without_reading_its_rows_again(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    lake.create_playback(events(range(9)))
+    run_in_process(Path(instance.root_directory), lake, "daily", kill=BEFORE_COMMIT)
+    commits = lake.commits("media.daily")
+
+    result = materialize(pipeline(lake.folder, lake.spark_folder), instance, "daily")
+
+    assert lake.commits("media.daily") == commits
+    (materialization,) = result.get_asset_materialization_events()
+    assert materialization.materialization.metadata["rows captured"].value == 0
