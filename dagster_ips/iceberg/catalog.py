@@ -22,7 +22,7 @@ _SQLITE = "sqlite:///"
 _SPARK_CATALOG_TYPES = {"sql": "jdbc", "rest": "rest", "glue": "glue", "hive": "hive"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LakeCatalog:
     """A catalog by its PyIceberg properties. Properties may hold secrets and are in no repr, log or error.
 

@@ -1,0 +1,77 @@
+"""The pipeline as its owner writes it: what each table is made of, which inputs it reads by change, how it is written."""
+
+import dagster as dg
+from pyspark.sql import DataFrame
+
+import dagster_ips as ips
+from example_project.recompute import difference
+from example_project.transforms import enriched_plays, plays_per_account, totals_per_day
+
+OWNERS = ["team:viewing-data"]
+
+playback = ips.iceberg_asset(
+    "playback",
+    table="media.playback",
+    description="Playback events as they arrive, a few percent of them days late. Written by the ingest job.",
+    group_name="landing",
+    owners=["team:ingest"],
+)
+
+title = ips.iceberg_asset(
+    "title",
+    table="media.title",
+    description="The titles that can be played. Written by the catalogue team.",
+    group_name="landing",
+    owners=["team:catalogue"],
+)
+
+
+@dg.asset(
+    ins={"playback": ips.incremental(ranges=["event_date"])},
+    metadata=ips.append() | ips.table("media.playback_daily", partition_by=["event_date"]),
+    group_name="viewing",
+    kinds={"iceberg", "pyspark"},
+    owners=OWNERS,
+)
+def playback_daily(playback: ips.IcdcView, title: DataFrame) -> DataFrame:
+    """One row per playback event, with its title's genre. Only events that weren't read before are read."""
+    return enriched_plays(playback.changes, title)
+
+
+@dg.asset(
+    ins={"playback_daily": ips.incremental()},
+    metadata=ips.merge(on=["event_date", "account_id"])
+    | ips.table("media.playback_daily_agg", partition_by=["event_date"]),
+    group_name="viewing",
+    kinds={"iceberg", "pyspark"},
+    owners=OWNERS,
+)
+def playback_daily_agg(playback_daily: ips.IcdcView) -> DataFrame:
+    """Plays per day and account. Only accounts' days that got new events are computed again, from all of their events."""
+    return plays_per_account(playback_daily.affected("event_date", "account_id"))
+
+
+@dg.asset(
+    metadata=ips.replace() | ips.table("media.daily_report"),
+    automation_condition=dg.AutomationCondition.eager(),
+    group_name="reports",
+    kinds={"iceberg", "pyspark"},
+    owners=OWNERS,
+)
+def daily_report(playback_daily_agg: DataFrame) -> DataFrame:
+    """Totals per day. A normal asset: it reads the whole table and is rewritten whenever that changes."""
+    return totals_per_day(playback_daily_agg)
+
+
+@dg.asset_check(
+    asset=playback_daily_agg,
+    additional_ins={"playback_daily": dg.AssetIn()},
+    automation_condition=dg.AutomationCondition.on_cron("@daily"),
+)
+def equals_full_recompute(playback_daily_agg: DataFrame, playback_daily: DataFrame) -> dg.AssetCheckResult:
+    """Whether the table is what a full recompute makes of playback_daily, row by row. Reads everything."""
+    found = difference(plays_per_account(playback_daily), playback_daily_agg)
+    return dg.AssetCheckResult(
+        passed=not found.missing and not found.extra,
+        metadata={"rows missing": found.missing, "rows too many": found.extra},
+    )

@@ -1,0 +1,23 @@
+"""What Dagster loads: the assets, the catalog they live in, and the Spark that computes them."""
+
+import os
+
+import dagster as dg
+
+import dagster_ips as ips
+from example_project import assets
+from example_project.lake import CATALOG, lake_folder
+
+catalog = ips.IcebergCatalog(name=CATALOG, folder=str(lake_folder()))
+spark = ips.LocalSparkConnect(
+    server_folder=os.environ.get("PLAYBACK_SPARK"), spark_config={"spark.sql.session.timeZone": "UTC"}
+)
+
+defs = ips.with_incremental(
+    dg.Definitions(
+        assets=[assets.playback, assets.title, assets.playback_daily, assets.playback_daily_agg, assets.daily_report],
+        asset_checks=[assets.equals_full_recompute],
+        resources={"io_manager": ips.IcdcIOManager(catalog=catalog, spark=spark)},
+        executor=dg.in_process_executor,
+    )
+)

@@ -1,0 +1,1 @@
+"""The show behind ``make demo``: the pipeline taking in days with late rows by itself, measured and checked."""

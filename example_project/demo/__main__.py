@@ -1,0 +1,145 @@
+"""``python -m example_project.demo``: watch two stages follow new days and late rows by themselves.
+
+``--check`` ends instead of staying, with 1 if anything is not as it should be.
+"""
+
+import argparse
+import json
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from example_project.demo.pipeline import STAGES, Materialization, Pipeline
+from example_project.demo.services import Services
+from example_project.demo.show import Comparison, Show
+from example_project.spark_meter import Read, SparkMeter
+
+HISTORY_DAYS = 14
+ROUNDS = ("the first 14 days", "one more day, late rows in it", "another day, late rows in it")
+_FOLDER = Path(".local/demo")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m example_project.demo")
+    parser.add_argument("--check", action="store_true", help="end with the table; exit 1 if anything is not so")
+    parser.add_argument("--no-sensor", action="store_true", help="leave the automation sensor off: nothing will happen")
+    parser.add_argument("--rows-per-day", type=int, default=300_000)
+    parser.add_argument("--timeout", type=float, default=300.0, help="seconds that each round may take")
+    given = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    show = Show()
+    try:
+        with Services(_FOLDER.absolute()) as services:
+            problems = _run(services, show, given)
+            if not given.check and not problems:
+                _stay(services, show)
+    except KeyboardInterrupt:
+        show.say("stopped")
+        return 130
+    for problem in problems:
+        show.say(f"[red]✗ {problem}[/]")
+    return 1 if problems else 0
+
+
+def _run(services: Services, show: Show, given: argparse.Namespace) -> list[str]:
+    with show.phase("starting Spark and Dagster"):
+        spark = services.start_spark()
+        meter = SparkMeter(_required(spark.ui), spark.pid)
+        services.start_dagster(automation=not given.no_sensor)
+    pipeline = Pipeline(services.home, services.lake)
+    link = f"http://127.0.0.1:{services.webserver_port}/assets/playback_daily"
+    show.say(f"Dagster's UI: {link}")
+    before: dict[str, list[Materialization]] = {stage: [] for stage in STAGES}
+    rounds: list[dict[str, list[Materialization]]] = []
+    landed: list[int] = []
+    for number, title in enumerate(ROUNDS):
+        rows_before = pipeline.total_records("playback") if number else 0
+        days = 1 if number else HISTORY_DAYS
+        with show.phase(f"an outside job lands {title}"):
+            services.run(
+                "python", "-m", "example_project.ingest", f"--days={days}", f"--rows-per-day={given.rows_per_day}"
+            )
+        landed.append(pipeline.total_records("playback") - rows_before)
+        with show.phase(f"Dagster follows by itself: {landed[-1]:,} rows", pipeline.current_step):
+            problem = _await_caught_up(services, pipeline, given.timeout)
+        if problem:
+            return [problem]
+        now = {stage: pipeline.materializations(stage) for stage in STAGES}
+        rounds.append({stage: now[stage][len(before[stage]) :] for stage in STAGES})
+        before = now
+    by_change = {stage: _read(meter, rounds[-1][stage]) for stage in STAGES}
+    with show.phase("the same day by a 14-day lookback, on a copy"):
+        where = ["--remote", spark.remote, "--ui", _required(spark.ui), "--pid", str(spark.pid)]
+        measured = json.loads(services.run("python", "-m", "example_project.lookback", *where))
+    snapshot = before["playback_daily"][-1].to_snapshot
+    with show.phase("a full recompute of every table, compared row by row"):
+        different = _recompute(services, spark.remote, snapshot)
+    show.table([Comparison(stage, by_change[stage], Read(**measured[stage])) for stage in STAGES])
+    show.console.print(f"\nequals full recompute: [bold]{'no' if different else 'yes'}[/]\n")
+    return [*different, *_unmet(pipeline, rounds, landed)]
+
+
+def _await_caught_up(services: Services, pipeline: Pipeline, timeout: float) -> str | None:
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline:
+        services.require_alive()
+        if failures := pipeline.failures():
+            return f"a run failed: {failures[0]}"
+        if pipeline.is_caught_up():
+            return None
+        time.sleep(1)
+    tail = services.log_tail("daemon")
+    return f"the stages did not follow within {timeout:.0f} s ({pipeline.run_count()} runs so far); the daemon says:\n{tail}"
+
+
+def _read(meter: SparkMeter, runs: list[Materialization]) -> Read:
+    total = Read(0.0, 0, 0)
+    for run in runs:
+        total = total.plus(meter.read_between(run.start, run.end))
+    return total
+
+
+def _recompute(services: Services, remote: str, snapshot: str) -> list[str]:
+    try:
+        services.run("python", "-m", "example_project.recompute", "--source-snapshot", snapshot, "--remote", remote)
+    except SystemExit as failed:
+        return [f"a full recompute differs: {failed}"]
+    return []
+
+
+def _unmet(pipeline: Pipeline, rounds: list[dict[str, list[Materialization]]], landed: list[int]) -> list[str]:
+    """What the demo claims and isn't so."""
+    problems = [f"run {run_id} was not launched by the automation sensor" for run_id in pipeline.runs_not_by_sensor()]
+    for number, (stages, rows) in enumerate(zip(rounds, landed, strict=True), start=1):
+        first, second = stages["playback_daily"], stages["playback_daily_agg"]
+        captured = sum(run.rows_captured for run in first)
+        if captured != rows:
+            problems.append(f"round {number}: playback_daily read {captured:,} rows of the {rows:,} that landed")
+        if number > 1 and any(run.mode != "incremental" for run in (*first, *second)):
+            problems.append(f"round {number}: a stage did not run incrementally")
+        consumed = sum(run.rows_captured for run in second)
+        if consumed != rows:
+            problems.append(f"round {number}: playback_daily_agg consumed {consumed:,} of {rows:,} new rows of stage 1")
+    return problems
+
+
+def _stay(services: Services, show: Show) -> None:
+    link = f"http://127.0.0.1:{services.webserver_port}/assets/playback_daily"
+    show.console.print(f"Open [link={link}]{link}[/link]   (Ctrl-C stops everything)")
+    while True:
+        services.require_alive()
+        time.sleep(1)
+
+
+def _required(address: str | None) -> str:
+    if address is None:
+        message = "the local Spark has no UI, which the demo counts rows by"
+        raise SystemExit(message)
+    return address
+
+
+if __name__ == "__main__":
+    sys.exit(main())

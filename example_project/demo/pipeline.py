@@ -1,0 +1,118 @@
+"""What the pipeline has done, as Dagster's own event log and the tables tell it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import dagster as dg
+from dagster import DagsterRunStatus
+
+from example_project.lake import open_catalog
+
+STAGES = {"playback_daily": "playback", "playback_daily_agg": "playback_daily"}
+REPORT = "daily_report"
+AUTOMATION_SENSOR = "ips_automation"
+
+
+@dataclass(frozen=True)
+class Materialization:
+    """One materialisation of a stage: what it says it captured, and when its step ran (seconds since the epoch)."""
+
+    asset: str
+    run_id: str
+    mode: str
+    rows_captured: int
+    from_snapshot: str
+    to_snapshot: str
+    published_snapshot: str | None
+    start: float
+    end: float
+
+
+class Pipeline:
+    """Reads the demo's Dagster instance and lake; changes nothing."""
+
+    def __init__(self, home: Path, lake: Path) -> None:
+        self._instance = dg.DagsterInstance.from_config(str(home))
+        self._lake = lake
+
+    def materializations(self, stage: str) -> list[Materialization]:
+        """Those of ``stage``, oldest first."""
+        fetched = self._instance.fetch_materializations(dg.AssetKey(stage), limit=1000)
+        return [self._parse(stage, record) for record in reversed(fetched.records)]
+
+    def is_caught_up(self) -> bool:
+        """Whether both stages have consumed their upstream's head, and the report has been made from the result."""
+        for stage, upstream in STAGES.items():
+            done = self.materializations(stage)
+            if not done or done[-1].to_snapshot != str(self.head(upstream)):
+                return False
+        newest = self._instance.fetch_materializations(dg.AssetKey(REPORT), limit=1).records
+        made_from = self.materializations("playback_daily_agg")[-1]
+        return bool(newest) and newest[0].timestamp > made_from.end and not self._is_busy()
+
+    def head(self, table: str) -> int | None:
+        """The current snapshot of ``media.<table>``; None if there is no such table or it has none."""
+        catalog = open_catalog(self._lake)
+        if not catalog.table_exists(f"media.{table}"):
+            return None
+        snapshot = catalog.load_table(f"media.{table}").current_snapshot()
+        return snapshot.snapshot_id if snapshot else None
+
+    def total_records(self, table: str) -> int:
+        """Rows in ``media.<table>``, as its newest snapshot counts them."""
+        snapshot = open_catalog(self._lake).load_table(f"media.{table}").current_snapshot()
+        properties = snapshot.summary.additional_properties if snapshot and snapshot.summary else {}
+        return int(properties.get("total-records", 0))
+
+    def failures(self) -> list[str]:
+        """Runs that failed, and why."""
+        filters = dg.RunsFilter(statuses=[DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED])
+        return [self._describe(record.dagster_run.run_id) for record in self._instance.get_run_records(filters)]
+
+    def runs_not_by_sensor(self) -> list[str]:
+        """Runs that anything but the automation sensor launched."""
+        records = self._instance.get_run_records()
+        return [
+            r.dagster_run.run_id for r in records if r.dagster_run.tags.get("dagster/sensor_name") != AUTOMATION_SENSOR
+        ]
+
+    def run_count(self) -> int:
+        """How many runs there have been."""
+        return self._instance.get_runs_count()
+
+    def current_step(self) -> str:
+        """What runs now, for the progress line."""
+        records = self._instance.get_run_records(dg.RunsFilter(statuses=[DagsterRunStatus.STARTED]))
+        keys = [key.to_user_string() for r in records for key in (r.dagster_run.asset_selection or ())]
+        return f"Dagster runs {', '.join(sorted(keys))}" if keys else "waiting for the sensor's next tick"
+
+    def _is_busy(self) -> bool:
+        going = (DagsterRunStatus.QUEUED, DagsterRunStatus.STARTING, DagsterRunStatus.STARTED)
+        return bool(self._instance.get_runs_count(dg.RunsFilter(statuses=list(going))))
+
+    def _describe(self, run_id: str) -> str:
+        logs = self._instance.all_logs(run_id, of_type=dg.DagsterEventType.STEP_FAILURE)
+        causes = [str(entry.dagster_event.event_specific_data) for entry in logs if entry.dagster_event]
+        return f"run {run_id}: {causes[0][:1500] if causes else 'no step failed'}"
+
+    def _parse(self, stage: str, record: dg.EventLogRecord) -> Materialization:
+        event = record.asset_materialization
+        if event is None:
+            message = f"record {record.storage_id} of {stage} is no materialisation"
+            raise ValueError(message)
+        shown: Mapping[str, dg.MetadataValue] = event.metadata
+        (step,) = self._instance.get_run_step_stats(record.run_id, [stage])
+        upstream = STAGES[stage]
+        published = shown.get("published snapshot")
+        return Materialization(
+            asset=stage,
+            run_id=record.run_id,
+            mode=str(shown["mode"].value),
+            rows_captured=int(str(shown["rows captured"].value)),
+            from_snapshot=str(shown[f"{upstream}: from snapshot, exclusive"].value),
+            to_snapshot=str(shown[f"{upstream}: to snapshot, inclusive"].value),
+            published_snapshot=str(published.value) if published else None,
+            start=step.start_time or record.timestamp,
+            end=step.end_time or record.timestamp,
+        )

@@ -1,0 +1,79 @@
+"""Progress while the demo works, and the table at its end."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from example_project.spark_meter import Read
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One stage: what it read and took by change, beside the 14-day lookback."""
+
+    stage: str
+    by_change: Read
+    lookback: Read
+
+
+class Show:
+    """Lines that stay, and one that moves where there is a terminal."""
+
+    def __init__(self) -> None:
+        self.console = Console(highlight=False)
+        self._started = time.monotonic()
+
+    def say(self, text: str) -> None:
+        """A line that stays, with the time since the start."""
+        self.console.print(f"[dim]{time.monotonic() - self._started:6.1f} s[/]  {text}")
+
+    @contextmanager
+    def phase(self, title: str, detail: Callable[[], str] = str) -> Iterator[None]:
+        """Show that ``title`` is under way and what it is at; then that it is done and how long it took."""
+        began = time.monotonic()
+
+        def line() -> Text:
+            now = time.monotonic()
+            return Text(f"{now - self._started:6.1f} s  … {title}  {now - began:.0f} s  {detail()}", style="cyan")
+
+        if self.console.is_terminal:
+            with Live(get_renderable=line, console=self.console, refresh_per_second=2, transient=True):
+                yield
+        else:
+            self.say(f"… {title}")
+            yield
+        self.say(f"[green]✓[/] {title}  [dim]{time.monotonic() - began:.1f} s[/]")
+
+    def table(self, comparisons: list[Comparison]) -> None:
+        """Rows, bytes and seconds per stage, by change beside by lookback."""
+        table = Table(title="One more day with late rows: what each stage read and took", title_justify="left")
+        table.add_column("stage")
+        for name in ("rows read", "bytes read", "seconds"):
+            table.add_column(f"{name}\nby change", justify="right", style="green")
+            table.add_column(f"{name}\n14-day lookback", justify="right")
+        for each in comparisons:
+            table.add_row(each.stage, *_cells(each.by_change, each.lookback))
+        total = comparisons[0]
+        for each in comparisons[1:]:
+            total = Comparison("both", total.by_change.plus(each.by_change), total.lookback.plus(each.lookback))
+        table.add_section()
+        table.add_row("both", *_cells(total.by_change, total.lookback))
+        self.console.print()
+        self.console.print(table)
+
+
+def _cells(mine: Read, other: Read) -> list[str]:
+    return [
+        f"{mine.rows:,}",
+        f"{other.rows:,}",
+        f"{mine.size_bytes / 1e6:,.1f} MB",
+        f"{other.size_bytes / 1e6:,.1f} MB",
+        f"{mine.seconds:.1f}",
+        f"{other.seconds:.1f}",
+    ]
