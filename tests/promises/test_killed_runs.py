@@ -67,9 +67,7 @@ def test_a_run_killed_at_any_durable_effect_leaves_nothing_twice_and_nothing_out
 
 
 @pytest.mark.parametrize("kill", [f"before:{Effect.CREATE_TARGET}", f"after:{Effect.CREATE_TARGET}", BEFORE_COMMIT])
-def test_a_first_run_killed_is_made_up_for_by_the_second(
-    lake: Lake, instance: dg.DagsterInstance, kill: str
-) -> None:
+def test_a_first_run_killed_is_made_up_for_by_the_second(lake: Lake, instance: dg.DagsterInstance, kill: str) -> None:
     rows = events(range(9))
     lake.create_playback(rows)
 

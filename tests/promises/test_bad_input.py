@@ -1,0 +1,308 @@
+"""Bad input gets an error that says what happened and what to do; state and tables stay as they were."""
+
+from __future__ import annotations
+
+import datetime as dt
+import pickle
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
+from tests.lake import BY_DATE, SCHEMA, Lake, events
+from tests.pipeline import daily, expected_daily, materialize, pipeline
+
+import dagster_ips as ips
+from dagster_ips.core.capture import EdgeState
+from dagster_ips.core.edge import Edge
+from dagster_ips.errors import (
+    CatalogUnreachableError,
+    DeclarationError,
+    DuplicateKeysError,
+    FragmentOverwriteError,
+    IpsError,
+    OutputTypeError,
+    SnapshotNotInAncestryError,
+    SourceReplacedError,
+    TargetChangedError,
+    UnknownColumnError,
+    UnknownTableError,
+    UnsupportedHistoryError,
+)
+from dagster_ips.orchestration.cursor_store import CursorStore
+
+
+def state_of(instance: dg.DagsterInstance, consumer: str, upstream: str = "playback") -> EdgeState:
+    return CursorStore(instance).get(Edge(consumer, upstream))
+
+
+def cause_of(raised: pytest.ExceptionInfo[BaseException]) -> IpsError:
+    """Our error, whatever Dagster wrapped it in; it survives pickling and ends in what to do."""
+    error: BaseException | None = raised.value
+    while error is not None and not isinstance(error, IpsError):
+        error = error.__cause__ or error.__context__
+    assert isinstance(error, IpsError)
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
+    return error
+
+
+def fails(
+    lake: Lake, instance: dg.DagsterInstance, asset: str, kind: type[IpsError], *more: dg.AssetsDefinition
+) -> IpsError:
+    """Run ``asset``, which must fail with ``kind`` and leave no watermark, table or branch behind that wasn't there."""
+    before = state_of(instance, asset)
+    table = f"media.{asset}"
+    commits = lake.commits(table)
+    with pytest.raises(Exception) as raised:  # noqa: PT011  # Dagster wraps ours
+        materialize(pipeline(lake.folder, lake.spark_folder, *more), instance, asset)
+    error = cause_of(raised)
+    assert isinstance(error, kind)
+    after = state_of(instance, asset)
+    assert (after.committed, after.number) == (before.committed, before.number)
+    assert lake.commits(table) == commits
+    if commits:
+        assert lake.branches(table) == {"main"}
+    return error
+
+
+def incremental_asset(
+    name: str, metadata: dict[str, Any], compute: Callable[[ips.IcdcView], Any]
+) -> dg.AssetsDefinition:
+    """An asset over ``playback``."""
+
+    @dg.asset(name=name, ins={"playback": ips.incremental()}, metadata=metadata | ips.table(f"media.{name}"))
+    def made(playback: ips.IcdcView) -> Any:  # noqa: ANN401  # what is returned is the test's
+        return compute(playback)
+
+    return made
+
+
+def test_an_unknown_table_is_named_with_the_asset_that_asked(lake: Lake, instance: dg.DagsterInstance) -> None:
+    lake.catalog.create_namespace("media")
+    error = fails(lake, instance, "daily", UnknownTableError)
+    assert "media.playback" in str(error)
+    assert "daily" in str(error)
+
+
+def test_a_merge_key_that_the_frame_lacks_is_refused_before_anything_is_written(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    lake.create_playback(events(range(4)))
+    asset = incremental_asset("merged", ips.merge(on=["acount"]), lambda view: view.changes)
+    error = fails(lake, instance, "merged", UnknownColumnError, asset)
+    assert "'acount'" in str(error)
+    assert lake.catalog.find("media.merged") is None
+
+
+def test_merge_without_a_key_is_refused_as_it_is_declared() -> None:
+    with pytest.raises(DeclarationError, match="no key column"):
+        ips.merge(on=[])
+
+
+def test_a_key_given_as_one_string_is_not_taken_letter_by_letter() -> None:
+    with pytest.raises(DeclarationError, match="letter by letter"):
+        ips.merge(on="account")
+
+
+def test_several_rows_for_a_merge_key_write_nothing(lake: Lake, instance: dg.DagsterInstance) -> None:
+    lake.create_playback(events(range(4)))
+    asset = incremental_asset("merged", ips.merge(on=["account"]), lambda view: view.changes.distinct())
+    materialize(pipeline(lake.folder, lake.spark_folder, asset), instance, "merged")
+    lake.append(events([4, 7, 10]))
+    assert "(account)" in str(fails(lake, instance, "merged", DuplicateKeysError, asset))
+
+
+def test_a_wrong_column_in_ranges_is_refused_at_capture(lake: Lake, instance: dg.DagsterInstance) -> None:
+    @dg.asset(
+        ins={"playback": ips.incremental(ranges=["event_dat"])}, metadata=ips.append() | ips.table("media.ranged")
+    )
+    def ranged(playback: ips.IcdcView) -> DataFrame:
+        return playback.changes
+
+    lake.create_playback(events(range(4)))
+    error = fails(lake, instance, "ranged", UnknownColumnError, ranged)
+    assert "event_date" in str(error)
+
+
+def test_a_source_dropped_and_created_again_is_told_from_the_one_consumed(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    lake.create_playback(events(range(6)))
+    definitions = pipeline(lake.folder, lake.spark_folder)
+    materialize(definitions, instance, "daily")
+    lake.catalog.client.drop_table("media.playback")
+    lake.catalog.client.create_table("media.playback", SCHEMA, partition_spec=BY_DATE)
+    fails(lake, instance, "daily", SourceReplacedError)
+    rows = events(range(100, 103))
+    lake.append(rows)
+    fails(lake, instance, "daily", SourceReplacedError)
+
+    materialize(definitions, instance, "daily", tags={"dagster_ips/mode": "full"})
+    assert lake.rows("media.daily") == expected_daily(rows)
+
+
+def test_a_history_that_is_not_handled_stops_and_a_full_run_goes_on(lake: Lake, instance: dg.DagsterInstance) -> None:
+    rows = events(range(6))
+    lake.create_playback(rows)
+    definitions = pipeline(lake.folder, lake.spark_folder)
+    materialize(definitions, instance, "daily")
+    lake.sql("DELETE FROM lake.media.playback WHERE event_id = 3")
+    fails(lake, instance, "daily", UnsupportedHistoryError)
+
+    materialize(definitions, instance, "daily", tags={"dagster_ips/mode": "full"})
+    assert lake.rows("media.daily") == expected_daily([row for row in rows if row[0] != 3])
+
+
+def test_a_rollback_behind_the_watermark_stops(lake: Lake, instance: dg.DagsterInstance) -> None:
+    lake.create_playback(events(range(3)))
+    first = lake.catalog.load("media.playback", asset="test").head_snapshot_id()
+    lake.append(events(range(3, 6)))
+    materialize(pipeline(lake.folder, lake.spark_folder), instance, "daily")
+    lake.sql(f"CALL lake.system.rollback_to_snapshot('media.playback', {first})")
+    assert "rolled back" in str(fails(lake, instance, "daily", SnapshotNotInAncestryError))
+
+
+def test_a_target_rolled_back_by_someone_is_not_written_on(lake: Lake, instance: dg.DagsterInstance) -> None:
+    lake.create_playback(events(range(3)))
+    definitions = pipeline(lake.folder, lake.spark_folder)
+    materialize(definitions, instance, "daily")
+    first = lake.catalog.load("media.daily", asset="test").head_snapshot_id()
+    lake.append(events(range(3, 6)))
+    materialize(definitions, instance, "daily")
+    lake.sql(f"CALL lake.system.rollback_to_snapshot('media.daily', {first})")
+    lake.append(events(range(6, 9)))
+    fails(lake, instance, "daily", TargetChangedError)
+
+
+def test_a_dropped_target_is_built_anew(lake: Lake, instance: dg.DagsterInstance) -> None:
+    rows = events(range(6))
+    lake.create_playback(rows)
+    definitions = pipeline(lake.folder, lake.spark_folder)
+    materialize(definitions, instance, "daily")
+    lake.sql("DROP TABLE lake.media.daily")
+    materialize(definitions, instance, "daily")
+    assert lake.rows("media.daily") == expected_daily(rows)
+
+
+def test_a_fragment_never_replaces_a_partition(lake: Lake, instance: dg.DagsterInstance) -> None:
+    @dg.asset(
+        ins={"playback": ips.incremental()},
+        metadata=ips.overwrite_partitions() | ips.table("media.parts", partition_by=["event_date"]),
+    )
+    def parts(playback: ips.IcdcView) -> DataFrame:
+        return playback.changes
+
+    lake.create_playback(events(range(4)))
+    materialize(pipeline(lake.folder, lake.spark_folder, parts), instance, "parts")
+    lake.append(events([9]))
+    assert "affected(event_date)" in str(fails(lake, instance, "parts", FragmentOverwriteError, parts))
+
+
+def test_something_else_than_a_frame_is_refused(lake: Lake, instance: dg.DagsterInstance) -> None:
+    lake.create_playback(events(range(4)))
+    asset = incremental_asset("odd", ips.append(), lambda view: view.changes.count())
+    assert "int" in str(fails(lake, instance, "odd", OutputTypeError, asset))
+
+
+def test_an_error_in_the_asset_leaves_everything_as_it_was(lake: Lake, instance: dg.DagsterInstance) -> None:
+    lake.create_playback(events(range(4)))
+    asset = incremental_asset(
+        "broken",
+        ips.append(),
+        lambda view: view.changes.withColumn("seconds", F.raise_error(F.lit("no")).cast("long")),
+    )
+    with pytest.raises(Exception, match="no"):
+        materialize(pipeline(lake.folder, lake.spark_folder, asset), instance, "broken")
+    assert state_of(instance, "broken").committed is None
+    assert not lake.rows("media.broken")
+    assert lake.branches("media.broken") <= {"main"}
+
+
+def test_an_unreachable_catalog_says_so_without_its_password(
+    lake: Lake, instance: dg.DagsterInstance, caplog: pytest.LogCaptureFixture
+) -> None:
+    properties = {
+        "type": "sql",
+        "uri": "postgresql+psycopg2://reader:hunter2@127.0.0.1:1/lake",
+        "warehouse": "file:///x",
+    }
+    manager = ips.IcdcIOManager(
+        catalog=ips.IcebergCatalog(properties=properties),
+        spark=ips.LocalSparkConnect(server_folder=str(lake.spark_folder)),
+    )
+    definitions = ips.with_incremental(
+        dg.Definitions(
+            assets=[ips.iceberg_asset("playback", table="media.playback"), daily], resources={"io_manager": manager}
+        )
+    )
+    with pytest.raises(Exception) as raised:  # noqa: PT011  # Dagster wraps ours
+        materialize(definitions, instance, "daily")
+    assert isinstance(cause_of(raised), CatalogUnreachableError)
+    everything = "".join(traceback.format_exception(raised.value)) + caplog.text + repr(manager)
+    assert "hunter2" not in everything
+    assert state_of(instance, "daily") == EdgeState(Edge("daily", "playback"))
+
+
+def load(*assets: Any, manager_key: str = "io_manager") -> dg.Definitions:  # noqa: ANN401  # assets come in many kinds
+    manager = ips.IcdcIOManager(catalog=ips.IcebergCatalog(folder=str(Path("nowhere"))), spark=ips.LocalSparkConnect())
+    return ips.with_incremental(dg.Definitions(assets=list(assets), resources={manager_key: manager}))
+
+
+PLAYBACK = ips.iceberg_asset("playback", table="media.playback")
+
+
+def test_a_view_without_incremental_is_refused_at_load() -> None:
+    @dg.asset(metadata=ips.append())
+    def forgetful(playback: ips.IcdcView) -> DataFrame:
+        return playback.changes
+
+    with pytest.raises(DeclarationError, match="isn't declared incremental"):
+        load(PLAYBACK, forgetful)
+
+
+def test_an_incremental_asset_without_a_write_mode_is_refused_at_load() -> None:
+    @dg.asset(ins={"playback": ips.incremental()})
+    def modeless(playback: ips.IcdcView) -> DataFrame:
+        return playback.changes
+
+    with pytest.raises(DeclarationError, match="write mode"):
+        load(PLAYBACK, modeless)
+
+
+def test_an_incremental_asset_that_returns_nothing_is_refused_at_load() -> None:
+    @dg.asset(ins={"playback": ips.incremental()}, metadata=ips.append())
+    def silent(playback: ips.IcdcView) -> None:
+        del playback
+
+    with pytest.raises(DeclarationError, match="returns nothing"):
+        load(PLAYBACK, silent)
+
+
+def test_an_upstream_that_no_definition_describes_is_refused_at_load() -> None:
+    with pytest.raises(DeclarationError, match="no definition describes"):
+        load(daily)
+
+
+def test_a_partitioned_consumer_is_refused_at_load_rather_than_read_wrongly() -> None:
+    days = dg.DailyPartitionsDefinition(dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
+
+    @dg.asset(ins={"playback": ips.incremental()}, metadata=ips.append(), partitions_def=days)
+    def daily_parts(playback: ips.IcdcView) -> DataFrame:
+        return playback.changes
+
+    with pytest.raises(DeclarationError, match="partitioned"):
+        load(PLAYBACK, daily_parts)
+
+
+def test_definitions_without_our_io_manager_are_refused_at_load() -> None:
+    with pytest.raises(DeclarationError, match="no IcdcIOManager"):
+        ips.with_incremental(dg.Definitions(assets=[PLAYBACK, daily]))
+
+
+def test_an_asset_written_by_another_io_manager_is_refused_at_load() -> None:
+    with pytest.raises(DeclarationError, match="knows nothing of captures"):
+        load(PLAYBACK, daily, manager_key="lake_io")
