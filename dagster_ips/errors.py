@@ -209,8 +209,8 @@ class FragmentOverwriteError(IpsError):
         columns = ", ".join(self.partition_columns) or "no column"
         return (
             f"{self.table} is written by overwrite_partitions (partitioned by {columns}), but the asset built its "
-            f"frame on {self.frame}, which holds only some of a partition's rows: the others would be lost. Nothing was "
-            f"written. Build the frame on affected({columns}), or write by append or merge."
+            f"frame on {self.frame}, which holds only some of a partition's rows: the others would be lost. Nothing "
+            f"was written. Build the frame on affected({columns}), or write by append or merge."
         )
 
 

@@ -33,4 +33,4 @@ class RetryState:
         """
         if self.failures >= MOST_FAILURES:
             return True
-        return seconds_since_failure < _FIRST_WAIT_SECONDS * _FACTOR ** (self.failures - 1)
+        return self.failures > 0 and seconds_since_failure < _FIRST_WAIT_SECONDS * _FACTOR ** (self.failures - 1)

@@ -130,7 +130,7 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         publisher = Publisher(lake, store, session, context.run_id)
         captures = [view.captured.capture for view in views]
         existing = lake.find(table)
-        description = description_of(context.definition_metadata)
+        description = description_of(context.definition_metadata).tuned_for(result.write_mode)
         columns = existing.identity_partition_columns() if existing else description.partition_by
         result.check(table, tuple(columns))
         if existing is not None and views and result.mode is Mode.INCREMENTAL and all(view.is_empty for view in views):

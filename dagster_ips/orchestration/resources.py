@@ -12,8 +12,6 @@ from pydantic import Field, PrivateAttr
 
 from dagster_ips.errors import DeclarationError
 from dagster_ips.iceberg.catalog import LakeCatalog
-from dagster_ips.spark.connect_server import ensure_connect_server
-from dagster_ips.spark.jars import spark_jars
 from dagster_ips.spark.session import classic_configuration, connect_session
 
 
@@ -53,6 +51,8 @@ class IcebergCatalog(dg.ConfigurableResource):  # type: ignore[type-arg]  # its 
         For a session in the run's own process: ``LazyPySparkResource(spark_config=catalog.spark_config())``. Bring
         jars of your own by overriding ``spark.jars``.
         """
+        from dagster_ips.spark.jars import spark_jars  # noqa: PLC0415  # see LocalSparkConnect.spark_session
+
         return classic_configuration(spark_jars()) | self.open().spark_configuration()
 
 
@@ -84,6 +84,9 @@ class LocalSparkConnect(LazyPySparkResource):
     @property
     def spark_session(self) -> Any:  # noqa: ANN401  # as in the class extended
         """The run's own session on the server."""
+        # Both modules have a command line: imported with the package, `python -m` would warn of running them twice.
+        from dagster_ips.spark.connect_server import ensure_connect_server  # noqa: PLC0415
+
         if self._session is None:
             server = ensure_connect_server(
                 Path(self.server_folder) if self.server_folder else None,

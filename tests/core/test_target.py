@@ -1,0 +1,170 @@
+"""The target's stamps decide and the cursor remembers, whatever is killed, expired or rolled back in between."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from dagster_ips.core.ancestry import Ancestry, Snapshot
+from dagster_ips.core.capture import Capture, EdgeState, Mode, Stamp, TargetMark
+from dagster_ips.core.edge import Edge
+from dagster_ips.core.target import TargetHistory, settle, unexpected_change
+from dagster_ips.core.watermark import Watermark
+
+EDGE = Edge("daily", "playback")
+
+
+class OneEdge(RuleBasedStateMachine):
+    """A source that grows, runs that die anywhere, and a target that others touch as well.
+
+    The model is what the target holds: the source's commits up to ``held[snapshot]``. Nothing of it is known to the
+    code under test but the stamps.
+    """
+
+    @initialize(has_sequence_numbers=st.booleans())
+    def start(self, *, has_sequence_numbers: bool) -> None:
+        self.sequenced = has_sequence_numbers
+        self.source = 1
+        self.uuid = 1
+        self.cursor = EdgeState(EDGE)
+        self.main: list[tuple[Snapshot, Stamp | None]] = []
+        self.work: Capture | None = None
+        self.published: Stamp | None = None
+        self.tampered = False
+        self.clock = 0
+
+    def history(self) -> TargetHistory:
+        newest = next((stamp for _, stamp in reversed(self.main) if stamp), None)
+        ancestry = Ancestry(tuple(snapshot for snapshot, _ in reversed(self.main)))
+        return TargetHistory(str(self.uuid), ancestry, newest)
+
+    def commit_to_target(self, capture: Capture | None) -> Stamp | None:
+        self.clock += 1
+        sequence = self.clock if self.sequenced else 0
+        snapshot = Snapshot(self.clock, None, sequence, self.clock * 10, "append", "")
+        mark = TargetMark(str(self.uuid), snapshot.snapshot_id, sequence, snapshot.timestamp_ms)
+        stamp = Stamp(capture.number, capture.to_inclusive, mark) if capture and capture.to_inclusive else None
+        self.main.append((snapshot, stamp))
+        return stamp
+
+    @rule(rows=st.integers(0, 2))
+    def the_source_grows(self, rows: int) -> None:
+        self.source += rows
+
+    @precondition(lambda self: not self.tampered)
+    @rule(run=st.integers(0, 3))
+    def a_run_captures(self, run: int) -> None:
+        self.cursor = settle(self.cursor, self.history())
+        self.published = None
+        to = Watermark("source", "main", self.source, self.source, self.source)
+        self.work = Capture(
+            EDGE, self.cursor.next_number, Mode.INCREMENTAL, "", self.cursor.committed, to, "icdc", f"{run}", None
+        )
+        self.cursor = self.cursor.with_in_flight(self.work)
+
+    @precondition(lambda self: self.work and not self.published)
+    @rule()
+    def it_publishes(self) -> None:
+        self.published = self.commit_to_target(self.work)
+
+    @precondition(lambda self: self.work and self.published)
+    @rule()
+    def it_commits(self) -> None:
+        assert self.work
+        assert self.published
+        self.cursor = self.cursor.with_committed(self.work, self.published.target)
+        assert self.cursor.in_flight is None
+        self.work = self.published = None
+
+    @rule()
+    def it_is_killed(self) -> None:
+        self.work = self.published = None
+
+    @precondition(lambda self: not self.work)
+    @rule()
+    def the_cursor_is_lost(self) -> None:
+        self.cursor = EdgeState(EDGE)
+
+    @rule()
+    def someone_else_appends_to_the_target(self) -> None:
+        self.commit_to_target(None)
+
+    @precondition(lambda self: len(self.main) > 1 and not self.tampered)
+    @rule(data=st.data())
+    def old_snapshots_expire(self, data: st.DataObject) -> None:
+        self.cursor = settle(self.cursor, self.history())
+        self.main = self.main[data.draw(st.integers(1, len(self.main) - 1)) :]
+
+    @precondition(lambda self: self.main and not self.work and not self.tampered)
+    @rule(data=st.data())
+    def the_target_is_rolled_back(self, data: st.DataObject) -> None:
+        self.cursor = settle(self.cursor, self.history())
+        kept = data.draw(st.integers(0, len(self.main) - 1))
+        marked = self.cursor.target and self.cursor.target.snapshot_id
+        self.tampered = any(snapshot.snapshot_id == marked for snapshot, _ in self.main[kept:])
+        self.main = self.main[:kept]
+
+    @precondition(lambda self: not self.work and not self.tampered)
+    @rule()
+    def the_target_is_created_again(self) -> None:
+        self.cursor = settle(self.cursor, self.history())
+        self.uuid += 1
+        self.main = []
+        self.tampered = self.cursor.target is not None
+
+    @precondition(lambda self: self.tampered)
+    @rule()
+    def a_full_run_rebuilds_it(self) -> None:
+        to = Watermark("source", "main", self.source, self.source, self.source)
+        state = settle(self.cursor, self.history())
+        rebuilt = Capture(EDGE, state.next_number, Mode.FULL, "", None, to, "icdc", "full", None)
+        stamp = self.commit_to_target(rebuilt)
+        assert stamp
+        self.cursor = state.with_in_flight(rebuilt).with_committed(rebuilt, stamp.target)
+        self.tampered = False
+
+    @invariant()
+    def settled_state_is_what_the_newest_stamp_or_the_cursor_vouches_for(self) -> None:
+        newest = self.history().newest
+        settled = settle(self.cursor, self.history())
+        assert settle(settled, self.history()) == settled
+        assert settled.number == max(self.cursor.number, newest.number if newest else 0)
+        if newest and newest.number > self.cursor.number:
+            assert (settled.committed, settled.target) == (newest.to_inclusive, newest.target)
+            assert settled.in_flight is None
+        else:
+            assert settled is self.cursor
+
+    @invariant()
+    def a_target_that_lost_what_was_published_is_noticed_and_nothing_else_is(self) -> None:
+        assert (unexpected_change(self.cursor, self.history()) is not None) == self.tampered
+
+
+TestOneEdge = OneEdge.TestCase
+TestOneEdge.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+
+
+def test_a_target_that_is_gone_holds_nothing_that_could_be_wrong() -> None:
+    state = EdgeState(EDGE, number=3, target=TargetMark("uuid", 1, 1, 10))
+    assert unexpected_change(state, None) is None
+    assert settle(state, None) is state
+
+
+def test_a_rollback_that_is_written_over_is_still_noticed() -> None:
+    state = EdgeState(EDGE, number=2, target=TargetMark("uuid", 2, 2, 20))
+    root, other = Snapshot(1, None, 1, 10, "append", ""), Snapshot(3, 1, 3, 30, "append", "")
+    history = TargetHistory("uuid", Ancestry((other, root)), None)
+    assert "rolled back" in str(unexpected_change(state, history))
+
+
+def test_a_commit_leaves_the_capture_of_another_run_in_flight() -> None:
+    to = Watermark("source", "main", 1, 1, 1)
+    mine, other = (Capture(EDGE, 1, Mode.FULL, "", None, to, "icdc", run, None) for run in ("mine", "other"))
+    assert EdgeState(EDGE).with_in_flight(other).with_committed(mine, None).in_flight == other
+
+
+def test_a_commit_that_published_nothing_keeps_the_earlier_mark() -> None:
+    mark = TargetMark("uuid", 1, 1, 10)
+    capture = Capture(EDGE, 2, Mode.INCREMENTAL, "", None, Watermark("source", "main", 1, 1, 1), "icdc", "run", None)
+    assert EdgeState(EDGE, number=1, target=mark).with_committed(capture, None).target == mark

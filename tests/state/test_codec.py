@@ -1,0 +1,121 @@
+"""What was written down is read back as it was, or not at all."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dagster_ips.core.capture import Capture, EdgeState, Mode, TargetMark
+from dagster_ips.core.edge import Edge
+from dagster_ips.core.watermark import Watermark
+from dagster_ips.errors import StateUnreadableError, StateVersionError
+from dagster_ips.state.codec import VERSION, decode, encode
+from dagster_ips.state.store import MemoryEdgeStore
+
+EDGE = Edge("playback_daily", "playback")
+
+# Stays as it is for good: a cursor of version 1 may be read by any later release.
+VERSION_1 = """
+{"version":1,"edge":{"consumer":"playback_daily","upstream":"playback"},
+ "committed":{"table_uuid":"9d0c","ref":"main","snapshot_id":8412,"sequence_number":7,"timestamp_ms":1767225600000},
+ "number":3,
+ "in_flight":{"edge":{"consumer":"playback_daily","upstream":"playback"},"number":4,"mode":"incremental",
+  "reason":"goes on from what was consumed of playback",
+  "from_exclusive":{"table_uuid":"9d0c","ref":"main","snapshot_id":8412,"sequence_number":7,
+   "timestamp_ms":1767225600000},
+  "to_inclusive":{"table_uuid":"9d0c","ref":"main","snapshot_id":9001,"sequence_number":9,
+   "timestamp_ms":1767229200000},
+  "icdc_table":"ips.playback_daily__playback_392911__000004_c57f89","run_id":"5b1e","after_stamp":77},
+ "target":{"table_uuid":"1f3a","snapshot_id":77,"sequence_number":5,"timestamp_ms":1767225700000}}
+"""
+
+texts = st.text(max_size=20)
+ids = st.integers(-(2**63), 2**63 - 1)
+edges = st.builds(Edge, texts, texts)
+watermarks = st.builds(Watermark, texts, texts, ids, ids, ids)
+marks = st.builds(TargetMark, texts, ids, ids, ids)
+
+
+@st.composite
+def states(draw: st.DrawFn) -> EdgeState:
+    edge = draw(edges)
+    some = st.none() | watermarks
+    modes = st.sampled_from(Mode)
+    captures = st.builds(Capture, st.just(edge), ids, modes, texts, some, some, texts, texts, st.none() | ids)
+    return EdgeState(edge, draw(some), draw(ids), draw(st.none() | captures), draw(st.none() | marks))
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=6,
+)
+PLACES = [(), ("version",), ("edge",), ("committed",), ("number",), ("in_flight",), ("target",), ("in_flight", "mode")]
+
+
+@settings(max_examples=200, deadline=None)
+@given(states())
+def test_every_state_is_read_back_as_it_was(state: EdgeState) -> None:
+    assert decode(encode(state), state.edge) == state
+
+
+def test_a_cursor_of_version_1_is_read_by_this_release() -> None:
+    committed = Watermark("9d0c", "main", 8412, 7, 1767225600000)
+    to = Watermark("9d0c", "main", 9001, 9, 1767229200000)
+    reason = "goes on from what was consumed of playback"
+    icdc_table = "ips.playback_daily__playback_392911__000004_c57f89"
+    capture = Capture(EDGE, 4, Mode.INCREMENTAL, reason, committed, to, icdc_table, "5b1e", 77)
+    assert decode(VERSION_1, EDGE) == EdgeState(EDGE, committed, 3, capture, TargetMark("1f3a", 77, 5, 1767225700000))
+
+
+@given(st.integers(VERSION + 1, 10**6), json_values)
+def test_a_newer_version_is_refused_whatever_else_it_holds(version: int, more: Any) -> None:  # noqa: ANN401  # any JSON
+    text = json.dumps({"version": version, "whatever": more})
+    with pytest.raises(StateVersionError, match="Upgrade dagster_ips"):
+        decode(text, EDGE)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(max_size=40) | json_values.map(json.dumps))
+def test_garbage_is_refused_by_name_of_the_edge(text: str) -> None:
+    with pytest.raises(StateUnreadableError, match="playback_daily"):
+        decode(text, EDGE)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from(PLACES), json_values)
+def test_a_value_damaged_in_one_place_never_fails_in_another_way(place: tuple[str, ...], damage: Any) -> None:  # noqa: ANN401  # any JSON
+    value: Any = {"": json.loads(VERSION_1)}
+    holder = value
+    for key in ("", *place)[:-1]:
+        holder = holder[key]
+    holder[("", *place)[-1]] = damage
+    try:
+        state = decode(json.dumps(value[""]), EDGE)
+    except (StateUnreadableError, StateVersionError):
+        return
+    assert decode(encode(state), EDGE) == state
+
+
+@given(st.integers(0, len(VERSION_1.strip()) - 1))
+def test_a_value_cut_short_is_refused(length: int) -> None:
+    with pytest.raises(StateUnreadableError):
+        decode(VERSION_1.strip()[:length], EDGE)
+
+
+def test_the_state_of_another_edge_is_refused() -> None:
+    with pytest.raises(StateUnreadableError, match="state of other ← playback"):
+        decode(encode(EdgeState(Edge("other", "playback"))), EDGE)
+
+
+def test_a_store_gives_a_fresh_state_first_and_then_the_last_one_set() -> None:
+    store = MemoryEdgeStore()
+    assert store.get(EDGE) == EdgeState(EDGE)
+    later = EdgeState(EDGE, Watermark("9d0c", "main", 1, 1, 1), 1)
+    store.set(later)
+    assert store.get(EDGE) == later
+    assert store.get(Edge("playback_daily", "plans")).number == 0

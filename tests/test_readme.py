@@ -1,0 +1,56 @@
+"""The README's code runs as it stands."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from tests.lake import Lake, events
+from tests.pipeline import materialize
+
+README = Path(__file__).parents[1] / "README.md"
+BLOCKS = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+
+
+def run_block(text: str) -> dict[str, Any]:
+    """What the block defines."""
+    defined: dict[str, Any] = {"__name__": "readme"}
+    exec(compile(text, str(README), "exec"), defined)  # noqa: S102  # that is the test
+    return defined
+
+
+def test_the_pipeline_of_the_readme_works(lake: Lake, instance: dg.DagsterInstance) -> None:
+    (block,) = [text for text in BLOCKS if "with_incremental" in text]
+    here = block.replace('"/data/lake"', repr(str(lake.folder)))
+    here = here.replace("LocalSparkConnect()", f"LocalSparkConnect(server_folder={str(lake.spark_folder)!r})")
+    assert here.count(str(lake.folder)) == 1
+    definitions = run_block(here)["defs"]
+    rows = events(range(10))
+    lake.create_playback(rows)
+    for late in ([], events(range(10, 15))):
+        if late:
+            lake.append(late)
+        rows = rows + late
+        materialize(definitions, instance, "playback_daily", "playback_daily_agg", "report")
+        total = lake.sql("SELECT sum(seconds) FROM lake.media.report").collect()[0][0]
+        assert total == sum(row[3] for row in rows)
+
+
+def test_the_other_catalogs_of_the_readme_can_be_configured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CATALOG_TOKEN", "secret-token")
+    (block,) = [text for text in BLOCKS if "EnvVar" in text]
+    defined = run_block(block)
+    resolved = defined["catalog"].process_config_and_initialize()
+    spark = resolved.open().spark_configuration()
+    assert spark["spark.sql.catalog.prod.type"] == "rest"
+    assert spark["spark.sql.catalog.prod.token"] == "secret-token"  # noqa: S105  # a made-up one
+    assert "secret-token" not in repr(resolved)
+
+
+def test_both_commands_of_the_first_screen_exist() -> None:
+    makefile = (README.parent / "Makefile").read_text()
+    for target in re.findall(r"^make (\S+)", README.read_text(), re.MULTILINE):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
