@@ -14,5 +14,5 @@ def leave_without_asking_the_server(session: SparkSession) -> None:
 
     It frees machine-learning models there, and if the server is gone it retries for ten minutes: the process hangs.
     """
-    client: Any = session.client
+    client: Any = getattr(session, "client")  # noqa: B009  # typed as the classic session, which has none
     atexit.unregister(client._cleanup_ml_cache)  # noqa: SLF001  # there is no public way

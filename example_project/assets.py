@@ -1,4 +1,4 @@
-"""The pipeline as its owner writes it: what each table is made of, which inputs it reads by change, how it is written."""
+"""The pipeline as its owner writes it: what each table is made of, what it reads by change, how it is written."""
 
 import dagster as dg
 from pyspark.sql import DataFrame
@@ -47,7 +47,7 @@ def playback_daily(playback: ips.IcdcView, title: DataFrame) -> DataFrame:
     owners=OWNERS,
 )
 def playback_daily_agg(playback_daily: ips.IcdcView) -> DataFrame:
-    """Plays per day and account. Only accounts' days that got new events are computed again, from all of their events."""
+    """Plays per day and account. Only accounts' days with new events are computed again, from all their events."""
     return plays_per_account(playback_daily.affected("event_date", "account_id"))
 
 

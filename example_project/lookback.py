@@ -2,7 +2,7 @@
 
     python -m example_project.lookback --remote sc://127.0.0.1:15002
 
-Works on copies, ``lookback.playback_daily`` and ``lookback.playback_daily_agg``, made first. Prints what each stage took,
+Works on copies in namespace ``lookback``, made first. Prints what each stage took,
 as JSON; with ``--ui`` and ``--pid`` of a Spark on this machine also what it read.
 """
 

@@ -3,8 +3,8 @@
     python -m example_project.recompute --source-snapshot 123456789 --remote sc://127.0.0.1:15002
 
 Reads ``media.playback`` as it was at the snapshot up to which the pipeline says to have consumed it, computes every
-table from it and compares with EXCEPT ALL, both ways. Prints ``{table: {"missing": rows, "extra": rows}}``; exits with 1
-if any row differs.
+table from it and compares with EXCEPT ALL, both ways. Prints ``{table: {"missing": rows, "extra": rows}}``; exits
+with 1 if any row differs.
 """
 
 import argparse

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
-from tests.lake import Lake
 
 from dagster_ips.spark.connect_server import ConnectServer, ensure_connect_server, stop_connect_server
+from tests.lake import Lake
 
 
 @pytest.fixture(scope="session")

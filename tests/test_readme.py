@@ -8,6 +8,7 @@ from typing import Any
 
 import dagster as dg
 import pytest
+
 from tests.lake import Lake, events
 from tests.pipeline import materialize
 
@@ -46,7 +47,7 @@ def test_the_other_catalogs_of_the_readme_can_be_configured(monkeypatch: pytest.
     resolved = defined["catalog"].process_config_and_initialize()
     spark = resolved.open().spark_configuration()
     assert spark["spark.sql.catalog.prod.type"] == "rest"
-    assert spark["spark.sql.catalog.prod.token"] == "secret-token"  # noqa: S105  # a made-up one
+    assert spark["spark.sql.catalog.prod.token"] == "secret-token"  # a made-up one
     assert "secret-token" not in repr(resolved)
 
 

@@ -41,9 +41,7 @@ class IcebergCatalog(dg.ConfigurableResource):  # type: ignore[type-arg]  # its 
         if (self.folder is None) == (not self.properties):
             remedy = "Give IcebergCatalog either folder=... or properties=..., not both."
             raise DeclarationError(asset="IcebergCatalog", problem="where the catalog is isn't clear.", remedy=remedy)
-        return _open(
-            self.name, self.folder, tuple(sorted(self.properties.items())), tuple(sorted(self.spark_properties.items()))
-        )
+        return _open(self.name, self.folder, _resolved(self.properties), _resolved(self.spark_properties))
 
     def spark_config(self) -> dict[str, str]:
         """Everything that a Spark session needs for this catalog, jars included.
@@ -54,6 +52,12 @@ class IcebergCatalog(dg.ConfigurableResource):  # type: ignore[type-arg]  # its 
         from dagster_ips.spark.jars import spark_jars  # noqa: PLC0415  # see LocalSparkConnect.spark_session
 
         return classic_configuration(spark_jars()) | self.open().spark_configuration()
+
+
+def _resolved(properties: dict[str, str]) -> tuple[tuple[str, str], ...]:
+    """With environment variables read: sensors use the resource as it was defined, before Dagster resolves them."""
+    values = {key: value.get_value() if isinstance(value, dg.EnvVar) else value for key, value in properties.items()}
+    return tuple(sorted((key, value) for key, value in values.items() if value is not None))
 
 
 @lru_cache(maxsize=16)

@@ -92,7 +92,8 @@ def _await_caught_up(services: Services, pipeline: Pipeline, timeout: float) -> 
             return None
         time.sleep(1)
     tail = services.log_tail("daemon")
-    return f"the stages did not follow within {timeout:.0f} s ({pipeline.run_count()} runs so far); the daemon says:\n{tail}"
+    runs = pipeline.run_count()
+    return f"the stages did not follow within {timeout:.0f} s ({runs} runs so far); the daemon says:\n{tail}"
 
 
 def _read(meter: SparkMeter, runs: list[Materialization]) -> Read:

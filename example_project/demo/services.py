@@ -7,8 +7,10 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 from dagster_ips.spark.connect_server import ConnectServer, ensure_connect_server, stop_connect_server
 
@@ -33,7 +35,7 @@ class Services:
             "PLAYBACK_SPARK": str(self._spark_folder),
         }
 
-    def __enter__(self) -> "Services":
+    def __enter__(self) -> Self:
         """An empty folder, whatever an earlier demo left or still runs."""
         stop_connect_server(self._spark_folder)
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -51,10 +53,8 @@ class Services:
         for _, process in reversed(self._running):
             _signal_group(process, signal.SIGTERM)
         for _, process in reversed(self._running):
-            try:
+            with suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=15)
-            except subprocess.TimeoutExpired:
-                pass
             _signal_group(process, signal.SIGKILL)
         stop_connect_server(self._spark_folder)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -52,10 +54,7 @@ def test_between_gives_the_commits_after_from_up_to_to_or_none_if_either_is_not_
 def test_adjoining_intervals_meet_without_gap_or_overlap(tree: Tree, head: int) -> None:
     ancestry = Ancestry.of(tree, head)
     ids = [s.snapshot_id for s in reversed(ancestry.snapshots)]
-    steps = [
-        ancestry.between(from_snapshot_id_exclusive=a, to_snapshot_id_inclusive=b)
-        for a, b in zip(ids, ids[1:], strict=False)
-    ]
+    steps = [ancestry.between(from_snapshot_id_exclusive=a, to_snapshot_id_inclusive=b) for a, b in pairwise(ids)]
     assert [[s.snapshot_id for s in step or ()] for step in steps] == [[number] for number in ids[1:]]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dagster as dg
 import pytest
+
 from tests.lake import Lake, events
 from tests.pipeline import materialize, pipeline
 
@@ -54,9 +55,7 @@ def test_a_failing_asset_waits_before_it_is_tried_again(lake: Lake, instance: dg
     seen, cursor = requested(definitions, instance, cursor)
     assert "daily" in seen
     job = definitions.resolve_implicit_global_asset_job_def()
-    run = job.execute_in_process(
-        instance=instance, asset_selection=[dg.AssetKey("daily")], raise_on_error=False
-    )
+    run = job.execute_in_process(instance=instance, asset_selection=[dg.AssetKey("daily")], raise_on_error=False)
     assert not run.success
     seen, cursor = requested(definitions, instance, cursor)
     assert "daily" not in seen

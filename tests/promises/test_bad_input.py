@@ -13,8 +13,6 @@ import dagster as dg
 import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
-from tests.lake import BY_DATE, SCHEMA, Lake, events
-from tests.pipeline import daily, expected_daily, materialize, pipeline
 
 import dagster_ips as ips
 from dagster_ips.core.capture import EdgeState
@@ -34,6 +32,8 @@ from dagster_ips.errors import (
     UnsupportedHistoryError,
 )
 from dagster_ips.orchestration.cursor_store import CursorStore
+from tests.lake import BY_DATE, SCHEMA, Lake, events
+from tests.pipeline import daily, expected_daily, materialize, pipeline
 
 
 def state_of(instance: dg.DagsterInstance, consumer: str, upstream: str = "playback") -> EdgeState:

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
-from tests.lake import Lake, events
-from tests.pipeline import expected_agg, expected_daily, materialize, pipeline, run_in_process
 
 from dagster_ips.core.edge import Edge
 from dagster_ips.orchestration.cursor_store import CursorStore
 from dagster_ips.tracking.effects import Effect
+from tests.lake import Lake, events
+from tests.pipeline import expected_agg, expected_daily, materialize, pipeline, run_in_process
 
 BEFORE_PUBLISH = f"after:{Effect.WRITE_BRANCH}"
 BEFORE_COMMIT = f"after:{Effect.PUBLISH}"
