@@ -35,13 +35,13 @@ def decode(text: str, edge: Edge) -> EdgeState:
     try:
         value: dict[str, Any] = json.loads(text)
         version = int(value["version"])
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
         raise StateUnreadableError(edge=str(edge), cause=f"{type(error).__name__}: {error}") from error
     if version > VERSION:
         raise StateVersionError(edge=str(edge), found=version, known=VERSION)
     try:
         state = _state(value)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
         raise StateUnreadableError(edge=str(edge), cause=f"{type(error).__name__}: {error}") from error
     if state.edge != edge:
         raise StateUnreadableError(edge=str(edge), cause=f"it is the state of {state.edge}")

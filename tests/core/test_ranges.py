@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import duckdb
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from dagster_ips.core.ranges import Bound, ChangeRange, Predicate, RangeKind, literal, quoted
@@ -16,6 +16,12 @@ from tests.lake import Lake
 
 DOMAIN = [None, *range(-4, 5)]
 FEW = settings(max_examples=80, deadline=None)
+IN_SPARK = settings(
+    max_examples=3,
+    deadline=None,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 
 bounds = st.integers(-3, 3)
 kinds = st.sampled_from([RangeKind.EXACT, RangeKind.BOUNDED])
@@ -150,7 +156,7 @@ def expected_type(value: Bound) -> str:
 def readable(sql: str, value: Bound) -> str:
     """Points in time as microseconds, so that no time zone of this machine has a say."""
     if isinstance(value, dt.datetime):
-        return f"timestampdiff(MICROSECOND, TIMESTAMP_{'NTZ' if value.tzinfo is None else 'LTZ'} '1970-01-01Z', {sql})"
+        return f"timestampdiff(MICROSECOND, {literal(dt.datetime(1970, 1, 1, tzinfo=value.tzinfo))}, {sql})"
     return sql
 
 
@@ -160,7 +166,7 @@ def comparable(value: Bound) -> Bound:
     return str(value) if value != value else value  # noqa: PLR0124  # NaN equals nothing, not even itself
 
 
-@settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@IN_SPARK
 @given(values=st.lists(scalars, min_size=40, max_size=60))
 def test_spark_reads_a_literal_back_as_the_same_value_of_the_same_type(lake: Lake, values: list[Bound]) -> None:
     columns = [f"{readable(literal(v), v)} AS v{i}, typeof({literal(v)}) AS t{i}" for i, v in enumerate(values)]
@@ -171,7 +177,7 @@ def test_spark_reads_a_literal_back_as_the_same_value_of_the_same_type(lake: Lak
         assert comparable(row[f"v{i}"]) == comparable(value)
 
 
-@settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@IN_SPARK
 @given(names=st.lists(st.text(min_size=1, max_size=12), min_size=20, max_size=20))
 def test_spark_reads_a_quoted_name_back_as_the_same_name(lake: Lake, names: list[str]) -> None:
     assert lake.sql("SELECT " + ", ".join(f"1 AS {quoted(name)}" for name in names)).columns == names

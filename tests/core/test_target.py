@@ -42,7 +42,8 @@ class OneEdge(RuleBasedStateMachine):
     def commit_to_target(self, capture: Capture | None) -> Stamp | None:
         self.clock += 1
         sequence = self.clock if self.sequenced else 0
-        snapshot = Snapshot(self.clock, None, sequence, self.clock * 10, "append", "")
+        parent = self.main[-1][0].snapshot_id if self.main else None
+        snapshot = Snapshot(self.clock, parent, sequence, self.clock * 10, "append", "")
         mark = TargetMark(str(self.uuid), snapshot.snapshot_id, sequence, snapshot.timestamp_ms)
         stamp = Stamp(capture.number, capture.to_inclusive, mark) if capture and capture.to_inclusive else None
         self.main.append((snapshot, stamp))
@@ -107,6 +108,14 @@ class OneEdge(RuleBasedStateMachine):
 
     @precondition(lambda self: not self.work and not self.tampered)
     @rule()
+    def the_target_is_replaced(self) -> None:
+        self.cursor = settle(self.cursor, self.history())
+        self.main = []
+        self.commit_to_target(None)
+        self.tampered = self.cursor.target is not None
+
+    @precondition(lambda self: not self.work and not self.tampered)
+    @rule()
     def the_target_is_created_again(self) -> None:
         self.cursor = settle(self.cursor, self.history())
         self.uuid += 1
@@ -156,6 +165,14 @@ def test_a_rollback_that_is_written_over_is_still_noticed() -> None:
     root, other = Snapshot(1, None, 1, 10, "append", ""), Snapshot(3, 1, 3, 30, "append", "")
     history = TargetHistory("uuid", Ancestry((other, root)), None)
     assert "rolled back" in str(unexpected_change(state, history))
+
+
+def test_a_replaced_target_is_noticed_although_all_that_is_left_is_newer() -> None:
+    state = EdgeState(EDGE, number=2, target=TargetMark("uuid", 2, 2, 20))
+    replaced = TargetHistory("uuid", Ancestry((Snapshot(3, None, 3, 30, "append", ""),)), None)
+    expired = TargetHistory("uuid", Ancestry((Snapshot(3, 2, 3, 30, "append", ""),)), None)
+    assert "CREATE OR REPLACE" in str(unexpected_change(state, replaced))
+    assert unexpected_change(state, expired) is None
 
 
 def test_a_commit_leaves_the_capture_of_another_run_in_flight() -> None:

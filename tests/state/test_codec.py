@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dagster_ips.core.capture import Capture, EdgeState, Mode, TargetMark
@@ -88,6 +88,8 @@ def test_garbage_is_refused_by_name_of_the_edge(text: str) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(st.sampled_from(PLACES), json_values)
+@example(("version",), float("inf"))
+@example(("number",), float("inf"))
 def test_a_value_damaged_in_one_place_never_fails_in_another_way(place: tuple[str, ...], damage: Any) -> None:  # noqa: ANN401  # any JSON
     value: Any = {"": json.loads(VERSION_1)}
     holder = value

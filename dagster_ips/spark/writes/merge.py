@@ -11,7 +11,7 @@ from dagster_ips.core.ranges import quoted
 from dagster_ips.errors import DuplicateKeysError
 from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.frames import all_of, any_of, computed_once
-from dagster_ips.spark.writes.partition_filter import partitions_of
+from dagster_ips.spark.writes.partition_filter import among
 
 _SOURCE, _TARGET, _MATCHED, _DIFFERS = "ips_source", "ips_target", "ips_matched", "ips_differs"
 
@@ -30,12 +30,14 @@ def merge_rows(
     """
     prune = [column for column in partition_columns if column in on]
     with computed_once(latest_rows(frame, on, latest_by)) as rows:
-        refuse_repeated_keys(rows, on, table=branch.table)
+        partitions = _partitions_of_unique_keys(rows, on, prune, table=branch.table)
         there = frame.sparkSession.table(branch.sql_name).select(*[quoted(column) for column in rows.columns])
-        if prune:
-            there = there.where(partitions_of(rows, prune))
+        there = there.where(among(prune, partitions))
         with computed_once(_matched(rows, there, on, latest_by)) as matched:
-            _update(matched.where(_DIFFERS).drop(_DIFFERS), branch, on, prune)
+            # mergeInto gives the target no alias: its columns go by the last part of its name.
+            target = quoted(f"branch_{branch.name}")
+            changed = matched.where(_DIFFERS).drop(_DIFFERS)
+            _update(changed, branch, on, target, among(prune, partitions, alias=target))
             there_already = all_of([_in(_SOURCE, key).eqNullSafe(_in(_MATCHED, key)) for key in on])
             new = rows.alias(_SOURCE).join(matched.alias(_MATCHED), there_already, "left_anti")
             new.writeTo(branch.sql_name).append()
@@ -55,16 +57,12 @@ def _matched(rows: DataFrame, there: DataFrame, on: Sequence[str], latest_by: st
     return target.join(source, same).select(*[_in(_SOURCE, c) for c in rows.columns], differs.alias(_DIFFERS))
 
 
-def _update(changed: DataFrame, branch: Branch, on: Sequence[str], prune: Sequence[str]) -> None:
+def _update(changed: DataFrame, branch: Branch, on: Sequence[str], target: str, touched: Column) -> None:
+    values = {quoted(column): _in(_SOURCE, column) for column in changed.columns if column not in on}
     if changed.isEmpty():
         return
-    # mergeInto gives the target no alias: its columns go by the last part of its name.
-    target = quoted(f"branch_{branch.name}")
-    condition = all_of([_in(target, key).eqNullSafe(_in(_SOURCE, key)) for key in on])
-    if prune:
-        condition &= partitions_of(changed, prune, alias=target)
-    values = {quoted(column): _in(_SOURCE, column) for column in changed.columns if column not in on}
-    changed.alias(_SOURCE).mergeInto(branch.sql_name, condition).whenMatched().update(values).merge()
+    same = all_of([_in(target, key).eqNullSafe(_in(_SOURCE, key)) for key in on])
+    changed.alias(_SOURCE).mergeInto(branch.sql_name, same & touched).whenMatched().update(values).merge()
 
 
 def latest_rows(frame: DataFrame, on: Sequence[str], latest_by: str | None) -> DataFrame:
@@ -76,16 +74,22 @@ def latest_rows(frame: DataFrame, on: Sequence[str], latest_by: str | None) -> D
     return frame.withColumn("__ips_rank", F.rank().over(newest)).where("__ips_rank = 1").drop("__ips_rank").distinct()
 
 
-def refuse_repeated_keys(rows: DataFrame, on: Sequence[str], *, table: str) -> None:
-    """Fail unless every row has a key of its own.
+def _partitions_of_unique_keys(
+    rows: DataFrame, on: Sequence[str], prune: Sequence[str], *, table: str
+) -> list[tuple[object, ...]]:
+    """The distinct values of ``prune``, found in the same job that sees whether every row has a key of its own.
 
     Raises:
         DuplicateKeysError: one hasn't; the error names an example.
     """
     keys = [F.col(quoted(key)) for key in on]
-    repeated = rows.groupBy(*keys).count().where("count > 1").select(*keys).limit(1).collect()
-    if repeated:
+    per_key = rows.groupBy(*keys).agg(F.count("*").alias("__ips_rows"))
+    names = [F.col(quoted(column)) for column in prune]
+    found = per_key.groupBy(*names).agg(F.max("__ips_rows").alias("__ips_most")).collect()
+    if any((row["__ips_most"] or 0) > 1 for row in found):
+        repeated = per_key.where("__ips_rows > 1").select(*keys).limit(1).collect()
         raise DuplicateKeysError(table=table, keys=tuple(on), example=str(tuple(repeated[0])))
+    return [tuple(row)[:-1] for row in found]
 
 
 def _in(relation: str, column: str) -> Column:

@@ -19,9 +19,14 @@ def partitions_of(frame: DataFrame, columns: Sequence[str], *, alias: str | None
     Only for pruning: beyond 1,000 partitions it is simply true.
     """
     values = frame.select(*[F.col(quoted(column)) for column in columns]).distinct().limit(_MOST + 1).collect()
-    if len(values) > _MOST:
+    return among(columns, [tuple(row) for row in values], alias=alias)
+
+
+def among(columns: Sequence[str], values: Sequence[tuple[object, ...]], *, alias: str | None = None) -> Column:
+    """As ``exactly``, for pruning only: simply true of no columns, and of more than 1,000 values."""
+    if not columns or len(values) > _MOST:
         return F.lit(True)  # noqa: FBT003
-    return exactly(columns, [tuple(row) for row in values], alias=alias)
+    return exactly(columns, values, alias=alias)
 
 
 def exactly(columns: Sequence[str], values: Sequence[tuple[object, ...]], *, alias: str | None = None) -> Column:
