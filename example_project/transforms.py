@@ -8,11 +8,13 @@ from pyspark.sql import functions as F  # noqa: N812  # the name that everyone g
 
 LEAN_BACK = ("tv", "console", "stick", "box")
 QUALIFIED_SECONDS = 120
+_WHOLE = 100
 
 
 def enriched_plays(events: DataFrame, titles: DataFrame) -> DataFrame:
     """One row per event, with its title's genre and how much of the title was watched. An unknown title gives nulls."""
     known = F.broadcast(titles.select("title_id", "genre", "runtime_seconds"))
+    watched = F.expr("play_seconds * 100 div runtime_seconds")
     return events.join(known, "title_id", "left").select(
         "event_id",
         "account_id",
@@ -21,9 +23,7 @@ def enriched_plays(events: DataFrame, titles: DataFrame) -> DataFrame:
         F.when(F.col("device").isin(*LEAN_BACK), "lean back").otherwise("lean forward").alias("posture"),
         "country",
         "play_seconds",
-        F.least(F.lit(100), F.floor(F.col("play_seconds") * 100 / F.col("runtime_seconds")).cast("int")).alias(
-            "watched_percent"
-        ),
+        F.when(watched > _WHOLE, _WHOLE).otherwise(watched).cast("int").alias("watched_percent"),
         (F.col("play_seconds") >= QUALIFIED_SECONDS).alias("is_qualified"),
         "event_ts",
         "event_date",

@@ -101,10 +101,19 @@ def require_column(metadata: TableMetadata, column: str) -> NestedField | None:
 
 
 def _identity_value(file: DataFile, metadata: TableMetadata, field: NestedField) -> tuple[Bound | None] | None:
-    """The one value of the column in this file as a 1-tuple, if its spec partitions by the column as it is."""
+    """The one value of the column in this file as a 1-tuple, if its spec partitions by the column as it is.
+
+    None also for NaN, which has no place in Python's order.
+    """
     for partition in metadata.spec(file.spec_id):
         if partition["source-id"] == field.field_id and partition["transform"] == "identity":
-            raw = file.partition.get(_avro_name(partition["name"]), file.partition.get(partition["name"]))
+            written_as = (_avro_name(partition["name"]), partition["name"])
+            name = next((name for name in written_as if name in file.partition), None)
+            if name is None:  # not a null, but a spelling we don't know: the column's bounds must tell
+                return None
+            raw = file.partition[name]
+            if raw != raw:  # noqa: PLR0124  # finds NaN
+                return None
             try:
                 return (None if raw is None else _from_avro(raw, field.field_type),)
             except OverflowError:  # beyond Python's calendar

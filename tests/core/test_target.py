@@ -86,6 +86,7 @@ class OneEdge(RuleBasedStateMachine):
     @rule()
     def the_cursor_is_lost(self) -> None:
         self.cursor = EdgeState(EDGE)
+        self.tampered = False  # what it vouched for is forgotten: the stamps that are left decide
 
     @rule()
     def someone_else_appends_to_the_target(self) -> None:
@@ -104,6 +105,8 @@ class OneEdge(RuleBasedStateMachine):
         kept = data.draw(st.integers(0, len(self.main) - 1))
         marked = self.cursor.target and self.cursor.target.snapshot_id
         self.tampered = any(snapshot.snapshot_id == marked for snapshot, _ in self.main[kept:])
+        # Even where the marked snapshot was expired before: nothing at all can't hold what was published.
+        self.tampered |= marked is not None and kept == 0
         self.main = self.main[:kept]
 
     @precondition(lambda self: not self.work and not self.tampered)

@@ -89,7 +89,9 @@ def test_a_day_lands_as_many_small_files_and_twelve_commits(tmp_path: Path) -> N
     files = table.inspect.files()
     assert files.num_rows > 3 * BATCHES_PER_DAY
     assert sum(files["record_count"].to_pylist()) == 3 * SMALL.rows_per_day
-    assert {operation.value for operation in (s.summary.operation for s in table.snapshots() if s.summary)} == {"append"}
+    assert {operation.value for operation in (s.summary.operation for s in table.snapshots() if s.summary)} == {
+        "append"
+    }
 
 
 def test_days_landed_one_by_one_are_the_same_as_landed_at_once(tmp_path: Path) -> None:
@@ -110,9 +112,10 @@ def test_a_killed_ingest_goes_on_with_the_batch_that_it_had_not_landed(
             raise KeyboardInterrupt
         append(table, *arguments, **named)  # type: ignore[arg-type]
 
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patched:
         patched.setattr(Table, "append", killed_on_the_18th)
-        ingest(tmp_path / "killed", 2, SMALL)
+        with pytest.raises(KeyboardInterrupt):
+            ingest(tmp_path / "killed", 2, SMALL)
     table = open_catalog(tmp_path / "killed").load_table(job.PLAYBACK)
     assert landed(table) == Landed(day=1, batches=5)
     ingest(tmp_path / "killed", 1, SMALL)

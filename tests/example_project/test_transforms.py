@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from example_project.transforms import enriched_plays, plays_per_account, totals_per_day
 from tests.lake import Lake
 
-NOON = dt.datetime(2026, 1, 5, 12)
+NOON = dt.datetime(2026, 1, 5, 12, tzinfo=dt.UTC)
 EVENTS = "event_id long, account_id long, title_id int, device string, country string, play_seconds int, event_ts timestamp, event_date date, ingested_at timestamp"  # noqa: E501  # one table's columns
 TITLES = [(1, "One", "drama", 1_000), (2, "Two", "kids", 3_000)]
 

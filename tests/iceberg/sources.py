@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import importlib.util
 import math
 from collections import Counter
@@ -16,9 +17,19 @@ import pyarrow as pa
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.transforms import BucketTransform, IdentityTransform, MonthTransform
-from pyiceberg.types import BooleanType, DateType, DecimalType, DoubleType, IntegerType, LongType, NestedField
-from pyiceberg.types import StringType, TimestampType, TimestamptzType
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import (
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    NestedField,
+    StringType,
+    TimestampType,
+    TimestamptzType,
+)
 
 from dagster_ips.core.capture import EdgeState, Mode
 from dagster_ips.core.edge import Edge
@@ -48,10 +59,6 @@ SPECS = {
     "at": PartitionSpec(PartitionField(6, 1000, IdentityTransform(), "at")),
     "at_utc": PartitionSpec(PartitionField(7, 1000, IdentityTransform(), "at_utc")),
     "is_new": PartitionSpec(PartitionField(8, 1000, IdentityTransform(), "is_new")),
-    "derived": PartitionSpec(
-        PartitionField(1, 1000, BucketTransform(3), "number_bucket"),
-        PartitionField(2, 1001, MonthTransform(), "day_month"),
-    ),
 }
 ARROW = {
     IntegerType: pa.int32(),
@@ -149,8 +156,7 @@ def numbered(*numbers: int) -> list[Row]:
     return [{1: n, 2: dt.date(2026, 1, 1) + dt.timedelta(days=n)} for n in numbers]
 
 
-
-
+@functools.cache
 def duckdb_with_iceberg() -> duckdb.DuckDBPyConnection:
     """The extensions come as packages, so that nothing is downloaded while testing."""
     connection = duckdb.connect()

@@ -225,11 +225,7 @@ def test_an_error_in_the_asset_leaves_everything_as_it_was(lake: Lake, instance:
 def test_an_unreachable_catalog_says_so_without_its_password(
     lake: Lake, instance: dg.DagsterInstance, caplog: pytest.LogCaptureFixture
 ) -> None:
-    properties = {
-        "type": "sql",
-        "uri": "postgresql+psycopg2://reader:hunter2@127.0.0.1:1/lake",
-        "warehouse": "file:///x",
-    }
+    properties = {"type": "rest", "uri": "http://127.0.0.1:1", "credential": "reader:hunter2", "warehouse": "w"}
     manager = ips.IcdcIOManager(
         catalog=ips.IcebergCatalog(properties=properties),
         spark=ips.LocalSparkConnect(server_folder=str(lake.spark_folder)),

@@ -1,0 +1,240 @@
+"""A capture is durable before work starts; what can't be followed is an error and leaves the state as it was."""
+
+from __future__ import annotations
+
+import datetime as dt
+import pickle
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.iceberg.sources import EDGE, TABLE, Source, numbered
+
+from dagster_ips.core.capture import Mode
+from dagster_ips.errors import (
+    IpsError,
+    MetadataUnreadableError,
+    SnapshotNotInAncestryError,
+    SourceReplacedError,
+    UnknownTableError,
+    UnsupportedHistoryError,
+)
+from dagster_ips.state.store import MemoryEdgeStore
+from dagster_ips.tracking.capturing import Capturer, TrackedInput
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Source:
+    """Three commits, of which two are consumed."""
+    source = Source(tmp_path, "day")
+    source.append(numbered(1))
+    source.append(numbered(2))
+    source.capture_and_consume()
+    source.append(numbered(3))
+    return source
+
+
+def refused(source: Source, kind: type[IpsError]) -> str:
+    """What a capture says when it fails with ``kind``: nothing is recorded or registered, and it pickles."""
+    before, tables = source.state, icdc_tables(source)
+    with pytest.raises(kind) as raised:
+        source.capture()
+    assert source.state == before
+    assert icdc_tables(source) == tables
+    message = str(raised.value)
+    assert str(pickle.loads(pickle.dumps(raised.value))) == message
+    return message
+
+
+def icdc_tables(source: Source) -> set[str]:
+    return {".".join(name) for name in source.lake.client.list_tables("ips")}
+
+
+def snapshot_ids(source: Source) -> list[int]:
+    return [entry.snapshot_id for entry in source.table.history()]
+
+
+def test_a_capture_is_recorded_before_anything_works_on_it(source: Source) -> None:
+    captured = source.capture()
+    assert source.state.in_flight == captured.capture
+    assert source.state.number == 1
+    assert captured.capture.number == 2
+    assert source.scan(captured.capture.icdc_table) == source.expected(numbered(3))
+
+
+def test_an_abandoned_capture_gives_its_number_to_the_next_with_a_fresh_interval(source: Source) -> None:
+    abandoned = source.capture()
+    source.append(numbered(4))
+    captured = source.capture()
+    assert captured.capture.number == abandoned.capture.number
+    assert captured.capture.icdc_table != abandoned.capture.icdc_table
+    assert source.scan(captured.capture.icdc_table) == source.expected(numbered(3, 4))
+    assert source.scan(abandoned.capture.icdc_table) == source.expected(numbered(3))
+
+
+def test_nothing_new_is_an_empty_capture_and_no_error(source: Source) -> None:
+    source.capture_and_consume()
+    captured = source.capture_and_consume()
+    assert captured.files.changes.is_empty
+    assert captured.capture.mode is Mode.INCREMENTAL
+    assert not source.scan(captured.capture.icdc_table)
+    assert source.state.number == 3
+
+
+def test_a_source_without_snapshots_is_captured_as_nothing(tmp_path: Path) -> None:
+    source = Source(tmp_path)
+    captured = source.capture_and_consume()
+    assert captured.capture.to_inclusive is None
+    assert not source.scan(captured.capture.icdc_table)
+    source.append(numbered(1))
+    assert source.scan(source.capture().capture.icdc_table) == source.expected(numbered(1))
+
+
+def test_a_deleted_row_is_refused(source: Source) -> None:
+    source.table.delete("number = 1")
+    message = refused(source, UnsupportedHistoryError)
+    assert "`delete`" in message
+    assert "dagster_ips/mode=full" in message
+
+
+def test_an_overwrite_is_refused(source: Source) -> None:
+    source.table.overwrite(source.table.scan().to_arrow())
+    assert str(snapshot_ids(source)[-2]) in refused(source, UnsupportedHistoryError)
+
+
+def test_a_row_deleted_out_of_a_file_is_refused(tmp_path: Path) -> None:
+    source = Source(tmp_path)
+    source.append(numbered(1, 2))
+    source.capture_and_consume()
+    source.table.delete("number = 1")
+    assert "`overwrite`" in refused(source, UnsupportedHistoryError)
+
+
+def test_a_delete_that_was_consumed_by_a_full_run_does_not_stand_in_the_way(source: Source) -> None:
+    source.table.delete("number = 1")
+    full = source.capture(asked_for=Mode.FULL)
+    assert source.scan(full.capture.icdc_table) == source.expected(numbered(2, 3))
+    source.consume(full)
+    source.append(numbered(4))
+    captured = source.capture()
+    assert captured.capture.mode is Mode.INCREMENTAL
+    assert source.scan(captured.capture.icdc_table) == source.expected(numbered(4))
+
+
+def test_a_table_dropped_and_created_again_is_refused(source: Source) -> None:
+    source.lake.client.drop_table(TABLE)
+    source.create()
+    source.append(numbered(1))
+    assert "dropped and created again" in refused(source, SourceReplacedError)
+
+
+def test_a_table_created_again_is_refused_even_while_it_is_empty(source: Source) -> None:
+    source.lake.client.drop_table(TABLE)
+    source.create()
+    refused(source, SourceReplacedError)
+
+
+def test_a_rollback_behind_what_was_consumed_is_refused(source: Source) -> None:
+    source.table.manage_snapshots().rollback_to_snapshot(snapshot_ids(source)[0]).commit()
+    assert "rolled back" in refused(source, SnapshotNotInAncestryError)
+
+
+def test_a_rollback_that_was_appended_to_is_refused(source: Source) -> None:
+    source.table.manage_snapshots().rollback_to_snapshot(snapshot_ids(source)[0]).commit()
+    source.append(numbered(9))
+    assert "rolled back" in refused(source, SnapshotNotInAncestryError)
+
+
+def test_a_rollback_to_exactly_what_was_consumed_is_nothing_new(source: Source) -> None:
+    source.table.manage_snapshots().rollback_to_snapshot(snapshot_ids(source)[1]).commit()
+    assert source.capture().files.changes.is_empty
+
+
+def test_an_expired_watermark_is_refused(source: Source) -> None:
+    source.table.maintenance.expire_snapshots().by_ids(snapshot_ids(source)[:2]).commit()
+    assert "expired" in refused(source, SnapshotNotInAncestryError)
+
+
+def test_snapshots_older_than_the_watermark_may_expire(source: Source) -> None:
+    source.table.maintenance.expire_snapshots().by_id(snapshot_ids(source)[0]).commit()
+    assert source.scan(source.capture().capture.icdc_table) == source.expected(numbered(3))
+
+
+def test_an_unknown_table_is_named_with_who_asked_and_where(source: Source) -> None:
+    source.lake.client.drop_table(TABLE)
+    assert refused(source, UnknownTableError).startswith(f"daily: catalog lake has no table {TABLE}.")
+
+
+def test_if_one_of_several_inputs_fails_none_is_recorded(source: Source) -> None:
+    before = source.state
+    inputs = [TrackedInput("playback", TABLE), TrackedInput("plans", "media.plans")]
+    with pytest.raises(UnknownTableError, match=r"media\.plans"):
+        Capturer(source.lake, source.store).capture(
+            "daily", inputs, target="media.daily", asked_for=None, run_id="run"
+        )
+    assert source.state == before
+
+
+def newest_files(source: Source) -> dict[str, Path]:
+    """The metadata that a capture has to read."""
+    snapshot = source.table.current_snapshot()
+    assert snapshot
+    manifest = snapshot.manifests(source.table.io)[0].manifest_path
+    found = {"metadata": source.table.metadata_location, "list": snapshot.manifest_list, "manifest": manifest}
+    return {name: Path(urlsplit(location).path) for name, location in found.items()}
+
+
+@pytest.mark.parametrize("which", ["metadata", "list", "manifest"])
+@pytest.mark.parametrize("damage", ["missing", "empty", "cut short", "garbage"])
+def test_a_missing_or_damaged_metadata_file_is_named(source: Source, which: str, damage: str) -> None:
+    path = newest_files(source)[which]
+    content = path.read_bytes()
+    path.unlink()
+    if damage != "missing":
+        path.write_bytes({"empty": b"", "cut short": content[:-9], "garbage": b"Obj\x01\xff not Avro"}[damage])
+    assert path.name in refused(source, MetadataUnreadableError)
+    path.unlink(missing_ok=True)
+    path.write_bytes(content)
+    assert source.scan(source.capture().capture.icdc_table) == source.expected(numbered(3))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_a_manifest_damaged_anywhere_gives_our_error_or_none(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    source = _shared(tmp_path_factory)
+    path = newest_files(source)[data.draw(st.sampled_from(["list", "manifest"]))]
+    content = path.read_bytes()
+    position = data.draw(st.integers(0, len(content) - 1))
+    cut = data.draw(st.booleans())
+    changed = bytes([content[position] ^ data.draw(st.integers(1, 255))])
+    path.write_bytes(content[:position] if cut else content[:position] + changed + content[position + 1 :])
+    try:
+        captured = source.capture()
+        assert not cut
+        assert captured.capture.edge == EDGE
+    except MetadataUnreadableError as error:
+        assert "media.playback" in str(error)  # noqa: PT017  # either outcome is right
+    finally:
+        path.write_bytes(content)
+
+
+_SHARED: list[Source] = []
+
+
+def _shared(tmp_path_factory: pytest.TempPathFactory) -> Source:
+    if not _SHARED:
+        source = Source(tmp_path_factory.mktemp("damaged"), "day")
+        source.append([{1: n, 2: dt.date(2026, 1, 1 + n), 3: "abc"} for n in range(5)])
+        _SHARED.append(source)
+    return _SHARED[0]
+
+
+def test_the_next_capture_goes_on_from_where_the_last_was_consumed_in_any_process(source: Source) -> None:
+    another = MemoryEdgeStore()
+    another.set(source.state)
+    source.store = another
+    assert source.scan(source.capture().capture.icdc_table) == source.expected(numbered(3))
