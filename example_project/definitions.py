@@ -6,12 +6,10 @@ import dagster as dg
 
 import dagster_ips as ips
 from example_project import assets
-from example_project.lake import CATALOG, lake_folder
+from example_project.lake import CATALOG, SPARK_CONFIG, lake_folder
 
 catalog = ips.IcebergCatalog(name=CATALOG, folder=str(lake_folder()))
-spark = ips.LocalSparkConnect(
-    server_folder=os.environ.get("PLAYBACK_SPARK"), spark_config={"spark.sql.session.timeZone": "UTC"}
-)
+spark = ips.LocalSparkConnect(server_folder=os.environ.get("PLAYBACK_SPARK"), spark_config=SPARK_CONFIG)
 
 defs = ips.with_incremental(
     dg.Definitions(

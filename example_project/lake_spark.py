@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from example_project.lake import CATALOG
+from example_project.lake import CATALOG, SPARK_CONFIG
 
 
 def spark_on_lake(folder: Path, remote: str | None) -> SparkSession:
@@ -22,5 +22,6 @@ def spark_on_lake(folder: Path, remote: str | None) -> SparkSession:
     session.conf.set(f"{catalog}.jdbc.schema-version", "V1")
     # The other writers' commits must be seen at once.
     session.conf.set(f"{catalog}.cache-enabled", "false")
-    session.conf.set("spark.sql.session.timeZone", "UTC")
+    for key, value in SPARK_CONFIG.items():
+        session.conf.set(key, value)
     return session

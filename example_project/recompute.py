@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
 from example_project.lake import CATALOG, lake_folder
@@ -44,11 +43,8 @@ def compare(spark: SparkSession, source_snapshot_id: int) -> dict[str, Differenc
 
 def difference(expected: DataFrame, actual: DataFrame) -> Difference:
     """Rows of ``expected`` that ``actual`` lacks, and the other way round; columns are matched by name."""
-    expected = expected.select(*actual.columns).persist(StorageLevel.DISK_ONLY)
-    try:
-        return Difference(missing=expected.exceptAll(actual).count(), extra=actual.exceptAll(expected).count())
-    finally:
-        expected.unpersist()
+    expected = expected.select(*actual.columns)
+    return Difference(missing=expected.exceptAll(actual).count(), extra=actual.exceptAll(expected).count())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -12,7 +12,7 @@ from dagster_ips.iceberg.manifests import (
     ManifestRow,
     Status,
     content_of,
-    live_file_count,
+    may_hold_live_files,
     read_entries,
     read_manifest_list,
 )
@@ -56,7 +56,7 @@ def appended_files(
 
 def live_files(storage: Storage, metadata: TableMetadata, *, head: Snapshot) -> CapturedFiles:
     """Every file live at ``head``, with every delete file that applies: a full read is a change set like any other."""
-    rows = [row for row in read_manifest_list(storage, head, table=metadata.table) if live_file_count(row)]
+    rows = [row for row in read_manifest_list(storage, head, table=metadata.table) if may_hold_live_files(row)]
     files = [
         entry.data_file()
         for row in rows

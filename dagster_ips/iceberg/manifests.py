@@ -5,6 +5,7 @@ Source: Iceberg table spec, "Manifests", "Manifest Lists", "Sequence Number Inhe
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
@@ -18,6 +19,9 @@ from dagster_ips.iceberg.storage import Storage
 
 ManifestRow = dict[str, Any]
 """A row of a manifest list: one manifest file, raw Avro values by the spec's field names."""
+
+# Older Iceberg and other writers call them added_data_files_count and so on; the field ids are the same.
+_NAMES = {504: "added_files_count", 505: "existing_files_count", 506: "deleted_files_count"}
 
 
 class Status(IntEnum):
@@ -79,7 +83,12 @@ def read_manifest_list(storage: Storage, snapshot: Snapshot, *, table: str) -> l
     Raises:
         MetadataUnreadableError: the list is missing or damaged.
     """
-    return _read(storage, snapshot.manifest_list, table=table).records
+    file = _read(storage, snapshot.manifest_list, table=table)
+    if not file.records and snapshot.summary.get("total-data-files", "0") != "0":
+        cause = f"it is empty, and its snapshot counts {snapshot.summary['total-data-files']} data files"
+        raise MetadataUnreadableError(table=table, file=snapshot.manifest_list, cause=cause)
+    names = {f["name"]: _NAMES.get(f.get("field-id"), f["name"]) for f in json.loads(file.schema)["fields"]}
+    return [{names[key]: value for key, value in row.items()} for row in file.records]
 
 
 def read_entries(storage: Storage, row: ManifestRow, *, table: str) -> Iterator[ManifestEntry]:
@@ -89,6 +98,10 @@ def read_entries(storage: Storage, row: ManifestRow, *, table: str) -> Iterator[
         MetadataUnreadableError: the manifest is missing or damaged.
     """
     file = _read(storage, row["manifest_path"], table=table)
+    counts = [int(row[name]) for name in _NAMES.values() if row.get(name) is not None]
+    if len(counts) == len(_NAMES) and sum(counts) != len(file.records):
+        cause = f"it has {len(file.records)} entries, and its manifest list counts {sum(counts)}"
+        raise MetadataUnreadableError(table=table, file=row["manifest_path"], cause=cause)
     next_row_id = row.get("first_row_id")
     for raw in file.records:
         if raw.get("snapshot_id") is None:
@@ -103,9 +116,10 @@ def content_of(row: ManifestRow) -> Content:
     return Content(row.get("content") or 0)
 
 
-def live_file_count(row: ManifestRow) -> int:
-    """Files in the manifest that aren't marked as deleted."""
-    return int(row.get("added_files_count") or 0) + int(row.get("existing_files_count") or 0)
+def may_hold_live_files(row: ManifestRow) -> bool:
+    """Whether the manifest has files that aren't marked as deleted; counts are optional in v1."""
+    counts = (row.get("added_files_count"), row.get("existing_files_count"))
+    return any(count is None or count > 0 for count in counts)
 
 
 def _inherit_sequence_numbers(raw: dict[str, Any], row: ManifestRow) -> None:

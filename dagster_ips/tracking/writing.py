@@ -11,8 +11,8 @@ from dagster_ips.errors import FragmentOverwriteError, UnknownColumnError
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.session import DataFrame
-from dagster_ips.spark.writes.append import append_rows
-from dagster_ips.spark.writes.merge import merge_rows
+from dagster_ips.spark.writes.append import append_rows, first_per_key
+from dagster_ips.spark.writes.merge import latest_rows, merge_rows, refuse_repeated_keys
 from dagster_ips.spark.writes.overwrite import ChangedKeys, replace_partitions, replace_rows
 
 
@@ -70,7 +70,7 @@ class Result:
         """Write to ``branch``; ``target`` is the table as the branch was cut. Mode ``full`` replaces every row."""
         columns = target.identity_partition_columns()
         if self.mode is Mode.FULL:
-            replace_rows(self.frame, branch, table_is_empty=_holds_no_rows(target))
+            self._write_all(branch, table_is_empty=_holds_no_rows(target))
             return
         match self.write_mode:
             case Append(dedup_on):
@@ -82,6 +82,18 @@ class Result:
                 replace_partitions(self.frame, branch, columns=columns, changed=changed)
             case Replace():
                 replace_rows(self.frame, branch, table_is_empty=_holds_no_rows(target))
+
+    def _write_all(self, branch: Branch, *, table_is_empty: bool) -> None:
+        """Replace every row, by the same rules for rows that share a key."""
+        match self.write_mode:
+            case Append(dedup_on) if dedup_on:
+                replace_rows(first_per_key(self.frame, dedup_on), branch, table_is_empty=table_is_empty)
+            case Merge(on, latest_by):
+                replace_rows(latest_rows(self.frame, on, latest_by), branch, table_is_empty=table_is_empty)
+                # On what was written, which is read back by its keys alone, instead of computing the frame twice.
+                refuse_repeated_keys(self.frame.sparkSession.table(branch.sql_name), on, table=branch.table)
+            case _:
+                replace_rows(self.frame, branch, table_is_empty=table_is_empty)
 
 
 def _holds_no_rows(target: TableMetadata) -> bool:

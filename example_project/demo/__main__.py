@@ -26,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m example_project.demo")
     parser.add_argument("--check", action="store_true", help="end with the table; exit 1 if anything is not so")
     parser.add_argument("--no-sensor", action="store_true", help="leave the automation sensor off: nothing will happen")
-    parser.add_argument("--rows-per-day", type=int, default=300_000)
+    parser.add_argument("--rows-per-day", type=int, default=200_000)
     parser.add_argument("--timeout", type=float, default=300.0, help="seconds that each round may take")
     given = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))

@@ -79,7 +79,7 @@ class AppendedHistory(RuleBasedStateMachine):
     @rule(data=st.data())
     def evolve(self, data: st.DataObject) -> None:
         changes = [self.add_a_column, self.rename_a_column, self.widen_a_column]
-        changes += [self.drop_a_column] if len(self.source.fields) > 3 else []
+        changes += [self.drop_a_column] if len(self.never_partitioned_by()) > 1 else []
         changes += [self.partition_by_another_column] if self.added < 3 else []
         changes += [self.stop_partitioning] if self.source.table.spec().fields else []
         changes += [self.upgrade_to_v2] if self.source.table.format_version == 1 else []
@@ -88,6 +88,7 @@ class AppendedHistory(RuleBasedStateMachine):
     def add_a_column(self, _: st.DataObject) -> None:
         """Sometimes under the name of one that was dropped."""
         names = {field.name for field in self.source.fields}
+        names |= {field.name for spec in self.source.table.specs().values() for field in spec.fields}
         name = next((n for n in ("amount", "price", "at") if n not in names), f"extra_{self.new_number()}")
         with self.source.table.update_schema() as update:
             update.add_column(name, IntegerType())
@@ -98,10 +99,12 @@ class AppendedHistory(RuleBasedStateMachine):
             update.rename_column(name, f"renamed_{self.new_number()}")
 
     def drop_a_column(self, data: st.DataObject) -> None:
-        partitioned = {field.source_id for spec in self.source.table.specs().values() for field in spec.fields}
-        free = [field.name for field in self.source.fields if field.field_id not in partitioned]
         with self.source.table.update_schema() as update:
-            update.delete_column(data.draw(st.sampled_from(free)))
+            update.delete_column(data.draw(st.sampled_from(self.never_partitioned_by())))
+
+    def never_partitioned_by(self) -> list[str]:
+        used = {field.source_id for spec in self.source.table.specs().values() for field in spec.fields}
+        return [field.name for field in self.source.fields if field.field_id not in used]
 
     def widen_a_column(self, _: st.DataObject) -> None:
         narrow = [field.name for field in self.source.fields if isinstance(field.field_type, IntegerType)]

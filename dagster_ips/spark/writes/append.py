@@ -22,7 +22,7 @@ def append_rows(frame: DataFrame, branch: Branch, *, dedup_on: Sequence[str], pa
         frame.writeTo(branch.sql_name).append()
         return
     with computed_once(frame) as computed:
-        rows = _first_per_key(computed, dedup_on)
+        rows = first_per_key(computed, dedup_on)
         there = frame.sparkSession.table(branch.sql_name)
         probe = [column for column in partition_columns if column in frame.columns]
         existing = there.where(partitions_of(rows, probe)) if probe else there
@@ -31,6 +31,7 @@ def append_rows(frame: DataFrame, branch: Branch, *, dedup_on: Sequence[str], pa
         rows.join(keys, same, "left_anti").writeTo(branch.sql_name).append()
 
 
-def _first_per_key(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
+def first_per_key(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """One row per key, whichever; every row with a null in its key."""
     complete = all_of([rows[quoted(key)].isNotNull() for key in keys])
     return rows.where(complete).dropDuplicates(list(keys)).unionAll(rows.where(~complete))

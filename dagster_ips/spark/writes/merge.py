@@ -82,14 +82,27 @@ def _partitions_of_unique_keys(
     Raises:
         DuplicateKeysError: one hasn't; the error names an example.
     """
-    keys = [F.col(quoted(key)) for key in on]
-    per_key = rows.groupBy(*keys).agg(F.count("*").alias("__ips_rows"))
+    per_key = _rows_per_key(rows, on)
     names = [F.col(quoted(column)) for column in prune]
     found = per_key.groupBy(*names).agg(F.max("__ips_rows").alias("__ips_most")).collect()
     if any((row["__ips_most"] or 0) > 1 for row in found):
-        repeated = per_key.where("__ips_rows > 1").select(*keys).limit(1).collect()
-        raise DuplicateKeysError(table=table, keys=tuple(on), example=str(tuple(repeated[0])))
+        refuse_repeated_keys(rows, on, table=table)
     return [tuple(row)[:-1] for row in found]
+
+
+def refuse_repeated_keys(rows: DataFrame, on: Sequence[str], *, table: str) -> None:
+    """Fail unless every row has a key of its own.
+
+    Raises:
+        DuplicateKeysError: one hasn't; the error names an example.
+    """
+    repeated = _rows_per_key(rows, on).where("__ips_rows > 1").drop("__ips_rows").limit(1).collect()
+    if repeated:
+        raise DuplicateKeysError(table=table, keys=tuple(on), example=str(tuple(repeated[0])))
+
+
+def _rows_per_key(rows: DataFrame, on: Sequence[str]) -> DataFrame:
+    return rows.groupBy(*[F.col(quoted(key)) for key in on]).agg(F.count("*").alias("__ips_rows"))
 
 
 def _in(relation: str, column: str) -> Column:

@@ -1,0 +1,101 @@
+"""One configuration for all engines, whose secrets show up nowhere else."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import traceback
+from pathlib import Path
+
+import pytest
+
+from dagster_ips.errors import CatalogUnreachableError, UnknownTableError
+from dagster_ips.iceberg.catalog import LakeCatalog
+from dagster_ips.orchestration.resources import IcebergCatalog
+from tests.iceberg.sources import TABLE, TARGET, Source
+
+SECRET = "open-sesame"  # noqa: S105  # a password that opens nothing
+UNREACHABLE = {
+    "a folder that can't be": {"type": "sql", "uri": f"sqlite:////dev/null/{SECRET}/catalog.db"},
+    "no such driver": {"type": "sql", "uri": f"nosuchdb://ann:{SECRET}@127.0.0.1:9/lake"},
+    "not a uri": {"type": "sql", "uri": f"postgresql://ann:{SECRET}@127.0.0.1:port/lake"},
+    "rest": {"type": "rest", "uri": f"http://ann:{SECRET}@127.0.0.1:9", "token": SECRET},
+    "unknown kind": {"type": SECRET, "uri": SECRET},
+}
+
+
+@pytest.mark.parametrize("properties", UNREACHABLE.values(), ids=UNREACHABLE)
+def test_a_secret_is_in_no_error_message_traceback_log_or_repr(
+    properties: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, logger="dagster_ips")
+    lake = LakeCatalog("lake", properties, {"token": SECRET})
+    resource = IcebergCatalog(name="lake", properties=properties, spark_properties={"token": SECRET})
+    said = [repr(lake), str(lake), repr(lake.storage), repr(resource), str(resource)]
+    for call in (lambda: lake.load(TABLE, asset="daily"), lambda: lake.register(TABLE, "x"), lambda: lake.client):
+        with pytest.raises(CatalogUnreachableError) as raised:
+            call()
+        error = raised.value
+        said += [str(error), repr(error), str(pickle.loads(pickle.dumps(error)))]
+        said += traceback.format_exception(error)
+    assert not [text for text in [*said, caplog.text] if SECRET in text]
+
+
+def test_a_driver_that_puts_the_password_into_its_message_is_not_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: str, **properties: str) -> None:
+        message = f"could not connect to {properties['uri']}"
+        raise ConnectionError(message)
+
+    monkeypatch.setattr("dagster_ips.iceberg.catalog.load_catalog", refuse)
+    lake = LakeCatalog("lake", {"type": "sql", "uri": f"postgresql://ann:{SECRET}@127.0.0.1:9/lake"})
+    with pytest.raises(
+        CatalogUnreachableError, match=r"Catalog lake .* connecting to it \(ConnectionError\)"
+    ) as raised:
+        lake.load(TABLE, asset="daily")
+    assert SECRET not in "".join(traceback.format_exception(raised.value))
+
+
+def test_a_missing_driver_shows_no_password_either() -> None:
+    lake = LakeCatalog("lake", {"type": "sql", "uri": f"postgresql+pg8000://ann:{SECRET}@127.0.0.1:9/lake"})
+    with pytest.raises(Exception) as raised:  # noqa: PT011  # PyIceberg's own says what to install
+        lake.load(TABLE, asset="daily")
+    assert SECRET not in "".join(traceback.format_exception(raised.value))
+
+
+def test_an_embedded_catalog_makes_its_folder(tmp_path: Path) -> None:
+    lake = LakeCatalog.embedded("lake", tmp_path / "not" / "there")
+    lake.create_namespace("media")
+    assert lake.find(TABLE) is None
+
+
+def test_tables_that_do_not_exist_are_left_out_of_the_answer(tmp_path: Path) -> None:
+    lake = Source(tmp_path).lake
+    found = lake.metadata_locations([TABLE, TARGET, "media.nowhere", "nowhere.playback"])
+    assert found.keys() == {TABLE, TARGET}
+    assert found[TABLE] == lake.client.load_table(TABLE).metadata_location
+
+
+def test_another_engines_commit_is_seen_at_once(tmp_path: Path) -> None:
+    source = Source(tmp_path)
+    before = source.lake.load(TABLE, asset="daily").head_snapshot_id()
+    LakeCatalog.embedded("lake", tmp_path).client.load_table(TABLE).append(source.table.scan().to_arrow())
+    assert source.lake.load(TABLE, asset="daily").head_snapshot_id() != before
+
+
+def test_a_missing_table_is_named_with_who_asked(tmp_path: Path) -> None:
+    with pytest.raises(UnknownTableError, match=r"^daily: catalog lake has no table media\.nowhere\."):
+        Source(tmp_path).lake.load("media.nowhere", asset="daily")
+
+
+def test_spark_gets_a_databases_login_apart_from_its_address() -> None:
+    uri = "postgresql+psycopg2://ann:p%40ss@db.example:5433/lake"
+    conf = LakeCatalog("lake", {"type": "sql", "uri": uri, "warehouse": "s3://w"}).spark_configuration()
+    prefix = "spark.sql.catalog.lake"
+    assert conf[f"{prefix}.uri"] == "jdbc:postgresql://db.example:5433/lake"
+    assert (conf[f"{prefix}.jdbc.user"], conf[f"{prefix}.jdbc.password"]) == ("ann", "p@ss")
+    assert conf[f"{prefix}.warehouse"] == "s3://w"
+
+
+def test_spark_properties_win_over_what_is_passed_on() -> None:
+    lake = LakeCatalog("lake", {"type": "rest", "uri": "http://a"}, {"uri": "http://b"})
+    assert lake.spark_configuration()["spark.sql.catalog.lake.uri"] == "http://b"
