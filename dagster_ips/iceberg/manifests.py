@@ -88,7 +88,9 @@ def read_manifest_list(storage: Storage, snapshot: Snapshot, *, table: str) -> l
         cause = f"it is empty, and its snapshot counts {snapshot.summary['total-data-files']} data files"
         raise MetadataUnreadableError(table=table, file=snapshot.manifest_list, cause=cause)
     names = {f["name"]: _NAMES.get(f.get("field-id"), f["name"]) for f in json.loads(file.schema)["fields"]}
-    return [{names[key]: value for key, value in row.items()} for row in file.records]
+    rows = [{names[key]: value for key, value in row.items()} for row in file.records]
+    _require_known(Content, [row.get("content") or 0 for row in rows], table=table, location=snapshot.manifest_list)
+    return rows
 
 
 def read_entries(storage: Storage, row: ManifestRow, *, table: str) -> Iterator[ManifestEntry]:
@@ -102,6 +104,7 @@ def read_entries(storage: Storage, row: ManifestRow, *, table: str) -> Iterator[
     if len(counts) == len(_NAMES) and sum(counts) != len(file.records):
         cause = f"it has {len(file.records)} entries, and its manifest list counts {sum(counts)}"
         raise MetadataUnreadableError(table=table, file=row["manifest_path"], cause=cause)
+    _require_known(Status, [raw["status"] for raw in file.records], table=table, location=row["manifest_path"])
     next_row_id = row.get("first_row_id")
     for raw in file.records:
         if raw.get("snapshot_id") is None:
@@ -151,6 +154,12 @@ def _read(storage: Storage, location: str, *, table: str) -> AvroFile:
         return read_avro(content)
     except (ValueError, KeyError) as error:
         raise MetadataUnreadableError(table=table, file=location, cause=str(error)) from error
+
+
+def _require_known(kind: type[IntEnum], values: list[int], *, table: str, location: str) -> None:
+    if unknown := set(values) - {member.value for member in kind}:
+        cause = f"it holds {kind.__name__.lower()} {unknown.pop()}, which Iceberg doesn't have"
+        raise MetadataUnreadableError(table=table, file=location, cause=cause)
 
 
 def _by_field_id(pairs: list[dict[str, Any]] | None) -> dict[int, Any]:
