@@ -8,11 +8,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 FIRST_DAY = dt.date(2026, 1, 1)
-BATCHES_PER_DAY = 12
+BATCHES_PER_DAY = 6
 LATE_DAYS = 13
 TITLES = 2_000
 
-_LATE_EVERY = 4
+_LATE_EVERY = 3
 _LATE_DECAY = 0.6
 _DAY_SECONDS = 86_400
 _BATCH_SECONDS = _DAY_SECONDS // BATCHES_PER_DAY
@@ -51,14 +51,14 @@ class Workload:
 
 
 def landing_batches(day: int, workload: Workload) -> list[pa.Table]:
-    """The events that land on day number ``day`` (0 is `FIRST_DAY`), in twelve batches, one for every two hours.
+    """The events that land on day number ``day`` (0 is `FIRST_DAY`), in six batches, one for every four hours.
 
-    Most of a batch happened in its two hours. Every fourth batch also brings what devices held back while they were
+    Most of a batch happened in its four hours. Every third batch also brings what devices held back while they were
     offline: events of the 13 days before, each day 0.6 times as many as the one after it. Nothing is from before
     `FIRST_DAY`.
 
     >>> [batch.num_rows for batch in landing_batches(1, Workload(rows_per_day=1200, late=0.5))]
-    [50, 50, 50, 250, 50, 50, 50, 250, 50, 50, 50, 250]
+    [100, 100, 400, 100, 100, 400]
     """
     random = np.random.default_rng([workload.seed, day])
     when = _arrivals(random, day, workload)

@@ -2,7 +2,7 @@
 
     python -m example_project.ingest --days 3 --rows-per-day 300000 --late 0.03
 
-Every landed day is twelve commits of small files, one for every two hours. Where the job stands it reads from the
+Every landed day is six commits of small files, one for every four hours. Where the job stands it reads from the
 table's own history, so it goes on where it ended, was stopped or was killed.
 """
 
