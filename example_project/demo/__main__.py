@@ -11,6 +11,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from rich.markup import escape
+
 from example_project.demo.pipeline import STAGES, Materialization, Pipeline
 from example_project.demo.services import Services
 from example_project.demo.show import Comparison, Show
@@ -29,7 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rows-per-day", type=int, default=200_000)
     parser.add_argument("--timeout", type=float, default=300.0, help="seconds that each round may take")
     given = parser.parse_args(arguments)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    for ending in (signal.SIGTERM, signal.SIGHUP):  # Asked to end, or the terminal was closed.
+        signal.signal(ending, lambda number, _: sys.exit(128 + number))
     show = Show()
     try:
         with Services(_FOLDER.absolute()) as services:
@@ -40,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         show.say("stopped")
         return 130
     for problem in problems:
-        show.say(f"[red]✗ {problem}[/]")
+        show.say(f"[red]✗[/] {escape(problem)}")
     return 1 if problems else 0
 
 
@@ -64,9 +67,7 @@ def _run(services: Services, show: Show, given: argparse.Namespace) -> list[str]
             )
         landed.append(pipeline.total_records("playback") - rows_before)
         with show.phase(f"Dagster follows by itself: {landed[-1]:,} rows", pipeline.current_step):
-            problem = _await_caught_up(services, pipeline, given.timeout)
-        if problem:
-            return [problem]
+            _await_caught_up(services, pipeline, given.timeout)
         now = {stage: pipeline.materializations(stage) for stage in STAGES}
         rounds.append({stage: now[stage][len(before[stage]) :] for stage in STAGES})
         before = now
@@ -82,18 +83,25 @@ def _run(services: Services, show: Show, given: argparse.Namespace) -> list[str]
     return [*different, *_unmet(pipeline, rounds, landed)]
 
 
-def _await_caught_up(services: Services, pipeline: Pipeline, timeout: float) -> str | None:
+def _await_caught_up(services: Services, pipeline: Pipeline, timeout: float) -> None:
+    """Wait until both stages and the report have followed.
+
+    Raises:
+        SystemExit: a run failed, a service ended, or nothing more happened; the message says what is known.
+    """
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
         services.require_alive()
         if failures := pipeline.failures():
-            return f"a run failed: {failures[0]}"
+            message = f"a run failed: {failures[0]}"
+            raise SystemExit(message)
         if pipeline.is_caught_up():
-            return None
+            return
         time.sleep(1)
     tail = services.log_tail("daemon")
     runs = pipeline.run_count()
-    return f"the stages did not follow within {timeout:.0f} s ({runs} runs so far); the daemon says:\n{tail}"
+    message = f"the stages did not follow within {timeout:.0f} s ({runs} runs so far); the daemon says:\n{tail}"
+    raise SystemExit(message)
 
 
 def _read(meter: SparkMeter, runs: list[Materialization]) -> Read:

@@ -44,13 +44,17 @@ class Show:
             now = time.monotonic()
             return Text(f"{now - self._started:6.1f} s  … {title}  {now - began:.0f} s  {detail()}", style="cyan")
 
-        if self.console.is_terminal:
-            with Live(get_renderable=line, console=self.console, refresh_per_second=2, transient=True):
+        mark = "[red]✗[/]"
+        try:
+            if self.console.is_terminal:
+                with Live(get_renderable=line, console=self.console, refresh_per_second=2, transient=True):
+                    yield
+            else:
+                self.say(f"… {title}")
                 yield
-        else:
-            self.say(f"… {title}")
-            yield
-        self.say(f"[green]✓[/] {title}  [dim]{time.monotonic() - began:.1f} s[/]")
+            mark = "[green]✓[/]"
+        finally:
+            self.say(f"{mark} {title}  [dim]{time.monotonic() - began:.1f} s[/]")
 
     def table(self, comparisons: list[Comparison]) -> None:
         """Rows, bytes and seconds per stage, by change beside by lookback."""
