@@ -99,58 +99,113 @@ class UnsupportedTableError(IpsError):
 
 
 @dataclass(eq=False)
-class UnsupportedHistoryError(IpsError):
-    """The interval holds a commit whose effect on rows isn't handled incrementally."""
+class BrokenHistoryError(IpsError):
+    """What was consumed of a source can't be told from what is new; the subclasses say why."""
 
     table: str
     consumer: str
-    snapshot_id: int
-    operation: str
+    consumed_snapshot_id: int
+    head_snapshot_id: int | None
 
-    def __str__(self) -> str:
+    def _message(self, what: str, why: str, more: str = "") -> str:
         return (
-            f"{self.table}: snapshot {self.snapshot_id} is a `{self.operation}`, and {self.consumer} can only continue "
-            f"over appended rows so far. Skipping it would lose or keep wrong rows, so nothing was captured and no "
-            f"state changed. To recompute {self.consumer} from the table as it is now, materialize it with the run tag "
-            f"dagster_ips/mode=full."
+            f"{self.table} {what} since {self.consumer} consumed it up to snapshot {self.consumed_snapshot_id} (head "
+            f"is now {self.head_snapshot_id}). {why} Nothing was captured and no state changed. To recompute "
+            f"{self.consumer} from the table as it is now, materialize it with the run tag dagster_ips/mode=full.{more}"
         )
 
 
 @dataclass(eq=False)
-class SourceReplacedError(IpsError):
+class SourceRecreatedError(BrokenHistoryError):
     """The source is another table now than the one consumed before."""
 
-    table: str
-    consumer: str
     consumed_uuid: str
     current_uuid: str
 
     def __str__(self) -> str:
-        return (
-            f"{self.table} was dropped and created again (uuid {self.consumed_uuid} → {self.current_uuid}) since "
-            f"{self.consumer} last consumed it. Its old files can't be told from its new ones, so nothing was captured "
-            f"and no state changed. To start over from the new table, materialize {self.consumer} with the run tag "
-            f"dagster_ips/mode=full."
+        return self._message(
+            f"was dropped and created again (uuid {self.consumed_uuid} → {self.current_uuid})",
+            "Its old files can't be told from its new ones.",
         )
 
 
 @dataclass(eq=False)
-class SnapshotNotInAncestryError(IpsError):
-    """What was consumed is no longer in the watched ref's history: rolled back, expired or replaced."""
+class SourceReplacedError(BrokenHistoryError):
+    """CREATE OR REPLACE gave the table new contents and a new history under its old uuid."""
+
+    def __str__(self) -> str:
+        return self._message(
+            "was replaced (CREATE OR REPLACE TABLE)",
+            "Its history begins anew, so nothing in it says what of the old rows is left.",
+        )
+
+
+@dataclass(eq=False)
+class SourceRolledBackError(BrokenHistoryError):
+    """The watched ref no longer holds what was consumed.
+
+    ``common_snapshot_id`` is the nearest ancestor of both; None if the consumed snapshot has been expired.
+    """
+
+    common_snapshot_id: int | None
+
+    def __str__(self) -> str:
+        if self.common_snapshot_id is None:
+            why = "The snapshot has been expired as well, so the rows that it took back can't be read any more."
+            return self._message("was rolled back", why)
+        return self._message(
+            f"was rolled back to snapshot {self.common_snapshot_id}",
+            "Rows that were consumed are gone from it.",
+            " To take such rows back by themselves, declare the input with incremental(on_rollback='continue').",
+        )
+
+
+@dataclass(eq=False)
+class SourceExpiredError(BrokenHistoryError):
+    """Snapshots that were needed to follow the source have been expired. ``needed_for`` says what for."""
+
+    needed_for: str
+
+    def __str__(self) -> str:
+        return self._message(
+            "had snapshots expired",
+            f"They are needed {self.needed_for}.",
+            " To have that done by itself, declare the input with incremental(on_expired='full'); to avoid it, keep "
+            "snapshots for longer than the consumer may lag.",
+        )
+
+
+@dataclass(eq=False)
+class RemovedRowsError(IpsError):
+    """Rows were removed upstream, and the way in which the target is written can't follow that."""
 
     table: str
-    consumer: str
-    ref: str
-    consumed_snapshot_id: int
-    head_snapshot_id: int | None
+    upstream: str
+    problem: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.table}: rows were removed from {self.upstream}, and {self.problem}. Going on would leave wrong "
+            f"rows in it, so nothing was written and nothing was consumed. {self.remedy} To recompute the table as a "
+            f"whole, materialize it with the run tag dagster_ips/mode=full; to let this one removal pass without taking "
+            f"it over, such as a purge of old rows, with dagster_ips/on_removed=ignore."
+        )
+
+
+@dataclass(eq=False)
+class FilesGoneError(IpsError):
+    """Data files that a capture refers to can't be read any more."""
+
+    table: str
+    file: str
     cause: str
 
     def __str__(self) -> str:
         return (
-            f"{self.table}: snapshot {self.consumed_snapshot_id}, up to which {self.consumer} has consumed, is not an "
-            f"ancestor of {self.ref} (head {self.head_snapshot_id}): {self.cause}. The change since then can't be told "
-            f"from metadata, so nothing was captured and no state changed. To recompute {self.consumer} from the table "
-            f"as it is now, materialize it with the run tag dagster_ips/mode=full."
+            f"{self.table}: its data file {self.file} {self.cause}. Rows that were captured can't be read, so nothing "
+            f"was published and nothing was consumed. If snapshots were expired while the run was under way, run it "
+            f"again; if the file was lost, restore it or delete it from the table."
         )
 
 

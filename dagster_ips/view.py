@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from dagster_ips.core.capture import Mode
+from dagster_ips.core.policy import OnRemoved
 from dagster_ips.core.ranges import Bound, ChangeRange, Predicate, literal, quoted
-from dagster_ips.errors import UnknownColumnError
+from dagster_ips.errors import DeclarationError, UnknownColumnError
 from dagster_ips.iceberg.column_ranges import change_range, partition_values
+from dagster_ips.iceberg.icdc_tables import Tag
+from dagster_ips.iceberg.partitions import AffectedPartitions, affected_partitions
 from dagster_ips.spark.branches import sql_name
+from dagster_ips.spark.changelog import WEIGHT, added, all_added, changelog, net_rows, removed
 from dagster_ips.spark.frames import rows_with_keys, table_frame
 from dagster_ips.spark.session import DataFrame, SparkSession
 from dagster_ips.tracking.capturing import CapturedInput
-from dagster_ips.tracking.writing import PartialFrame
+from dagster_ips.tracking.writing import Frame, InputChange, TakenFrame
 
 _MOST_LITERALS = 1000
 
@@ -42,7 +46,7 @@ class IcdcView:
         self._captured = captured
         self._session = session
         self._catalog = catalog
-        self._partial_frames: list[PartialFrame] = []
+        self._taken: list[TakenFrame] = []
 
     @property
     def mode(self) -> Mode:
@@ -51,12 +55,17 @@ class IcdcView:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no file changed."""
+        """Whether no file changed. Where files did, their rows may still all be as they were."""
         return self._captured.files.changes.is_empty
 
     @property
     def table(self) -> str:
-        """The ICDC table's name for Spark SQL."""
+        """The ICDC table's name for Spark SQL: it holds what ``changes`` holds."""
+        self._remember(Frame.CHANGES)
+        return self._table
+
+    @property
+    def _table(self) -> str:
         return sql_name(self._catalog, self._captured.capture.icdc_table)
 
     @property
@@ -66,29 +75,90 @@ class IcdcView:
 
     @property
     def changes(self) -> DataFrame:
-        """Every row of the ICDC table: the rows of the files that were added."""
-        self._remember("changes", ())
+        """Every row of the ICDC table: the rows of the files that were added.
+
+        After an update, delete or overwrite upstream they may hold rows that were there before and were only written
+        again; ``added`` doesn't.
+        """
+        self._remember(Frame.CHANGES)
         return self._changes
+
+    @property
+    def added(self) -> DataFrame:
+        """The rows that the upstream has now and hadn't before; equal rows count one by one."""
+        self._remember(Frame.ADDED)
+        return self._added
+
+    @property
+    def removed(self) -> DataFrame:
+        """The rows that the upstream had before and hasn't now; none in mode ``full``."""
+        self._remember(Frame.REMOVED)
+        return removed(self._net)
+
+    @property
+    def weighted(self) -> DataFrame:
+        """``added`` and ``removed`` in one frame (a Z-set), with a column ``_weight`` that is 1 or -1.
+
+        Raises:
+            DeclarationError: the upstream has a column of that name.
+        """
+        self._remember(Frame.WEIGHTED)
+        return self._net.withColumnRenamed(WEIGHT, self._free_name("_weight", "Take added and removed instead."))
+
+    def changelog(self, keys: Sequence[str] | None = None, *, change_type: str = "_change_type") -> DataFrame:
+        """``added`` and ``removed`` rows in one frame, with a column that says ``insert`` or ``delete``.
+
+        With ``keys``, rows of a key that occurs as both are ``update_before`` and ``update_after``. It is the net
+        change: what came and went in between isn't in it. ``change_type`` is the added column's name.
+
+        Raises:
+            UnknownColumnError: the upstream has no such key.
+            DeclarationError: the upstream has a column named ``change_type``.
+        """
+        self._require_columns(keys or ())
+        self._remember(Frame.CHANGELOG)
+        name = self._free_name(change_type, 'Name the new one otherwise: changelog(change_type="...").')
+        return changelog(self._net, keys or (), name)
 
     @property
     def source(self) -> DataFrame:
         """The upstream as of the capture, whatever is committed to it meanwhile."""
-        to = self._captured.capture.to_inclusive
-        return table_frame(
-            self._session, self._catalog, self._captured.source.table, snapshot_id=to.snapshot_id if to else None
-        )
+        self._remember(Frame.SOURCE)
+        return self._source
 
     def affected(self, *keys: str) -> DataFrame:
-        """All live rows of the upstream whose ``keys`` occur in the change; null is a key like any other.
+        """All live rows of the upstream whose ``keys`` occur in the change, in added rows or in removed ones.
+
+        Null is a key like any other.
 
         Raises:
             UnknownColumnError: the upstream has no such column.
         """
         self._require_columns(keys)
         if self.mode is Mode.FULL:
-            return self.source
-        self._remember(f"affected({', '.join(keys)})", keys)
-        return rows_with_keys(self.source, self._changes, keys, [self._pruning(key) for key in keys])
+            return self._source
+        self._remember(Frame.AFFECTED, keys)
+        changed = self._net if self._may_remove_rows else self._changes
+        return rows_with_keys(self._source, changed, keys, [self._pruning(key) for key in keys])
+
+    @property
+    def partitions(self) -> tuple[Mapping[str, Bound | None], ...] | None:
+        """The upstream's partitions that changed, as field name → value, in a stable order.
+
+        None if they can't be told: the upstream isn't partitioned, or a changed file was written under another
+        partition spec; and in mode ``full``, where it is every one.
+        """
+        found = self._affected_partitions
+        return found.as_mappings() if found else None
+
+    @property
+    def scope(self) -> DataFrame:
+        """All live rows of the upstream's partitions that changed; of all partitions if those can't be told."""
+        found = self._affected_partitions
+        self._remember(Frame.SCOPE, found.columns if found else ())
+        if found is None:
+            return self._source.where("FALSE") if self.mode is Mode.INCREMENTAL and self.is_empty else self._source
+        return self._source.where(found.predicate(self._catalog))
 
     @property
     def ranges(self) -> Mapping[str, ChangeRange]:
@@ -117,7 +187,7 @@ class IcdcView:
         start, end = self._captured.capture.from_exclusive, self._captured.capture.to_inclusive
         values = {
             "mode": self.mode.value,
-            "icdc_table": self.table,
+            "icdc_table": self._table,
             "source_table": sql_name(self._catalog, self._captured.source.table),
             "from_snapshot_id_exclusive": str(start.snapshot_id) if start else "",
             "to_snapshot_id_inclusive": str(end.snapshot_id) if end else "",
@@ -148,18 +218,73 @@ class IcdcView:
         return self._captured
 
     @property
-    def partial_frames(self) -> tuple[PartialFrame, ...]:
-        """The frames taken so far that hold only some of the upstream's rows, for IO managers."""
-        return tuple(self._partial_frames)
+    def change(self) -> InputChange:
+        """What was taken from this view and what it says of the upstream, for IO managers."""
+        return InputChange(
+            upstream=self._captured.capture.edge.upstream,
+            columns=self._captured.source.column_names,
+            taken=tuple(self._taken),
+            is_empty=self.is_empty,
+            may_remove_rows=self._may_remove_rows,
+            net=self._net,
+            partitions=self._affected_partitions,
+        )
+
+    def release(self) -> None:
+        """Let Spark forget what it kept for this view."""
+        if self._may_remove_rows and "_net" in self.__dict__:
+            self._net.unpersist()
+
+    @property
+    def _may_remove_rows(self) -> bool:
+        return self._captured.files.changes.may_remove_rows
+
+    @cached_property
+    def _source(self) -> DataFrame:
+        to = self._captured.capture.to_inclusive
+        return table_frame(
+            self._session, self._catalog, self._captured.source.table, snapshot_id=to.snapshot_id if to else None
+        )
 
     @cached_property
     def _changes(self) -> DataFrame:
         return table_frame(self._session, self._catalog, self._captured.capture.icdc_table)
 
-    def _remember(self, name: str, keys: tuple[str, ...]) -> None:
-        if self.mode is Mode.INCREMENTAL:
-            keys_frame = self._changes.select(*[quoted(key) for key in keys]) if keys else None
-            self._partial_frames.append(PartialFrame(name, keys, keys_frame))
+    @cached_property
+    def _added(self) -> DataFrame:
+        return added(self._net) if self._may_remove_rows else self._changes
+
+    @cached_property
+    def _net(self) -> DataFrame:
+        """Net rows with their weight. Kept by Spark once computed, because several frames and the writer need them."""
+        if not self._may_remove_rows:
+            return all_added(self._changes)
+        net = net_rows(*[self._tagged(tag) for tag in (Tag.BEFORE, Tag.REWRITTEN, Tag.FRESH)])
+        if self._captured.policies.on_removed is OnRemoved.IGNORE:
+            net = all_added(added(net))
+        return net.persist()
+
+    def _tagged(self, tag: Tag) -> DataFrame:
+        snapshot_id = self._captured.tags[tag]
+        return table_frame(self._session, self._catalog, self._captured.capture.icdc_table, snapshot_id=snapshot_id)
+
+    @cached_property
+    def _affected_partitions(self) -> AffectedPartitions | None:
+        if self.mode is Mode.FULL:
+            return None
+        return affected_partitions(self._captured.files.changes, self._captured.source)
+
+    def _remember(self, frame: Frame, keys: Sequence[str] = ()) -> None:
+        self._taken.append(TakenFrame(frame, tuple(keys)))
+
+    def _free_name(self, name: str, remedy: str) -> str:
+        if name in self._captured.source.column_names:
+            raise DeclarationError(
+                asset=self._captured.capture.edge.consumer,
+                problem=f"{self._captured.source.table} has a column {name!r} of its own.",
+                remedy=remedy,
+            )
+        return name
 
     def _pruning(self, column: str) -> Predicate:
         values = partition_values(self._captured.files.changes, self._captured.source, column)
@@ -171,7 +296,7 @@ class IcdcView:
         conditions += [f"{name} IS NULL"] if None in values else []
         return Predicate(f"({' OR '.join(conditions)})" if conditions else "FALSE")
 
-    def _require_columns(self, columns: tuple[str, ...] | list[str]) -> None:
+    def _require_columns(self, columns: Sequence[str]) -> None:
         known = self._captured.source.column_names
         for column in columns:
             if column not in known:

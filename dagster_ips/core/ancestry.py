@@ -21,6 +21,12 @@ class Snapshot:
     manifest_list: str
     summary: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def begins_history(self) -> bool:
+        """Whether it holds only what it added itself, as far as its summary says: it needs no parent."""
+        total = self.summary.get("total-data-files")
+        return total is None or total == self.summary.get("added-data-files", "0")
+
     def is_older_than(self, other: Snapshot) -> bool:
         """Whether this was committed before ``other``, also in v1 tables, which have no sequence numbers."""
         return (self.sequence_number, self.timestamp_ms) < (other.sequence_number, other.timestamp_ms)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from dagster_ips.core.ancestry import Snapshot
-
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
@@ -29,14 +27,31 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class ChangeSet:
-    """Data files that became live in an interval. Empty interval, empty change set."""
+    """The data files whose rows may have changed in an interval. Empty interval, empty change set.
+
+    ``added`` are live at its end and weren't at its start; they may hold rows carried over from files that are gone.
+    ``removed`` were live at its start and are gone. ``hidden`` are live at both, and delete files came or went that may
+    apply to them.
+    """
 
     added: tuple[DataFile, ...] = ()
+    removed: tuple[DataFile, ...] = ()
+    hidden: tuple[DataFile, ...] = ()
 
     @property
     def is_empty(self) -> bool:
-        """Whether no file was added."""
-        return not self.added
+        """Whether no row changed for certain."""
+        return not self.touched
+
+    @property
+    def may_remove_rows(self) -> bool:
+        """Whether rows that were there at the start may be gone; if not, every row of ``added`` is new."""
+        return bool(self.removed or self.hidden)
+
+    @property
+    def touched(self) -> tuple[DataFile, ...]:
+        """Every file that may hold a changed row: what ranges and affected partitions must cover."""
+        return self.added + self.removed + self.hidden
 
     @property
     def row_count(self) -> int:
@@ -47,11 +62,3 @@ class ChangeSet:
     def size_bytes(self) -> int:
         """Size of the added files."""
         return sum(file.file_size_bytes for file in self.added)
-
-
-def first_unsupported(snapshots: tuple[Snapshot, ...]) -> Snapshot | None:
-    """The oldest snapshot that is anything but an append, or None.
-
-    Only an ``append`` leaves every earlier row as it was, so only over appends are the added files the whole change.
-    """
-    return next((s for s in snapshots if s.operation != "append"), None)

@@ -17,14 +17,14 @@ class ModeDecision:
 
 
 def decide_mode(states: Sequence[EdgeState], *, asked_for: Mode | None, target_exists: bool) -> ModeDecision:
-    """One mode for all inputs of a run: an explicit wish, else full until every input has a watermark.
+    """One mode for all inputs of a run: full if it is asked for and until every input has a watermark.
 
     Example:
         >>> from dagster_ips.core.edge import Edge
         >>> decide_mode([EdgeState(Edge("daily", "playback"))], asked_for=None, target_exists=False)
         ModeDecision(mode=<Mode.FULL: 'full'>, reason='nothing of playback was consumed before')
     """
-    if asked_for is not None:
+    if asked_for is Mode.FULL:
         return ModeDecision(asked_for, f"asked for by the run tag dagster_ips/mode={asked_for}")
     fresh = [state.edge.upstream for state in states if state.committed is None]
     if fresh:

@@ -21,6 +21,11 @@ class Watermark:
     sequence_number: int
     timestamp_ms: int
 
+    @property
+    def position(self) -> tuple[int, int]:
+        """Orders snapshots by when they were committed, also in v1 tables, which have no sequence numbers."""
+        return (self.sequence_number, self.timestamp_ms)
+
     @classmethod
     def at(cls, snapshot: Snapshot, *, table_uuid: str, ref: str) -> Watermark:
         """The watermark at ``snapshot``."""

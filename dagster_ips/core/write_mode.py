@@ -8,9 +8,13 @@ from typing import TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Add rows; with ``dedup_on`` leave out those whose key is already there."""
+    """Add rows; with ``dedup_on`` leave out those whose key is already there.
+
+    With ``remove_on``, rows that were removed upstream are taken away by that key.
+    """
 
     dedup_on: tuple[str, ...] = ()
+    remove_on: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,16 @@
-"""From an interval to the files it added, by metadata alone."""
+"""From an interval to the files whose rows it changed, by metadata alone."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from functools import cached_property
 
 from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.changes import ChangeSet
+from dagster_ips.core.interval import Interval
+from dagster_ips.core.rewrites import Rewrite, without_change
 from dagster_ips.iceberg.manifests import (
     Content,
     ManifestEntry,
@@ -17,16 +22,34 @@ from dagster_ips.iceberg.manifests import (
     read_manifest_list,
 )
 from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.iceberg.reach import PartitionKey, Reach, applying_to, partition_key
 from dagster_ips.iceberg.storage import Storage
 
 
 @dataclass(frozen=True, slots=True)
+class FileSet:
+    """Data files, and the delete files that apply to them, at one moment of a table."""
+
+    data: tuple[ManifestEntry, ...] = ()
+    deletes: tuple[ManifestEntry, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class CapturedFiles:
-    """The change set, and where its files stand: manifests taken whole, and single entries of others."""
+    """The change set, and where its files stand.
+
+    ``whole`` are manifests taken as they are. Of the added files, ``fresh`` can't hold a row that was there before, and
+    ``rewritten`` may. ``hidden`` are the files that delete files came to or went from, as at the interval's end;
+    ``before`` is all that was there and may be gone, as at its start.
+    """
 
     changes: ChangeSet
     whole: tuple[ManifestRow, ...] = ()
-    entries: tuple[ManifestEntry, ...] = ()
+    fresh: tuple[ManifestEntry, ...] = ()
+    rewritten: tuple[ManifestEntry, ...] = ()
+    hidden: tuple[ManifestEntry, ...] = ()
+    deletes: tuple[ManifestEntry, ...] = ()
+    before: FileSet = field(default_factory=FileSet)
 
 
 def appended_files(
@@ -65,3 +88,176 @@ def live_files(storage: Storage, metadata: TableMetadata, *, head: Snapshot) -> 
         if entry.status is not Status.DELETED
     ]
     return CapturedFiles(ChangeSet(tuple(files)), tuple(rows))
+
+
+def changed_files(
+    storage: Storage, metadata: TableMetadata, interval: Interval, *, start: Snapshot, head: Snapshot
+) -> CapturedFiles:
+    """The files whose rows differ between ``start`` and ``head``, whatever happened in between.
+
+    Manifests that both snapshots list say nothing of the difference and aren't opened, except to find the files that
+    new delete files apply to, and then only in their partitions. Rewrites that moved rows and changed none are
+    followed to the files they read, so that their rows are neither added nor removed.
+    """
+    return _Difference(storage, metadata, interval, start, head).files()
+
+
+@dataclass(frozen=True)
+class _Difference:
+    """One comparison of two snapshots. Each property is read once."""
+
+    storage: Storage
+    metadata: TableMetadata
+    interval: Interval
+    start: Snapshot
+    head: Snapshot
+
+    def files(self) -> CapturedFiles:
+        added = {entry.path: entry for entry in self._came(Content.DATA)}
+        removed = {entry.path: entry for entry in self._went(Content.DATA)}
+        if removed:
+            self._follow_rewrites(added, removed)
+        hidden = self._hidden(added.keys() | removed.keys())
+        before = (*removed.values(), *hidden)
+        fresh, rewritten = self._by_pairing(added.values(), before)
+        return CapturedFiles(
+            changes=ChangeSet(
+                added=tuple(entry.data_file() for entry in added.values()),
+                removed=tuple(entry.data_file() for entry in removed.values()),
+                hidden=tuple(entry.data_file() for entry in hidden),
+            ),
+            fresh=fresh,
+            rewritten=rewritten,
+            hidden=hidden,
+            deletes=self._deletes_on((*added.values(), *hidden), self._rows_after),
+            before=FileSet(before, self._deletes_on(before, self._rows_before)),
+        )
+
+    def _follow_rewrites(self, added: dict[str, ManifestEntry], removed: dict[str, ManifestEntry]) -> None:
+        """Take the rewrites that changed no row out of both, but for new files among what they read."""
+        rewrites, moved = self._rewrites()
+        if not rewrites:
+            return
+        reaches = Reach.of(self._own_deletes), self._changed
+        disturbed = {path for path, entry in moved.items() if any(reach.covers(entry) for reach in reaches)}
+        for rewrite in without_change(rewrites, added=added.keys(), removed=removed.keys(), disturbed=disturbed):
+            for path in rewrite.outputs:
+                del added[path]
+            for path in rewrite.inputs:
+                if removed.pop(path, None) is None:
+                    added[path] = moved[path]
+
+    @cached_property
+    def _rows_before(self) -> list[ManifestRow]:
+        return read_manifest_list(self.storage, self.start, table=self.metadata.table)
+
+    @cached_property
+    def _rows_after(self) -> list[ManifestRow]:
+        return read_manifest_list(self.storage, self.head, table=self.metadata.table)
+
+    def _came(self, content: Content) -> list[ManifestEntry]:
+        """The files that are live at the end only."""
+        return self._only(content, self._rows_after, self._rows_before)
+
+    def _went(self, content: Content) -> list[ManifestEntry]:
+        """The files that are live at the start only."""
+        return self._only(content, self._rows_before, self._rows_after)
+
+    def _only(
+        self, content: Content, there: Sequence[ManifestRow], elsewhere: Sequence[ManifestRow]
+    ) -> list[ManifestEntry]:
+        """The live files of ``there`` that aren't live ``elsewhere``."""
+        shared = {row["manifest_path"] for row in there} & {row["manifest_path"] for row in elsewhere}
+        known = {entry.identity for entry in self._live(content, elsewhere, leave_out=shared)}
+        return [entry for entry in self._live(content, there, leave_out=shared) if entry.identity not in known]
+
+    def _live(
+        self, content: Content, rows: Iterable[ManifestRow], *, leave_out: Iterable[str] = ()
+    ) -> Iterator[ManifestEntry]:
+        left_out = set(leave_out)
+        for row in rows:
+            if content_of(row) is content and row["manifest_path"] not in left_out and may_hold_live_files(row):
+                for entry in read_entries(self.storage, row, table=self.metadata.table):
+                    if entry.status is not Status.DELETED:
+                        yield entry
+
+    def _rewrites(self) -> tuple[list[Rewrite], dict[str, ManifestEntry]]:
+        """What the interval's ``replace`` snapshots did, oldest first, and an entry of each file that they moved."""
+        rewrites: list[Rewrite] = []
+        moved: dict[str, ManifestEntry] = {}
+        for snapshot in self.interval.snapshots:
+            if snapshot.operation != "replace":
+                continue
+            own = list(self._own(snapshot, Content.DATA))
+            moved |= {entry.path: entry for entry in own}
+            one_spec = len({entry.spec_id for entry in own}) == 1
+            groups: dict[PartitionKey | None, list[ManifestEntry]] = {}
+            for entry in own:
+                groups.setdefault(partition_key(entry) if one_spec else None, []).append(entry)
+            rewrites += [
+                Rewrite(_paths(group, Status.DELETED), _paths(group, Status.ADDED)) for group in groups.values()
+            ]
+        return rewrites, moved
+
+    def _own(self, snapshot: Snapshot, content: Content) -> Iterator[ManifestEntry]:
+        """The entries for what ``snapshot`` itself added and deleted."""
+        for row in read_manifest_list(self.storage, snapshot, table=self.metadata.table):
+            if content_of(row) is content and row["added_snapshot_id"] == snapshot.snapshot_id:
+                for entry in read_entries(self.storage, row, table=self.metadata.table):
+                    if entry.snapshot_id == snapshot.snapshot_id and entry.status is not Status.EXISTING:
+                        yield entry
+
+    @cached_property
+    def _own_deletes(self) -> list[ManifestEntry]:
+        """The delete files that the interval's snapshots added or dropped, other than to rewrite them."""
+        writers = [s for s in self.interval.snapshots if s.operation not in ("append", "replace")]
+        return [entry for snapshot in writers for entry in self._own(snapshot, Content.DELETES)]
+
+    @cached_property
+    def _changed(self) -> Reach:
+        """What the delete files that are live at only one end may apply to.
+
+        If none came or went but by ``replace`` snapshots, they say the same at both ends.
+        """
+        changed = [*self._came(Content.DELETES), *self._went(Content.DELETES)]
+        if not changed or not (self.interval.abandoned or self._own_deletes):
+            return Reach()
+        return Reach.of(changed)
+
+    def _hidden(self, dealt_with: AbstractSet[str]) -> tuple[ManifestEntry, ...]:
+        """The files live at both ends that delete files came to or went from."""
+        reach = self._changed.without_paths(dealt_with)
+        if reach.is_nowhere:
+            return ()
+        new = {entry.identity for entry in self._came(Content.DATA)}
+        rows = [row for row in self._rows_after if reach.may_cover_files_of(row)]
+        return tuple(e for e in self._live(Content.DATA, rows) if e.identity not in new and reach.covers(e))
+
+    def _deletes_on(self, data: Sequence[ManifestEntry], rows: Sequence[ManifestRow]) -> tuple[ManifestEntry, ...]:
+        oldest = min((entry.sequence_number for entry in data), default=None)
+        if oldest is None:
+            return ()
+        # What a manifest lists is at most as new as the manifest, and only applies to files that are as old or older.
+        recent = [row for row in rows if (row.get("sequence_number") or 0) >= oldest]
+        return tuple(applying_to(self._live(Content.DELETES, recent), data))
+
+    def _by_pairing(
+        self, added: Iterable[ManifestEntry], before: Sequence[ManifestEntry]
+    ) -> tuple[tuple[ManifestEntry, ...], tuple[ManifestEntry, ...]]:
+        """Added files that can't hold a row that was there before, and those that may.
+
+        Equal rows are in equal partitions, as long as one spec holds for all and its source columns can be seen.
+        """
+        entries = tuple(added)
+        if not before:
+            return entries, ()
+        specs = {entry.spec_id for entry in (*entries, *before)}
+        if len(specs) > 1 or not self.metadata.shows_partition_columns(specs.pop()):
+            return (), entries
+        partitions = {partition_key(entry) for entry in before}
+        fresh = tuple(entry for entry in entries if partition_key(entry) not in partitions)
+        return fresh, tuple(entry for entry in entries if partition_key(entry) in partitions)
+
+
+def _paths(entries: Iterable[ManifestEntry], status: Status) -> frozenset[str]:
+    return frozenset(entry.path for entry in entries if entry.status is status)

@@ -50,22 +50,22 @@ _ORDERED = (
 def change_range(changes: ChangeSet, metadata: TableMetadata, column: str) -> ChangeRange:
     """Lower and upper value of ``column`` over the files of ``changes``; no file gives ``nothing``.
 
-    ``exact`` when every file's partition holds one value of the column, ``bounded`` when column bounds were needed,
-    ``unbounded`` when a file has neither.
+    ``exact`` when only rows were added and every file's partition holds one value of the column, ``bounded`` when
+    column bounds were needed or rows may have been removed, ``unbounded`` when a file has neither.
 
     Raises:
         UnknownColumnError: the table has no such top-level column.
     """
     field = require_column(metadata, column)
     if field is None or not isinstance(field.field_type, _ORDERED):
-        return ChangeRange.everything(column) if changes.added else ChangeRange.nothing(column)
-    exact = True
+        return ChangeRange.everything(column) if changes.touched else ChangeRange.nothing(column)
+    exact = not changes.may_remove_rows
     has_null = False
     bounds: list[tuple[Bound | None, Bound | None]] = []
-    for file in changes.added:
+    for file in changes.touched:
         if not file.record_count:
             continue
-        partition = _identity_value(file, metadata, field)
+        partition = identity_value(file, metadata, field)
         if partition is not None:
             value = partition[0]
             has_null |= value is None
@@ -100,18 +100,16 @@ def require_column(metadata: TableMetadata, column: str) -> NestedField | None:
     return metadata.columns.get(column)
 
 
-def _identity_value(file: DataFile, metadata: TableMetadata, field: NestedField) -> tuple[Bound | None] | None:
+def identity_value(file: DataFile, metadata: TableMetadata, field: NestedField) -> tuple[Bound | None] | None:
     """The one value of the column in this file as a 1-tuple, if its spec partitions by the column as it is.
 
     None also for NaN, which has no place in Python's order.
     """
     for partition in metadata.spec(file.spec_id):
         if partition["source-id"] == field.field_id and partition["transform"] == "identity":
-            written_as = (_avro_name(partition["name"]), partition["name"])
-            name = next((name for name in written_as if name in file.partition), None)
-            if name is None:  # not a null, but a spelling we don't know: the column's bounds must tell
+            if not has_partition_value(file, partition["name"]):  # a spelling we don't know: the bounds must tell
                 return None
-            raw = file.partition[name]
+            raw = partition_value(file, partition["name"])
             if raw != raw:  # noqa: PLR0124  # finds NaN
                 return None
             try:
@@ -119,6 +117,16 @@ def _identity_value(file: DataFile, metadata: TableMetadata, field: NestedField)
             except OverflowError:  # beyond Python's calendar
                 return None
     return None
+
+
+def has_partition_value(file: DataFile, name: str) -> bool:
+    """Whether the file's partition has a field of this name."""
+    return name in file.partition or _avro_name(name) in file.partition
+
+
+def partition_value(file: DataFile, name: str) -> Any:  # noqa: ANN401  # a raw Avro value
+    """The file's value of a partition field; None also where it has no such field."""
+    return file.partition.get(_avro_name(name), file.partition.get(name))
 
 
 def _avro_name(name: str) -> str:
@@ -178,8 +186,8 @@ def partition_values(changes: ChangeSet, metadata: TableMetadata, column: str) -
     if field is None or not isinstance(field.field_type, _ORDERED):
         return None
     values: set[Bound | None] = set()
-    for file in changes.added:
-        value = _identity_value(file, metadata, field)
+    for file in changes.touched:
+        value = identity_value(file, metadata, field)
         if value is None:
             return None
         values.add(value[0])

@@ -13,9 +13,11 @@ import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 from dagster_ips.core.ancestry import Snapshot
+from dagster_ips.core.changes import DataFile
 from dagster_ips.iceberg.avro import SCHEMA_KEY, write_avro
 from dagster_ips.iceberg.change_reader import CapturedFiles
 from dagster_ips.iceberg.manifests import Content, ManifestEntry, ManifestRow, Status
@@ -42,12 +44,25 @@ _V2 = 2
 _V3 = 3
 
 
+class Tag(StrEnum):
+    """Tags of an ICDC table whose interval may have removed rows.
+
+    ``AFTER EXCEPT ALL BEFORE`` are the rows that were added, ``BEFORE EXCEPT ALL AFTER`` those that were removed, in
+    any engine. ``AFTER`` is ``FRESH``, files without a row that was there before, and ``REWRITTEN``, all others.
+    """
+
+    BEFORE = "before"
+    AFTER = "after"
+    FRESH = "fresh"
+    REWRITTEN = "rewritten"
+
+
 @dataclass(frozen=True, slots=True)
 class AuthoredTable:
-    """A written metadata.json, not yet registered anywhere."""
+    """A written metadata.json, not yet registered anywhere, and the snapshots of its tags, if it has any."""
 
     metadata_location: str
-    snapshot_id: int
+    tags: Mapping[Tag, int]
 
 
 def author_icdc_table(  # noqa: PLR0913  # each is a thing of its own
@@ -64,13 +79,22 @@ def author_icdc_table(  # noqa: PLR0913  # each is a thing of its own
     ``head`` is the source snapshot captured up to, ``properties`` become the table's own.
     """
     author = _Author(storage, source, location, head)
-    rows = [author.copy(row) for row in captured.whole]
-    rows += [author.manifest(group) for group in _groups(captured.entries)]
-    snapshot = author.snapshot(rows, captured)
-    metadata = author.metadata(snapshot, properties)
+    fresh = [author.copy(row) for row in captured.whole] + author.manifests(captured.fresh)
+    rewritten, deletes = author.manifests(captured.rewritten), author.manifests(captured.deletes)
+    main = author.snapshot([*fresh, *rewritten, *deletes], captured.changes.added)
+    tags = {}
+    if captured.changes.may_remove_rows:
+        hidden = author.manifests(captured.hidden)
+        tags = {
+            Tag.BEFORE: author.snapshot(author.manifests((*captured.before.data, *captured.before.deletes))),
+            Tag.AFTER: author.snapshot([*fresh, *rewritten, *hidden, *deletes]),
+            Tag.FRESH: author.snapshot([*fresh, *deletes]),
+            Tag.REWRITTEN: author.snapshot([*rewritten, *hidden, *deletes]),
+        }
+    metadata = author.metadata(main, tags, properties)
     path = f"{location}/metadata/00000-{uuid.uuid4()}.metadata.json"
     storage.write(path, json.dumps(metadata, separators=(",", ":")).encode())
-    return AuthoredTable(path, snapshot["snapshot-id"])
+    return AuthoredTable(path, {tag: snapshot["snapshot-id"] for tag, snapshot in tags.items()})
 
 
 class _Author:
@@ -82,7 +106,7 @@ class _Author:
         self._location = location
         self._sequence_number = head.sequence_number if head else 0
         self._next_row_id = int(source.raw.get("next-row-id", 0))
-        self._snapshot_id = uuid.uuid4().int >> 66
+        self._snapshot_id = _new_snapshot_id()
         self._written = 0
 
     def copy(self, row: ManifestRow) -> ManifestRow:
@@ -90,12 +114,18 @@ class _Author:
         content = self._storage.read(row["manifest_path"], table=self._source.table)
         return {**row, "manifest_path": self._write_manifest(content), "manifest_length": len(content)}
 
-    def manifest(self, entries: Sequence[ManifestEntry]) -> ManifestRow:
-        """A manifest of chosen entries, all of one spec and schema, as EXISTING with explicit ids."""
+    def manifests(self, entries: Iterable[ManifestEntry]) -> list[ManifestRow]:
+        """Manifests of chosen entries, as EXISTING with explicit ids; no entries, no manifest."""
+        return [self._manifest(group) for group in _groups(entries)]
+
+    def _manifest(self, entries: Sequence[ManifestEntry]) -> ManifestRow:
         records = [{**entry.raw, "status": Status.EXISTING.value} for entry in entries]
-        content = write_avro(entries[0].manifest, records)
-        sequence_numbers = [record["sequence_number"] for record in records if "sequence_number" in record]
         has_row_ids = all(record["data_file"].get("first_row_id") is not None for record in records)
+        header = entries[0].manifest
+        if has_row_ids:
+            header = {**header, SCHEMA_KEY: _with_row_ids(header[SCHEMA_KEY])}
+        content = write_avro(header, records)
+        sequence_numbers = [record["sequence_number"] for record in records if "sequence_number" in record]
         is_data = entries[0].content is Content.DATA
         return {
             "manifest_path": self._write_manifest(content),
@@ -117,22 +147,25 @@ class _Author:
             "first_row_id": self._next_row_id if is_data and has_row_ids else None,
         }
 
-    def snapshot(self, rows: list[ManifestRow], captured: CapturedFiles) -> dict[str, Any]:
-        version = self._source.format_version
-        path = f"{self._location}/metadata/snap-{self._snapshot_id}-1-{uuid.uuid4()}.avro"
+    def snapshot(self, rows: Sequence[ManifestRow], files: Sequence[DataFile] = ()) -> dict[str, Any]:
+        """A snapshot of manifests that are written; its summary counts ``files``."""
+        version, snapshot_id = self._source.format_version, _new_snapshot_id()
+        path = f"{self._location}/metadata/snap-{snapshot_id}-1-{uuid.uuid4()}.avro"
         header = {SCHEMA_KEY: _manifest_list_schema(version), "format-version": str(version)}
-        header |= {"snapshot-id": str(self._snapshot_id), "parent-snapshot-id": "null"}
+        header |= {"snapshot-id": str(snapshot_id), "parent-snapshot-id": "null"}
         if version >= _V2:
             header["sequence-number"] = str(self._sequence_number)
         if version >= _V3:
             header["first-row-id"] = str(self._next_row_id)
         defaults = {"content": 0, "sequence_number": 0, "min_sequence_number": 0, "first_row_id": None}
         self._storage.write(path, write_avro(header, [{**defaults, "partitions": [], **_not_none(r)} for r in rows]))
-        files, records = str(len(captured.changes.added)), str(captured.changes.row_count)
-        summary = {"operation": "append", "added-data-files": files, "added-records": records}
-        summary |= {"total-data-files": files, "total-records": records}
+        summary = {"operation": "append"}
+        if files:
+            count, records = str(len(files)), str(sum(file.record_count for file in files))
+            summary |= {"added-data-files": count, "added-records": records}
+            summary |= {"total-data-files": count, "total-records": records}
         snapshot: dict[str, Any] = {
-            "snapshot-id": self._snapshot_id,
+            "snapshot-id": snapshot_id,
             "timestamp-ms": time.time_ns() // 1_000_000,
             "manifest-list": path,
             "schema-id": self._source.raw.get("current-schema-id", 0),
@@ -144,7 +177,10 @@ class _Author:
             snapshot |= {"first-row-id": self._next_row_id, "added-rows": 0}
         return snapshot
 
-    def metadata(self, snapshot: dict[str, Any], properties: Mapping[str, str]) -> dict[str, Any]:
+    def metadata(
+        self, snapshot: dict[str, Any], tags: Mapping[Tag, dict[str, Any]], properties: Mapping[str, str]
+    ) -> dict[str, Any]:
+        """The table's metadata, with ``snapshot`` as its head."""
         source = self._source
         kept = {key: value for key, value in source.properties.items() if key.startswith(_COPIED_PROPERTIES)}
         return {key: source.raw[key] for key in _COPIED if key in source.raw} | {
@@ -153,8 +189,9 @@ class _Author:
             "last-updated-ms": snapshot["timestamp-ms"],
             "properties": {**kept, **properties, "gc.enabled": "false"},
             "current-snapshot-id": snapshot["snapshot-id"],
-            "refs": {"main": {"snapshot-id": snapshot["snapshot-id"], "type": "branch"}},
-            "snapshots": [snapshot],
+            "refs": {"main": {"snapshot-id": snapshot["snapshot-id"], "type": "branch"}}
+            | {tag.value: {"snapshot-id": tagged["snapshot-id"], "type": "tag"} for tag, tagged in tags.items()},
+            "snapshots": [*tags.values(), snapshot],
             "snapshot-log": [{"snapshot-id": snapshot["snapshot-id"], "timestamp-ms": snapshot["timestamp-ms"]}],
             "metadata-log": [],
             "statistics": [],
@@ -168,6 +205,10 @@ class _Author:
         return path
 
 
+def _new_snapshot_id() -> int:
+    return uuid.uuid4().int >> 66
+
+
 def _groups(entries: Iterable[ManifestEntry]) -> list[list[ManifestEntry]]:
     """Entries that may share a manifest: one content, spec and Avro schema; with row ids apart from without."""
     groups: dict[tuple[object, ...], list[ManifestEntry]] = {}
@@ -176,6 +217,15 @@ def _groups(entries: Iterable[ManifestEntry]) -> list[list[ManifestEntry]]:
         key = (entry.content, entry.spec_id, entry.manifest[SCHEMA_KEY], has_row_id)
         groups.setdefault(key, []).append(entry)
     return list(groups.values())
+
+
+def _with_row_ids(schema: str) -> str:
+    """A manifest's Avro schema with ``first_row_id``, which one from before an upgrade to v3 has no place for."""
+    entry = json.loads(schema)
+    file = next(field for field in entry["fields"] if field["name"] == "data_file")["type"]
+    if not any(field["name"] == "first_row_id" for field in file["fields"]):
+        file["fields"].append(_avro_field("first_row_id", 142, "long", optional=True))
+    return json.dumps(entry)
 
 
 def _not_none(row: ManifestRow) -> ManifestRow:

@@ -61,6 +61,24 @@ class ManifestEntry:
         """The snapshot that gave the entry its status."""
         return int(self.raw["snapshot_id"])
 
+    @property
+    def path(self) -> str:
+        """The file's location."""
+        return str(self.raw["data_file"]["file_path"])
+
+    @property
+    def sequence_number(self) -> int:
+        """The data sequence number; 0 in a v1 manifest."""
+        return int(self.raw.get("sequence_number") or 0)
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """Two entries with this in common are the same file in the same place of history.
+
+        One Puffin file holds many deletion vectors, each at an offset of its own.
+        """
+        return self.path, self.raw["data_file"].get("content_offset"), self.sequence_number
+
     def data_file(self) -> DataFile:
         """The file that the entry describes."""
         raw = self.raw["data_file"]

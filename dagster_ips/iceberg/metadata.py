@@ -7,6 +7,7 @@ don't know yet.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -107,15 +108,31 @@ class TableMetadata:
         schemas = self.raw.get("schemas") or [self.raw["schema"]]
         return next((list(s["fields"]) for s in schemas if s.get("schema-id", 0) == current), schemas[-1]["fields"])
 
+    def shows_partition_columns(self, spec_id: int) -> bool:
+        """Whether a row, as the current schema shows it, says which partition of the spec it is in.
+
+        Not if a column that the spec partitions by was dropped, nor for floating point, of which equal values (-0.0 and
+        0.0) are in different partitions.
+        """
+        kinds = dict(_leaf_kinds(self._current_fields))
+        fields = [field for field in self.spec(spec_id) if field["transform"] != "void"]
+        sources = [source for field in fields for source in field.get("source-ids", [field.get("source-id")])]
+        return all(kinds.get(source) not in (None, "float", "double") for source in sources)
+
     def spec(self, spec_id: int) -> list[dict[str, Any]]:
         """The fields of a partition spec: name, transform, source-id, field-id."""
         specs = self.raw.get("partition-specs") or [{"spec-id": 0, "fields": self.raw.get("partition-spec", [])}]
         return next(list(spec["fields"]) for spec in specs if int(spec["spec-id"]) == spec_id)
 
     @property
+    def default_spec_id(self) -> int:
+        """The partition spec that new files get."""
+        return int(self.raw.get("default-spec-id", 0))
+
+    @property
     def default_spec(self) -> list[dict[str, Any]]:
         """The fields of the partition spec that new files get."""
-        return self.spec(int(self.raw.get("default-spec-id", 0)))
+        return self.spec(self.default_spec_id)
 
     def identity_partition_columns(self) -> tuple[str, ...]:
         """The columns that the default spec partitions by as they are, in its order."""
@@ -125,6 +142,15 @@ class TableMetadata:
             for field in self.default_spec
             if field["transform"] == "identity" and field["source-id"] in names
         )
+
+
+def _leaf_kinds(fields: list[dict[str, Any]]) -> Iterator[tuple[int, str]]:
+    """Field id and type of every primitive column that a spec may partition by, nested ones included."""
+    for field in fields:
+        if isinstance(field["type"], str):
+            yield int(field["id"]), field["type"]
+        elif field["type"]["type"] == "struct":
+            yield from _leaf_kinds(field["type"]["fields"])
 
 
 def _snapshot(raw: dict[str, Any]) -> Snapshot:

@@ -18,7 +18,7 @@ from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.orchestration.cursor_store import CursorStore
 from dagster_ips.orchestration.resources import IcebergCatalog
-from dagster_ips.tracking.capturing import REF, TrackedInput
+from dagster_ips.tracking.following import TrackedInput
 
 _FAILED = (DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED)
 
@@ -74,7 +74,7 @@ class PendingCondition(AutomationCondition[dg.AssetKey]):
             is_pending(
                 store.get(Edge(watched.consumer, tracked.upstream)),
                 table_uuid=tables[tracked.table].uuid,
-                ancestry=tables[tracked.table].ancestry(REF),
+                ancestry=tables[tracked.table].ancestry(tracked.ref),
             )
             for tracked in watched.inputs
             if tracked.table in tables
@@ -121,7 +121,12 @@ class BlockedCondition(AutomationCondition[dg.AssetKey]):
         return AutomationResult(context, subset, cursor=json.dumps(asdict(state)))
 
     def _fingerprint(self, context: AutomationContext[dg.AssetKey], watched: WatchedInputs) -> str:
-        heads = {table: str(metadata.head_snapshot_id(REF)) for table, metadata in sorted(watched.tables().items())}
+        tables = watched.tables()
+        heads = {
+            f"{tracked.table} {tracked.ref}": str(tables[tracked.table].head_snapshot_id(tracked.ref))
+            for tracked in watched.inputs
+            if tracked.table in tables
+        }
         return json.dumps([heads, context.asset_graph.get(context.key).code_version])
 
 

@@ -16,10 +16,11 @@ from dagster_ips.orchestration.declarations import (
     OUTSIDE,
     description_of,
     plain,
+    policies_of,
     table_of,
     write_mode_of,
 )
-from dagster_ips.tracking.capturing import TrackedInput
+from dagster_ips.tracking.following import TrackedInput
 from dagster_ips.view import IcdcView
 
 MetadataByKey = Mapping[dg.AssetKey, Mapping[str, Any]]
@@ -71,7 +72,9 @@ def consumer_of(assets: dg.AssetsDefinition, metadata: MetadataByKey, default_na
         upstream = assets.keys_by_input_name[name]
         declared = plain(_inputs(assets)[name].metadata[INCREMENTAL])
         table = table_of(upstream, metadata.get(upstream, {}), default_namespace)
-        inputs[name] = TrackedInput(upstream.to_user_string(), table, tuple(declared["ranges"]))
+        inputs[name] = TrackedInput(
+            upstream.to_user_string(), table, tuple(declared["ranges"]), declared["ref"], policies_of(declared)
+        )
     return Consumer(key, table_of(key, metadata[key], default_namespace), write_mode, inputs)
 
 

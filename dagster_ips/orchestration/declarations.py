@@ -6,13 +6,16 @@ All of it ends up as plain JSON in Dagster's own metadata, so it shows in the UI
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from enum import StrEnum
+from typing import Any, TypeVar
 
 import dagster as dg
 
+from dagster_ips.core.policy import InputPolicies, OnExpired, OnRemoved, OnRollback
 from dagster_ips.core.write_mode import Append, Merge, OverwritePartitions, Replace, WriteMode
 from dagster_ips.errors import DeclarationError
 from dagster_ips.spark.targets import TableDescription
+from dagster_ips.tracking.following import MAIN
 
 TABLE_NAME = "dagster/table_name"
 INCREMENTAL = "dagster_ips/incremental"
@@ -44,32 +47,62 @@ def iceberg_asset(
     return dg.AssetSpec(key, metadata=metadata, kinds=kinds, **attributes).with_io_manager_key(io_manager_key)
 
 
-def incremental(
+def incremental(  # noqa: PLR0913  # each is a thing of its own
     key: dg.AssetKey | Sequence[str] | str | None = None,
     *,
     ranges: Sequence[str] = (),
+    ref: str = MAIN,
+    on_rollback: str = OnRollback.ERROR,
+    on_expired: str = OnExpired.ERROR,
+    on_removed: str = OnRemoved.APPLY,
     metadata: Mapping[str, Any] | None = None,
 ) -> dg.AssetIn:
     """An input of which only the change since the last run is read.
 
-    ``key`` is the upstream asset, by default the parameter's name; ``ranges`` are the columns whose change range the
-    asset wants in ``IcdcView.ranges`` and ``parameters``.
+    Args:
+        key: The upstream asset, by default the parameter's name.
+        ranges: The columns whose change range the asset wants in ``IcdcView.ranges`` and ``parameters``.
+        ref: The branch of the upstream's table that is followed.
+        on_rollback: When what was consumed is rolled back: ``"error"``; ``"continue"``, which takes the rows that are
+            gone as removed; or ``"full"``, which recomputes everything.
+        on_expired: When snapshots that are needed were expired: ``"error"`` or ``"full"``.
+        on_removed: ``"apply"``, or ``"ignore"`` to follow added rows only and leave in the target what was made of
+            removed ones. That is asked for by name because the target then isn't a full recompute any more.
+        metadata: Of the input, as in ``AssetIn``.
 
     Example:
-        >>> incremental(ranges=["event_date"]).metadata
-        {'dagster_ips/incremental': {'ranges': ['event_date']}}
+        >>> incremental(ranges=["event_date"]).metadata["dagster_ips/incremental"]["ranges"]
+        ['event_date']
     """
-    return dg.AssetIn(key=key, metadata={**(metadata or {}), INCREMENTAL: {"ranges": _names(ranges, "ranges")}})
+    declared = {
+        "ranges": _names(ranges, "ranges"),
+        "ref": ref,
+        "on_rollback": _one_of(OnRollback, on_rollback, "on_rollback").value,
+        "on_expired": _one_of(OnExpired, on_expired, "on_expired").value,
+        "on_removed": _one_of(OnRemoved, on_removed, "on_removed").value,
+    }
+    return dg.AssetIn(key=key, metadata={**(metadata or {}), INCREMENTAL: declared})
 
 
-def append(dedup_on: Sequence[str] = ()) -> dict[str, Any]:
+def append(dedup_on: Sequence[str] = (), *, remove_on: Sequence[str] = ()) -> dict[str, Any]:
     """Write by adding rows; with ``dedup_on``, one row per key and none whose key the table already has.
 
+    ``remove_on`` are columns that identify a row here and upstream: rows that were removed upstream are taken away by
+    them, which for an updated row makes room for what it is now. Without, a removal upstream is an error.
+
     Example:
-        >>> append(dedup_on=["event_id"])
-        {'dagster_ips/write': {'mode': 'append', 'dedup_on': ['event_id']}}
+        >>> append(remove_on=["event_id"])
+        {'dagster_ips/write': {'mode': 'append', 'dedup_on': [], 'remove_on': ['event_id']}}
     """
-    return {WRITE: {"mode": "append", "dedup_on": _names(dedup_on, "dedup_on")}}
+    if dedup_on and remove_on:
+        raise DeclarationError(
+            asset="append()",
+            problem="it has both dedup_on and remove_on: when one of several rows of a key is removed upstream, the "
+            "one that was kept of them here may have to stay.",
+            remedy="Write by merge(on=...) of a frame built on affected(...).",
+        )
+    keys = {"dedup_on": _names(dedup_on, "dedup_on"), "remove_on": _names(remove_on, "remove_on")}
+    return {WRITE: {"mode": "append", **keys}}
 
 
 def merge(on: Sequence[str], latest_by: str | None = None) -> dict[str, Any]:
@@ -129,8 +162,8 @@ def write_mode_of(metadata: Mapping[str, Any], asset: str) -> WriteMode | None:
     match value:
         case None:
             return None
-        case {"mode": "append", "dedup_on": dedup_on}:
-            return Append(tuple(dedup_on))
+        case {"mode": "append", "dedup_on": dedup_on, "remove_on": remove_on}:
+            return Append(tuple(dedup_on), tuple(remove_on))
         case {"mode": "merge", "on": on, "latest_by": latest_by}:
             return Merge(tuple(on), latest_by)
         case {"mode": "overwrite_partitions"}:
@@ -150,6 +183,15 @@ def description_of(metadata: Mapping[str, Any]) -> TableDescription:
     )
 
 
+def policies_of(declared: Mapping[str, Any]) -> InputPolicies:
+    """The policies in an incremental input's metadata."""
+    return InputPolicies(
+        on_rollback=OnRollback(declared["on_rollback"]),
+        on_expired=OnExpired(declared["on_expired"]),
+        on_removed=OnRemoved(declared["on_removed"]),
+    )
+
+
 def table_of(key: dg.AssetKey, metadata: Mapping[str, Any], default_namespace: str) -> str:
     """The asset's table: what the metadata says, else its key, in ``default_namespace`` if that has but one part."""
     named = plain(metadata.get(TABLE_NAME))
@@ -161,6 +203,16 @@ def table_of(key: dg.AssetKey, metadata: Mapping[str, Any], default_namespace: s
 def plain(value: Any) -> Any:  # noqa: ANN401  # metadata values are of any kind
     """A metadata value as it was given, also after Dagster wrapped it."""
     return value.value if isinstance(value, dg.MetadataValue) else value
+
+
+_Policy = TypeVar("_Policy", bound=StrEnum)
+
+
+def _one_of(kind: type[_Policy], value: str, parameter: str) -> _Policy:
+    if value not in set(kind):
+        problem = f"{parameter}={value!r} is not a policy."
+        raise DeclarationError(asset="incremental()", problem=problem, remedy=f"Use one of {', '.join(kind)}.")
+    return kind(value)
 
 
 def _names(columns: Sequence[str], parameter: str) -> list[str]:

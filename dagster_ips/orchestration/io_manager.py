@@ -4,15 +4,17 @@ No ``from __future__ import annotations`` here: Dagster reads ``ResourceDependen
 """
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any, TypeVar
 
 import dagster as dg
 from dagster_pyspark import LazyPySparkResource
 from pydantic import PrivateAttr
 
 from dagster_ips.core.capture import Mode
+from dagster_ips.core.policy import OnRemoved
 from dagster_ips.core.write_mode import Replace
 from dagster_ips.errors import DeclarationError, OutputTypeError
 from dagster_ips.iceberg.catalog import LakeCatalog, namespace_of
@@ -26,11 +28,16 @@ from dagster_ips.spark.session import DataFrame, SparkSession, configure
 from dagster_ips.spark.targets import create_table
 from dagster_ips.tracking.capturing import Capturer
 from dagster_ips.tracking.effects import Effect, effect
+from dagster_ips.tracking.following import TrackedInput
 from dagster_ips.tracking.publishing import Publication, Publisher
 from dagster_ips.tracking.writing import Result
 from dagster_ips.view import IcdcView
 
 MODE_TAG = "dagster_ips/mode"
+REMOVED_TAG = "dagster_ips/on_removed"
+
+
+_Kind = TypeVar("_Kind", bound=StrEnum)
 
 
 @dataclass(frozen=True)
@@ -85,10 +92,14 @@ class IcdcIOManager(dg.ConfigurableIOManager):
             frame=obj,
             write_mode=write_mode_of(metadata, key.to_user_string()) or Replace(),
             mode=next(iter(step.views.values())).mode if step else Mode.FULL,
-            taken=[frame for view in step.views.values() for frame in view.partial_frames] if step else (),
+            inputs=[view.change for view in step.views.values()] if step else (),
         )
         started = time.monotonic()
-        publication = self._publish(context, table, result, list(step.views.values()) if step else [])
+        try:
+            publication = self._publish(context, table, result, list(step.views.values()) if step else [])
+        finally:
+            for view in step.views.values() if step else ():
+                view.release()
         report = RunReport(
             table=table,
             views=dict(step.views) if step else {},
@@ -111,7 +122,7 @@ class IcdcIOManager(dg.ConfigurableIOManager):
             lake = self.catalog.open()
             captured = Capturer(lake, CursorStore(context.step_context.instance), self.icdc_namespace).capture(
                 consumer.name,
-                list(consumer.inputs.values()),
+                [_with_wishes(tracked, running.run.tags, consumer.name) for tracked in consumer.inputs.values()],
                 target=consumer.table,
                 asked_for=_mode_asked_for(running.run.tags, consumer.name),
                 run_id=running.run.run_id,
@@ -133,7 +144,7 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         description = description_of(context.definition_metadata).tuned_for(result.write_mode)
         columns = existing.identity_partition_columns() if existing else description.partition_by
         result.check(table, tuple(columns))
-        if existing is not None and views and result.mode is Mode.INCREMENTAL and all(view.is_empty for view in views):
+        if existing is not None and result.changes_nothing():
             publisher.commit_without_writing(captures)
             return Publication(existing)
         if existing is None:
@@ -159,7 +170,7 @@ def _in_form(view: IcdcView, annotation: object, context: dg.InputContext) -> An
     if annotation is str:
         return view.table
     if isinstance(annotation, type) and issubclass(annotation, DataFrame):
-        return view.changes
+        return view.added
     if annotation is IcdcView or annotation is Any or annotation is None:
         return view
     raise DeclarationError(
@@ -203,11 +214,21 @@ def _step_id(context: dg.InputContext | dg.OutputContext) -> tuple[str, str, int
     return step.run_id, step.step.key, step.previous_attempt_count
 
 
-def _mode_asked_for(tags: Any, asset: str) -> Mode | None:  # noqa: ANN401  # a run's tags, a mapping of text
-    wish = tags.get(MODE_TAG)
+def _mode_asked_for(tags: Mapping[str, str], asset: str) -> Mode | None:
+    return _wish(Mode, tags, MODE_TAG, asset)
+
+
+def _with_wishes(tracked: TrackedInput, tags: Mapping[str, str], asset: str) -> TrackedInput:
+    """The input with what the run's tags ask for in this run alone."""
+    on_removed = _wish(OnRemoved, tags, REMOVED_TAG, asset)
+    return replace(tracked, policies=replace(tracked.policies, on_removed=on_removed)) if on_removed else tracked
+
+
+def _wish(kind: type[_Kind], tags: Mapping[str, str], tag: str, asset: str) -> _Kind | None:
+    wish = tags.get(tag)
     if wish is None:
         return None
-    if wish not in set(Mode):
-        problem = f"the run tag {MODE_TAG}={wish!r} is no mode."
-        raise DeclarationError(asset=asset, problem=problem, remedy=f"Use one of {', '.join(Mode)}.")
-    return Mode(wish)
+    if wish not in set(kind):
+        problem = f"the run tag {tag}={wish!r} isn't one that is known."
+        raise DeclarationError(asset=asset, problem=problem, remedy=f"Use one of {', '.join(kind)}.")
+    return kind(wish)

@@ -30,6 +30,11 @@ def rows_with_keys(rows: DataFrame, changed: DataFrame, keys: Sequence[str], pru
     return pruned.join(wanted, all_of(matches), "left_semi")
 
 
+def distinct_keys(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """The distinct values of the columns ``keys``."""
+    return rows.select(*[F.col(quoted(key)) for key in keys]).distinct()
+
+
 def all_of(conditions: Sequence[Column]) -> Column:
     """The conjunction; of no conditions, true."""
     return reduce(lambda left, right: left & right, conditions) if conditions else F.lit(True)  # noqa: FBT003

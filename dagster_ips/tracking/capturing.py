@@ -7,50 +7,43 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dagster_ips.core.ancestry import Ancestry, Snapshot
+from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.capture import Capture, EdgeState, Mode
-from dagster_ips.core.changes import ChangeSet, first_unsupported
+from dagster_ips.core.changes import ChangeSet
 from dagster_ips.core.edge import Edge
-from dagster_ips.core.mode import decide_mode
+from dagster_ips.core.interval import Interval
+from dagster_ips.core.mode import ModeDecision, decide_mode
+from dagster_ips.core.policy import InputPolicies
 from dagster_ips.core.ranges import ChangeRange
 from dagster_ips.core.target import TargetHistory, settle, unexpected_change
 from dagster_ips.core.watermark import Watermark
-from dagster_ips.errors import (
-    SnapshotNotInAncestryError,
-    SourceReplacedError,
-    TargetChangedError,
-    UnsupportedHistoryError,
-)
+from dagster_ips.errors import TargetChangedError
 from dagster_ips.iceberg.catalog import LakeCatalog
-from dagster_ips.iceberg.change_reader import CapturedFiles, appended_files, live_files
+from dagster_ips.iceberg.change_reader import CapturedFiles, live_files
 from dagster_ips.iceberg.column_ranges import change_range, require_column
-from dagster_ips.iceberg.icdc_tables import author_icdc_table
+from dagster_ips.iceberg.icdc_tables import Tag, author_icdc_table
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.stamps import target_history
 from dagster_ips.state.store import EdgeStore
 from dagster_ips.tracking.effects import Effect, effect
+from dagster_ips.tracking.following import StartOver, TrackedInput, files_in, follow
 
-REF = "main"
 _NO_FILES = CapturedFiles(ChangeSet())
 
 
 @dataclass(frozen=True, slots=True)
-class TrackedInput:
-    """An upstream that a consumer reads incrementally: its key, its table, and the columns whose ranges it wants."""
-
-    upstream: str
-    table: str
-    ranges: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class CapturedInput:
-    """A capture and what it found. ``icdc_table`` is registered and can be read by any engine."""
+    """A capture and what it found. ``icdc_table`` is registered and can be read by any engine.
+
+    ``tags`` are the ICDC table's snapshots of what was there before and after, if rows may have been removed.
+    """
 
     capture: Capture
     source: TableMetadata
     files: CapturedFiles
+    tags: Mapping[Tag, int]
     ranges: Mapping[str, ChangeRange]
+    policies: InputPolicies
     seconds: float
 
     @property
@@ -87,25 +80,39 @@ class Capturer:
                 require_column(source, column)
         states = [state for state, _ in settled]
         decision = decide_mode(states, asked_for=asked_for, target_exists=metadata is not None)
+        intervals: list[Interval | None] = [None] * len(states)
+        if decision.mode is Mode.INCREMENTAL:
+            followed = [follow(*each) for each in zip(states, sources, inputs, strict=True)]
+            if restarts := [each.reason for each in followed if isinstance(each, StartOver)]:
+                decision = ModeDecision(Mode.FULL, ", ".join(restarts))
+            else:
+                intervals = [each for each in followed if isinstance(each, Interval)]
         found = []
-        for (state, history), source, tracked in zip(settled, sources, inputs, strict=True):
+        for (state, history), source, tracked, interval in zip(settled, sources, inputs, intervals, strict=True):
             started = time.monotonic()
-            files = self._changed_files(state, source, decision.mode)
-            head = source.ancestry(REF).head
-            ranges = {column: change_range(files.changes, source, column) for column in tracked.ranges}
+            head = source.ancestry(tracked.ref).head
             capture = Capture(
                 edge=state.edge,
                 number=state.next_number,
                 mode=decision.mode,
                 reason=decision.reason,
                 from_exclusive=state.committed if decision.mode is Mode.INCREMENTAL else None,
-                to_inclusive=Watermark.at(head, table_uuid=source.uuid, ref=REF) if head else None,
+                to_inclusive=Watermark.at(head, table_uuid=source.uuid, ref=tracked.ref) if head else None,
                 icdc_table=self._icdc_name(state),
                 run_id=run_id,
                 after_stamp=history.newest.target.snapshot_id if history and history.newest else None,
             )
-            self._make_icdc_table(capture, source, files, head)
-            found.append((state, CapturedInput(capture, source, files, ranges, time.monotonic() - started)))
+            files = self._files(source, interval, head)
+            captured = CapturedInput(
+                capture=capture,
+                source=source,
+                files=files,
+                tags=self._make_icdc_table(capture, source, files, head),
+                ranges={column: change_range(files.changes, source, column) for column in tracked.ranges},
+                policies=tracked.policies,
+                seconds=time.monotonic() - started,
+            )
+            found.append((state, captured))
         for state, captured in found:
             with effect(Effect.RECORD_CAPTURE):
                 self.store.set(state.with_in_flight(captured.capture))
@@ -124,14 +131,12 @@ class Capturer:
                 self.store.set(settled)
         return settled, history
 
-    def _changed_files(self, state: EdgeState, source: TableMetadata, mode: Mode) -> CapturedFiles:
-        ancestry = source.ancestry(REF)
-        if ancestry.head is None:
-            return _nothing_new(state, source, mode)
-        if mode is Mode.FULL or state.committed is None:
-            return live_files(self.catalog.storage, source, head=ancestry.head)
-        snapshots = snapshots_since(state.committed, source, ancestry, consumer=state.edge.consumer)
-        return appended_files(self.catalog.storage, source, snapshots, head=ancestry.head)
+    def _files(self, source: TableMetadata, interval: Interval | None, head: Snapshot | None) -> CapturedFiles:
+        """What changed in ``interval``; without one, everything that is live."""
+        if head is None:
+            return _NO_FILES
+        storage = self.catalog.storage
+        return files_in(storage, source, interval, head) if interval else live_files(storage, source, head=head)
 
     def _icdc_name(self, state: EdgeState) -> str:
         """Readable, and unique to this attempt: an abandoned capture of the same number may still be read."""
@@ -140,7 +145,7 @@ class Capturer:
 
     def _make_icdc_table(
         self, capture: Capture, source: TableMetadata, files: CapturedFiles, head: Snapshot | None
-    ) -> None:
+    ) -> Mapping[Tag, int]:
         name = capture.icdc_table.rpartition(".")[2]
         authored = author_icdc_table(
             self.catalog.storage,
@@ -152,58 +157,7 @@ class Capturer:
         )
         with effect(Effect.REGISTER_ICDC_TABLE):
             self.catalog.register(capture.icdc_table, authored.metadata_location)
-
-
-def snapshots_since(
-    committed: Watermark, source: TableMetadata, ancestry: Ancestry, *, consumer: str
-) -> tuple[Snapshot, ...]:
-    """The snapshots after ``committed`` up to the head, oldest first, when all of them are appends.
-
-    Raises:
-        SourceReplacedError: the source is another table now.
-        SnapshotNotInAncestryError: ``committed`` was rolled back or expired, or the table was replaced.
-        UnsupportedHistoryError: one of them isn't an append.
-    """
-    if source.uuid != committed.table_uuid:
-        raise SourceReplacedError(
-            table=source.table, consumer=consumer, consumed_uuid=committed.table_uuid, current_uuid=source.uuid
-        )
-    head = ancestry.head.snapshot_id if ancestry.head else None
-    snapshots = (
-        ancestry.between(from_snapshot_id_exclusive=committed.snapshot_id, to_snapshot_id_inclusive=head)
-        if head is not None
-        else None
-    )
-    if snapshots is None:
-        raise SnapshotNotInAncestryError(
-            table=source.table,
-            consumer=consumer,
-            ref=committed.ref,
-            consumed_snapshot_id=committed.snapshot_id,
-            head_snapshot_id=head,
-            cause=_why_missing(committed, source, ancestry),
-        )
-    if (other := first_unsupported(snapshots)) is not None:
-        raise UnsupportedHistoryError(
-            table=source.table, consumer=consumer, snapshot_id=other.snapshot_id, operation=other.operation
-        )
-    return snapshots
-
-
-def _why_missing(committed: Watermark, source: TableMetadata, ancestry: Ancestry) -> str:
-    if committed.snapshot_id in source.snapshots:
-        return "the table was rolled back behind it"
-    root = ancestry.snapshots[-1] if ancestry.snapshots else None
-    if root is not None and root.parent_id is None:
-        return "the table was replaced (CREATE OR REPLACE), or rolled back and the snapshot expired"
-    return "it was expired"
-
-
-def _nothing_new(state: EdgeState, source: TableMetadata, mode: Mode) -> CapturedFiles:
-    """A source without a snapshot holds nothing; if something of it was consumed before, that must not pass unseen."""
-    if mode is Mode.INCREMENTAL and state.committed is not None:
-        snapshots_since(state.committed, source, Ancestry(()), consumer=state.edge.consumer)
-    return _NO_FILES
+        return authored.tags
 
 
 def _provenance(capture: Capture) -> dict[str, str]:

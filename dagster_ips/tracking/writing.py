@@ -2,27 +2,85 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from dagster_ips.core.capture import Mode
 from dagster_ips.core.write_mode import Append, Merge, OverwritePartitions, Replace, WriteMode
-from dagster_ips.errors import FragmentOverwriteError, UnknownColumnError
+from dagster_ips.errors import FragmentOverwriteError, RemovedRowsError, UnknownColumnError
 from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.iceberg.partitions import AffectedPartitions
 from dagster_ips.spark.branches import Branch
+from dagster_ips.spark.changelog import added, removed
+from dagster_ips.spark.frames import distinct_keys
 from dagster_ips.spark.session import DataFrame
 from dagster_ips.spark.writes.append import append_rows, first_per_key
 from dagster_ips.spark.writes.merge import latest_rows, merge_rows, refuse_repeated_keys
 from dagster_ips.spark.writes.overwrite import ChangedKeys, replace_partitions, replace_rows
+from dagster_ips.spark.writes.remove import remove_rows
+
+
+class Frame(StrEnum):
+    """A frame of a view, as an asset took it."""
+
+    CHANGES = "changes"
+    ADDED = "added"
+    REMOVED = "removed"
+    WEIGHTED = "weighted"
+    CHANGELOG = "changelog"
+    AFFECTED = "affected"
+    SCOPE = "scope"
+    SOURCE = "source"
+
+
+_FRAGMENTS = (Frame.CHANGES, Frame.ADDED, Frame.REMOVED, Frame.WEIGHTED, Frame.CHANGELOG)
 
 
 @dataclass(frozen=True)
-class PartialFrame:
-    """A frame taken from a view that holds only some of the upstream's rows: its name, and the keys it was cut by."""
+class TakenFrame:
+    """A frame that an asset took from a view, and the columns by which whole groups of rows are in it."""
 
-    name: str
-    keys: tuple[str, ...]
-    changed_keys: DataFrame | None
+    frame: Frame
+    keys: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.frame}({', '.join(self.keys)})" if self.keys else self.frame
+
+
+@dataclass(frozen=True)
+class InputChange:
+    """What a writer must know of one input: what changed, and which of it the result was made of.
+
+    ``net`` are the added and removed rows with their weight; lazy, as every frame.
+    """
+
+    upstream: str
+    columns: tuple[str, ...]
+    taken: tuple[TakenFrame, ...]
+    is_empty: bool
+    may_remove_rows: bool
+    net: DataFrame
+    partitions: AffectedPartitions | None
+
+    def has_no_change(self) -> bool:
+        """Whether no row changed; runs a job only if files changed whose rows may all be as they were."""
+        return self.is_empty or (self.may_remove_rows and self.net.isEmpty())
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the result was made of every row, because which partitions changed can't be told."""
+        return self.partitions is None and any(taken.frame is Frame.SCOPE for taken in self.taken)
+
+    @property
+    def groups(self) -> list[TakenFrame]:
+        """The frames taken that hold whole groups of rows."""
+        return [taken for taken in self.taken if taken.frame is Frame.AFFECTED]
+
+    @property
+    def fragments(self) -> list[TakenFrame]:
+        """The frames taken that hold only changed rows, whatever they belong to."""
+        return [taken for taken in self.taken if taken.frame in _FRAGMENTS]
 
 
 @dataclass(frozen=True)
@@ -32,7 +90,7 @@ class Result:
     frame: DataFrame
     write_mode: WriteMode
     mode: Mode
-    taken: Sequence[PartialFrame] = ()
+    inputs: Sequence[InputChange] = ()
 
     def check(self, table: str, partition_columns: Sequence[str]) -> None:
         """Refuse what can be known to be wrong before anything is written.
@@ -40,11 +98,66 @@ class Result:
         Raises:
             UnknownColumnError: the frame lacks a column that the write mode names or the table is partitioned by.
             FragmentOverwriteError: part of a partition would replace all of it.
+            RemovedRowsError: rows may have been removed upstream, and the write mode can't follow that.
         """
+        self._require_columns(table, partition_columns)
+        if self.mode is Mode.FULL:
+            return
+        match self.write_mode:
+            case Append() as append:
+                for change in self.inputs:
+                    _require_appendable(table, append, change)
+            case Merge(on, latest_by):
+                for change in self.inputs:
+                    _require_mergeable(table, on, latest_by, change)
+            case OverwritePartitions():
+                for change in self.inputs:
+                    _require_whole_partitions(table, partition_columns, change)
+            case Replace():
+                pass
+
+    def changes_nothing(self) -> bool:
+        """Whether no input has a changed row, so that there is nothing to write. Never in mode ``full``."""
+        return self.mode is Mode.INCREMENTAL and bool(self.inputs) and all(i.has_no_change() for i in self.inputs)
+
+    def write(self, branch: Branch, target: TableMetadata) -> None:
+        """Write to ``branch``; ``target`` is the table as the branch was cut. Mode ``full`` replaces every row.
+
+        Raises:
+            RemovedRowsError: rows were removed upstream, and the target can't follow that.
+            DuplicateKeysError: several rows for one merge key.
+        """
+        columns = target.identity_partition_columns()
+        if self.mode is Mode.FULL:
+            self._write_all(branch, table_is_empty=_holds_no_rows(target))
+            return
+        match self.write_mode:
+            case Append(dedup_on, remove_on):
+                self._remove(branch, remove_on, columns)
+                append_rows(self.frame, branch, dedup_on=dedup_on, partition_columns=columns)
+            case Merge(on, latest_by):
+                groups = [group for change in self.inputs for group in change.groups]
+                merge_rows(
+                    self.frame,
+                    branch,
+                    on=on,
+                    latest_by=latest_by,
+                    keeps_newer=not groups,
+                    gone=list(self._gone(branch.table, on)),
+                    partition_columns=columns,
+                )
+            case OverwritePartitions() if any(change.is_whole for change in self.inputs):
+                replace_rows(self.frame, branch, table_is_empty=_holds_no_rows(target))
+            case OverwritePartitions():
+                replace_partitions(self.frame, branch, columns=columns, changed=list(self._changed_partitions()))
+            case Replace():
+                replace_rows(self.frame, branch, table_is_empty=_holds_no_rows(target))
+
+    def _require_columns(self, table: str, partition_columns: Sequence[str]) -> None:
         named: tuple[str, ...] = ()
         match self.write_mode:
-            case Append(dedup_on):
-                named = dedup_on
+            case Append(dedup_on, remove_on):
+                named = (*dedup_on, *remove_on)
             case Merge(on, latest_by):
                 named = (*on, latest_by) if latest_by else on
             case OverwritePartitions():
@@ -59,29 +172,53 @@ class Result:
                     known=tuple(self.frame.columns),
                     remedy="Its write mode needs that column. Nothing was written and nothing was consumed.",
                 )
-        if isinstance(self.write_mode, OverwritePartitions) and self.mode is Mode.INCREMENTAL:
-            for frame in self.taken:
-                if not frame.keys or not set(frame.keys) <= set(partition_columns):
-                    raise FragmentOverwriteError(
-                        table=table, frame=frame.name, partition_columns=tuple(partition_columns)
-                    )
 
-    def write(self, branch: Branch, target: TableMetadata) -> None:
-        """Write to ``branch``; ``target`` is the table as the branch was cut. Mode ``full`` replaces every row."""
-        columns = target.identity_partition_columns()
-        if self.mode is Mode.FULL:
-            self._write_all(branch, table_is_empty=_holds_no_rows(target))
-            return
-        match self.write_mode:
-            case Append(dedup_on):
-                append_rows(self.frame, branch, dedup_on=dedup_on, partition_columns=columns)
-            case Merge(on, latest_by):
-                merge_rows(self.frame, branch, on=on, latest_by=latest_by, partition_columns=columns)
-            case OverwritePartitions():
-                changed = [ChangedKeys(f.keys, f.changed_keys) for f in self.taken if f.changed_keys is not None]
-                replace_partitions(self.frame, branch, columns=columns, changed=changed)
-            case Replace():
-                replace_rows(self.frame, branch, table_is_empty=_holds_no_rows(target))
+    def _remove(self, branch: Branch, remove_on: Sequence[str], partition_columns: Sequence[str]) -> None:
+        for change in self.inputs:
+            if not change.may_remove_rows:
+                continue
+            rows = removed(change.net)
+            if remove_on:
+                remove_rows(rows, branch, on=remove_on, upstream=change.upstream, partition_columns=partition_columns)
+            elif not rows.isEmpty():
+                raise RemovedRowsError(
+                    table=branch.table,
+                    upstream=change.upstream,
+                    problem="append() only adds rows",
+                    remedy="Name the columns that identify a row in both tables, append(remove_on=[...]), or write by "
+                    "merge(on=...) or overwrite_partitions().",
+                )
+
+    def _gone(self, table: str, on: Sequence[str]) -> Iterator[ChangedKeys]:
+        """Keys that the target must not have any more unless the result has them."""
+        for change in self.inputs:
+            if groups := [group for group in change.groups if set(group.keys) <= set(on)]:
+                yield from (ChangedKeys(group.keys, distinct_keys(change.net, group.keys)) for group in groups)
+            elif change.may_remove_rows:
+                if change.fragments:
+                    self._require_same_keys(table, on, change)
+                yield ChangedKeys(on, distinct_keys(removed(change.net), on))
+
+    def _require_same_keys(self, table: str, on: Sequence[str], change: InputChange) -> None:
+        """Removed rows are found in the target by their keys, so the asset must not have changed those."""
+        keys = distinct_keys(added(change.net), on)
+        strange = distinct_keys(self.frame, on).exceptAll(keys).limit(1).collect()
+        if strange:
+            raise RemovedRowsError(
+                table=table,
+                upstream=change.upstream,
+                problem=f"the asset returned a key ({', '.join(on)}) that no added row has, for example "
+                f"{tuple(strange[0])}, so the rows to remove can't be found by their keys",
+                remedy=f"Build the frame on affected(...) of columns of {change.upstream} that are part of the key.",
+            )
+
+    def _changed_partitions(self) -> Iterator[ChangedKeys]:
+        for change in self.inputs:
+            for taken in change.taken:
+                if taken.frame is Frame.AFFECTED:
+                    yield ChangedKeys(taken.keys, distinct_keys(change.net, taken.keys))
+                elif taken.frame is Frame.SCOPE and change.partitions:
+                    yield ChangedKeys(taken.keys, sorted(change.partitions.values, key=repr))
 
     def _write_all(self, branch: Branch, *, table_is_empty: bool) -> None:
         """Replace every row, by the same rules for rows that share a key."""
@@ -94,6 +231,52 @@ class Result:
                 refuse_repeated_keys(self.frame.sparkSession.table(branch.sql_name), on, table=branch.table)
             case _:
                 replace_rows(self.frame, branch, table_is_empty=table_is_empty)
+
+
+def _require_appendable(table: str, append: Append, change: InputChange) -> None:
+    if not change.may_remove_rows:
+        return
+    if any(taken.frame is not Frame.ADDED for taken in change.taken):
+        raise RemovedRowsError(
+            table=table,
+            upstream=change.upstream,
+            problem=f"the asset built its frame on {', '.join(map(str, change.taken))}, which may hold rows that are "
+            "in the table already",
+            remedy="Build it on added.",
+        )
+    if append.remove_on and (missing := [key for key in append.remove_on if key not in change.columns]):
+        raise RemovedRowsError(
+            table=table,
+            upstream=change.upstream,
+            problem=f"it has no column {missing[0]!r}, by which append(remove_on=...) would find them",
+            remedy="Name columns that both tables have.",
+        )
+
+
+def _require_mergeable(table: str, on: Sequence[str], latest_by: str | None, change: InputChange) -> None:
+    if not change.may_remove_rows or any(set(group.keys) <= set(on) for group in change.groups):
+        return
+    if change.groups:
+        problem = f"the asset built its frame on {change.groups[0]}, whose columns aren't all part of the merge key"
+    elif latest_by is not None:
+        problem = f"which row of a key is the latest by {latest_by} now can't be told from the change alone"
+    elif missing := [key for key in on if key not in change.columns]:
+        problem = f"it has no column {missing[0]!r}, so the rows to remove can't be found by their keys"
+    else:
+        return
+    raise RemovedRowsError(
+        table=table,
+        upstream=change.upstream,
+        problem=problem,
+        remedy=f"Build the frame on affected(...) of columns of {change.upstream} that are part of the merge key.",
+    )
+
+
+def _require_whole_partitions(table: str, partition_columns: Sequence[str], change: InputChange) -> None:
+    for taken in change.taken:
+        is_whole = change.is_whole or (taken.keys and set(taken.keys) <= set(partition_columns))
+        if taken.frame is not Frame.SOURCE and not is_whole:
+            raise FragmentOverwriteError(table=table, frame=str(taken), partition_columns=tuple(partition_columns))
 
 
 def _holds_no_rows(target: TableMetadata) -> bool:

@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dagster_ips.core.ancestry import Ancestry, Snapshot
-from dagster_ips.core.changes import first_unsupported
 
 Tree = dict[int, Snapshot]
 
@@ -80,12 +79,6 @@ def test_a_table_without_snapshots_has_no_head_and_no_intervals() -> None:
     ancestry = Ancestry.of({}, None)
     assert ancestry.head is None
     assert ancestry.between(from_snapshot_id_exclusive=None, to_snapshot_id_inclusive=1) is None
-
-
-def test_the_oldest_commit_that_is_no_append_is_named() -> None:
-    history = tuple(snapshot(n, n - 1, kind) for n, kind in enumerate(["append", "delete", "overwrite"], start=1))
-    assert first_unsupported(history) == history[1]
-    assert first_unsupported(history[:1]) is None
 
 
 def test_in_a_v1_table_the_commit_time_tells_what_is_older() -> None:

@@ -83,7 +83,7 @@ def test_a_run_goes_on_only_if_every_input_was_consumed_and_the_target_is_there(
     states = [consumed(1) if seen else EdgeState(EDGE) for seen in was_consumed]
     decided = decide_mode(states, asked_for=asked_for, target_exists=target_exists)
     expected = Mode.INCREMENTAL if all(was_consumed) and target_exists else Mode.FULL
-    assert decided.mode is (asked_for or expected)
+    assert decided.mode is (Mode.FULL if asked_for is Mode.FULL else expected)
     assert decided.reason
 
 

@@ -15,7 +15,8 @@ from dagster_ips.core.capture import Mode
 from dagster_ips.errors import UnsupportedTableError
 from dagster_ips.iceberg.avro import SCHEMA_KEY, read_avro, write_avro
 from dagster_ips.state.store import MemoryEdgeStore
-from dagster_ips.tracking.capturing import Capturer, TrackedInput
+from dagster_ips.tracking.capturing import Capturer
+from dagster_ips.tracking.following import TrackedInput
 from tests.iceberg.sources import TABLE, Source, numbered
 from tests.lake import Lake, events
 

@@ -24,12 +24,12 @@ from dagster_ips.errors import (
     FragmentOverwriteError,
     IpsError,
     OutputTypeError,
-    SnapshotNotInAncestryError,
-    SourceReplacedError,
+    RemovedRowsError,
+    SourceRecreatedError,
+    SourceRolledBackError,
     TargetChangedError,
     UnknownColumnError,
     UnknownTableError,
-    UnsupportedHistoryError,
 )
 from dagster_ips.orchestration.cursor_store import CursorStore
 from tests.lake import BY_DATE, SCHEMA, Lake, events
@@ -145,22 +145,24 @@ def test_a_source_dropped_and_created_again_is_told_from_the_one_consumed(
     materialize(definitions, instance, "daily")
     lake.catalog.client.drop_table("media.playback")
     lake.catalog.client.create_table("media.playback", SCHEMA, partition_spec=BY_DATE)
-    fails(lake, instance, "daily", SourceReplacedError)
+    fails(lake, instance, "daily", SourceRecreatedError)
     rows = events(range(100, 103))
     lake.append(rows)
-    fails(lake, instance, "daily", SourceReplacedError)
+    fails(lake, instance, "daily", SourceRecreatedError)
 
     materialize(definitions, instance, "daily", tags={"dagster_ips/mode": "full"})
     assert lake.rows("media.daily") == expected_daily(rows)
 
 
-def test_a_history_that_is_not_handled_stops_and_a_full_run_goes_on(lake: Lake, instance: dg.DagsterInstance) -> None:
+def test_a_removal_that_the_write_mode_cannot_follow_stops_and_a_full_run_goes_on(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
     rows = events(range(6))
     lake.create_playback(rows)
     definitions = pipeline(lake.folder, lake.spark_folder)
     materialize(definitions, instance, "daily")
     lake.sql("DELETE FROM lake.media.playback WHERE event_id = 3")
-    fails(lake, instance, "daily", UnsupportedHistoryError)
+    fails(lake, instance, "daily", RemovedRowsError)
 
     materialize(definitions, instance, "daily", tags={"dagster_ips/mode": "full"})
     assert lake.rows("media.daily") == expected_daily([row for row in rows if row[0] != 3])
@@ -172,7 +174,7 @@ def test_a_rollback_behind_the_watermark_stops(lake: Lake, instance: dg.DagsterI
     lake.append(events(range(3, 6)))
     materialize(pipeline(lake.folder, lake.spark_folder), instance, "daily")
     lake.sql(f"CALL lake.system.rollback_to_snapshot('media.playback', {first})")
-    assert "rolled back" in str(fails(lake, instance, "daily", SnapshotNotInAncestryError))
+    assert "rolled back" in str(fails(lake, instance, "daily", SourceRolledBackError))
 
 
 def test_a_target_rolled_back_by_someone_is_not_written_on(lake: Lake, instance: dg.DagsterInstance) -> None:

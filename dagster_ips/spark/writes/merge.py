@@ -1,8 +1,10 @@
-"""Merge rows by key: update what differs, insert what is new."""
+"""Merge rows by key: update what differs, insert what is new, delete what is gone."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
+from functools import reduce
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
@@ -10,20 +12,30 @@ from pyspark.sql import functions as F  # noqa: N812  # the name that everyone g
 from dagster_ips.core.ranges import quoted
 from dagster_ips.errors import DuplicateKeysError
 from dagster_ips.spark.branches import Branch
-from dagster_ips.spark.frames import all_of, any_of, computed_once
+from dagster_ips.spark.frames import all_of, any_of, computed_once, distinct_keys
+from dagster_ips.spark.writes.overwrite import ChangedKeys
 from dagster_ips.spark.writes.partition_filter import among
 
-_SOURCE, _TARGET, _MATCHED, _DIFFERS = "ips_source", "ips_target", "ips_matched", "ips_differs"
+_SOURCE, _TARGET, _MATCHED = "ips_source", "ips_target", "ips_matched"
+_DIFFERS, _GONE = "__ips_differs", "__ips_gone"
 
 
-def merge_rows(
-    frame: DataFrame, branch: Branch, *, on: Sequence[str], latest_by: str | None, partition_columns: Sequence[str]
+def merge_rows(  # noqa: PLR0913  # each is a thing of its own
+    frame: DataFrame,
+    branch: Branch,
+    *,
+    on: Sequence[str],
+    latest_by: str | None,
+    keeps_newer: bool,
+    gone: Sequence[ChangedKeys],
+    partition_columns: Sequence[str],
 ) -> None:
     """Merge ``frame`` into ``branch`` by the columns ``on``; a null key matches a null key.
 
     The frame is computed once. Only the target's partitions that it touches are read, by literal predicates, and only
     rows that differ go through a MERGE, as matched rows; new ones are appended. A MERGE that also inserts would be an
-    outer join that shuffles the target. With ``latest_by`` a row never gives way to one that is older.
+    outer join that shuffles the target. With ``latest_by`` and ``keeps_newer`` a row never gives way to one that is
+    older. Rows of the target whose columns have values of ``gone`` are deleted unless ``frame`` has their key.
 
     Raises:
         DuplicateKeysError: several rows have one key and nothing says which of them wins.
@@ -32,15 +44,43 @@ def merge_rows(
     with computed_once(latest_rows(frame, on, latest_by)) as rows:
         partitions = _partitions_of_unique_keys(rows, on, prune, table=branch.table)
         there = frame.sparkSession.table(branch.sql_name).select(*[quoted(column) for column in rows.columns])
-        there = there.where(among(prune, partitions))
-        with computed_once(_matched(rows, there, on, latest_by)) as matched:
+        with contextlib.ExitStack() as kept:
+            sources = [rows.withColumn(_GONE, F.lit(False))]  # noqa: FBT003
+            for keys in gone:
+                left = kept.enter_context(computed_once(_without_rows(keys, rows, there, on)))
+                partitions += _partitions(left, prune)
+                sources.append(left)
+            both = reduce(lambda some, more: some.unionByName(more, allowMissingColumns=True), sources)
+            guard = latest_by if keeps_newer else None
+            touched = sorted(set(partitions), key=repr)
+            matched = _matched(both, there.where(among(prune, touched)), on, guard)
+            matched = kept.enter_context(computed_once(matched))
             # mergeInto gives the target no alias: its columns go by the last part of its name.
             target = quoted(f"branch_{branch.name}")
             changed = matched.where(_DIFFERS).drop(_DIFFERS)
-            _update(changed, branch, on, target, among(prune, partitions, alias=target))
+            _update(changed, branch, on, target, among(prune, touched, alias=target))
             there_already = all_of([_in(_SOURCE, key).eqNullSafe(_in(_MATCHED, key)) for key in on])
             new = rows.alias(_SOURCE).join(matched.alias(_MATCHED), there_already, "left_anti")
             new.writeTo(branch.sql_name).append()
+
+
+def _without_rows(keys: ChangedKeys, rows: DataFrame, there: DataFrame, on: Sequence[str]) -> DataFrame:
+    """The merge keys with a value of ``keys`` that ``rows`` doesn't have: their rows in the target are gone.
+
+    Where ``keys`` is only a part of the merge key, the target says which whole keys there are.
+    """
+    assert isinstance(keys.values, DataFrame)  # noqa: S101  # merge keys are too many to be listed
+    found = keys.values
+    if set(keys.columns) < set(on):
+        same = all_of([_in(_TARGET, key).eqNullSafe(_in(_MATCHED, key)) for key in keys.columns])
+        found = there.alias(_TARGET).join(found.alias(_MATCHED), same, "left_semi")
+    found = distinct_keys(found, on).alias(_MATCHED)
+    same = all_of([_in(_MATCHED, key).eqNullSafe(_in(_SOURCE, key)) for key in on])
+    return found.join(rows.alias(_SOURCE), same, "left_anti").withColumn(_GONE, F.lit(True))  # noqa: FBT003
+
+
+def _partitions(rows: DataFrame, prune: Sequence[str]) -> list[tuple[object, ...]]:
+    return [tuple(row) for row in distinct_keys(rows, prune).collect()] if prune else []
 
 
 def _matched(rows: DataFrame, there: DataFrame, on: Sequence[str], latest_by: str | None) -> DataFrame:
@@ -50,19 +90,22 @@ def _matched(rows: DataFrame, there: DataFrame, on: Sequence[str], latest_by: st
     """
     source, target = rows.alias(_SOURCE), there.alias(_TARGET)
     same = all_of([_in(_TARGET, key).eqNullSafe(_in(_SOURCE, key)) for key in on])
-    others = [column for column in rows.columns if column not in on]
+    others = [column for column in rows.columns if column not in (*on, _GONE)]
     differs = any_of([~_in(_TARGET, c).eqNullSafe(_in(_SOURCE, c)) for c in others])
     if latest_by is not None:
         differs &= _in(_TARGET, latest_by).isNull() | (_in(_SOURCE, latest_by) >= _in(_TARGET, latest_by))
+    differs |= _in(_SOURCE, _GONE)
     return target.join(source, same).select(*[_in(_SOURCE, c) for c in rows.columns], differs.alias(_DIFFERS))
 
 
 def _update(changed: DataFrame, branch: Branch, on: Sequence[str], target: str, touched: Column) -> None:
-    values = {quoted(column): _in(_SOURCE, column) for column in changed.columns if column not in on}
+    values = {quoted(column): _in(_SOURCE, column) for column in changed.columns if column not in (*on, _GONE)}
     if changed.isEmpty():
         return
     same = all_of([_in(target, key).eqNullSafe(_in(_SOURCE, key)) for key in on])
-    changed.alias(_SOURCE).mergeInto(branch.sql_name, same & touched).whenMatched().update(values).merge()
+    merging = changed.alias(_SOURCE).mergeInto(branch.sql_name, same & touched)
+    merging = merging.whenMatched(_in(_SOURCE, _GONE)).delete()
+    (merging.whenMatched().update(values) if values else merging).merge()
 
 
 def latest_rows(frame: DataFrame, on: Sequence[str], latest_by: str | None) -> DataFrame:

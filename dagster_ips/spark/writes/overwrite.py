@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
 
-from dagster_ips.core.ranges import quoted
 from dagster_ips.spark.branches import Branch
-from dagster_ips.spark.frames import any_of, computed_once
+from dagster_ips.spark.frames import any_of, computed_once, distinct_keys
 from dagster_ips.spark.writes.partition_filter import exactly
 
 
@@ -27,10 +26,14 @@ def replace_rows(frame: DataFrame, branch: Branch, *, table_is_empty: bool) -> N
 
 @dataclass(frozen=True)
 class ChangedKeys:
-    """Partition columns, and a frame whose rows hold the values of them that changed."""
+    """Columns, and the values of them that changed: a frame of just those columns, or the values themselves."""
 
     columns: Sequence[str]
-    frame: DataFrame
+    values: DataFrame | Sequence[tuple[object, ...]]
+
+    def collect(self) -> Sequence[tuple[object, ...]]:
+        """The values; runs a job if they are a frame."""
+        return [tuple(row) for row in self.values.collect()] if isinstance(self.values, DataFrame) else self.values
 
 
 def replace_partitions(
@@ -42,10 +45,5 @@ def replace_partitions(
     commits nothing for an empty frame.
     """
     with computed_once(frame) as rows:
-        affected = [ChangedKeys(columns, rows), *changed]
-        rows.writeTo(branch.sql_name).overwrite(any_of([_partitions(keys) for keys in affected]))
-
-
-def _partitions(keys: ChangedKeys) -> Column:
-    values = keys.frame.select(*[F.col(quoted(column)) for column in keys.columns]).distinct().collect()
-    return exactly(keys.columns, [tuple(row) for row in values])
+        affected = [ChangedKeys(columns, distinct_keys(rows, columns)), *changed]
+        rows.writeTo(branch.sql_name).overwrite(any_of([exactly(keys.columns, keys.collect()) for keys in affected]))

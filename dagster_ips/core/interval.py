@@ -1,0 +1,88 @@
+"""What happened to a source since it was consumed: an interval that can be followed, or why there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import takewhile
+
+from dagster_ips.core.ancestry import Ancestry, Snapshot
+from dagster_ips.core.watermark import Watermark
+
+
+class Break(StrEnum):
+    """Why a history can't be followed from a watermark.
+
+    ``RECREATED``: another table has the name. ``REPLACED``: CREATE OR REPLACE, which keeps the uuid and cuts the
+    ancestry. ``ROLLED_BACK``: the ref moved behind the watermark, whose snapshot has been expired since. ``EXPIRED``:
+    neither the watermark's snapshot nor the one after it is retained.
+    """
+
+    RECREATED = "recreated"
+    REPLACED = "replaced"
+    ROLLED_BACK = "rolled back"
+    EXPIRED = "expired"
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """The snapshots in ``(start, to]``, oldest first; none if nothing was committed.
+
+    ``start`` is the consumed snapshot, None if it was expired and only its child is left to say so. After a rollback
+    ``abandoned`` are the consumed snapshots that are no longer in the ancestry, newest first, and ``snapshots`` go on
+    from the nearest common ancestor.
+    """
+
+    start: Snapshot | None
+    snapshots: tuple[Snapshot, ...]
+    abandoned: tuple[Snapshot, ...] = ()
+
+    @property
+    def is_append_only(self) -> bool:
+        """Whether every row that was consumed is still as it was."""
+        return not self.abandoned and self.first_other_than_append is None
+
+    @property
+    def first_other_than_append(self) -> Snapshot | None:
+        """The oldest snapshot that may have done more than add rows; None if there is none."""
+        return next((s for s in self.snapshots if s.operation != "append"), None)
+
+
+def interval_since(
+    committed: Watermark, *, table_uuid: str, retained: Mapping[int, Snapshot], ancestry: Ancestry
+) -> Interval | Break:
+    """The interval from ``committed``, exclusive, to the head of ``ancestry``, inclusive.
+
+    ``retained`` are all snapshots of the table, also those of other refs and of none.
+    """
+    if committed.table_uuid != table_uuid:
+        return Break.RECREATED
+    if ancestry.head is None:
+        return Break.REPLACED
+    consumed = retained.get(committed.snapshot_id)
+    if consumed is None:
+        return _after_expiry(committed, ancestry)
+    position = {snapshot.snapshot_id: index for index, snapshot in enumerate(ancestry.snapshots)}
+    behind = Ancestry.of(retained, consumed.snapshot_id).snapshots
+    abandoned = tuple(takewhile(lambda snapshot: snapshot.snapshot_id not in position, behind))
+    if len(abandoned) < len(behind):
+        common = position[behind[len(abandoned)].snapshot_id]
+        return Interval(consumed, ancestry.snapshots[:common][::-1], abandoned)
+    oldest = ancestry.snapshots[-1]
+    return Break.REPLACED if oldest.parent_id is None and oldest.begins_history else Break.ROLLED_BACK
+
+
+def _after_expiry(committed: Watermark, ancestry: Ancestry) -> Interval | Break:
+    oldest = ancestry.snapshots[-1]
+    if oldest.parent_id == committed.snapshot_id:
+        return Interval(None, ancestry.snapshots[::-1])
+    if any((s.sequence_number, s.timestamp_ms) <= committed.position for s in ancestry.snapshots):
+        return Break.ROLLED_BACK
+    if oldest.parent_id is not None:
+        return Break.EXPIRED
+    if oldest.begins_history:
+        return Break.REPLACED
+    # PyIceberg takes an expired parent's id away. Sequence numbers count every commit, so the next one is the child's.
+    is_child = 0 < committed.sequence_number == oldest.sequence_number - 1
+    return Interval(None, ancestry.snapshots[::-1]) if is_child else Break.EXPIRED

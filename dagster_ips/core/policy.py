@@ -1,0 +1,37 @@
+"""What a consumer does when an input's history did more than grow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class OnRollback(StrEnum):
+    """``ERROR`` stops; ``CONTINUE`` takes the rows that are gone as removed; ``FULL`` recomputes everything."""
+
+    ERROR = "error"
+    CONTINUE = "continue"
+    FULL = "full"
+
+
+class OnExpired(StrEnum):
+    """``ERROR`` stops; ``FULL`` recomputes everything."""
+
+    ERROR = "error"
+    FULL = "full"
+
+
+class OnRemoved(StrEnum):
+    """``APPLY`` takes removed rows away from the target; ``IGNORE`` follows added rows only."""
+
+    APPLY = "apply"
+    IGNORE = "ignore"
+
+
+@dataclass(frozen=True, slots=True)
+class InputPolicies:
+    """One input's policies; the defaults never leave a wrong row in a target."""
+
+    on_rollback: OnRollback = OnRollback.ERROR
+    on_expired: OnExpired = OnExpired.ERROR
+    on_removed: OnRemoved = OnRemoved.APPLY

@@ -1,0 +1,49 @@
+"""Following rows through rewrites: a compaction moves rows to other files and changes none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """Files whose rows a ``replace`` snapshot moved, and the files it moved them to, by path."""
+
+    inputs: frozenset[str]
+    outputs: frozenset[str]
+
+
+def merged(rewrites: Iterable[Rewrite]) -> list[Rewrite]:
+    """Rewrites of rewrites, oldest first, as one each: from the files that no rewrite wrote to those still there.
+
+    Example:
+        >>> one, two = merged([Rewrite(frozenset("ab"), frozenset("c")), Rewrite(frozenset("cd"), frozenset("e"))]), []
+        >>> [(sorted(rewrite.inputs), sorted(rewrite.outputs)) for rewrite in one]
+        [(['a', 'b', 'd'], ['e'])]
+    """
+    groups: list[Rewrite] = []
+    for rewrite in rewrites:
+        before = [group for group in groups if group.outputs & rewrite.inputs]
+        written = frozenset[str]().union(*[group.outputs for group in before])
+        inputs = frozenset[str]().union(rewrite.inputs - written, *[group.inputs for group in before])
+        groups = [group for group in groups if group not in before]
+        groups.append(Rewrite(inputs, (written - rewrite.inputs) | rewrite.outputs))
+    return groups
+
+
+def without_change(
+    rewrites: Sequence[Rewrite], *, added: AbstractSet[str], removed: AbstractSet[str], disturbed: AbstractSet[str]
+) -> list[Rewrite]:
+    """The merged ``rewrites`` that changed no row as far as the interval's ends can tell.
+
+    ``added`` and ``removed`` are what is live at only one end; ``disturbed`` are files that a delete file of the
+    interval may apply to. Such a rewrite took in at least one file that was live at the start (one that didn't is a
+    way to write new rows), all of its outputs are live at the end, and nothing was deleted from either.
+    """
+    return [
+        rewrite
+        for rewrite in merged(rewrites)
+        if rewrite.inputs & removed and rewrite.outputs <= added and not (rewrite.inputs | rewrite.outputs) & disturbed
+    ]

@@ -1,0 +1,130 @@
+"""Which data files a delete file may apply to.
+
+Source: Iceberg table spec, "Scan Planning": by path where a delete file is for one data file, else by partition, and
+for equality deletes of an unpartitioned spec everywhere.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import Any
+
+from dagster_ips.iceberg.manifests import ManifestEntry, ManifestRow
+
+_EQUALITY_DELETES = 2
+_FILE_PATH = 2147483546  # The reserved field id of position deletes' column file_path.
+
+PartitionKey = tuple[int, tuple[Any, ...]]
+"""Spec id and the partition's values, so that two files of one partition have equal keys, NaN and -0.0 included."""
+
+
+def partition_key(entry: ManifestEntry) -> PartitionKey:
+    """The partition that the entry's file is in."""
+    return entry.spec_id, tuple(_comparable(value) for value in entry.raw["data_file"]["partition"].values())
+
+
+@dataclass(frozen=True)
+class Reach:
+    """What a set of delete files may apply to; ``scopes`` are the partitions of those that name one data file."""
+
+    paths: AbstractSet[str] = frozenset()
+    scopes: AbstractSet[PartitionKey] = frozenset()
+    partitions: AbstractSet[PartitionKey] = frozenset()
+    is_everywhere: bool = False
+
+    @classmethod
+    def of(cls, deletes: Iterable[ManifestEntry]) -> Reach:
+        """What ``deletes`` may apply to; no deletes, nothing."""
+        paths, scopes, partitions, everywhere = set(), set(), set(), False
+        for delete in deletes:
+            key, path = partition_key(delete), data_file_of(delete)
+            if path is not None:
+                paths.add(path)
+                scopes.add(key)
+            else:
+                partitions.add(key)
+                everywhere |= _is_global(delete)
+        return cls(paths, scopes, partitions, everywhere)
+
+    def without_paths(self, paths: AbstractSet[str]) -> Reach:
+        """What is left to look for when the files ``paths`` are dealt with."""
+        left = self.paths - paths
+        return Reach(left, self.scopes if left else frozenset(), self.partitions, self.is_everywhere)
+
+    @property
+    def is_nowhere(self) -> bool:
+        """Whether there is nothing that it could apply to."""
+        return not (self.paths or self.partitions or self.is_everywhere)
+
+    def covers(self, data: ManifestEntry) -> bool:
+        """Whether any of the delete files may apply to the data file."""
+        return self.is_everywhere or data.path in self.paths or partition_key(data) in self.partitions
+
+    def may_cover_files_of(self, row: ManifestRow) -> bool:
+        """Whether the manifest, going by its partition summaries, may list a file that is covered."""
+        if self.is_everywhere:
+            return True
+        keys = [values for spec, values in self.scopes | self.partitions if spec == row["partition_spec_id"]]
+        summaries = row.get("partitions")
+        return bool(keys) if not summaries else any(_may_hold(summaries, values) for values in keys)
+
+
+def applying_to(deletes: Iterable[ManifestEntry], data: Iterable[ManifestEntry]) -> list[ManifestEntry]:
+    """The ``deletes`` that may apply to any of ``data``."""
+    files = list(data)
+    paths, partitions = {file.path for file in files}, {partition_key(file) for file in files}
+
+    def applies(delete: ManifestEntry) -> bool:
+        path = data_file_of(delete)
+        if path is not None:
+            return path in paths
+        return bool(files) and (_is_global(delete) or partition_key(delete) in partitions)
+
+    return [delete for delete in deletes if applies(delete)]
+
+
+def data_file_of(delete: ManifestEntry) -> str | None:
+    """The one data file that the delete file is for, if it is for one."""
+    file = delete.raw["data_file"]
+    if file["content"] == _EQUALITY_DELETES:
+        return None
+    if file.get("referenced_data_file"):
+        return str(file["referenced_data_file"])
+    lower, upper = (_bound(file.get(name)) for name in ("lower_bounds", "upper_bounds"))
+    return lower.decode() if lower is not None and lower == upper else None
+
+
+def _is_global(delete: ManifestEntry) -> bool:
+    file = delete.raw["data_file"]
+    return bool(file["content"] == _EQUALITY_DELETES) and not file["partition"]
+
+
+def _bound(bounds: list[dict[str, Any]] | None) -> bytes | None:
+    return next((pair["value"] for pair in bounds or () if pair["key"] == _FILE_PATH), None)
+
+
+def _comparable(value: Any) -> Any:  # noqa: ANN401  # a raw Avro value
+    """Equal for values that a file may share a partition with: NaN is itself, and zero has no sign."""
+    return ("float", struct.pack("<d", value + 0.0)) if isinstance(value, float) else value
+
+
+def _may_hold(summaries: list[dict[str, Any]], values: tuple[Any, ...]) -> bool:
+    return all(_may_be_within(value, summary) for value, summary in zip(values, summaries, strict=False))
+
+
+def _may_be_within(value: Any, summary: dict[str, Any]) -> bool:  # noqa: ANN401  # a raw Avro value
+    if value is None:
+        return bool(summary["contains_null"])
+    lower, upper = summary.get("lower_bound"), summary.get("upper_bound")
+    if lower is None or upper is None or isinstance(value, bool):
+        return True
+    match value:
+        case int():
+            return int.from_bytes(lower, "little", signed=True) <= value <= int.from_bytes(upper, "little", signed=True)
+        case str():
+            return bytes(lower) <= value.encode() <= bytes(upper)
+        case _:
+            return True

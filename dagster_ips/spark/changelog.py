@@ -1,0 +1,110 @@
+"""The exact change of a table's rows, from the files that may hold it.
+
+Rows are compared by value, as EXCEPT ALL compares them, and also where it can't: maps by their entries, variants by
+what they hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
+
+from dagster_ips.core.ranges import quoted
+
+WEIGHT = "__ips_weight"
+"""A column of net rows: 1 for an added row, -1 for a removed one."""
+
+
+def net_rows(before: DataFrame, after: DataFrame, fresh: DataFrame) -> DataFrame:
+    """The rows that ``after`` and ``fresh`` have more of than ``before``, and the other way round, each with a weight.
+
+    Columns: those of the frames, and ``WEIGHT``. A row that is there three times more often comes three times. Rows of
+    ``fresh`` are known not to occur in ``before`` and aren't compared.
+    """
+    both = before.withColumn(WEIGHT, F.lit(-1)).unionAll(after.withColumn(WEIGHT, F.lit(1)))
+    columns = before.columns
+    compared = [_comparable(F.col(quoted(field.name)), field.dataType) for field in before.schema.fields]
+    plain = [field.name for field in before.schema.fields if not _needs_form(field.dataType)]
+    keys = [form.alias(f"__ips_{i}") for i, form in enumerate(compared) if columns[i] not in plain]
+    kept = [F.first(quoted(name)).alias(name) for name in columns if name not in plain]
+    grouped = both.groupBy(*[F.col(quoted(name)) for name in plain], *keys).agg(F.sum(WEIGHT).alias("__ips_sum"), *kept)
+    one_each = F.explode(F.expr("array_repeat(cast(signum(__ips_sum) as int), cast(abs(__ips_sum) as int))"))
+    names = [F.col(quoted(name)) for name in columns]
+    net = grouped.where("__ips_sum <> 0").select(*names, one_each.alias(WEIGHT))
+    return net.unionAll(fresh.withColumn(WEIGHT, F.lit(1)))
+
+
+def all_added(rows: DataFrame) -> DataFrame:
+    """Net rows of a change that only added ``rows``."""
+    return rows.withColumn(WEIGHT, F.lit(1))
+
+
+def added(net: DataFrame) -> DataFrame:
+    """The added rows of ``net``."""
+    return net.where(F.col(WEIGHT) > 0).drop(WEIGHT)
+
+
+def removed(net: DataFrame) -> DataFrame:
+    """The removed rows of ``net``."""
+    return net.where(F.col(WEIGHT) < 0).drop(WEIGHT)
+
+
+def changelog(net: DataFrame, keys: Sequence[str], change_type: str) -> DataFrame:
+    """``net`` with a column ``change_type``: insert or delete, and update_before or update_after for shared ``keys``.
+
+    A null key is a key like any other. Without ``keys`` there are no updates.
+    """
+    is_added = F.col(WEIGHT) > 0
+    kind = F.when(is_added, "insert").otherwise("delete")
+    if not keys:
+        return net.withColumn(change_type, kind).drop(WEIGHT)
+    forms = {field.name: field.dataType for field in net.schema.fields}
+    named = [_comparable(F.col(quoted(key)), forms[key]).alias(f"__ips_key_{i}") for i, key in enumerate(keys)]
+    by_key = net.select("*", *named)
+    names = [f"__ips_key_{i}" for i in range(len(keys))]
+    updated = by_key.groupBy(*names).agg(F.min(WEIGHT).alias("__ips_low"), F.max(WEIGHT).alias("__ips_high"))
+    updated = updated.where("__ips_low < 0 AND __ips_high > 0").select(*[F.col(n).alias(f"{n}_u") for n in names])
+    same = F.expr(" AND ".join(f"{name} <=> {name}_u" for name in names))
+    joined = by_key.join(updated.withColumn("__ips_updated", F.lit(True)), same, "left")  # noqa: FBT003
+    update = F.when(is_added, "update_after").otherwise("update_before")
+    shown = [F.col(quoted(name)) for name in net.columns if name != WEIGHT]
+    return joined.select(*shown, F.when(F.col("__ips_updated"), update).otherwise(kind).alias(change_type))
+
+
+def _needs_form(kind: DataType) -> bool:
+    """Whether Spark can't group by values of this type as they are."""
+    match kind:
+        case MapType() | VariantType():
+            return True
+        case ArrayType():
+            return _needs_form(kind.elementType)
+        case StructType():
+            return any(_needs_form(field.dataType) for field in kind.fields)
+        case _:
+            return False
+
+
+def _comparable(value: Column, kind: DataType) -> Column:
+    """``value`` in a form that is equal exactly when the value is."""
+    if not _needs_form(kind):
+        return value
+    match kind:
+        case VariantType():
+            return F.when(value.isNotNull(), F.struct(F.to_json(value), F.schema_of_variant(value)))
+        case MapType():
+            entries = F.transform(F.map_entries(value), _entry(kind))
+            return F.array_sort(entries)
+        case ArrayType():
+            return F.transform(value, lambda element: _comparable(element, kind.elementType))
+        case StructType():
+            fields = [_comparable(value[field.name], field.dataType) for field in kind.fields]
+            return F.when(value.isNotNull(), F.struct(*fields))
+        case _:
+            raise AssertionError(kind)
+
+
+def _entry(kind: MapType) -> Callable[[Column], Column]:
+    return lambda entry: F.struct(entry["key"], _comparable(entry["value"], kind.valueType))

@@ -1,0 +1,53 @@
+"""Take rows away that were removed upstream."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
+
+from dagster_ips.core.ranges import quoted
+from dagster_ips.errors import RemovedRowsError
+from dagster_ips.spark.branches import Branch
+from dagster_ips.spark.frames import all_of, computed_once
+from dagster_ips.spark.writes.partition_filter import partitions_of
+
+
+def remove_rows(
+    rows: DataFrame, branch: Branch, *, on: Sequence[str], upstream: str, partition_columns: Sequence[str]
+) -> None:
+    """Delete from ``branch`` what has a key of ``rows``, the rows removed upstream; a null key matches a null key.
+
+    Raises:
+        RemovedRowsError: the table has more rows of a key than were removed, so that it isn't known which of them go.
+    """
+    names = [F.col(quoted(key)).alias(f"__ips_{i}") for i, key in enumerate(on)]
+    counted = rows.groupBy(*names).agg(F.count("*").alias("__ips_removed"))
+    with computed_once(counted) as keys:
+        if keys.isEmpty():
+            return
+        prune = [column for column in partition_columns if column in on]
+        aliased = keys.select(*[F.col(f"__ips_{i}").alias(key) for i, key in enumerate(on)])
+        there = rows.sparkSession.table(branch.sql_name)
+        touched = partitions_of(aliased, prune)
+        same = all_of([there[quoted(key)].eqNullSafe(keys[f"__ips_{i}"]) for i, key in enumerate(on)])
+        found = there.where(touched).join(keys, same).groupBy(*[f"__ips_{i}" for i in range(len(on))])
+        counts = found.agg(F.count("*").alias("__ips_found"), F.max("__ips_removed").alias("__ips_removed"))
+        ambiguous = counts.where("__ips_found > __ips_removed").limit(1).collect()
+        if ambiguous:
+            raise RemovedRowsError(
+                table=branch.table,
+                upstream=upstream,
+                problem=f"it has more rows of key {tuple(ambiguous[0])[: len(on)]} ({', '.join(on)}) than were "
+                "removed, so which of them go isn't known",
+                remedy="Name columns in append(remove_on=...) that identify one row.",
+            )
+        # mergeInto gives the target no alias: its columns go by the last part of its name.
+        target = quoted(f"branch_{branch.name}")
+        condition = all_of(
+            [F.col(f"{target}.{quoted(key)}").eqNullSafe(F.col(f"__ips_{i}")) for i, key in enumerate(on)]
+        )
+        keys.drop("__ips_removed").mergeInto(
+            branch.sql_name, condition & partitions_of(aliased, prune, alias=target)
+        ).whenMatched().delete().merge()

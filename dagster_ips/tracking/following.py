@@ -1,0 +1,114 @@
+"""Whether an input can be followed from where it was consumed, by its own policies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from dagster_ips.core.ancestry import Snapshot
+from dagster_ips.core.capture import EdgeState
+from dagster_ips.core.interval import Break, Interval, interval_since
+from dagster_ips.core.policy import InputPolicies, OnExpired, OnRollback
+from dagster_ips.errors import (
+    BrokenHistoryError,
+    SourceExpiredError,
+    SourceRecreatedError,
+    SourceReplacedError,
+    SourceRolledBackError,
+)
+from dagster_ips.iceberg.change_reader import CapturedFiles, appended_files, changed_files
+from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.iceberg.storage import Storage
+
+MAIN = "main"
+
+
+@dataclass(frozen=True, slots=True)
+class TrackedInput:
+    """An upstream that a consumer reads incrementally: its key, its table and the ref of it that is watched.
+
+    ``ranges`` are the columns whose change ranges it wants.
+    """
+
+    upstream: str
+    table: str
+    ranges: tuple[str, ...] = ()
+    ref: str = MAIN
+    policies: InputPolicies = field(default_factory=InputPolicies)
+
+
+@dataclass(frozen=True, slots=True)
+class StartOver:
+    """The input's policy is to recompute everything; why, as part of a sentence."""
+
+    reason: str
+
+
+def follow(state: EdgeState, source: TableMetadata, tracked: TrackedInput) -> Interval | StartOver:
+    """The interval since ``state``'s watermark; ``StartOver`` if there is none and the policy allows for that.
+
+    Raises:
+        BrokenHistoryError: there is none; the subclass says why.
+    """
+    committed = state.committed
+    if committed is None:
+        return StartOver(f"nothing of {tracked.upstream} was consumed before")
+    ancestry = source.ancestry(tracked.ref)
+    found = interval_since(committed, table_uuid=source.uuid, retained=source.snapshots, ancestry=ancestry)
+    expired = found is Break.EXPIRED or (isinstance(found, Interval) and not _is_readable(found))
+    if expired and tracked.policies.on_expired is OnExpired.FULL:
+        return StartOver(f"snapshots of {tracked.upstream} that were needed have been expired")
+    is_rollback = found is Break.ROLLED_BACK or (isinstance(found, Interval) and bool(found.abandoned))
+    if is_rollback and tracked.policies.on_rollback is OnRollback.FULL:
+        return StartOver(f"{tracked.upstream} was rolled back")
+    if isinstance(found, Interval) and not expired:
+        if not is_rollback or tracked.policies.on_rollback is OnRollback.CONTINUE:
+            return found
+        raise _error(Break.ROLLED_BACK, state, source, tracked.ref, found)
+    kind = Break.EXPIRED if isinstance(found, Interval) else found
+    raise _error(kind, state, source, tracked.ref, found)
+
+
+def files_in(storage: Storage, source: TableMetadata, interval: Interval, head: Snapshot) -> CapturedFiles:
+    """The files whose rows changed in an interval that ``follow`` gave."""
+    if interval.is_append_only or interval.start is None:
+        return appended_files(storage, source, interval.snapshots, head=head)
+    return changed_files(storage, source, interval, start=interval.start, head=head)
+
+
+def _is_readable(interval: Interval) -> bool:
+    """Whether what was there at the start can be read, or needn't be."""
+    return interval.start is not None or interval.is_append_only
+
+
+def _error(
+    kind: Break, state: EdgeState, source: TableMetadata, ref: str, found: Interval | Break
+) -> BrokenHistoryError:
+    committed = state.committed
+    assert committed is not None  # noqa: S101  # without it there is nothing to follow
+    common: dict[str, Any] = {
+        "table": source.table,
+        "consumer": state.edge.consumer,
+        "consumed_snapshot_id": committed.snapshot_id,
+        "head_snapshot_id": source.head_snapshot_id(ref),
+    }
+    match kind:
+        case Break.RECREATED:
+            return SourceRecreatedError(**common, consumed_uuid=committed.table_uuid, current_uuid=source.uuid)
+        case Break.REPLACED:
+            return SourceReplacedError(**common)
+        case Break.ROLLED_BACK:
+            return SourceRolledBackError(**common, common_snapshot_id=_common(found))
+        case Break.EXPIRED:
+            return SourceExpiredError(**common, needed_for=_needed_for(found))
+
+
+def _common(found: Interval | Break) -> int | None:
+    return found.abandoned[-1].parent_id if isinstance(found, Interval) else None
+
+
+def _needed_for(found: Interval | Break) -> str:
+    other = found.first_other_than_append if isinstance(found, Interval) else None
+    if other is None:
+        return "to know what was committed in between"
+    return f"to know which rows snapshot {other.snapshot_id}, a `{other.operation}`, removed"
