@@ -188,8 +188,8 @@ class RemovedRowsError(IpsError):
         return (
             f"{self.table}: rows were removed from {self.upstream}, and {self.problem}. Going on would leave wrong "
             f"rows in it, so nothing was written and nothing was consumed. {self.remedy} To recompute the table as a "
-            f"whole, materialize it with the run tag dagster_ips/mode=full; to let this one removal pass without taking "
-            f"it over, such as a purge of old rows, with dagster_ips/on_removed=ignore."
+            f"whole, materialize it with the run tag dagster_ips/mode=full; to let this one removal pass without "
+            f"following it, such as a purge of old rows, with dagster_ips/on_removed=ignore."
         )
 
 

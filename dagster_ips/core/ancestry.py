@@ -27,9 +27,13 @@ class Snapshot:
         total = self.summary.get("total-data-files")
         return total is None or total == self.summary.get("added-data-files", "0")
 
-    def is_older_than(self, other: Snapshot) -> bool:
-        """Whether this was committed before ``other``, also in v1 tables, which have no sequence numbers."""
-        return (self.sequence_number, self.timestamp_ms) < (other.sequence_number, other.timestamp_ms)
+    @property
+    def changes_no_file(self) -> bool:
+        """Whether its summary says that it added and removed nothing; counts that it doesn't give may be anything."""
+        if "total-data-files" not in self.summary:
+            return False
+        counts = (f"{what}-{kind}-files" for what in ("added", "deleted", "removed") for kind in ("data", "delete"))
+        return all(self.summary.get(count, "0") == "0" for count in counts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from dagster_ips.core.ancestry import Ancestry, Snapshot
+from dagster_ips.core.ancestry import Ancestry
 from dagster_ips.core.capture import EdgeState
 
 
 def is_pending(state: EdgeState, *, table_uuid: str, ancestry: Ancestry) -> bool:
     """Whether a capture of the edge would find anything.
 
-    A commit that changed no row doesn't count, or cascades would never end. What can't be followed (a re-created
-    table, a rollback) does count: the run it causes says so, instead of nobody.
+    An append of no file doesn't count. A rewrite that changed no row does, so that the watermark goes on before its
+    snapshot is expired; the run it causes publishes nothing, so nobody further is woken. What can't be followed (a
+    re-created table, a rollback) counts too: the run it causes says so, instead of nobody.
     """
     if ancestry.head is None:
         return False
@@ -23,15 +22,4 @@ def is_pending(state: EdgeState, *, table_uuid: str, ancestry: Ancestry) -> bool
     snapshots = ancestry.between(
         from_snapshot_id_exclusive=state.committed.snapshot_id, to_snapshot_id_inclusive=ancestry.head.snapshot_id
     )
-    return snapshots is None or any(map(_may_change_rows, snapshots))
-
-
-def _may_change_rows(snapshot: Snapshot) -> bool:
-    return snapshot.operation != "append" or _count(snapshot.summary, "added-data-files") != 0
-
-
-def _count(summary: Mapping[str, str], key: str) -> int | None:
-    """The count, or None if the summary, whose counts are optional, doesn't say."""
-    if key in summary:
-        return int(summary[key])
-    return 0 if "total-data-files" in summary else None
+    return snapshots is None or not all(s.operation == "append" and s.changes_no_file for s in snapshots)

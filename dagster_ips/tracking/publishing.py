@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from dagster_ips.core.ancestry import Snapshot
-from dagster_ips.core.capture import Capture, Stamp, TargetMark
+from dagster_ips.core.capture import Capture, Mode, Stamp, TargetMark
 from dagster_ips.errors import IpsError, PublishError
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.metadata import TableMetadata
@@ -65,7 +65,7 @@ class Publisher:
                 return Publication(before, superseded_by=tuple(stamp for _, stamp in superseded))
             branch = Branch(self.catalog.name, table, f"ips_{self.run_id[:8]}_{uuid.uuid4().hex[:8]}")
             try:
-                self._write_and_fast_forward(branch, before, captures, write)
+                published_it = self._write_and_fast_forward(branch, before, captures, write)
             except Exception as error:
                 after = self.catalog.load(table, asset=consumer)
                 # An error may come after the fast-forward took effect: only main's own history can tell.
@@ -76,6 +76,10 @@ class Publisher:
                         raise
                     _LOG.info("%s moved while %s was written; writing again on its new head", table, branch.name)
                     continue
+            if not published_it:
+                self._commit(captures, None)
+                self._drop(branch)
+                return Publication(before)
             published = self.catalog.load(table, asset=consumer)
             own = _own_snapshots(published, branch)
             self._commit(captures, mark(own[-1], published.uuid) if own else None)
@@ -89,15 +93,25 @@ class Publisher:
 
     def _write_and_fast_forward(
         self, branch: Branch, before: TableMetadata, captures: Sequence[Capture], write: Write
-    ) -> None:
+    ) -> bool:
+        """Whether it was published.
+
+        Not if an incremental run wrote nothing, so that no consumer of the table is woken.
+        """
         with effect(Effect.CREATE_BRANCH):
             branch.create(self.session, head_snapshot_id=before.head_snapshot_id())
         stamp = stamp_properties(tuple(captures), attempt=branch.name, run_id=self.run_id)
         with effect(Effect.WRITE_BRANCH), stamped(self.session, stamp):
             write(branch, before)
-        _require_own_work_only(self.catalog.load(branch.table, asset=branch.table), branch, before)
+        now = self.catalog.load(branch.table, asset=branch.table)
+        _require_own_work_only(now, branch, before)
+        own = (s for s in now.ancestry(branch.name).snapshots if is_of_attempt(s, branch.name))
+        is_incremental = bool(captures) and all(capture.mode is Mode.INCREMENTAL for capture in captures)
+        if is_incremental and all(snapshot.changes_no_file for snapshot in own):
+            return False
         with effect(Effect.PUBLISH):
             branch.fast_forward_main(self.session)
+        return True
 
     def _commit(self, captures: Sequence[Capture], published: TargetMark | None) -> None:
         for capture in captures:

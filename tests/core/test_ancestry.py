@@ -79,9 +79,3 @@ def test_a_table_without_snapshots_has_no_head_and_no_intervals() -> None:
     ancestry = Ancestry.of({}, None)
     assert ancestry.head is None
     assert ancestry.between(from_snapshot_id_exclusive=None, to_snapshot_id_inclusive=1) is None
-
-
-def test_in_a_v1_table_the_commit_time_tells_what_is_older() -> None:
-    one, two = Snapshot(7, None, 0, 10, "append", ""), Snapshot(3, 7, 0, 20, "append", "")
-    assert one.is_older_than(two)
-    assert not two.is_older_than(one)
