@@ -29,14 +29,15 @@ title = ips.iceberg_asset(
 
 @dg.asset(
     ins={"playback": ips.incremental(ranges=["event_date"])},
-    metadata=ips.append() | ips.table("media.playback_daily", partition_by=["event_date"]),
+    metadata=ips.append(remove_on=["event_date", "event_id"])
+    | ips.table("media.playback_daily", partition_by=["event_date"]),
     group_name="viewing",
     kinds={"iceberg", "pyspark"},
     owners=OWNERS,
 )
 def playback_daily(playback: ips.IcdcView, title: DataFrame) -> DataFrame:
-    """One row per playback event, with its title's genre. Only events that weren't read before are read."""
-    return enriched_plays(playback.changes, title)
+    """One row per playback event, with its title's genre. Only events that are new are read; deleted ones leave it."""
+    return enriched_plays(playback.added, title)
 
 
 @dg.asset(

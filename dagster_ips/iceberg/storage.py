@@ -29,6 +29,10 @@ class Storage:
             # Every storage has its own exceptions; all mean the same to the table that needs the file.
             raise MetadataUnreadableError(table=table, file=location, cause=type(error).__name__) from error
 
+    def exists(self, location: str) -> bool:
+        """Whether there is such a file."""
+        return self._io(location).new_input(location).exists()
+
     def write(self, location: str, content: bytes) -> None:
         """Create the file; an existing one is never overwritten."""
         with self._io(location).new_output(location).create(overwrite=False) as stream:

@@ -29,6 +29,7 @@ from dagster_ips.spark.targets import create_table
 from dagster_ips.tracking.capturing import Capturer
 from dagster_ips.tracking.effects import Effect, effect
 from dagster_ips.tracking.following import TrackedInput
+from dagster_ips.tracking.lost_files import lost_file
 from dagster_ips.tracking.publishing import Publication, Publisher
 from dagster_ips.tracking.writing import Result
 from dagster_ips.view import IcdcView
@@ -97,6 +98,11 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         started = time.monotonic()
         try:
             publication = self._publish(context, table, result, list(step.views.values()) if step else [])
+        except Exception as error:
+            captured = [view.captured for view in step.views.values()] if step else []
+            if lost := lost_file(error, captured, self.catalog.open().storage):
+                raise lost from error
+            raise
         finally:
             for view in step.views.values() if step else ():
                 view.release()
