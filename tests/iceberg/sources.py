@@ -33,6 +33,7 @@ from pyiceberg.types import (
 
 from dagster_ips.core.capture import EdgeState, Mode
 from dagster_ips.core.edge import Edge
+from dagster_ips.core.policy import InputPolicies
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.state.store import MemoryEdgeStore
 from dagster_ips.tracking.capturing import CapturedInput, Capturer
@@ -114,19 +115,21 @@ class Source:
         """``rows`` as the current schema shows them."""
         return as_multiset(tuple(row.get(f.field_id) for f in self.fields) for row in rows)
 
-    def scan(self, table: str = TABLE) -> Rows:
-        """All rows of ``table``, read by PyIceberg."""
-        read = self.lake.client.load_table(table).scan().to_arrow()
+    def scan(self, table: str = TABLE, *, tag: str = "main") -> Rows:
+        """All rows of ``table`` at ``tag``, read by PyIceberg."""
+        read = self.lake.client.load_table(table).scan().use_ref(tag).to_arrow()
         return as_multiset(zip(*[column.to_pylist() for column in read.columns], strict=True))
 
     def scan_with_duckdb(self, table: str) -> Rows:
         location = self.lake.client.load_table(table).metadata_location
         return as_multiset(duckdb_with_iceberg().execute(f"SELECT * FROM iceberg_scan('{location}')").fetchall())
 
-    def capture(self, *ranges: str, asked_for: Mode | None = None) -> CapturedInput:
+    def capture(
+        self, *ranges: str, asked_for: Mode | None = None, policies: InputPolicies | None = None
+    ) -> CapturedInput:
         """Capture what is new; nothing is consumed by that yet."""
         capturer = Capturer(self.lake, self.store)
-        tracked = [TrackedInput(EDGE.upstream, TABLE, ranges)]
+        tracked = [TrackedInput(EDGE.upstream, TABLE, ranges, policies=policies or InputPolicies())]
         (captured,) = capturer.capture(EDGE.consumer, tracked, target=TARGET, asked_for=asked_for, run_id="run")
         return captured
 

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dagster_ips.core.capture import Mode
+from dagster_ips.core.policy import InputPolicies, OnExpired, OnRemoved, OnRollback
 from dagster_ips.errors import (
     IpsError,
     MetadataUnreadableError,
@@ -224,3 +225,45 @@ def test_the_next_capture_goes_on_from_where_the_last_was_consumed_in_any_proces
     another.set(source.state)
     source.store = another
     assert source.scan(source.capture().capture.icdc_table) == source.expected(numbered(3))
+
+
+def with_policies(**policies: str) -> InputPolicies:
+    kinds = {"on_rollback": OnRollback, "on_expired": OnExpired, "on_removed": OnRemoved}
+    return InputPolicies(**{name: kinds[name](value) for name, value in policies.items()})
+
+
+def test_each_break_names_table_snapshots_and_the_way_on(source: Source) -> None:
+    consumed = snapshot_ids(source)[1]
+    source.table.manage_snapshots().rollback_to_snapshot(snapshot_ids(source)[0]).commit()
+    message = refused(source, SourceRolledBackError)
+    assert f"{TABLE} was rolled back to snapshot {snapshot_ids(source)[0]}" in message
+    assert str(consumed) in message
+    assert "on_rollback='continue'" in message
+    assert "dagster_ips/mode=full" in message
+
+
+def test_a_rollback_is_followed_where_the_input_says_so(source: Source) -> None:
+    source.table.manage_snapshots().rollback_to_snapshot(snapshot_ids(source)[0]).commit()
+    source.append(numbered(9))
+    captured = source.capture(policies=with_policies(on_rollback="continue"))
+    assert captured.capture.mode is Mode.INCREMENTAL
+    assert source.scan(captured.capture.icdc_table) == source.expected(numbered(9))
+    assert source.scan(captured.capture.icdc_table, tag="before") == source.expected(numbered(2))
+    assert source.scan(captured.capture.icdc_table, tag="after") == source.expected(numbered(9))
+
+
+def test_a_rollback_or_an_expiry_starts_over_where_the_input_says_so(source: Source) -> None:
+    source.append(numbered(4))
+    source.table.maintenance.expire_snapshots().by_ids(snapshot_ids(source)[:3]).commit()
+    captured = source.capture(policies=with_policies(on_expired="full"))
+    assert captured.capture.mode is Mode.FULL
+    assert captured.capture.reason == "snapshots of playback that were needed have been expired"
+    assert source.scan(captured.capture.icdc_table) == source.expected(numbered(1, 2, 3, 4))
+
+
+def test_an_expired_watermark_before_a_delete_says_which_snapshot_it_was_needed_for(source: Source) -> None:
+    source.table.delete("number = 1")
+    source.table.maintenance.expire_snapshots().by_ids(snapshot_ids(source)[:2]).commit()
+    message = refused(source, SourceExpiredError)
+    assert f"snapshot {snapshot_ids(source)[-1]}, a `delete`, removed" in message
+    assert "on_expired='full'" in message

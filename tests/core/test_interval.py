@@ -1,0 +1,102 @@
+"""Rollback, expiry, replacement and re-creation are told apart, and what can be followed is followed exactly."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dagster_ips.core.ancestry import Ancestry, Snapshot
+from dagster_ips.core.interval import Break, Interval, interval_since
+from dagster_ips.core.watermark import Watermark
+
+
+def snapshot(number: int, parent: int | None, operation: str = "append", **summary: str) -> Snapshot:
+    return Snapshot(number, parent, number, 1000 + number, operation, f"list-{number}", summary)
+
+
+def chain(*numbers: int) -> dict[int, Snapshot]:
+    """Snapshots that follow each other; each adds a file to those of the one before."""
+    files = {"added-data-files": "1"}
+    parents = (None, *numbers)
+    return {
+        n: snapshot(n, parent, **files, **{"total-data-files": str(index + 1)})
+        for index, (n, parent) in enumerate(zip(numbers, parents, strict=False))
+    }
+
+
+def since(consumed: int, retained: dict[int, Snapshot], head: int | None, *, uuid: str = "u") -> Interval | Break:
+    mark = Watermark("u", "main", consumed, consumed, 1000 + consumed)
+    return interval_since(mark, table_uuid=uuid, retained=retained, ancestry=Ancestry.of(retained, head))
+
+
+@given(length=st.integers(1, 9), data=st.data())
+def test_what_was_committed_since_is_followed_oldest_first(length: int, data: st.DataObject) -> None:
+    consumed = data.draw(st.integers(1, length))
+    history = chain(*range(1, length + 1))
+    found = since(consumed, history, length)
+    assert isinstance(found, Interval)
+    assert [s.snapshot_id for s in found.snapshots] == list(range(consumed + 1, length + 1))
+    assert found.start == history[consumed]
+    assert not found.abandoned
+
+
+@given(data=st.data())
+def test_after_a_rollback_it_goes_on_from_the_nearest_common_ancestor(data: st.DataObject) -> None:
+    common = data.draw(st.integers(1, 4))
+    consumed = data.draw(st.integers(common + 1, 6))
+    history = chain(*range(1, 7))
+    new = data.draw(st.integers(0, 3))
+    parents = [common, *range(7, 7 + new)]
+    history |= {n: snapshot(n, parent) for n, parent in zip(range(7, 7 + new), parents, strict=False)}
+    found = since(consumed, history, parents[-1] if new else common)
+    assert isinstance(found, Interval)
+    assert [s.snapshot_id for s in found.snapshots] == list(range(7, 7 + new))
+    assert [s.snapshot_id for s in found.abandoned] == list(range(consumed, common, -1))
+    assert not found.is_append_only
+
+
+def test_a_table_of_another_uuid_was_recreated() -> None:
+    assert since(1, chain(1), 1, uuid="another") is Break.RECREATED
+
+
+def test_a_history_that_begins_anew_was_replaced() -> None:
+    assert since(2, chain(1, 2) | chain(3, 4), 4) is Break.REPLACED
+    assert since(2, chain(3, 4), 4) is Break.REPLACED
+    assert since(2, chain(1, 2), None) is Break.REPLACED
+
+
+def test_an_expired_watermark_whose_child_is_retained_is_followed() -> None:
+    history = chain(1, 2, 3, 4)
+    del history[1], history[2]
+    found = since(2, history, 4)
+    assert isinstance(found, Interval)
+    assert found.start is None
+    assert [s.snapshot_id for s in found.snapshots] == [3, 4]
+
+
+def test_an_expired_watermark_is_followed_also_where_expiry_took_the_childs_parent_away() -> None:
+    history = chain(1, 2, 3, 4)
+    orphan = snapshot(3, None, **history[3].summary)
+    found = since(2, {3: orphan, 4: history[4]}, 4)
+    assert isinstance(found, Interval)
+    assert [s.snapshot_id for s in found.snapshots] == [3, 4]
+    assert since(1, {3: orphan, 4: history[4]}, 4) is Break.EXPIRED
+
+
+def test_an_expired_watermark_with_its_child_expired_is_lost() -> None:
+    history = chain(1, 2, 3, 4, 5)
+    del history[1], history[2], history[3]
+    assert since(2, history, 5) is Break.EXPIRED
+
+
+def test_a_hole_in_the_middle_is_expiry_and_no_rollback() -> None:
+    history = chain(1, 2, 3, 4, 5)
+    del history[2], history[4]
+    assert since(2, history, 5) is Break.EXPIRED
+
+
+def test_a_rollback_whose_snapshots_were_expired_is_still_a_rollback() -> None:
+    history = chain(1, 2, 3)
+    del history[3]
+    history[4] = snapshot(4, 2)
+    assert since(3, history, 4) is Break.ROLLED_BACK

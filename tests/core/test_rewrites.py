@@ -1,0 +1,62 @@
+"""A compaction is followed to the files that it read, however often they were rewritten, and never on a guess."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dagster_ips.core.rewrites import Rewrite, merged, without_change
+
+
+def rewrite(inputs: str, outputs: str) -> Rewrite:
+    return Rewrite(frozenset(inputs), frozenset(outputs))
+
+
+def test_a_compaction_of_old_files_changes_nothing() -> None:
+    only = rewrite("ab", "c")
+    assert without_change([only], added={"c"}, removed={"a", "b"}, disturbed=set()) == [only]
+
+
+def test_a_compaction_of_old_and_new_files_leads_back_to_the_new_ones() -> None:
+    (found,) = without_change([rewrite("an", "c")], added={"c"}, removed={"a"}, disturbed=set())
+    assert found.inputs == {"a", "n"}
+
+
+def test_a_compaction_of_new_files_alone_is_a_way_to_add_rows() -> None:
+    assert not without_change([rewrite("mn", "c")], added={"c"}, removed=set(), disturbed=set())
+
+
+def test_a_compaction_of_a_compaction_leads_back_to_the_first() -> None:
+    steps = [rewrite("ab", "c"), rewrite("cn", "d"), rewrite("d", "ef")]
+    (found,) = without_change(steps, added={"e", "f"}, removed={"a", "b"}, disturbed=set())
+    assert found == rewrite("abn", "ef")
+
+
+def test_a_compaction_whose_result_is_gone_again_is_not_followed() -> None:
+    assert not without_change([rewrite("ab", "cd")], added={"c"}, removed={"a", "b"}, disturbed=set())
+
+
+def test_a_compaction_of_files_that_rows_were_deleted_from_is_not_followed() -> None:
+    for where in "ac":
+        assert not without_change([rewrite("ab", "c")], added={"c"}, removed={"a", "b"}, disturbed={where})
+
+
+@given(st.data())
+def test_whatever_is_rewritten_every_row_is_in_exactly_one_place(data: st.DataObject) -> None:
+    """Files hold sets of rows; rewriting moves them. What is followed holds the same rows on both sides."""
+    rows = {f"old{i}": {f"o{i}"} for i in range(3)} | {f"new{i}": {f"n{i}"} for i in range(2)}
+    everything, live, steps = dict(rows), set(rows), []
+    for number in range(data.draw(st.integers(1, 5))):
+        inputs = data.draw(st.sets(st.sampled_from(sorted(live)), min_size=1))
+        output = f"out{number}"
+        everything[output] = set().union(*[everything[path] for path in inputs])
+        steps.append(Rewrite(frozenset(inputs), frozenset({output})))
+        live = (live - inputs) | {output}
+    added, removed = live - set(rows), {path for path in rows if path.startswith("old")} - live
+    for group in merged(steps):
+        held = set().union(*[everything[path] for path in group.inputs])
+        assert held == set().union(*[everything[path] for path in group.outputs])
+        assert group.inputs <= set(rows)
+        assert group.outputs <= live
+    for group in without_change(steps, added=added, removed=removed, disturbed=set()):
+        assert group.inputs & removed
