@@ -11,10 +11,17 @@ from urllib.parse import unquote, urlsplit
 
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
-from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    NamespaceAlreadyExistsError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+    ValidationError,
+)
 from sqlalchemy import select
 
-from dagster_ips.errors import CatalogUnreachableError, UnknownTableError
+from dagster_ips.errors import CatalogUnreachableError, IpsError, UnknownTableError
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.storage import Storage
 
@@ -159,8 +166,9 @@ def namespace_of(table: str) -> str:
 
 
 def _is_answer(error: Exception) -> bool:
-    """Whether the catalog answered, if only to say no."""
-    return type(error).__module__.startswith(("pyiceberg.exceptions", "dagster_ips."))
+    """Whether the catalog answered, if only to say that there is no such thing or that there is one already."""
+    answers = (NoSuchTableError, NoSuchNamespaceError, TableAlreadyExistsError, NamespaceAlreadyExistsError)
+    return isinstance(error, (*answers, CommitFailedException, ValidationError, IpsError))
 
 
 def _jdbc_uri(uri: str) -> str:

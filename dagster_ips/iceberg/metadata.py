@@ -6,6 +6,7 @@ don't know yet.
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from dagster_ips.core.ancestry import Ancestry, Snapshot
 from dagster_ips.errors import MetadataUnreadableError, UnsupportedTableError
 
 NEWEST_FORMAT_VERSION = 3
+_GZIP = b"\x1f\x8b"
 
 
 @dataclass(frozen=True)
@@ -41,11 +43,12 @@ class TableMetadata:
             UnsupportedTableError: its format is newer than we know, or the table is encrypted.
         """
         try:
-            raw = json.loads(content)
+            raw = json.loads(gzip.decompress(content) if content.startswith(_GZIP) else content)
             version = int(raw["format-version"])
             metadata = cls(table, metadata_location, raw)
-            _ = metadata.uuid, metadata.location, metadata.snapshots
-        except (ValueError, KeyError, TypeError) as error:
+            _ = metadata.uuid, metadata.location, metadata.default_spec
+            metadata._require_heads()  # its own
+        except (ValueError, KeyError, TypeError, OSError, EOFError) as error:
             cause = f"{type(error).__name__}: {error}"
             raise MetadataUnreadableError(table=table, file=metadata_location, cause=cause) from error
         if version > NEWEST_FORMAT_VERSION:
@@ -87,6 +90,13 @@ class TableMetadata:
         current = self.raw.get("current-snapshot-id")
         return int(current) if ref == "main" and current not in (None, -1) else None
 
+    def _require_heads(self) -> None:
+        for ref in {"main", *self.raw.get("refs", {})}:
+            head = self.head_snapshot_id(ref)
+            if head is not None and head not in self.snapshots:
+                message = f"{ref} points to snapshot {head}, which it doesn't list"
+                raise ValueError(message)
+
     def ancestry(self, ref: str = "main") -> Ancestry:
         """The snapshots of ``ref``; empty if the ref doesn't exist."""
         return Ancestry.of(self.snapshots, self.head_snapshot_id(ref))
@@ -122,7 +132,11 @@ class TableMetadata:
     def spec(self, spec_id: int) -> list[dict[str, Any]]:
         """The fields of a partition spec: name, transform, source-id, field-id."""
         specs = self.raw.get("partition-specs") or [{"spec-id": 0, "fields": self.raw.get("partition-spec", [])}]
-        return next(list(spec["fields"]) for spec in specs if int(spec["spec-id"]) == spec_id)
+        found = next((list(spec["fields"]) for spec in specs if int(spec["spec-id"]) == spec_id), None)
+        if found is None:
+            cause = f"it has no partition spec {spec_id}, by which it has files"
+            raise MetadataUnreadableError(table=self.table, file=self.metadata_location, cause=cause)
+        return found
 
     @property
     def default_spec_id(self) -> int:
