@@ -115,9 +115,10 @@ class Source:
         """``rows`` as the current schema shows them."""
         return as_multiset(tuple(row.get(f.field_id) for f in self.fields) for row in rows)
 
-    def scan(self, table: str = TABLE, *, tag: str = "main") -> Rows:
-        """All rows of ``table`` at ``tag``, read by PyIceberg."""
-        read = self.lake.client.load_table(table).scan().use_ref(tag).to_arrow()
+    def scan(self, table: str = TABLE, *, tag: str | None = None) -> Rows:
+        """All rows of ``table`` now, or at ``tag``, read by PyIceberg."""
+        scan = self.lake.client.load_table(table).scan()
+        read = (scan.use_ref(tag) if tag else scan).to_arrow()
         return as_multiset(zip(*[column.to_pylist() for column in read.columns], strict=True))
 
     def scan_with_duckdb(self, table: str) -> Rows:
