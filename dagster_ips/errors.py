@@ -39,6 +39,21 @@ class DeclarationError(IpsError):
 
 
 @dataclass(eq=False)
+class RetentionError(IpsError):
+    """What is to be kept of ICDC tables is said in a way that can't work."""
+
+    setting: str
+    found: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return (
+            f"ICDC tables can't be kept by {self.setting} = {self.found}, so nothing was captured. {self.remedy} "
+            f"IcdcIOManager calls the settings icdc_keep_last and icdc_max_age_days."
+        )
+
+
+@dataclass(eq=False)
 class UnknownTableError(IpsError):
     """The catalog has no such table."""
 

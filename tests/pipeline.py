@@ -43,11 +43,17 @@ def report(agg: DataFrame) -> DataFrame:
     return agg.groupBy("event_date").agg(F.sum("plays").alias("plays"))
 
 
-def pipeline(lake_folder: Path, spark_folder: Path, *more: dg.AssetsDefinition) -> dg.Definitions:
-    """The pipeline on the lake in ``lake_folder``, with further assets."""
+def pipeline(
+    lake_folder: Path, spark_folder: Path, *more: dg.AssetsDefinition, icdc_keep_last: int = 1
+) -> dg.Definitions:
+    """The pipeline on the lake in ``lake_folder``, with further assets.
+
+    It keeps as few ICDC tables as it can, so that dropping them is part of every test.
+    """
     manager = ips.IcdcIOManager(
         catalog=ips.IcebergCatalog(folder=str(lake_folder)),
         spark=ips.LocalSparkConnect(server_folder=str(spark_folder)),
+        icdc_keep_last=icdc_keep_last,
     )
     playback = ips.iceberg_asset("playback", table="media.playback")
     definitions = dg.Definitions(assets=[playback, daily, agg, report, *more], resources={"io_manager": manager})

@@ -19,7 +19,7 @@ from pyiceberg.exceptions import (
     TableAlreadyExistsError,
     ValidationError,
 )
-from sqlalchemy import select
+from sqlalchemy import ColumnElement, and_, select
 
 from dagster_ips.errors import CatalogUnreachableError, IpsError, UnknownTableError
 from dagster_ips.iceberg.metadata import TableMetadata
@@ -84,8 +84,28 @@ class LakeCatalog:
         with self._reaching(f"asking for {', '.join(tables)}"):
             catalog = self.client
             if isinstance(catalog, SqlCatalog):
-                return self._locations_by_sql(catalog, set(tables))
+                namespaces = {namespace_of(table) for table in tables}
+                found = self._locations_by_sql(catalog, IcebergTables.table_namespace.in_(namespaces))
+                return {table: found[table] for table in set(tables) & found.keys()}
             return dict(self._locations_one_by_one(catalog, tables))
+
+    def metadata_locations_by_prefix(self, prefix: str) -> dict[str, str]:
+        """As ``metadata_locations``, of every table whose full name starts with ``prefix``, a namespace and more.
+
+        Raises:
+            CatalogUnreachableError: the catalog did not answer.
+        """
+        namespace, _, start = prefix.rpartition(".")
+        with self._reaching(f"listing {prefix}*"):
+            catalog = self.client
+            if isinstance(catalog, SqlCatalog):
+                in_namespace = IcebergTables.table_namespace == namespace
+                starts = IcebergTables.table_name.startswith(start, autoescape=True)
+                found = self._locations_by_sql(catalog, and_(in_namespace, starts))
+            else:
+                names = [".".join(identifier) for identifier in catalog.list_tables(namespace)]
+                found = dict(self._locations_one_by_one(catalog, [n for n in names if n.startswith(prefix)]))
+            return {name: location for name, location in found.items() if name.startswith(prefix)}
 
     def load(self, table: str, *, asset: str) -> TableMetadata:
         """The table's current metadata, never from a cache.
@@ -113,6 +133,11 @@ class LakeCatalog:
             self.client.create_namespace_if_not_exists(namespace_of(table))
             self.client.register_table(table, metadata_location)
 
+    def drop(self, table: str) -> None:
+        """Make the catalog forget ``table``; every file stays. A table that is gone already is no error."""
+        with self._reaching(f"dropping {table}"), contextlib.suppress(NoSuchTableError):
+            self.client.drop_table(table)
+
     def create_namespace(self, namespace: str) -> None:
         """Create the namespace unless it is there."""
         with self._reaching(f"creating namespace {namespace}"):
@@ -130,14 +155,13 @@ class LakeCatalog:
         if uri.startswith(_SQLITE):
             Path(uri.removeprefix(_SQLITE).partition("?")[0]).parent.mkdir(parents=True, exist_ok=True)
 
-    def _locations_by_sql(self, catalog: SqlCatalog, tables: set[str]) -> dict[str, str]:
+    def _locations_by_sql(self, catalog: SqlCatalog, which: ColumnElement[bool]) -> dict[str, str]:
         rows = IcebergTables
         query = select(rows.table_namespace, rows.table_name, rows.metadata_location).where(
-            rows.catalog_name == catalog.name, rows.table_namespace.in_({namespace_of(table) for table in tables})
+            rows.catalog_name == catalog.name, which
         )
         with catalog.engine.connect() as connection:
-            found = {f"{ns}.{name}": location for ns, name, location in connection.execute(query) if location}
-        return {table: found[table] for table in tables & found.keys()}
+            return {f"{ns}.{name}": location for ns, name, location in connection.execute(query) if location}
 
     def _locations_one_by_one(self, catalog: Catalog, tables: Sequence[str]) -> Iterator[tuple[str, str]]:
         for table in tables:

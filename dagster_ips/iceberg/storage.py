@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
 
 from pyiceberg.io import FileIO, load_file_io
 
@@ -37,6 +40,18 @@ class Storage:
         """Create the file; an existing one is never overwritten."""
         with self._io(location).new_output(location).create(overwrite=False) as stream:
             stream.write(content)
+
+    def delete(self, location: str) -> None:
+        """Delete the file; one that is gone already is no error."""
+        with contextlib.suppress(FileNotFoundError):
+            self._io(location).delete(location)
+
+    def remove_empty_folder(self, location: str) -> None:
+        """Remove a local folder unless something is in it; an object store has no folders."""
+        parts = urlsplit(location)
+        if parts.scheme in {"", "file"}:
+            with contextlib.suppress(OSError):
+                Path(parts.path).rmdir()
 
     def _io(self, location: str) -> FileIO:
         return load_file_io(dict(self.properties), location)

@@ -15,6 +15,7 @@ from pydantic import PrivateAttr
 
 from dagster_ips.core.capture import Mode
 from dagster_ips.core.policy import OnRemoved
+from dagster_ips.core.retention import Retention
 from dagster_ips.core.write_mode import Replace
 from dagster_ips.errors import DeclarationError, OutputTypeError
 from dagster_ips.iceberg.catalog import LakeCatalog, namespace_of
@@ -31,6 +32,7 @@ from dagster_ips.tracking.effects import Effect, effect
 from dagster_ips.tracking.following import TrackedInput
 from dagster_ips.tracking.lost_files import lost_file
 from dagster_ips.tracking.publishing import Publication, Publisher
+from dagster_ips.tracking.retention import drop_expired_tables
 from dagster_ips.tracking.writing import Result
 from dagster_ips.view import IcdcView
 
@@ -57,14 +59,27 @@ class IcdcIOManager(dg.ConfigurableIOManager):
     (``append``, ``merge``, …; ``replace`` if it says nothing), on a branch that is published at once or not at all.
 
     ``default_namespace`` holds the tables of assets whose key has one part and that name no table;
-    ``icdc_namespace`` the ICDC tables.
+    ``icdc_namespace`` the ICDC tables. Per consumer and upstream those of the newest ``icdc_keep_last`` captures are
+    kept, none longer than ``icdc_max_age_days``; a run drops the others after its commit. The newest capture's and
+    those that a run is working on always stay.
     """
 
     catalog: dg.ResourceDependency[IcebergCatalog]
     spark: dg.ResourceDependency[LazyPySparkResource]
     default_namespace: str = "default"
     icdc_namespace: str = "ips"
+    icdc_keep_last: int = 10
+    icdc_max_age_days: float = 30.0
+    _retention: Retention = PrivateAttr(default_factory=Retention)
     _steps: dict[tuple[str, str, int], _Step] = PrivateAttr(default_factory=dict)
+
+    def setup_for_execution(self, context: dg.InitResourceContext) -> None:  # noqa: ARG002  # Dagster's signature
+        """Check the settings before anything runs: environment variables among them are known only now.
+
+        Raises:
+            RetentionError: the ICDC tables can't be kept like that.
+        """
+        self._retention = Retention.of_days(self.icdc_keep_last, self.icdc_max_age_days)
 
     def load_input(self, context: dg.InputContext) -> Any:  # noqa: ANN401  # the asset's annotation chooses the form
         """The input in the form that the parameter's annotation asks for.
@@ -115,6 +130,9 @@ class IcdcIOManager(dg.ConfigurableIOManager):
             lookups=_lookups() if step else (),
         )
         context.add_output_metadata(run_metadata(report))
+        for view in step.views.values() if step else ():
+            store = CursorStore(context.step_context.instance)
+            drop_expired_tables(self.catalog.open(), store, view.captured.capture, self._retention)
 
     def _step(self, context: dg.InputContext, metadata: MetadataByKey) -> _Step:
         """The captures of this try of the step, all taken when its first input loads, so that they share a mode."""

@@ -18,6 +18,7 @@ class Effect(StrEnum):
     PUBLISH = "publish"
     COMMIT = "commit"
     DROP_BRANCH = "drop_branch"
+    DROP_ICDC_TABLE = "drop_icdc_table"
 
 
 Observer = Callable[[Effect, str], None]

@@ -6,13 +6,14 @@ import logging
 import pickle
 import traceback
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
 from dagster_ips.errors import CatalogUnreachableError, UnknownTableError
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.orchestration.resources import IcebergCatalog
-from tests.iceberg.sources import TABLE, TARGET, Source
+from tests.iceberg.sources import SCHEMA, TABLE, TARGET, Source
 
 SECRET = "open-sesame"  # noqa: S105  # a password that opens nothing
 UNREACHABLE = {
@@ -99,3 +100,46 @@ def test_spark_gets_a_databases_login_apart_from_its_address() -> None:
 def test_spark_properties_win_over_what_is_passed_on() -> None:
     lake = LakeCatalog("lake", {"type": "rest", "uri": "http://a"}, {"uri": "http://b"})
     assert lake.spark_configuration()["spark.sql.catalog.lake.uri"] == "http://b"
+
+
+@pytest.mark.parametrize("kind", ["one query", "one by one"])
+def test_tables_are_found_by_the_beginning_of_their_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    lake = Source(tmp_path).lake
+    lake.create_namespace("media.old")
+    for name in ("media.play_back", "media.Play", "media.old.playback"):
+        lake.client.create_table(name, SCHEMA)
+    if kind == "one by one":
+        monkeypatch.setattr("dagster_ips.iceberg.catalog.SqlCatalog", type(None))
+    assert lake.metadata_locations_by_prefix("media.play") == lake.metadata_locations(["media.play_back", TABLE])
+    assert lake.metadata_locations_by_prefix("media.play_").keys() == {"media.play_back"}
+    assert lake.metadata_locations_by_prefix("media.old.p").keys() == {"media.old.playback"}
+    assert not lake.metadata_locations_by_prefix("media.x")
+
+
+def test_dropping_a_table_leaves_its_files_and_may_be_done_twice(tmp_path: Path) -> None:
+    source = Source(tmp_path)
+    before = source.files()
+    folder = Path(urlsplit(source.table.location()).path)
+    for _ in range(2):
+        source.lake.drop(TABLE)
+        assert source.lake.find(TABLE) is None
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+def test_a_file_may_be_deleted_twice_and_a_folder_goes_only_when_it_is_empty(tmp_path: Path) -> None:
+    storage = LakeCatalog.embedded("lake", tmp_path).storage
+    folder = f"file://{tmp_path}/a/folder"
+    for name in ("one", "two"):
+        storage.write(f"{folder}/{name}", b"content")
+    for _ in range(2):
+        storage.delete(f"{folder}/one")
+    storage.remove_empty_folder(folder)
+    assert [path.name for path in (tmp_path / "a" / "folder").iterdir()] == ["two"]
+    storage.delete(f"{folder}/two")
+    for _ in range(2):
+        storage.remove_empty_folder(folder)
+    assert not list((tmp_path / "a").iterdir())
+    storage.remove_empty_folder(f"s3://bucket{tmp_path}/a")
+    assert (tmp_path / "a").exists()

@@ -1,0 +1,81 @@
+"""Which ICDC tables of an edge are kept, and which go."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+
+from dagster_ips.errors import RetentionError
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How many captures of an edge keep their ICDC tables, and for how long at most.
+
+    Raises:
+        RetentionError: ``keep_last`` is less than 1, or ``max_age`` isn't positive.
+    """
+
+    keep_last: int = 10
+    max_age: timedelta = timedelta(days=30)
+
+    def __post_init__(self) -> None:
+        if self.keep_last < 1:
+            remedy = "Keep at least 1 capture: the newest is never dropped."
+            raise RetentionError(setting="keep_last", found=str(self.keep_last), remedy=remedy)
+        if self.max_age <= timedelta():
+            remedy = "Give an age above 0: the newest capture is kept whatever its age."
+            raise RetentionError(setting="max_age", found=str(self.max_age), remedy=remedy)
+
+    @classmethod
+    def of_days(cls, keep_last: int, max_age_days: float) -> Retention:
+        """As a setting says it.
+
+        Raises:
+            RetentionError: as for any, or ``max_age_days`` is no number of days that time can be counted in.
+        """
+        try:
+            max_age = timedelta(days=max_age_days)
+        except (OverflowError, ValueError) as error:
+            remedy = f"Give a number of days up to {timedelta.max.days}."
+            raise RetentionError(setting="max_age", found=f"{max_age_days} days", remedy=remedy) from error
+        return cls(keep_last, max_age)
+
+
+@dataclass(frozen=True, slots=True)
+class IcdcTable:
+    """A registered ICDC table by its full name, and the number of the capture that it belongs to."""
+
+    name: str
+    number: int
+    created_ms: int
+
+
+def expired(
+    tables: Iterable[IcdcTable], retention: Retention, *, spared: Collection[int], now_ms: int
+) -> tuple[IcdcTable, ...]:
+    """Of one edge's ``tables`` those that ``retention`` no longer keeps; no tables give none.
+
+    A capture's tables go together: when it is beyond the newest ``keep_last`` captures or older than ``max_age``,
+    counted from its newest table. The newest capture and those with a number in ``spared`` stay in any case.
+
+    Example:
+        >>> tables = [IcdcTable(f"ips.t{number}", number, created_ms=number) for number in (1, 2, 3, 4)]
+        >>> [table.name for table in expired(tables, Retention(keep_last=2), spared={1}, now_ms=5)]
+        ['ips.t2']
+    """
+    captures: dict[int, list[IcdcTable]] = {}
+    for table in tables:
+        captures.setdefault(table.number, []).append(table)
+    newest, *older = sorted(captures, reverse=True) or [0]
+    kept = {newest, *older[: retention.keep_last - 1]}
+
+    longest_ms = retention.max_age / timedelta(milliseconds=1)
+
+    def is_expired(number: int) -> bool:
+        created_ms = max(table.created_ms for table in captures[number])
+        return number not in kept or now_ms - created_ms > longest_ms
+
+    gone = [number for number in older if number not in spared and is_expired(number)]
+    return tuple(table for number in gone for table in captures[number])

@@ -1,0 +1,105 @@
+"""What is kept of ICDC tables is what was promised, and never less than a run needs."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from collections.abc import Sequence
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dagster_ips.core.retention import IcdcTable, Retention, expired
+from dagster_ips.errors import RetentionError
+
+NOW_MS = 1_000
+NAMES = st.sampled_from(["ips.t__{:06d}_aaaaaa", "ips.t__{:06d}_aaaaaa__before", "ips.t__{:06d}_aaaaaa__after"])
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> list[IcdcTable]:
+    """A few captures in any order, each with one to three tables, made at any time before or (clocks!) after now."""
+    numbers = draw(st.lists(st.integers(1, 9)))
+    made = [IcdcTable(draw(NAMES).format(n), n, draw(st.integers(0, NOW_MS + 50))) for n in numbers]
+    return list({table.name: table for table in made}.values())
+
+
+retentions = st.builds(
+    Retention, keep_last=st.integers(1, 10), max_age=st.integers(1, NOW_MS).map(lambda ms: timedelta(milliseconds=ms))
+)
+numbers = st.sets(st.integers(1, 9), max_size=3)
+
+
+def names(found: Sequence[IcdcTable]) -> set[str]:
+    assert len({table.name for table in found}) == len(found)
+    return {table.name for table in found}
+
+
+@given(tables(), retentions, numbers)
+def test_a_table_goes_if_enough_captures_are_newer_or_all_of_its_capture_is_too_old(
+    made: list[IcdcTable], retention: Retention, spared: set[int]
+) -> None:
+    def goes(table: IcdcTable) -> bool:
+        newer = {other.number for other in made if other.number > table.number}
+        siblings = [other for other in made if other.number == table.number]
+        is_old = all(timedelta(milliseconds=NOW_MS - other.created_ms) > retention.max_age for other in siblings)
+        return bool(newer) and table.number not in spared and (len(newer) >= retention.keep_last or is_old)
+
+    found = expired(made, retention, spared=spared, now_ms=NOW_MS)
+    assert names(found) == {table.name for table in made if goes(table)}
+
+
+@given(tables(), retentions, numbers, numbers)
+def test_the_newest_capture_and_what_is_in_flight_stay_whatever_their_age(
+    made: list[IcdcTable], retention: Retention, spared: set[int], more: set[int]
+) -> None:
+    gone = {table.number for table in expired(made, retention, spared=spared, now_ms=10**12)}
+    assert not gone & {max((table.number for table in made), default=0), *spared}
+    fewer = {table.number for table in expired(made, retention, spared=spared | more, now_ms=10**12)}
+    assert fewer == gone - more
+
+
+@given(tables(), retentions, numbers)
+def test_what_is_left_after_dropping_is_left_alone_the_next_time(
+    made: list[IcdcTable], retention: Retention, spared: set[int]
+) -> None:
+    gone = expired(made, retention, spared=spared, now_ms=NOW_MS)
+    left = [table for table in made if table not in gone]
+    assert expired(left, retention, spared=spared, now_ms=NOW_MS) == ()
+
+
+@given(tables(), retentions)
+def test_a_captures_tables_go_together(made: list[IcdcTable], retention: Retention) -> None:
+    gone = expired(made, retention, spared=(), now_ms=NOW_MS)
+    left = set(made) - set(gone)
+    assert not {table.number for table in gone} & {table.number for table in left}
+
+
+def test_without_tables_nothing_goes() -> None:
+    assert expired([], Retention(), spared=(), now_ms=NOW_MS) == ()
+
+
+@pytest.mark.parametrize("keep_last", [0, -1])
+def test_keeping_no_capture_is_refused(keep_last: int) -> None:
+    with pytest.raises(RetentionError, match="at least 1") as raised:
+        Retention(keep_last=keep_last)
+    assert str(pickle.loads(pickle.dumps(raised.value))) == str(raised.value)
+    assert f"keep_last = {keep_last}" in str(raised.value)
+
+
+@pytest.mark.parametrize("max_age", [timedelta(), timedelta(days=-1)])
+def test_an_age_of_nothing_is_refused(max_age: timedelta) -> None:
+    with pytest.raises(RetentionError, match="above 0"):
+        Retention(max_age=max_age)
+
+
+@pytest.mark.parametrize("days", [0, -0.5, math.nan, math.inf, -math.inf, 1e10])
+def test_days_that_no_age_can_be_made_of_are_refused(days: float) -> None:
+    with pytest.raises(RetentionError):
+        Retention.of_days(3, days)
+
+
+def test_days_may_be_fractions() -> None:
+    assert Retention.of_days(3, 0.5) == Retention(3, timedelta(hours=12))
