@@ -122,7 +122,7 @@ class IcdcView:
 
     @property
     def source(self) -> DataFrame:
-        """The upstream as of the capture, whatever is committed to it meanwhile."""
+        """The upstream as of the capture, rows and columns, whatever is committed to it meanwhile."""
         self._remember(Frame.SOURCE)
         return self._source
 
@@ -241,6 +241,8 @@ class IcdcView:
 
     @cached_property
     def _source(self) -> DataFrame:
+        if Tag.SOURCE in self._captured.tags:
+            return self._tagged(Tag.SOURCE)
         to = self._captured.capture.to_inclusive
         return table_frame(
             self._session, self._catalog, self._captured.source.table, snapshot_id=to.snapshot_id if to else None
@@ -290,9 +292,9 @@ class IcdcView:
         values = partition_values(self._captured.files.changes, self._captured.source, column)
         if values is None or len(values) > _MOST_LITERALS:
             return self.range(column).between(column)
-        name = quoted(column)
-        listed = ", ".join(literal(value) for value in sorted(v for v in values if v is not None))
-        conditions = [f"{name} IN ({listed})"] if listed else []
+        # Never IN, on which Iceberg fails where a partition of a string column is null.
+        name, known = quoted(column), sorted(value for value in values if value is not None)
+        conditions = [f"{name} = {literal(value)}" for value in known]
         conditions += [f"{name} IS NULL"] if None in values else []
         return Predicate(f"({' OR '.join(conditions)})" if conditions else "FALSE")
 

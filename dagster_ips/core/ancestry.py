@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 class Snapshot:
     """One committed state of a table.
 
-    ``sequence_number`` is 0 in a v1 table. Source: Iceberg table spec, "Snapshots".
+    ``sequence_number`` is 0 in a v1 table, and ``schema_id`` None where no schema is named.
+    Source: Iceberg table spec, "Snapshots".
     """
 
     snapshot_id: int
@@ -20,6 +21,7 @@ class Snapshot:
     operation: str
     manifest_list: str
     summary: Mapping[str, str] = field(default_factory=dict)
+    schema_id: int | None = None
 
     @property
     def begins_history(self) -> bool:

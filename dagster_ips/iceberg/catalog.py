@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from pydantic import ValidationError as UnreadableByPyIceberg
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
 from pyiceberg.exceptions import (
@@ -21,7 +22,7 @@ from pyiceberg.exceptions import (
 )
 from sqlalchemy import ColumnElement, and_, select
 
-from dagster_ips.errors import CatalogUnreachableError, IpsError, UnknownTableError
+from dagster_ips.errors import CatalogUnreachableError, IpsError, UnknownTableError, UnsupportedTableError
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.storage import Storage
 
@@ -131,7 +132,12 @@ class LakeCatalog:
         """Make a metadata.json known as ``table``, in a namespace that is created if it is missing."""
         with self._reaching(f"registering {table}"):
             self.client.create_namespace_if_not_exists(namespace_of(table))
-            self.client.register_table(table, metadata_location)
+            try:
+                self.client.register_table(table, metadata_location)
+            except UnreadableByPyIceberg:
+                # It is registered by then; only reading it back fails, for a type that PyIceberg doesn't know yet.
+                if self.metadata_locations([table]).get(table) != metadata_location:
+                    raise
 
     def drop(self, table: str) -> None:
         """Make the catalog forget ``table``; every file stays. A table that is gone already is no error."""
@@ -165,8 +171,15 @@ class LakeCatalog:
 
     def _locations_one_by_one(self, catalog: Catalog, tables: Sequence[str]) -> Iterator[tuple[str, str]]:
         for table in tables:
-            with contextlib.suppress(NoSuchTableError):
+            try:
                 yield table, catalog.load_table(table).metadata_location
+            except NoSuchTableError:
+                continue
+            except UnreadableByPyIceberg as error:
+                problem = (
+                    f"PyIceberg can't read its metadata ({_problems(error)}), and this catalog is asked through it"
+                )
+                raise UnsupportedTableError(table=table, problem=problem) from None
 
     @contextlib.contextmanager
     def _reaching(self, doing: str) -> Iterator[None]:
@@ -193,6 +206,10 @@ def _is_answer(error: Exception) -> bool:
     """Whether the catalog answered, if only to say that there is no such thing or that there is one already."""
     answers = (NoSuchTableError, NoSuchNamespaceError, TableAlreadyExistsError, NamespaceAlreadyExistsError)
     return isinstance(error, (*answers, CommitFailedException, ValidationError, IpsError))
+
+
+def _problems(error: UnreadableByPyIceberg) -> str:
+    return "; ".join(sorted({problem["msg"] for problem in error.errors(include_input=False, include_url=False)}))
 
 
 def _jdbc_uri(uri: str) -> str:

@@ -1,8 +1,8 @@
 """ICDC tables: Iceberg tables that reference a change set's files and hold no data of their own.
 
 The table is a fork of the source's metadata: same schemas, field ids, specs and sequence numbers, so every engine reads
-each file exactly as it would in the source. It has its own uuid, its own folder and one snapshot. It never references
-the source's own manifests, and ``gc.enabled`` is false, because purging it would otherwise delete the source's files.
+each file exactly as it would in the source. It has its own uuid, its own folder and manifests of its own; only ``Tag.SOURCE``
+is made of the source's. ``gc.enabled`` is false, because purging it would otherwise delete the source's files.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.changes import DataFile
 from dagster_ips.iceberg.avro import SCHEMA_KEY, write_avro
 from dagster_ips.iceberg.change_reader import CapturedFiles
-from dagster_ips.iceberg.manifests import Content, ManifestEntry, ManifestRow, Status
+from dagster_ips.iceberg.manifests import Content, ManifestEntry, ManifestRow, Status, read_manifest_list
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.storage import Storage
 
@@ -45,16 +45,21 @@ _V3 = 3
 
 
 class Tag(StrEnum):
-    """Tags of an ICDC table whose interval may have removed rows.
+    """Tags of an ICDC table, each where it is needed.
 
-    ``AFTER EXCEPT ALL BEFORE`` are the rows that were added, ``BEFORE EXCEPT ALL AFTER`` those that were removed, in
-    any engine. ``AFTER`` is ``FRESH``, files without a row that was there before, and ``REWRITTEN``, all others.
+    Where the interval may have removed rows, ``AFTER EXCEPT ALL BEFORE`` are the rows that were added, ``BEFORE EXCEPT
+    ALL AFTER`` those that were removed, in any engine. ``AFTER`` is ``FRESH``, files without a row that was there
+    before, and ``REWRITTEN``, all others.
+
+    Where the schema changed after the snapshot captured up to, ``SOURCE`` is that whole snapshot with the columns as
+    they are now; time travel in the source would show them as they were.
     """
 
     BEFORE = "before"
     AFTER = "after"
     FRESH = "fresh"
     REWRITTEN = "rewritten"
+    SOURCE = "source"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +88,11 @@ def author_icdc_table(  # noqa: PLR0913  # each is a thing of its own
     rewritten, deletes = author.manifests(captured.rewritten), author.manifests(captured.deletes)
     main = author.snapshot([*fresh, *rewritten, *deletes], captured.changes.added)
     tags = {}
+    if head and not source.shows_current_schema(head):
+        tags[Tag.SOURCE] = author.snapshot(read_manifest_list(storage, head, table=source.table))
     if captured.changes.may_remove_rows:
         hidden = author.manifests(captured.hidden)
-        tags = {
+        tags |= {
             Tag.BEFORE: author.snapshot(author.manifests((*captured.before.data, *captured.before.deletes))),
             Tag.AFTER: author.snapshot([*fresh, *rewritten, *hidden, *deletes]),
             Tag.FRESH: author.snapshot([*fresh, *deletes]),

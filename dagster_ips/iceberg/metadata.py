@@ -112,11 +112,19 @@ class TableMetadata:
         parsed = {field["name"]: _field(field) for field in self._current_fields}
         return {name: field for name, field in parsed.items() if field is not None}
 
+    def shows_current_schema(self, snapshot: Snapshot) -> bool:
+        """Whether time travel to ``snapshot`` shows the columns that the table has now."""
+        return snapshot.schema_id in (None, self._current_schema_id)
+
+    @cached_property
+    def _current_schema_id(self) -> int:
+        return int(self.raw.get("current-schema-id", 0))
+
     @cached_property
     def _current_fields(self) -> list[dict[str, Any]]:
-        current = self.raw.get("current-schema-id", 0)
         schemas = self.raw.get("schemas") or [self.raw["schema"]]
-        return next((list(s["fields"]) for s in schemas if s.get("schema-id", 0) == current), schemas[-1]["fields"])
+        current = [schema for schema in schemas if schema.get("schema-id", 0) == self._current_schema_id]
+        return list((current or schemas[-1:])[0]["fields"])
 
     def shows_partition_columns(self, spec_id: int) -> bool:
         """Whether a row, as the current schema shows it, says which partition of the spec it is in.
@@ -178,6 +186,7 @@ def _snapshot(raw: dict[str, Any]) -> Snapshot:
         operation=str(summary.get("operation", "unknown")),
         manifest_list=str(raw.get("manifest-list", "")),
         summary=summary,
+        schema_id=raw.get("schema-id"),
     )
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+import operator
+from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -37,12 +38,20 @@ def distinct_keys(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
 
 def all_of(conditions: Sequence[Column]) -> Column:
     """The conjunction; of no conditions, true."""
-    return reduce(lambda left, right: left & right, conditions) if conditions else F.lit(True)  # noqa: FBT003
+    return _balanced(operator.and_, conditions) if conditions else F.lit(True)  # noqa: FBT003
 
 
 def any_of(conditions: Sequence[Column]) -> Column:
     """The disjunction; of no conditions, false."""
-    return reduce(lambda left, right: left | right, conditions) if conditions else F.lit(False)  # noqa: FBT003
+    return _balanced(operator.or_, conditions) if conditions else F.lit(False)  # noqa: FBT003
+
+
+def _balanced(join: Callable[[Column, Column], Column], conditions: Sequence[Column]) -> Column:
+    """A tree, not a chain: Spark Connect refuses expressions that are a thousand deep."""
+    if len(conditions) == 1:
+        return conditions[0]
+    half = len(conditions) // 2
+    return join(_balanced(join, conditions[:half]), _balanced(join, conditions[half:]))
 
 
 @contextlib.contextmanager

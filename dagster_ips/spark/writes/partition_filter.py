@@ -30,12 +30,11 @@ def among(columns: Sequence[str], values: Sequence[tuple[object, ...]], *, alias
 
 
 def exactly(columns: Sequence[str], values: Sequence[tuple[object, ...]], *, alias: str | None = None) -> Column:
-    """Rows whose ``columns`` have one of ``values``; a null is a value like any other."""
+    """Rows whose ``columns`` have one of ``values``; a null is a value like any other.
+
+    By ``=`` and never by ``IN``, on which Iceberg fails where a partition of a string column is null.
+    """
     names = [F.col(f"{alias}.{quoted(column)}" if alias else quoted(column)) for column in columns]
-    if len(columns) == 1:
-        plain = [value[0] for value in values if value[0] is not None]
-        conditions = [names[0].isin(*plain)] if plain else []
-        return any_of([*conditions, *([names[0].isNull()] if len(plain) < len(values) else [])])
     return any_of([all_of([_is(name, item) for name, item in zip(names, value, strict=True)]) for value in values])
 
 
