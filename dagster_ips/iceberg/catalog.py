@@ -176,9 +176,7 @@ class LakeCatalog:
             except NoSuchTableError:
                 continue
             except UnreadableByPyIceberg as error:
-                problem = (
-                    f"PyIceberg can't read its metadata ({_problems(error)}), and this catalog is asked through it"
-                )
+                problem = f"the catalog is asked through PyIceberg, which can't read it ({_problems(error)})"
                 raise UnsupportedTableError(table=table, problem=problem) from None
 
     @contextlib.contextmanager

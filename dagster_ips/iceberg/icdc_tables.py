@@ -1,8 +1,9 @@
 """ICDC tables: Iceberg tables that reference a change set's files and hold no data of their own.
 
 The table is a fork of the source's metadata: same schemas, field ids, specs and sequence numbers, so every engine reads
-each file exactly as it would in the source. It has its own uuid, its own folder and manifests of its own; only ``Tag.SOURCE``
-is made of the source's. ``gc.enabled`` is false, because purging it would otherwise delete the source's files.
+each file exactly as it would in the source. It has its own uuid, its own folder and its own manifests; only
+``Tag.SOURCE`` references the source's. ``gc.enabled`` is false, because purging it would otherwise delete the source's
+files.
 """
 
 from __future__ import annotations

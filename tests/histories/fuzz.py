@@ -1,0 +1,181 @@
+"""Random histories against time travel, for as long as one likes.
+
+``python -m tests.histories.fuzz --seed 1 --seconds 600``
+
+The same seed gives the same histories, one after the other; how far it gets depends on the time it has. A history that
+fails is made as small as it gets and printed as the code of a test.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import tempfile
+import time
+import traceback
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import seed as seeded
+from hypothesis.stateful import run_state_machine_as_test
+
+from dagster_ips.spark.connect_server import ensure_connect_server, stop_connect_server
+from tests.histories.checks import WrongCaptureError
+from tests.histories.history import Coverage, History, quicken
+from tests.histories.machine import Histories
+from tests.histories.operations import OPERATIONS
+from tests.histories.smallest import smallest
+from tests.lake import Lake
+
+STEPS = 16
+BATCH = 30
+
+
+class BudgetSpentError(BaseException):
+    """Time or captures are used up. Not an Exception, so that it isn't taken for a failing history."""
+
+
+@dataclass
+class Budget:
+    """What a run may cost, and what it has done so far."""
+
+    seconds: float
+    captures: int | None = None
+    coverage: Coverage = field(default_factory=Coverage)
+    failures: int = 0
+    histories: int = 0
+    started: float = field(default_factory=time.monotonic)
+    told: float = 0.0
+
+    @property
+    def elapsed(self) -> float:
+        return time.monotonic() - self.started
+
+    def start_history(self) -> None:
+        """Called as a history begins.
+
+        Raises:
+            BudgetSpentError: there is nothing left for it.
+        """
+        if self.elapsed > self.seconds or (self.captures is not None and self.coverage.captures >= self.captures):
+            raise BudgetSpentError
+        self.histories += 1
+        if self.elapsed - self.told > 5:
+            self.told = self.elapsed
+            print(f"{self.elapsed:6.0f} s  {self}", flush=True)
+
+    def __str__(self) -> str:
+        covered = {name for name, _ in self.coverage.operations}
+        ends = ", ".join(f"{count} {end}" for end, count in sorted(self.coverage.outcomes.items()))
+        each = self.coverage.seconds / max(1, self.coverage.captures)
+        return (
+            f"{self.histories} histories, {self.coverage.captures} captures ({ends}; {each:.2f} s each), "
+            f"{self.failures} failures, {len(covered)} of {len(OPERATIONS)} operations"
+        )
+
+
+def run_batch(lake: Lake, number: int, budget: Budget, *, histories: int = BATCH) -> tuple[History, Exception] | None:
+    """A few histories that follow from ``number`` alone; the first that fails, and how.
+
+    Raises:
+        BudgetSpentError: as it says.
+    """
+    members = {"lake": lake, "coverage": budget.coverage, "on_start": staticmethod(budget.start_history)}
+    machine = seeded(number)(type("Histories", (Histories,), members))
+    quietly = settings(
+        max_examples=histories,
+        stateful_step_count=STEPS,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+        report_multiple_bugs=False,
+        print_blob=False,
+    )
+    try:
+        run_state_machine_as_test(machine, settings=quietly)
+    except Exception as error:  # noqa: BLE001  # a failing history is this function's result
+        return machine.newest, error
+    return None
+
+
+def uncovered(coverage: Coverage) -> list[str]:
+    """The operations, by the format versions that they exist on, that no capture was checked over."""
+    wanted = [(o.name, version) for o in OPERATIONS.values() for version in sorted(o.versions)]
+    return [f"{name} on v{version}" for name, version in wanted if not coverage.operations[name, version]]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m tests.histories.fuzz", description=__doc__)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=600)
+    parser.add_argument("--captures", type=int, help="end after so many")
+    parser.add_argument("--failures", type=int, default=1, help="end after so many")
+    parser.add_argument("--spark", type=Path, help="folder of a Spark Connect server to use and leave running")
+    given = parser.parse_args(arguments)
+    warnings.simplefilter("ignore")
+    with tempfile.TemporaryDirectory() as temporary:
+        spark_folder = given.spark or Path(temporary) / "spark"
+        try:
+            server = ensure_connect_server(spark_folder)
+            lake = Lake(Path(temporary) / "lake", spark_folder, server.remote)
+            quicken(lake)
+            return fuzz(lake, Budget(given.seconds, given.captures), seed=given.seed, most_failures=given.failures)
+        finally:
+            if not given.spark:
+                stop_connect_server(spark_folder)
+
+
+def fuzz(lake: Lake, budget: Budget, *, seed: int, most_failures: int) -> int:
+    """Until the budget is spent or enough failures were found; the exit code."""
+    failures: list[str] = []
+    try:
+        for number in itertools.count(seed * 1_000_000):
+            if found := run_batch(lake, number, budget):
+                budget.failures += 1
+                failures.append(explained(lake, *found))
+                print(f"\n{failures[-1]}\n", flush=True)
+                if budget.failures >= most_failures:
+                    break
+    except BudgetSpentError:
+        pass
+    print(f"\n{budget.elapsed:6.0f} s  {budget}\n\n{table_of(budget.coverage)}")
+    missing = [] if failures else uncovered(budget.coverage)
+    if missing:
+        print(f"\nNot covered, so this run has not shown enough: {', '.join(missing)}")
+    return 1 if failures or missing else 0
+
+
+def explained(lake: Lake, history: History, error: Exception) -> str:
+    """The smallest history that fails so, as the code of a test, and how it fails."""
+    found, error = smallest(lake, history, error)
+    lines = "\n".join(f"    {line}" for line in str(found).splitlines())
+    return f"def test_(lake: Lake) -> None:\n{lines}\n\n{how(error)}"
+
+
+def how(error: Exception) -> str:
+    """What broke; of an error that isn't ours, where it was raised and what caused it, without the JVM's frames."""
+    if isinstance(error, WrongCaptureError):
+        return str(error)
+    said = [line for line in str(error).splitlines() if not line.startswith("\tat ")]
+    causes = [line for line in str(error).splitlines() if line.startswith("Caused by")]
+    ours = [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in traceback.extract_tb(error.__traceback__)]
+    places = [place for place in ours if "site-packages" not in place]
+    return "\n".join([*places[-4:], f"{type(error).__name__}: {' '.join(said)}"[:600], *causes])
+
+
+def table_of(coverage: Coverage) -> str:
+    """How many captures were checked over each operation, on each format version."""
+    lines = [f"{'captures over':42} {'v1':>6} {'v2':>6} {'v3':>6}"]
+    for name, operation in OPERATIONS.items():
+        counts = [coverage.operations[name, v] if v in operation.versions else "-" for v in (1, 2, 3)]
+        lines.append(f"{name:42} {counts[0]:>6} {counts[1]:>6} {counts[2]:>6}")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,300 @@
+"""Commits that no engine at hand makes: metadata written by hand, and the catalog's pointer moved to it.
+
+Flink and others write equality deletes; old writers leave position deletes for a whole partition, or several delete
+files for the same row. Source: Iceberg table spec, "Delete Formats", "Manifests", "Manifest Lists".
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
+from sqlalchemy import update
+
+from tests.histories.table import Field, HistoryTable, path_of
+
+Json = dict[str, Any]
+_FILE_PATH, _POS = 2147483546, 2147483545  # field ids that the spec reserves for position delete files
+_EXISTING, _ADDED, _DELETED = 0, 1, 2
+_UNPARTITIONED = {"type": "record", "name": "r102", "fields": []}
+
+
+@dataclass(frozen=True, slots=True)
+class LiveFile:
+    """A data file of the current snapshot: its path and row count, and what a delete file beside it must say."""
+
+    path: str
+    rows: int
+    spec_id: int
+    partition: Json
+    partition_schema: Json
+
+
+def live_files(table: HistoryTable) -> list[LiveFile]:
+    """The data files of the current snapshot, by path."""
+    head = _head(table.raw)
+    found = []
+    for row in _read(head["manifest-list"])[1] if head else ():
+        if row.get("content"):
+            continue
+        schema, entries = _read(row["manifest_path"])
+        partition = _partition_of(schema)
+        for entry in entries:
+            file = entry["data_file"]
+            if entry["status"] != _DELETED:
+                count = file["record_count"]
+                found.append(LiveFile(file["file_path"], count, row["partition_spec_id"], file["partition"], partition))
+    return sorted(found, key=lambda file: file.path)
+
+
+def delete_positions(table: HistoryTable, positions: Mapping[str, Sequence[int]], beside: LiveFile) -> None:
+    """One position delete file for the partition of ``beside``, which hides ``positions`` of each path (v2)."""
+    pairs = sorted((path, position) for path, found in positions.items() for position in found)
+    schema = pa.schema([_arrow("file_path", pa.string(), _FILE_PATH), _arrow("pos", pa.int64(), _POS)])
+    rows = pa.table([[path for path, _ in pairs], [position for _, position in pairs]], schema=schema)
+    bounds = {_FILE_PATH: (pairs[0][0].encode(), pairs[-1][0].encode())}
+    _commit_deletes(table, beside, rows, content=1, bounds=bounds)
+
+
+def delete_equal(table: HistoryTable, column: Field, value: pa.Array, beside: LiveFile | None) -> None:
+    """An equality delete file for rows whose ``column`` is ``value``: in the partition of ``beside``, else in all."""
+    rows = pa.table([value], schema=pa.schema([_arrow(column.name, value.type, column.id)]))
+    _commit_deletes(table, beside, rows, content=2, equality_ids=[column.id])
+
+
+def set_properties(table: HistoryTable, properties: Mapping[str, str]) -> None:
+    """Set properties; nothing is committed if they are as wished."""
+    raw = table.raw
+    if not properties.items() <= raw["properties"].items():
+        raw["properties"] |= properties
+        _replace_metadata(table, raw)
+
+
+def add_column_with_default(table: HistoryTable, name: str, kind: str, default: Any) -> None:  # noqa: ANN401  # any type's
+    """Add a column that older files have a value for (v3)."""
+    raw = table.raw
+    current = next(s for s in raw["schemas"] if s["schema-id"] == raw["current-schema-id"])
+    raw["last-column-id"] += 1
+    column = {"id": raw["last-column-id"], "name": name, "required": False, "type": kind}
+    column |= {"initial-default": default, "write-default": default}
+    raw["current-schema-id"] = max(s["schema-id"] for s in raw["schemas"]) + 1
+    raw["schemas"].append({**current, "schema-id": raw["current-schema-id"], "fields": [*current["fields"], column]})
+    _replace_metadata(table, raw)
+
+
+def _commit_deletes(  # noqa: PLR0913  # what a delete file says
+    table: HistoryTable,
+    beside: LiveFile | None,
+    rows: pa.Table,
+    *,
+    content: int,
+    bounds: Mapping[int, tuple[bytes, bytes]] | None = None,
+    equality_ids: Sequence[int] | None = None,
+) -> None:
+    raw = table.raw
+    head = _head(raw)
+    assert head
+    location = f"{raw['location']}/data/{uuid.uuid4()}-deletes.parquet"
+    pq.write_table(rows, path_of(location))
+    spec_id = beside.spec_id if beside else _unpartitioned_spec(raw)
+    partition_schema = beside.partition_schema if beside else _UNPARTITIONED
+    file = {
+        "content": content,
+        "file_path": location,
+        "file_format": "PARQUET",
+        "partition": beside.partition if beside else {},
+        "record_count": rows.num_rows,
+        "file_size_in_bytes": path_of(location).stat().st_size,
+        "lower_bounds": [{"key": key, "value": lower} for key, (lower, _) in (bounds or {}).items()] or None,
+        "upper_bounds": [{"key": key, "value": upper} for key, (_, upper) in (bounds or {}).items()] or None,
+        "equality_ids": equality_ids,
+    }
+    snapshot_id = uuid.uuid4().int >> 65
+    sequence_number = raw["last-sequence-number"] + 1
+    manifest = f"{raw['location']}/metadata/{uuid.uuid4()}-m0.avro"
+    header = {
+        "schema": json.dumps(next(s for s in raw["schemas"] if s["schema-id"] == raw["current-schema-id"])),
+        "partition-spec": json.dumps(next(s["fields"] for s in raw["partition-specs"] if s["spec-id"] == spec_id)),
+        "partition-spec-id": str(spec_id),
+        "format-version": str(raw["format-version"]),
+        "content": "deletes",
+    }
+    entry = {"status": _ADDED, "snapshot_id": snapshot_id, "data_file": file}
+    _write(manifest, _entry_schema(partition_schema), [entry], header)
+    added = {
+        "manifest_path": manifest,
+        "manifest_length": path_of(manifest).stat().st_size,
+        "partition_spec_id": spec_id,
+        "content": 1,
+        "sequence_number": sequence_number,
+        "min_sequence_number": sequence_number,
+        "added_snapshot_id": snapshot_id,
+        "added_files_count": 1,
+        "existing_files_count": 0,
+        "deleted_files_count": 0,
+        "added_rows_count": rows.num_rows,
+        "existing_rows_count": 0,
+        "deleted_rows_count": 0,
+    }
+    manifest_list = f"{raw['location']}/metadata/snap-{snapshot_id}-1-{uuid.uuid4()}.avro"
+    _write(manifest_list, _LIST_SCHEMA, [*_rows_of(head), added], {"format-version": str(raw["format-version"])})
+    snapshot = {
+        "snapshot-id": snapshot_id,
+        "parent-snapshot-id": head["snapshot-id"],
+        "sequence-number": sequence_number,
+        "timestamp-ms": max(int(time.time() * 1000), raw["last-updated-ms"] + 1),
+        "manifest-list": manifest_list,
+        "schema-id": raw["current-schema-id"],
+        "summary": _summary(head, rows.num_rows, content),
+    }
+    if raw["format-version"] > 2:
+        snapshot |= {"first-row-id": raw["next-row-id"], "added-rows": 0}
+    raw["last-sequence-number"] = sequence_number
+    raw["snapshots"].append(snapshot)
+    raw["current-snapshot-id"] = raw["refs"]["main"]["snapshot-id"] = snapshot_id
+    raw["snapshot-log"].append({"snapshot-id": snapshot_id, "timestamp-ms": snapshot["timestamp-ms"]})
+    _replace_metadata(table, raw)
+
+
+def _summary(head: Json, deleted: int, content: int) -> dict[str, str]:
+    kind = "position" if content == 1 else "equality"
+    before = head.get("summary", {})
+    totals = {key: value for key, value in before.items() if key.startswith("total-")}
+    added = {"total-delete-files": 1, f"total-{kind}-deletes": deleted}
+    totals |= {key: str(int(before.get(key, 0)) + count) for key, count in added.items()}
+    return {"operation": "delete", "added-delete-files": "1", f"added-{kind}-deletes": str(deleted), **totals}
+
+
+def _unpartitioned_spec(raw: Json) -> int:
+    """The id of the spec without fields, added to ``raw`` if there is none."""
+    specs = raw["partition-specs"]
+    for spec in specs:
+        if not spec["fields"]:
+            return int(spec["spec-id"])
+    spec_id = max(spec["spec-id"] for spec in specs) + 1
+    specs.append({"spec-id": spec_id, "fields": []})
+    return spec_id
+
+
+def _replace_metadata(table: HistoryTable, raw: Json) -> None:
+    """Write ``raw`` as the table's next metadata.json and make it current."""
+    location = f"{raw['location']}/metadata/{len(raw['snapshots']):05}-{uuid.uuid4()}.metadata.json"
+    raw["last-updated-ms"] = max(int(time.time() * 1000), raw["last-updated-ms"])
+    path_of(location).write_text(json.dumps(raw))
+    catalog = table.lake.catalog.client
+    assert isinstance(catalog, SqlCatalog)
+    namespace, _, name = table.name.rpartition(".")
+    this = (IcebergTables.table_namespace == namespace) & (IcebergTables.table_name == name)
+    with catalog.engine.begin() as connection:
+        connection.execute(update(IcebergTables).where(this).values(metadata_location=location))
+
+
+def _head(raw: Json) -> Json | None:
+    found = raw.get("refs", {}).get("main")
+    return next(s for s in raw["snapshots"] if s["snapshot-id"] == found["snapshot-id"]) if found else None
+
+
+def _rows_of(snapshot: Json) -> Iterator[Json]:
+    """Its manifest list as v2 and later write it; v1 has no content and no sequence numbers, and other names."""
+    for row in _read(snapshot["manifest-list"])[1]:
+        named = {key.replace("_data_files_", "_files_"): value for key, value in row.items()}
+        yield {"content": 0, "sequence_number": 0, "min_sequence_number": 0, **named}
+
+
+def _partition_of(schema: Json) -> Json:
+    """The Avro type of ``partition`` in a manifest's schema."""
+    file = next(field["type"] for field in schema["fields"] if field["name"] == "data_file")
+    return next(dict(field["type"]) for field in file["fields"] if field["name"] == "partition")
+
+
+def _read(location: str) -> tuple[Json, list[Json]]:
+    reader = fastavro.reader(io.BytesIO(path_of(location).read_bytes()))
+    return json.loads(reader.metadata["avro.schema"]), [row for row in reader if isinstance(row, dict)]
+
+
+def _write(location: str, schema: Json, records: Sequence[Json], header: Mapping[str, str]) -> None:
+    with path_of(location).open("xb") as stream:
+        fastavro.writer(stream, fastavro.parse_schema(schema), records, metadata=dict(header))
+
+
+def _arrow(name: str, kind: pa.DataType, field_id: int) -> pa.Field:
+    return pa.field(name, kind, metadata={"PARQUET:field_id": str(field_id)})
+
+
+def _field(field_id: int, name: str, kind: Any, *, required: bool = False) -> Json:  # noqa: ANN401  # an Avro type
+    if required:
+        return {"name": name, "type": kind, "field-id": field_id}
+    return {"name": name, "type": ["null", kind], "default": None, "field-id": field_id}
+
+
+def _bounds(key_id: int, value_id: int) -> Json:
+    pair = [_field(key_id, "key", "int", required=True), _field(value_id, "value", "bytes", required=True)]
+    return {"type": "array", "logicalType": "map", "items": {"type": "record", "name": f"k{key_id}", "fields": pair}}
+
+
+def _entry_schema(partition: Json) -> Json:
+    file = [
+        _field(134, "content", "int", required=True),
+        _field(100, "file_path", "string", required=True),
+        _field(101, "file_format", "string", required=True),
+        _field(102, "partition", partition, required=True),
+        _field(103, "record_count", "long", required=True),
+        _field(104, "file_size_in_bytes", "long", required=True),
+        _field(125, "lower_bounds", _bounds(126, 127)),
+        _field(128, "upper_bounds", _bounds(129, 130)),
+        _field(135, "equality_ids", {"type": "array", "items": "int", "element-id": 136}),
+    ]
+    entry = [
+        _field(0, "status", "int", required=True),
+        _field(1, "snapshot_id", "long"),
+        _field(3, "sequence_number", "long"),
+        _field(4, "file_sequence_number", "long"),
+        _field(2, "data_file", {"type": "record", "name": "r2", "fields": file}, required=True),
+    ]
+    return {"type": "record", "name": "manifest_entry", "fields": entry}
+
+
+_SUMMARY = [
+    _field(509, "contains_null", "boolean", required=True),
+    _field(518, "contains_nan", "boolean"),
+    _field(510, "lower_bound", "bytes"),
+    _field(511, "upper_bound", "bytes"),
+]
+_COUNTS = {
+    504: ("added_files_count", "int"),
+    505: ("existing_files_count", "int"),
+    506: ("deleted_files_count", "int"),
+    512: ("added_rows_count", "long"),
+    513: ("existing_rows_count", "long"),
+    514: ("deleted_rows_count", "long"),
+}
+_LIST_SCHEMA = {
+    "type": "record",
+    "name": "manifest_file",
+    "fields": [
+        _field(500, "manifest_path", "string", required=True),
+        _field(501, "manifest_length", "long", required=True),
+        _field(502, "partition_spec_id", "int", required=True),
+        _field(517, "content", "int", required=True),
+        _field(515, "sequence_number", "long", required=True),
+        _field(516, "min_sequence_number", "long", required=True),
+        _field(503, "added_snapshot_id", "long", required=True),
+        *[_field(number, name, kind, required=True) for number, (name, kind) in _COUNTS.items()],
+        _field(
+            507,
+            "partitions",
+            {"type": "array", "items": {"type": "record", "name": "r508", "fields": _SUMMARY}, "element-id": 508},
+        ),
+        _field(519, "key_metadata", "bytes"),
+        _field(520, "first_row_id", "long"),
+    ],
+}

@@ -1,0 +1,280 @@
+"""A table's life as a list of steps, the consumers that follow it, and what every capture of theirs must hold."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from dagster_ips.core.capture import EdgeState, Mode
+from dagster_ips.core.edge import Edge
+from dagster_ips.core.policy import InputPolicies, OnExpired, OnRollback
+from dagster_ips.errors import (
+    IpsError,
+    SourceExpiredError,
+    SourceRecreatedError,
+    SourceReplacedError,
+    SourceRolledBackError,
+)
+from dagster_ips.state.store import MemoryEdgeStore
+from dagster_ips.tracking.capturing import CapturedInput, Capturer, TrackedInput
+from dagster_ips.view import IcdcView
+from tests.histories.checks import Truth, WrongCaptureError, check_frames, check_range, frames, ranged
+from tests.histories.operations import apply
+from tests.histories.table import PLAIN, HistoryTable, NotNow, Shape, path_of
+from tests.histories.time_travel import TimeTravel, collect_json
+from tests.lake import Lake
+
+UPSTREAM = "history"
+ICDC = "ips"
+TARGET = "media.target"
+CONSUMERS = {
+    "strict": InputPolicies(),
+    "continuing": InputPolicies(on_rollback=OnRollback.CONTINUE),
+    "restarting": InputPolicies(on_rollback=OnRollback.FULL, on_expired=OnExpired.FULL),
+}
+_BROKEN = (SourceRecreatedError, SourceReplacedError, SourceRolledBackError, SourceExpiredError)
+
+
+def quicken(lake: Lake) -> None:
+    """Set the lake's session up for tables of a few rows: a shuffle is one small file."""
+    lake.session.conf.set("spark.sql.shuffle.partitions", "1")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One line of a history: an operation or a capture, with plain arguments."""
+
+    method: str
+    subject: tuple[str, ...] = ()
+    arguments: tuple[tuple[str, Any], ...] = ()
+
+    def take(self, history: History) -> None:
+        """Do it."""
+        getattr(history, self.method)(*self.subject, **dict(self.arguments))
+
+    def __str__(self) -> str:
+        subject = self.subject if self.method == "do" else map(repr, self.subject)
+        return f"history.{self.method}({', '.join([*subject, *(f'{k}={v!r}' for k, v in self.arguments)])})"
+
+
+@dataclass
+class Coverage:
+    """How often each operation, on which format version, lay in an interval that a capture was checked over."""
+
+    operations: Counter[tuple[str, int]] = field(default_factory=Counter)
+    outcomes: Counter[str] = field(default_factory=Counter)
+    seconds: float = 0.0
+
+    @property
+    def captures(self) -> int:
+        return sum(self.outcomes.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """What a capture may end in."""
+
+    modes: frozenset[Mode] = frozenset()
+    errors: tuple[type[IpsError], ...] = ()
+
+
+class History:
+    """Steps are taken on a real table and written down, so that they can be taken again."""
+
+    def __init__(self, lake: Lake, shape: Shape = PLAIN, coverage: Coverage | None = None) -> None:
+        self.lake = lake
+        self.shape = shape
+        self.steps: list[Step] = []
+        self.coverage = coverage or Coverage()
+        self.table = HistoryTable(lake, shape, watermarks=self._watermarks)
+        self.time_travel = TimeTravel(self.table)
+        self.store = MemoryEdgeStore()
+        self.capturer = Capturer(lake.catalog, self.store)
+        self.has_failed = False
+        self._since: dict[str, list[tuple[str, int]]] = {name: [] for name in CONSUMERS}
+        if lake.catalog.find(TARGET) is None:
+            lake.sql(f"CREATE TABLE lake.{TARGET} (number int) USING iceberg")
+
+    def __str__(self) -> str:
+        return "\n".join([f"history = History(lake, {self.shape})", *map(str, self.steps)])
+
+    def do(self, operation: Callable[..., None] | str, **arguments: Any) -> None:  # noqa: ANN401  # an operation's own
+        """Change the table, if the operation is possible now; else it is as if it weren't there."""
+        name = operation if isinstance(operation, str) else operation.__name__
+        self.steps.append(Step("do", (name,), tuple(arguments.items())))
+        version = self.table.version
+        try:
+            with self._noticing_failure():
+                apply(self.table, name, arguments)
+        except NotNow:
+            self.steps.pop()
+            return
+        for done in self._since.values():
+            done.append((name, version))
+
+    def capture(self, consumer: str, *, full: bool = False, consume: bool = True) -> Mode | None:
+        """Capture what is new for ``consumer`` and check all that can be seen of it; None if it was refused rightly.
+
+        Raises:
+            WrongCaptureError: it isn't what time travel says, or another end than the history and the policies allow.
+        """
+        options = (("full", full), ("consume", consume))
+        defaults = {"full": False, "consume": True}
+        self.steps.append(Step("capture", (consumer,), tuple((k, v) for k, v in options if v != defaults[k])))
+        started = time.monotonic()
+        with self._noticing_failure():
+            mode = self._capture(consumer, Mode.FULL if full else None, consume=consume)
+        self.coverage.seconds += time.monotonic() - started
+        self.coverage.outcomes[mode.value if mode else "refused"] += 1
+        self.coverage.operations.update(self._since[consumer])
+        if mode and consume:
+            self._since[consumer].clear()
+        return mode
+
+    def capture_by_all(self) -> None:
+        """Every consumer has consumed what there is; it is captured and checked once."""
+        first, *others = CONSUMERS
+        self.capture(first)
+        self.steps[-1] = Step("capture_by_all")
+        captured = self._state(first).committed
+        for consumer in others:
+            self.store.set(replace(self._state(consumer), committed=captured, number=1))
+            self._since[consumer].clear()
+
+    def close(self) -> None:
+        """Drop the table."""
+        self.table.drop()
+
+    @contextlib.contextmanager
+    def _noticing_failure(self) -> Iterator[None]:
+        try:
+            yield
+        except NotNow:
+            raise
+        except Exception:
+            self.has_failed = True
+            raise
+
+    # Capturing
+
+    def _capture(self, consumer: str, asked_for: Mode | None, *, consume: bool) -> Mode | None:
+        state, files, head = self._state(consumer), self.table.files(), self.table.raw
+        allowed = self._allowed(state, CONSUMERS[consumer], asked_for)
+        registered = self._icdc_tables()
+        try:
+            captured = self._captured(consumer, asked_for)
+        except IpsError as error:
+            if not isinstance(error, allowed.errors):
+                raise WrongCaptureError("a history that can be followed is", repr(error), allowed) from error
+            _require("an error changes no state", self._state(consumer), state)
+            _require("an error registers nothing", self._icdc_tables(), registered)
+            return None
+        mode = captured.capture.mode
+        if mode not in allowed.modes:
+            raise WrongCaptureError("a history that can't be followed isn't", mode, allowed)
+        self._check(captured, state)
+        _require("a capture leaves the source as it was", (self.table.files(), self.table.raw), (files, head))
+        if consume:
+            self.store.set(self._state(consumer).with_committed(captured.capture, None))
+        self._drop_icdc_table(captured)
+        return mode
+
+    def _captured(self, consumer: str, asked_for: Mode | None) -> CapturedInput:
+        tracked = TrackedInput(UPSTREAM, self.table.name, policies=CONSUMERS[consumer])
+        (captured,) = self.capturer.capture(consumer, [tracked], target=TARGET, asked_for=asked_for, run_id="run")
+        return captured
+
+    def _check(self, captured: CapturedInput, state: EdgeState) -> None:
+        view = IcdcView(captured, self.lake.session, "lake")
+        to = captured.capture.to_inclusive.snapshot_id if captured.capture.to_inclusive else None
+        _require("captured up to the head", to, self.table.head)
+        is_full = captured.capture.mode is Mode.FULL
+        since = None if is_full else _snapshot(state)
+        raw, schema = self.table.raw, self.table.fields
+        names = [found.name for found in schema]
+        keys = [self._names("number"), self._names("day", "title")]
+        spec = next(s["fields"] for s in raw["partition-specs"] if s["spec-id"] == raw["default-spec-id"])
+        ids = [found.id for found in schema]
+        by = tuple((f["transform"], ids.index(f["source-id"])) for f in spec if f["transform"] != "void")
+        shape = Truth(schema, None, Counter(), tuple(k for k in keys if k and set(k) <= set(names)), by)
+        try:
+            collected = collect_json({**self.time_travel.frames(since, to), **frames(view, shape)})
+        finally:
+            view.release()
+        self.time_travel.learn(collected)
+        before = None if is_full else self.time_travel.rows(since, schema)
+        truth = Truth(schema, before, self.time_travel.rows(to, schema), shape.keys, by)
+        check_frames(collected, truth)
+        for column in ranged(schema):
+            check_range(view.range(column.name), column, truth)
+
+    def _names(self, *roles: str) -> tuple[str, ...]:
+        """The columns' current names; none if one was dropped."""
+        try:
+            return tuple(self.table.field(role).name for role in roles)
+        except NotNow:
+            return ()
+
+    # What may come of it
+
+    def _allowed(self, state: EdgeState, policies: InputPolicies, asked_for: Mode | None) -> Allowed:
+        if asked_for is Mode.FULL or state.committed is None:
+            return Allowed(frozenset({Mode.FULL}))
+        raw = self.table.raw
+        if state.committed.table_uuid != raw["table-uuid"]:
+            return Allowed(errors=(SourceRecreatedError,))
+        consumed = state.committed.snapshot_id
+        ancestry = self.table.ancestry()
+        if consumed in ancestry:
+            return Allowed(frozenset({Mode.INCREMENTAL}))
+        behind = self._ancestors(consumed)
+        continues = policies.on_rollback is OnRollback.CONTINUE
+        if set(behind) & set(ancestry):  # rolled back, and everything is there to say so
+            if policies.on_rollback is OnRollback.ERROR:
+                return Allowed(errors=(SourceRolledBackError,))
+            return Allowed(frozenset({Mode.INCREMENTAL if continues else Mode.FULL}))
+        # Something was expired or replaced: what can be told must be right, and the rest an error or a new start.
+        modes = {Mode.INCREMENTAL}
+        if OnRollback.FULL is policies.on_rollback or OnExpired.FULL is policies.on_expired:
+            modes.add(Mode.FULL)
+        return Allowed(frozenset(modes), _BROKEN)
+
+    def _ancestors(self, snapshot_id: int) -> list[int]:
+        parents = {s["snapshot-id"]: s.get("parent-snapshot-id") for s in self.table.raw.get("snapshots", ())}
+        found, at = [], snapshot_id
+        while at in parents:
+            found.append(at)
+            at = parents[at]
+        return found
+
+    # The consumers' state
+
+    def _state(self, consumer: str) -> EdgeState:
+        return self.store.get(Edge(consumer, UPSTREAM))
+
+    def _watermarks(self) -> Sequence[int]:
+        found = (_snapshot(self._state(consumer)) for consumer in CONSUMERS)
+        return [snapshot for snapshot in found if snapshot is not None]
+
+    def _icdc_tables(self) -> set[str]:
+        catalog = self.lake.catalog.client
+        return {".".join(name) for name in catalog.list_tables(ICDC)} if catalog.namespace_exists(ICDC) else set()
+
+    def _drop_icdc_table(self, captured: CapturedInput) -> None:
+        table = self.lake.catalog.load(captured.capture.icdc_table, asset="history")
+        self.lake.catalog.client.drop_table(captured.capture.icdc_table)
+        shutil.rmtree(path_of(table.location))
+
+
+def _snapshot(state: EdgeState) -> int | None:
+    return state.committed.snapshot_id if state.committed else None
+
+
+def _require(promise: str, found: object, expected: object) -> None:
+    if found != expected:
+        raise WrongCaptureError(promise, found, expected)

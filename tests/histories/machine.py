@@ -1,0 +1,104 @@
+"""Random histories: any operation at any time, and three consumers that capture whenever they like."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import ClassVar
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+
+from tests.histories.history import CONSUMERS, Coverage, History
+from tests.histories.operations import OPERATIONS
+from tests.histories.table import Shape
+from tests.lake import Lake
+
+PARTITIONINGS = (
+    (),
+    ("day",),
+    ("title",),
+    ("bucket(2, number)",),
+    ("days(day)", "truncate(1, title)"),
+    ("day", "bucket(2, number)"),
+)
+captures = st.sampled_from([None, None, None, *CONSUMERS])
+
+shapes = st.builds(
+    lambda version, partitioned_by, merging, variant: Shape(version, partitioned_by, merging, variant and version > 2),
+    st.sampled_from([2, 3, 1]),
+    st.sampled_from(PARTITIONINGS),
+    st.booleans(),
+    st.booleans(),
+)
+
+
+class Histories(RuleBasedStateMachine):
+    """``lake`` and ``coverage`` are given to the class; ``newest`` is the history that was made last."""
+
+    lake: ClassVar[Lake]
+    coverage: ClassVar[Coverage]
+    on_start: ClassVar[Callable[[], None]] = lambda: None
+    newest: ClassVar[History]
+
+    @initialize(shape=shapes, first=st.lists(st.integers(0, 23), min_size=1, max_size=8).map(tuple))
+    def begin(self, *, shape: Shape, first: tuple[int, ...]) -> None:
+        type(self).on_start()
+        self.history = History(self.lake, shape, self.coverage)
+        type(self).newest = self.history
+        self.history.do("append_by_spark", rows=first)
+        self.history.capture_by_all()
+
+    def teardown(self) -> None:
+        """At the end every consumer catches up."""
+        if (history := getattr(self, "history", None)) is None:
+            return
+        try:
+            if not history.has_failed:
+                for consumer in CONSUMERS:
+                    history.capture(consumer)
+        finally:
+            history.close()
+
+    def change(self, data: st.DataObject, families: Sequence[str], then: str | None) -> None:
+        """One operation of ``families``, and a capture if ``then`` is a consumer."""
+        version = self.history.table.version
+        possible = [o for o in OPERATIONS.values() if o.family in families and version in o.versions]
+        chosen = data.draw(st.sampled_from(possible))
+        self.history.do(chosen.name, **data.draw(chosen.arguments))
+        if then:
+            consume, start_over = data.draw(st.sampled_from([True, True, False])), data.draw(st.booleans())
+            if self.history.capture(then, consume=consume) is None and start_over:
+                self.history.capture(then, full=True)
+
+    @rule(data=st.data(), then=captures)
+    def append(self, data: st.DataObject, then: str | None) -> None:
+        self.change(data, ["append"], then)
+
+    @rule(data=st.data(), then=captures)
+    def change_rows(self, data: st.DataObject, then: str | None) -> None:
+        self.change(data, ["delete", "update", "merge"], then)
+
+    @rule(data=st.data(), then=captures)
+    def delete_by_hand(self, data: st.DataObject, then: str | None) -> None:
+        self.change(data, ["by hand", "delete"], then)
+
+    @rule(data=st.data(), then=captures)
+    def change_files(self, data: st.DataObject, then: str | None) -> None:
+        self.change(data, ["overwrite", "publish"], then)
+
+    @rule(data=st.data(), then=captures)
+    def maintain(self, data: st.DataObject, then: str | None) -> None:
+        self.change(data, ["maintenance"], then)
+
+    @rule(data=st.data(), then=captures)
+    def evolve(self, data: st.DataObject, then: str | None) -> None:
+        self.change(data, ["schema", "spec", "format"], then)
+
+    @rule(data=st.data(), then=captures)
+    def move_back_and_forth(self, data: st.DataObject, then: str | None) -> None:
+        self.change(data, ["move"], then)
+
+    @rule(data=st.data(), then=captures, ends=st.integers(0, 3))
+    def expire(self, data: st.DataObject, then: str | None, ends: int) -> None:
+        """Rarely the table begins anew."""
+        self.change(data, ["expire"] if ends else ["replace"], then)
