@@ -252,6 +252,23 @@ class UnboundedRangeError(IpsError):
 
 
 @dataclass(eq=False)
+class RangeTypesError(IpsError):
+    """Change ranges were united whose values have no common order."""
+
+    column: str
+    type: str
+    other_column: str
+    other_type: str
+
+    def __str__(self) -> str:
+        return (
+            f"The change ranges of {self.column} ({self.type}) and {self.other_column} ({self.other_type}) can't be "
+            f"united: their values have no common order. Unite ranges of columns that mean the same, or join their "
+            f"conditions instead: f\"{{a.since('...')}} OR {{b.since('...')}}\"."
+        )
+
+
+@dataclass(eq=False)
 class DuplicateKeysError(IpsError):
     """Several rows for one merge key."""
 

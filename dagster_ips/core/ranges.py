@@ -9,7 +9,7 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Any, TypeAlias
 
-from dagster_ips.errors import UnboundedRangeError
+from dagster_ips.errors import RangeTypesError, UnboundedRangeError
 
 Bound: TypeAlias = bool | int | float | str | Decimal | dt.date | dt.datetime
 """A column value that has an order and a SQL literal."""
@@ -110,15 +110,23 @@ class ChangeRange:
         return self.highest
 
     def __or__(self, other: ChangeRange) -> ChangeRange:
-        """The smallest range that holds both; columns may differ, the left one names the result."""
+        """The smallest range that holds both; columns may differ, the left one names the result.
+
+        Dates and timestamps unite to whole days, wide enough for a column of either type: a date is its midnight. As
+        the midnight of which time zone isn't known here, timestamps with one get a day more on either side.
+
+        Raises:
+            RangeTypesError: the columns' values have no common order.
+        """
         if other.is_empty:
             return self
         if self.is_empty:
             return ChangeRange(self.column, other.kind, other.lowest, other.highest, other.has_null)
-        both_exact = self.kind is RangeKind.EXACT and other.kind is RangeKind.EXACT
+        left, right = _of_one_type(self, other)
+        both_exact = left.kind is RangeKind.EXACT and right.kind is RangeKind.EXACT
         return ChangeRange.of(
             self.column,
-            [(self.lowest, self.highest), (other.lowest, other.highest)],
+            [(left.lowest, left.highest), (right.lowest, right.highest)],
             kind=RangeKind.EXACT if both_exact else RangeKind.BOUNDED,
             has_null=self.has_null or other.has_null,
         )
@@ -147,6 +155,69 @@ class ChangeRange:
 def _extreme(pick: Callable[[list[Any]], Bound], values: list[Bound | None]) -> Bound | None:
     """The lowest or highest of one column's values; None, an open side, wins."""
     return None if any(value is None for value in values) else pick(values)
+
+
+class _Order(StrEnum):
+    """Values of one of these can be compared with each other."""
+
+    BOOLEAN = "boolean"
+    NUMBER = "number"
+    TEXT = "text"
+    DATE = "date"
+    TIMESTAMP = "timestamp"
+    TIMESTAMP_WITH_ZONE = "timestamp with time zone"
+
+
+def _order(found: ChangeRange) -> _Order | None:
+    """The order of the range's bounds; None if it has no bound."""
+    match found.lowest if found.lowest is not None else found.highest:
+        case None:
+            return None
+        case bool():
+            return _Order.BOOLEAN
+        case str():
+            return _Order.TEXT
+        case dt.datetime() as moment:
+            return _Order.TIMESTAMP if moment.tzinfo is None else _Order.TIMESTAMP_WITH_ZONE
+        case dt.date():
+            return _Order.DATE
+        case _:
+            return _Order.NUMBER
+
+
+def _of_one_type(left: ChangeRange, right: ChangeRange) -> tuple[ChangeRange, ChangeRange]:
+    """Both as they are if their bounds can be compared, in whole days if that makes them so.
+
+    Raises:
+        RangeTypesError: they can't be compared.
+    """
+    orders = _order(left), _order(right)
+    if None in orders or orders[0] == orders[1]:
+        return left, right
+    if _Order.DATE in orders and set(orders) & {_Order.TIMESTAMP, _Order.TIMESTAMP_WITH_ZONE}:
+        return _in_days(left), _in_days(right)
+    raise RangeTypesError(column=left.column, type=str(orders[0]), other_column=right.column, other_type=str(orders[1]))
+
+
+def _in_days(found: ChangeRange) -> ChangeRange:
+    """The range in dates, such that as timestamps, at midnight, they hold it too; one in dates as it is."""
+    order = _order(found)
+    if order is _Order.DATE:
+        return found
+    # Zones are up to 14 hours from UTC.
+    zone_days = 1 if order is _Order.TIMESTAMP_WITH_ZONE else 0
+    lowest, highest = _day(found.lowest, -zone_days), _day(found.highest, 1 + zone_days)
+    return ChangeRange(found.column, RangeKind.BOUNDED, lowest, highest, found.has_null)
+
+
+def _day(bound: Bound | None, days_later: int) -> dt.date | None:
+    if not isinstance(bound, dt.datetime):
+        return None
+    moment = bound.astimezone(dt.UTC) if bound.tzinfo else bound
+    try:
+        return moment.date() + dt.timedelta(days=days_later)
+    except OverflowError:  # beyond Python's calendar: the side stays open
+        return None
 
 
 def quoted(name: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import pickle
 from decimal import Decimal
 
 import duckdb
@@ -11,7 +12,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from dagster_ips.core.ranges import Bound, ChangeRange, Predicate, RangeKind, literal, quoted
-from dagster_ips.errors import UnboundedRangeError
+from dagster_ips.errors import RangeTypesError, UnboundedRangeError
 from tests.lake import Lake
 
 DOMAIN = [None, *range(-4, 5)]
@@ -128,6 +129,81 @@ def test_a_bound_that_is_not_there_is_an_error_and_never_a_guess(empty_or_open: 
 def test_the_columns_name_may_differ_between_united_ranges() -> None:
     days = ChangeRange.of("event_date", [(1, 2)], kind=RangeKind.EXACT)
     assert (days | ChangeRange.of("valid_on", [(0, 1)], kind=RangeKind.EXACT)).column == "event_date"
+
+
+def one_of(value: Bound, column: str = "x") -> ChangeRange:
+    return ChangeRange.of(column, [(value, value)], kind=RangeKind.EXACT)
+
+
+# The zones of the world, and every moment and day that a test may widen without leaving Python's calendar.
+offsets = st.integers(-12, 14).map(lambda hours: dt.timezone(dt.timedelta(hours=hours)))
+days = st.dates(dt.date(2, 1, 1), dt.date(9998, 1, 1))
+zoneless = st.datetimes(dt.datetime(2, 1, 1), dt.datetime(9998, 1, 1))  # noqa: DTZ001  # without a zone on purpose
+
+
+@FEW
+@given(days, zoneless)
+def test_a_date_and_a_timestamp_unite_to_days_that_hold_both_in_a_column_of_either_type(
+    day: dt.date, moment: dt.datetime
+) -> None:
+    both = one_of(moment) | one_of(day)
+    lowest, highest = both.lower, both.upper
+    assert isinstance(lowest, dt.date)
+    assert isinstance(highest, dt.date)
+    assert both.kind is RangeKind.BOUNDED
+    assert lowest <= min(day, moment.date()) <= max(day, moment.date()) <= highest
+    assert dt.datetime.combine(lowest, dt.time()) <= moment <= dt.datetime.combine(highest, dt.time())
+    assert highest - lowest <= abs(moment.date() - day) + dt.timedelta(days=1)
+
+
+@FEW
+@given(day=days, moment=zoneless, zone=offsets)
+def test_a_timestamp_with_a_zone_is_held_whatever_the_zone_that_dates_are_read_in(
+    day: dt.date, moment: dt.datetime, zone: dt.timezone
+) -> None:
+    both = one_of(day) | one_of(moment.replace(tzinfo=dt.UTC))
+    lowest, highest = both.lower, both.upper
+    assert isinstance(lowest, dt.date)
+    assert isinstance(highest, dt.date)
+    there = moment.replace(tzinfo=dt.UTC).astimezone(zone)
+    assert lowest <= there.date() <= highest
+    assert dt.datetime.combine(lowest, dt.time(), zone) <= there <= dt.datetime.combine(highest, dt.time(), zone)
+    assert lowest <= day <= highest
+
+
+@FEW
+@given(st.lists(st.one_of(days, zoneless).map(one_of), min_size=3, max_size=3))
+def test_uniting_dates_and_timestamps_does_not_depend_on_the_order(some: list[ChangeRange]) -> None:
+    one, two, three = some
+    assert (one | two) | three == one | (two | three) == (three | one) | two
+
+
+def test_a_timestamp_at_the_calendars_end_leaves_the_side_open() -> None:
+    both = one_of(dt.date(2026, 1, 3)) | one_of(dt.datetime.max)  # noqa: DTZ901  # without a zone on purpose
+    assert (both.lowest, both.highest, both.kind) == (dt.date(2026, 1, 3), None, RangeKind.UNBOUNDED)
+
+
+def test_numbers_of_any_type_unite() -> None:
+    assert (one_of(1) | one_of(2.5) | one_of(Decimal("0.5"))).between("x") == "(`x` >= 0.5BD AND `x` <= DOUBLE('2.5'))"
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "types"),
+    [
+        (1, "a", ("number", "text")),
+        (dt.date(2026, 1, 3), 20260103, ("date", "number")),
+        (True, 1, ("boolean", "number")),
+        (dt.datetime(2026, 1, 3), dt.datetime(2026, 1, 3, tzinfo=dt.UTC), ("timestamp", "timestamp with time zone")),  # noqa: DTZ001  # without a zone on purpose
+    ],
+)
+def test_columns_whose_values_have_no_common_order_are_not_united(
+    left: Bound, right: Bound, types: tuple[str, str]
+) -> None:
+    for one, other in ((left, right), (right, left)):
+        with pytest.raises(RangeTypesError) as raised:
+            one_of(one, "event_date") | one_of(other, "valid_on")
+        said = str(pickle.loads(pickle.dumps(raised.value)))
+        assert all(word in said for word in ("event_date", "valid_on", *types))
 
 
 # Spark keeps no time zone and no more than microseconds; its literals reach from year 1 to 9999, as Python's do.
