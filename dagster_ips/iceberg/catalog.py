@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from pydantic import ValidationError as UnreadableByPyIceberg
+from pydantic import ValidationError as ResponseError
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
 from pyiceberg.exceptions import (
@@ -27,6 +27,8 @@ from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.storage import Storage
 
 _SQLITE = "sqlite:///"
+_UNREADABLE = (ValidationError, ResponseError)
+"""What PyIceberg raises on metadata with something that it doesn't know, from a file and from a catalog's response."""
 _SPARK_CATALOG_TYPES = {"sql": "jdbc", "rest": "rest", "glue": "glue", "hive": "hive"}
 
 
@@ -134,7 +136,7 @@ class LakeCatalog:
             self.client.create_namespace_if_not_exists(namespace_of(table))
             try:
                 self.client.register_table(table, metadata_location)
-            except UnreadableByPyIceberg:
+            except _UNREADABLE:
                 # It is registered by then; only reading it back fails, for a type that PyIceberg doesn't know yet.
                 if self.metadata_locations([table]).get(table) != metadata_location:
                     raise
@@ -175,7 +177,7 @@ class LakeCatalog:
                 yield table, catalog.load_table(table).metadata_location
             except NoSuchTableError:
                 continue
-            except UnreadableByPyIceberg as error:
+            except _UNREADABLE as error:
                 problem = f"the catalog is asked through PyIceberg, which can't read it ({_problems(error)})"
                 raise UnsupportedTableError(table=table, problem=problem) from None
 
@@ -206,8 +208,12 @@ def _is_answer(error: Exception) -> bool:
     return isinstance(error, (*answers, CommitFailedException, ValidationError, IpsError))
 
 
-def _problems(error: UnreadableByPyIceberg) -> str:
-    return "; ".join(sorted({problem["msg"] for problem in error.errors(include_input=False, include_url=False)}))
+def _problems(error: Exception) -> str:
+    """What PyIceberg doesn't know, without the values that it quotes."""
+    cause = error if isinstance(error, ResponseError) else error.__cause__
+    if not isinstance(cause, ResponseError):
+        return type(error).__name__
+    return "; ".join(sorted({problem["msg"] for problem in cause.errors(include_input=False, include_url=False)}))
 
 
 def _jdbc_uri(uri: str) -> str:
