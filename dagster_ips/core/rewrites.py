@@ -9,10 +9,19 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """Files whose rows a ``replace`` snapshot moved, and the files it moved them to, by path."""
+    """Files whose rows a ``replace`` snapshot moved, and the files it moved them to, by path.
+
+    Of several rewrites merged into one, ``between`` are the files that one wrote and another moved on.
+    """
 
     inputs: frozenset[str]
     outputs: frozenset[str]
+    between: frozenset[str] = frozenset()
+
+    @property
+    def files(self) -> frozenset[str]:
+        """All of them."""
+        return self.inputs | self.between | self.outputs
 
 
 def merged(rewrites: Iterable[Rewrite]) -> list[Rewrite]:
@@ -29,7 +38,8 @@ def merged(rewrites: Iterable[Rewrite]) -> list[Rewrite]:
         written = frozenset[str]().union(*[group.outputs for group in before])
         inputs = frozenset[str]().union(rewrite.inputs - written, *[group.inputs for group in before])
         groups = [group for group in groups if group not in before]
-        groups.append(Rewrite(inputs, (written - rewrite.inputs) | rewrite.outputs))
+        between = (written & rewrite.inputs).union(*[group.between for group in before])
+        groups.append(Rewrite(inputs, (written - rewrite.inputs) | rewrite.outputs, between))
     return groups
 
 
@@ -40,10 +50,10 @@ def without_change(
 
     ``added`` and ``removed`` are what is live at only one end; ``disturbed`` are files that a delete file of the
     interval may apply to. Such a rewrite took in at least one file that was live at the start (one that didn't is a
-    way to write new rows), all of its outputs are live at the end, and nothing was deleted from either.
+    way to write new rows), all of its outputs are live at the end, and nothing was deleted on the way.
     """
     return [
         rewrite
         for rewrite in merged(rewrites)
-        if rewrite.inputs & removed and rewrite.outputs <= added and not (rewrite.inputs | rewrite.outputs) & disturbed
+        if rewrite.inputs & removed and rewrite.outputs <= added and not rewrite.files & disturbed
     ]

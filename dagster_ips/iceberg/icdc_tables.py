@@ -165,8 +165,7 @@ class _Author:
             header["sequence-number"] = str(self._sequence_number)
         if version >= _V3:
             header["first-row-id"] = str(self._next_row_id)
-        defaults = {"content": 0, "sequence_number": 0, "min_sequence_number": 0, "first_row_id": None}
-        self._storage.write(path, write_avro(header, [{**defaults, "partitions": [], **_not_none(r)} for r in rows]))
+        self._storage.write(path, write_avro(header, [self._complete(row) for row in rows]))
         summary = {"operation": "append"}
         if files:
             count, records = str(len(files)), str(sum(file.record_count for file in files))
@@ -184,6 +183,20 @@ class _Author:
         if version >= _V3:
             snapshot |= {"first-row-id": self._next_row_id, "added-rows": 0}
         return snapshot
+
+    def _complete(self, row: ManifestRow) -> ManifestRow:
+        """``row`` with what older format versions leave out.
+
+        No partition summary is one that matches every filter; an empty one is only right where there are no partition
+        fields, and there it is needed: Spark's ``manifests`` table fails on null.
+        """
+        is_partitioned = self._source.spec(row["partition_spec_id"])
+        defaults: ManifestRow = {"content": 0, "sequence_number": 0, "min_sequence_number": 0, "first_row_id": None}
+        defaults |= {"key_metadata": None, "partitions": None if is_partitioned else []}
+        # A count that isn't said may be any; only those that say 0 are skipped by readers.
+        unknown = dict.fromkeys((f"{files}_files_count" for files in ("added", "existing", "deleted")), 1)
+        unknown |= dict.fromkeys((f"{rows}_rows_count" for rows in ("added", "existing", "deleted")), 0)
+        return {**defaults, **unknown, **{key: value for key, value in row.items() if value is not None}}
 
     def metadata(
         self, snapshot: dict[str, Any], tags: Mapping[Tag, dict[str, Any]], properties: Mapping[str, str]
@@ -234,11 +247,6 @@ def _with_row_ids(schema: str) -> str:
     if not any(field["name"] == "first_row_id" for field in file["fields"]):
         file["fields"].append(_avro_field("first_row_id", 142, "long", optional=True))
     return json.dumps(entry)
-
-
-def _not_none(row: ManifestRow) -> ManifestRow:
-    """Spark's ``manifests`` table fails on a null ``partitions``, so null values give way to defaults."""
-    return {key: value for key, value in row.items() if value is not None}
 
 
 def _partition_summaries(schema: str, records: list[dict[str, Any]]) -> list[dict[str, Any]]:
