@@ -52,7 +52,7 @@ def test_a_compaction_of_a_compaction_that_rows_were_deleted_from_is_not_followe
 
 @given(st.data())
 def test_whatever_is_rewritten_every_row_is_in_exactly_one_place(data: st.DataObject) -> None:
-    """Files hold rows; a rewrite moves those that weren't deleted. What is followed holds the same rows on both sides."""
+    """Files hold rows, a rewrite moves those that are left. What is followed holds the same rows on both sides."""
     rows = {f"old{i}": {f"o{i}"} for i in range(3)} | {f"new{i}": {f"n{i}"} for i in range(2)}
     held, live, steps = dict(rows), set(rows), []
     disturbed = set[str]()
