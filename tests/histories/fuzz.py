@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import logging
 import tempfile
 import time
 import traceback
@@ -118,6 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--spark", type=Path, help="folder of a Spark Connect server to use and leave running")
     given = parser.parse_args(arguments)
     warnings.simplefilter("ignore")
+    logging.disable()  # pyspark logs every error in full
     with tempfile.TemporaryDirectory() as temporary:
         spark_folder = given.spark or Path(temporary) / "spark"
         try:

@@ -659,9 +659,8 @@ def _never_partitioned_by(table: HistoryTable, role: str) -> None:
 
 
 def _new_name(table: HistoryTable) -> str:
-    specs = [field["name"] for spec in table.raw["partition-specs"] for field in spec["fields"]]
-    taken = {field.name for field in table.fields} | set(specs)
-    return next(name for number in range(99) if (name := f"new_{number}") not in taken)
+    raw = table.raw
+    return f"new_{raw['last-column-id']}_{raw['last-partition-id']}"
 
 
 def _alter(table: HistoryTable, change: str) -> None:
