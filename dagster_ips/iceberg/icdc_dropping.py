@@ -1,8 +1,7 @@
 """An edge's registered ICDC tables, and dropping one with the files that are its own.
 
-A table is ours if its name, its folder and its properties all say so; any other table is left alone. A file is deleted
-only if it lies directly in the metadata folder that such a table has, so that no metadata, damaged or forged, leads to
-a file of the source.
+Any other table is left alone. A file is deleted only if it lies directly in the metadata folder that such a table has,
+so that no metadata, damaged or forged, leads to a file of the source.
 """
 
 from __future__ import annotations
@@ -14,25 +13,25 @@ from dagster_ips.core.edge import Edge
 from dagster_ips.core.retention import IcdcTable
 from dagster_ips.errors import MetadataUnreadableError, UnsupportedTableError
 from dagster_ips.iceberg.catalog import LakeCatalog
+from dagster_ips.iceberg.icdc_names import capture_number, name_prefix
 from dagster_ips.iceberg.manifests import read_manifest_list
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.storage import Storage
 
-_NUMBER_AND_REST = re.compile(r"(\d{6,})_[0-9a-f]{6}(?:__before|__after)?")
 _METADATA_FILE = re.compile(r"[\w.-]+\.(?:avro|json)")
 
 
 def icdc_tables(catalog: LakeCatalog, edge: Edge, *, namespace: str) -> list[IcdcTable]:
-    """The edge's ICDC tables in ``namespace``, those for comparing before and after included.
+    """The edge's ICDC tables in ``namespace``.
 
     A table that can't be read is left out: nothing shows that it is ours, or another run is just dropping it.
 
     Raises:
         CatalogUnreachableError: the catalog did not answer.
     """
-    located = catalog.metadata_locations_by_prefix(f"{namespace}.{_prefix(edge)}")
+    located = catalog.metadata_locations_by_prefix(f"{namespace}.{name_prefix(edge)}")
     read = [_read(catalog.storage, name, location) for name, location in located.items()]
-    known = [(metadata, _number(metadata, edge)) for metadata in read if metadata is not None]
+    known = [(metadata, capture_number(metadata, edge)) for metadata in read if metadata is not None]
     return [IcdcTable(metadata.table, n, _created_ms(metadata)) for metadata, n in known if n is not None]
 
 
@@ -46,7 +45,7 @@ def drop_icdc_table(catalog: LakeCatalog, name: str, edge: Edge) -> None:
     """
     location = catalog.metadata_locations([name]).get(name)
     metadata = _read(catalog.storage, name, location) if location else None
-    if metadata is None or _number(metadata, edge) is None:
+    if metadata is None or capture_number(metadata, edge) is None:
         return
     files = _own_files(catalog.storage, metadata)
     catalog.drop(name)
@@ -56,31 +55,11 @@ def drop_icdc_table(catalog: LakeCatalog, name: str, edge: Edge) -> None:
     catalog.storage.remove_empty_folder(metadata.location)
 
 
-def _prefix(edge: Edge) -> str:
-    return f"{edge.slug}_{edge.id[:6]}__"
-
-
 def _read(storage: Storage, name: str, location: str) -> TableMetadata | None:
     try:
         return TableMetadata.parse(name, location, storage.read(location, table=name))
     except (MetadataUnreadableError, UnsupportedTableError):
         return None
-
-
-def _number(metadata: TableMetadata, edge: Edge) -> int | None:
-    """The number of the edge's capture that the table belongs to; None if it isn't an ICDC table of the edge."""
-    namespace, _, name = metadata.table.rpartition(".")
-    match = _NUMBER_AND_REST.fullmatch(name.removeprefix(_prefix(edge)))
-    if match is None or not metadata.location.endswith(f"/_{namespace}/{name}"):
-        return None
-    number = int(match[1])
-    ours = {
-        "dagster-ips.consumer": edge.consumer,
-        "dagster-ips.upstream": edge.upstream,
-        "dagster-ips.capture": str(number),
-        "gc.enabled": "false",
-    }
-    return number if ours.items() <= metadata.properties.items() else None
 
 
 def _created_ms(metadata: TableMetadata) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +17,7 @@ from dagster_ips.core.ranges import ChangeRange
 from dagster_ips.core.target import TargetHistory, settle, unexpected_change
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import TargetChangedError
+from dagster_ips.iceberg import icdc_names
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.change_reader import CapturedFiles, live_files
 from dagster_ips.iceberg.column_ranges import change_range, require_column
@@ -98,7 +98,7 @@ class Capturer:
                 reason=decision.reason,
                 from_exclusive=state.committed if decision.mode is Mode.INCREMENTAL else None,
                 to_inclusive=Watermark.at(head, table_uuid=source.uuid, ref=tracked.ref) if head else None,
-                icdc_table=self._icdc_name(state),
+                icdc_table=f"{self.icdc_namespace}.{icdc_names.new_name(state.edge, state.next_number)}",
                 run_id=run_id,
                 after_stamp=history.newest.target.snapshot_id if history and history.newest else None,
             )
@@ -138,42 +138,17 @@ class Capturer:
         storage = self.catalog.storage
         return files_in(storage, source, interval, head) if interval else live_files(storage, source, head=head)
 
-    def _icdc_name(self, state: EdgeState) -> str:
-        """Readable, and unique to this attempt: an abandoned capture of the same number may still be read."""
-        short = state.edge.id[:6]
-        return f"{self.icdc_namespace}.{state.edge.slug}_{short}__{state.next_number:06d}_{uuid.uuid4().hex[:6]}"
-
     def _make_icdc_table(
         self, capture: Capture, source: TableMetadata, files: CapturedFiles, head: Snapshot | None
     ) -> Mapping[Tag, int]:
-        name = capture.icdc_table.rpartition(".")[2]
         authored = author_icdc_table(
             self.catalog.storage,
             source,
             files,
             head=head,
-            location=f"{_beside(source.location)}/_{self.icdc_namespace}/{name}",
-            properties=_provenance(capture),
+            location=icdc_names.location(source, capture.icdc_table),
+            properties=icdc_names.properties(capture),
         )
         with effect(Effect.REGISTER_ICDC_TABLE):
             self.catalog.register(capture.icdc_table, authored.metadata_location)
         return authored.tags
-
-
-def _provenance(capture: Capture) -> dict[str, str]:
-    start, end = capture.from_exclusive, capture.to_inclusive
-    return {
-        "dagster-ips.consumer": capture.edge.consumer,
-        "dagster-ips.upstream": capture.edge.upstream,
-        "dagster-ips.capture": str(capture.number),
-        "dagster-ips.mode": capture.mode.value,
-        "dagster-ips.run": capture.run_id,
-        "dagster-ips.from-snapshot-id-exclusive": str(start.snapshot_id) if start else "",
-        "dagster-ips.to-snapshot-id-inclusive": str(end.snapshot_id) if end else "",
-        "dagster-ips.source-uuid": end.table_uuid if end else "",
-    }
-
-
-def _beside(location: str) -> str:
-    """The folder that a table's folder is in: never under the table's own, which its maintenance cleans."""
-    return location.rstrip("/").rpartition("/")[0]

@@ -15,7 +15,7 @@ from dagster_ips.core.retention import IcdcTable, Retention, expired
 from dagster_ips.errors import RetentionError
 
 NOW_MS = 1_000
-NAMES = st.sampled_from(["ips.t__{:06d}_aaaaaa", "ips.t__{:06d}_aaaaaa__before", "ips.t__{:06d}_aaaaaa__after"])
+NAMES = st.sampled_from(["ips.t__{:06d}_aaaaaa", "ips.t__{:06d}_bbbbbb", "ips.t__{:06d}_cccccc"])
 
 
 @st.composite

@@ -606,7 +606,7 @@ def drop_nested_field(table: HistoryTable) -> None:
 
 @operation("spec", refused=["Cannot add redundant partition", "Cannot add duplicate partition"], transform=transforms)
 def add_partition_field(table: HistoryTable, *, transform: str) -> None:
-    _alter(table, f"ADD PARTITION FIELD {_with_current_name(table, transform)} AS {_new_name(table)}")
+    _alter(table, f"ADD PARTITION FIELD {_with_current_name(table, transform)} AS by_{_new_name(table)}")
 
 
 @operation("spec")
@@ -660,7 +660,7 @@ def _never_partitioned_by(table: HistoryTable, role: str) -> None:
 
 def _new_name(table: HistoryTable) -> str:
     raw = table.raw
-    return f"new_{raw['last-column-id']}_{raw['last-partition-id']}"
+    return f"new_{len(raw['schemas'])}_{len(raw['partition-specs'])}"
 
 
 def _alter(table: HistoryTable, change: str) -> None:

@@ -157,19 +157,22 @@ def test_young_captures_within_the_count_all_stay(source: Source) -> None:
     assert store_files(source) == before
 
 
-def test_tables_for_comparing_before_and_after_go_with_their_capture(source: Source) -> None:
-    old, newest = capture_rounds(source, 2)
-    both = [(captured, suffix) for captured in (old, newest) for suffix in ("__before", "__after")]
-    for captured, suffix in both:
-        register_like(source, captured, captured.capture.icdc_table + suffix)
+def test_what_was_there_before_and_after_a_removal_goes_with_its_table(source: Source) -> None:
+    source.append(numbered(1, 2, 3))
+    source.capture_and_consume()
+    source.table.delete("number = 2")
+    old = source.capture_and_consume()
+    assert old.tags
+    (newest,) = capture_rounds(source, 1)
+    before = store_files(source)
+    folder = local(icdc(source, old).location())
 
     clean(source, newest)
 
-    name = newest.capture.icdc_table
-    assert icdc_names(source) == {name, f"{name}__before", f"{name}__after"}
-    assert {path.name for path in local(icdc(source, newest).location()).parent.iterdir()} == {
-        short(name) for name in icdc_names(source)
-    }
+    gone = before.keys() - store_files(source).keys()
+    assert not folder.exists()
+    assert {path for path in before if path.is_relative_to(folder)} <= gone
+    assert all("/_ips/" in str(path) for path in gone)
 
 
 def test_a_capture_in_flight_stays_with_every_attempt_at_it_however_old(source: Source) -> None:

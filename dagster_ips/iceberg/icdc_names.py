@@ -1,0 +1,67 @@
+"""What an ICDC table is called, where it lies and what its properties say: enough to recognise one of ours."""
+
+from __future__ import annotations
+
+import re
+import uuid
+
+from dagster_ips.core.capture import Capture
+from dagster_ips.core.edge import Edge
+from dagster_ips.iceberg.metadata import TableMetadata
+
+_NUMBER_AND_ATTEMPT = re.compile(r"(\d{6,})_[0-9a-f]{6}")
+
+
+def name_prefix(edge: Edge) -> str:
+    """What the names of the edge's ICDC tables start with, readable and no other edge's."""
+    return f"{edge.slug}_{edge.id[:6]}__"
+
+
+def new_name(edge: Edge, number: int) -> str:
+    """The name, without namespace, of a table for the edge's capture ``number``.
+
+    Unique to this attempt: an abandoned capture of the same number may still be read.
+    """
+    return f"{name_prefix(edge)}{number:06d}_{uuid.uuid4().hex[:6]}"
+
+
+def location(source: TableMetadata, table: str) -> str:
+    """The folder of the ICDC table ``table``: beside the source's, never under it, which its maintenance cleans."""
+    namespace, _, name = table.rpartition(".")
+    beside = source.location.rstrip("/").rpartition("/")[0]
+    return f"{beside}/_{namespace}/{name}"
+
+
+def properties(capture: Capture) -> dict[str, str]:
+    """Where the table comes from."""
+    start, end = capture.from_exclusive, capture.to_inclusive
+    return {
+        **_identity(capture.edge, capture.number),
+        "dagster-ips.mode": capture.mode.value,
+        "dagster-ips.run": capture.run_id,
+        "dagster-ips.from-snapshot-id-exclusive": str(start.snapshot_id) if start else "",
+        "dagster-ips.to-snapshot-id-inclusive": str(end.snapshot_id) if end else "",
+        "dagster-ips.source-uuid": end.table_uuid if end else "",
+    }
+
+
+def capture_number(metadata: TableMetadata, edge: Edge) -> int | None:
+    """The number of the edge's capture that the table was made for.
+
+    None unless its name, its folder and its properties all say that it is an ICDC table of the edge.
+    """
+    namespace, _, name = metadata.table.rpartition(".")
+    match = _NUMBER_AND_ATTEMPT.fullmatch(name.removeprefix(name_prefix(edge)))
+    if match is None or not metadata.location.endswith(f"/_{namespace}/{name}"):
+        return None
+    number = int(match[1])
+    ours = _identity(edge, number) | {"gc.enabled": "false"}
+    return number if ours.items() <= metadata.properties.items() else None
+
+
+def _identity(edge: Edge, number: int) -> dict[str, str]:
+    return {
+        "dagster-ips.consumer": edge.consumer,
+        "dagster-ips.upstream": edge.upstream,
+        "dagster-ips.capture": str(number),
+    }

@@ -1,0 +1,94 @@
+"""The same ICDC table read by Spark, PyIceberg and DuckDB gives the same rows, for every kind of delete that they read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from dagster_ips.iceberg.icdc_tables import Tag
+from dagster_ips.tracking.capturing import CapturedInput
+from tests.histories.history import CONSUMERS, History, quicken
+from tests.histories.table import Shape
+from tests.iceberg.sources import as_multiset, duckdb_with_iceberg
+from tests.lake import Lake
+
+Rows = Counter[tuple[Any, ...]]
+COLUMNS = ("number", "day", "title", "_change_type")
+CONSUMER = next(iter(CONSUMERS))
+
+KINDS: dict[str, tuple[int, list[tuple[str, dict[str, Any]]]]] = {
+    "v1, appended": (1, [("append_by_spark", {"rows": (5, 6)})]),
+    "v1, copy-on-write": (1, [("delete_copy_on_write", {"where": ("number", 1)})]),
+    "v1 to v2, position deletes": (1, [("upgrade_to_v2", {}), ("delete_merge_on_read", {"where": ("number", 1)})]),
+    "v2, appended": (2, [("append_by_spark", {"rows": (5, 6)})]),
+    "v2, copy-on-write": (2, [("update_copy_on_write", {"where": ("number", 1), "to": ("title", 0)})]),
+    "v2, position deletes": (2, [("update_merge_on_read", {"where": ("number", 1), "to": ("title", 0)})]),
+    "v2, position deletes by partition": (2, [("delete_merge_on_read_by_partition", {"where": ("number", 1)})]),
+    "v2, equality deletes": (2, [("delete_by_equality", {"where": ("number", 1), "file": 0})]),
+    "v2 to v3, position deletes": (2, [("delete_merge_on_read", {"where": ("number", 1)}), ("upgrade_to_v3", {})]),
+    "v3, appended": (3, [("append_by_spark", {"rows": (5, 6)})]),
+    "v3, copy-on-write": (3, [("update_copy_on_write", {"where": ("number", 1), "to": ("title", 0)})]),
+    "v3, deletion vectors": (3, [("update_merge_on_read", {"where": ("number", 1), "to": ("title", 0)})]),
+    "v3, equality deletes": (3, [("delete_by_equality", {"where": ("number", 1), "file": 0})]),
+}
+CANT_READ: dict[tuple[str, str], str] = {
+    ("by_pyiceberg", "v2, equality deletes"): "PyIceberg does not yet support equality deletes",
+    ("by_pyiceberg", "v3, equality deletes"): "PyIceberg does not yet support equality deletes",
+}
+"""What an engine says of a kind that it can't read."""
+
+
+def by_spark(lake: Lake, captured: CapturedInput, tag: Tag | None) -> Rows:
+    version = f" VERSION AS OF {captured.tags[tag]}" if tag else ""
+    rows = lake.sql(f"SELECT {', '.join(COLUMNS)} FROM lake.{captured.capture.icdc_table}{version}").collect()
+    return as_multiset(tuple(row) for row in rows)
+
+
+def by_pyiceberg(lake: Lake, captured: CapturedInput, tag: Tag | None) -> Rows:
+    scan = lake.catalog.client.load_table(captured.capture.icdc_table).scan(selected_fields=COLUMNS)
+    read = (scan.use_ref(tag) if tag else scan).to_arrow().select(COLUMNS)
+    return as_multiset(zip(*[column.to_pylist() for column in read.columns], strict=True))
+
+
+def by_duckdb(lake: Lake, captured: CapturedInput, tag: Tag | None) -> Rows:
+    location = lake.catalog.load(captured.capture.icdc_table, asset="test").metadata_location
+    version = f", snapshot_from_id => {captured.tags[tag]}" if tag else ""
+    query = f"SELECT {', '.join(COLUMNS)} FROM iceberg_scan('{location}'{version})"
+    return as_multiset(duckdb_with_iceberg().execute(query).fetchall())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_engine_reads_the_same_change(lake: Lake, kind: str) -> None:
+    quicken(lake)
+    version, operations = KINDS[kind]
+    history = History(lake, Shape(version, partitioned_by=("day",)))
+    history.do("append_by_spark", rows=(0, 1, 2, 3, 8, 9, 9))
+    history.capture_by_all()
+    for name, arguments in operations:
+        history.do(name, **arguments)
+    before, after = history._watermarks()[0], history.table.head
+    captured = history._captured(CONSUMER, None)
+    lived = {s: rows_at(lake, history, s) for s in (before, after)}
+
+    for read in (by_spark, by_pyiceberg, by_duckdb):
+        if reason := CANT_READ.get((read.__name__, kind)):
+            with pytest.raises(Exception, match=reason):
+                change(read, lake, captured)
+        else:
+            assert change(read, lake, captured) == (lived[after] - lived[before], lived[before] - lived[after]), read
+
+
+def change(read: Callable[..., Rows], lake: Lake, captured: CapturedInput) -> tuple[Rows, Rows]:
+    """The rows added and removed, as the README says to find them in any engine."""
+    if not captured.files.changes.may_remove_rows:
+        return read(lake, captured, None), Counter()
+    before, after = read(lake, captured, Tag.BEFORE), read(lake, captured, Tag.AFTER)
+    return after - before, before - after
+
+
+def rows_at(lake: Lake, history: History, snapshot_id: int | None) -> Rows:
+    query = f"SELECT {', '.join(COLUMNS)} FROM {history.table.sql_name} VERSION AS OF {snapshot_id}"
+    return as_multiset(tuple(row) for row in lake.sql(query).collect())
