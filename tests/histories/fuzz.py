@@ -99,7 +99,10 @@ def run_batch(lake: Lake, number: int, budget: Budget, *, histories: int = BATCH
     try:
         run_state_machine_as_test(machine, settings=quietly)
     except Exception as error:  # noqa: BLE001  # a failing history is this function's result
-        return machine.newest, error
+        history = machine.failed or machine.newest
+        if history is None:
+            raise
+        return history, error
     return None
 
 

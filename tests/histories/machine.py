@@ -33,12 +33,13 @@ shapes = st.builds(
 
 
 class Histories(RuleBasedStateMachine):
-    """``lake`` and ``coverage`` are given to the class; ``newest`` is the history that was made last."""
+    """``lake`` and ``coverage`` are given to the class, which keeps the history that was made last and the first failed."""
 
     lake: ClassVar[Lake]
     coverage: ClassVar[Coverage]
     on_start: ClassVar[Callable[[], None]] = lambda: None
-    newest: ClassVar[History]
+    newest: ClassVar[History | None] = None
+    failed: ClassVar[History | None] = None
 
     @initialize(shape=shapes, first=st.lists(st.integers(0, 23), min_size=1, max_size=8).map(tuple))
     def begin(self, *, shape: Shape, first: tuple[int, ...]) -> None:
@@ -57,12 +58,20 @@ class Histories(RuleBasedStateMachine):
                 for consumer in CONSUMERS:
                     history.capture(consumer)
         finally:
+            if history.has_failed and type(self).failed is None:
+                type(self).failed = history
             history.close()
 
     def change(self, data: st.DataObject, families: Sequence[str], then: str | None) -> None:
-        """One operation of ``families``, and a capture if ``then`` is a consumer."""
+        """One operation of ``families``, and a capture if ``then`` is a consumer.
+
+        Every other time one that the fewest captures were checked over until now.
+        """
         version = self.history.table.version
         possible = [o for o in OPERATIONS.values() if o.family in families and version in o.versions]
+        if data.draw(st.booleans()):
+            covered = [self.coverage.operations[o.name, version] for o in possible]
+            possible = [o for o, count in zip(possible, covered, strict=True) if count == min(covered)]
         chosen = data.draw(st.sampled_from(possible))
         self.history.do(chosen.name, **data.draw(chosen.arguments))
         if then:

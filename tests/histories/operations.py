@@ -8,6 +8,7 @@ format versions it exists.
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Concatenate, ParamSpec
@@ -646,8 +647,9 @@ def drop_and_create_again(table: HistoryTable) -> None:
 
 def _with_current_name(table: HistoryTable, transform: str) -> str:
     for column in COLUMNS:
-        if column.name in (transform, transform.rstrip(")").rpartition(" ")[2], transform[5:-1], transform[7:-1]):
-            return transform.replace(column.name, f"`{table.field(column.name).name}`")
+        name = rf"\b{column.name}\b"
+        if re.search(name, transform):
+            return re.sub(name, f"`{table.field(column.name).name}`", transform)
     raise NotNow
 
 

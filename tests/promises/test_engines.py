@@ -1,4 +1,4 @@
-"""The same ICDC table read by Spark, PyIceberg and DuckDB gives the same rows, for every kind of delete that they read."""
+"""The same ICDC table read by Spark, PyIceberg and DuckDB gives the same rows, for every kind of delete they read."""
 
 from __future__ import annotations
 
