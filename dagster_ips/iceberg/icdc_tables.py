@@ -127,21 +127,24 @@ class _Author:
         return [self._manifest(group) for group in _groups(entries)]
 
     def _manifest(self, entries: Sequence[ManifestEntry]) -> ManifestRow:
-        records = [{**entry.raw, "status": Status.EXISTING.value} for entry in entries]
+        has_sequence_numbers = self._source.format_version >= _V2
+        # An entry of a v1 manifest has none, which means 0.
+        unsaid = {"sequence_number": 0, "file_sequence_number": 0} if has_sequence_numbers else {}
+        records = [{**unsaid, **entry.raw, "status": Status.EXISTING.value} for entry in entries]
         has_row_ids = all(record["data_file"].get("first_row_id") is not None for record in records)
-        header = entries[0].manifest
-        if has_row_ids:
-            header = {**header, SCHEMA_KEY: _with_row_ids(header[SCHEMA_KEY])}
-        content = write_avro(header, records)
-        sequence_numbers = [record["sequence_number"] for record in records if "sequence_number" in record]
+        schema = _with_fields(
+            entries[0].manifest[SCHEMA_KEY], row_ids=has_row_ids, sequence_numbers=has_sequence_numbers
+        )
+        content = write_avro({**entries[0].manifest, SCHEMA_KEY: schema}, records)
+        sequence_numbers = [entry.sequence_number for entry in entries]
         is_data = entries[0].content is Content.DATA
         return {
             "manifest_path": self._write_manifest(content),
             "manifest_length": len(content),
             "partition_spec_id": entries[0].spec_id,
             "content": entries[0].content.value,
-            "sequence_number": self._sequence_number if sequence_numbers else 0,
-            "min_sequence_number": min(sequence_numbers, default=0),
+            "sequence_number": self._sequence_number,
+            "min_sequence_number": min(sequence_numbers),
             "added_snapshot_id": self._snapshot_id,
             "added_files_count": 0,
             "existing_files_count": len(records),
@@ -240,13 +243,21 @@ def _groups(entries: Iterable[ManifestEntry]) -> list[list[ManifestEntry]]:
     return list(groups.values())
 
 
-def _with_row_ids(schema: str) -> str:
-    """A manifest's Avro schema with ``first_row_id``, which one from before an upgrade to v3 has no place for."""
+def _with_fields(schema: str, *, row_ids: bool, sequence_numbers: bool) -> str:
+    """A manifest's Avro schema with fields that one from before an upgrade to v2 or v3 has no place for."""
     entry = json.loads(schema)
     file = next(field for field in entry["fields"] if field["name"] == "data_file")["type"]
-    if not any(field["name"] == "first_row_id" for field in file["fields"]):
-        file["fields"].append(_avro_field("first_row_id", 142, "long", optional=True))
+    if sequence_numbers:
+        _add_field(entry, "sequence_number", 3)
+        _add_field(entry, "file_sequence_number", 4)
+    if row_ids:
+        _add_field(file, "first_row_id", 142)
     return json.dumps(entry)
+
+
+def _add_field(record: dict[str, Any], name: str, field_id: int) -> None:
+    if not any(field["name"] == name for field in record["fields"]):
+        record["fields"].append(_avro_field(name, field_id, "long", optional=True))
 
 
 def _partition_summaries(schema: str, records: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -35,10 +36,13 @@ KINDS: dict[str, tuple[int, list[tuple[str, dict[str, Any]]]]] = {
     "v3, equality deletes": (3, [("delete_by_equality", {"where": ("number", 1), "file": 0})]),
 }
 CANT_READ: dict[tuple[str, str], str] = {
-    ("by_pyiceberg", "v2, equality deletes"): "PyIceberg does not yet support equality deletes",
-    ("by_pyiceberg", "v3, equality deletes"): "PyIceberg does not yet support equality deletes",
+    ("pyiceberg", "v2, equality deletes"): "PyIceberg does not yet support equality deletes",
+    ("pyiceberg", "v3, equality deletes"): "PyIceberg does not yet support equality deletes",
+    # It takes rows whose key is null for deleted, in any table.
+    ("duckdb", "v2, equality deletes"): "duckdb shows other rows",
+    ("duckdb", "v3, equality deletes"): "duckdb shows other rows",
 }
-"""What an engine says of a kind that it can't read."""
+"""An engine and a kind that it can't read, and what comes of it."""
 
 
 def by_spark(lake: Lake, captured: CapturedInput, tag: Tag | None) -> Rows:
@@ -60,6 +64,9 @@ def by_duckdb(lake: Lake, captured: CapturedInput, tag: Tag | None) -> Rows:
     return as_multiset(duckdb_with_iceberg().execute(query).fetchall())
 
 
+ENGINES = {"spark": by_spark, "pyiceberg": by_pyiceberg, "duckdb": by_duckdb}
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_engine_reads_the_same_change(lake: Lake, kind: str) -> None:
     quicken(lake)
@@ -73,12 +80,12 @@ def test_every_engine_reads_the_same_change(lake: Lake, kind: str) -> None:
     captured = history._captured(CONSUMER, None)
     lived = {s: rows_at(lake, history, s) for s in (before, after)}
 
-    for read in (by_spark, by_pyiceberg, by_duckdb):
-        if reason := CANT_READ.get((read.__name__, kind)):
-            with pytest.raises(Exception, match=reason):
-                change(read, lake, captured)
-        else:
-            assert change(read, lake, captured) == (lived[after] - lived[before], lived[before] - lived[after]), read
+    for engine, read in ENGINES.items():
+        reason = CANT_READ.get((engine, kind))
+        with pytest.raises(Exception, match=reason) if reason else contextlib.nullcontext():
+            found = change(read, lake, captured)
+            expected = lived[after] - lived[before], lived[before] - lived[after]
+            assert found == expected, f"{engine} shows other rows"
 
 
 def change(read: Callable[..., Rows], lake: Lake, captured: CapturedInput) -> tuple[Rows, Rows]:
