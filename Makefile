@@ -1,9 +1,11 @@
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-check test test-all lint preflight setup stop clean
+.PHONY: help demo demo-check test test-all fuzz lint preflight setup stop clean
 
 PYTHON_HERE := .local/venv/bin/python
 ARGS ?=
+SEED ?= 1
+SECONDS ?= 600
 
 # The jars and the local Spark of this checkout live with it, not in the home folder.
 export DAGSTER_IPS_CACHE := $(CURDIR)/.local/cache
@@ -23,6 +25,9 @@ test: setup ## tests and the examples in docstrings, all but the slow; ARGS="-k 
 
 test-all: setup ## every test, with servers, browser and soak
 	$(PYTHON_HERE) -m pytest --doctest-modules $(ARGS)
+
+fuzz: setup ## random table histories against time travel: make fuzz SEED=1 SECONDS=600
+	$(PYTHON_HERE) -m tests.histories.fuzz --seed $(SEED) --seconds $(SECONDS)
 
 lint: setup ## style, types and who may import whom
 	$(PYTHON_HERE) -m ruff check .

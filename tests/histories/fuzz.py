@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import logging
+import math
 import tempfile
 import time
 import traceback
@@ -44,7 +45,7 @@ class BudgetSpentError(BaseException):
 class Budget:
     """What a run may cost, and what it has done so far."""
 
-    seconds: float
+    seconds: float = math.inf
     captures: int | None = None
     coverage: Coverage = field(default_factory=Coverage)
     failures: int = 0

@@ -1,0 +1,59 @@
+"""Histories that random ones led to, as small as they got: each once showed a wrong row or an error."""
+
+from __future__ import annotations
+
+import pytest
+
+from dagster_ips.core.capture import Mode
+from tests.histories.history import History, quicken
+from tests.histories.table import Shape
+from tests.lake import Lake
+
+
+@pytest.fixture(autouse=True)
+def _quick(lake: Lake) -> None:
+    quicken(lake)
+
+
+def test_a_table_with_a_variant_column_which_pyiceberg_cannot_load_is_captured(lake: Lake) -> None:
+    history = History(lake, Shape(version=3, variant=True))
+    history.do("append_by_spark", rows=(13,))
+    history.capture_by_all()
+    history.do("update_merge_on_read", where=("number", 13), to=("title", 0))
+    assert history.capture("strict") is Mode.INCREMENTAL
+
+
+def test_keys_of_a_string_partition_are_found_beside_a_partition_that_is_null(lake: Lake) -> None:
+    """Iceberg fails on ``IN`` there."""
+    history = History(lake, Shape(version=1, partitioned_by=("title",)))
+    history.do("append_by_spark", rows=(13,))
+    history.capture_by_all()
+    history.do("append_by_spark", rows=(17,))
+    history.do("append_by_pyiceberg", rows=(23,))
+    assert history.capture("restarting") is Mode.INCREMENTAL
+
+
+def test_a_column_that_no_snapshot_knows_yet_is_in_every_frame(lake: Lake) -> None:
+    history = History(lake)
+    history.do("append_by_spark", rows=(17,))
+    history.do("add_column", kind="string")
+    assert history.capture("restarting") is Mode.FULL
+
+
+def test_a_delete_manifest_without_partition_summaries_can_be_filtered(lake: Lake) -> None:
+    history = History(lake, Shape(partitioned_by=("day",)))
+    history.do("append_by_spark", rows=(14,))
+    history.capture_by_all()
+    history.do("delete_by_equality", where=("day", 2), file=4)
+    history.do("drop_nested_field")
+    assert history.capture("continuing") is Mode.INCREMENTAL
+
+
+def test_a_row_deleted_between_two_compactions_is_a_removed_row(lake: Lake) -> None:
+    history = History(lake)
+    history.do("append_by_spark", rows=(0, 6))
+    history.capture("strict")
+    history.do("compact_sorted")
+    history.do("delete_merge_on_read_by_partition", where=("day", 0))
+    history.do("compact_what_has_deletes")
+    assert history.capture("strict") is Mode.INCREMENTAL

@@ -1,0 +1,19 @@
+"""A few of the random histories that ``make fuzz`` runs for as long as one likes."""
+
+from __future__ import annotations
+
+from tests.histories.fuzz import Budget, explained, run_batch
+from tests.histories.history import quicken
+from tests.lake import Lake
+
+CAPTURES = 60
+SEED = 20_261
+
+
+def test_random_histories_are_what_time_travel_says(lake: Lake) -> None:
+    quicken(lake)
+    budget, number = Budget(), SEED
+    while budget.coverage.captures < CAPTURES:
+        failure = run_batch(lake, number, budget)
+        assert failure is None, explained(lake, *failure)
+        number += 1
