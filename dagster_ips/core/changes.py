@@ -31,12 +31,13 @@ class ChangeSet:
 
     ``added`` are live at its end and weren't at its start; they may hold rows carried over from files that are gone.
     ``removed`` were live at its start and are gone. ``hidden`` are live at both, and delete files came or went that may
-    apply to them.
+    apply to them. ``has_deletes`` says whether delete files may apply to any of what is live at the end.
     """
 
     added: tuple[DataFile, ...] = ()
     removed: tuple[DataFile, ...] = ()
     hidden: tuple[DataFile, ...] = ()
+    has_deletes: bool = False
 
     @property
     def is_empty(self) -> bool:

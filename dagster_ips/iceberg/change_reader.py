@@ -87,7 +87,8 @@ def live_files(storage: Storage, metadata: TableMetadata, *, head: Snapshot) -> 
         for entry in read_entries(storage, row, table=metadata.table)
         if entry.status is not Status.DELETED
     ]
-    return CapturedFiles(ChangeSet(tuple(files)), tuple(rows))
+    has_deletes = any(content_of(row) is Content.DELETES for row in rows)
+    return CapturedFiles(ChangeSet(tuple(files), has_deletes=has_deletes), tuple(rows))
 
 
 def changed_files(
@@ -120,16 +121,18 @@ class _Difference:
         hidden = self._hidden(added.keys() | removed.keys())
         before = (*removed.values(), *hidden)
         fresh, rewritten = self._by_pairing(added.values(), before)
+        deletes = self._deletes_on((*added.values(), *hidden), self._rows_after)
         return CapturedFiles(
             changes=ChangeSet(
                 added=tuple(entry.data_file() for entry in added.values()),
                 removed=tuple(entry.data_file() for entry in removed.values()),
                 hidden=tuple(entry.data_file() for entry in hidden),
+                has_deletes=bool(deletes),
             ),
             fresh=fresh,
             rewritten=rewritten,
             hidden=hidden,
-            deletes=self._deletes_on((*added.values(), *hidden), self._rows_after),
+            deletes=deletes,
             before=FileSet(before, self._deletes_on(before, self._rows_before)),
         )
 

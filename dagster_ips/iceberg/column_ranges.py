@@ -50,8 +50,8 @@ _ORDERED = (
 def change_range(changes: ChangeSet, metadata: TableMetadata, column: str) -> ChangeRange:
     """Lower and upper value of ``column`` over the files of ``changes``; no file gives ``nothing``.
 
-    ``exact`` when only rows were added and every file's partition holds one value of the column, ``bounded`` when
-    column bounds were needed or rows may have been removed, ``unbounded`` when a file has neither.
+    ``exact`` when every row of the files is new and each file's partition holds one value of the column, ``bounded``
+    when column bounds were needed or some rows may be old or deleted, ``unbounded`` when a file has neither.
 
     Raises:
         UnknownColumnError: the table has no such top-level column.
@@ -59,7 +59,7 @@ def change_range(changes: ChangeSet, metadata: TableMetadata, column: str) -> Ch
     field = require_column(metadata, column)
     if field is None or not isinstance(field.field_type, _ORDERED):
         return ChangeRange.everything(column) if changes.touched else ChangeRange.nothing(column)
-    exact = not changes.may_remove_rows
+    exact = not (changes.may_remove_rows or changes.has_deletes)
     has_null = False
     bounds: list[tuple[Bound | None, Bound | None]] = []
     for file in changes.touched:

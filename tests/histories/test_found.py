@@ -57,3 +57,12 @@ def test_a_row_deleted_between_two_compactions_is_a_removed_row(lake: Lake) -> N
     history.do("delete_merge_on_read_by_partition", where=("day", 0))
     history.do("compact_what_has_deletes")
     assert history.capture("strict") is Mode.INCREMENTAL
+
+
+def test_a_new_file_whose_rows_are_deleted_again_has_no_exact_range(lake: Lake) -> None:
+    history = History(lake, Shape(version=3, partitioned_by=("title",)))
+    history.do("append_by_spark", rows=(1,))
+    history.capture("restarting")
+    history.do("merge_copy_on_write", rows=(7,), on="day")
+    history.do("merge_merge_on_read", rows=(6, 17), on="day")
+    assert history.capture("restarting") is Mode.INCREMENTAL
