@@ -6,25 +6,17 @@ Each history is run on a real table by Spark; what changed is known from time tr
 """
 
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from dagster_ips.core.edge import Edge
+from benchmarks.lake import Consumer, temporary_lake
 from dagster_ips.core.policy import InputPolicies, OnRollback
 from dagster_ips.errors import IpsError
 from dagster_ips.iceberg.catalog import LakeCatalog
-from dagster_ips.spark.connect_server import ensure_connect_server, stop_connect_server
-from dagster_ips.spark.session import connect_session
-from dagster_ips.state.store import MemoryEdgeStore
-from dagster_ips.tracking.capturing import CapturedInput, Capturer
-from dagster_ips.tracking.following import TrackedInput
-from dagster_ips.view import IcdcView
 
 Rows = Counter[tuple[Any, ...]]
 
@@ -109,9 +101,8 @@ class Comparison:
             )
         before = self.head()
         session.sql(f"DELETE FROM {self.table} WHERE id = 2").collect()
-        self.capturer = Capturer(lake, MemoryEdgeStore())
-        first = self._capture()
-        self.capturer.store.set(self.capturer.store.get(Edge("c", "u")).with_committed(first.capture, None))
+        self.consumer = Consumer(lake, session, self.name, InputPolicies(on_rollback=OnRollback.CONTINUE))
+        self.consumer.consume()
         self.consumed = self.head()
         self.old = self._rows(session.table(self.table))
         for statement in history.statements:
@@ -142,7 +133,7 @@ class Comparison:
 
     def dagster_ips(self) -> str:
         def read() -> tuple[Rows, Rows]:
-            view = IcdcView(self._capture(), self.session, self.lake.name)
+            view = self.consumer.view()
             return self._rows(view.added), self._rows(view.removed)
 
         return self._judged(read)
@@ -167,12 +158,6 @@ class Comparison:
         parts = [f"misses {lost[0]} added"] * bool(lost[0]) + [f"misses {lost[1]} removed"] * bool(lost[1])
         return "**" + ", ".join([*parts, *[f"{wrong} that didn't change"] * bool(wrong)]) + "**"
 
-    def _capture(self) -> CapturedInput:
-        following = InputPolicies(on_rollback=OnRollback.CONTINUE)
-        tracked = TrackedInput("u", self.name, policies=following)
-        (captured,) = self.capturer.capture("c", [tracked], target="db.target", asked_for=None, run_id="run")
-        return captured
-
     def _as_now(self, rows: Rows) -> Rows:
         """Rows from before, as the table's columns are now: a dropped column's values are gone."""
         now = self.session.table(self.table).columns
@@ -194,29 +179,14 @@ def _first_line(error: Exception) -> str:
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        server_folder = Path(folder) / "spark"
-        server = ensure_connect_server(server_folder)
-        try:
-            lake = LakeCatalog.embedded("lake", Path(folder) / "lake")
-            for namespace in ("db", "ips"):
-                lake.create_namespace(namespace)
-            session = connect_session(server.remote, lake.spark_configuration())
-            session.sql("CREATE TABLE lake.db.target (x INT) USING iceberg")
-            print(_HEAD)
-            for number, history in enumerate(HISTORIES):
-                found = Comparison(session, lake, history, number)
-                cells = (
-                    history.what,
-                    found.truth(),
-                    found.incremental_scan(),
-                    found.changelog_view(),
-                    found.dagster_ips(),
-                )
-                print(f"| {' | '.join(cells)} |", flush=True)
-                print(f"{number + 1} of {len(HISTORIES)}", file=sys.stderr, flush=True)
-        finally:
-            stop_connect_server(server_folder)
+    with temporary_lake() as (lake, session):
+        session.sql("CREATE TABLE lake.db.target (x INT) USING iceberg")
+        print(_HEAD)
+        for number, history in enumerate(HISTORIES):
+            found = Comparison(session, lake, history, number)
+            cells = (history.what, found.truth(), found.incremental_scan(), found.changelog_view(), found.dagster_ips())
+            print(f"| {' | '.join(cells)} |", flush=True)
+            print(f"{number + 1} of {len(HISTORIES)}", file=sys.stderr, flush=True)
 
 
 _HEAD = """# What each system makes of a history

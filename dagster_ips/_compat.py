@@ -8,6 +8,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_KEPT: list[SparkSession] = []
+
+
+def never_collect(session: SparkSession) -> None:
+    """Keep a Spark Connect session for as long as the process lives (pyspark 4.1.4).
+
+    One that is garbage-collected shuts down a thread pool which all sessions of the process share. If that happens in
+    the middle of another session's request, which is whenever Python likes, the process hangs in a lock of its own.
+    """
+    _KEPT.append(session)
+
 
 def leave_without_asking_the_server(session: SparkSession) -> None:
     """Keep a Spark Connect client from calling its server as the process exits (pyspark 4.1.4).

@@ -1,9 +1,9 @@
 """ICDC tables: Iceberg tables that reference a change set's files and hold no data of their own.
 
 The table is a fork of the source's metadata: same schemas, field ids, specs and sequence numbers, so every engine reads
-each file exactly as it would in the source. It has its own uuid, its own folder and its own manifests; only
-``Tag.SOURCE`` references the source's. ``gc.enabled`` is false, because purging it would otherwise delete the source's
-files.
+each file exactly as it would in the source. It has its own uuid and its own folder. It never references the source's
+own manifests, which an engine that purges deletes in any case, and ``gc.enabled`` is false, because purging it would
+otherwise delete the source's files.
 """
 
 from __future__ import annotations
@@ -21,7 +21,14 @@ from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.changes import DataFile
 from dagster_ips.iceberg.avro import SCHEMA_KEY, write_avro
 from dagster_ips.iceberg.change_reader import CapturedFiles
-from dagster_ips.iceberg.manifests import Content, ManifestEntry, ManifestRow, Status, read_manifest_list
+from dagster_ips.iceberg.manifests import (
+    Content,
+    ManifestEntry,
+    ManifestRow,
+    Status,
+    may_hold_live_files,
+    read_manifest_list,
+)
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.storage import Storage
 
@@ -90,7 +97,8 @@ def author_icdc_table(  # noqa: PLR0913  # each is a thing of its own
     main = author.snapshot([*fresh, *rewritten, *deletes], captured.changes.added)
     tags = {}
     if head and not source.shows_current_schema(head):
-        tags[Tag.SOURCE] = author.snapshot(read_manifest_list(storage, head, table=source.table))
+        live = [row for row in read_manifest_list(storage, head, table=source.table) if may_hold_live_files(row)]
+        tags[Tag.SOURCE] = author.snapshot([author.copy(row) for row in live])
     if captured.changes.may_remove_rows:
         hidden = author.manifests(captured.hidden)
         tags |= {

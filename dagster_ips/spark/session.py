@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from dagster_ips._compat import leave_without_asking_the_server
+from dagster_ips._compat import leave_without_asking_the_server, never_collect
 
 __all__ = ["DataFrame", "SparkSession", "classic_configuration", "configure", "connect_session"]
 
@@ -17,6 +17,7 @@ EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 def connect_session(remote: str, configuration: Mapping[str, str]) -> SparkSession:
     """A session of our own on the Spark Connect server at ``remote`` (``sc://host:port``), configured for itself."""
     session: SparkSession = SparkSession.builder.remote(remote).create()
+    never_collect(session)
     leave_without_asking_the_server(session)
     configure(session, configuration)
     return session

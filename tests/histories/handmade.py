@@ -12,6 +12,7 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import fastavro
@@ -54,6 +55,11 @@ def live_files(table: HistoryTable) -> list[LiveFile]:
                 count = file["record_count"]
                 found.append(LiveFile(file["file_path"], count, row["partition_spec_id"], file["partition"], partition))
     return sorted(found, key=lambda file: file.path)
+
+
+def manifests_of(manifest_list: str) -> list[Path]:
+    """The manifests that a manifest list names."""
+    return [path_of(row["manifest_path"]) for row in _read(manifest_list)[1]]
 
 
 def delete_positions(table: HistoryTable, positions: Mapping[str, Sequence[int]], beside: LiveFile) -> None:

@@ -6,8 +6,9 @@ import contextlib
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from dagster_ips.core.capture import EdgeState, Mode
@@ -24,6 +25,7 @@ from dagster_ips.state.store import MemoryEdgeStore
 from dagster_ips.tracking.capturing import CapturedInput, Capturer, TrackedInput
 from dagster_ips.view import IcdcView
 from tests.histories.checks import Truth, WrongCaptureError, check_frames, check_range, frames, ranged
+from tests.histories.handmade import manifests_of
 from tests.histories.operations import apply
 from tests.histories.table import PLAIN, HistoryTable, NotNow, Shape, path_of
 from tests.histories.time_travel import TimeTravel, collect_json
@@ -181,7 +183,7 @@ class History:
         _require("a capture leaves the source as it was", (self.table.files(), self.table.raw), (files, head))
         if consume:
             self.store.set(self._state(consumer).with_committed(captured.capture, None))
-        self._drop_icdc_table(captured)
+        self._drop_icdc_table(captured, self.table.files())
         return mode
 
     def _captured(self, consumer: str, asked_for: Mode | None) -> CapturedInput:
@@ -265,8 +267,11 @@ class History:
         catalog = self.lake.catalog.client
         return {".".join(name) for name in catalog.list_tables(ICDC)} if catalog.namespace_exists(ICDC) else set()
 
-    def _drop_icdc_table(self, captured: CapturedInput) -> None:
+    def _drop_icdc_table(self, captured: CapturedInput, sources: Collection[Path]) -> None:
         table = self.lake.catalog.load(captured.capture.icdc_table, asset="history")
+        lists = [str(snapshot["manifest-list"]) for snapshot in table.raw["snapshots"]]
+        own = {path_of(path) for path in lists} | {path for found in lists for path in manifests_of(found)}
+        _require("an ICDC table shares no metadata file with the source", own & set(sources), set())
         self.lake.catalog.client.drop_table(captured.capture.icdc_table)
         shutil.rmtree(path_of(table.location))
 

@@ -1,0 +1,66 @@
+"""A lake of a benchmark's own: an embedded catalog, Spark on it, and a consumer that follows tables."""
+
+import contextlib
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from dagster_ips.core.edge import Edge
+from dagster_ips.core.policy import InputPolicies
+from dagster_ips.iceberg.catalog import LakeCatalog
+from dagster_ips.spark.connect_server import ensure_connect_server, stop_connect_server
+from dagster_ips.spark.session import connect_session
+from dagster_ips.state.store import MemoryEdgeStore
+from dagster_ips.tracking.capturing import CapturedInput, Capturer
+from dagster_ips.tracking.following import TrackedInput
+from dagster_ips.view import IcdcView
+
+NAME = "lake"
+
+
+@contextlib.contextmanager
+def temporary_lake() -> Iterator[tuple[LakeCatalog, SparkSession]]:
+    """A catalog with a namespace ``db``, and a session of a Spark that is stopped in the end."""
+    with tempfile.TemporaryDirectory() as folder:
+        server_folder = Path(folder) / "spark"
+        server = ensure_connect_server(server_folder)
+        try:
+            lake = LakeCatalog.embedded(NAME, Path(folder) / "lake")
+            for namespace in ("db", "ips"):
+                lake.create_namespace(namespace)
+            yield lake, connect_session(server.remote, lake.spark_configuration())
+        finally:
+            stop_connect_server(server_folder)
+
+
+@dataclass
+class Consumer:
+    """Follows one table of ``lake``; what it consumed is kept in memory."""
+
+    lake: LakeCatalog
+    session: SparkSession
+    table: str
+    policies: InputPolicies = field(default_factory=InputPolicies)
+
+    def __post_init__(self) -> None:
+        self._capturer = Capturer(self.lake, MemoryEdgeStore())
+
+    def capture(self) -> CapturedInput:
+        """What changed; nothing is consumed by that."""
+        tracked = TrackedInput("upstream", self.table, policies=self.policies)
+        (captured,) = self._capturer.capture(
+            "consumer", [tracked], target="db.target", asked_for=None, run_id="benchmark"
+        )
+        return captured
+
+    def consume(self) -> None:
+        """What there is now."""
+        store, captured = self._capturer.store, self.capture()
+        store.set(store.get(Edge("consumer", "upstream")).with_committed(captured.capture, None))
+
+    def view(self) -> IcdcView:
+        """A capture, and its frames."""
+        return IcdcView(self.capture(), self.session, NAME)

@@ -1,0 +1,16 @@
+"""Sessions come and go without disturbing each other."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+from dagster_ips.spark.connect_server import ConnectServer
+from dagster_ips.spark.session import connect_session
+
+
+def test_a_session_that_nobody_holds_is_not_collected_while_others_work(spark_server: ConnectServer) -> None:
+    """pyspark would shut down a thread pool that all sessions share, at whatever moment Python collects it."""
+    dropped = weakref.ref(connect_session(spark_server.remote, {}))
+    gc.collect()
+    assert dropped() is not None
