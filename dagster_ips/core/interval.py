@@ -40,13 +40,13 @@ class Interval:
 
     @property
     def is_append_only(self) -> bool:
-        """Whether every row that was consumed is still as it was."""
-        return not self.abandoned and self.first_other_than_append is None
+        """Whether every file that was consumed is still there."""
+        return not self.abandoned and all(snapshot.operation == "append" for snapshot in self.snapshots)
 
     @property
-    def first_other_than_append(self) -> Snapshot | None:
-        """The oldest snapshot that may have done more than add rows; None if there is none."""
-        return next((s for s in self.snapshots if s.operation != "append"), None)
+    def first_removal(self) -> Snapshot | None:
+        """The oldest snapshot that may have removed rows, as ``append`` and ``replace`` don't; None if none may."""
+        return next((s for s in self.snapshots if s.operation not in ("append", "replace")), None)
 
 
 def interval_since(

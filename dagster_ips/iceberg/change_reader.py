@@ -91,16 +91,17 @@ def live_files(storage: Storage, metadata: TableMetadata, *, head: Snapshot) -> 
     return CapturedFiles(ChangeSet(tuple(files), has_deletes=has_deletes), tuple(rows))
 
 
-def changed_files(
-    storage: Storage, metadata: TableMetadata, interval: Interval, *, start: Snapshot, head: Snapshot
-) -> CapturedFiles:
-    """The files whose rows differ between ``start`` and ``head``, whatever happened in between.
+def changed_files(storage: Storage, metadata: TableMetadata, interval: Interval, *, head: Snapshot) -> CapturedFiles:
+    """The files whose rows differ between the interval's start and ``head``, whatever happened in between.
+
+    Where the start was expired, its snapshots may only have added rows or moved them, and all are needed.
 
     Manifests that both snapshots list say nothing of the difference and aren't opened, except to find the files that
     new delete files apply to, and then only in their partitions. Rewrites that moved rows and changed none are
     followed to the files they read, so that their rows are neither added nor removed.
     """
-    return _Difference(storage, metadata, interval, start, head).files()
+    kind = _Difference if interval.start else _DifferenceToExpired
+    return kind(storage, metadata, interval, head).files()
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,6 @@ class _Difference:
     storage: Storage
     metadata: TableMetadata
     interval: Interval
-    start: Snapshot
     head: Snapshot
 
     def files(self) -> CapturedFiles:
@@ -152,7 +152,8 @@ class _Difference:
 
     @cached_property
     def _rows_before(self) -> list[ManifestRow]:
-        return read_manifest_list(self.storage, self.start, table=self.metadata.table)
+        assert self.interval.start  # noqa: S101  # the subclass doesn't ask
+        return read_manifest_list(self.storage, self.interval.start, table=self.metadata.table)
 
     @cached_property
     def _rows_after(self) -> list[ManifestRow]:
@@ -260,6 +261,25 @@ class _Difference:
         partitions = {partition_key(entry) for entry in before}
         fresh = tuple(entry for entry in entries if partition_key(entry) not in partitions)
         return fresh, tuple(entry for entry in entries if partition_key(entry) in partitions)
+
+
+class _DifferenceToExpired(_Difference):
+    """To a start that can't be read any more: all that is known of it is what was added to it and moved in it since."""
+
+    @cached_property
+    def _rows_before(self) -> list[ManifestRow]:
+        return []
+
+    def _came(self, content: Content) -> list[ManifestEntry]:
+        ids = {snapshot.snapshot_id for snapshot in self.interval.snapshots}
+        # What the interval's snapshots added is in manifests that one of them wrote.
+        rows = [row for row in self._rows_after if row["added_snapshot_id"] in ids]
+        return [entry for entry in self._live(content, rows) if entry.snapshot_id in ids]
+
+    def _went(self, content: Content) -> list[ManifestEntry]:
+        own = [entry for snapshot in self.interval.snapshots for entry in self._own(snapshot, content)]
+        added = _paths(own, Status.ADDED)
+        return [entry for entry in own if entry.status is Status.DELETED and entry.path not in added]
 
 
 def _paths(entries: Iterable[ManifestEntry], status: Status) -> frozenset[str]:

@@ -71,14 +71,14 @@ def follow(state: EdgeState, source: TableMetadata, tracked: TrackedInput) -> In
 
 def files_in(storage: Storage, source: TableMetadata, interval: Interval, head: Snapshot) -> CapturedFiles:
     """The files whose rows changed in an interval that ``follow`` gave."""
-    if interval.is_append_only or interval.start is None:
+    if interval.is_append_only:
         return appended_files(storage, source, interval.snapshots, head=head)
-    return changed_files(storage, source, interval, start=interval.start, head=head)
+    return changed_files(storage, source, interval, head=head)
 
 
 def _is_readable(interval: Interval) -> bool:
     """Whether what was there at the start can be read, or needn't be."""
-    return interval.start is not None or interval.is_append_only
+    return interval.start is not None or interval.first_removal is None
 
 
 def _error(
@@ -108,7 +108,7 @@ def _common(found: Interval | Break) -> int | None:
 
 
 def _needed_for(found: Interval | Break) -> str:
-    other = found.first_other_than_append if isinstance(found, Interval) else None
-    if other is None:
+    removal = found.first_removal if isinstance(found, Interval) else None
+    if removal is None:
         return "to know what was committed in between"
-    return f"to know which rows snapshot {other.snapshot_id}, a `{other.operation}`, removed"
+    return f"to know which rows snapshot {removal.snapshot_id}, a `{removal.operation}`, removed"

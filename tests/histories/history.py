@@ -232,7 +232,7 @@ class History:
             return Allowed(errors=(SourceRecreatedError,))
         consumed = state.committed.snapshot_id
         ancestry = self.table.ancestry()
-        if consumed in ancestry:
+        if consumed in ancestry or self._only_moved_since(consumed, ancestry):
             return Allowed(frozenset({Mode.INCREMENTAL}))
         behind = self._ancestors(consumed)
         continues = policies.on_rollback is OnRollback.CONTINUE
@@ -245,6 +245,13 @@ class History:
         if OnRollback.FULL is policies.on_rollback or OnExpired.FULL is policies.on_expired:
             modes.add(Mode.FULL)
         return Allowed(frozenset(modes), _BROKEN)
+
+    def _only_moved_since(self, consumed: int, ancestry: Sequence[int]) -> bool:
+        """Whether all that followed is there, and only added rows or moved them to other files."""
+        known = {s["snapshot-id"]: s for s in self.table.raw.get("snapshots", ())}
+        operations = {known[found]["summary"]["operation"] for found in ancestry}
+        is_child = bool(ancestry) and known[ancestry[-1]].get("parent-snapshot-id") == consumed
+        return consumed not in known and is_child and operations <= {"append", "replace"}
 
     def _ancestors(self, snapshot_id: int) -> list[int]:
         parents = {s["snapshot-id"]: s.get("parent-snapshot-id") for s in self.table.raw.get("snapshots", ())}

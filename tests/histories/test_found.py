@@ -66,3 +66,17 @@ def test_a_new_file_whose_rows_are_deleted_again_has_no_exact_range(lake: Lake) 
     history.do("merge_copy_on_write", rows=(7,), on="day")
     history.do("merge_merge_on_read", rows=(6, 17), on="day")
     assert history.capture("restarting") is Mode.INCREMENTAL
+
+
+def test_a_compaction_whose_parent_was_consumed_and_expired_is_followed(lake: Lake) -> None:
+    """As nightly maintenance leaves it."""
+    history = History(lake, Shape(partitioned_by=("day",)))
+    history.do("append_by_spark", rows=(0, 1, 5, 9))
+    history.do("delete_merge_on_read", where=("number", 1))
+    history.capture_by_all()
+    history.do("append_by_spark", rows=(2, 6))
+    history.do("compact_everything")
+    history.do("expire_what_is_consumed")
+    history.do("expire_a_watermark", consumer=0)
+    history.do("append_by_spark", rows=(3,))
+    assert history.capture("strict") is Mode.INCREMENTAL
