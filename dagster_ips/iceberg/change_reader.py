@@ -40,7 +40,8 @@ class CapturedFiles:
 
     ``whole`` are manifests taken as they are. Of the added files, ``fresh`` can't hold a row that was there before, and
     ``rewritten`` may. ``hidden`` are the files that delete files came to or went from, as at the interval's end;
-    ``before`` is all that was there and may be gone, as at its start.
+    ``before`` is all that was there and may be gone, as at its start. ``restored`` says that rows of ``hidden`` may be
+    there again, because what deleted them was rolled back.
     """
 
     changes: ChangeSet
@@ -50,6 +51,7 @@ class CapturedFiles:
     hidden: tuple[ManifestEntry, ...] = ()
     deletes: tuple[ManifestEntry, ...] = ()
     before: FileSet = field(default_factory=FileSet)
+    restored: bool = False
 
 
 def appended_files(
@@ -134,6 +136,7 @@ class _Difference:
             hidden=hidden,
             deletes=deletes,
             before=FileSet(before, self._deletes_on(before, self._rows_before)),
+            restored=bool(self.interval.abandoned),
         )
 
     def _follow_rewrites(self, added: dict[str, ManifestEntry], removed: dict[str, ManifestEntry]) -> None:

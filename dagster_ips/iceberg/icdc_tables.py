@@ -94,13 +94,15 @@ def author_icdc_table(  # noqa: PLR0913  # each is a thing of its own
     author = _Author(storage, source, location, head)
     fresh = [author.copy(row) for row in captured.whole] + author.manifests(captured.fresh)
     rewritten, deletes = author.manifests(captured.rewritten), author.manifests(captured.deletes)
-    main = author.snapshot([*fresh, *rewritten, *deletes], captured.changes.added)
+    hidden = author.manifests(captured.hidden)
+    restored = captured.restored and bool(hidden)
+    files = (*captured.changes.added, *captured.changes.hidden) if restored else captured.changes.added
+    main = author.snapshot([*fresh, *rewritten, *(hidden if restored else ()), *deletes], files)
     tags = {}
     if head and not source.shows_current_schema(head):
         live = [row for row in read_manifest_list(storage, head, table=source.table) if may_hold_live_files(row)]
         tags[Tag.SOURCE] = author.snapshot([author.copy(row) for row in live])
     if captured.changes.may_remove_rows:
-        hidden = author.manifests(captured.hidden)
         tags |= {
             Tag.BEFORE: author.snapshot(author.manifests((*captured.before.data, *captured.before.deletes))),
             Tag.AFTER: author.snapshot([*fresh, *rewritten, *hidden, *deletes]),

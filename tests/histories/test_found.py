@@ -80,3 +80,12 @@ def test_a_compaction_whose_parent_was_consumed_and_expired_is_followed(lake: La
     history.do("expire_a_watermark", consumer=0)
     history.do("append_by_spark", rows=(3,))
     assert history.capture("strict") is Mode.INCREMENTAL
+
+
+def test_a_row_whose_deletion_is_rolled_back_is_a_changed_row(lake: Lake) -> None:
+    history = History(lake)
+    history.do("append_by_spark", rows=(0, 1, 2))
+    history.do("delete_merge_on_read", where=("number", 1))
+    history.capture("continuing")
+    history.do("roll_back", back=1)
+    assert history.capture("continuing") is Mode.INCREMENTAL
