@@ -64,6 +64,10 @@ HISTORIES = [
         "what was consumed is expired", (LANDED, "CALL lake.system.expire_snapshots('{n}', TIMESTAMP '2100-01-01')")
     ),
     History(
+        "compaction, then what was consumed is expired, then append",
+        (COMPACT, "CALL lake.system.expire_snapshots('{n}', TIMESTAMP '2100-01-01')", LANDED),
+    ),
+    History(
         "DELETE, then what was consumed is expired",
         ("DELETE FROM {t} WHERE id = 3", LANDED, "CALL lake.system.expire_snapshots('{n}', TIMESTAMP '2100-01-01')"),
     ),
