@@ -137,10 +137,18 @@ class TableMetadata:
         sources = [source for field in fields for source in field.get("source-ids", [field.get("source-id")])]
         return all(kinds.get(source) not in (None, "float", "double") for source in sources)
 
+    @property
+    def specs(self) -> list[list[dict[str, Any]]]:
+        """The fields of every partition spec."""
+        return [list(spec["fields"]) for spec in self._specs]
+
+    @property
+    def _specs(self) -> list[dict[str, Any]]:
+        return self.raw.get("partition-specs") or [{"spec-id": 0, "fields": self.raw.get("partition-spec", [])}]
+
     def spec(self, spec_id: int) -> list[dict[str, Any]]:
         """The fields of a partition spec: name, transform, source-id, field-id."""
-        specs = self.raw.get("partition-specs") or [{"spec-id": 0, "fields": self.raw.get("partition-spec", [])}]
-        found = next((list(spec["fields"]) for spec in specs if int(spec["spec-id"]) == spec_id), None)
+        found = next((list(spec["fields"]) for spec in self._specs if int(spec["spec-id"]) == spec_id), None)
         if found is None:
             cause = f"it has no partition spec {spec_id}, by which it has files"
             raise MetadataUnreadableError(table=self.table, file=self.metadata_location, cause=cause)

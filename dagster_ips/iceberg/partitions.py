@@ -23,16 +23,27 @@ _WITH_WIDTH = re.compile(r"(bucket|truncate)\[(\d+)\]")
 
 @dataclass(frozen=True, slots=True)
 class PartitionField:
-    """A field of the current partition spec: its name, its source column and how that becomes the field's value."""
+    """A field of the current partition spec: its name, its source column and how that becomes the field's value.
+
+    ``can_prune`` is whether Iceberg may look for the value in every spec of the table. It mustn't if one has the column
+    as it is: it would compare a month, for instance, with the day of the month's files, and leave them out (1.11).
+    """
 
     name: str
     column: str
     transform: str
+    can_prune: bool = True
 
     @property
     def is_identity(self) -> bool:
         """Whether the value is the column's own."""
         return self.transform == "identity"
+
+    def condition(self, value: Bound | None, catalog: str) -> str:
+        """The rows that have the value."""
+        expression, wanted = self.expression(catalog), "NULL" if value is None else literal(value)
+        # Iceberg isn't asked about arrays.
+        return f"{expression} <=> {wanted}" if self.can_prune else f"array({expression}) <=> array({wanted})"
 
     def expression(self, catalog: str) -> str:
         """The field's value of a row in Spark SQL, by the functions that come with an Iceberg catalog."""
@@ -66,9 +77,12 @@ class AffectedPartitions:
         """The rows that are in one of the partitions; beyond 1,000 of them simply every row."""
         if len(self.values) > _MOST:
             return Predicate("TRUE")
-        expressions = [field.expression(catalog) for field in self.fields]
-        partitions = [_all_of(zip(expressions, value, strict=True)) for value in sorted(self.values, key=repr)]
+        partitions = [self._condition(values, catalog) for values in sorted(self.values, key=repr)]
         return Predicate(f"({' OR '.join(partitions)})" if partitions else "FALSE")
+
+    def _condition(self, values: tuple[Bound | None, ...], catalog: str) -> str:
+        conditions = [field.condition(value, catalog) for field, value in zip(self.fields, values, strict=True)]
+        return f"({' AND '.join(conditions)})"
 
 
 def affected_partitions(changes: ChangeSet, metadata: TableMetadata) -> AffectedPartitions | None:
@@ -81,7 +95,16 @@ def affected_partitions(changes: ChangeSet, metadata: TableMetadata) -> Affected
     known = [f for f in spec if f.get("source-id") in names and _is_known(f["transform"])]
     if not known or len(known) < len(spec):
         return None
-    fields = tuple(PartitionField(f["name"], names[f["source-id"]], f["transform"]) for f in known)
+    as_they_are = {f.get("source-id") for each in metadata.specs for f in each if f["transform"] == "identity"}
+    fields = tuple(
+        PartitionField(
+            name=f["name"],
+            column=names[f["source-id"]],
+            transform=f["transform"],
+            can_prune=f["transform"] == "identity" or f["source-id"] not in as_they_are,
+        )
+        for f in known
+    )
     values = [_values(file, fields, metadata) for file in changes.touched if file.record_count]
     told = frozenset(value for value in values if value is not None)
     return AffectedPartitions(fields, told) if all(value is not None for value in values) else None
@@ -113,11 +136,3 @@ def _value(file: DataFile, field: PartitionField, metadata: TableMetadata) -> tu
     if field.transform == "day" and isinstance(raw, int):
         return (dt.date(1970, 1, 1) + dt.timedelta(days=raw),)
     return (raw,) if raw is None or isinstance(raw, int | str) else None
-
-
-def _all_of(values: Any) -> str:  # noqa: ANN401  # pairs of an expression and a value
-    return "(" + " AND ".join(f"{expression} <=> {_literal(value)}" for expression, value in values) + ")"
-
-
-def _literal(value: Bound | None) -> str:
-    return "NULL" if value is None else literal(value)

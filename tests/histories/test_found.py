@@ -89,3 +89,13 @@ def test_a_row_whose_deletion_is_rolled_back_is_a_changed_row(lake: Lake) -> Non
     history.capture("continuing")
     history.do("roll_back", back=1)
     assert history.capture("continuing") is Mode.INCREMENTAL
+
+
+def test_a_partition_by_month_is_found_in_files_that_were_partitioned_by_day(lake: Lake) -> None:
+    """Iceberg compares the month with the day there."""
+    history = History(lake, Shape(partitioned_by=("day", "months(day)")))
+    history.do("append_by_spark", rows=(1, 5))
+    history.do("drop_partition_field")
+    history.capture("continuing")
+    history.do("append_by_spark", rows=(2,))
+    assert history.capture("continuing") is Mode.INCREMENTAL
