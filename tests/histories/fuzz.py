@@ -34,7 +34,7 @@ from tests.lake import Lake
 
 STEPS = 16
 BATCH = 6
-FAVOURITES = 8
+FAVOURITES = 5
 
 
 class BudgetSpentError(BaseException):
