@@ -69,7 +69,7 @@ def playback_daily_agg(playback_daily: ips.IcdcView) -> DataFrame:
 
 @dg.asset(
     ins={
-        "playback_daily_agg": ips.incremental(ranges=["event_date"]),
+        "playback_daily": ips.incremental(ranges=["event_date"]),
         "account_plan": ips.incremental(ranges=["valid_on"]),
     },
     metadata=ips.table("media.account_running_total", partition_by=["event_date"]),
@@ -77,11 +77,10 @@ def playback_daily_agg(playback_daily: ips.IcdcView) -> DataFrame:
     kinds={"iceberg", "pyspark"},
     owners=OWNERS,
 )
-def account_running_total(playback_daily_agg: ips.IcdcView, account_plan: ips.IcdcView) -> ips.Overwrite:
+def account_running_total(playback_daily: ips.IcdcView, account_plan: ips.IcdcView) -> ips.Overwrite:
     """Seconds per account up to each of its days, and its plan then. Computed again from the earliest change on."""
-    changed = playback_daily_agg.range("event_date") | account_plan.range("valid_on")
-    scope = changed.since("event_date")
-    return ips.Overwrite(running_totals(playback_daily_agg.source, account_plan.source).where(scope), where=scope)
+    scope = (playback_daily.range("event_date") | account_plan.range("valid_on")).since("event_date")
+    return ips.Overwrite(running_totals(playback_daily.source, account_plan.source).where(scope), where=scope)
 
 
 @dg.asset(

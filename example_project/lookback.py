@@ -10,7 +10,7 @@ import argparse
 import datetime as dt
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -46,7 +46,7 @@ def playback_daily_agg(spark: SparkSession, since: dt.date) -> None:
 
 def account_running_total(spark: SparkSession, since: dt.date) -> None:
     """Every account's totals in the window, again; a plan that was back-dated to before it is missed."""
-    totals = running_totals(spark.table(_DAILY_AGG), spark.table(_ACCOUNT_PLAN))
+    totals = running_totals(spark.table(_DAILY), spark.table(_ACCOUNT_PLAN))
     _since(totals, since).writeTo(_RUNNING_TOTAL).overwritePartitions()
 
 
@@ -55,14 +55,14 @@ def title_median(spark: SparkSession, since: dt.date) -> None:
     medians_per_title(_since(spark.table(_DAILY), since)).writeTo(_TITLE_MEDIAN).overwritePartitions()
 
 
-STAGES = (playback_daily, playback_daily_agg, account_running_total, title_median)
+STAGES = {stage.__name__: stage for stage in (playback_daily, playback_daily_agg, account_running_total, title_median)}
 
 
-def copy_tables(spark: SparkSession) -> None:
-    """The pipeline's tables as they are, under other names."""
+def copy_tables(spark: SparkSession, names: Iterable[str]) -> None:
+    """The pipeline's tables as they are, under the same names in another namespace."""
     spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.lookback")
-    for copy in (_DAILY, _DAILY_AGG, _RUNNING_TOTAL, _TITLE_MEDIAN):
-        rows = spark.table(copy.replace(".lookback.", ".media."))
+    for name in names:
+        copy, rows = f"{CATALOG}.lookback.{name}", spark.table(f"{CATALOG}.media.{name}")
         rows.writeTo(copy).using("iceberg").partitionedBy(F.col("event_date")).createOrReplace()
 
 
@@ -90,12 +90,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--lake", type=Path, default=None, help="the lake's folder, else $PLAYBACK_LAKE or .local/lake")
     parser.add_argument("--ui", default=None, help="http://host:port of that Spark's UI, to count rows")
     parser.add_argument("--pid", type=int, default=None, help="that Spark's process on this machine, to count bytes")
+    parser.add_argument("--stages", nargs="+", choices=STAGES, default=list(STAGES), help="in this order")
     given = parser.parse_args(arguments)
     spark = spark_on_lake(given.lake.absolute() if given.lake else lake_folder(), given.remote)
     meter = SparkMeter(given.ui, given.pid) if given.ui and given.pid else None
-    copy_tables(spark)
+    copy_tables(spark, given.stages)
     since = first_day_of_window(spark)
-    took = {stage.__name__: _measured(partial(stage, spark, since), meter) for stage in STAGES}
+    took = {name: _measured(partial(STAGES[name], spark, since), meter) for name in given.stages}
     spark.stop()
     print(json.dumps({"since": str(since), **took}))
 

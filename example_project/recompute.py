@@ -43,8 +43,8 @@ def compare(spark: SparkSession, source_snapshot_id: int, plan_snapshot_id: int)
     expected = {
         "media.playback_daily": plays,
         "media.playback_daily_agg": accounts,
-        "media.account_running_total": running_totals(accounts, plans),
-        "media.title_median": medians_per_title(plays),
+        "media.account_running_total": running_totals(events, plans),
+        "media.title_median": medians_per_title(events),
         "media.daily_report": totals_per_day(accounts),
     }
     return {table: difference(frame, spark.table(f"{CATALOG}.{table}")) for table, frame in expected.items()}

@@ -42,10 +42,10 @@ def plays_per_account(plays: DataFrame) -> DataFrame:
     )
 
 
-def running_totals(accounts: DataFrame, plans: DataFrame) -> DataFrame:
+def running_totals(plays: DataFrame, plans: DataFrame) -> DataFrame:
     """One row per day and account: seconds up to the end of that day, and its plan then; null before its first."""
     changes = plans.withColumnRenamed("valid_on", "event_date")
-    days = accounts.select("event_date", "account_id", "play_seconds")
+    days = plays.groupBy("event_date", "account_id").agg(F.sum("play_seconds").alias("play_seconds"))
     # A day comes after the plan's changes that are valid from it on, and of those the last one comes last.
     in_order = Window.partitionBy("account_id").orderBy("event_date", F.col("change_id").asc_nulls_last())
     so_far = in_order.rowsBetween(Window.unboundedPreceding, Window.currentRow)

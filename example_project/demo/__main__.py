@@ -74,7 +74,7 @@ def _run(services: Services, show: Show, given: argparse.Namespace) -> list[str]
     by_change = {stage: _read(meter, rounds[-1][stage]) for stage in STAGES}
     with show.phase("the same day by a 14-day lookback, on a copy"):
         where = ["--remote", spark.remote, "--ui", _required(spark.ui), "--pid", str(spark.pid)]
-        measured = json.loads(services.run("python", "-m", "example_project.lookback", *where))
+        measured = json.loads(services.run("python", "-m", "example_project.lookback", "--stages", *STAGES, *where))
     with show.phase("a full recompute of every table, compared row by row"):
         different = _recompute(services, spark.remote, pipeline)
     show.table([Comparison(stage, by_change[stage], Read(**measured[stage])) for stage in STAGES])

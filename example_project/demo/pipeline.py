@@ -10,7 +10,7 @@ from dagster import DagsterRunStatus
 from example_project.lake import open_catalog
 
 STAGES = {"playback_daily": "playback", "playback_daily_agg": "playback_daily"}
-MORE = {"account_running_total": ("playback_daily_agg", "account_plan"), "title_median": ("playback_daily",)}
+MORE = {"account_running_total": ("playback_daily", "account_plan"), "title_median": ("playback_daily",)}
 REPORT = "daily_report"
 AUTOMATION_SENSOR = "ips_automation"
 
