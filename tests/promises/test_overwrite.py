@@ -286,8 +286,8 @@ def test_a_condition_on_a_column_that_only_the_frame_has_is_refused(
     assert error.startswith("media.copy has no column 'hour'")
 
 
-@pytest.mark.parametrize("where", ["seconds", "seconds >"])
-def test_a_text_that_is_no_condition_is_refused(two_days: Lake, instance: dg.DagsterInstance, where: str) -> None:
+@pytest.mark.parametrize("where", ["seconds", "seconds >", "rand() >= 0"])
+def test_a_text_that_chooses_no_rows_is_refused(two_days: Lake, instance: dg.DagsterInstance, where: str) -> None:
     assert "can't be applied" in fails(
         two_days, instance, ConditionError, lambda view: ips.Overwrite(view.source, where)
     )

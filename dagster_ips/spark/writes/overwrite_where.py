@@ -22,6 +22,7 @@ def replace_where(frame: DataFrame, branch: Branch, *, where: str, whole_file_co
 
     Raises:
         UnknownColumnError: the table has no column that ``where`` names.
+        ConditionError: rows can't be chosen by it, as by a subquery or at random.
         OutsideConditionError: a row of ``frame`` doesn't match.
     """
     there = frame.sparkSession.table(branch.sql_name)
@@ -51,7 +52,11 @@ def require_condition(rows: DataFrame, where: str, *, of: str) -> None:
                 known=tuple(rows.columns),
                 remedy=f"The Overwrite's condition ({where}) names it. Nothing was written and nothing was consumed.",
             ) from error
-        raise ConditionError(table=of, condition=where, cause=str(error).partition("\n")[0]) from error
+        raise _not_a_condition(where, of, error) from error
+
+
+def _not_a_condition(where: str, of: str, error: AnalysisException) -> ConditionError:
+    return ConditionError(table=of, condition=where, cause=str(error).strip().partition("\n")[0])
 
 
 def _refuse_rows_outside(rows: DataFrame, where: str, *, table: str) -> None:
@@ -74,4 +79,7 @@ def _overwrite(rows: DataFrame, branch: Branch, where: str) -> bool:
 def _delete(branch: Branch, where: str, frame: DataFrame) -> None:
     """By MERGE, because a DELETE that finds whole files to drop commits without the session's stamp."""
     anything = frame.sparkSession.range(1).toDF("__ips_one")
-    anything.mergeInto(branch.sql_name, F.expr(where)).whenMatched().delete().merge()
+    try:
+        anything.mergeInto(branch.sql_name, F.expr(where)).whenMatched().delete().merge()
+    except AnalysisException as error:
+        raise _not_a_condition(where, branch.table, error) from error
