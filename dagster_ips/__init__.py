@@ -19,6 +19,7 @@ from dagster_ips.orchestration.declarations import (
 )
 from dagster_ips.orchestration.definitions import with_incremental
 from dagster_ips.orchestration.io_manager import IcdcIOManager
+from dagster_ips.orchestration.overwrite import Overwrite
 from dagster_ips.orchestration.resources import IcebergCatalog, LocalSparkConnect
 from dagster_ips.view import IcdcView, ViewStats
 
@@ -30,6 +31,7 @@ __all__ = [
     "IpsError",
     "LocalSparkConnect",
     "Mode",
+    "Overwrite",
     "Predicate",
     "RangeKind",
     "ViewStats",

@@ -286,18 +286,52 @@ class DuplicateKeysError(IpsError):
 
 @dataclass(eq=False)
 class FragmentOverwriteError(IpsError):
-    """A frame made of a part of a partition's rows would replace the whole partition."""
+    """A frame made of some rows would replace more than what was made of them."""
 
     table: str
     frame: str
-    partition_columns: tuple[str, ...]
+    replaced: str
+    remedy: str
 
     def __str__(self) -> str:
-        columns = ", ".join(self.partition_columns) or "no column"
         return (
-            f"{self.table} is written by overwrite_partitions (partitioned by {columns}), but the asset built its "
-            f"frame on {self.frame}, which holds only some of a partition's rows: the others would be lost. Nothing "
-            f"was written. Build the frame on affected({columns}), or write by append or merge."
+            f"{self.table} is written by replacing {self.replaced}, but the asset built its frame on {self.frame}, "
+            f"which holds only some of the rows for that: what was made of the others would be lost. Nothing was "
+            f"written and nothing was consumed. {self.remedy}"
+        )
+
+
+@dataclass(eq=False)
+class ConditionError(IpsError):
+    """The condition of an Overwrite is none."""
+
+    table: str
+    condition: str
+    cause: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.table}: the Overwrite's condition ({self.condition}) can't be applied ({self.cause}). Which rows "
+            f"it replaces isn't known, so nothing was written and nothing was consumed. Give a condition on the "
+            f'table\'s columns, as range("event_date").since("event_date") does.'
+        )
+
+
+@dataclass(eq=False)
+class OutsideConditionError(IpsError):
+    """Rows of an Overwrite's frame don't match its condition."""
+
+    table: str
+    condition: str
+    rows: int
+    example: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.table}: {self.rows} of the rows returned don't match the Overwrite's condition ({self.condition}), "
+            f"for example {self.example or 'any'}. They would join the rows that are there already, and again in every "
+            f"later run, so nothing was written and nothing was consumed. Filter the frame by the same condition, "
+            f"frame.where(where), or widen the condition; a null matches only IS NULL."
         )
 
 

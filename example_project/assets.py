@@ -6,7 +6,13 @@ from pyspark.sql import DataFrame
 import dagster_ips as ips
 from example_project.lake import CATALOG
 from example_project.recompute import difference
-from example_project.transforms import enriched_plays, plays_per_account, totals_per_day
+from example_project.transforms import (
+    enriched_plays,
+    medians_per_title,
+    plays_per_account,
+    running_totals,
+    totals_per_day,
+)
 
 OWNERS = ["team:viewing-data"]
 
@@ -14,6 +20,14 @@ playback = ips.iceberg_asset(
     "playback",
     table="media.playback",
     description="Playback events as they arrive, a few percent of them days late. Written by the ingest job.",
+    group_name="landing",
+    owners=["team:ingest"],
+)
+
+account_plan = ips.iceberg_asset(
+    "account_plan",
+    table="media.account_plan",
+    description="Which plan each account has from a day on, some of it known late. Written by the ingest job.",
     group_name="landing",
     owners=["team:ingest"],
 )
@@ -51,6 +65,34 @@ def playback_daily(playback: ips.IcdcView, title: DataFrame) -> DataFrame:
 def playback_daily_agg(playback_daily: ips.IcdcView) -> DataFrame:
     """Plays per day and account. Only accounts' days with new events are computed again, from all their events."""
     return plays_per_account(playback_daily.affected("event_date", "account_id"))
+
+
+@dg.asset(
+    ins={
+        "playback_daily": ips.incremental(ranges=["event_date"]),
+        "account_plan": ips.incremental(ranges=["valid_on"]),
+    },
+    metadata=ips.table("media.account_running_total", partition_by=["event_date"]),
+    group_name="viewing",
+    kinds={"iceberg", "pyspark"},
+    owners=OWNERS,
+)
+def account_running_total(playback_daily: ips.IcdcView, account_plan: ips.IcdcView) -> ips.Overwrite:
+    """Seconds per account up to each of its days, and its plan then. Computed again from the earliest change on."""
+    scope = (playback_daily.range("event_date") | account_plan.range("valid_on")).since("event_date")
+    return ips.Overwrite(running_totals(playback_daily.source, account_plan.source).where(scope), where=scope)
+
+
+@dg.asset(
+    ins={"playback_daily": ips.incremental()},
+    metadata=ips.overwrite_partitions() | ips.table("media.title_median", partition_by=["event_date"]),
+    group_name="viewing",
+    kinds={"iceberg", "pyspark"},
+    owners=OWNERS,
+)
+def title_median(playback_daily: ips.IcdcView) -> DataFrame:
+    """Median seconds per day and title. A median has no sum to add to: days with any change are computed as a whole."""
+    return medians_per_title(playback_daily.scope)
 
 
 @dg.asset(

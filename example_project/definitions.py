@@ -13,7 +13,16 @@ spark = ips.LocalSparkConnect(server_folder=os.environ.get("PLAYBACK_SPARK"), sp
 
 defs = ips.with_incremental(
     dg.Definitions(
-        assets=[assets.playback, assets.title, assets.playback_daily, assets.playback_daily_agg, assets.daily_report],
+        assets=[
+            assets.playback,
+            assets.title,
+            assets.account_plan,
+            assets.playback_daily,
+            assets.playback_daily_agg,
+            assets.account_running_total,
+            assets.title_median,
+            assets.daily_report,
+        ],
         asset_checks=[assets.equals_full_recompute],
         resources={"io_manager": ips.IcdcIOManager(catalog=catalog, spark=spark)},
         executor=dg.in_process_executor,

@@ -10,6 +10,7 @@ import pyarrow as pa
 FIRST_DAY = dt.date(2026, 1, 1)
 BATCHES_PER_DAY = 6
 LATE_DAYS = 13
+PLAN_CHANGES_EVERY_DAYS = 7
 TITLES = 2_000
 
 _LATE_EVERY = 3
@@ -22,6 +23,8 @@ _LONGEST_PLAY_SECONDS = 7_200
 _EVENT_IDS_PER_DAY = 10**9
 _DEVICES = ["tv", "phone", "tablet", "web", "console", "stick", "box", "headset"]
 _COUNTRIES = ["US", "BR", "GB", "DE", "FR", "IN", "MX", "JP", "KR", "ES", "IT", "CA", "AU", "AR", "PL", "SE"]
+_PLANS = ["basic", "standard", "premium"]
+_PLAN_CHANGES_PER_ACCOUNT = 0.01
 _GENRES = ["drama", "comedy", "documentary", "kids", "action", "animation"]
 
 EVENT_SCHEMA = pa.schema(
@@ -36,6 +39,10 @@ EVENT_SCHEMA = pa.schema(
         ("event_date", pa.date32()),
         ("ingested_at", pa.timestamp("us", tz="UTC")),
     ]
+)
+
+PLAN_SCHEMA = pa.schema(
+    [("change_id", pa.int64()), ("account_id", pa.int64()), ("plan", pa.string()), ("valid_on", pa.date32())]
 )
 
 _Ints = npt.NDArray[np.int64]
@@ -62,7 +69,7 @@ def landing_batches(day: int, workload: Workload) -> list[pa.Table]:
     """
     random = np.random.default_rng([workload.seed, day])
     when = _arrivals(random, day, workload)
-    events = _events(random, day, when, accounts=max(workload.rows_per_day // _PLAYS_PER_ACCOUNT, 1))
+    events = _events(random, day, when, accounts=_accounts(workload))
     return [events.take(np.flatnonzero(when.batch == batch)) for batch in range(BATCHES_PER_DAY)]
 
 
@@ -81,6 +88,30 @@ def titles() -> pa.Table:
             "runtime_seconds": pa.array(1_200 + ids * 97 % 6_000, pa.int32()),
         }
     )
+
+
+def plan_changes(day: int, workload: Workload) -> pa.Table:
+    """The changes of plans that land on day number ``day``: which plan an account has from ``valid_on`` on.
+
+    On day 0 every account gets its first. Every seventh day after it one in a hundred accounts changes, half of them
+    from a day on that is past: up to 13 days, none before `FIRST_DAY`. Of changes for one day the last one counts.
+
+    >>> [plan_changes(day, Workload(rows_per_day=1000)).num_rows for day in (0, 1, 7)]
+    [200, 0, 2]
+    """
+    random = np.random.default_rng([workload.seed, day, len(_PLANS)])
+    accounts = np.arange(_accounts(workload))
+    if day:
+        changed = max(round(len(accounts) * _PLAN_CHANGES_PER_ACCOUNT), 1) if day % PLAN_CHANGES_EVERY_DAYS == 0 else 0
+        accounts = random.choice(accounts, size=changed, replace=False)
+    days_late = random.integers(0, min(day, LATE_DAYS) + 1, len(accounts)) * (np.arange(len(accounts)) % 2 == 0)
+    columns = {
+        "change_id": day * _EVENT_IDS_PER_DAY + np.arange(len(accounts)),
+        "account_id": accounts,
+        "plan": _named(random.integers(0, len(_PLANS), len(accounts)), _PLANS),
+        "valid_on": (_days_since_epoch(FIRST_DAY) + day - days_late).astype(np.int32),
+    }
+    return pa.table([pa.array(columns[f.name]).cast(f.type) for f in PLAN_SCHEMA], schema=PLAN_SCHEMA)
 
 
 @dataclass(frozen=True)
@@ -114,7 +145,7 @@ def _days_late(random: np.random.Generator, count: int, *, most: int) -> _Ints:
 
 def _events(random: np.random.Generator, landed: int, when: _Arrivals, *, accounts: int) -> pa.Table:
     count = len(when.day)
-    first_day = (FIRST_DAY - dt.date(1970, 1, 1)).days
+    first_day = _days_since_epoch(FIRST_DAY)
     date = first_day + when.day
     landed_second = (first_day + landed) * _DAY_SECONDS + (when.batch + 1) * _BATCH_SECONDS
     columns = {
@@ -130,6 +161,14 @@ def _events(random: np.random.Generator, landed: int, when: _Arrivals, *, accoun
     }
     arrays = [pa.array(columns[field.name]).cast(field.type) for field in EVENT_SCHEMA]
     return pa.table(arrays, schema=EVENT_SCHEMA)
+
+
+def _accounts(workload: Workload) -> int:
+    return max(workload.rows_per_day // _PLAYS_PER_ACCOUNT, 1)
+
+
+def _days_since_epoch(day: dt.date) -> int:
+    return (day - dt.date(1970, 1, 1)).days
 
 
 def _skewed(random: np.random.Generator, count: int, below: int) -> _Ints:

@@ -1,5 +1,7 @@
 """The job that lands playback events in ``media.playback``: another team's, outside Dagster, without Spark.
 
+It also keeps ``media.account_plan``, which plan each account has from a day on: changed once a week, some of it late.
+
     python -m example_project.ingest --days 3 --rows-per-day 300000 --late 0.03
 
 Every landed day is six commits of small files, one for every four hours. Where the job stands it reads from the
@@ -20,10 +22,11 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import DateType, IntegerType, LongType, NestedField, StringType, TimestamptzType
 
-from example_project.events import BATCHES_PER_DAY, FIRST_DAY, Workload, landing_batches, titles
+from example_project.events import BATCHES_PER_DAY, FIRST_DAY, Workload, landing_batches, plan_changes, titles
 from example_project.lake import lake_folder, open_catalog
 
 PLAYBACK = "media.playback"
+ACCOUNT_PLAN = "media.account_plan"
 TITLE = "media.title"
 
 _DAY_LANDED = "ingest.day"
@@ -41,6 +44,12 @@ _PLAYBACK_SCHEMA = Schema(
     NestedField(9, "ingested_at", TimestamptzType()),
 )
 _BY_DATE = PartitionSpec(PartitionField(_EVENT_DATE.field_id, 1000, IdentityTransform(), _EVENT_DATE.name))
+_PLAN_SCHEMA = Schema(
+    NestedField(1, "change_id", LongType()),
+    NestedField(2, "account_id", LongType()),
+    NestedField(3, "plan", StringType()),
+    NestedField(4, "valid_on", DateType()),
+)
 _TITLE_SCHEMA = Schema(
     NestedField(1, "title_id", IntegerType()),
     NestedField(2, "title_name", StringType()),
@@ -59,9 +68,11 @@ class Landed:
 
 def ingest(folder: Path, days: int, workload: Workload) -> None:
     """Land ``days`` days in the lake in ``folder``, after what is there. A day that was begun is ended, and counts."""
-    table = _create_tables(open_catalog(folder))
+    playback, plans = _create_tables(open_catalog(folder))
     for _ in range(days):
-        _land_day(table, landed(table), workload)
+        start = landed(playback)
+        _land_plan_changes(plans, start.day, workload)
+        _land_day(playback, start, workload)
 
 
 def landed(table: Table) -> Landed:
@@ -76,16 +87,25 @@ def landed(table: Table) -> Landed:
     return Landed(0, 0)
 
 
-def _create_tables(catalog: Catalog) -> Table:
+def _create_tables(catalog: Catalog) -> tuple[Table, Table]:
     catalog.create_namespace_if_not_exists("media")
     properties = {"format-version": "2"}
     # The title table is an asset of its own: one commit, so that nobody sees it without its rows.
     if not catalog.table_exists(TITLE):
         with catalog.create_table_transaction(TITLE, _TITLE_SCHEMA, properties=properties) as creation:
             creation.append(titles())
-    return catalog.create_table_if_not_exists(
+    plans = catalog.create_table_if_not_exists(ACCOUNT_PLAN, _PLAN_SCHEMA, properties=properties)
+    playback = catalog.create_table_if_not_exists(
         PLAYBACK, _PLAYBACK_SCHEMA, partition_spec=_BY_DATE, properties=properties
     )
+    return playback, plans
+
+
+def _land_plan_changes(plans: Table, up_to_day: int, workload: Workload) -> None:
+    for day in range(landed(plans).day, up_to_day + 1):
+        changes = plan_changes(day, workload)
+        if changes.num_rows:
+            plans.append(changes, snapshot_properties={_DAY_LANDED: str(day), _BATCHES_LANDED: str(BATCHES_PER_DAY)})
 
 
 def _land_day(table: Table, start: Landed, workload: Workload) -> None:

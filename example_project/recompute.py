@@ -1,10 +1,10 @@
 """Is every table what a full recompute makes of the source? A job of its own, with neither Dagster nor dagster_ips.
 
-    python -m example_project.recompute --source-snapshot 123456789 --remote sc://127.0.0.1:15002
+    python -m example_project.recompute --source-snapshot 123456789 --plan-snapshot 987654321 --remote sc://127.0.0.1:15002
 
-Reads ``media.playback`` as it was at the snapshot up to which the pipeline says to have consumed it, computes every
-table from it and compares with EXCEPT ALL, both ways. Prints ``{table: {"missing": rows, "extra": rows}}``; exits
-with 1 if any row differs.
+Reads ``media.playback`` and ``media.account_plan`` as they were at the snapshots up to which the pipeline says to have
+consumed them, computes every table from them and compares with EXCEPT ALL, both ways. Prints
+``{table: {"missing": rows, "extra": rows}}``; exits with 1 if any row differs.
 """
 
 import argparse
@@ -17,7 +17,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 from example_project.lake import CATALOG, lake_folder
 from example_project.lake_spark import spark_on_lake
-from example_project.transforms import enriched_plays, plays_per_account, totals_per_day
+from example_project.transforms import (
+    enriched_plays,
+    medians_per_title,
+    plays_per_account,
+    running_totals,
+    totals_per_day,
+)
 
 
 @dataclass(frozen=True)
@@ -28,14 +34,17 @@ class Difference:
     extra: int
 
 
-def compare(spark: SparkSession, source_snapshot_id: int) -> dict[str, Difference]:
-    """Every table of the pipeline against its recompute from ``media.playback`` at ``source_snapshot_id``."""
+def compare(spark: SparkSession, source_snapshot_id: int, plan_snapshot_id: int) -> dict[str, Difference]:
+    """Every table of the pipeline against its recompute from the two sources at these snapshots."""
     events = spark.read.option("versionAsOf", source_snapshot_id).table(f"{CATALOG}.media.playback")
+    plans = spark.read.option("versionAsOf", plan_snapshot_id).table(f"{CATALOG}.media.account_plan")
     plays = enriched_plays(events, spark.table(f"{CATALOG}.media.title"))
     accounts = plays_per_account(plays)
     expected = {
         "media.playback_daily": plays,
         "media.playback_daily_agg": accounts,
+        "media.account_running_total": running_totals(events, plans),
+        "media.title_median": medians_per_title(events),
         "media.daily_report": totals_per_day(accounts),
     }
     return {table: difference(frame, spark.table(f"{CATALOG}.{table}")) for table, frame in expected.items()}
@@ -51,11 +60,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m example_project.recompute")
     parser.add_argument("--source-snapshot", type=int, required=True, help="of media.playback, as consumed")
+    parser.add_argument("--plan-snapshot", type=int, required=True, help="of media.account_plan, as consumed")
     parser.add_argument("--remote", default=None, help="a Spark Connect server, sc://host:port")
     parser.add_argument("--lake", type=Path, default=None, help="the lake's folder, else $PLAYBACK_LAKE or .local/lake")
     given = parser.parse_args(arguments)
     spark = spark_on_lake(given.lake.absolute() if given.lake else lake_folder(), given.remote)
-    found = compare(spark, given.source_snapshot)
+    found = compare(spark, given.source_snapshot, given.plan_snapshot)
     spark.stop()
     print(json.dumps({table: asdict(each) for table, each in found.items()}))
     return 1 if any(each.missing or each.extra for each in found.values()) else 0

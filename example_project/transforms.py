@@ -3,7 +3,7 @@
 All of it is exact (integers, text, times), so that any two ways to compute a table can be compared row by row.
 """
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
 
 LEAN_BACK = ("tv", "console", "stick", "box")
@@ -39,6 +39,31 @@ def plays_per_account(plays: DataFrame) -> DataFrame:
         F.sum(F.col("is_qualified").cast("long")).alias("qualified_plays"),
         F.min("event_ts").alias("first_event_ts"),
         F.max("event_ts").alias("last_event_ts"),
+    )
+
+
+def running_totals(plays: DataFrame, plans: DataFrame) -> DataFrame:
+    """One row per day and account: seconds up to the end of that day, and its plan then; null before its first."""
+    changes = plans.withColumnRenamed("valid_on", "event_date")
+    days = plays.groupBy("event_date", "account_id").agg(F.sum("play_seconds").alias("play_seconds"))
+    # A day comes after the plan's changes that are valid from it on, and of those the last one comes last.
+    in_order = Window.partitionBy("account_id").orderBy("event_date", F.col("change_id").asc_nulls_last())
+    so_far = in_order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    both = days.unionByName(changes, allowMissingColumns=True).select(
+        "event_date",
+        "account_id",
+        F.sum("play_seconds").over(so_far).alias("play_seconds_so_far"),
+        F.last("plan", ignorenulls=True).over(so_far).alias("plan"),
+        "change_id",
+    )
+    return both.where("change_id IS NULL").drop("change_id")
+
+
+def medians_per_title(plays: DataFrame) -> DataFrame:
+    """One row per day and title: plays, and the median of their seconds; of an even number the lower middle one."""
+    return plays.groupBy("event_date", "title_id").agg(
+        F.count("*").alias("plays"),
+        F.expr("percentile_disc(0.5) WITHIN GROUP (ORDER BY play_seconds)").cast("int").alias("median_play_seconds"),
     )
 
 

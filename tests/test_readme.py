@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import pytest
 
+import dagster_ips as ips
 from tests.lake import Lake, events
 from tests.pipeline import materialize
 
@@ -23,12 +25,16 @@ def run_block(text: str) -> dict[str, Any]:
     return defined
 
 
-def test_the_pipeline_of_the_readme_works(lake: Lake, instance: dg.DagsterInstance) -> None:
+def run_pipeline_block(lake: Lake) -> dict[str, Any]:
     (block,) = [text for text in BLOCKS if "with_incremental" in text]
     here = block.replace('"/data/lake"', repr(str(lake.folder)))
     here = here.replace("LocalSparkConnect()", f"LocalSparkConnect(server_folder={str(lake.spark_folder)!r})")
     assert here.count(str(lake.folder)) == 1
-    definitions = run_block(here)["defs"]
+    return run_block(here)
+
+
+def test_the_pipeline_of_the_readme_works(lake: Lake, instance: dg.DagsterInstance) -> None:
+    definitions = run_pipeline_block(lake)["defs"]
     rows = events(range(10))
     lake.create_playback(rows)
     for late in ([], events(range(10, 15))):
@@ -38,6 +44,33 @@ def test_the_pipeline_of_the_readme_works(lake: Lake, instance: dg.DagsterInstan
         materialize(definitions, instance, "playback_daily", "playback_daily_agg", "report")
         total = lake.sql("SELECT sum(seconds) FROM lake.media.report").collect()[0][0]
         assert total == sum(row[3] for row in rows)
+
+
+def test_the_patterns_of_the_readme_equal_a_full_recompute(lake: Lake, instance: dg.DagsterInstance) -> None:
+    (block,) = [text for text in BLOCKS if "ips.Overwrite" in text]
+    first, more = run_pipeline_block(lake), run_block(block)
+    names = ("playback_daily", "account_running_total", "daily_median")
+    both = first | more
+    definitions = ips.with_incremental(
+        dg.Definitions(
+            assets=[both[name] for name in ("playback", "account_plan", *names)],
+            resources={"io_manager": first["io_manager"]},
+        )
+    )
+    lake.create_playback(events(range(10)) + events(range(10, 16), day=2))
+    lake.sql("CREATE TABLE lake.media.account_plan (account string, plan string, valid_on date) USING iceberg")
+    for statement in (
+        "INSERT INTO lake.media.account_plan VALUES ('a0', 'small', DATE '2026-01-01')",
+        "DELETE FROM lake.media.playback WHERE event_id IN (4, 11)",
+        "INSERT INTO lake.media.account_plan VALUES ('a1', 'big', DATE '2026-01-02')",
+    ):
+        lake.sql(statement)
+        materialize(definitions, instance, *names)
+        plays, plans = lake.session.table("lake.media.playback_daily"), lake.session.table("lake.media.account_plan")
+        totals = more["running_totals"](plays, plans)
+        assert lake.rows("media.account_running_total") == Counter(tuple(row) for row in totals.collect())
+        medians = lake.sql("SELECT event_date, median(seconds) FROM lake.media.playback_daily GROUP BY event_date")
+        assert lake.rows("media.daily_median") == Counter(tuple(row) for row in medians.collect())
 
 
 def test_the_other_catalogs_of_the_readme_can_be_configured(monkeypatch: pytest.MonkeyPatch) -> None:

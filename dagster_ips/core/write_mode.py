@@ -31,8 +31,15 @@ class OverwritePartitions:
 
 
 @dataclass(frozen=True, slots=True)
+class OverwriteWhere:
+    """Replace exactly the rows that match a SQL condition."""
+
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
 class Replace:
     """Replace all rows."""
 
 
-WriteMode: TypeAlias = Append | Merge | OverwritePartitions | Replace
+WriteMode: TypeAlias = Append | Merge | OverwritePartitions | OverwriteWhere | Replace

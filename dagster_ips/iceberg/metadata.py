@@ -166,11 +166,19 @@ class TableMetadata:
 
     def identity_partition_columns(self) -> tuple[str, ...]:
         """The columns that the default spec partitions by as they are, in its order."""
+        return self._identity_columns(self.default_spec)
+
+    def whole_file_columns(self) -> tuple[str, ...]:
+        """The columns of which every file holds one value: those that every spec partitions by as they are."""
+        specs = [self._identity_columns(spec["fields"]) for spec in self.raw.get("partition-specs", ())]
+        return tuple(c for c in self.identity_partition_columns() if all(c in columns for columns in specs))
+
+    def _identity_columns(self, spec: list[dict[str, Any]]) -> tuple[str, ...]:
         names = {field.field_id: name for name, field in self.columns.items()}
         return tuple(
             names[field["source-id"]]
-            for field in self.default_spec
-            if field["transform"] == "identity" and field["source-id"] in names
+            for field in spec
+            if field["transform"] == "identity" and field.get("source-id") in names
         )
 
 

@@ -45,7 +45,10 @@ def _metadata(lake: LakeCatalog, table: str, location: str) -> TableMetadata:
 
 
 class PendingCondition(AutomationCondition[dg.AssetKey]):
-    """True while a capture of any of the asset's incremental inputs would find something."""
+    """True while a capture of any of the asset's incremental inputs would find something.
+
+    Not before every input's table is there: one capture is taken of all of them.
+    """
 
     def __init__(self, watched: WatchedInputs | None = None) -> None:
         self._watched = watched
@@ -70,14 +73,13 @@ class PendingCondition(AutomationCondition[dg.AssetKey]):
         watched = _require_watched(self._watched, context.key)
         store = CursorStore(context.asset_graph_view.instance)
         tables = watched.tables()
-        pending = any(
+        pending = all(tracked.table in tables for tracked in watched.inputs) and any(
             is_pending(
                 store.get(Edge(watched.consumer, tracked.upstream)),
                 table_uuid=tables[tracked.table].uuid,
                 ancestry=tables[tracked.table].ancestry(tracked.ref),
             )
             for tracked in watched.inputs
-            if tracked.table in tables
         )
         return AutomationResult(context, context.candidate_subset if pending else context.get_empty_subset())
 

@@ -20,6 +20,7 @@ from dagster_ips.orchestration.declarations import (
     table_of,
     write_mode_of,
 )
+from dagster_ips.orchestration.overwrite import Overwrite
 from dagster_ips.tracking.following import TrackedInput
 from dagster_ips.view import IcdcView
 
@@ -32,7 +33,6 @@ class Consumer:
 
     key: dg.AssetKey
     table: str
-    write_mode: WriteMode
     inputs: Mapping[str, TrackedInput]
 
     @property
@@ -60,12 +60,7 @@ def consumer_of(assets: dg.AssetsDefinition, metadata: MetadataByKey, default_na
         return None
     key = _only_key(assets)
     write_mode = write_mode_of(metadata[key], key.to_user_string())
-    if write_mode is None:
-        _refuse(
-            key,
-            "it reads incrementally but doesn't say how its rows join the rows that are already there.",
-            "Add a write mode to its metadata: append(), merge(on=...), overwrite_partitions() or replace().",
-        )
+    _require_one_write_mode(key, write_mode, returns_overwrite=_returns_overwrite(assets))
     _require_plain_partitions(key, write_mode, metadata[key])
     inputs = {}
     for name in names:
@@ -75,7 +70,7 @@ def consumer_of(assets: dg.AssetsDefinition, metadata: MetadataByKey, default_na
         inputs[name] = TrackedInput(
             upstream.to_user_string(), table, tuple(declared["ranges"]), declared["ref"], policies_of(declared)
         )
-    return Consumer(key, table_of(key, metadata[key], default_namespace), write_mode, inputs)
+    return Consumer(key, table_of(key, metadata[key], default_namespace), inputs)
 
 
 def check_consumer(
@@ -148,7 +143,28 @@ def _only_key(assets: dg.AssetsDefinition) -> dg.AssetKey:
     return key
 
 
-def _require_plain_partitions(key: dg.AssetKey, write_mode: WriteMode, metadata: Mapping[str, Any]) -> None:
+def _returns_overwrite(assets: dg.AssetsDefinition) -> bool:
+    (output,) = assets.node_def.output_defs
+    return output.dagster_type.typing_type is Overwrite
+
+
+def _require_one_write_mode(key: dg.AssetKey, write_mode: WriteMode | None, *, returns_overwrite: bool) -> None:
+    if write_mode is None and not returns_overwrite:
+        _refuse(
+            key,
+            "it reads incrementally but doesn't say how its rows join the rows that are already there.",
+            "Add a write mode to its metadata: append(), merge(on=...), overwrite_partitions() or replace(); or return "
+            "an Overwrite and annotate the function so.",
+        )
+    if write_mode is not None and returns_overwrite:
+        _refuse(
+            key,
+            "it returns an Overwrite, which says itself what is replaced, and declares another write mode as well.",
+            "Leave the write mode out of its metadata, or return a DataFrame.",
+        )
+
+
+def _require_plain_partitions(key: dg.AssetKey, write_mode: WriteMode | None, metadata: Mapping[str, Any]) -> None:
     if not isinstance(write_mode, OverwritePartitions):
         return
     columns = description_of(metadata).partition_by

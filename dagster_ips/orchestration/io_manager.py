@@ -16,12 +16,13 @@ from pydantic import PrivateAttr
 from dagster_ips.core.capture import Mode
 from dagster_ips.core.policy import OnRemoved
 from dagster_ips.core.retention import Retention
-from dagster_ips.core.write_mode import Replace
+from dagster_ips.core.write_mode import OverwriteWhere, Replace, WriteMode
 from dagster_ips.errors import DeclarationError, OutputTypeError
 from dagster_ips.iceberg.catalog import LakeCatalog, namespace_of
 from dagster_ips.orchestration.consumers import Consumer, MetadataByKey, consumer_of
 from dagster_ips.orchestration.cursor_store import CursorStore
 from dagster_ips.orchestration.declarations import INCREMENTAL, description_of, table_of, write_mode_of
+from dagster_ips.orchestration.overwrite import Overwrite
 from dagster_ips.orchestration.resources import IcebergCatalog
 from dagster_ips.orchestration.run_metadata import RunReport, run_metadata
 from dagster_ips.spark.frames import table_frame
@@ -56,7 +57,8 @@ class IcdcIOManager(dg.ConfigurableIOManager):
     """Reads and writes Iceberg tables through Spark; hands ``incremental()`` inputs over as ICDC views.
 
     Inputs without ``incremental()`` are read whole. Outputs are Spark DataFrames, written as the asset's metadata says
-    (``append``, ``merge``, …; ``replace`` if it says nothing), on a branch that is published at once or not at all.
+    (``append``, ``merge``, …; ``replace`` if it says nothing), or an ``Overwrite``; on a branch that is published at
+    once or not at all.
 
     ``default_namespace`` holds the tables of assets whose key has one part and that name no table;
     ``icdc_namespace`` the ICDC tables. Per consumer and upstream those of the newest ``icdc_keep_last`` captures are
@@ -100,13 +102,12 @@ class IcdcIOManager(dg.ConfigurableIOManager):
             IpsError: nothing was published and nothing was consumed.
         """
         key, metadata = context.asset_key, context.definition_metadata
-        if not isinstance(obj, DataFrame):
-            raise OutputTypeError(asset=key.to_user_string(), found=f"a {type(obj).__name__}")
         step = self._steps.pop(_step_id(context), None)
+        frame, write_mode = _returned(obj, write_mode_of(metadata, key.to_user_string()), key, is_consumer=bool(step))
         table = table_of(key, metadata, self.default_namespace)
         result = Result(
-            frame=obj,
-            write_mode=write_mode_of(metadata, key.to_user_string()) or Replace(),
+            frame=frame,
+            write_mode=write_mode,
             mode=next(iter(step.views.values())).mode if step else Mode.FULL,
             inputs=[view.change for view in step.views.values()] if step else (),
         )
@@ -202,6 +203,30 @@ def _in_form(view: IcdcView, annotation: object, context: dg.InputContext) -> An
         problem=f"its incremental input {context.name} is annotated {annotation!r}, which it can't be handed over as.",
         remedy="Annotate it as IcdcView, pyspark.sql.DataFrame or str (the ICDC table's SQL name).",
     )
+
+
+def _returned(
+    obj: object, declared: WriteMode | None, key: dg.AssetKey, *, is_consumer: bool
+) -> tuple[DataFrame, WriteMode]:
+    """The frame that an asset returned, and how it is to be written."""
+    asset = key.to_user_string()
+    if isinstance(obj, DataFrame):
+        return obj, declared or Replace()
+    if not isinstance(obj, Overwrite):
+        raise OutputTypeError(asset=asset, found=f"a {type(obj).__name__}")
+    parts: tuple[object, object] = (obj.frame, obj.where)
+    if not isinstance(parts[0], DataFrame) or not isinstance(parts[1], str):
+        kinds = " where a ".join(type(part).__name__ for part in parts)
+        raise OutputTypeError(asset=asset, found=f"an Overwrite of a {kinds}, not of a DataFrame where a SQL text")
+    if declared is not None or not is_consumer:
+        raise DeclarationError(
+            asset=asset,
+            problem="it returned an Overwrite, which replaces what an incremental input's change affects, but "
+            + ("it declares another write mode." if declared else "it has no incremental input.")
+            + " Nothing was written and nothing was consumed.",
+            remedy="Return the DataFrame, or leave out the other write mode and declare the input by incremental().",
+        )
+    return obj.frame, OverwriteWhere(obj.where)
 
 
 def _metadata_by_key(context: dg.InputContext) -> MetadataByKey:

@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from dagster_ips.core.capture import Mode
-from dagster_ips.core.write_mode import Append, Merge, OverwritePartitions, Replace, WriteMode
+from dagster_ips.core.write_mode import (
+    Append,
+    Merge,
+    OverwritePartitions,
+    OverwriteWhere,
+    Replace,
+    WriteMode,
+)
 from dagster_ips.errors import FragmentOverwriteError, RemovedRowsError, UnknownColumnError
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.partitions import AffectedPartitions
@@ -18,6 +25,7 @@ from dagster_ips.spark.session import DataFrame
 from dagster_ips.spark.writes.append import append_rows, first_per_key
 from dagster_ips.spark.writes.merge import latest_rows, merge_rows, refuse_repeated_keys
 from dagster_ips.spark.writes.overwrite import ChangedKeys, replace_partitions, replace_rows
+from dagster_ips.spark.writes.overwrite_where import replace_where, require_condition
 from dagster_ips.spark.writes.remove import remove_rows
 
 
@@ -97,7 +105,8 @@ class Result:
 
         Raises:
             UnknownColumnError: the frame lacks a column that the write mode names or the table is partitioned by.
-            FragmentOverwriteError: part of a partition would replace all of it.
+            ConditionError: what an Overwrite replaces isn't said by a condition.
+            FragmentOverwriteError: what was made of a part of the rows would replace more than that.
             RemovedRowsError: rows may have been removed upstream, and the write mode can't follow that.
         """
         self._require_columns(table, partition_columns)
@@ -113,6 +122,9 @@ class Result:
             case OverwritePartitions():
                 for change in self.inputs:
                     _require_whole_partitions(table, partition_columns, change)
+            case OverwriteWhere(where):
+                require_condition(self.frame, where, of=f"The frame returned for {table}")
+                _require_sources(table, [taken for change in self.inputs for taken in change.taken])
             case Replace():
                 pass
 
@@ -126,6 +138,8 @@ class Result:
         Raises:
             RemovedRowsError: rows were removed upstream, and the target can't follow that.
             DuplicateKeysError: several rows for one merge key.
+            UnknownColumnError: the target has no column that an Overwrite's condition names.
+            OutsideConditionError: rows don't match the Overwrite's condition.
         """
         columns = target.identity_partition_columns()
         if self.mode is Mode.FULL:
@@ -150,6 +164,8 @@ class Result:
                 replace_rows(self.frame, branch, table_is_empty=_holds_no_rows(target))
             case OverwritePartitions():
                 replace_partitions(self.frame, branch, columns=columns, changed=list(self._changed_partitions()))
+            case OverwriteWhere(where):
+                replace_where(self.frame, branch, where=where, whole_file_columns=target.whole_file_columns())
             case Replace():
                 replace_rows(self.frame, branch, table_is_empty=_holds_no_rows(target))
 
@@ -162,7 +178,7 @@ class Result:
                 named = (*on, latest_by) if latest_by else on
             case OverwritePartitions():
                 named = tuple(partition_columns)
-            case Replace():
+            case OverwriteWhere() | Replace():
                 pass
         for column in named:
             if column not in self.frame.columns:
@@ -276,7 +292,26 @@ def _require_whole_partitions(table: str, partition_columns: Sequence[str], chan
     for taken in change.taken:
         is_whole = change.is_whole or (taken.keys and set(taken.keys) <= set(partition_columns))
         if taken.frame is not Frame.SOURCE and not is_whole:
-            raise FragmentOverwriteError(table=table, frame=str(taken), partition_columns=tuple(partition_columns))
+            columns = ", ".join(partition_columns) or "no column"
+            raise FragmentOverwriteError(
+                table=table,
+                frame=str(taken),
+                replaced=f"whole partitions ({columns})",
+                remedy=f"Build the frame on affected({columns}), or write by append or merge.",
+            )
+
+
+def _require_sources(table: str, frames: Sequence[TakenFrame]) -> None:
+    """A condition may match rows of any partition and key, and only ``source`` holds what all of them are made of."""
+    for taken in frames:
+        if taken.frame is not Frame.SOURCE:
+            raise FragmentOverwriteError(
+                table=table,
+                frame=str(taken),
+                replaced="the rows that the Overwrite's condition matches",
+                remedy="Build the frame on source, filtered by the same condition; ranges and partitions, of which the "
+                "condition is made, read no rows.",
+            )
 
 
 def _holds_no_rows(target: TableMetadata) -> bool:

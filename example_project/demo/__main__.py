@@ -74,10 +74,9 @@ def _run(services: Services, show: Show, given: argparse.Namespace) -> list[str]
     by_change = {stage: _read(meter, rounds[-1][stage]) for stage in STAGES}
     with show.phase("the same day by a 14-day lookback, on a copy"):
         where = ["--remote", spark.remote, "--ui", _required(spark.ui), "--pid", str(spark.pid)]
-        measured = json.loads(services.run("python", "-m", "example_project.lookback", *where))
-    snapshot = before["playback_daily"][-1].to_snapshot
+        measured = json.loads(services.run("python", "-m", "example_project.lookback", "--stages", *STAGES, *where))
     with show.phase("a full recompute of every table, compared row by row"):
-        different = _recompute(services, spark.remote, snapshot)
+        different = _recompute(services, spark.remote, pipeline)
     show.table([Comparison(stage, by_change[stage], Read(**measured[stage])) for stage in STAGES])
     show.console.print(f"\nequals full recompute: [bold]{'no' if different else 'yes'}[/]\n")
     return [*different, *_unmet(pipeline, rounds, landed)]
@@ -111,9 +110,11 @@ def _read(meter: SparkMeter, runs: list[Materialization]) -> Read:
     return total
 
 
-def _recompute(services: Services, remote: str, snapshot: str) -> list[str]:
+def _recompute(services: Services, remote: str, pipeline: Pipeline) -> list[str]:
+    events = f"--source-snapshot={pipeline.consumed('playback_daily', 'playback')}"
+    plans = f"--plan-snapshot={pipeline.consumed('account_running_total', 'account_plan')}"
     try:
-        services.run("python", "-m", "example_project.recompute", "--source-snapshot", snapshot, "--remote", remote)
+        services.run("python", "-m", "example_project.recompute", events, plans, "--remote", remote)
     except SystemExit as failed:
         return [f"a full recompute differs: {failed}"]
     return []

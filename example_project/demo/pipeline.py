@@ -10,6 +10,7 @@ from dagster import DagsterRunStatus
 from example_project.lake import open_catalog
 
 STAGES = {"playback_daily": "playback", "playback_daily_agg": "playback_daily"}
+MORE = {"account_running_total": ("playback_daily", "account_plan"), "title_median": ("playback_daily",)}
 REPORT = "daily_report"
 AUTOMATION_SENSOR = "ips_automation"
 
@@ -42,14 +43,20 @@ class Pipeline:
         return [self._parse(stage, record) for record in reversed(fetched.records)]
 
     def is_caught_up(self) -> bool:
-        """Whether both stages have consumed their upstream's head, and the report has been made from the result."""
-        for stage, upstream in STAGES.items():
-            done = self.materializations(stage)
-            if not done or done[-1].to_snapshot != str(self.head(upstream)):
-                return False
+        """Whether every stage has consumed its upstreams' heads, and the report has been made from the result."""
+        upstreams = {stage: (upstream,) for stage, upstream in STAGES.items()} | MORE
+        if any(self.consumed(s, name) != str(self.head(name)) for s, names in upstreams.items() for name in names):
+            return False
         newest = self._instance.fetch_materializations(dg.AssetKey(REPORT), limit=1).records
         made_from = self.materializations("playback_daily_agg")[-1]
         return bool(newest) and newest[0].timestamp > made_from.end and not self._is_busy()
+
+    def consumed(self, stage: str, upstream: str) -> str | None:
+        """The snapshot of ``upstream`` up to which ``stage`` says to have consumed it; None before it ran."""
+        newest = self._instance.get_latest_materialization_event(dg.AssetKey(stage))
+        if newest is None or newest.asset_materialization is None:
+            return None
+        return str(newest.asset_materialization.metadata[f"{upstream}: to snapshot, inclusive"].value)
 
     def head(self, table: str) -> int | None:
         """The current snapshot of ``media.<table>``; None if there is no such table or it has none."""

@@ -9,13 +9,13 @@ import dagster_ips as ips
 from example_project import assets
 from example_project.events import Workload
 from example_project.ingest import ingest
-from example_project.recompute import Difference, compare
-from tests.example_project.test_recompute import source_snapshot
+from example_project.recompute import compare
+from tests.example_project.test_recompute import ALL_SAME, source_snapshots
 from tests.lake import Lake
 from tests.pipeline import materialize
 
 SMALL = Workload(rows_per_day=600, late=0.1)
-STAGES = ("playback_daily", "playback_daily_agg", "daily_report")
+STAGES = ("playback_daily", "playback_daily_agg", "account_running_total", "title_median", "daily_report")
 CHECK = dg.AssetCheckKey(dg.AssetKey("playback_daily_agg"), "equals_full_recompute")
 
 
@@ -26,7 +26,7 @@ def definitions(lake: Lake) -> dg.Definitions:
     spark = ips.LocalSparkConnect(server_folder=str(lake.spark_folder))
     return ips.with_incremental(
         dg.Definitions(
-            assets=[assets.playback, assets.title, *(getattr(assets, stage) for stage in STAGES)],
+            assets=[assets.playback, assets.title, assets.account_plan, *(getattr(assets, stage) for stage in STAGES)],
             asset_checks=[assets.equals_full_recompute],
             resources={"io_manager": ips.IcdcIOManager(catalog=catalog, spark=spark)},
         )
@@ -44,10 +44,26 @@ def passes(definitions: dg.Definitions, instance: dg.DagsterInstance) -> bool:
 def test_every_table_equals_a_full_recompute_after_late_days(
     lake: Lake, definitions: dg.Definitions, instance: dg.DagsterInstance
 ) -> None:
-    for days in (3, 1, 1):
+    for days in (7, 1, 1):
         ingest(lake.folder, days, SMALL)
         materialize(definitions, instance, *STAGES)
-        assert set(compare(lake.session, source_snapshot(lake)).values()) == {Difference(missing=0, extra=0)}
+        assert compare(lake.session, *source_snapshots(lake)) == ALL_SAME
+
+
+def test_every_table_equals_a_full_recompute_after_events_and_plans_are_deleted_and_updated(
+    lake: Lake, definitions: dg.Definitions, instance: dg.DagsterInstance
+) -> None:
+    ingest(lake.folder, 8, SMALL)
+    materialize(definitions, instance, *STAGES)
+    for statement in (
+        "DELETE FROM lake.media.playback WHERE account_id = 3",
+        "UPDATE lake.media.playback SET play_seconds = play_seconds + 60 WHERE event_id % 97 = 5",
+        "UPDATE lake.media.account_plan SET valid_on = valid_on + 2 WHERE account_id < 9",
+        "DELETE FROM lake.media.account_plan WHERE change_id >= 7000000000",
+    ):
+        lake.sql(statement)
+    materialize(definitions, instance, *STAGES)
+    assert compare(lake.session, *source_snapshots(lake)) == ALL_SAME
 
 
 def test_the_asset_check_finds_a_wrong_row_and_is_not_fooled_by_rows_that_are_only_pending(

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pyiceberg.table import Table
 
 from example_project import ingest as job
-from example_project.events import BATCHES_PER_DAY, FIRST_DAY, LATE_DAYS, Workload, landing_batches
+from example_project.events import BATCHES_PER_DAY, FIRST_DAY, LATE_DAYS, Workload, landing_batches, plan_changes
 from example_project.ingest import Landed, ingest, landed
 from example_project.lake import open_catalog
 
@@ -107,13 +107,13 @@ def test_a_killed_ingest_goes_on_with_the_batch_that_it_had_not_landed(
     ingest(tmp_path / "whole", 2, SMALL)
     append, calls = Table.append, iter(range(100))
 
-    def killed_on_the_9th(table: Table, *arguments: object, **named: object) -> None:
-        if next(calls) == 8:
+    def killed_on_the_10th(table: Table, *arguments: object, **named: object) -> None:  # the first is of plans
+        if next(calls) == 9:
             raise KeyboardInterrupt
         append(table, *arguments, **named)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patched:
-        patched.setattr(Table, "append", killed_on_the_9th)
+        patched.setattr(Table, "append", killed_on_the_10th)
         with pytest.raises(KeyboardInterrupt):
             ingest(tmp_path / "killed", 2, SMALL)
     table = open_catalog(tmp_path / "killed").load_table(job.PLAYBACK)
@@ -134,3 +134,43 @@ def test_the_job_is_outside() -> None:
     loaded = "import example_project.ingest, sys; print(*sorted({m.partition('.')[0] for m in sys.modules}))"
     done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
     assert not {"dagster", "dagster_ips", "pyspark"} & set(done.stdout.split())
+
+
+@given(rows=st.integers(0, 3_000), seed=st.integers(0, 2**32))
+@settings(max_examples=20, deadline=None)
+def test_every_account_has_a_plan_from_the_first_day_and_some_change_it_once_a_week_half_of_them_late(
+    rows: int, seed: int
+) -> None:
+    workload = Workload(rows, seed=seed)
+    accounts = pc.unique(landing_day(0, workload)["account_id"]).to_pylist()
+    first = plan_changes(0, workload)
+    assert set(accounts) <= set(first["account_id"].to_pylist())
+    assert set(first["valid_on"].to_pylist()) == {FIRST_DAY}
+    later = {day: plan_changes(day, workload) for day in range(1, 29)}
+    assert {day for day, changes in later.items() if changes.num_rows} == {7, 14, 21, 28}
+    for day, changes in later.items():
+        lateness = [(FIRST_DAY - valid).days + day for valid in changes["valid_on"].to_pylist()]
+        assert all(0 <= late <= min(day, LATE_DAYS) for late in lateness)
+        assert sum(late > 0 for late in lateness) <= (len(lateness) + 1) // 2
+    ids = pc.count_distinct(pa.concat_tables([first, *later.values()])["change_id"]).as_py()
+    assert ids == first.num_rows + sum(changes.num_rows for changes in later.values())
+
+
+def test_plans_land_once_whether_days_land_at_once_one_by_one_or_after_a_kill(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def plans(folder: Path) -> pa.Table:
+        return open_catalog(folder).load_table(job.ACCOUNT_PLAN).scan().to_arrow().sort_by("change_id")
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    ingest(tmp_path / "at_once", 9, SMALL)
+    ingest(tmp_path / "killed", 7, SMALL)
+    with monkeypatch.context() as patched:
+        patched.setattr(job, "_land_day", killed)
+        with pytest.raises(KeyboardInterrupt):
+            ingest(tmp_path / "killed", 1, SMALL)
+    for _ in range(2):
+        ingest(tmp_path / "killed", 1, SMALL)
+    assert plans(tmp_path / "killed").equals(plans(tmp_path / "at_once"))

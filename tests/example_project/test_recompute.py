@@ -12,32 +12,46 @@ from pyspark.sql import functions as F  # noqa: N812  # the name that everyone g
 
 from example_project import lookback
 from example_project.events import Workload
-from example_project.ingest import PLAYBACK, ingest
+from example_project.ingest import ACCOUNT_PLAN, PLAYBACK, ingest
 from example_project.lake import open_catalog
 from example_project.recompute import Difference, compare, difference
-from example_project.transforms import enriched_plays, plays_per_account, totals_per_day
+from example_project.transforms import (
+    enriched_plays,
+    medians_per_title,
+    plays_per_account,
+    running_totals,
+    totals_per_day,
+)
 from tests.lake import Lake
 
 SMALL = Workload(rows_per_day=600, late=0.1)
 SAME = Difference(missing=0, extra=0)
-DAILY, AGG, REPORT = (f"media.{name}" for name in ("playback_daily", "playback_daily_agg", "daily_report"))
+DAILY, AGG, TOTAL, MEDIAN, REPORT = TABLES = tuple(
+    f"media.{name}"
+    for name in ("playback_daily", "playback_daily_agg", "account_running_total", "title_median", "daily_report")
+)
+ALL_SAME = dict.fromkeys(TABLES, SAME)
 
 
-def source_snapshot(lake: Lake) -> int:
-    snapshot = open_catalog(lake.folder).load_table(PLAYBACK).current_snapshot()
-    assert snapshot is not None
-    return snapshot.snapshot_id
+def source_snapshots(lake: Lake) -> tuple[int, int]:
+    """The heads of the events and of the plans."""
+    catalog = open_catalog(lake.folder)
+    heads = [catalog.load_table(table).current_snapshot() for table in (PLAYBACK, ACCOUNT_PLAN)]
+    events, plans = [head.snapshot_id for head in heads if head is not None]
+    return events, plans
 
 
 @pytest.fixture
-def built(lake: Lake) -> int:
-    """Three days, and every table as it should be; the source's snapshot that they were made of."""
+def built(lake: Lake) -> tuple[int, int]:
+    """Three days, and every table as it should be; the sources' snapshots that they were made of."""
     ingest(lake.folder, 3, SMALL)
     table = lake.session.table
     _create(enriched_plays(table("lake.media.playback"), table("lake.media.title")), DAILY, by_date=True)
     _create(plays_per_account(table(f"lake.{DAILY}")), AGG, by_date=True)
+    _create(running_totals(table(f"lake.{DAILY}"), table(f"lake.{ACCOUNT_PLAN}")), TOTAL, by_date=True)
+    _create(medians_per_title(table(f"lake.{DAILY}")), MEDIAN, by_date=True)
     _create(totals_per_day(table(f"lake.{AGG}")), REPORT, by_date=False)
-    return source_snapshot(lake)
+    return source_snapshots(lake)
 
 
 def _create(frame: DataFrame, name: str, *, by_date: bool) -> None:
@@ -45,31 +59,30 @@ def _create(frame: DataFrame, name: str, *, by_date: bool) -> None:
     (writer.partitionedBy(F.col("event_date")) if by_date else writer).create()
 
 
-def recompute_as_a_job(lake: Lake, snapshot: int, remote: str) -> subprocess.CompletedProcess[str]:
-    where = ["--source-snapshot", str(snapshot), "--remote", remote, "--lake", str(lake.folder)]
-    command = [sys.executable, "-m", "example_project.recompute", *where]
+def recompute_as_a_job(lake: Lake, snapshots: tuple[int, int], remote: str) -> subprocess.CompletedProcess[str]:
+    at = [f"--source-snapshot={snapshots[0]}", f"--plan-snapshot={snapshots[1]}"]
+    command = [sys.executable, "-m", "example_project.recompute", *at, "--remote", remote, "--lake", str(lake.folder)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def test_tables_that_are_right_are_the_same_at_the_snapshot_they_consumed(lake: Lake, built: int) -> None:
-    assert compare(lake.session, built) == {DAILY: SAME, AGG: SAME, REPORT: SAME}
+def test_tables_that_are_right_are_the_same_at_the_snapshots_they_consumed(lake: Lake, built: tuple[int, int]) -> None:
+    assert compare(lake.session, *built) == ALL_SAME
     ingest(lake.folder, 1, SMALL)  # What landed later isn't held against them.
-    assert compare(lake.session, built) == {DAILY: SAME, AGG: SAME, REPORT: SAME}
-    behind = compare(lake.session, source_snapshot(lake))
+    assert compare(lake.session, *built) == ALL_SAME
+    behind = compare(lake.session, *source_snapshots(lake))
     assert behind[DAILY] == Difference(missing=600, extra=0)
-    assert behind[AGG].missing
-    assert behind[REPORT].missing
+    assert all(each.missing for each in behind.values())
 
 
-def test_one_wrong_row_makes_the_job_fail(lake: Lake, built: int, spark_server: object) -> None:
+def test_one_wrong_row_makes_the_job_fail(lake: Lake, built: tuple[int, int], spark_server: object) -> None:
     remote = spark_server.remote  # type: ignore[attr-defined]
     right = recompute_as_a_job(lake, built, remote)
     assert right.returncode == 0, right.stderr
     lake.sql(f"UPDATE lake.{DAILY} SET play_seconds = play_seconds + 1 WHERE event_id = 1000000007")
     wrong = recompute_as_a_job(lake, built, remote)
     assert wrong.returncode == 1, wrong.stderr
-    same = {"missing": 0, "extra": 0}
-    assert json.loads(wrong.stdout) == {DAILY: {"missing": 1, "extra": 1}, AGG: same, REPORT: same}
+    nothing = {table: {"missing": 0, "extra": 0} for table in TABLES}
+    assert json.loads(wrong.stdout) == nothing | {DAILY: {"missing": 1, "extra": 1}}
 
 
 @pytest.mark.parametrize(
@@ -91,14 +104,24 @@ def test_one_wrong_row_makes_the_job_fail(lake: Lake, built: int, spark_server: 
             f"UPDATE lake.{REPORT} SET plays = NULL WHERE event_date = DATE'2026-01-02'",
             Difference(missing=1, extra=1),
         ),
+        (
+            TOTAL,
+            f"UPDATE lake.{TOTAL} SET plan = 'other' WHERE account_id = 0 AND event_date = DATE'2026-01-02'",
+            Difference(missing=1, extra=1),
+        ),
+        (
+            MEDIAN,
+            f"DELETE FROM lake.{MEDIAN} WHERE title_id = 0 AND event_date = DATE'2026-01-02'",
+            Difference(missing=1, extra=0),
+        ),
     ],
-    ids=["row lost", "row doubled", "sum wrong", "value null"],
+    ids=["row lost", "row doubled", "sum wrong", "value null", "plan wrong", "median lost"],
 )
 def test_one_planted_difference_is_found(
-    lake: Lake, built: int, table: str, statement: str, expected: Difference
+    lake: Lake, built: tuple[int, int], table: str, statement: str, expected: Difference
 ) -> None:
     lake.sql(statement)
-    assert compare(lake.session, built) == {DAILY: SAME, AGG: SAME, REPORT: SAME, table: expected}
+    assert compare(lake.session, *built) == ALL_SAME | {table: expected}
 
 
 def test_the_recompute_shares_no_process_with_dagster_or_this_library() -> None:
@@ -107,15 +130,22 @@ def test_the_recompute_shares_no_process_with_dagster_or_this_library() -> None:
     assert not {"dagster", "dagster_ips"} & set(done.stdout.split())
 
 
-def test_the_lookback_that_is_measured_does_the_whole_work(lake: Lake, built: int) -> None:  # noqa: ARG001  # the tables
+@pytest.mark.usefixtures("built")
+def test_the_lookback_that_is_measured_does_the_whole_work(lake: Lake) -> None:
     """Its copies are a day behind and then, after it ran, what a full recompute makes of the source."""
     ingest(lake.folder, 1, SMALL)
     spark, table = lake.session, lake.session.table
-    lookback.copy_tables(spark)
+    lookback.copy_tables(spark, lookback.STAGES)
     since = lookback.first_day_of_window(spark)
     plays = enriched_plays(table("lake.media.playback"), table("lake.media.title"))
-    assert difference(plays, table("lake.lookback.playback_daily")) != SAME
-    lookback.playback_daily(spark, since)
-    lookback.playback_daily_agg(spark, since)
-    assert difference(plays, table("lake.lookback.playback_daily")) == SAME
-    assert difference(plays_per_account(plays), table("lake.lookback.playback_daily_agg")) == SAME
+    expected = {
+        "playback_daily": plays,
+        "playback_daily_agg": plays_per_account(plays),
+        "account_running_total": running_totals(plays, table(f"lake.{ACCOUNT_PLAN}")),
+        "title_median": medians_per_title(plays),
+    }
+    assert list(lookback.STAGES) == list(expected)
+    assert all(difference(frame, table(f"lake.lookback.{name}")) != SAME for name, frame in expected.items())
+    for stage in lookback.STAGES.values():
+        stage(spark, since)
+    assert all(difference(frame, table(f"lake.lookback.{name}")) == SAME for name, frame in expected.items())

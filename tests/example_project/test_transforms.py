@@ -7,7 +7,13 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from example_project.transforms import enriched_plays, plays_per_account, totals_per_day
+from example_project.transforms import (
+    enriched_plays,
+    medians_per_title,
+    plays_per_account,
+    running_totals,
+    totals_per_day,
+)
 from tests.lake import Lake
 
 NOON = dt.datetime(2026, 1, 5, 12, tzinfo=dt.UTC)
@@ -56,3 +62,34 @@ def test_plays_per_account_and_totals_per_day(lake: Lake) -> None:
     assert (last - first).total_seconds() == 2
     day = rows(totals_per_day(accounts), "event_date", "active_accounts", "plays", "play_seconds", "qualified_plays")
     assert day == [(NOON.date(), 2, 3, 900, 2)]
+
+
+def running(lake: Lake, plays: list[tuple[int, int, int]], plans: list[tuple[int, int, str, int]]) -> list[Any]:
+    """Of plays as (day, account, seconds) and plans as (change, account, plan, day): day, account, total and plan."""
+    dated = [(NOON.date() + dt.timedelta(days=day), account, seconds) for day, account, seconds in plays]
+    played = lake.session.createDataFrame(dated, "event_date date, account_id long, play_seconds int")
+    valid = [(change, account, plan, NOON.date() + dt.timedelta(days=day)) for change, account, plan, day in plans]
+    changes = lake.session.createDataFrame(valid, "change_id long, account_id long, plan string, valid_on date")
+    totals = rows(running_totals(played, changes), "event_date", "account_id", "play_seconds_so_far", "plan")
+    return [((day - NOON.date()).days, account, total, plan) for day, account, total, plan in totals]
+
+
+def test_a_running_total_grows_by_each_day_of_its_own_account(lake: Lake) -> None:
+    plays = [(5, 7, 30), (0, 7, 4), (0, 7, 6), (2, 8, 500), (2, 7, 20)]
+    found = running(lake, plays, [(1, 7, "basic", 0), (2, 8, "basic", 0)])
+    assert found == [(0, 7, 10, "basic"), (2, 7, 30, "basic"), (2, 8, 500, "basic"), (5, 7, 60, "basic")]
+
+
+def test_a_plan_is_valid_from_its_day_on_and_the_last_change_for_a_day_counts(lake: Lake) -> None:
+    plays = [(day, 7, 1) for day in range(-1, 5)]
+    plans = [(9, 7, "premium", 3), (1, 7, "basic", 0), (3, 7, "standard", 2), (2, 7, "premium", 2), (4, 8, "basic", 1)]
+    found = [(day, plan) for day, _, _, plan in running(lake, plays, plans)]
+    assert found == [(-1, None), (0, "basic"), (1, "basic"), (2, "standard"), (3, "premium"), (4, "premium")]
+
+
+def test_a_median_is_one_of_the_values_the_lower_one_of_two_in_the_middle(lake: Lake) -> None:
+    plays = [(1, 9), (1, 100), (1, 5), (2, 4), (2, 1), (2, 3), (2, 2), (3, 7)]
+    some = events(lake, *[(i, 7, title, "tv", seconds) for i, (title, seconds) in enumerate(plays)])
+    medians = medians_per_title(some)
+    assert rows(medians, "title_id", "plays", "median_play_seconds") == [(1, 3, 9), (2, 4, 2), (3, 1, 7)]
+    assert dict(medians.dtypes)["median_play_seconds"] == "int"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dagster as dg
 import pytest
 
+import dagster_ips as ips
 from tests.lake import Lake, events
 from tests.pipeline import materialize, pipeline
 
@@ -43,6 +44,19 @@ def test_a_change_runs_stage_after_stage_and_then_nothing(
         materialize(definitions, instance, "agg")
         assert requested(definitions, instance, cursor)[0] == set()
         lake.append(events(range(6, 9)))
+
+
+def test_an_asset_of_two_inputs_waits_until_both_tables_are_there(lake: Lake, instance: dg.DagsterInstance) -> None:
+    @dg.asset(ins={"playback": ips.incremental(), "agg": ips.incremental()}, metadata=ips.table("media.both"))
+    def both(playback: ips.IcdcView, agg: ips.IcdcView) -> ips.Overwrite:
+        return ips.Overwrite(playback.source.join(agg.source, "account"), "TRUE")
+
+    definitions = pipeline(lake.folder, lake.spark_folder, both)
+    lake.create_playback(events(range(6)))
+    seen, cursor = requested(definitions, instance)
+    assert "both" not in seen
+    materialize(definitions, instance, "daily", "agg")
+    assert "both" in requested(definitions, instance, cursor)[0]
 
 
 def test_a_failing_asset_waits_before_it_is_tried_again(lake: Lake, instance: dg.DagsterInstance) -> None:
