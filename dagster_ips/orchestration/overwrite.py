@@ -12,8 +12,9 @@ class Overwrite:
     """Replace exactly the rows of the asset's table that match ``where`` by ``frame``, at once or not at all.
 
     ``where`` is a condition on the table's columns: what change ranges give by ``since`` and ``between``, or SQL text,
-    in which ``IN`` is better said by ``=``: Iceberg fails on it where a partition of a string column is null. Every row of ``frame`` must match it; null doesn't. A condition that matches nothing leaves the table as it is. In
-    mode ``full`` every row is replaced, whatever ``where`` says.
+    in which ``IN`` is better said by ``=``: Iceberg fails on it where a partition of a string column is null. Every
+    row of ``frame`` must match it; null doesn't. A condition that matches nothing leaves the table as it is. In mode
+    ``full`` every row is replaced, whatever ``where`` says.
 
     The asset is annotated ``-> Overwrite`` and declares no write mode: this is one. Its frame is built on ``source`` of
     its incremental inputs, because their other frames hold only a part of what the matching rows are made of. Where
