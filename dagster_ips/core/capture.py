@@ -41,6 +41,7 @@ class Stamp:
     """What a snapshot of the target says it came from, for one edge."""
 
     number: int
+    mode: Mode
     to_inclusive: Watermark
     target: TargetMark
 
@@ -90,8 +91,9 @@ class EdgeState:
         )
 
     def with_stamp(self, stamp: Stamp) -> EdgeState:
-        """What ``stamp`` vouches for is consumed: a run published it and did not live to say so here."""
-        return replace(self, committed=stamp.to_inclusive, number=stamp.number, in_flight=None, target=stamp.target)
+        """What ``stamp`` vouches for is consumed, and no more: a run published it and did not live to say so here."""
+        number = max(self.number, stamp.number)
+        return replace(self, committed=stamp.to_inclusive, number=number, in_flight=None, target=stamp.target)
 
     def _is_in_flight(self, capture: Capture) -> bool:
         held = self.in_flight

@@ -21,10 +21,12 @@ def settle(state: EdgeState, history: TargetHistory | None) -> EdgeState:
     """``state``, brought up to what the target's newest stamp of the edge vouches for.
 
     A run that was killed between publishing and committing left such a stamp, and so does a lost cursor. Without a
-    newer stamp the state comes back as it is.
+    stamp newer than the one that the state knows of, it comes back as it is. Numbers don't tell which is newer: a run
+    that had nothing to write uses one up without a stamp, while another of the same number may publish.
     """
-    newest = history.newest if history else None
-    return state.with_stamp(newest) if newest and newest.number > state.number else state
+    if history is None or history.newest is None or not _is_newer(history.newest, state.target, history):
+        return state
+    return state.with_stamp(history.newest)
 
 
 def unexpected_change(state: EdgeState, history: TargetHistory | None) -> str | None:
@@ -45,6 +47,17 @@ def unexpected_change(state: EdgeState, history: TargetHistory | None) -> str | 
     if history.ancestry.snapshots[-1].parent_id is None:
         return f"was replaced (CREATE OR REPLACE) after snapshot {mark.snapshot_id}, which held what was published last"
     return None
+
+
+def _is_newer(stamp: Stamp, known: TargetMark | None, history: TargetHistory) -> bool:
+    if known is None or known.table_uuid != history.table_uuid:
+        return True
+    for snapshot in history.ancestry.snapshots:
+        if snapshot.snapshot_id == known.snapshot_id:
+            return False
+        if snapshot.snapshot_id == stamp.target.snapshot_id:
+            return not _is_older(snapshot, known)
+    return False
 
 
 def _is_older(snapshot: Snapshot, mark: TargetMark) -> bool:

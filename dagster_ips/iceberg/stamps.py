@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 
 from dagster_ips.core.ancestry import Snapshot
-from dagster_ips.core.capture import Capture, Stamp, TargetMark
+from dagster_ips.core.capture import Capture, Mode, Stamp, TargetMark
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.target import TargetHistory
 from dagster_ips.core.watermark import Watermark
@@ -65,4 +65,4 @@ def _value(capture: Capture) -> str:
 def _stamp(snapshot: Snapshot, table_uuid: str, edge: Edge) -> Stamp:
     value = json.loads(snapshot.summary[_EDGE + edge.id])
     to = Watermark(value["uuid"], value["ref"], value["to"], value["seq"], value["ts"])
-    return Stamp(int(value["n"]), to, mark(snapshot, table_uuid))
+    return Stamp(int(value["n"]), Mode(value["mode"]), to, mark(snapshot, table_uuid))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.capture import Capture, Mode, Stamp, TargetMark
+from dagster_ips.core.target import TargetHistory, settle
 from dagster_ips.errors import IpsError, PublishError
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.metadata import TableMetadata
@@ -62,7 +63,7 @@ class Publisher:
             before = self.catalog.load(table, asset=consumer)
             if superseded := _published_by_another(before, captures):
                 self._adopt(superseded)
-                return Publication(before, superseded_by=tuple(stamp for _, stamp in superseded))
+                return Publication(before, superseded_by=tuple(h.newest for _, h in superseded if h.newest))
             branch = Branch(self.catalog.name, table, f"ips_{self.run_id[:8]}_{uuid.uuid4().hex[:8]}")
             try:
                 published_it = self._write_and_fast_forward(branch, before, captures, write)
@@ -116,16 +117,18 @@ class Publisher:
     def _commit(self, captures: Sequence[Capture], published: TargetMark | None) -> None:
         for capture in captures:
             state = self.store.get(capture.edge)
-            if state.next_number == capture.number:
+            # What was published counts, even if a run of the same number that had nothing to write was here first.
+            if state.next_number == capture.number or (published and state.number == capture.number):
                 with effect(Effect.COMMIT):
                     self.store.set(state.with_committed(capture, published))
 
-    def _adopt(self, superseded: Sequence[tuple[Capture, Stamp]]) -> None:
-        for capture, stamp in superseded:
+    def _adopt(self, superseded: Sequence[tuple[Capture, TargetHistory]]) -> None:
+        for capture, history in superseded:
             state = self.store.get(capture.edge)
-            if state.number < stamp.number:
+            settled = settle(state, history)
+            if settled is not state:
                 with effect(Effect.COMMIT):
-                    self.store.set(state.with_stamp(stamp))
+                    self.store.set(settled)
 
     def _drop(self, branch: Branch) -> None:
         """Best effort: a branch left behind expires by its own retention, and its work is published or void."""
@@ -136,18 +139,23 @@ class Publisher:
             _LOG.warning("branch %s of %s could not be dropped; it expires by itself", branch.name, branch.table)
 
 
-def _published_by_another(target: TableMetadata, captures: Sequence[Capture]) -> list[tuple[Capture, Stamp]]:
-    """The captures whose number, or a later one, is stamped on the target already.
+def _published_by_another(target: TableMetadata, captures: Sequence[Capture]) -> list[tuple[Capture, TargetHistory]]:
+    """The captures whose number, or a later one, is stamped on the target already, and what says so.
 
     Raises:
         PublishError: the newest stamp is another than when the capture began, but not a later capture's: the target
-            was changed from outside, and what the capture builds on may be gone.
+            was changed from outside, and what the capture builds on may be gone. Or a full run was asked for, and what
+            another published meanwhile isn't one.
     """
     superseded = []
     for capture in captures:
-        newest = target_history(target, capture.edge).newest
+        history = target_history(target, capture.edge)
+        newest = history.newest
         if newest is not None and newest.number >= capture.number:
-            superseded.append((capture, newest))
+            if capture.mode is Mode.FULL and newest.mode is not Mode.FULL:
+                problem = f"another run published a change of {capture.edge} while everything was computed anew"
+                raise PublishError(table=target.table, branch="main", problem=problem)
+            superseded.append((capture, history))
         elif (newest.target.snapshot_id if newest else None) != capture.after_stamp:
             problem = f"the newest stamp of {capture.edge} is not the one that the capture began from"
             raise PublishError(table=target.table, branch="main", problem=problem)

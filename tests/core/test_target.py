@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -45,7 +47,8 @@ class OneEdge(RuleBasedStateMachine):
         parent = self.main[-1][0].snapshot_id if self.main else None
         snapshot = Snapshot(self.clock, parent, sequence, self.clock * 10, "append", "")
         mark = TargetMark(str(self.uuid), snapshot.snapshot_id, sequence, snapshot.timestamp_ms)
-        stamp = Stamp(capture.number, capture.to_inclusive, mark) if capture and capture.to_inclusive else None
+        is_stamped = capture is not None and capture.to_inclusive is not None
+        stamp = Stamp(capture.number, capture.mode, capture.to_inclusive, mark) if is_stamped else None
         self.main.append((snapshot, stamp))
         return stamp
 
@@ -63,6 +66,13 @@ class OneEdge(RuleBasedStateMachine):
             EDGE, self.cursor.next_number, Mode.INCREMENTAL, "", self.cursor.committed, to, "icdc", f"{run}", None
         )
         self.cursor = self.cursor.with_in_flight(self.work)
+
+    @precondition(lambda self: self.work and self.cursor.next_number == self.work.number)
+    @rule()
+    def another_run_of_that_number_has_nothing_to_write(self) -> None:
+        assert self.work
+        idle = replace(self.work, run_id="idle", to_inclusive=self.cursor.committed)
+        self.cursor = self.cursor.with_committed(idle, None)
 
     @precondition(lambda self: self.work and not self.published)
     @rule()
@@ -138,11 +148,13 @@ class OneEdge(RuleBasedStateMachine):
 
     @invariant()
     def settled_state_is_what_the_newest_stamp_or_the_cursor_vouches_for(self) -> None:
-        newest = self.history().newest
+        newest, known = self.history().newest, self.cursor.target
         settled = settle(self.cursor, self.history())
         assert settle(settled, self.history()) == settled
-        assert settled.number == max(self.cursor.number, newest.number if newest else 0)
-        if newest and newest.number > self.cursor.number:
+        # The model counts snapshots as they are committed, whatever becomes of them.
+        is_news = newest and (not known or newest.target.snapshot_id > known.snapshot_id)
+        if newest and is_news:
+            assert settled.number == max(self.cursor.number, newest.number)
             assert (settled.committed, settled.target) == (newest.to_inclusive, newest.target)
             assert settled.in_flight is None
         else:
