@@ -100,6 +100,23 @@ class MetadataUnreadableError(IpsError):
 
 
 @dataclass(eq=False)
+class UnknownRefError(IpsError):
+    """An input follows a branch that its table doesn't have."""
+
+    table: str
+    ref: str
+    known: tuple[str, ...]
+    asset: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.table} has no branch or tag {self.ref!r}, which {self.asset} follows by incremental(ref=...); it "
+            f"has {', '.join(self.known) or 'none'}. Following another instead would give other rows, so nothing was "
+            f"captured and no state changed. Create {self.ref!r}, or correct the name."
+        )
+
+
+@dataclass(eq=False)
 class UnsupportedTableError(IpsError):
     """The table uses something of Iceberg that can't be captured safely."""
 

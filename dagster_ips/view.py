@@ -243,10 +243,10 @@ class IcdcView:
     def _source(self) -> DataFrame:
         if Tag.SOURCE in self._captured.tags:
             return self._tagged(Tag.SOURCE)
-        to = self._captured.capture.to_inclusive
-        return table_frame(
-            self._session, self._catalog, self._captured.source.table, snapshot_id=to.snapshot_id if to else None
-        )
+        to, table = self._captured.capture.to_inclusive, self._captured.source.table
+        if to is None:
+            return table_frame(self._session, self._catalog, table).where("FALSE")
+        return table_frame(self._session, self._catalog, table, snapshot_id=to.snapshot_id)
 
     @cached_property
     def _changes(self) -> DataFrame:

@@ -97,6 +97,11 @@ class TableMetadata:
                 message = f"{ref} points to snapshot {head}, which it doesn't list"
                 raise ValueError(message)
 
+    @property
+    def refs(self) -> tuple[str, ...]:
+        """The names of its branches and tags."""
+        return tuple(self.raw.get("refs") or ())
+
     def ancestry(self, ref: str = "main") -> Ancestry:
         """The snapshots of ``ref``; empty if the ref doesn't exist."""
         return Ancestry.of(self.snapshots, self.head_snapshot_id(ref))

@@ -6,6 +6,7 @@ for equality deletes of an unpartitioned spec everywhere.
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
@@ -98,8 +99,10 @@ def data_file_of(delete: ManifestEntry) -> str | None:
 
 
 def _is_global(delete: ManifestEntry) -> bool:
-    file = delete.raw["data_file"]
-    return bool(file["content"] == _EQUALITY_DELETES) and not file["partition"]
+    """Whether it is an equality delete of an unpartitioned spec: one whose fields, if any, are all void."""
+    spec = json.loads(delete.manifest.get("partition-spec", "[]"))
+    transforms = {field["transform"] for field in spec} if spec else set(delete.raw["data_file"]["partition"])
+    return bool(delete.raw["data_file"]["content"] == _EQUALITY_DELETES) and transforms <= {"void"}
 
 
 def _bound(bounds: list[dict[str, Any]] | None) -> bytes | None:
@@ -107,8 +110,17 @@ def _bound(bounds: list[dict[str, Any]] | None) -> bytes | None:
 
 
 def _comparable(value: Any) -> Any:  # noqa: ANN401  # a raw Avro value
-    """Equal for values that a file may share a partition with: NaN is itself, and zero has no sign."""
-    return ("float", struct.pack("<d", value + 0.0)) if isinstance(value, float) else value
+    """Equal for values that a file may share a partition with: NaN is itself, and zero has no sign.
+
+    Bytes are compared as numbers: a decimal has more of them once its column was widened.
+    """
+    match value:
+        case float():
+            return "float", struct.pack("<d", value + 0.0)
+        case bytes():
+            return "bytes", int.from_bytes(value, "big", signed=True)
+        case _:
+            return value
 
 
 def _may_hold(summaries: list[dict[str, Any]], values: tuple[Any, ...]) -> bool:

@@ -16,7 +16,7 @@ from dagster_ips.core.policy import InputPolicies
 from dagster_ips.core.ranges import ChangeRange
 from dagster_ips.core.target import TargetHistory, settle, unexpected_change
 from dagster_ips.core.watermark import Watermark
-from dagster_ips.errors import TargetChangedError
+from dagster_ips.errors import TargetChangedError, UnknownRefError
 from dagster_ips.iceberg import icdc_names
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.change_reader import CapturedFiles, live_files
@@ -76,6 +76,8 @@ class Capturer:
         settled = [self._settled(Edge(consumer, i.upstream), metadata, target, asked_for) for i in inputs]
         sources = [self.catalog.load(tracked.table, asset=consumer) for tracked in inputs]
         for tracked, source in zip(inputs, sources, strict=True):
+            if tracked.ref not in ("main", *source.refs):
+                raise UnknownRefError(table=tracked.table, ref=tracked.ref, known=source.refs, asset=consumer)
             for column in tracked.ranges:
                 require_column(source, column)
         states = [state for state, _ in settled]

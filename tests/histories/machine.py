@@ -21,6 +21,7 @@ PARTITIONINGS = (
     ("bucket(2, number)",),
     ("days(day)", "truncate(1, title)"),
     ("day", "bucket(2, number)"),
+    ("price",),
 )
 captures = st.sampled_from([None, None, None, *CONSUMERS])
 

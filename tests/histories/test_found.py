@@ -99,3 +99,26 @@ def test_a_partition_by_month_is_found_in_files_that_were_partitioned_by_day(lak
     history.capture("continuing")
     history.do("append_by_spark", rows=(2,))
     assert history.capture("continuing") is Mode.INCREMENTAL
+
+
+def test_deletes_in_a_decimal_partition_that_was_widened_are_found(lake: Lake) -> None:
+    history = History(lake, Shape(partitioned_by=("price",)))
+    for _ in range(2):
+        history.do("append_by_spark", rows=(0, 6, 1))
+    history.capture_by_all()
+    history.do("widen_column", role="price")
+    history.do("delete_merge_on_read_by_partition", where=("number", 0))
+    assert history.capture("strict") is Mode.INCREMENTAL
+
+
+def test_an_equality_delete_in_a_spec_of_which_only_void_fields_are_left_is_global(lake: Lake) -> None:
+    history = History(lake, Shape(version=1, partitioned_by=("day",)))
+    history.do("append_by_spark", rows=(0, 5))
+    history.do("drop_partition_field")
+    history.do("upgrade_to_v2")
+    history.do("append_by_spark", rows=(9,))
+    history.capture_by_all()
+    history.do("delete_by_equality", where=("number", 0), file=0)
+    history.capture("strict")
+    history.do("delete_by_equality", where=("number", 1), file=2)
+    assert history.capture("strict") is Mode.INCREMENTAL

@@ -19,12 +19,13 @@ from dagster_ips.errors import (
     SourceExpiredError,
     SourceRecreatedError,
     SourceRolledBackError,
+    UnknownRefError,
     UnknownTableError,
 )
 from dagster_ips.state.store import MemoryEdgeStore
 from dagster_ips.tracking.capturing import Capturer
 from dagster_ips.tracking.following import TrackedInput
-from tests.iceberg.sources import EDGE, TABLE, Source, numbered
+from tests.iceberg.sources import EDGE, TABLE, TARGET, Source, numbered
 
 
 @pytest.fixture
@@ -267,3 +268,12 @@ def test_an_expired_watermark_before_a_delete_says_which_snapshot_it_was_needed_
     message = refused(source, SourceExpiredError)
     assert f"snapshot {snapshot_ids(source)[-1]}, a `delete`, removed" in message
     assert "on_expired='full'" in message
+
+
+def test_a_branch_that_does_not_exist_is_not_main(source: Source) -> None:
+    source.append(numbered(1))
+    tracked = TrackedInput(EDGE.upstream, TABLE, ref="stagin")
+    with pytest.raises(UnknownRefError, match=r"'stagin'.*has main"):
+        Capturer(source.lake, source.store).capture(
+            EDGE.consumer, [tracked], target=TARGET, asked_for=None, run_id="run"
+        )
