@@ -27,7 +27,7 @@ from dagster_ips.iceberg.catalog import LakeCatalog
 ROUNDS = 3
 OLD_FILES = (100, 1_000, 10_000)
 SNAPSHOTS = (10, 100, 300)
-PARTITIONS, ROWS = 40, 8_000_000
+PARTITIONS, ROWS = 40, 2_000_000
 
 
 def best(ways: Mapping[str, Callable[[], object]]) -> dict[str, float]:

@@ -30,6 +30,17 @@ class Snapshot:
         return total is None or total == self.summary.get("added-data-files", "0")
 
     @property
+    def only_adds(self) -> bool:
+        """Whether it is an append, and its summary doesn't say that it took anything away all the same."""
+        taken = ("deleted-data-files", "added-delete-files")
+        return self.operation == "append" and all(self.summary.get(count, "0") == "0" for count in taken)
+
+    @property
+    def only_moves(self) -> bool:
+        """Whether it says to have written rows to other files and changed none."""
+        return self.operation == "replace"
+
+    @property
     def changes_no_file(self) -> bool:
         """Whether its summary says that it added and removed nothing; counts that it doesn't give may be anything."""
         if "total-data-files" not in self.summary:

@@ -41,12 +41,12 @@ class Interval:
     @property
     def is_append_only(self) -> bool:
         """Whether every file that was consumed is still there."""
-        return not self.abandoned and all(snapshot.operation == "append" for snapshot in self.snapshots)
+        return not self.abandoned and all(snapshot.only_adds for snapshot in self.snapshots)
 
     @property
     def first_removal(self) -> Snapshot | None:
         """The oldest snapshot that may have removed rows, as ``append`` and ``replace`` don't; None if none may."""
-        return next((s for s in self.snapshots if s.operation not in ("append", "replace")), None)
+        return next((s for s in self.snapshots if not (s.only_adds or s.only_moves)), None)
 
 
 def interval_since(

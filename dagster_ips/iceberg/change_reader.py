@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -147,11 +147,22 @@ class _Difference:
         reaches = Reach.of(self._own_deletes), self._changed
         disturbed = {path for path, entry in moved.items() if any(reach.covers(entry) for reach in reaches)}
         for rewrite in without_change(rewrites, added=added.keys(), removed=removed.keys(), disturbed=disturbed):
+            if not self._keeps_rows(rewrite, moved):
+                continue
             for path in rewrite.outputs:
                 del added[path]
             for path in rewrite.inputs:
                 if removed.pop(path, None) is None:
                     added[path] = moved[path]
+
+    def _keeps_rows(self, rewrite: Rewrite, moved: Mapping[str, ManifestEntry]) -> bool:
+        """Whether as many rows went in as came out; fewer may only where they were deleted before."""
+        rows_in, rows_out = (sum(moved[p].record_count for p in paths) for paths in (rewrite.inputs, rewrite.outputs))
+        return rows_in == rows_out or (rows_in > rows_out and self._had_deletes)
+
+    @property
+    def _had_deletes(self) -> bool:
+        return any(content_of(row) is Content.DELETES for row in self._rows_before)
 
     @cached_property
     def _rows_before(self) -> list[ManifestRow]:
@@ -193,7 +204,7 @@ class _Difference:
         rewrites: list[Rewrite] = []
         moved: dict[str, ManifestEntry] = {}
         for snapshot in self.interval.snapshots:
-            if snapshot.operation != "replace":
+            if not snapshot.only_moves:
                 continue
             own = list(self._own(snapshot, Content.DATA))
             moved |= {entry.path: entry for entry in own}
@@ -217,7 +228,7 @@ class _Difference:
     @cached_property
     def _own_deletes(self) -> list[ManifestEntry]:
         """The delete files that the interval's snapshots added or dropped, other than to rewrite them."""
-        writers = [s for s in self.interval.snapshots if s.operation not in ("append", "replace")]
+        writers = [s for s in self.interval.snapshots if not (s.only_adds or s.only_moves)]
         return [entry for snapshot in writers for entry in self._own(snapshot, Content.DELETES)]
 
     @cached_property
@@ -272,6 +283,10 @@ class _DifferenceToExpired(_Difference):
     @cached_property
     def _rows_before(self) -> list[ManifestRow]:
         return []
+
+    @property
+    def _had_deletes(self) -> bool:
+        return True  # It may have had.
 
     def _came(self, content: Content) -> list[ManifestEntry]:
         ids = {snapshot.snapshot_id for snapshot in self.interval.snapshots}

@@ -67,6 +67,11 @@ class ManifestEntry:
         return str(self.raw["data_file"]["file_path"])
 
     @property
+    def record_count(self) -> int:
+        """The file's rows, those included that delete files hide."""
+        return int(self.raw["data_file"]["record_count"])
+
+    @property
     def sequence_number(self) -> int:
         """The data sequence number; 0 in a v1 manifest."""
         return int(self.raw.get("sequence_number") or 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -100,3 +101,12 @@ def test_a_rollback_whose_snapshots_were_expired_is_still_a_rollback() -> None:
     del history[3]
     history[4] = snapshot(4, 2)
     assert since(3, history, 4) is Break.ROLLED_BACK
+
+
+@pytest.mark.parametrize("taken", ["deleted-data-files", "added-delete-files"])
+def test_an_append_that_says_it_took_something_away_is_not_believed(taken: str) -> None:
+    root = snapshot(1, None)
+    strange = Interval(root, (snapshot(2, 1), snapshot(3, 2, **{taken: "1"})))
+    assert not strange.is_append_only
+    assert strange.first_removal == strange.snapshots[1]
+    assert Interval(root, strange.snapshots[:1]).is_append_only
