@@ -93,9 +93,7 @@ def _value(value: Any, written: IcebergType, wanted: IcebergType) -> Any:  # noq
     if isinstance(wanted, str) or isinstance(written, str):
         return _PLAIN.get(str(wanted).partition("(")[0], str)(value)
     if wanted["type"] == "struct":
-        fields = _struct(value, nested_fields(written), nested_fields(wanted))
-        # Of a struct none of whose fields is in a file, no reader can tell whether it was null.
-        return fields if any(field is not None for field in fields) else None
+        return _struct(value, nested_fields(written), nested_fields(wanted))
     if wanted["type"] == "list":
         return tuple(_value(item, written["element"], wanted["element"]) for item in value)
     return frozenset((key, _value(item, written["value"], wanted["value"])) for key, item in value.items())
