@@ -595,9 +595,11 @@ def add_nested_field(table: HistoryTable) -> None:
 
 @operation("schema")
 def drop_nested_field(table: HistoryTable) -> None:
+    """Of a struct none of whose fields is in a file, no reader can tell whether it was null: one always stays."""
     place = table.field("place")
     assert isinstance(place.type, dict)
-    if len(place.type["fields"]) < 2:
+    names = [field["name"] for field in place.type["fields"]]
+    if names[0] == "code" or len(names) < 2:
         raise NotNow
     _alter(table, f"DROP COLUMN `{place.name}`.`{place.type['fields'][0]['name']}`")
 
