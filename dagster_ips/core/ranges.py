@@ -232,11 +232,16 @@ def quoted(name: str) -> str:
 
 
 def literal(value: Bound) -> str:  # noqa: PLR0911  # one return per type reads best
-    r"""``value`` as a Spark SQL literal of its own type.
+    """``value`` as a Spark SQL literal of its own type.
+
+    A text that Spark's settings could change on the way, as ``${...}`` or a backslash, is written in bytes.
+
+    Raises:
+        TypeError: the type has no literal here.
 
     Example:
-        >>> literal(dt.date(2026, 1, 3)), literal(dt.datetime(2026, 1, 3, 4, 5)), literal("it's")
-        ("DATE '2026-01-03'", "TIMESTAMP_NTZ '2026-01-03 04:05:00'", "'it\\'s'")
+        >>> literal(dt.date(2026, 1, 3)), literal(dt.datetime(2026, 1, 3, 4, 5)), literal("its"), literal("$")
+        ("DATE '2026-01-03'", "TIMESTAMP_NTZ '2026-01-03 04:05:00'", "'its'", "CAST(X'24' AS STRING)")
     """
     match value:
         case bool():
@@ -253,5 +258,7 @@ def literal(value: Bound) -> str:  # noqa: PLR0911  # one return per type reads 
         case int():
             return f"{value}L" if abs(value) >= 2**31 else str(value)
         case str():
-            escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-            return f"'{escaped}'"
+            return f"CAST(X'{value.encode().hex()}' AS STRING)" if set(value) & set("$\\'") else f"'{value}'"
+        case _:
+            message = f"{type(value).__name__} has no SQL literal: {value!r}"
+            raise TypeError(message)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from pyspark.sql import DataFrame, SparkSession
 
-from dagster_ips.core.ranges import literal, quoted
+from dagster_ips.core.ranges import quoted
 from dagster_ips.core.write_mode import Merge, WriteMode
 from dagster_ips.spark.branches import sql_name
 
@@ -38,9 +38,15 @@ def create_table(session: SparkSession, catalog: str, table: str, frame: DataFra
     """Create ``table`` with ``frame``'s columns, empty; one that exists stays as it is."""
     columns = ", ".join(f"{quoted(column.name)} {column.dataType.simpleString()}" for column in frame.schema.fields)
     partitioned = f" PARTITIONED BY ({', '.join(like.partition_by)})" if like.partition_by else ""
-    properties = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in like.properties.items())
+    properties = ", ".join(f"{_text(key)} = {_text(value)}" for key, value in like.properties.items())
     tuned = f" TBLPROPERTIES ({properties})" if properties else ""
     name = sql_name(catalog, table)
     session.sql(f"CREATE TABLE IF NOT EXISTS {name} ({columns}) USING iceberg{partitioned}{tuned}")
     if like.sort_by:
         session.sql(f"ALTER TABLE {name} WRITE ORDERED BY {', '.join(like.sort_by)}")
+
+
+def _text(value: str) -> str:
+    """A property's key or value, where only a plain literal may stand; ``${...}`` in it stays as it is."""
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'").replace("$", "\\u0024")
+    return f"'{escaped}'"

@@ -1,0 +1,86 @@
+"""Whatever a value, a name or this machine's time zone looks like, the right rows are found and written."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+
+import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
+
+from dagster_ips.core.write_mode import Append, Merge, OverwritePartitions, WriteMode
+from dagster_ips.spark.targets import TableDescription, create_table
+from dagster_ips.state.store import MemoryEdgeStore
+from dagster_ips.tracking.capturing import Capturer, TrackedInput
+from dagster_ips.tracking.publishing import Publisher
+from dagster_ips.tracking.writing import Result
+from dagster_ips.view import IcdcView
+from tests.lake import Lake
+
+UP = "lake.media.up"
+
+
+class Consumer:
+    """Writes what ``take`` makes of ``media.up`` to ``media.<target>``, as an asset does, but without Dagster."""
+
+    def __init__(
+        self,
+        lake: Lake,
+        mode: WriteMode,
+        take: Callable[[IcdcView], DataFrame],
+        *,
+        target: str = "out",
+        partition_by: Sequence[str] = (),
+    ) -> None:
+        self.lake, self.mode, self.take, self.target = lake, mode, take, f"media.{target}"
+        self.description = TableDescription(partition_by)
+        self.store = MemoryEdgeStore()
+
+    def view(self) -> IcdcView:
+        inputs = [TrackedInput("up", "media.up")]
+        capturer = Capturer(self.lake.catalog, self.store)
+        captured = capturer.capture("out", inputs, target=self.target, asked_for=None, run_id=uuid.uuid4().hex)
+        return IcdcView(captured[0], self.lake.session, "lake")
+
+    def skip(self) -> None:
+        """Consume what is there without looking at it."""
+        capture = self.view().captured.capture
+        self.store.set(self.store.get(capture.edge).with_committed(capture, None))
+        create_table(self.lake.session, "lake", self.target, self.lake.sql("SELECT 1 AS one"), self.description)
+
+    def run(self) -> None:
+        view = self.view()
+        frame = self.take(view)
+        create_table(self.lake.session, "lake", self.target, frame, self.description)
+        result = Result(frame, self.mode, view.mode, [view.change])
+        publisher = Publisher(self.lake.catalog, self.store, self.lake.session, uuid.uuid4().hex)
+        publisher.publish(self.target, [view.captured.capture], result.write, consumer="out")
+
+    def rows(self) -> list[tuple[object, ...]]:
+        return sorted(self.lake.rows(self.target).elements(), key=repr)
+
+
+def counts(column: str) -> Callable[[IcdcView], DataFrame]:
+    return lambda up: up.affected(column).groupBy(column).agg(F.count("*").alias("n"))
+
+
+def create(lake: Lake, columns: str, rows: str = "", *, by: str = "") -> None:
+    lake.catalog.create_namespace("media")
+    lake.sql(f"CREATE TABLE {UP} ({columns}) USING iceberg {f'PARTITIONED BY ({by})' if by else ''}")
+    if rows:
+        lake.sql(f"INSERT INTO {UP} VALUES {rows}")
+
+
+@pytest.mark.parametrize("escaped", ["false", "true"])
+def test_keys_that_the_settings_of_spark_sql_could_change_are_found_as_they_are(lake: Lake, escaped: str) -> None:
+    lake.session.conf.set("spark.sql.parser.escapedStringLiterals", escaped)
+    create(lake, "k string, n int", by="k")
+    keys = ["${env:HOME}", "a\\b", "it's"]
+    more = lake.session.createDataFrame([(key, 1) for key in keys], "k string, n int")
+    more.writeTo(UP).append()
+    consumer = Consumer(lake, Merge(("k",)), counts("k"))
+    consumer.run()
+    more.writeTo(UP).append()
+    consumer.run()
+    assert consumer.rows() == sorted([(key, 2) for key in keys], key=repr)
