@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
 
 from dagster_ips.core.write_mode import Append, Merge, OverwritePartitions, WriteMode
+from dagster_ips.errors import DeclarationError
 from dagster_ips.spark.targets import TableDescription, create_table
 from dagster_ips.state.store import MemoryEdgeStore
 from dagster_ips.tracking.capturing import Capturer, TrackedInput
@@ -84,3 +85,28 @@ def test_keys_that_the_settings_of_spark_sql_could_change_are_found_as_they_are(
     more.writeTo(UP).append()
     consumer.run()
     assert consumer.rows() == sorted([(key, 2) for key in keys], key=repr)
+
+
+def test_names_that_need_quotes_are_quoted_everywhere(lake: Lake) -> None:
+    row = "(1, named_struct('a b', 1, 'x-y', array(named_struct('p q', 2))))"
+    create(lake, "`my key` int, s struct<`a b`: int, `x-y`: array<struct<`p q`: int>>>", row)
+    for target, mode in {"my-out": OverwritePartitions(), "other-out": Append()}.items():
+        take = (lambda up: up.affected("my key")) if isinstance(mode, OverwritePartitions) else (lambda up: up.added)
+        consumer = Consumer(lake, mode, take, target=target, partition_by=["my key"])
+        consumer.run()
+        assert lake.sql(f"SELECT s.`x-y`[0].`p q` AS q FROM lake.media.`{target}`").collect()[0].q == 2
+
+
+def test_columns_that_are_called_as_our_own_lose_nothing(lake: Lake) -> None:
+    create(lake, "__ips_weight int, __ips_0 int, _Weight int, _CHANGE_TYPE string", "(1, 1, 70, 'mine')")
+    consumer = Consumer(lake, Append(), lambda up: up.added)
+    consumer.skip()
+    lake.sql(f"UPDATE {UP} SET __ips_0 = 2")
+    view = consumer.view()
+    assert [tuple(row) for row in view.added.collect()] == [(1, 2, 70, "mine")]
+    assert [tuple(row) for row in view.affected("__ips_weight", "__ips_0").collect()] == [(1, 2, 70, "mine")]
+    shown = view.changelog(["__ips_weight"], change_type="kind").collect()
+    assert {row.kind: row["__ips_0"] for row in shown} == {"update_before": 1, "update_after": 2}
+    for take in (lambda: view.weighted, view.changelog):
+        with pytest.raises(DeclarationError, match="of its own"):
+            take()
