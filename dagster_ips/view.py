@@ -8,7 +8,7 @@ from functools import cached_property
 
 from dagster_ips.core.capture import Mode
 from dagster_ips.core.policy import OnRemoved
-from dagster_ips.core.ranges import Bound, ChangeRange, Predicate, literal, quoted
+from dagster_ips.core.ranges import Bound, ChangeRange, Predicate, equals, quoted
 from dagster_ips.errors import DeclarationError, UnknownColumnError
 from dagster_ips.iceberg.column_ranges import change_range, partition_values
 from dagster_ips.iceberg.icdc_tables import Tag
@@ -295,7 +295,7 @@ class IcdcView:
             return self.range(column).between(column)
         # Never IN, on which Iceberg fails where a partition of a string column is null.
         name, known = quoted(column), sorted(value for value in values if value is not None)
-        conditions = [f"{name} = {literal(value)}" for value in known]
+        conditions = [equals(name, value) for value in known]
         conditions += [f"{name} IS NULL"] if None in values else []
         return Predicate(f"({' OR '.join(conditions)})" if conditions else "FALSE")
 

@@ -146,8 +146,8 @@ class ChangeRange:
         if not closed:
             return Predicate("TRUE")
         name = quoted(column)
-        sides = [f"{name} >= {literal(lower)}"] if lower is not None else []
-        sides += [f"{name} <= {literal(upper)}"] if upper is not None else []
+        sides = [f"{name} >= {literal(_lowest_equal(lower))}"] if lower is not None else []
+        sides += [f"{name} <= {literal(_highest_equal(upper))}"] if upper is not None else []
         condition = " AND ".join(sides)
         return Predicate(f"({condition} OR {name} IS NULL)" if self.has_null else f"({condition})")
 
@@ -231,7 +231,30 @@ def quoted(name: str) -> str:
     return f"`{escaped}`"
 
 
-def literal(value: Bound) -> str:  # noqa: PLR0911  # one return per type reads best
+def equals(expression: str, value: Bound) -> str:
+    """The condition that ``expression`` has the value; both zeros of a float are one, as they are to a join.
+
+    Example:
+        >>> equals("x", 1), equals("x", 0.0)
+        ('x = 1', "(x >= DOUBLE('-0.0') AND x <= DOUBLE('0.0'))")
+    """
+    low, high = _lowest_equal(value), _highest_equal(value)
+    # repr tells the zeros apart.
+    if repr(low) != repr(high):
+        return f"({expression} >= {literal(low)} AND {expression} <= {literal(high)})"
+    return f"{expression} = {literal(value)}"
+
+
+def _lowest_equal(value: Bound) -> Bound:
+    """The value itself, or the lower zero: Iceberg orders -0.0 below 0.0, which are equal to Spark."""
+    return -0.0 if isinstance(value, float) and value == 0 else value
+
+
+def _highest_equal(value: Bound) -> Bound:
+    return 0.0 if isinstance(value, float) and value == 0 else value
+
+
+def literal(value: object) -> str:  # noqa: PLR0911  # one return per type reads best
     """``value`` as a Spark SQL literal of its own type.
 
     A text that Spark's settings could change on the way, as ``${...}`` or a backslash, is written in bytes.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable, Sequence
 
@@ -87,6 +88,47 @@ def test_keys_that_the_settings_of_spark_sql_could_change_are_found_as_they_are(
     assert consumer.rows() == sorted([(key, 2) for key in keys], key=repr)
 
 
+@pytest.mark.parametrize("partitioned", [False, True])
+def test_both_zeros_are_one_key(lake: Lake, *, partitioned: bool) -> None:
+    by = "amount" if partitioned else ""
+    create(lake, "id int, amount double", "(1, CAST('-0.0' AS double))", by=by)
+    consumer = Consumer(lake, OverwritePartitions(), lambda up: up.affected("amount"), partition_by=["amount"])
+    consumer.run()
+    for i, zero in enumerate(("0.0", "-0.0"), start=2):
+        lake.sql(f"INSERT INTO {UP} VALUES ({i}, CAST('{zero}' AS double))")
+        assert consumer.view().affected("amount").count() == i
+        assert consumer.view().scope.count() == i
+        consumer.run()
+        assert [row[0] for row in consumer.rows()] == list(range(1, i + 1))
+
+
+@pytest.mark.parametrize("kind", ["timestamp", "timestamp_ntz"])
+def test_partitions_by_timestamp_are_the_same_in_a_process_of_any_time_zone(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    try:
+        lake.session.conf.set("spark.sql.session.timeZone", "Asia/Kolkata")
+        name, zone = ("TIMESTAMP_LTZ", "Z") if kind == "timestamp" else ("TIMESTAMP_NTZ", "")
+        # Both are 01:00 in New York.
+        rows = ", ".join(f"({i}, {name} '2025-11-02 0{i}:00:00{zone}')" for i in (5, 6))
+        create(lake, f"id int, hour {kind}", rows)
+        modes = {"merged": Merge(("hour",)), "replaced": OverwritePartitions()}
+        consumers = [
+            Consumer(lake, mode, counts("hour"), target=target, partition_by=["hour"]) for target, mode in modes.items()
+        ]
+        for consumer in consumers:
+            consumer.run()
+        lake.sql(f"INSERT INTO {UP} VALUES {rows}")
+        for consumer in consumers:
+            consumer.run()
+            assert [row[1] for row in consumer.rows()] == [2, 2]
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
 def test_names_that_need_quotes_are_quoted_everywhere(lake: Lake) -> None:
     row = "(1, named_struct('a b', 1, 'x-y', array(named_struct('p q', 2))))"
     create(lake, "`my key` int, s struct<`a b`: int, `x-y`: array<struct<`p q`: int>>>", row)
@@ -110,3 +152,13 @@ def test_columns_that_are_called_as_our_own_lose_nothing(lake: Lake) -> None:
     for take in (lambda: view.weighted, view.changelog):
         with pytest.raises(DeclarationError, match="of its own"):
             take()
+
+
+def test_the_scope_of_a_table_partitioned_by_binary_is_the_whole_table(lake: Lake) -> None:
+    create(lake, "id int, b binary", "(1, X'01'), (2, X'02')", by="b")
+    consumer = Consumer(lake, Append(), lambda up: up.added)
+    consumer.skip()
+    lake.sql(f"INSERT INTO {UP} VALUES (3, X'01')")
+    view = consumer.view()
+    assert view.partitions is None
+    assert view.scope.count() == 3
