@@ -8,13 +8,13 @@ from functools import cached_property
 
 from dagster_ips.core.capture import Mode
 from dagster_ips.core.policy import OnRemoved
-from dagster_ips.core.ranges import Bound, ChangeRange, Predicate, literal, quoted
+from dagster_ips.core.ranges import Bound, ChangeRange, Predicate, equals, quoted
 from dagster_ips.errors import DeclarationError, UnknownColumnError
 from dagster_ips.iceberg.column_ranges import change_range, partition_values
 from dagster_ips.iceberg.icdc_tables import Tag
 from dagster_ips.iceberg.partitions import AffectedPartitions, affected_partitions
 from dagster_ips.spark.branches import sql_name
-from dagster_ips.spark.changelog import WEIGHT, added, all_added, changelog, net_rows, removed
+from dagster_ips.spark.changelog import added, all_added, changelog, net_rows, removed, weighted
 from dagster_ips.spark.frames import rows_with_keys, table_frame
 from dagster_ips.spark.session import DataFrame, SparkSession
 from dagster_ips.tracking.capturing import CapturedInput
@@ -103,7 +103,7 @@ class IcdcView:
             DeclarationError: the upstream has a column of that name.
         """
         self._remember(Frame.WEIGHTED)
-        return self._net.withColumnRenamed(WEIGHT, self._free_name("_weight", "Take added and removed instead."))
+        return weighted(self._net, self._free_name("_weight", "Take added and removed instead."))
 
     def changelog(self, keys: Sequence[str] | None = None, *, change_type: str = "_change_type") -> DataFrame:
         """``added`` and ``removed`` rows in one frame, with a column that says ``insert`` or ``delete``.
@@ -280,7 +280,8 @@ class IcdcView:
         self._taken.append(TakenFrame(frame, tuple(keys)))
 
     def _free_name(self, name: str, remedy: str) -> str:
-        if name in self._captured.source.column_names:
+        # Spark tells no cases apart.
+        if name.lower() in {column.lower() for column in self._captured.source.column_names}:
             raise DeclarationError(
                 asset=self._captured.capture.edge.consumer,
                 problem=f"{self._captured.source.table} has a column {name!r} of its own.",
@@ -294,7 +295,7 @@ class IcdcView:
             return self.range(column).between(column)
         # Never IN, on which Iceberg fails where a partition of a string column is null.
         name, known = quoted(column), sorted(value for value in values if value is not None)
-        conditions = [f"{name} = {literal(value)}" for value in known]
+        conditions = [equals(name, value) for value in known]
         conditions += [f"{name} IS NULL"] if None in values else []
         return Predicate(f"({' OR '.join(conditions)})" if conditions else "FALSE")
 

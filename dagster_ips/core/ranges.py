@@ -146,8 +146,8 @@ class ChangeRange:
         if not closed:
             return Predicate("TRUE")
         name = quoted(column)
-        sides = [f"{name} >= {literal(lower)}"] if lower is not None else []
-        sides += [f"{name} <= {literal(upper)}"] if upper is not None else []
+        sides = [f"{name} >= {literal(_lowest_equal(lower))}"] if lower is not None else []
+        sides += [f"{name} <= {literal(_highest_equal(upper))}"] if upper is not None else []
         condition = " AND ".join(sides)
         return Predicate(f"({condition} OR {name} IS NULL)" if self.has_null else f"({condition})")
 
@@ -231,12 +231,40 @@ def quoted(name: str) -> str:
     return f"`{escaped}`"
 
 
-def literal(value: Bound) -> str:  # noqa: PLR0911  # one return per type reads best
-    r"""``value`` as a Spark SQL literal of its own type.
+def equals(expression: str, value: Bound) -> str:
+    """The condition that ``expression`` has the value; both zeros of a float are one, as they are to a join.
 
     Example:
-        >>> literal(dt.date(2026, 1, 3)), literal(dt.datetime(2026, 1, 3, 4, 5)), literal("it's")
-        ("DATE '2026-01-03'", "TIMESTAMP_NTZ '2026-01-03 04:05:00'", "'it\\'s'")
+        >>> equals("x", 1), equals("x", 0.0)
+        ('x = 1', "(x >= DOUBLE('-0.0') AND x <= DOUBLE('0.0'))")
+    """
+    low, high = _lowest_equal(value), _highest_equal(value)
+    # repr tells the zeros apart.
+    if repr(low) != repr(high):
+        return f"({expression} >= {literal(low)} AND {expression} <= {literal(high)})"
+    return f"{expression} = {literal(value)}"
+
+
+def _lowest_equal(value: Bound) -> Bound:
+    """The value itself, or the lower zero: Iceberg orders -0.0 below 0.0, which are equal to Spark."""
+    return -0.0 if isinstance(value, float) and value == 0 else value
+
+
+def _highest_equal(value: Bound) -> Bound:
+    return 0.0 if isinstance(value, float) and value == 0 else value
+
+
+def literal(value: object) -> str:  # noqa: PLR0911  # one return per type reads best
+    """``value`` as a Spark SQL literal of its own type.
+
+    A text that Spark's settings could change on the way, as ``${...}`` or a backslash, is written in bytes.
+
+    Raises:
+        TypeError: the type has no literal here.
+
+    Example:
+        >>> literal(dt.date(2026, 1, 3)), literal(dt.datetime(2026, 1, 3, 4, 5)), literal("its"), literal("$")
+        ("DATE '2026-01-03'", "TIMESTAMP_NTZ '2026-01-03 04:05:00'", "'its'", "CAST(X'24' AS STRING)")
     """
     match value:
         case bool():
@@ -253,5 +281,7 @@ def literal(value: Bound) -> str:  # noqa: PLR0911  # one return per type reads 
         case int():
             return f"{value}L" if abs(value) >= 2**31 else str(value)
         case str():
-            escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-            return f"'{escaped}'"
+            return f"CAST(X'{value.encode().hex()}' AS STRING)" if set(value) & set("$\\'") else f"'{value}'"
+        case _:
+            message = f"{type(value).__name__} has no SQL literal: {value!r}"
+            raise TypeError(message)

@@ -39,13 +39,16 @@ def read_avro(content: bytes) -> AvroFile:
     """All records of ``content``.
 
     Raises:
-        ValueError: it isn't a whole Avro file.
+        ValueError: it isn't a whole Avro file, or the package that decompresses it isn't installed.
     """
     header, body = _split(content)
     plain = {**header, SCHEMA_KEY: json.dumps(_without_logical_types(header[SCHEMA_KEY]))}
     try:
         records = list(fastavro.reader(io.BytesIO(_join(plain, body))))
     except Exception as error:
+        if "codec" in str(error):  # as fastavro says which package to install
+            message = f"the file may be whole, but how to decompress it isn't known here: {error}"
+            raise ValueError(message) from error
         # Damage shows as whatever the decoder trips over: zlib.error, struct.error, MemoryError, a StopIteration.
         message = f"its Avro blocks can't be read: {type(error).__name__} {error}"
         raise ValueError(message) from error

@@ -57,7 +57,7 @@ def change_range(changes: ChangeSet, metadata: TableMetadata, column: str) -> Ch
         UnknownColumnError: the table has no such top-level column.
     """
     field = require_column(metadata, column)
-    if field is None or not isinstance(field.field_type, _ORDERED):
+    if field is None or not is_ordered(field):
         return ChangeRange.everything(column) if changes.touched else ChangeRange.nothing(column)
     exact = not (changes.may_remove_rows or changes.has_deletes)
     has_null = False
@@ -82,6 +82,11 @@ def change_range(changes: ChangeSet, metadata: TableMetadata, column: str) -> Ch
             bounds.append((_bound(file.lower_bounds, field), upper))
     kind = RangeKind.EXACT if exact else RangeKind.BOUNDED
     return ChangeRange.of(column, bounds, kind=kind, has_null=has_null)
+
+
+def is_ordered(field: NestedField) -> bool:
+    """Whether the column's values are bounds: they have an order and a SQL literal."""
+    return isinstance(field.field_type, _ORDERED)
 
 
 def require_column(metadata: TableMetadata, column: str) -> NestedField | None:
@@ -183,7 +188,7 @@ def partition_values(changes: ChangeSet, metadata: TableMetadata, column: str) -
         UnknownColumnError: the table has no such top-level column.
     """
     field = require_column(metadata, column)
-    if field is None or not isinstance(field.field_type, _ORDERED):
+    if field is None or not is_ordered(field):
         return None
     values: set[Bound | None] = set()
     for file in changes.touched:

@@ -7,6 +7,7 @@ import uuid
 
 from dagster_ips.core.capture import Capture
 from dagster_ips.core.edge import Edge
+from dagster_ips.errors import UnsupportedTableError
 from dagster_ips.iceberg.metadata import TableMetadata
 
 _NUMBER_AND_ATTEMPT = re.compile(r"(\d{6,})_[0-9a-f]{6}")
@@ -26,8 +27,19 @@ def new_name(edge: Edge, number: int) -> str:
 
 
 def location(source: TableMetadata, table: str) -> str:
-    """The folder of the ICDC table ``table``: beside the source's, never under it, which its maintenance cleans."""
+    """The folder of the ICDC table ``table``: beside the source's, never under it, which its maintenance cleans.
+
+    Raises:
+        UnsupportedTableError: there is nothing beside it, as the source is a whole bucket.
+    """
     namespace, _, name = table.rpartition(".")
+    if "/" not in source.location.rpartition("://")[2].rstrip("/"):
+        raise UnsupportedTableError(
+            table=source.table,
+            problem=f"its location {source.location} is the root of its storage, so that an ICDC table could only lie "
+            "inside it, where the source's maintenance deletes files, or in a storage that isn't its own. Move the "
+            "table into a folder of its bucket",
+        )
     beside = source.location.rstrip("/").rpartition("/")[0]
     return f"{beside}/_{namespace}/{name}"
 

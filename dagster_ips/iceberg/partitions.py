@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from dagster_ips.core.changes import ChangeSet, DataFile
-from dagster_ips.core.ranges import Bound, Predicate, literal, quoted
-from dagster_ips.iceberg.column_ranges import identity_value, partition_value
+from dagster_ips.core.ranges import Bound, Predicate, equals, literal, quoted
+from dagster_ips.iceberg.column_ranges import identity_value, is_ordered, partition_value
 from dagster_ips.iceberg.metadata import TableMetadata
 
 _MOST = 1000
@@ -42,6 +42,8 @@ class PartitionField:
     def condition(self, value: Bound | None, catalog: str) -> str:
         """The rows that have the value."""
         expression, wanted = self.expression(catalog), "NULL" if value is None else literal(value)
+        if self.is_identity and value is not None:
+            return equals(expression, value)
         # Iceberg isn't asked about arrays.
         return f"{expression} <=> {wanted}" if self.can_prune else f"array({expression}) <=> array({wanted})"
 
@@ -88,7 +90,8 @@ class AffectedPartitions:
 def affected_partitions(changes: ChangeSet, metadata: TableMetadata) -> AffectedPartitions | None:
     """The partitions of the current spec that ``changes`` touch, rows that were removed included.
 
-    None if they can't be told: the table isn't partitioned, or a file was written under another spec.
+    None if they can't be told: the table isn't partitioned, or a file was written under another spec, or a column's own
+    value, such as binary, has no literal.
     """
     names = {field.field_id: name for name, field in metadata.columns.items()}
     spec = [field for field in metadata.default_spec if field["transform"] != "void"]
@@ -129,7 +132,7 @@ def _values(
 def _value(file: DataFile, field: PartitionField, metadata: TableMetadata) -> tuple[Bound | None] | None:
     column = metadata.columns[field.column]
     if field.is_identity:
-        return identity_value(file, metadata, column)
+        return identity_value(file, metadata, column) if is_ordered(column) else None
     if file.spec_id != metadata.default_spec_id:
         return None
     raw: Any = partition_value(file, field.name)

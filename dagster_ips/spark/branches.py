@@ -44,7 +44,7 @@ class Branch:
 
     def fast_forward_main(self, session: SparkSession) -> None:
         """Make the branch's head the head of ``main``; fails if ``main`` isn't its ancestor any more."""
-        table, branch = literal(self.table), literal(self.name)
+        table, branch = literal(_quoted_parts(self.table)), literal(self.name)
         session.sql(f"CALL {quoted(self.catalog)}.system.fast_forward({table}, 'main', {branch})").collect()
 
     def drop(self, session: SparkSession) -> None:
@@ -59,7 +59,11 @@ def sql_name(catalog: str, table: str) -> str:
         >>> sql_name("lake", "media.playback")
         '`lake`.`media`.`playback`'
     """
-    return ".".join(quoted(part) for part in (catalog, *table.split(".")))
+    return f"{quoted(catalog)}.{_quoted_parts(table)}"
+
+
+def _quoted_parts(table: str) -> str:
+    return ".".join(quoted(part) for part in table.split("."))
 
 
 @contextlib.contextmanager

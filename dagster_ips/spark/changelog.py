@@ -1,7 +1,8 @@
 """The exact change of a table's rows, from the files that may hold it.
 
 Rows are compared by value, as EXCEPT ALL compares them, and also where it can't: maps by their entries, variants by
-what they hold.
+what they hold. Net rows have a last column that is theirs, of a name that was free: their weight, 1 for an added row
+and -1 for a removed one.
 """
 
 from __future__ import annotations
@@ -13,43 +14,49 @@ from pyspark.sql import functions as F  # noqa: N812  # the name that everyone g
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
 
 from dagster_ips.core.ranges import quoted
-
-WEIGHT = "__ips_weight"
-"""A column of net rows: 1 for an added row, -1 for a removed one."""
+from dagster_ips.spark.frames import free_prefix
 
 
 def net_rows(before: DataFrame, after: DataFrame, fresh: DataFrame) -> DataFrame:
     """The rows that ``after`` and ``fresh`` have more of than ``before``, and the other way round, each with a weight.
 
-    Columns: those of the frames, and ``WEIGHT``. A row that is there three times more often comes three times. Rows of
+    Columns: those of the frames, and the weight. A row that is there three times more often comes three times. Rows of
     ``fresh`` are known not to occur in ``before`` and aren't compared.
     """
-    both = before.withColumn(WEIGHT, F.lit(-1)).unionAll(after.withColumn(WEIGHT, F.lit(1)))
     columns = before.columns
+    own = free_prefix(columns)
+    both = _weighing(before, -1).unionAll(_weighing(after, 1))
     compared = [_comparable(F.col(quoted(field.name)), field.dataType) for field in before.schema.fields]
     plain = [field.name for field in before.schema.fields if not _needs_form(field.dataType)]
-    keys = [form.alias(f"__ips_{i}") for i, form in enumerate(compared) if columns[i] not in plain]
+    keys = [form.alias(f"{own}{i}") for i, form in enumerate(compared) if columns[i] not in plain]
     kept = [F.first(quoted(name)).alias(name) for name in columns if name not in plain]
-    grouped = both.groupBy(*[F.col(quoted(name)) for name in plain], *keys).agg(F.sum(WEIGHT).alias("__ips_sum"), *kept)
-    one_each = F.explode(F.expr("array_repeat(cast(signum(__ips_sum) as int), cast(abs(__ips_sum) as int))"))
+    total = F.col(f"{own}sum")
+    summed = F.sum(_weight(both)).alias(f"{own}sum")
+    grouped = both.groupBy(*[F.col(quoted(name)) for name in plain], *keys).agg(summed, *kept)
+    one_each = F.explode(F.array_repeat(F.signum(total).cast("int"), F.abs(total).cast("int")))
     names = [F.col(quoted(name)) for name in columns]
-    net = grouped.where("__ips_sum <> 0").select(*names, one_each.alias(WEIGHT))
-    return net.unionAll(fresh.withColumn(WEIGHT, F.lit(1)))
+    net = grouped.where(total != 0).select(*names, one_each.alias(both.columns[-1]))
+    return net.unionAll(_weighing(fresh, 1))
 
 
 def all_added(rows: DataFrame) -> DataFrame:
     """Net rows of a change that only added ``rows``."""
-    return rows.withColumn(WEIGHT, F.lit(1))
+    return _weighing(rows, 1)
+
+
+def weighted(net: DataFrame, name: str) -> DataFrame:
+    """``net`` with its weight named ``name``."""
+    return net.withColumnRenamed(net.columns[-1], name)
 
 
 def added(net: DataFrame) -> DataFrame:
     """The added rows of ``net``."""
-    return net.where(F.col(WEIGHT) > 0).drop(WEIGHT)
+    return net.where(_weight(net) > 0).drop(net.columns[-1])
 
 
 def removed(net: DataFrame) -> DataFrame:
     """The removed rows of ``net``."""
-    return net.where(F.col(WEIGHT) < 0).drop(WEIGHT)
+    return net.where(_weight(net) < 0).drop(net.columns[-1])
 
 
 def changelog(net: DataFrame, keys: Sequence[str], change_type: str) -> DataFrame:
@@ -57,21 +64,33 @@ def changelog(net: DataFrame, keys: Sequence[str], change_type: str) -> DataFram
 
     A null key is a key like any other. Without ``keys`` there are no updates.
     """
-    is_added = F.col(WEIGHT) > 0
+    is_added = _weight(net) > 0
+    shown = [F.col(quoted(name)) for name in net.columns[:-1]]
     kind = F.when(is_added, "insert").otherwise("delete")
     if not keys:
-        return net.withColumn(change_type, kind).drop(WEIGHT)
+        return net.select(*shown, kind.alias(change_type))
+    own = free_prefix(net.columns)
     forms = {field.name: field.dataType for field in net.schema.fields}
-    named = [_comparable(F.col(quoted(key)), forms[key]).alias(f"__ips_key_{i}") for i, key in enumerate(keys)]
+    named = [_comparable(F.col(quoted(key)), forms[key]).alias(f"{own}key_{i}") for i, key in enumerate(keys)]
     by_key = net.select("*", *named)
-    names = [f"__ips_key_{i}" for i in range(len(keys))]
-    updated = by_key.groupBy(*names).agg(F.min(WEIGHT).alias("__ips_low"), F.max(WEIGHT).alias("__ips_high"))
-    updated = updated.where("__ips_low < 0 AND __ips_high > 0").select(*[F.col(n).alias(f"{n}_u") for n in names])
+    names = [f"{own}key_{i}" for i in range(len(keys))]
+    low, high = F.min(_weight(net)).alias(f"{own}low"), F.max(_weight(net)).alias(f"{own}high")
+    updated = by_key.groupBy(*names).agg(low, high)
+    updated = updated.where((F.col(f"{own}low") < 0) & (F.col(f"{own}high") > 0)).select(
+        *[F.col(n).alias(f"{n}_u") for n in names]
+    )
     same = F.expr(" AND ".join(f"{name} <=> {name}_u" for name in names))
-    joined = by_key.join(updated.withColumn("__ips_updated", F.lit(True)), same, "left")  # noqa: FBT003
+    joined = by_key.join(updated.withColumn(f"{own}updated", F.lit(True)), same, "left")  # noqa: FBT003
     update = F.when(is_added, "update_after").otherwise("update_before")
-    shown = [F.col(quoted(name)) for name in net.columns if name != WEIGHT]
-    return joined.select(*shown, F.when(F.col("__ips_updated"), update).otherwise(kind).alias(change_type))
+    return joined.select(*shown, F.when(F.col(f"{own}updated"), update).otherwise(kind).alias(change_type))
+
+
+def _weighing(rows: DataFrame, weight: int) -> DataFrame:
+    return rows.withColumn(f"{free_prefix(rows.columns)}weight", F.lit(weight))
+
+
+def _weight(net: DataFrame) -> Column:
+    return F.col(net.columns[-1])
 
 
 def _needs_form(kind: DataType) -> bool:

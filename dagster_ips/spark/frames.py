@@ -25,10 +25,19 @@ def rows_with_keys(rows: DataFrame, changed: DataFrame, keys: Sequence[str], pru
 
     ``prune`` are conditions that all such rows are known to meet: they let files be skipped before the join.
     """
-    wanted = changed.select(*[F.col(quoted(key)).alias(f"__ips_{i}") for i, key in enumerate(keys)]).distinct()
+    own = free_prefix(rows.columns)
+    wanted = changed.select(*[F.col(quoted(key)).alias(f"{own}{i}") for i, key in enumerate(keys)]).distinct()
     pruned = reduce(lambda frame, condition: frame.where(condition), prune, rows)
-    matches = [pruned[quoted(key)].eqNullSafe(wanted[f"__ips_{i}"]) for i, key in enumerate(keys)]
+    matches = [pruned[quoted(key)].eqNullSafe(wanted[f"{own}{i}"]) for i, key in enumerate(keys)]
     return pruned.join(wanted, all_of(matches), "left_semi")
+
+
+def free_prefix(columns: Sequence[str]) -> str:
+    """What none of ``columns`` starts with, in any case, for the names of columns of our own."""
+    prefix = "__ips_"
+    while any(column.lower().startswith(prefix) for column in columns):
+        prefix += "_"
+    return prefix
 
 
 def distinct_keys(rows: DataFrame, keys: Sequence[str]) -> DataFrame:

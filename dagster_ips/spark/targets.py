@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-from dagster_ips.core.ranges import literal, quoted
+from dagster_ips.core.ranges import quoted
 from dagster_ips.core.write_mode import Merge, WriteMode
 from dagster_ips.spark.branches import sql_name
 
@@ -35,12 +36,35 @@ _MERGED = {f"write.{change}.mode": "merge-on-read" for change in ("merge", "upda
 
 
 def create_table(session: SparkSession, catalog: str, table: str, frame: DataFrame, like: TableDescription) -> None:
-    """Create ``table`` with ``frame``'s columns, empty; one that exists stays as it is."""
-    columns = ", ".join(f"{quoted(column.name)} {column.dataType.simpleString()}" for column in frame.schema.fields)
-    partitioned = f" PARTITIONED BY ({', '.join(like.partition_by)})" if like.partition_by else ""
-    properties = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in like.properties.items())
+    """Create ``table`` with ``frame``'s columns, empty; one that exists stays as it is.
+
+    A partition expression that is the very name of a column is that column, whatever characters it has.
+    """
+    columns = ", ".join(f"{quoted(column.name)} {_sql_type(column.dataType)}" for column in frame.schema.fields)
+    partition_by = [quoted(by) if by in frame.columns else by for by in like.partition_by]
+    partitioned = f" PARTITIONED BY ({', '.join(partition_by)})" if partition_by else ""
+    properties = ", ".join(f"{_text(key)} = {_text(value)}" for key, value in like.properties.items())
     tuned = f" TBLPROPERTIES ({properties})" if properties else ""
     name = sql_name(catalog, table)
     session.sql(f"CREATE TABLE IF NOT EXISTS {name} ({columns}) USING iceberg{partitioned}{tuned}")
     if like.sort_by:
         session.sql(f"ALTER TABLE {name} WRITE ORDERED BY {', '.join(like.sort_by)}")
+
+
+def _sql_type(kind: DataType) -> str:
+    """The type in SQL, names of fields quoted, as ``simpleString`` doesn't."""
+    match kind:
+        case StructType():
+            return f"struct<{', '.join(f'{quoted(f.name)}: {_sql_type(f.dataType)}' for f in kind.fields)}>"
+        case ArrayType():
+            return f"array<{_sql_type(kind.elementType)}>"
+        case MapType():
+            return f"map<{_sql_type(kind.keyType)}, {_sql_type(kind.valueType)}>"
+        case _:
+            return kind.simpleString()
+
+
+def _text(value: str) -> str:
+    """A property's key or value, where only a plain literal may stand; ``${...}`` in it stays as it is."""
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'").replace("$", "\\u0024")
+    return f"'{escaped}'"

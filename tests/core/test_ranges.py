@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from dagster_ips.core.ranges import Bound, ChangeRange, Predicate, RangeKind, literal, quoted
+from dagster_ips.core.ranges import Bound, ChangeRange, Predicate, RangeKind, equals, literal, quoted
 from dagster_ips.errors import RangeTypesError, UnboundedRangeError
 from tests.lake import Lake
 
@@ -257,3 +257,20 @@ def test_spark_reads_a_literal_back_as_the_same_value_of_the_same_type(lake: Lak
 @given(names=st.lists(st.text(min_size=1, max_size=12), min_size=20, max_size=20))
 def test_spark_reads_a_quoted_name_back_as_the_same_name(lake: Lake, names: list[str]) -> None:
     assert lake.sql("SELECT " + ", ".join(f"1 AS {quoted(name)}" for name in names)).columns == names
+
+
+@pytest.mark.parametrize("text", ["${env:HOME}", "a\\b", "it's"])
+def test_a_text_that_settings_of_spark_sql_could_change_is_written_in_bytes(text: str) -> None:
+    assert literal(text) == f"CAST(X'{text.encode().hex()}' AS STRING)"
+
+
+def test_a_value_of_a_type_without_a_literal_is_refused() -> None:
+    with pytest.raises(TypeError, match="bytes has no SQL literal"):
+        literal(b"1")
+
+
+@pytest.mark.parametrize("zero", [0.0, -0.0])
+def test_a_bound_of_zero_holds_both_zeros(zero: float) -> None:
+    found = ChangeRange.of("x", [(zero, zero)], kind=RangeKind.EXACT)
+    assert found.between("x") == "(`x` >= DOUBLE('-0.0') AND `x` <= DOUBLE('0.0'))"
+    assert equals("x", zero) == "(x >= DOUBLE('-0.0') AND x <= DOUBLE('0.0'))"

@@ -97,3 +97,15 @@ def test_every_value_keeps_its_form_on_disk(rows: list[dict[str, Any]], metadata
 def test_what_is_not_avro_is_refused(content: bytes) -> None:
     with pytest.raises((ValueError, KeyError)):
         read_avro(content)
+
+
+def test_a_file_compressed_with_zstandard_is_read() -> None:
+    content = io.BytesIO()
+    fastavro.writer(content, {"type": "record", "name": "r", "fields": []}, [{}], codec="zstandard")
+    assert read_avro(content.getvalue()).records == [{}]
+
+
+def test_a_codec_that_is_missing_is_not_called_damage() -> None:
+    header = b"Obj\x01" + b'\x04\x16avro.schema\x0a"int"\x14avro.codec\x0aother\x00' + b"0" * 16
+    with pytest.raises(ValueError, match=r"the file may be whole, .*codec: other"):
+        read_avro(header + b"\x02\x02\x02" + b"0" * 16)

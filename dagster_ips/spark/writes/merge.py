@@ -14,7 +14,7 @@ from dagster_ips.errors import DuplicateKeysError
 from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.frames import all_of, any_of, computed_once, distinct_keys
 from dagster_ips.spark.writes.overwrite import ChangedKeys
-from dagster_ips.spark.writes.partition_filter import among
+from dagster_ips.spark.writes.partition_filter import among, collected
 
 _SOURCE, _TARGET, _MATCHED = "ips_source", "ips_target", "ips_matched"
 _DIFFERS, _GONE = "__ips_differs", "__ips_gone"
@@ -80,7 +80,7 @@ def _without_rows(keys: ChangedKeys, rows: DataFrame, there: DataFrame, on: Sequ
 
 
 def _partitions(rows: DataFrame, prune: Sequence[str]) -> list[tuple[object, ...]]:
-    return [tuple(row) for row in distinct_keys(rows, prune).collect()] if prune else []
+    return collected(distinct_keys(rows, prune)) if prune else []
 
 
 def _matched(rows: DataFrame, there: DataFrame, on: Sequence[str], latest_by: str | None) -> DataFrame:
@@ -127,10 +127,10 @@ def _partitions_of_unique_keys(
     """
     per_key = _rows_per_key(rows, on)
     names = [F.col(quoted(column)) for column in prune]
-    found = per_key.groupBy(*names).agg(F.max("__ips_rows").alias("__ips_most")).collect()
-    if any((row["__ips_most"] or 0) > 1 for row in found):
+    found = collected(per_key.groupBy(*names).agg(F.max("__ips_rows").alias("__ips_most")))
+    if any((most or 0) > 1 for *_, most in found):
         refuse_repeated_keys(rows, on, table=table)
-    return [tuple(row)[:-1] for row in found]
+    return [value[:-1] for value in found]
 
 
 def refuse_repeated_keys(rows: DataFrame, on: Sequence[str], *, table: str) -> None:

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812  # the name that everyone g
 
 from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.frames import any_of, computed_once, distinct_keys
-from dagster_ips.spark.writes.partition_filter import exactly
+from dagster_ips.spark.writes.partition_filter import collected, exactly
 
 
 def replace_rows(frame: DataFrame, branch: Branch, *, table_is_empty: bool) -> None:
@@ -33,7 +33,7 @@ class ChangedKeys:
 
     def collect(self) -> Sequence[tuple[object, ...]]:
         """The values; runs a job if they are a frame."""
-        return [tuple(row) for row in self.values.collect()] if isinstance(self.values, DataFrame) else self.values
+        return collected(self.values) if isinstance(self.values, DataFrame) else self.values
 
 
 def replace_partitions(

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Sequence
+from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
+from pyspark.sql.types import TimestampType
 
-from dagster_ips.core.ranges import quoted
-from dagster_ips.spark.frames import all_of, any_of
+from dagster_ips.core.ranges import literal, quoted
+from dagster_ips.spark.frames import all_of, any_of, distinct_keys
 
 _MOST = 1000
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 def partitions_of(frame: DataFrame, columns: Sequence[str], *, alias: str | None = None) -> Column:
@@ -18,8 +22,25 @@ def partitions_of(frame: DataFrame, columns: Sequence[str], *, alias: str | None
 
     Only for pruning: beyond 1,000 partitions it is simply true.
     """
-    values = frame.select(*[F.col(quoted(column)) for column in columns]).distinct().limit(_MOST + 1).collect()
-    return among(columns, [tuple(row) for row in values], alias=alias)
+    return among(columns, collected(distinct_keys(frame, columns).limit(_MOST + 1)), alias=alias)
+
+
+def collected(rows: DataFrame) -> list[tuple[Any, ...]]:
+    """The rows, a timestamp with a time zone as a datetime in UTC.
+
+    Spark's client gives those as naive datetimes in the process's own time zone, where an hour of autumn occurs twice.
+    """
+    zoned = [isinstance(field.dataType, TimestampType) for field in rows.schema.fields]
+    shown = [F.col(quoted(name)) for name in rows.columns]
+    shown = [F.unix_micros(column) if is_zoned else column for column, is_zoned in zip(shown, zoned, strict=True)]
+    return [
+        tuple(_moment(value) if is_zoned else value for value, is_zoned in zip(row, zoned, strict=True))
+        for row in rows.select(*shown).collect()
+    ]
+
+
+def _moment(micros: int | None) -> dt.datetime | None:
+    return None if micros is None else _EPOCH + dt.timedelta(microseconds=micros)
 
 
 def among(columns: Sequence[str], values: Sequence[tuple[object, ...]], *, alias: str | None = None) -> Column:
@@ -39,4 +60,12 @@ def exactly(columns: Sequence[str], values: Sequence[tuple[object, ...]], *, ali
 
 
 def _is(column: Column, value: object) -> Column:
-    return column.isNull() if value is None else column == F.lit(value)
+    match value:
+        case None:
+            return column.isNull()
+        case float() if value == 0:  # Iceberg orders -0.0 below 0.0, which are equal to Spark
+            return (column >= F.lit(-0.0)) & (column <= F.lit(0.0))
+        case dt.datetime():  # F.lit takes a naive one for the process's own time
+            return column == F.expr(literal(value))
+        case _:
+            return column == F.lit(value)

@@ -1,0 +1,164 @@
+"""Whatever a value, a name or this machine's time zone looks like, the right rows are found and written."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Sequence
+
+import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
+
+from dagster_ips.core.write_mode import Append, Merge, OverwritePartitions, WriteMode
+from dagster_ips.errors import DeclarationError
+from dagster_ips.spark.targets import TableDescription, create_table
+from dagster_ips.state.store import MemoryEdgeStore
+from dagster_ips.tracking.capturing import Capturer, TrackedInput
+from dagster_ips.tracking.publishing import Publisher
+from dagster_ips.tracking.writing import Result
+from dagster_ips.view import IcdcView
+from tests.lake import Lake
+
+UP = "lake.media.up"
+
+
+class Consumer:
+    """Writes what ``take`` makes of ``media.up`` to ``media.<target>``, as an asset does, but without Dagster."""
+
+    def __init__(
+        self,
+        lake: Lake,
+        mode: WriteMode,
+        take: Callable[[IcdcView], DataFrame],
+        *,
+        target: str = "out",
+        partition_by: Sequence[str] = (),
+    ) -> None:
+        self.lake, self.mode, self.take, self.target = lake, mode, take, f"media.{target}"
+        self.description = TableDescription(partition_by)
+        self.store = MemoryEdgeStore()
+
+    def view(self) -> IcdcView:
+        inputs = [TrackedInput("up", "media.up")]
+        capturer = Capturer(self.lake.catalog, self.store)
+        captured = capturer.capture("out", inputs, target=self.target, asked_for=None, run_id=uuid.uuid4().hex)
+        return IcdcView(captured[0], self.lake.session, "lake")
+
+    def skip(self) -> None:
+        """Consume what is there without looking at it."""
+        capture = self.view().captured.capture
+        self.store.set(self.store.get(capture.edge).with_committed(capture, None))
+        create_table(self.lake.session, "lake", self.target, self.lake.sql("SELECT 1 AS one"), self.description)
+
+    def run(self) -> None:
+        view = self.view()
+        frame = self.take(view)
+        create_table(self.lake.session, "lake", self.target, frame, self.description)
+        result = Result(frame, self.mode, view.mode, [view.change])
+        publisher = Publisher(self.lake.catalog, self.store, self.lake.session, uuid.uuid4().hex)
+        publisher.publish(self.target, [view.captured.capture], result.write, consumer="out")
+
+    def rows(self) -> list[tuple[object, ...]]:
+        return sorted(self.lake.rows(self.target).elements(), key=repr)
+
+
+def counts(column: str) -> Callable[[IcdcView], DataFrame]:
+    return lambda up: up.affected(column).groupBy(column).agg(F.count("*").alias("n"))
+
+
+def create(lake: Lake, columns: str, rows: str = "", *, by: str = "") -> None:
+    lake.catalog.create_namespace("media")
+    lake.sql(f"CREATE TABLE {UP} ({columns}) USING iceberg {f'PARTITIONED BY ({by})' if by else ''}")
+    if rows:
+        lake.sql(f"INSERT INTO {UP} VALUES {rows}")
+
+
+@pytest.mark.parametrize("escaped", ["false", "true"])
+def test_keys_that_the_settings_of_spark_sql_could_change_are_found_as_they_are(lake: Lake, escaped: str) -> None:
+    lake.session.conf.set("spark.sql.parser.escapedStringLiterals", escaped)
+    create(lake, "k string, n int", by="k")
+    keys = ["${env:HOME}", "a\\b", "it's"]
+    more = lake.session.createDataFrame([(key, 1) for key in keys], "k string, n int")
+    more.writeTo(UP).append()
+    consumer = Consumer(lake, Merge(("k",)), counts("k"))
+    consumer.run()
+    more.writeTo(UP).append()
+    consumer.run()
+    assert consumer.rows() == sorted([(key, 2) for key in keys], key=repr)
+
+
+@pytest.mark.parametrize("partitioned", [False, True])
+def test_both_zeros_are_one_key(lake: Lake, *, partitioned: bool) -> None:
+    by = "amount" if partitioned else ""
+    create(lake, "id int, amount double", "(1, CAST('-0.0' AS double))", by=by)
+    consumer = Consumer(lake, OverwritePartitions(), lambda up: up.affected("amount"), partition_by=["amount"])
+    consumer.run()
+    for i, zero in enumerate(("0.0", "-0.0"), start=2):
+        lake.sql(f"INSERT INTO {UP} VALUES ({i}, CAST('{zero}' AS double))")
+        assert consumer.view().affected("amount").count() == i
+        assert consumer.view().scope.count() == i
+        consumer.run()
+        assert [row[0] for row in consumer.rows()] == list(range(1, i + 1))
+
+
+@pytest.mark.parametrize("kind", ["timestamp", "timestamp_ntz"])
+def test_partitions_by_timestamp_are_the_same_in_a_process_of_any_time_zone(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    try:
+        lake.session.conf.set("spark.sql.session.timeZone", "Asia/Kolkata")
+        name, zone = ("TIMESTAMP_LTZ", "Z") if kind == "timestamp" else ("TIMESTAMP_NTZ", "")
+        # Both are 01:00 in New York.
+        rows = ", ".join(f"({i}, {name} '2025-11-02 0{i}:00:00{zone}')" for i in (5, 6))
+        create(lake, f"id int, hour {kind}", rows)
+        modes = {"merged": Merge(("hour",)), "replaced": OverwritePartitions()}
+        consumers = [
+            Consumer(lake, mode, counts("hour"), target=target, partition_by=["hour"]) for target, mode in modes.items()
+        ]
+        for consumer in consumers:
+            consumer.run()
+        lake.sql(f"INSERT INTO {UP} VALUES {rows}")
+        for consumer in consumers:
+            consumer.run()
+            assert [row[1] for row in consumer.rows()] == [2, 2]
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+def test_names_that_need_quotes_are_quoted_everywhere(lake: Lake) -> None:
+    row = "(1, named_struct('a b', 1, 'x-y', array(named_struct('p q', 2))))"
+    create(lake, "`my key` int, s struct<`a b`: int, `x-y`: array<struct<`p q`: int>>>", row)
+    for target, mode in {"my-out": OverwritePartitions(), "other-out": Append()}.items():
+        take = (lambda up: up.affected("my key")) if isinstance(mode, OverwritePartitions) else (lambda up: up.added)
+        consumer = Consumer(lake, mode, take, target=target, partition_by=["my key"])
+        consumer.run()
+        assert lake.sql(f"SELECT s.`x-y`[0].`p q` AS q FROM lake.media.`{target}`").collect()[0].q == 2
+
+
+def test_columns_that_are_called_as_our_own_lose_nothing(lake: Lake) -> None:
+    create(lake, "__ips_weight int, __ips_0 int, _Weight int, _CHANGE_TYPE string", "(1, 1, 70, 'mine')")
+    consumer = Consumer(lake, Append(), lambda up: up.added)
+    consumer.skip()
+    lake.sql(f"UPDATE {UP} SET __ips_0 = 2")
+    view = consumer.view()
+    assert [tuple(row) for row in view.added.collect()] == [(1, 2, 70, "mine")]
+    assert [tuple(row) for row in view.affected("__ips_weight", "__ips_0").collect()] == [(1, 2, 70, "mine")]
+    shown = view.changelog(["__ips_weight"], change_type="kind").collect()
+    assert {row.kind: row["__ips_0"] for row in shown} == {"update_before": 1, "update_after": 2}
+    for take in (lambda: view.weighted, view.changelog):
+        with pytest.raises(DeclarationError, match="of its own"):
+            take()
+
+
+def test_the_scope_of_a_table_partitioned_by_binary_is_the_whole_table(lake: Lake) -> None:
+    create(lake, "id int, b binary", "(1, X'01'), (2, X'02')", by="b")
+    consumer = Consumer(lake, Append(), lambda up: up.added)
+    consumer.skip()
+    lake.sql(f"INSERT INTO {UP} VALUES (3, X'01')")
+    view = consumer.view()
+    assert view.partitions is None
+    assert view.scope.count() == 3
