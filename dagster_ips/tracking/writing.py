@@ -15,7 +15,7 @@ from dagster_ips.core.write_mode import (
     Replace,
     WriteMode,
 )
-from dagster_ips.errors import FragmentOverwriteError, RemovedRowsError, UnknownColumnError
+from dagster_ips.errors import FragmentOverwriteError, RemovedRowsError, UnfitFrameError, UnknownColumnError
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.partitions import AffectedPartitions
 from dagster_ips.spark.branches import Branch
@@ -107,6 +107,7 @@ class Result:
             UnknownColumnError: the frame lacks a column that the write mode names or the table is partitioned by.
             ConditionError: what an Overwrite replaces isn't said by a condition.
             FragmentOverwriteError: what was made of a part of the rows would replace more than that.
+            UnfitFrameError: the frames that were taken don't give what the write mode writes.
             RemovedRowsError: rows may have been removed upstream, and the write mode can't follow that.
         """
         self._require_columns(table, partition_columns)
@@ -114,19 +115,32 @@ class Result:
             return
         match self.write_mode:
             case Append() as append:
+                _require_fragments(table, self.inputs)
                 for change in self.inputs:
                     _require_appendable(table, append, change)
             case Merge(on, latest_by):
                 for change in self.inputs:
+                    _require_groups_of_key(table, on, change)
                     _require_mergeable(table, on, latest_by, change)
             case OverwritePartitions():
                 for change in self.inputs:
                     _require_whole_partitions(table, partition_columns, change)
             case OverwriteWhere(where):
                 require_condition(self.frame, where, of=f"The frame returned for {table}")
-                _require_sources(table, [taken for change in self.inputs for taken in change.taken])
+                _require_sources(
+                    table,
+                    self._taken,
+                    replaced="the rows that the Overwrite's condition matches",
+                    remedy="Build the frame on source, filtered by the same condition; ranges and partitions, of which "
+                    "the condition is made, read no rows.",
+                )
             case Replace():
-                pass
+                remedy = "Build the frame on source, or write by append, merge or overwrite_partitions."
+                _require_sources(table, self._taken, replaced="all rows", remedy=remedy)
+
+    @property
+    def _taken(self) -> list[TakenFrame]:
+        return [taken for change in self.inputs for taken in change.taken]
 
     def changes_nothing(self) -> bool:
         """Whether no input has a changed row, so that there is nothing to write. Never in mode ``full``."""
@@ -208,8 +222,8 @@ class Result:
     def _gone(self, table: str, on: Sequence[str]) -> Iterator[ChangedKeys]:
         """Keys that the target must not have any more unless the result has them."""
         for change in self.inputs:
-            if groups := [group for group in change.groups if set(group.keys) <= set(on)]:
-                yield from (ChangedKeys(group.keys, distinct_keys(change.net, group.keys)) for group in groups)
+            if change.groups:
+                yield from (ChangedKeys(group.keys, distinct_keys(change.net, group.keys)) for group in change.groups)
             elif change.may_remove_rows:
                 if change.fragments:
                     self._require_same_keys(table, on, change)
@@ -249,6 +263,40 @@ class Result:
                 replace_rows(self.frame, branch, table_is_empty=table_is_empty)
 
 
+def _require_fragments(table: str, inputs: Sequence[InputChange]) -> None:
+    """Only changed rows are appended; every other frame has rows again that the table was made of before.
+
+    ``source`` of an input may be looked up for the changed rows of another.
+    """
+    has_fragments = any(change.fragments for change in inputs)
+    for change in inputs:
+        for taken in change.taken:
+            if not change.fragments and not (has_fragments and taken.frame is Frame.SOURCE):
+                raise UnfitFrameError(
+                    table=table,
+                    upstream=change.upstream,
+                    frame=str(taken),
+                    problem="append() would add what was made of its old rows once more",
+                    remedy="Build the frame on added, or write by merge(on=...) or overwrite_partitions().",
+                )
+
+
+def _require_groups_of_key(table: str, on: Sequence[str], change: InputChange) -> None:
+    """A key's rows must all be in the frame if some are, or a part of a sum replaces the sum."""
+    for taken in change.taken:
+        is_grouped = taken.frame is Frame.AFFECTED or (taken.frame is Frame.SCOPE and change.partitions is not None)
+        if is_grouped and not (taken.keys and set(taken.keys) <= set(on)):
+            raise UnfitFrameError(
+                table=table,
+                upstream=change.upstream,
+                frame=str(taken),
+                problem=f"its columns aren't all part of the merge key ({', '.join(on)}), so it may hold only some "
+                "of the rows of a key",
+                remedy=f"Build the frame on affected(...) of columns of {change.upstream} that are part of the merge "
+                "key.",
+            )
+
+
 def _require_appendable(table: str, append: Append, change: InputChange) -> None:
     if not change.may_remove_rows:
         return
@@ -270,11 +318,9 @@ def _require_appendable(table: str, append: Append, change: InputChange) -> None
 
 
 def _require_mergeable(table: str, on: Sequence[str], latest_by: str | None, change: InputChange) -> None:
-    if not change.may_remove_rows or any(set(group.keys) <= set(on) for group in change.groups):
+    if not change.may_remove_rows or change.groups:
         return
-    if change.groups:
-        problem = f"the asset built its frame on {change.groups[0]}, whose columns aren't all part of the merge key"
-    elif latest_by is not None:
+    if latest_by is not None:
         problem = f"which row of a key is the latest by {latest_by} now can't be told from the change alone"
     elif missing := [key for key in on if key not in change.columns]:
         problem = f"it has no column {missing[0]!r}, so the rows to remove can't be found by their keys"
@@ -301,16 +347,15 @@ def _require_whole_partitions(table: str, partition_columns: Sequence[str], chan
             )
 
 
-def _require_sources(table: str, frames: Sequence[TakenFrame]) -> None:
-    """A condition may match rows of any partition and key, and only ``source`` holds what all of them are made of."""
+def _require_sources(table: str, frames: Sequence[TakenFrame], *, replaced: str, remedy: str) -> None:
+    """What is replaced may be rows of any partition and key, and only ``source`` holds what all of them are made of."""
     for taken in frames:
         if taken.frame is not Frame.SOURCE:
             raise FragmentOverwriteError(
                 table=table,
                 frame=str(taken),
-                replaced="the rows that the Overwrite's condition matches",
-                remedy="Build the frame on source, filtered by the same condition; ranges and partitions, of which the "
-                "condition is made, read no rows.",
+                replaced=replaced,
+                remedy=remedy,
             )
 
 
