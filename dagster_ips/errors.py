@@ -319,6 +319,23 @@ class FragmentOverwriteError(IpsError):
 
 
 @dataclass(eq=False)
+class UnfitFrameError(IpsError):
+    """The frames that an asset took from its inputs don't give what its write mode writes."""
+
+    table: str
+    upstream: str
+    frame: str
+    problem: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.table}: the asset built its frame on {self.frame} of {self.upstream}: {self.problem}. Going on "
+            f"would leave wrong rows in it, so nothing was written and nothing was consumed. {self.remedy}"
+        )
+
+
+@dataclass(eq=False)
 class ConditionError(IpsError):
     """The condition of an Overwrite is none."""
 

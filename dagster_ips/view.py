@@ -226,8 +226,11 @@ class IcdcView:
             taken=tuple(self._taken),
             is_empty=self.is_empty,
             may_remove_rows=self._may_remove_rows,
+            ignores_removed=self._captured.policies.on_removed is OnRemoved.IGNORE,
             net=self._net,
+            source=self._source,
             partitions=self._affected_partitions,
+            pruning=self._pruning,
         )
 
     def release(self) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import reduce
 
 from dagster_ips.core.capture import Mode
+from dagster_ips.core.ranges import Predicate, quoted
 from dagster_ips.core.write_mode import (
     Append,
     Merge,
@@ -15,17 +17,18 @@ from dagster_ips.core.write_mode import (
     Replace,
     WriteMode,
 )
-from dagster_ips.errors import FragmentOverwriteError, RemovedRowsError, UnknownColumnError
+from dagster_ips.errors import FragmentOverwriteError, RemovedRowsError, UnfitFrameError, UnknownColumnError
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.partitions import AffectedPartitions
 from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.changelog import added, removed
-from dagster_ips.spark.frames import distinct_keys
+from dagster_ips.spark.frames import distinct_keys, rows_with_keys
 from dagster_ips.spark.session import DataFrame
 from dagster_ips.spark.writes.append import append_rows, first_per_key
 from dagster_ips.spark.writes.merge import latest_rows, merge_rows, refuse_repeated_keys
 from dagster_ips.spark.writes.overwrite import ChangedKeys, replace_partitions, replace_rows
 from dagster_ips.spark.writes.overwrite_where import replace_where, require_condition
+from dagster_ips.spark.writes.partition_filter import exactly
 from dagster_ips.spark.writes.remove import remove_rows
 
 
@@ -42,6 +45,7 @@ class Frame(StrEnum):
     SOURCE = "source"
 
 
+_SAMPLED_ROWS = 100
 _FRAGMENTS = (Frame.CHANGES, Frame.ADDED, Frame.REMOVED, Frame.WEIGHTED, Frame.CHANGELOG)
 
 
@@ -60,7 +64,8 @@ class TakenFrame:
 class InputChange:
     """What a writer must know of one input: what changed, and which of it the result was made of.
 
-    ``net`` are the added and removed rows with their weight; lazy, as every frame.
+    ``net`` are the added and removed rows with their weight, ``source`` the rows there are now; lazy, as every frame.
+    ``pruning`` gives a condition that every row meets whose value of a column occurs in the change.
     """
 
     upstream: str
@@ -68,8 +73,11 @@ class InputChange:
     taken: tuple[TakenFrame, ...]
     is_empty: bool
     may_remove_rows: bool
+    ignores_removed: bool
     net: DataFrame
+    source: DataFrame
     partitions: AffectedPartitions | None
+    pruning: Callable[[str], Predicate]
 
     def has_no_change(self) -> bool:
         """Whether no row changed; runs a job only if files changed whose rows may all be as they were."""
@@ -84,6 +92,12 @@ class InputChange:
     def groups(self) -> list[TakenFrame]:
         """The frames taken that hold whole groups of rows."""
         return [taken for taken in self.taken if taken.frame is Frame.AFFECTED]
+
+    def made_of(self, keys: Sequence[str]) -> DataFrame:
+        """The values of ``keys`` that rows of the result have if it keeps those columns as they are."""
+        if self.fragments:
+            return distinct_keys(added(self.net), keys)
+        return distinct_keys(self.net if self.groups else self.source, keys)
 
     @property
     def fragments(self) -> list[TakenFrame]:
@@ -107,6 +121,7 @@ class Result:
             UnknownColumnError: the frame lacks a column that the write mode names or the table is partitioned by.
             ConditionError: what an Overwrite replaces isn't said by a condition.
             FragmentOverwriteError: what was made of a part of the rows would replace more than that.
+            UnfitFrameError: the frames that were taken don't give what the write mode writes.
             RemovedRowsError: rows may have been removed upstream, and the write mode can't follow that.
         """
         self._require_columns(table, partition_columns)
@@ -114,19 +129,43 @@ class Result:
             return
         match self.write_mode:
             case Append() as append:
+                _require_fragments(table, self.inputs)
                 for change in self.inputs:
                     _require_appendable(table, append, change)
             case Merge(on, latest_by):
+                _require_groups_of_one_input(table, self.inputs)
+                _require_kept_lookups(table, self.inputs)
                 for change in self.inputs:
+                    _require_groups_of_key(table, on, change)
                     _require_mergeable(table, on, latest_by, change)
             case OverwritePartitions():
+                _require_groups_of_one_input(table, self.inputs)
                 for change in self.inputs:
+                    _require_followed_removals(table, change)
                     _require_whole_partitions(table, partition_columns, change)
             case OverwriteWhere(where):
                 require_condition(self.frame, where, of=f"The frame returned for {table}")
-                _require_sources(table, [taken for change in self.inputs for taken in change.taken])
+                _require_sources(
+                    table,
+                    self._taken,
+                    replaced="the rows that the Overwrite's condition matches",
+                    remedy="Build the frame on source, filtered by the same condition; ranges and partitions, of which "
+                    "the condition is made, read no rows.",
+                )
             case Replace():
-                pass
+                remedy = "Build the frame on source, or write by append, merge or overwrite_partitions."
+                _require_sources(table, self._taken, replaced="all rows", remedy=remedy)
+
+    @property
+    def _is_whole(self) -> bool:
+        """Whether the frame was made of every row of the inputs, so that it has every partition there is."""
+        taken = self._taken
+        is_source = bool(taken) and all(each.frame is Frame.SOURCE for each in taken)
+        return is_source or any(change.is_whole for change in self.inputs)
+
+    @property
+    def _taken(self) -> list[TakenFrame]:
+        return [taken for change in self.inputs for taken in change.taken]
 
     def changes_nothing(self) -> bool:
         """Whether no input has a changed row, so that there is nothing to write. Never in mode ``full``."""
@@ -157,13 +196,15 @@ class Result:
                     on=on,
                     latest_by=latest_by,
                     keeps_newer=not groups,
-                    gone=list(self._gone(branch.table, on)),
+                    gone=list(self._gone(branch, on)),
                     partition_columns=columns,
                 )
-            case OverwritePartitions() if any(change.is_whole for change in self.inputs):
+            case OverwritePartitions() if self._is_whole:
                 replace_rows(self.frame, branch, table_is_empty=_holds_no_rows(target))
             case OverwritePartitions():
-                replace_partitions(self.frame, branch, columns=columns, changed=list(self._changed_partitions()))
+                changed = list(self._changed_partitions())
+                of = ", ".join(change.upstream for change in self.inputs if change.taken)
+                replace_partitions(self.frame, branch, columns=columns, changed=changed, upstream=of)
             case OverwriteWhere(where):
                 replace_where(self.frame, branch, where=where, whole_file_columns=target.whole_file_columns())
             case Replace():
@@ -195,6 +236,8 @@ class Result:
                 continue
             rows = removed(change.net)
             if remove_on:
+                self._require_same_keys(branch, remove_on, change)
+                _require_no_live_rows(branch, remove_on, change)
                 remove_rows(rows, branch, on=remove_on, upstream=change.upstream, partition_columns=partition_columns)
             elif not rows.isEmpty():
                 raise RemovedRowsError(
@@ -205,28 +248,35 @@ class Result:
                     "merge(on=...) or overwrite_partitions().",
                 )
 
-    def _gone(self, table: str, on: Sequence[str]) -> Iterator[ChangedKeys]:
+    def _gone(self, branch: Branch, on: Sequence[str]) -> Iterator[ChangedKeys]:
         """Keys that the target must not have any more unless the result has them."""
         for change in self.inputs:
-            if groups := [group for group in change.groups if set(group.keys) <= set(on)]:
-                yield from (ChangedKeys(group.keys, distinct_keys(change.net, group.keys)) for group in groups)
+            if change.may_remove_rows and change.taken:
+                self._require_same_keys(branch, change.groups[0].keys if change.groups else on, change)
+            if change.groups:
+                yield from (ChangedKeys(group.keys, distinct_keys(change.net, group.keys)) for group in change.groups)
             elif change.may_remove_rows:
                 if change.fragments:
-                    self._require_same_keys(table, on, change)
+                    _require_no_live_rows(branch, on, change)
                 yield ChangedKeys(on, distinct_keys(removed(change.net), on))
 
-    def _require_same_keys(self, table: str, on: Sequence[str], change: InputChange) -> None:
-        """Removed rows are found in the target by their keys, so the asset must not have changed those."""
-        keys = distinct_keys(added(change.net), on)
-        strange = distinct_keys(self.frame, on).exceptAll(keys).limit(1).collect()
+    def _require_same_keys(self, branch: Branch, keys: Sequence[str], change: InputChange) -> None:
+        """What was made of removed rows is found in the target by its keys, so the asset must not have changed those.
+
+        The returned rows show whether it did. Where there are none, some of the target's do: not one that has a key of
+        its upstream is no accident. An asset that changes but some of its keys isn't found out then.
+        """
+        inputs = [each for each in self.inputs if each.taken and set(keys) <= set(each.columns)]
+        found = distinct_keys(self.frame, keys)
+        strange = found.exceptAll(_union([each.made_of(keys) for each in inputs]).distinct()).limit(1).collect()
+        if not strange and found.isEmpty():
+            there = self.frame.sparkSession.table(branch.sql_name)
+            some = [tuple(row) for row in distinct_keys(there.limit(_SAMPLED_ROWS), keys).collect()]
+            rows = _union([part.select(*map(quoted, keys)) for i in inputs for part in (i.source, removed(i.net))])
+            if some and rows.where(exactly(keys, some)).isEmpty():
+                raise _changed_key(branch, keys, change, some[0])
         if strange:
-            raise RemovedRowsError(
-                table=table,
-                upstream=change.upstream,
-                problem=f"the asset returned a key ({', '.join(on)}) that no added row has, for example "
-                f"{tuple(strange[0])}, so the rows to remove can't be found by their keys",
-                remedy=f"Build the frame on affected(...) of columns of {change.upstream} that are part of the key.",
-            )
+            raise _changed_key(branch, keys, change, tuple(strange[0]))
 
     def _changed_partitions(self) -> Iterator[ChangedKeys]:
         for change in self.inputs:
@@ -247,6 +297,105 @@ class Result:
                 refuse_repeated_keys(self.frame.sparkSession.table(branch.sql_name), on, table=branch.table)
             case _:
                 replace_rows(self.frame, branch, table_is_empty=table_is_empty)
+
+
+def _require_fragments(table: str, inputs: Sequence[InputChange]) -> None:
+    """Only changed rows are appended; every other frame has rows again that the table was made of before.
+
+    ``source`` of an input may be looked up for the changed rows of another.
+    """
+    has_fragments = any(change.fragments for change in inputs)
+    for change in inputs:
+        for taken in change.taken:
+            if not change.fragments and not (has_fragments and taken.frame is Frame.SOURCE):
+                raise UnfitFrameError(
+                    table=table,
+                    upstream=change.upstream,
+                    frame=str(taken),
+                    problem="append() would add what was made of its old rows once more",
+                    remedy="Build the frame on added, or write by merge(on=...) or overwrite_partitions().",
+                )
+
+
+def _require_groups_of_one_input(table: str, inputs: Sequence[InputChange]) -> None:
+    """Groups that changed in one input say nothing of those that changed in another, though the result has both."""
+    taken_from = [change for change in inputs if change.taken]
+    for change in taken_from:
+        others = ", ".join(other.upstream for other in taken_from if other is not change)
+        for taken in change.taken:
+            if others and taken.frame in (Frame.AFFECTED, Frame.SCOPE):
+                raise UnfitFrameError(
+                    table=table,
+                    upstream=change.upstream,
+                    frame=str(taken),
+                    problem=f"it lacks the groups that changed only in {others}, of which the result is made as well",
+                    remedy=f"Return an Overwrite of a frame built on source of every input; or, if changes of {others} "
+                    f"needn't be followed, read it as a plain DataFrame, without incremental(). The run tag "
+                    f"dagster_ips/mode=full recomputes the table as it is declared.",
+                )
+
+
+def _require_kept_lookups(table: str, inputs: Sequence[InputChange]) -> None:
+    """A row that left what changed rows are joined with leaves keys in the target that the frame has no rows for."""
+    has_fragments = any(change.fragments for change in inputs)
+    for change in inputs:
+        if has_fragments and change.taken and not change.fragments and change.may_remove_rows:
+            raise RemovedRowsError(
+                table=table,
+                upstream=change.upstream,
+                problem="the asset only looks it up for changed rows of another input, so what else was made of them "
+                "isn't computed again",
+                remedy=f"If changes of {change.upstream} needn't be followed, read it as a plain DataFrame, without "
+                f"incremental().",
+            )
+
+
+def _require_groups_of_key(table: str, on: Sequence[str], change: InputChange) -> None:
+    """A key's rows must all be in the frame if some are, or a part of a sum replaces the sum."""
+    for taken in change.taken:
+        is_grouped = taken.frame is Frame.AFFECTED or (taken.frame is Frame.SCOPE and change.partitions is not None)
+        if is_grouped and not (taken.keys and set(taken.keys) <= set(on)):
+            raise UnfitFrameError(
+                table=table,
+                upstream=change.upstream,
+                frame=str(taken),
+                problem=f"its columns aren't all part of the merge key ({', '.join(on)}), so it may hold only some "
+                "of the rows of a key",
+                remedy=f"Build the frame on affected(...) of columns of {change.upstream} that are part of the merge "
+                "key.",
+            )
+
+
+def _changed_key(
+    branch: Branch, keys: Sequence[str], change: InputChange, example: tuple[object, ...]
+) -> RemovedRowsError:
+    return RemovedRowsError(
+        table=branch.table,
+        upstream=change.upstream,
+        problem=f"the asset made a key ({', '.join(keys)}) that no row of its upstream has, for example {example}, so "
+        "the rows to remove can't be found by their keys",
+        remedy=f"Build the frame on affected(...) of columns of {change.upstream} that are part of the key and that "
+        f"the asset leaves as they are.",
+    )
+
+
+def _require_no_live_rows(branch: Branch, keys: Sequence[str], change: InputChange) -> None:
+    """What was made of a removed row can't be told by its key from what was made of another that is still there."""
+    gone, names = removed(change.net), [quoted(key) for key in keys]
+    live = rows_with_keys(change.source, gone, keys, [change.pruning(key) for key in keys])
+    both = live.select(*names).exceptAll(added(change.net).select(*names)).limit(1).collect()
+    if both:
+        raise RemovedRowsError(
+            table=branch.table,
+            upstream=change.upstream,
+            problem=f"it still has other rows of the key {tuple(both[0])} ({', '.join(keys)}) of a removed one, so "
+            "which rows go isn't known",
+            remedy="Name columns that identify one row, or write by merge(on=...) a frame built on affected(...).",
+        )
+
+
+def _union(frames: Sequence[DataFrame]) -> DataFrame:
+    return reduce(lambda some, more: some.unionAll(more), frames)
 
 
 def _require_appendable(table: str, append: Append, change: InputChange) -> None:
@@ -270,11 +419,9 @@ def _require_appendable(table: str, append: Append, change: InputChange) -> None
 
 
 def _require_mergeable(table: str, on: Sequence[str], latest_by: str | None, change: InputChange) -> None:
-    if not change.may_remove_rows or any(set(group.keys) <= set(on) for group in change.groups):
+    if not change.may_remove_rows or change.groups:
         return
-    if change.groups:
-        problem = f"the asset built its frame on {change.groups[0]}, whose columns aren't all part of the merge key"
-    elif latest_by is not None:
+    if latest_by is not None:
         problem = f"which row of a key is the latest by {latest_by} now can't be told from the change alone"
     elif missing := [key for key in on if key not in change.columns]:
         problem = f"it has no column {missing[0]!r}, so the rows to remove can't be found by their keys"
@@ -301,16 +448,29 @@ def _require_whole_partitions(table: str, partition_columns: Sequence[str], chan
             )
 
 
-def _require_sources(table: str, frames: Sequence[TakenFrame]) -> None:
-    """A condition may match rows of any partition and key, and only ``source`` holds what all of them are made of."""
+def _require_followed_removals(table: str, change: InputChange) -> None:
+    """What replaces partitions has none of the removed rows in it, so they can't be kept by ``on_removed="ignore"``."""
+    for taken in change.taken:
+        if change.ignores_removed and taken.frame in (Frame.SCOPE, Frame.SOURCE):
+            raise UnfitFrameError(
+                table=table,
+                upstream=change.upstream,
+                frame=str(taken),
+                problem='on_removed="ignore" is to keep what was made of removed rows, and it holds them no more where '
+                "overwrite_partitions() replaces what was made of them",
+                remedy=f'Leave on_removed of {change.upstream} at "apply", or write by append(), built on added.',
+            )
+
+
+def _require_sources(table: str, frames: Sequence[TakenFrame], *, replaced: str, remedy: str) -> None:
+    """What is replaced may be rows of any partition and key, and only ``source`` holds what all of them are made of."""
     for taken in frames:
         if taken.frame is not Frame.SOURCE:
             raise FragmentOverwriteError(
                 table=table,
                 frame=str(taken),
-                replaced="the rows that the Overwrite's condition matches",
-                remedy="Build the frame on source, filtered by the same condition; ranges and partitions, of which the "
-                "condition is made, read no rows.",
+                replaced=replaced,
+                remedy=remedy,
             )
 
 

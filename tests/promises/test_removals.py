@@ -237,5 +237,5 @@ def test_a_merge_by_keys_that_the_asset_changed_is_refused(changing: Lake, insta
     definitions = pipeline(changing.folder, changing.spark_folder, shifted)
     materialize(definitions, instance, "shifted")
     changing.sql("UPDATE lake.media.playback SET seconds = 77 WHERE event_id = 3")
-    with pytest.raises(RemovedRowsError, match="no added row has"):
+    with pytest.raises(RemovedRowsError, match="no row of its upstream has"):
         materialize(definitions, instance, "shifted")

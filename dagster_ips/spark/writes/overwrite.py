@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
 
+from dagster_ips.errors import UnfitFrameError
 from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.frames import any_of, computed_once, distinct_keys
 from dagster_ips.spark.writes.partition_filter import collected, exactly
@@ -37,13 +38,34 @@ class ChangedKeys:
 
 
 def replace_partitions(
-    frame: DataFrame, branch: Branch, *, columns: Sequence[str], changed: Sequence[ChangedKeys]
+    frame: DataFrame, branch: Branch, *, columns: Sequence[str], changed: Sequence[ChangedKeys], upstream: str
 ) -> None:
     """Replace the partitions that ``frame`` has rows in, and those of ``changed``, which may be empty now.
 
     By explicit filter, because Spark's dynamic overwrite leaves a partition that should become empty as it was, and
     commits nothing for an empty frame.
+
+    Raises:
+        UnfitFrameError: a row of ``frame`` is in a partition that isn't among ``changed``: the asset moved its rows.
     """
     with computed_once(frame) as rows:
-        affected = [ChangedKeys(columns, distinct_keys(rows, columns)), *changed]
-        rows.writeTo(branch.sql_name).overwrite(any_of([exactly(keys.columns, keys.collect()) for keys in affected]))
+        there = ChangedKeys(columns, distinct_keys(rows, columns))
+        replaced = any_of([exactly(keys.columns, keys.collect()) for keys in changed])
+        if changed:
+            _refuse_rows_elsewhere(rows, replaced, changed[0].columns, upstream, table=branch.table)
+        rows.writeTo(branch.sql_name).overwrite(replaced | exactly(columns, there.collect()))
+
+
+def _refuse_rows_elsewhere(
+    rows: DataFrame, replaced: Column, columns: Sequence[str], upstream: str, *, table: str
+) -> None:
+    elsewhere = rows.where(~F.coalesce(replaced, F.lit(False))).limit(1).collect()  # noqa: FBT003
+    if elsewhere:
+        named = ", ".join(columns)
+        raise UnfitFrameError(
+            table=table,
+            upstream=upstream,
+            frame=f"partitions that changed ({named})",
+            problem=f"it returned rows of others, such as {tuple(elsewhere[0][column] for column in columns)}",
+            remedy=f"Leave {named} as the upstream has it, or write by replace() a frame built on source.",
+        )

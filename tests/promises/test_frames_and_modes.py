@@ -1,0 +1,196 @@
+"""A frame that doesn't give what its write mode writes is refused; one that does leaves what a full recompute would."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import dagster as dg
+import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
+
+import dagster_ips as ips
+from dagster_ips.errors import FragmentOverwriteError, IpsError, RemovedRowsError, UnfitFrameError
+from tests.lake import Lake
+from tests.pipeline import materialize, pipeline
+
+Compute = Callable[..., DataFrame]
+KEPT = [("x", 1), ("y", 2)]
+
+
+@pytest.fixture
+def two(lake: Lake) -> Lake:
+    """Tables ``one`` and ``two``, of a key and a number."""
+    lake.catalog.create_namespace("media")
+    for name in ("one", "two"):
+        lake.sql(f"CREATE TABLE lake.media.{name} (k string, n int) USING iceberg PARTITIONED BY (k)")
+        lake.sql(f"INSERT INTO lake.media.{name} VALUES ('x', 1), ('y', 2)")
+    return lake
+
+
+def consumer(write: dict[str, Any], compute: Compute, *, inputs: int = 1, policy: str = "apply") -> dg.AssetsDefinition:
+    """An asset ``out`` over the first one or two tables."""
+    metadata = write | ips.table("media.out", partition_by=["k"])
+    one, two = ips.incremental("one", on_removed=policy), ips.incremental("two", on_removed=policy)
+    if inputs == 1:
+
+        @dg.asset(name="out", ins={"a": one}, metadata=metadata)
+        def of_one(a: ips.IcdcView) -> DataFrame:
+            return compute(a)
+
+        return of_one
+
+    @dg.asset(name="out", ins={"a": one, "b": two}, metadata=metadata)
+    def of_two(a: ips.IcdcView, b: ips.IcdcView) -> DataFrame:
+        return compute(a, b)
+
+    return of_two
+
+
+def run(lake: Lake, instance: dg.DagsterInstance, asset: dg.AssetsDefinition, *steps: str) -> list[tuple[Any, ...]]:
+    """Materialize, and once more after each statement; what the table holds then."""
+    outside = [ips.iceberg_asset(name, table=f"media.{name}") for name in ("one", "two")]
+    definitions = pipeline(lake.folder, lake.spark_folder, asset, *outside)  # type: ignore[arg-type]  # specs are as good
+    materialize(definitions, instance, "out")
+    for step in steps:
+        lake.sql(step).collect()
+        materialize(definitions, instance, "out")
+    return held(lake)
+
+
+def held(lake: Lake) -> list[tuple[Any, ...]]:
+    """Its rows in order; not as a multiset, which can't hold maps."""
+    return sorted(tuple(row) for row in lake.sql("SELECT * FROM lake.media.out").collect())
+
+
+def refused(  # noqa: PLR0913, PLR0917  # each is a thing of its own
+    lake: Lake, instance: dg.DagsterInstance, asset: dg.AssetsDefinition, step: str, error: type[IpsError], match: str
+) -> None:
+    """The step is refused, and the table stays as it was."""
+    before = run(lake, instance, asset)
+    with pytest.raises(error, match=match):
+        run(lake, instance, asset, step)
+    assert held(lake) == before
+
+
+def sums(rows: DataFrame) -> DataFrame:
+    return rows.groupBy("k").agg(F.sum("n").cast("int").alias("n"))
+
+
+UNFIT: Sequence[tuple[dict[str, Any], Compute, type[IpsError], str]] = [
+    (ips.replace(), lambda a: a.added, FragmentOverwriteError, "replacing all rows.*on added.*on source"),
+    (ips.append(), lambda a: a.affected("k"), UnfitFrameError, r"on affected\(k\).*once more.*on added"),
+    (ips.append(), lambda a: a.source, UnfitFrameError, "on source.*once more.*on added"),
+    (
+        ips.merge(on=["k"]),
+        lambda a: sums(a.affected("k", "n")),
+        UnfitFrameError,
+        r"affected\(k, n\).*part of the merge",
+    ),
+]
+
+
+@pytest.mark.parametrize(("write", "compute", "error", "match"), UNFIT)
+def test_a_frame_that_does_not_fit_its_write_mode_is_refused_though_rows_were_only_added(  # noqa: PLR0913, PLR0917
+    two: Lake,
+    instance: dg.DagsterInstance,
+    write: dict[str, Any],
+    compute: Compute,
+    error: type[IpsError],
+    match: str,
+) -> None:
+    refused(two, instance, consumer(write, compute), "INSERT INTO lake.media.one VALUES ('x', 5)", error, match)
+
+
+def test_added_rows_may_look_up_the_source_of_another_input(two: Lake, instance: dg.DagsterInstance) -> None:
+    asset = consumer(
+        ips.append(), lambda a, b: a.added.join(b.source.withColumnRenamed("n", "m"), "k", "left"), inputs=2
+    )
+    found = run(two, instance, asset, "INSERT INTO lake.media.one VALUES ('x', 5)")
+    assert found == [("x", 1, 1), ("x", 5, 1), ("y", 2, 2)]
+
+
+JOINED = {
+    "groups and a lookup": lambda a, b: sums(a.affected("k")).join(b.source.select("k"), "k"),
+    "groups of both": lambda a, b: sums(a.affected("k").unionAll(b.affected("k"))),
+}
+
+
+@pytest.mark.parametrize("how", JOINED)
+def test_groups_of_one_of_two_inputs_are_refused_whichever_changed(
+    two: Lake, instance: dg.DagsterInstance, how: str
+) -> None:
+    asset = consumer(ips.merge(on=["k"]), JOINED[how], inputs=2)
+    step = "UPDATE lake.media.two SET n = 5 WHERE k = 'x'"
+    refused(two, instance, asset, step, UnfitFrameError, "changed only in .*plain DataFrame")
+
+
+@pytest.mark.parametrize("write", [ips.append(remove_on=["k"]), ips.merge(on=["k"])], ids=["append", "merge"])
+def test_a_removed_row_whose_key_a_live_row_has_is_refused_and_one_that_was_never_written_is_not(
+    two: Lake, instance: dg.DagsterInstance, write: dict[str, Any]
+) -> None:
+    asset = consumer(write, lambda a: a.added.where("n > 0"))
+    more = "INSERT INTO lake.media.one VALUES ('x', 0), ('z', 0)"
+    assert run(two, instance, asset, more, "DELETE FROM lake.media.one WHERE k = 'z'") == KEPT
+    step = "DELETE FROM lake.media.one WHERE n = 0"
+    refused(two, instance, asset, step, RemovedRowsError, r"still has other rows of the key \('x',\)")
+
+
+CHANGED_KEYS: dict[str, tuple[dict[str, Any], Compute]] = {
+    "append": (ips.append(remove_on=["k"]), lambda a: a.added),
+    "merge of changed rows": (ips.merge(on=["k"]), lambda a: a.added),
+    "merge of groups": (ips.merge(on=["k"]), lambda a: a.affected("k")),
+}
+
+
+@pytest.mark.parametrize("how", CHANGED_KEYS)
+def test_a_row_that_is_removed_by_a_key_that_the_asset_changed_is_refused(
+    two: Lake, instance: dg.DagsterInstance, how: str
+) -> None:
+    write, take = CHANGED_KEYS[how]
+    asset = consumer(write, lambda a: take(a).withColumn("k", F.upper("k")))
+    step = "DELETE FROM lake.media.one WHERE k = 'x'"
+    refused(two, instance, asset, step, RemovedRowsError, r"key \(k\) that no row of its upstream has")
+
+
+def test_a_partition_that_became_empty_leaves_a_table_made_of_the_source(
+    two: Lake, instance: dg.DagsterInstance
+) -> None:
+    asset = consumer(ips.overwrite_partitions(), lambda a: sums(a.source))
+    assert run(two, instance, asset, "DELETE FROM lake.media.one WHERE k = 'x'") == [("y", 2)]
+
+
+@pytest.mark.parametrize("frame", ["affected", "scope"])
+def test_partitions_that_the_asset_moved_are_refused(two: Lake, instance: dg.DagsterInstance, frame: str) -> None:
+    def moved(a: ips.IcdcView) -> DataFrame:
+        taken = a.affected("k") if frame == "affected" else a.scope
+        return taken.withColumn("k", F.when(F.col("k") == "x", "y").otherwise("z"))
+
+    step = "INSERT INTO lake.media.one VALUES ('x', 5)"
+    refused(two, instance, consumer(ips.overwrite_partitions(), moved), step, UnfitFrameError, r"rows of others.*\('y'")
+
+
+def test_groups_taken_twice_lose_a_key_once(two: Lake, instance: dg.DagsterInstance) -> None:
+    asset = consumer(ips.merge(on=["k"]), lambda a: sums(a.affected("k")).join(a.affected("k").select("k"), "k"))
+    assert run(two, instance, asset, "DELETE FROM lake.media.one WHERE k = 'x'") == [("y", 2)]
+
+
+def test_whole_partitions_are_refused_where_removed_rows_are_to_stay(two: Lake, instance: dg.DagsterInstance) -> None:
+    asset = consumer(ips.overwrite_partitions(), lambda a: sums(a.scope), policy="ignore")
+    refused(two, instance, asset, "INSERT INTO lake.media.one VALUES ('x', 5)", UnfitFrameError, "on_removed")
+
+
+LATER = {
+    None: "UPDATE lake.media.one SET n = 4 WHERE k = 'y'",
+    "n": "INSERT INTO lake.media.one VALUES ('y', 4), ('y', 4)",
+}
+
+
+@pytest.mark.parametrize("latest_by", LATER)
+def test_a_column_of_maps_is_merged(two: Lake, instance: dg.DagsterInstance, latest_by: str | None) -> None:
+    def with_a_map(a: ips.IcdcView) -> DataFrame:
+        return a.added.withColumn("m", F.create_map(F.lit("n"), F.col("n")))
+
+    asset = consumer(ips.merge(on=["k"], latest_by=latest_by), with_a_map)
+    assert run(two, instance, asset, LATER[latest_by]) == [("x", 1, {"n": 1}), ("y", 4, {"n": 4})]
