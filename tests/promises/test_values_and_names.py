@@ -74,9 +74,9 @@ def create(lake: Lake, columns: str, rows: str = "", *, by: str = "") -> None:
         lake.sql(f"INSERT INTO {UP} VALUES {rows}")
 
 
-@pytest.mark.parametrize("escaped", ["false", "true"])
-def test_keys_that_the_settings_of_spark_sql_could_change_are_found_as_they_are(lake: Lake, escaped: str) -> None:
-    lake.session.conf.set("spark.sql.parser.escapedStringLiterals", escaped)
+@pytest.mark.filterwarnings("ignore:The SQL config:UserWarning")
+def test_keys_that_the_settings_of_spark_sql_could_change_are_found_as_they_are(lake: Lake) -> None:
+    lake.session.conf.set("spark.sql.parser.escapedStringLiterals", "true")
     create(lake, "k string, n int", by="k")
     keys = ["${env:HOME}", "a\\b", "it's"]
     more = lake.session.createDataFrame([(key, 1) for key in keys], "k string, n int")
@@ -162,3 +162,11 @@ def test_the_scope_of_a_table_partitioned_by_binary_is_the_whole_table(lake: Lak
     view = consumer.view()
     assert view.partitions is None
     assert view.scope.count() == 3
+
+
+def test_a_table_property_is_stored_as_it_is_written(lake: Lake) -> None:
+    lake.catalog.create_namespace("media")
+    note = "${env:HOME} isn't a\\b"
+    described = TableDescription(properties={"note": note})
+    create_table(lake.session, "lake", "media.out", lake.sql("SELECT 1 AS one"), described)
+    assert lake.catalog.load("media.out", asset="test").properties["note"] == note
