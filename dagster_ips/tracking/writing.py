@@ -390,7 +390,7 @@ def _require_no_live_rows(branch: Branch, keys: Sequence[str], change: InputChan
             table=branch.table,
             upstream=change.upstream,
             problem=f"it still has other rows of the key {tuple(both[0])} ({', '.join(keys)}) of a removed one, so "
-            "which rows go isn't known",
+            "which of them go isn't known",
             remedy="Name columns that identify one row, or write by merge(on=...) a frame built on affected(...).",
         )
 
