@@ -127,3 +127,8 @@ def _comparable(value: Column, kind: DataType) -> Column:
 
 def _entry(kind: MapType) -> Callable[[Column], Column]:
     return lambda entry: F.struct(entry["key"], _comparable(entry["value"], kind.valueType))
+
+
+def comparable(value: Column, kind: DataType) -> Column:
+    """``value`` in a form that Spark can compare and group by, and that is equal exactly when the value is."""
+    return _comparable(value, kind)

@@ -236,7 +236,8 @@ class Result:
                 continue
             rows = removed(change.net)
             if remove_on:
-                self._require_same_keys(branch, remove_on, change)
+                if change.taken:
+                    self._require_same_keys(branch, remove_on, change)
                 _require_no_live_rows(branch, remove_on, change)
                 remove_rows(rows, branch, on=remove_on, upstream=change.upstream, partition_columns=partition_columns)
             elif not rows.isEmpty():
@@ -269,14 +270,14 @@ class Result:
         inputs = [each for each in self.inputs if each.taken and set(keys) <= set(each.columns)]
         found = distinct_keys(self.frame, keys)
         strange = found.exceptAll(_union([each.made_of(keys) for each in inputs]).distinct()).limit(1).collect()
-        if not strange and found.isEmpty():
+        if strange:
+            raise _changed_key(branch, keys, change, tuple(strange[0]))
+        if found.isEmpty():
             there = self.frame.sparkSession.table(branch.sql_name)
             some = [tuple(row) for row in distinct_keys(there.limit(_SAMPLED_ROWS), keys).collect()]
             rows = _union([part.select(*map(quoted, keys)) for i in inputs for part in (i.source, removed(i.net))])
             if some and rows.where(exactly(keys, some)).isEmpty():
                 raise _changed_key(branch, keys, change, some[0])
-        if strange:
-            raise _changed_key(branch, keys, change, tuple(strange[0]))
 
     def _changed_partitions(self) -> Iterator[ChangedKeys]:
         for change in self.inputs:
@@ -389,7 +390,7 @@ def _require_no_live_rows(branch: Branch, keys: Sequence[str], change: InputChan
             table=branch.table,
             upstream=change.upstream,
             problem=f"it still has other rows of the key {tuple(both[0])} ({', '.join(keys)}) of a removed one, so "
-            "which rows go isn't known",
+            "which of them go isn't known",
             remedy="Name columns that identify one row, or write by merge(on=...) a frame built on affected(...).",
         )
 

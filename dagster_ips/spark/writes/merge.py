@@ -8,10 +8,12 @@ from functools import reduce
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
+from pyspark.sql.types import DataType
 
 from dagster_ips.core.ranges import quoted
 from dagster_ips.errors import DuplicateKeysError
 from dagster_ips.spark.branches import Branch
+from dagster_ips.spark.changelog import comparable
 from dagster_ips.spark.frames import all_of, any_of, computed_once, distinct_keys
 from dagster_ips.spark.writes.overwrite import ChangedKeys
 from dagster_ips.spark.writes.partition_filter import among, collected
@@ -45,12 +47,14 @@ def merge_rows(  # noqa: PLR0913  # each is a thing of its own
         partitions = _partitions_of_unique_keys(rows, on, prune, table=branch.table)
         there = frame.sparkSession.table(branch.sql_name).select(*[quoted(column) for column in rows.columns])
         with contextlib.ExitStack() as kept:
-            sources = [rows.withColumn(_GONE, F.lit(False))]  # noqa: FBT003
-            for keys in gone:
-                left = kept.enter_context(computed_once(_without_rows(keys, rows, there, on)))
+            both = rows.withColumn(_GONE, F.lit(False))  # noqa: FBT003
+            if gone:
+                # Distinct, because several inputs may lose a key, and a frame may be taken twice.
+                lost = [_without_rows(keys, rows, there, on) for keys in gone]
+                left = reduce(lambda some, more: some.unionByName(more), lost).distinct()
+                left = kept.enter_context(computed_once(left))
                 partitions += _partitions(left, prune)
-                sources.append(left)
-            both = reduce(lambda some, more: some.unionByName(more, allowMissingColumns=True), sources)
+                both = both.unionByName(left, allowMissingColumns=True)
             guard = latest_by if keeps_newer else None
             touched = sorted(set(partitions), key=repr)
             matched = _matched(both, there.where(among(prune, touched)), on, guard)
@@ -91,7 +95,11 @@ def _matched(rows: DataFrame, there: DataFrame, on: Sequence[str], latest_by: st
     source, target = rows.alias(_SOURCE), there.alias(_TARGET)
     same = all_of([_in(_TARGET, key).eqNullSafe(_in(_SOURCE, key)) for key in on])
     others = [column for column in rows.columns if column not in (*on, _GONE)]
-    differs = any_of([~_in(_TARGET, c).eqNullSafe(_in(_SOURCE, c)) for c in others])
+    here = dict(zip(rows.columns, _types(there), strict=False))  # rows say besides which are gone
+    new = dict(zip(rows.columns, _types(rows), strict=True))
+    differs = any_of(
+        [~comparable(_in(_TARGET, c), here[c]).eqNullSafe(comparable(_in(_SOURCE, c), new[c])) for c in others]
+    )
     if latest_by is not None:
         differs &= _in(_TARGET, latest_by).isNull() | (_in(_SOURCE, latest_by) >= _in(_TARGET, latest_by))
     differs |= _in(_SOURCE, _GONE)
@@ -114,7 +122,10 @@ def latest_rows(frame: DataFrame, on: Sequence[str], latest_by: str | None) -> D
         return frame
     newest = Window.partitionBy(*[F.col(quoted(key)) for key in on]).orderBy(F.col(quoted(latest_by)).desc_nulls_last())
     # rank, not row_number: two rows that tie are a question for the user, not ours to answer by chance.
-    return frame.withColumn("__ips_rank", F.rank().over(newest)).where("__ips_rank = 1").drop("__ips_rank").distinct()
+    types = dict(zip(frame.columns, _types(frame), strict=True))
+    ranked = frame.withColumn("__ips_rank", F.rank().over(newest)).where("__ips_rank = 1").drop("__ips_rank")
+    forms = {f"__ips_{i}": comparable(F.col(quoted(c)), kind) for i, (c, kind) in enumerate(types.items())}
+    return ranked.withColumns(forms).dropDuplicates(list(forms)).drop(*forms)
 
 
 def _partitions_of_unique_keys(
@@ -146,6 +157,10 @@ def refuse_repeated_keys(rows: DataFrame, on: Sequence[str], *, table: str) -> N
 
 def _rows_per_key(rows: DataFrame, on: Sequence[str]) -> DataFrame:
     return rows.groupBy(*[F.col(quoted(key)) for key in on]).agg(F.count("*").alias("__ips_rows"))
+
+
+def _types(rows: DataFrame) -> list[DataType]:
+    return [field.dataType for field in rows.schema.fields]
 
 
 def _in(relation: str, column: str) -> Column:
