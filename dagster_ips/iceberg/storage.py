@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from pyiceberg.io import FileIO, load_file_io
 
@@ -48,10 +47,10 @@ class Storage:
 
     def remove_empty_folder(self, location: str) -> None:
         """Remove a local folder unless something is in it; an object store has no folders."""
-        parts = urlsplit(location)
-        if parts.scheme in {"", "file"}:
+        path = location.removeprefix("file:").removeprefix("//")
+        if path.startswith("/"):
             with contextlib.suppress(OSError):
-                Path(parts.path).rmdir()
+                Path(path).rmdir()
 
     def _io(self, location: str) -> FileIO:
         return load_file_io(dict(self.properties), location)
