@@ -140,6 +140,7 @@ class Result:
                     _require_mergeable(table, on, latest_by, change)
             case OverwritePartitions():
                 _require_groups_of_one_input(table, self.inputs)
+                _require_known_partitions(table, self.inputs)
                 for change in self.inputs:
                     _require_followed_removals(table, change)
                     _require_whole_partitions(table, partition_columns, change)
@@ -155,13 +156,6 @@ class Result:
             case Replace():
                 remedy = "Build the frame on source, or write by append, merge or overwrite_partitions."
                 _require_sources(table, self._taken, replaced="all rows", remedy=remedy)
-
-    @property
-    def _is_whole(self) -> bool:
-        """Whether the frame was made of every row of the inputs, so that it has every partition there is."""
-        taken = self._taken
-        is_source = bool(taken) and all(each.frame is Frame.SOURCE for each in taken)
-        return is_source or any(change.is_whole for change in self.inputs)
 
     @property
     def _taken(self) -> list[TakenFrame]:
@@ -199,7 +193,7 @@ class Result:
                     gone=list(self._gone(branch, on)),
                     partition_columns=columns,
                 )
-            case OverwritePartitions() if self._is_whole:
+            case OverwritePartitions() if any(change.is_whole for change in self.inputs):
                 replace_rows(self.frame, branch, table_is_empty=_holds_no_rows(target))
             case OverwritePartitions():
                 changed = list(self._changed_partitions())
@@ -447,6 +441,20 @@ def _require_whole_partitions(table: str, partition_columns: Sequence[str], chan
                 replaced=f"whole partitions ({columns})",
                 remedy=f"Build the frame on affected({columns}), or write by append or merge.",
             )
+
+
+def _require_known_partitions(table: str, inputs: Sequence[InputChange]) -> None:
+    """The source as a whole, or a part of it, doesn't tell which partitions became empty."""
+    taken = [(change.upstream, each.frame) for change in inputs for each in change.taken]
+    if taken and all(frame is Frame.SOURCE for _, frame in taken):
+        raise UnfitFrameError(
+            table=table,
+            upstream=taken[0][0],
+            frame=str(Frame.SOURCE),
+            problem="which partitions changed, and which have become empty, can't be told from it",
+            remedy="Build the frame on scope or affected(...). To replace the rows that match a condition return an "
+            "Overwrite; to replace all of them declare replace().",
+        )
 
 
 def _require_followed_removals(table: str, change: InputChange) -> None:
