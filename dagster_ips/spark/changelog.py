@@ -26,7 +26,7 @@ def net_rows(before: DataFrame, after: DataFrame, fresh: DataFrame) -> DataFrame
     columns = before.columns
     own = free_prefix(columns)
     both = _weighing(before, -1).unionAll(_weighing(after, 1))
-    compared = [_comparable(F.col(quoted(field.name)), field.dataType) for field in before.schema.fields]
+    compared = [comparable(F.col(quoted(field.name)), field.dataType) for field in before.schema.fields]
     plain = [field.name for field in before.schema.fields if not _needs_form(field.dataType)]
     keys = [form.alias(f"{own}{i}") for i, form in enumerate(compared) if columns[i] not in plain]
     kept = [F.first(quoted(name)).alias(name) for name in columns if name not in plain]
@@ -71,7 +71,7 @@ def changelog(net: DataFrame, keys: Sequence[str], change_type: str) -> DataFram
         return net.select(*shown, kind.alias(change_type))
     own = free_prefix(net.columns)
     forms = {field.name: field.dataType for field in net.schema.fields}
-    named = [_comparable(F.col(quoted(key)), forms[key]).alias(f"{own}key_{i}") for i, key in enumerate(keys)]
+    named = [comparable(F.col(quoted(key)), forms[key]).alias(f"{own}key_{i}") for i, key in enumerate(keys)]
     by_key = net.select("*", *named)
     names = [f"{own}key_{i}" for i in range(len(keys))]
     low, high = F.min(_weight(net)).alias(f"{own}low"), F.max(_weight(net)).alias(f"{own}high")
@@ -106,8 +106,8 @@ def _needs_form(kind: DataType) -> bool:
             return False
 
 
-def _comparable(value: Column, kind: DataType) -> Column:
-    """``value`` in a form that is equal exactly when the value is."""
+def comparable(value: Column, kind: DataType) -> Column:
+    """``value`` in a form that Spark can compare and group by, and that is equal exactly when the value is."""
     if not _needs_form(kind):
         return value
     match kind:
@@ -117,18 +117,13 @@ def _comparable(value: Column, kind: DataType) -> Column:
             entries = F.transform(F.map_entries(value), _entry(kind))
             return F.array_sort(entries)
         case ArrayType():
-            return F.transform(value, lambda element: _comparable(element, kind.elementType))
+            return F.transform(value, lambda element: comparable(element, kind.elementType))
         case StructType():
-            fields = [_comparable(value[field.name], field.dataType) for field in kind.fields]
+            fields = [comparable(value[field.name], field.dataType) for field in kind.fields]
             return F.when(value.isNotNull(), F.struct(*fields))
         case _:
             raise AssertionError(kind)
 
 
 def _entry(kind: MapType) -> Callable[[Column], Column]:
-    return lambda entry: F.struct(entry["key"], _comparable(entry["value"], kind.valueType))
-
-
-def comparable(value: Column, kind: DataType) -> Column:
-    """``value`` in a form that Spark can compare and group by, and that is equal exactly when the value is."""
-    return _comparable(value, kind)
+    return lambda entry: F.struct(entry["key"], comparable(entry["value"], kind.valueType))

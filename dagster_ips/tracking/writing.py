@@ -28,7 +28,7 @@ from dagster_ips.spark.writes.append import append_rows, first_per_key
 from dagster_ips.spark.writes.merge import latest_rows, merge_rows, refuse_repeated_keys
 from dagster_ips.spark.writes.overwrite import ChangedKeys, replace_partitions, replace_rows
 from dagster_ips.spark.writes.overwrite_where import replace_where, require_condition
-from dagster_ips.spark.writes.partition_filter import exactly
+from dagster_ips.spark.writes.partition_filter import collected, exactly
 from dagster_ips.spark.writes.remove import remove_rows
 
 
@@ -268,7 +268,7 @@ class Result:
             raise _changed_key(branch, keys, change, tuple(strange[0]))
         if found.isEmpty():
             there = self.frame.sparkSession.table(branch.sql_name)
-            some = [tuple(row) for row in distinct_keys(there.limit(_SAMPLED_ROWS), keys).collect()]
+            some = collected(distinct_keys(there.limit(_SAMPLED_ROWS), keys))
             rows = _union([part.select(*map(quoted, keys)) for i in inputs for part in (i.source, removed(i.net))])
             if some and rows.where(exactly(keys, some)).isEmpty():
                 raise _changed_key(branch, keys, change, some[0])
