@@ -12,6 +12,8 @@ from dataclasses import dataclass
 class Edge:
     """A consumer and the upstream it reads, by their asset keys (``"a/b"``).
 
+    A partitioned consumer has one per partition; without ``partition`` it is the line that those belong to.
+
     Example:
         >>> Edge("playback_daily", "playback").slug
         'playback_daily__playback'
@@ -21,11 +23,22 @@ class Edge:
 
     consumer: str
     upstream: str
+    partition: str | None = None
+
+    @property
+    def line(self) -> Edge:
+        """All partitions of the consumer and this upstream."""
+        return Edge(self.consumer, self.upstream)
+
+    def of(self, partition: str) -> Edge:
+        """One partition's edge of this line."""
+        return Edge(self.consumer, self.upstream, partition)
 
     @property
     def id(self) -> str:
         """32 lowercase characters, the same in every process: fits any backend's key and a snapshot property's name."""
-        return hashlib.blake2b(json.dumps([self.consumer, self.upstream]).encode(), digest_size=16).hexdigest()
+        parts = [self.consumer, self.upstream] + ([self.partition] if self.partition is not None else [])
+        return hashlib.blake2b(json.dumps(parts).encode(), digest_size=16).hexdigest()
 
     @property
     def slug(self) -> str:
@@ -33,7 +46,8 @@ class Edge:
         return f"{_slug(self.consumer)}__{_slug(self.upstream)}"
 
     def __str__(self) -> str:
-        return f"{self.consumer} ← {self.upstream}"
+        of = f"[{self.partition}]" if self.partition is not None else ""
+        return f"{self.consumer}{of} ← {self.upstream}"
 
 
 def _slug(key: str) -> str:
