@@ -69,6 +69,24 @@ class UnknownTableError(IpsError):
 
 
 @dataclass(eq=False)
+class UnmappedRowsError(IpsError):
+    """An upstream has rows that belong to no partition of its consumer, which therefore would never have them."""
+
+    consumer: str
+    upstream: str
+    columns: tuple[str, ...]
+    values: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return (
+            f"{self.consumer}: {self.upstream} has rows whose {', '.join(self.columns)} is {', '.join(self.values)}, "
+            f"for which {self.consumer} has no partition, so they would never be in its table. Nothing was captured. "
+            f"Widen its partitions definition, correct the rows, or leave them out on purpose by "
+            f'incremental(on_unmapped="ignore").'
+        )
+
+
+@dataclass(eq=False)
 class CatalogUnreachableError(IpsError):
     """The catalog, or the storage behind it, did not answer."""
 

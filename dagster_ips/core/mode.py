@@ -16,8 +16,12 @@ class ModeDecision:
     reason: str
 
 
-def decide_mode(states: Sequence[EdgeState], *, asked_for: Mode | None, target_exists: bool) -> ModeDecision:
+def decide_mode(
+    states: Sequence[EdgeState], *, asked_for: Mode | None, target_exists: bool, named_by_person: bool = False
+) -> ModeDecision:
     """One mode for all inputs of a run: full if it is asked for and until every input has a watermark.
+
+    Partitions that a person named are computed anew, unless the run says otherwise.
 
     Example:
         >>> from dagster_ips.core.edge import Edge
@@ -26,7 +30,9 @@ def decide_mode(states: Sequence[EdgeState], *, asked_for: Mode | None, target_e
     """
     if asked_for is Mode.FULL:
         return ModeDecision(asked_for, f"asked for by the run tag dagster_ips/mode={asked_for}")
-    fresh = [state.edge.upstream for state in states if state.committed is None]
+    if asked_for is None and named_by_person:
+        return ModeDecision(Mode.FULL, "a person named the partitions to materialise")
+    fresh = list(dict.fromkeys(state.edge.upstream for state in states if state.committed is None))
     if fresh:
         return ModeDecision(Mode.FULL, f"nothing of {', '.join(fresh)} was consumed before")
     if not target_exists:
@@ -35,4 +41,4 @@ def decide_mode(states: Sequence[EdgeState], *, asked_for: Mode | None, target_e
 
 
 def _names(states: Sequence[EdgeState]) -> str:
-    return ", ".join(state.edge.upstream for state in states)
+    return ", ".join(dict.fromkeys(state.edge.upstream for state in states))

@@ -28,6 +28,13 @@ class OnRemoved(StrEnum):
     IGNORE = "ignore"
 
 
+class OnUnmapped(StrEnum):
+    """Rows that belong to no partition of the consumer: ``ERROR`` stops; ``IGNORE`` leaves them out and says so."""
+
+    ERROR = "error"
+    IGNORE = "ignore"
+
+
 @dataclass(frozen=True, slots=True)
 class InputPolicies:
     """One input's policies; the defaults never leave a wrong row in a target."""
@@ -35,3 +42,4 @@ class InputPolicies:
     on_rollback: OnRollback = OnRollback.ERROR
     on_expired: OnExpired = OnExpired.ERROR
     on_removed: OnRemoved = OnRemoved.APPLY
+    on_unmapped: OnUnmapped = OnUnmapped.ERROR

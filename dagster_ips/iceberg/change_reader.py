@@ -53,6 +53,11 @@ class CapturedFiles:
     before: FileSet = field(default_factory=FileSet)
     restored: bool = False
 
+    @classmethod
+    def nothing(cls) -> CapturedFiles:
+        """No file at all."""
+        return cls(ChangeSet())
+
 
 def appended_files(
     storage: Storage, metadata: TableMetadata, snapshots: tuple[Snapshot, ...], *, head: Snapshot

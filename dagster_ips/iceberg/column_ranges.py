@@ -78,8 +78,8 @@ def change_range(changes: ChangeSet, metadata: TableMetadata, column: str) -> Ch
         if nulls is None or nulls < file.record_count:
             # Bounds leave NaN out, and Spark orders it above every number: a float's upper side stays open.
             is_float = isinstance(field.field_type, FloatType | DoubleType)
-            upper = None if is_float else _bound(file.upper_bounds, field)
-            bounds.append((_bound(file.lower_bounds, field), upper))
+            upper = None if is_float else column_bound(file.upper_bounds, field)
+            bounds.append((column_bound(file.lower_bounds, field), upper))
     kind = RangeKind.EXACT if exact else RangeKind.BOUNDED
     return ChangeRange.of(column, bounds, kind=kind, has_null=has_null)
 
@@ -154,7 +154,8 @@ def _from_avro(raw: Any, kind: Any) -> Bound:  # noqa: ANN401  # an Avro value o
             return raw  # type: ignore[no-any-return]  # numbers, strings and booleans are themselves
 
 
-def _bound(bounds: Any, field: NestedField) -> Bound | None:  # noqa: ANN401  # bytes by field id
+def column_bound(bounds: Any, field: NestedField) -> Bound | None:  # noqa: ANN401  # bytes by field id
+    """A file's lower or upper bound of the column; None where it has none that can be read."""
     content = bounds.get(field.field_id)
     try:
         return None if content is None else _from_bytes(content, field.field_type)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
 import uuid
+from collections.abc import Sequence
 
 from dagster_ips.core.capture import Capture
 from dagster_ips.core.edge import Edge
 from dagster_ips.errors import UnsupportedTableError
 from dagster_ips.iceberg.metadata import TableMetadata
 
+PARTITIONS = "dagster-ips.partitions"
 _NUMBER_AND_ATTEMPT = re.compile(r"(\d{6,})_[0-9a-f]{6}")
 
 
@@ -44,11 +47,15 @@ def location(source: TableMetadata, table: str) -> str:
     return f"{beside}/_{namespace}/{name}"
 
 
-def properties(capture: Capture) -> dict[str, str]:
-    """Where the table comes from."""
-    start, end = capture.from_exclusive, capture.to_inclusive
+def properties(captures: Sequence[Capture], number: int) -> dict[str, str]:
+    """Where the table comes from: one capture, or one of each partition of a run, which ``number`` counts."""
+    capture = captures[0]
+    starts, end = {each.from_exclusive for each in captures}, capture.to_inclusive
+    start = capture.from_exclusive if len(starts) == 1 else None
+    partitions = [each.edge.partition for each in captures if each.edge.partition is not None]
     return {
-        **_identity(capture.edge, capture.number),
+        **_identity(capture.edge, number),
+        **({PARTITIONS: json.dumps(partitions, ensure_ascii=False)} if partitions else {}),
         "dagster-ips.mode": capture.mode.value,
         "dagster-ips.run": capture.run_id,
         "dagster-ips.from-snapshot-id-exclusive": str(start.snapshot_id) if start else "",

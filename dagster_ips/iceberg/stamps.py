@@ -1,11 +1,13 @@
 """Stamps: snapshot summary properties on the target that say which captures a commit came from.
 
-A stamp is one property per edge, so that looking for an edge's newest stamp is one look-up per snapshot.
+A stamp is one property per consumer and upstream, whatever the number of partitions, so that looking for an edge's
+newest stamp is one look-up per snapshot.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Container, Iterable, Sequence
 
 from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.capture import Capture, Mode, Stamp, TargetMark
@@ -20,19 +22,41 @@ _EDGE = "dagster-ips.edge."
 
 
 def stamp_properties(captures: tuple[Capture, ...], *, attempt: str, run_id: str) -> dict[str, str]:
-    """Summary properties for a write of ``captures``: the attempt's name, the run's id, and one value per edge.
+    """Summary properties for a write of ``captures``: the attempt's name, the run's id, and one value per line.
 
     A capture of a table that has no snapshot yet vouches for nothing and leaves no stamp.
     """
-    stamps = {_EDGE + c.edge.id: _value(c) for c in captures if c.to_inclusive is not None}
-    return {ATTEMPT: attempt, RUN: run_id, **stamps}
+    lines: dict[Edge, list[Capture]] = {}
+    for capture in captures:
+        if capture.to_inclusive is not None:
+            lines.setdefault(capture.edge.line, []).append(capture)
+    return {ATTEMPT: attempt, RUN: run_id, **{_EDGE + line.id: _value(line, of) for line, of in lines.items()}}
 
 
 def target_history(metadata: TableMetadata, edge: Edge) -> TargetHistory:
     """``main``'s ancestry and the newest stamp of ``edge`` in it."""
+    return target_histories(metadata, [edge])[edge]
+
+
+def target_histories(metadata: TableMetadata, edges: Iterable[Edge]) -> dict[Edge, TargetHistory]:
+    """As ``target_history``, of each of ``edges``, reading every stamp once."""
     ancestry = metadata.ancestry()
-    newest = next((_stamp(s, metadata.uuid, edge) for s in ancestry.snapshots if _EDGE + edge.id in s.summary), None)
-    return TargetHistory(metadata.uuid, ancestry, newest)
+    asked = list(edges)
+    newest: dict[Edge, Stamp] = {}
+    for line in dict.fromkeys(edge.line for edge in asked):
+        missing = {edge.partition for edge in asked if edge.line == line}
+        for snapshot in ancestry.snapshots:
+            if missing and _EDGE + line.id in snapshot.summary:
+                found = _stamps(snapshot, metadata.uuid, line, missing)
+                missing -= {edge.partition for edge in found}
+                newest |= found
+    return {edge: TargetHistory(metadata.uuid, ancestry, newest.get(edge)) for edge in asked}
+
+
+def stamped_partitions(metadata: TableMetadata, line: Edge) -> frozenset[str]:
+    """The partitions of which ``main`` has a stamp of ``line``."""
+    values = [s.summary[_EDGE + line.id] for s in metadata.ancestry().snapshots if _EDGE + line.id in s.summary]
+    return frozenset(key for value in values for key in json.loads(value).get("partitions", ()))
 
 
 def is_of_attempt(snapshot: Snapshot, attempt: str) -> bool:
@@ -45,16 +69,18 @@ def mark(snapshot: Snapshot, table_uuid: str) -> TargetMark:
     return TargetMark(table_uuid, snapshot.snapshot_id, snapshot.sequence_number, snapshot.timestamp_ms)
 
 
-def _value(capture: Capture) -> str:
-    to = capture.to_inclusive
+def _value(line: Edge, captures: Sequence[Capture]) -> str:
+    first = captures[0]
+    to = first.to_inclusive
     assert to is not None  # noqa: S101  # stamp_properties leaves such captures out
+    numbers = {capture.edge.partition: capture.number for capture in captures if capture.edge.partition is not None}
     value = {
-        "n": capture.number,
-        "edge": str(capture.edge),
-        "mode": capture.mode.value,
+        **({"partitions": numbers} if numbers else {"n": first.number}),
+        "edge": str(line),
+        "mode": first.mode.value,
         "uuid": to.table_uuid,
         "ref": to.ref,
-        "from": capture.from_exclusive.snapshot_id if capture.from_exclusive else None,
+        "from": first.from_exclusive.snapshot_id if first.from_exclusive else None,
         "to": to.snapshot_id,
         "seq": to.sequence_number,
         "ts": to.timestamp_ms,
@@ -62,7 +88,14 @@ def _value(capture: Capture) -> str:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
-def _stamp(snapshot: Snapshot, table_uuid: str, edge: Edge) -> Stamp:
-    value = json.loads(snapshot.summary[_EDGE + edge.id])
+def _stamps(snapshot: Snapshot, table_uuid: str, line: Edge, wanted: Container[str | None]) -> dict[Edge, Stamp]:
+    value = json.loads(snapshot.summary[_EDGE + line.id])
     to = Watermark(value["uuid"], value["ref"], value["to"], value["seq"], value["ts"])
-    return Stamp(int(value["n"]), Mode(value["mode"]), to, mark(snapshot, table_uuid))
+    numbers = value.get("partitions") or {None: value["n"]}
+    return {
+        Edge(line.consumer, line.upstream, partition): Stamp(
+            int(number), Mode(value["mode"]), to, mark(snapshot, table_uuid)
+        )
+        for partition, number in numbers.items()
+        if partition in wanted
+    }

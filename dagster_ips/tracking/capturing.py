@@ -4,47 +4,60 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.capture import Capture, EdgeState, Mode
-from dagster_ips.core.changes import ChangeSet
 from dagster_ips.core.edge import Edge
-from dagster_ips.core.interval import Interval
 from dagster_ips.core.mode import ModeDecision, decide_mode
-from dagster_ips.core.policy import InputPolicies
-from dagster_ips.core.ranges import ChangeRange
+from dagster_ips.core.policy import InputPolicies, OnUnmapped
+from dagster_ips.core.ranges import ChangeRange, Predicate
 from dagster_ips.core.target import TargetHistory, settle, unexpected_change
+from dagster_ips.core.touched import LineState
 from dagster_ips.core.watermark import Watermark
-from dagster_ips.errors import TargetChangedError, UnknownRefError
+from dagster_ips.errors import TargetChangedError, UnknownRefError, UnmappedRowsError
 from dagster_ips.iceberg import icdc_names
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.change_reader import CapturedFiles, live_files
 from dagster_ips.iceberg.column_ranges import change_range, require_column
 from dagster_ips.iceberg.icdc_tables import Tag, author_icdc_table
 from dagster_ips.iceberg.metadata import TableMetadata
-from dagster_ips.iceberg.stamps import target_history
+from dagster_ips.iceberg.stamps import target_histories
 from dagster_ips.state.store import EdgeStore
 from dagster_ips.tracking.effects import Effect, effect
-from dagster_ips.tracking.following import StartOver, TrackedInput, files_in, follow
-
-_NO_FILES = CapturedFiles(ChangeSet())
+from dagster_ips.tracking.following import Followed, StartOver, TrackedInput, files_in, follow
+from dagster_ips.tracking.partitions import RunPartitions, changed_in_partitions, look, of_partitions, rows_of
 
 
 @dataclass(frozen=True, slots=True)
 class CapturedInput:
-    """A capture and what it found. ``icdc_table`` is registered and can be read by any engine.
+    """What a run reads of one input. ``icdc_table`` is registered and can be read by any engine.
 
-    ``tags`` are the ICDC table's snapshots of what was there before and after, if rows may have been removed.
+    ``captures`` are what is consumed by it: one, or one for each partition that the run computes, whose ``rows`` of the
+    source are those that it reads. ``tags`` are the ICDC table's snapshots of what was there before and after, if rows
+    may have been removed. ``unmapped`` are some values that belong to no partition.
     """
 
-    capture: Capture
+    captures: tuple[Capture, ...]
     source: TableMetadata
     files: CapturedFiles
     tags: Mapping[Tag, int]
     ranges: Mapping[str, ChangeRange]
     policies: InputPolicies
     seconds: float
+    rows: Predicate | None = None
+    unmapped: tuple[str, ...] = ()
+
+    @property
+    def capture(self) -> Capture:
+        """The run's capture; of several partitions what they have in common, beginning where the first begins."""
+        first, *others = self.captures
+        if not others:
+            return first
+        starts = [each.from_exclusive for each in self.captures]
+        known = [start for start in starts if start is not None]
+        oldest = min(known, key=lambda start: start.position) if len(known) == len(starts) else None
+        return replace(first, edge=first.edge.line, from_exclusive=oldest)
 
     @property
     def head(self) -> Snapshot | None:
@@ -61,10 +74,17 @@ class Capturer:
     store: EdgeStore
     icdc_namespace: str = "ips"
 
-    def capture(
-        self, consumer: str, inputs: Sequence[TrackedInput], *, target: str, asked_for: Mode | None, run_id: str
+    def capture(  # noqa: PLR0913  # each is a thing of its own
+        self,
+        consumer: str,
+        inputs: Sequence[TrackedInput],
+        *,
+        target: str,
+        asked_for: Mode | None,
+        run_id: str,
+        partitions: RunPartitions | None = None,
     ) -> tuple[CapturedInput, ...]:
-        """One capture per input, all of one mode, recorded as in flight.
+        """One capture per input and partition, all of one mode, recorded as in flight.
 
         First what an earlier run published but did not live to commit is committed, so its rows are never read again.
 
@@ -73,84 +93,151 @@ class Capturer:
                 was recorded then.
         """
         metadata = self.catalog.find(target)
-        settled = [self._settled(Edge(consumer, i.upstream), metadata, target, asked_for) for i in inputs]
+        settled = [self._settled(_edges(consumer, i, partitions), metadata, target, asked_for) for i in inputs]
         sources = [self.catalog.load(tracked.table, asset=consumer) for tracked in inputs]
         for tracked, source in zip(inputs, sources, strict=True):
             if tracked.ref not in ("main", *source.refs):
                 raise UnknownRefError(table=tracked.table, ref=tracked.ref, known=source.refs, asset=consumer)
             for column in tracked.ranges:
                 require_column(source, column)
-        states = [state for state, _ in settled]
-        decision = decide_mode(states, asked_for=asked_for, target_exists=metadata is not None)
-        intervals: list[Interval | None] = [None] * len(states)
+        lines = [self._line(*each, consumer) for each in zip(inputs, sources, strict=True)]
+        states = [list(each) for each in settled]
+        decision = decide_mode(
+            [state for each in states for state in each],
+            asked_for=asked_for,
+            target_exists=metadata is not None,
+            named_by_person=partitions is not None and partitions.named_by_person,
+        )
+        started = time.monotonic()
+        found: list[Followed] = []
         if decision.mode is Mode.INCREMENTAL:
-            followed = [follow(*each) for each in zip(states, sources, inputs, strict=True)]
+            followed = [self._changed(*each) for each in zip(states, sources, inputs, lines, strict=True)]
             if restarts := [each.reason for each in followed if isinstance(each, StartOver)]:
                 decision = ModeDecision(Mode.FULL, ", ".join(restarts))
             else:
-                intervals = [each for each in followed if isinstance(each, Interval)]
-        found = []
-        for (state, history), source, tracked, interval in zip(settled, sources, inputs, intervals, strict=True):
-            started = time.monotonic()
+                found = [each for each in followed if isinstance(each, Followed)]
+        if decision.mode is Mode.FULL:
+            found = [Followed(self._live(*each, partitions)) for each in zip(sources, inputs, strict=True)]
+        captured = []
+        for stamps, source, tracked, line, each in zip(settled, sources, inputs, lines, found, strict=True):
             head = source.ancestry(tracked.ref).head
-            capture = Capture(
-                edge=state.edge,
-                number=state.next_number,
-                mode=decision.mode,
-                reason=decision.reason,
-                from_exclusive=state.committed if decision.mode is Mode.INCREMENTAL else None,
-                to_inclusive=Watermark.at(head, table_uuid=source.uuid, ref=tracked.ref) if head else None,
-                icdc_table=f"{self.icdc_namespace}.{icdc_names.new_name(state.edge, state.next_number)}",
-                run_id=run_id,
-                after_stamp=history.newest.target.snapshot_id if history and history.newest else None,
+            number = next(iter(stamps)).next_number if partitions is None else time.time_ns() // 1_000_000
+            name = icdc_names.new_name(Edge(consumer, tracked.upstream), number)
+            captures = tuple(
+                Capture(
+                    edge=state.edge,
+                    number=state.next_number,
+                    mode=decision.mode,
+                    reason=decision.reason,
+                    from_exclusive=each.starts.get(state.edge),
+                    to_inclusive=Watermark.at(head, table_uuid=source.uuid, ref=tracked.ref) if head else None,
+                    icdc_table=f"{self.icdc_namespace}.{name}",
+                    run_id=run_id,
+                    after_stamp=history.newest.target.snapshot_id if history and history.newest else None,
+                )
+                for state, history in stamps.items()
             )
-            files = self._files(source, interval, head)
-            captured = CapturedInput(
-                capture=capture,
-                source=source,
-                files=files,
-                tags=self._make_icdc_table(capture, source, files, head),
-                ranges={column: change_range(files.changes, source, column) for column in tracked.ranges},
-                policies=tracked.policies,
-                seconds=time.monotonic() - started,
+            captured.append(
+                CapturedInput(
+                    captures=captures,
+                    source=source,
+                    files=each.files,
+                    tags=self._make_icdc_table(captures, number, source, each.files, head),
+                    ranges={column: change_range(each.files.changes, source, column) for column in tracked.ranges},
+                    policies=tracked.policies,
+                    seconds=time.monotonic() - started,
+                    rows=rows_of(source, tracked.slicing, partitions.keys) if tracked.slicing and partitions else None,
+                    unmapped=line.unmapped if line else (),
+                )
             )
-            found.append((state, captured))
-        for state, captured in found:
-            with effect(Effect.RECORD_CAPTURE):
-                self.store.set(state.with_in_flight(captured.capture))
-        return tuple(captured for _, captured in found)
+            started = time.monotonic()
+        for each_input, of_edges in zip(captured, states, strict=True):
+            for capture, state in zip(each_input.captures, of_edges, strict=True):
+                with effect(Effect.RECORD_CAPTURE):
+                    self.store.set(state.with_in_flight(capture))
+        return tuple(captured)
 
     def _settled(
-        self, edge: Edge, metadata: TableMetadata | None, target: str, asked_for: Mode | None
-    ) -> tuple[EdgeState, TargetHistory | None]:
-        history = target_history(metadata, edge) if metadata else None
-        state = self.store.get(edge)
-        if asked_for is not Mode.FULL and (what := unexpected_change(state, history)):
-            raise TargetChangedError(table=target, consumer=edge.consumer, what=what)
-        settled = settle(state, history)
-        if settled is not state:
-            with effect(Effect.COMMIT):
-                self.store.set(settled)
-        return settled, history
+        self, edges: Sequence[Edge], metadata: TableMetadata | None, target: str, asked_for: Mode | None
+    ) -> dict[EdgeState, TargetHistory | None]:
+        """The states of one input's edges, brought up to what the target's stamps say, and those."""
+        histories = target_histories(metadata, edges) if metadata else {}
+        settled: dict[EdgeState, TargetHistory | None] = {}
+        for edge, state in self.store.get_many(edges).items():
+            history = histories.get(edge)
+            if asked_for is not Mode.FULL and (what := unexpected_change(state, history)):
+                raise TargetChangedError(table=target, consumer=edge.consumer, what=what)
+            now = settle(state, history)
+            if now is not state:
+                with effect(Effect.COMMIT):
+                    self.store.set(now)
+            settled[now] = history
+        return settled
 
-    def _files(self, source: TableMetadata, interval: Interval | None, head: Snapshot | None) -> CapturedFiles:
-        """What changed in ``interval``; without one, everything that is live."""
-        if head is None:
-            return _NO_FILES
+    def _line(self, tracked: TrackedInput, source: TableMetadata, consumer: str) -> LineState | None:
+        """What is known of all partitions of an input, up to its head; None if the consumer has none.
+
+        Raises:
+            UnmappedRowsError: rows belong to no partition, and the input's policy doesn't say to ignore them.
+        """
+        if tracked.slicing is None:
+            return None
+        line = self.store.get_line(Edge(consumer, tracked.upstream))
+        line = look(self.catalog.storage, line, source, tracked)
+        if line.unmapped and tracked.policies.on_unmapped is OnUnmapped.ERROR:
+            columns = tracked.slicing.upstream_keys.columns
+            raise UnmappedRowsError(
+                consumer=consumer, upstream=tracked.upstream, columns=columns, values=line.unmapped
+            )
+        return line
+
+    def _changed(
+        self, states: Sequence[EdgeState], source: TableMetadata, tracked: TrackedInput, line: LineState | None
+    ) -> Followed | StartOver:
+        """What changed in each of ``states``' edges since it was consumed."""
         storage = self.catalog.storage
-        return files_in(storage, source, interval, head) if interval else live_files(storage, source, head=head)
+        if line is not None:
+            return changed_in_partitions(storage, source, tracked, line, states)
+        (state,) = states
+        interval = follow(state, source, tracked)
+        if isinstance(interval, StartOver):
+            return interval
+        head = source.ancestry(tracked.ref).head
+        files = files_in(storage, source, interval, head) if head else CapturedFiles.nothing()
+        return Followed(files, {state.edge: state.committed})
+
+    def _live(self, source: TableMetadata, tracked: TrackedInput, partitions: RunPartitions | None) -> CapturedFiles:
+        """Everything that is live, of the run's partitions."""
+        head = source.ancestry(tracked.ref).head
+        if head is None:
+            return CapturedFiles.nothing()
+        files = live_files(self.catalog.storage, source, head=head)
+        if tracked.slicing is None or partitions is None:
+            return files
+        return of_partitions(self.catalog.storage, source, tracked.slicing, files, partitions.keys)
 
     def _make_icdc_table(
-        self, capture: Capture, source: TableMetadata, files: CapturedFiles, head: Snapshot | None
+        self,
+        captures: Sequence[Capture],
+        number: int,
+        source: TableMetadata,
+        files: CapturedFiles,
+        head: Snapshot | None,
     ) -> Mapping[Tag, int]:
+        name = captures[0].icdc_table
         authored = author_icdc_table(
             self.catalog.storage,
             source,
             files,
             head=head,
-            location=icdc_names.location(source, capture.icdc_table),
-            properties=icdc_names.properties(capture),
+            location=icdc_names.location(source, name),
+            properties=icdc_names.properties(captures, number),
         )
         with effect(Effect.REGISTER_ICDC_TABLE):
-            self.catalog.register(capture.icdc_table, authored.metadata_location)
+            self.catalog.register(name, authored.metadata_location)
         return authored.tags
+
+
+def _edges(consumer: str, tracked: TrackedInput, partitions: RunPartitions | None) -> list[Edge]:
+    line = Edge(consumer, tracked.upstream)
+    return [line] if partitions is None else [line.of(key) for key in partitions.keys]

@@ -10,6 +10,7 @@ from enum import StrEnum
 class Effect(StrEnum):
     """What a run changes outside its process, in the order in which it happens."""
 
+    RECORD_LOOK = "record_look"
     REGISTER_ICDC_TABLE = "register_icdc_table"
     RECORD_CAPTURE = "record_capture"
     CREATE_TARGET = "create_target"

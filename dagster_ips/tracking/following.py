@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.capture import EdgeState
+from dagster_ips.core.edge import Edge
 from dagster_ips.core.interval import Break, Interval, interval_since
+from dagster_ips.core.partition_keys import Slicing
 from dagster_ips.core.policy import InputPolicies, OnExpired, OnRollback
+from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import (
     BrokenHistoryError,
     SourceExpiredError,
@@ -27,7 +31,8 @@ MAIN = "main"
 class TrackedInput:
     """An upstream that a consumer reads incrementally: its key, its table and the ref of it that is watched.
 
-    ``ranges`` are the columns whose change ranges it wants.
+    ``ranges`` are the columns whose change ranges it wants. ``slicing`` says how the partitions of a partitioned
+    consumer are made of its rows.
     """
 
     upstream: str
@@ -35,6 +40,7 @@ class TrackedInput:
     ranges: tuple[str, ...] = ()
     ref: str = MAIN
     policies: InputPolicies = field(default_factory=InputPolicies)
+    slicing: Slicing | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +48,14 @@ class StartOver:
     """The input's policy is to recompute everything; why, as part of a sentence."""
 
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """The files of an input's capture, and from where each of its edges reads them; from the beginning if not said."""
+
+    files: CapturedFiles
+    starts: Mapping[Edge, Watermark | None] = field(default_factory=dict)
 
 
 def follow(state: EdgeState, source: TableMetadata, tracked: TrackedInput) -> Interval | StartOver:
@@ -55,7 +69,7 @@ def follow(state: EdgeState, source: TableMetadata, tracked: TrackedInput) -> In
         return StartOver(f"nothing of {tracked.upstream} was consumed before")
     ancestry = source.ancestry(tracked.ref)
     found = interval_since(committed, table_uuid=source.uuid, retained=source.snapshots, ancestry=ancestry)
-    expired = found is Break.EXPIRED or (isinstance(found, Interval) and not _is_readable(found))
+    expired = found is Break.EXPIRED or (isinstance(found, Interval) and not is_readable(found))
     if expired and tracked.policies.on_expired is OnExpired.FULL:
         return StartOver(f"snapshots of {tracked.upstream} that were needed have been expired")
     is_rollback = found is Break.ROLLED_BACK or (isinstance(found, Interval) and bool(found.abandoned))
@@ -76,7 +90,7 @@ def files_in(storage: Storage, source: TableMetadata, interval: Interval, head: 
     return changed_files(storage, source, interval, head=head)
 
 
-def _is_readable(interval: Interval) -> bool:
+def is_readable(interval: Interval) -> bool:
     """Whether what was there at the start can be read, or needn't be."""
     return interval.start is not None or interval.first_removal is None
 

@@ -13,7 +13,7 @@ from dagster_ips.core.target import TargetHistory, settle
 from dagster_ips.errors import IpsError, PublishError
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.metadata import TableMetadata
-from dagster_ips.iceberg.stamps import is_of_attempt, mark, stamp_properties, target_history
+from dagster_ips.iceberg.stamps import is_of_attempt, mark, stamp_properties, target_histories
 from dagster_ips.spark.branches import Branch, stamped
 from dagster_ips.spark.session import SparkSession
 from dagster_ips.state.store import EdgeStore
@@ -148,8 +148,9 @@ def _published_by_another(target: TableMetadata, captures: Sequence[Capture]) ->
             another published meanwhile isn't one.
     """
     superseded = []
+    histories = target_histories(target, [capture.edge for capture in captures])
     for capture in captures:
-        history = target_history(target, capture.edge)
+        history = histories[capture.edge]
         newest = history.newest
         if newest is not None and newest.number >= capture.number:
             if capture.mode is Mode.FULL and newest.mode is not Mode.FULL:

@@ -1,0 +1,57 @@
+"""Which values of a column a data file holds, as far as its manifest tells."""
+
+from __future__ import annotations
+
+from pyiceberg.types import DateType, DoubleType, FloatType, NestedField, StringType, TimestampType, TimestamptzType
+
+from dagster_ips.core.changes import DataFile
+from dagster_ips.core.partition_keys import ColumnKind, Span
+from dagster_ips.errors import UnknownColumnError
+from dagster_ips.iceberg.column_ranges import column_bound, identity_value, is_ordered
+from dagster_ips.iceberg.metadata import TableMetadata
+
+_KINDS = {
+    DateType: ColumnKind.DATE,
+    TimestampType: ColumnKind.TIMESTAMP,
+    TimestamptzType: ColumnKind.TIMESTAMPTZ,
+    StringType: ColumnKind.STRING,
+}
+_ANYTHING = Span(None, None)
+
+
+def column_kinds(metadata: TableMetadata, columns: tuple[str, ...]) -> dict[str, ColumnKind]:
+    """What kind of values each of ``columns`` has.
+
+    Raises:
+        UnknownColumnError: the table has no such top-level column.
+    """
+    for column in columns:
+        if column not in metadata.column_names:
+            raise UnknownColumnError(
+                where=metadata.table,
+                column=column,
+                known=metadata.column_names,
+                remedy="Partition keys are made of it. Name the column in partition_expr, or for an upstream without "
+                'partitions in incremental(partition_column="..."). Nothing was captured or written.',
+            )
+    found = {column: metadata.columns.get(column) for column in columns}
+    return {c: _KINDS.get(type(f.field_type), ColumnKind.OTHER) if f else ColumnKind.OTHER for c, f in found.items()}
+
+
+def span(file: DataFile, metadata: TableMetadata, column: str) -> Span:
+    """The values of ``column`` in ``file``; open on both sides where the manifest doesn't tell."""
+    field = metadata.columns.get(column)
+    if field is None or not is_ordered(field) or isinstance(field.field_type, FloatType | DoubleType):
+        return _ANYTHING
+    value = identity_value(file, metadata, field)
+    if value is not None:
+        return Span(value[0], value[0], has_null=value[0] is None, is_exact=True)
+    return _by_bounds(file, field)
+
+
+def _by_bounds(file: DataFile, field: NestedField) -> Span:
+    nulls = file.null_counts.get(field.field_id)
+    if nulls is not None and nulls == file.record_count:
+        return Span(None, None, has_null=True, is_exact=True)
+    lower, upper = column_bound(file.lower_bounds, field), column_bound(file.upper_bounds, field)
+    return Span(lower, upper, has_null=bool(nulls))
