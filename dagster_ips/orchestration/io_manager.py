@@ -4,53 +4,30 @@ No ``from __future__ import annotations`` here: Dagster reads ``ResourceDependen
 """
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any
 
 import dagster as dg
 from dagster_pyspark import LazyPySparkResource
 from pydantic import PrivateAttr
 
-from dagster_ips.core.capture import Mode
-from dagster_ips.core.policy import OnRemoved
 from dagster_ips.core.retention import Retention
 from dagster_ips.core.write_mode import OverwriteWhere, Replace, WriteMode
 from dagster_ips.errors import DeclarationError, OutputTypeError
 from dagster_ips.iceberg.catalog import LakeCatalog, namespace_of
-from dagster_ips.orchestration.consumers import Consumer, MetadataByKey, consumer_of
+from dagster_ips.orchestration.consumers import MetadataByKey, consumer_of
 from dagster_ips.orchestration.cursor_store import CursorStore
 from dagster_ips.orchestration.declarations import INCREMENTAL, description_of, table_of, write_mode_of
 from dagster_ips.orchestration.overwrite import Overwrite
 from dagster_ips.orchestration.resources import IcebergCatalog
 from dagster_ips.orchestration.run_metadata import RunReport, run_metadata
+from dagster_ips.orchestration.runs import Captured, Runs
 from dagster_ips.spark.frames import table_frame
 from dagster_ips.spark.session import DataFrame, SparkSession, configure
 from dagster_ips.spark.targets import create_table
-from dagster_ips.tracking.capturing import Capturer
 from dagster_ips.tracking.effects import Effect, effect
-from dagster_ips.tracking.following import TrackedInput
-from dagster_ips.tracking.lost_files import lost_file
-from dagster_ips.tracking.publishing import Publication, Publisher
-from dagster_ips.tracking.retention import drop_expired_tables
+from dagster_ips.tracking.publishing import Publication
 from dagster_ips.tracking.writing import Result
 from dagster_ips.view import IcdcView
-
-MODE_TAG = "dagster_ips/mode"
-REMOVED_TAG = "dagster_ips/on_removed"
-
-
-_Kind = TypeVar("_Kind", bound=StrEnum)
-
-
-@dataclass(frozen=True)
-class _Step:
-    """What one try of one step captured."""
-
-    consumer: Consumer
-    views: dict[str, IcdcView]
-    capture_seconds: float
 
 
 class IcdcIOManager(dg.ConfigurableIOManager):
@@ -73,7 +50,7 @@ class IcdcIOManager(dg.ConfigurableIOManager):
     icdc_keep_last: int = 10
     icdc_max_age_days: float = 30.0
     _retention: Retention = PrivateAttr(default_factory=Retention)
-    _steps: dict[tuple[str, str, int], _Step] = PrivateAttr(default_factory=dict)
+    _captured: dict[tuple[str, str, int], Captured] = PrivateAttr(default_factory=dict)
 
     def setup_for_execution(self, context: dg.InitResourceContext) -> None:  # noqa: ARG002  # Dagster's signature
         """Check the settings before anything runs: environment variables among them are known only now.
@@ -92,7 +69,7 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         metadata = _metadata_by_key(context)
         if INCREMENTAL not in (context.definition_metadata or {}) or _asset_context() is None:
             return self._whole_table(context, metadata)
-        view = self._step(context, metadata).views[context.name]
+        view = self._capture(context, metadata).views[context.name]
         return _in_form(view, context.dagster_type.typing_type, context)
 
     def handle_output(self, context: dg.OutputContext, obj: Any) -> None:  # noqa: ANN401  # whatever the asset returned
@@ -102,81 +79,43 @@ class IcdcIOManager(dg.ConfigurableIOManager):
             IpsError: nothing was published and nothing was consumed.
         """
         key, metadata = context.asset_key, context.definition_metadata
-        step = self._steps.pop(_step_id(context), None)
-        frame, write_mode = _returned(obj, write_mode_of(metadata, key.to_user_string()), key, is_consumer=bool(step))
+        captured = self._captured.pop(_step_id(context), None)
+        is_consumer = captured is not None
+        frame, write_mode = _returned(obj, write_mode_of(metadata, key.to_user_string()), key, is_consumer=is_consumer)
+        captured = captured or Captured()
+        result = Result(frame, write_mode, captured.mode, [view.change for view in captured.views.values()])
         table = table_of(key, metadata, self.default_namespace)
-        result = Result(
-            frame=frame,
-            write_mode=write_mode,
-            mode=next(iter(step.views.values())).mode if step else Mode.FULL,
-            inputs=[view.change for view in step.views.values()] if step else (),
-        )
         started = time.monotonic()
-        try:
-            publication = self._publish(context, table, result, list(step.views.values()) if step else [])
-        except Exception as error:
-            captured = [view.captured for view in step.views.values()] if step else []
-            if lost := lost_file(error, captured, self.catalog.open().storage):
-                raise lost from error
-            raise
-        finally:
-            for view in step.views.values() if step else ():
-                view.release()
+        runs = self.runs(context.step_context.instance)
+        with runs.writing(captured):
+            publication = _publish(runs, context, table, result, captured)
         report = RunReport(
             table=table,
-            views=dict(step.views) if step else {},
+            views=captured.views,
             publication=publication,
-            capture_seconds=step.capture_seconds if step else 0.0,
+            capture_seconds=captured.seconds,
             write_seconds=time.monotonic() - started,
-            lookups=_lookups() if step else (),
+            lookups=_lookups() if is_consumer else (),
         )
         context.add_output_metadata(run_metadata(report))
-        for view in step.views.values() if step else ():
-            store = CursorStore(context.step_context.instance)
-            drop_expired_tables(self.catalog.open(), store, view.captured.capture, self._retention)
+        runs.drop_old_tables(captured)
 
-    def _step(self, context: dg.InputContext, metadata: MetadataByKey) -> _Step:
+    def runs(self, instance: dg.DagsterInstance) -> Runs:
+        """Where runs capture and publish by this manager's settings."""
+        lake = self.catalog.open()
+        store = CursorStore(instance)
+        return Runs(lake, store, lambda: self._session(lake), self.icdc_namespace, self._retention)
+
+    def _capture(self, context: dg.InputContext, metadata: MetadataByKey) -> Captured:
         """The captures of this try of the step, all taken when its first input loads, so that they share a mode."""
         identity = _step_id(context)
-        if identity not in self._steps:
+        if identity not in self._captured:
             running = _asset_context()
             assert running is not None  # noqa: S101  # load_input asked before
             consumer = consumer_of(running.assets_def, metadata, self.default_namespace)
             assert consumer is not None  # noqa: S101  # this input is declared incremental
-            started = time.monotonic()
-            lake = self.catalog.open()
-            captured = Capturer(lake, CursorStore(context.step_context.instance), self.icdc_namespace).capture(
-                consumer.name,
-                [_with_wishes(tracked, running.run.tags, consumer.name) for tracked in consumer.inputs.values()],
-                target=consumer.table,
-                asked_for=_mode_asked_for(running.run.tags, consumer.name),
-                run_id=running.run.run_id,
-            )
-            session = self._session(lake)
-            views = {
-                name: IcdcView(found, session, lake.name) for name, found in zip(consumer.inputs, captured, strict=True)
-            }
-            self._steps[identity] = _Step(consumer, views, time.monotonic() - started)
-        return self._steps[identity]
-
-    def _publish(self, context: dg.OutputContext, table: str, result: Result, views: Sequence[IcdcView]) -> Publication:
-        lake, asset = self.catalog.open(), context.asset_key.to_user_string()
-        session = self._session(lake)
-        store = CursorStore(context.step_context.instance)
-        publisher = Publisher(lake, store, session, context.run_id)
-        captures = [view.captured.capture for view in views]
-        existing = lake.find(table)
-        description = description_of(context.definition_metadata).tuned_for(result.write_mode)
-        columns = existing.identity_partition_columns() if existing else description.partition_by
-        result.check(table, tuple(columns))
-        if existing is not None and result.changes_nothing():
-            publisher.commit_without_writing(captures)
-            return Publication(existing)
-        if existing is None:
-            with effect(Effect.CREATE_TARGET):
-                lake.create_namespace(namespace_of(table))
-                create_table(session, lake.name, table, result.frame, description)
-        return publisher.publish(table, captures, result.write, consumer=asset)
+            self._captured[identity] = self.runs(context.step_context.instance).capture(consumer, running.run)
+        return self._captured[identity]
 
     def _whole_table(self, context: dg.InputContext, metadata: MetadataByKey) -> Any:  # noqa: ANN401  # see load_input
         lake = self.catalog.open()
@@ -189,6 +128,22 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         session: SparkSession = self.spark.spark_session
         configure(session, lake.spark_configuration())
         return session
+
+
+def _publish(runs: Runs, context: dg.OutputContext, table: str, result: Result, captured: Captured) -> Publication:
+    lake, publisher = runs.lake, runs.publisher(context.run_id)
+    existing = lake.find(table)
+    description = description_of(context.definition_metadata).tuned_for(result.write_mode)
+    columns = existing.identity_partition_columns() if existing else description.partition_by
+    result.check(table, tuple(columns))
+    if existing is not None and result.changes_nothing():
+        publisher.commit_without_writing(captured.captures)
+        return Publication(existing)
+    if existing is None:
+        with effect(Effect.CREATE_TARGET):
+            lake.create_namespace(namespace_of(table))
+            create_table(publisher.session, lake.name, table, result.frame, description)
+    return publisher.publish(table, captured.captures, result.write, consumer=context.asset_key.to_user_string())
 
 
 def _in_form(view: IcdcView, annotation: object, context: dg.InputContext) -> Any:  # noqa: ANN401  # see load_input
@@ -261,23 +216,3 @@ def _lookups() -> tuple[str, ...]:
 def _step_id(context: dg.InputContext | dg.OutputContext) -> tuple[str, str, int]:
     step = context.step_context
     return step.run_id, step.step.key, step.previous_attempt_count
-
-
-def _mode_asked_for(tags: Mapping[str, str], asset: str) -> Mode | None:
-    return _wish(Mode, tags, MODE_TAG, asset)
-
-
-def _with_wishes(tracked: TrackedInput, tags: Mapping[str, str], asset: str) -> TrackedInput:
-    """The input with what the run's tags ask for in this run alone."""
-    on_removed = _wish(OnRemoved, tags, REMOVED_TAG, asset)
-    return replace(tracked, policies=replace(tracked.policies, on_removed=on_removed)) if on_removed else tracked
-
-
-def _wish(kind: type[_Kind], tags: Mapping[str, str], tag: str, asset: str) -> _Kind | None:
-    wish = tags.get(tag)
-    if wish is None:
-        return None
-    if wish not in set(kind):
-        problem = f"the run tag {tag}={wish!r} isn't one that is known."
-        raise DeclarationError(asset=asset, problem=problem, remedy=f"Use one of {', '.join(kind)}.")
-    return kind(wish)

@@ -1,0 +1,125 @@
+"""What every run does around its writes, however its asset is written: capture before, clean up after."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import TypeVar
+
+import dagster as dg
+
+from dagster_ips.core.capture import Capture, Mode
+from dagster_ips.core.policy import OnRemoved
+from dagster_ips.core.retention import Retention
+from dagster_ips.errors import DeclarationError
+from dagster_ips.iceberg.catalog import LakeCatalog
+from dagster_ips.orchestration.consumers import Consumer
+from dagster_ips.orchestration.cursor_store import CursorStore
+from dagster_ips.spark.session import SparkSession
+from dagster_ips.tracking.capturing import Capturer
+from dagster_ips.tracking.following import TrackedInput
+from dagster_ips.tracking.lost_files import lost_file
+from dagster_ips.tracking.publishing import Publisher
+from dagster_ips.tracking.retention import drop_expired_tables
+from dagster_ips.view import IcdcView
+
+MODE_TAG = "dagster_ips/mode"
+REMOVED_TAG = "dagster_ips/on_removed"
+
+_Kind = TypeVar("_Kind", bound=StrEnum)
+
+
+@dataclass(frozen=True)
+class Captured:
+    """What one try of one step captured: a view per input of its consumer; none for an asset that captures nothing."""
+
+    views: Mapping[str, IcdcView] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    @property
+    def mode(self) -> Mode:
+        """The mode that all its captures have; without any, everything is written anew."""
+        return next((view.mode for view in self.views.values()), Mode.FULL)
+
+    @property
+    def captures(self) -> list[Capture]:
+        """What is committed once the result is published."""
+        return [view.captured.capture for view in self.views.values()]
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Where runs capture and publish: the catalog, the cursors, and the session, opened when it is first needed."""
+
+    lake: LakeCatalog
+    store: CursorStore
+    session: Callable[[], SparkSession]
+    icdc_namespace: str
+    retention: Retention
+
+    def capture(self, consumer: Consumer, run: dg.DagsterRun) -> Captured:
+        """One capture per input of ``consumer``, with what the run's tags ask for.
+
+        Raises:
+            IpsError: nothing was captured, and no state changed.
+        """
+        started = time.monotonic()
+        captured = Capturer(self.lake, self.store, self.icdc_namespace).capture(
+            consumer.name,
+            [_with_wishes(tracked, run.tags, consumer.name) for tracked in consumer.inputs.values()],
+            target=consumer.table,
+            asked_for=_wish(Mode, run.tags, MODE_TAG, consumer.name),
+            run_id=run.run_id,
+        )
+        session = self.session()
+        views = {
+            name: IcdcView(found, session, self.lake.name)
+            for name, found in zip(consumer.inputs, captured, strict=True)
+        }
+        return Captured(views, time.monotonic() - started)
+
+    def publisher(self, run_id: str) -> Publisher:
+        """Publishes by this session's commits."""
+        return Publisher(self.lake, self.store, self.session(), run_id)
+
+    @contextlib.contextmanager
+    def writing(self, captured: Captured) -> Iterator[None]:
+        """Around the writes: a lost file of the source is called by its name, and Spark forgets what it kept.
+
+        Raises:
+            FilesGoneError: a data file that the captures refer to can't be read any more.
+        """
+        views = list(captured.views.values())
+        try:
+            yield
+        except Exception as error:
+            if lost := lost_file(error, [view.captured for view in views], self.lake.storage):
+                raise lost from error
+            raise
+        finally:
+            for view in views:
+                view.release()
+
+    def drop_old_tables(self, captured: Captured) -> None:
+        """Drop the ICDC tables that are no longer kept; after the commit, and never an error."""
+        for capture in captured.captures:
+            drop_expired_tables(self.lake, self.store, capture, self.retention)
+
+
+def _with_wishes(tracked: TrackedInput, tags: Mapping[str, str], asset: str) -> TrackedInput:
+    """The input with what the run's tags ask for in this run alone."""
+    on_removed = _wish(OnRemoved, tags, REMOVED_TAG, asset)
+    return replace(tracked, policies=replace(tracked.policies, on_removed=on_removed)) if on_removed else tracked
+
+
+def _wish(kind: type[_Kind], tags: Mapping[str, str], tag: str, asset: str) -> _Kind | None:
+    wish = tags.get(tag)
+    if wish is None:
+        return None
+    if wish not in set(kind):
+        problem = f"the run tag {tag}={wish!r} isn't one that is known."
+        raise DeclarationError(asset=asset, problem=problem, remedy=f"Use one of {', '.join(kind)}.")
+    return kind(wish)
