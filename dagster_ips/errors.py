@@ -388,6 +388,24 @@ class OutsideConditionError(IpsError):
 
 
 @dataclass(eq=False)
+class OutsidePartitionsError(IpsError):
+    """A run returned rows of partitions that it doesn't compute."""
+
+    table: str
+    partitions: str
+    rows: int
+    example: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.table}: {self.rows} of the rows returned are outside of the partitions that the run computes "
+            f"({self.partitions}), for example {self.example or 'any'}. A run of their own partition would write them "
+            f"again, so nothing was written and nothing was consumed. Leave the partition column as it is in the "
+            f"upstream, or choose another partition_mapping."
+        )
+
+
+@dataclass(eq=False)
 class TargetChangedError(IpsError):
     """The target isn't the table that the cursor vouches for."""
 

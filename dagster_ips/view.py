@@ -60,7 +60,11 @@ class IcdcView:
 
     @property
     def table(self) -> str:
-        """The ICDC table's name for Spark SQL: it holds what ``changes`` holds."""
+        """The ICDC table's name for Spark SQL: it holds what ``changes`` holds.
+
+        For a run of partitions it may hold rows of others as well, unless the upstream is partitioned by the same
+        columns; ``parameters["rows"]`` is the condition that leaves them out.
+        """
         self._remember(Frame.CHANGES)
         return self._table
 
@@ -181,14 +185,17 @@ class IcdcView:
     def parameters(self) -> Mapping[str, str]:
         """All of this as strings, for SQL templates, Dagster Pipes and spark-submit arguments.
 
-        Keys: ``mode``, ``icdc_table``, ``source_table``, ``from_snapshot_id_exclusive``, ``to_snapshot_id_inclusive``
-        (empty where there is none), and per range ``<column>_kind``, ``<column>_lower``, ``<column>_upper``.
+        Keys: ``mode``, ``icdc_table``, ``source_table``, ``rows`` (the condition on both tables' rows that the run's
+        partitions are made of; ``TRUE`` without partitions), ``from_snapshot_id_exclusive``,
+        ``to_snapshot_id_inclusive`` (empty where there is none), and per range ``<column>_kind``, ``<column>_lower``,
+        ``<column>_upper``.
         """
         start, end = self._captured.capture.from_exclusive, self._captured.capture.to_inclusive
         values = {
             "mode": self.mode.value,
             "icdc_table": self._table,
             "source_table": sql_name(self._catalog, self._captured.source.table),
+            "rows": self._captured.rows or "TRUE",
             "from_snapshot_id_exclusive": str(start.snapshot_id) if start else "",
             "to_snapshot_id_inclusive": str(end.snapshot_id) if end else "",
         }
@@ -249,11 +256,11 @@ class IcdcView:
         to, table = self._captured.capture.to_inclusive, self._captured.source.table
         if to is None:
             return table_frame(self._session, self._catalog, table).where("FALSE")
-        return table_frame(self._session, self._catalog, table, snapshot_id=to.snapshot_id)
+        return self._of_run(table_frame(self._session, self._catalog, table, snapshot_id=to.snapshot_id))
 
     @cached_property
     def _changes(self) -> DataFrame:
-        return table_frame(self._session, self._catalog, self._captured.capture.icdc_table)
+        return self._of_run(table_frame(self._session, self._catalog, self._captured.capture.icdc_table))
 
     @cached_property
     def _added(self) -> DataFrame:
@@ -271,7 +278,12 @@ class IcdcView:
 
     def _tagged(self, tag: Tag) -> DataFrame:
         snapshot_id = self._captured.tags[tag]
-        return table_frame(self._session, self._catalog, self._captured.capture.icdc_table, snapshot_id=snapshot_id)
+        table = self._captured.capture.icdc_table
+        return self._of_run(table_frame(self._session, self._catalog, table, snapshot_id=snapshot_id))
+
+    def _of_run(self, rows: DataFrame) -> DataFrame:
+        """The rows that the run's partitions are made of: a file may hold others as well."""
+        return rows if self._captured.rows is None else rows.where(self._captured.rows)
 
     @cached_property
     def _affected_partitions(self) -> AffectedPartitions | None:

@@ -45,11 +45,15 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class IcdcTable:
-    """A registered ICDC table by its full name, and the number of the capture that it belongs to."""
+    """A registered ICDC table by its full name, and the number of the capture that it belongs to.
+
+    ``partitions`` are those of a partitioned consumer that it was made for.
+    """
 
     name: str
     number: int
     created_ms: int
+    partitions: tuple[str, ...] = ()
 
 
 def expired(

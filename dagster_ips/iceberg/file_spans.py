@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from pyiceberg.types import DateType, DoubleType, FloatType, NestedField, StringType, TimestampType, TimestamptzType
+from pyiceberg.types import (
+    DateType,
+    DoubleType,
+    FloatType,
+    IcebergType,
+    NestedField,
+    StringType,
+    TimestampType,
+    TimestamptzType,
+)
 
 from dagster_ips.core.changes import DataFile
 from dagster_ips.core.partition_keys import ColumnKind, Span
@@ -10,7 +19,7 @@ from dagster_ips.errors import UnknownColumnError
 from dagster_ips.iceberg.column_ranges import column_bound, identity_value, is_ordered
 from dagster_ips.iceberg.metadata import TableMetadata
 
-_KINDS = {
+_KINDS: dict[type[IcebergType], ColumnKind] = {
     DateType: ColumnKind.DATE,
     TimestampType: ColumnKind.TIMESTAMP,
     TimestamptzType: ColumnKind.TIMESTAMPTZ,

@@ -13,7 +13,7 @@ from dagster_ips.core.edge import Edge
 from dagster_ips.core.retention import IcdcTable
 from dagster_ips.errors import MetadataUnreadableError, UnsupportedTableError
 from dagster_ips.iceberg.catalog import LakeCatalog
-from dagster_ips.iceberg.icdc_names import capture_number, name_prefix
+from dagster_ips.iceberg.icdc_names import capture_number, name_prefix, partitions_of
 from dagster_ips.iceberg.manifests import read_manifest_list
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.storage import Storage
@@ -32,7 +32,11 @@ def icdc_tables(catalog: LakeCatalog, edge: Edge, *, namespace: str) -> list[Icd
     located = catalog.metadata_locations_by_prefix(f"{namespace}.{name_prefix(edge)}")
     read = [_read(catalog.storage, name, location) for name, location in located.items()]
     known = [(metadata, capture_number(metadata, edge)) for metadata in read if metadata is not None]
-    return [IcdcTable(metadata.table, n, _created_ms(metadata)) for metadata, n in known if n is not None]
+    return [
+        IcdcTable(metadata.table, number, _created_ms(metadata), partitions_of(metadata))
+        for metadata, number in known
+        if number is not None
+    ]
 
 
 def drop_icdc_table(catalog: LakeCatalog, name: str, edge: Edge) -> None:

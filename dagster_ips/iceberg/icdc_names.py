@@ -78,6 +78,11 @@ def capture_number(metadata: TableMetadata, edge: Edge) -> int | None:
     return number if ours.items() <= metadata.properties.items() else None
 
 
+def partitions_of(metadata: TableMetadata) -> tuple[str, ...]:
+    """The consumer's partitions that an ICDC table was made for; none for one without partitions."""
+    return tuple(json.loads(metadata.properties.get(PARTITIONS, "[]")))
+
+
 def _identity(edge: Edge, number: int) -> dict[str, str]:
     return {
         "dagster-ips.consumer": edge.consumer,

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
+from typing import Any
 
 import dagster as dg
 from dagster import AutomationCondition, AutomationContext, AutomationResult, DagsterRunStatus
@@ -16,9 +17,11 @@ from dagster_ips.core.retry import RetryState
 from dagster_ips.errors import DeclarationError
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.orchestration.consumers import Consumer
 from dagster_ips.orchestration.cursor_store import CursorStore
 from dagster_ips.orchestration.resources import IcebergCatalog
 from dagster_ips.tracking.following import TrackedInput
+from dagster_ips.tracking.pending_partitions import PartitionWatch
 
 _FAILED = (DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED)
 
@@ -28,8 +31,12 @@ class WatchedInputs:
     """A consumer's incremental inputs and the catalog their tables are in."""
 
     catalog: IcebergCatalog
-    consumer: str
-    inputs: Sequence[TrackedInput]
+    consumer: Consumer
+
+    @property
+    def inputs(self) -> Sequence[TrackedInput]:
+        """The inputs, without how partitions are made of them."""
+        return tuple(self.consumer.inputs.values())
 
     def tables(self) -> Mapping[str, TableMetadata]:
         """The metadata of the inputs' tables by name, without those that don't exist."""
@@ -69,19 +76,36 @@ class PendingCondition(AutomationCondition[dg.AssetKey]):
         return False
 
     def evaluate(self, context: AutomationContext[dg.AssetKey]) -> AutomationResult[dg.AssetKey]:
-        """All of the asset, or nothing of it."""
+        """All of an asset without partitions, or nothing of it; else the partitions that are pending."""
         watched = _require_watched(self._watched, context.key)
         store = CursorStore(context.asset_graph_view.instance)
         tables = watched.tables()
-        pending = all(tracked.table in tables for tracked in watched.inputs) and any(
+        if not all(tracked.table in tables for tracked in watched.inputs):
+            return AutomationResult(context, context.get_empty_subset())
+        if watched.consumer.is_partitioned:
+            return AutomationResult(context, self._pending_partitions(context, watched, tables))
+        pending = any(
             is_pending(
-                store.get(Edge(watched.consumer, tracked.upstream)),
+                store.get(Edge(watched.consumer.name, tracked.upstream)),
                 table_uuid=tables[tracked.table].uuid,
                 ancestry=tables[tracked.table].ancestry(tracked.ref),
             )
             for tracked in watched.inputs
         )
         return AutomationResult(context, context.candidate_subset if pending else context.get_empty_subset())
+
+    def _pending_partitions(
+        self, context: AutomationContext[dg.AssetKey], watched: WatchedInputs, tables: Mapping[str, TableMetadata]
+    ) -> Any:  # noqa: ANN401  # Dagster's subset has no public type
+        view, lake = context.asset_graph_view, watched.catalog.open()
+        target = lake.find(watched.consumer.table)
+        watch = PartitionWatch(lake.storage, CursorStore(view.instance), watched.consumer.name, target)
+        inputs = watched.consumer.tracked(context.asset_graph, view.instance).values()
+        pending = [watch.pending(tracked, tables[tracked.table]) for tracked in inputs]
+        keys = set(frozenset[str]().union(*pending))
+        assert context.partitions_def is not None  # noqa: S101  # the consumer is partitioned
+        found = view.get_subset_from_partition_keys(context.key, context.partitions_def, keys)
+        return context.candidate_subset.compute_intersection(found)
 
 
 class BlockedCondition(AutomationCondition[dg.AssetKey]):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 import dagster as dg
+from dagster import DagsterInstance
 
-from dagster_ips.core.write_mode import OverwritePartitions, WriteMode
+from dagster_ips.core.partition_keys import Slicing
+from dagster_ips.core.write_mode import Append, Merge, OverwritePartitions, WriteMode
 from dagster_ips.errors import DeclarationError
 from dagster_ips.orchestration.declarations import (
     INCREMENTAL,
@@ -21,6 +23,7 @@ from dagster_ips.orchestration.declarations import (
     write_mode_of,
 )
 from dagster_ips.orchestration.overwrite import Overwrite
+from dagster_ips.orchestration.slicing import partition_expression, require_partition_expression, slicing
 from dagster_ips.tracking.following import TrackedInput
 from dagster_ips.view import IcdcView
 
@@ -29,16 +32,36 @@ MetadataByKey = Mapping[dg.AssetKey, Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Consumer:
-    """An asset that reads at least one upstream incrementally."""
+    """An asset that reads at least one upstream incrementally.
+
+    ``partition_columns`` are the upstreams' columns that the partitions of a partitioned asset are made of, where they
+    were named, by input.
+    """
 
     key: dg.AssetKey
     table: str
     inputs: Mapping[str, TrackedInput]
+    is_partitioned: bool = False
+    partition_columns: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
         """The asset key as text."""
         return self.key.to_user_string()
+
+    def tracked(self, graph: Any, instance: DagsterInstance) -> dict[str, TrackedInput]:  # noqa: ANN401  # see slicing
+        """The inputs; those of a partitioned asset say how its partitions are made of them.
+
+        Raises:
+            DeclarationError: a ``partition_expr`` is missing or doesn't fit.
+        """
+        if not self.is_partitioned:
+            return dict(self.inputs)
+        return {name: replace(each, slicing=self._slicing(name, graph, instance)) for name, each in self.inputs.items()}
+
+    def _slicing(self, name: str, graph: Any, instance: DagsterInstance) -> Slicing:  # noqa: ANN401  # see slicing
+        upstream = dg.AssetKey.from_user_string(self.inputs[name].upstream)
+        return slicing(graph, self.key, upstream, instance, column=self.partition_columns.get(name))
 
 
 def incremental_input_names(assets: dg.AssetsDefinition) -> tuple[str, ...]:
@@ -62,7 +85,10 @@ def consumer_of(assets: dg.AssetsDefinition, metadata: MetadataByKey, default_na
     write_mode = write_mode_of(metadata[key], key.to_user_string())
     _require_one_write_mode(key, write_mode, returns_overwrite=_returns_overwrite(assets))
     _require_plain_partitions(key, write_mode, metadata[key])
-    inputs = {}
+    if assets.partitions_def is not None:
+        require_partition_expression(key.to_user_string(), metadata[key])
+        _require_keys_within_partitions(key, write_mode, metadata[key])
+    inputs, columns = {}, {}
     for name in names:
         upstream = assets.keys_by_input_name[name]
         declared = plain(_inputs(assets)[name].metadata[INCREMENTAL])
@@ -70,7 +96,10 @@ def consumer_of(assets: dg.AssetsDefinition, metadata: MetadataByKey, default_na
         inputs[name] = TrackedInput(
             upstream.to_user_string(), table, tuple(declared["ranges"]), declared["ref"], policies_of(declared)
         )
-    return Consumer(key, table_of(key, metadata[key], default_namespace), inputs)
+        if declared["partition_column"]:
+            columns[name] = declared["partition_column"]
+    table = table_of(key, metadata[key], default_namespace)
+    return Consumer(key, table, inputs, assets.partitions_def is not None, columns)
 
 
 def check_consumer(
@@ -127,12 +156,6 @@ def _only_key(assets: dg.AssetsDefinition) -> dg.AssetKey:
             "it is a multi-asset or a graph-backed asset, whose incremental inputs can't be tracked yet.",
             "Make it an asset of its own.",
         )
-    if assets.partitions_def is not None:
-        _refuse(
-            key,
-            "it is partitioned in Dagster, and incremental inputs of partitioned assets can't be tracked yet.",
-            "Leave out partitions_def; the Iceberg table may be partitioned by table(partition_by=...).",
-        )
     returned = inspect.signature(assets.node_def.compute_fn.decorated_fn).return_annotation  # type: ignore[union-attr]
     if returned in (None, "None"):
         _refuse(
@@ -161,6 +184,28 @@ def _require_one_write_mode(key: dg.AssetKey, write_mode: WriteMode | None, *, r
             key,
             "it returns an Overwrite, which says itself what is replaced, and declares another write mode as well.",
             "Leave the write mode out of its metadata, or return a DataFrame.",
+        )
+
+
+def _require_keys_within_partitions(
+    key: dg.AssetKey, write_mode: WriteMode | None, metadata: Mapping[str, Any]
+) -> None:
+    """Each partition is computed by itself, so a row must not be taken for one of another partition by its key."""
+    match write_mode:
+        case Append(dedup_on, remove_on):
+            keys, parameter = dedup_on or remove_on, "dedup_on" if dedup_on else "remove_on"
+        case Merge(on):
+            keys, parameter = on, "on"
+        case _:
+            return
+    expression = partition_expression(metadata)
+    columns = list(expression.values()) if isinstance(expression, Mapping) else [expression]
+    if keys and (missing := [column for column in columns if column not in keys]):
+        _refuse(
+            key,
+            f"it is partitioned by {missing[0]}, which {parameter}={list(keys)} lacks, so a row could be taken for one "
+            "of another partition, which is computed by itself.",
+            f"Add {missing[0]!r} to {parameter}.",
         )
 
 

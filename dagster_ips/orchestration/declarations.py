@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import dagster as dg
 
-from dagster_ips.core.policy import InputPolicies, OnExpired, OnRemoved, OnRollback
+from dagster_ips.core.policy import InputPolicies, OnExpired, OnRemoved, OnRollback, OnUnmapped
 from dagster_ips.core.write_mode import Append, Merge, OverwritePartitions, Replace, WriteMode
 from dagster_ips.errors import DeclarationError
 from dagster_ips.spark.targets import TableDescription
@@ -55,6 +55,9 @@ def incremental(  # noqa: PLR0913  # each is a thing of its own
     on_rollback: str = OnRollback.ERROR,
     on_expired: str = OnExpired.ERROR,
     on_removed: str = OnRemoved.APPLY,
+    on_unmapped: str = OnUnmapped.ERROR,
+    partition_column: str | None = None,
+    partition_mapping: dg.PartitionMapping | None = None,
     metadata: Mapping[str, Any] | None = None,
 ) -> dg.AssetIn:
     """An input of which only the change since the last run is read.
@@ -68,6 +71,11 @@ def incremental(  # noqa: PLR0913  # each is a thing of its own
         on_expired: When snapshots that are needed were expired: ``"error"`` or ``"full"``.
         on_removed: ``"apply"``, or ``"ignore"`` to follow added rows only and leave in the target what was made of
             removed ones. That is asked for by name because the target then isn't a full recompute any more.
+        on_unmapped: For a partitioned asset, when rows of the upstream belong to none of its partitions: ``"error"``,
+            or ``"ignore"``, which leaves them out and says so in the run's metadata.
+        partition_column: The column of the upstream that the asset's partitions are made of, where the upstream has no
+            partitions in Dagster and calls it otherwise than the asset's ``partition_expr``.
+        partition_mapping: Which of a partitioned upstream's partitions the asset's are made of, as in ``AssetIn``.
         metadata: Of the input, as in ``AssetIn``.
 
     Example:
@@ -80,8 +88,12 @@ def incremental(  # noqa: PLR0913  # each is a thing of its own
         "on_rollback": _one_of(OnRollback, on_rollback, "on_rollback").value,
         "on_expired": _one_of(OnExpired, on_expired, "on_expired").value,
         "on_removed": _one_of(OnRemoved, on_removed, "on_removed").value,
+        "on_unmapped": _one_of(OnUnmapped, on_unmapped, "on_unmapped").value,
+        "partition_column": partition_column,
     }
-    return dg.AssetIn(key=key, metadata={**(metadata or {}), INCREMENTAL: declared})
+    return dg.AssetIn(
+        key=key, metadata={**(metadata or {}), INCREMENTAL: declared}, partition_mapping=partition_mapping
+    )
 
 
 def append(dedup_on: Sequence[str] = (), *, remove_on: Sequence[str] = ()) -> dict[str, Any]:
@@ -189,6 +201,7 @@ def policies_of(declared: Mapping[str, Any]) -> InputPolicies:
         on_rollback=OnRollback(declared["on_rollback"]),
         on_expired=OnExpired(declared["on_expired"]),
         on_removed=OnRemoved(declared["on_removed"]),
+        on_unmapped=OnUnmapped(declared["on_unmapped"]),
     )
 
 

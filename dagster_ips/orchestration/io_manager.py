@@ -4,16 +4,20 @@ No ``from __future__ import annotations`` here: Dagster reads ``ResourceDependen
 """
 
 import time
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import dagster as dg
 from dagster_pyspark import LazyPySparkResource
 from pydantic import PrivateAttr
 
+from dagster_ips.core.ranges import Predicate
 from dagster_ips.core.retention import Retention
 from dagster_ips.core.write_mode import OverwriteWhere, Replace, WriteMode
 from dagster_ips.errors import DeclarationError, OutputTypeError
 from dagster_ips.iceberg.catalog import LakeCatalog, namespace_of
+from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.orchestration.consumers import MetadataByKey, consumer_of
 from dagster_ips.orchestration.cursor_store import CursorStore
 from dagster_ips.orchestration.declarations import INCREMENTAL, description_of, table_of, write_mode_of
@@ -21,6 +25,7 @@ from dagster_ips.orchestration.overwrite import Overwrite
 from dagster_ips.orchestration.resources import IcebergCatalog
 from dagster_ips.orchestration.run_metadata import RunReport, run_metadata
 from dagster_ips.orchestration.runs import Captured, Runs
+from dagster_ips.orchestration.slicing import require_partition_expression, rows_of_keys
 from dagster_ips.spark.frames import table_frame
 from dagster_ips.spark.session import DataFrame, SparkSession, configure
 from dagster_ips.spark.targets import create_table
@@ -114,7 +119,7 @@ class IcdcIOManager(dg.ConfigurableIOManager):
             assert running is not None  # noqa: S101  # load_input asked before
             consumer = consumer_of(running.assets_def, metadata, self.default_namespace)
             assert consumer is not None  # noqa: S101  # this input is declared incremental
-            self._captured[identity] = self.runs(context.step_context.instance).capture(consumer, running.run)
+            self._captured[identity] = self.runs(context.step_context.instance).capture(consumer, running)
         return self._captured[identity]
 
     def _whole_table(self, context: dg.InputContext, metadata: MetadataByKey) -> Any:  # noqa: ANN401  # see load_input
@@ -122,7 +127,9 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         table = table_of(context.asset_key, metadata.get(context.asset_key, {}), self.default_namespace)
         found = lake.load(table, asset=_reader(context))
         context.add_input_metadata({"snapshot": dg.MetadataValue.text(str(found.head_snapshot_id()))})
-        return table_frame(self._session(lake), lake.name, table, snapshot_id=found.head_snapshot_id())
+        frame = table_frame(self._session(lake), lake.name, table, snapshot_id=found.head_snapshot_id())
+        rows = _partitions_read(context, metadata.get(context.asset_key, {}), found)
+        return frame if rows is None else frame.where(rows)
 
     def _session(self, lake: LakeCatalog) -> SparkSession:
         session: SparkSession = self.spark.spark_session
@@ -136,6 +143,8 @@ def _publish(runs: Runs, context: dg.OutputContext, table: str, result: Result, 
     description = description_of(context.definition_metadata).tuned_for(result.write_mode)
     columns = existing.identity_partition_columns() if existing else description.partition_by
     result.check(table, tuple(columns))
+    if context.has_asset_partitions:
+        require_partition_expression(context.asset_key.to_user_string(), context.definition_metadata)
     if existing is not None and result.changes_nothing():
         publisher.commit_without_writing(captured.captures)
         return Publication(existing)
@@ -143,7 +152,37 @@ def _publish(runs: Runs, context: dg.OutputContext, table: str, result: Result, 
         with effect(Effect.CREATE_TARGET):
             lake.create_namespace(namespace_of(table))
             create_table(publisher.session, lake.name, table, result.frame, description)
+    result = replace(
+        result, partitions=_partitions(context, lake.load(table, asset=context.asset_key.to_user_string()))
+    )
     return publisher.publish(table, captured.captures, result.write, consumer=context.asset_key.to_user_string())
+
+
+def _partitions(context: dg.OutputContext, target: TableMetadata) -> Predicate | None:
+    """The target's rows of the partitions that the run computes; None if the asset has none."""
+    if not context.has_asset_partitions:
+        return None
+    return rows_of_keys(
+        target,
+        context.asset_partitions_def,
+        context.asset_partition_keys,
+        context.definition_metadata,
+        context.step_context.instance,
+        asset=context.asset_key.to_user_string(),
+    )
+
+
+def _partitions_read(
+    context: dg.InputContext, metadata: Mapping[str, Any], upstream: TableMetadata
+) -> Predicate | None:
+    """The upstream's rows of the partitions that a run's own are made of; None if that is all of them."""
+    running = _asset_context()
+    if running is None or not running.has_partition_key_range or not context.has_asset_partitions:
+        return None
+    name = context.asset_key.to_user_string()
+    require_partition_expression(name, metadata)
+    keys, instance = context.asset_partition_keys, context.step_context.instance
+    return rows_of_keys(upstream, context.asset_partitions_def, keys, metadata, instance, asset=name)
 
 
 def _in_form(view: IcdcView, annotation: object, context: dg.InputContext) -> Any:  # noqa: ANN401  # see load_input

@@ -77,7 +77,7 @@ class _TimeKeys:
             if last < self.definition.start:
                 return KeysFound(frozenset(), nothing)
             first = self.definition.start
-        keys = []
+        keys: list[str] = []
         for key in self._keys_between(first, last):
             if len(keys) > _MOST_WINDOWS:
                 return KeysFound(None, nothing)
@@ -198,9 +198,7 @@ class _MultiKeys:
     def predicate(self, keys: Collection[str], kinds: Mapping[str, ColumnKind]) -> Predicate:
         parts = [self.definition.get_partition_key_from_str(key).keys_by_dimension for key in sorted(keys)]
         return _any_of(
-            "("
-            + " AND ".join(each.predicate([part[name]], kinds) for name, each in self.dimensions.items())
-            + ")"
+            "(" + " AND ".join(each.predicate([part[name]], kinds) for name, each in self.dimensions.items()) + ")"
             for part in parts
         )
 

@@ -22,12 +22,15 @@ from dagster_ips.spark.session import SparkSession
 from dagster_ips.tracking.capturing import Capturer
 from dagster_ips.tracking.following import TrackedInput
 from dagster_ips.tracking.lost_files import lost_file
+from dagster_ips.tracking.partitions import RunPartitions
 from dagster_ips.tracking.publishing import Publisher
 from dagster_ips.tracking.retention import drop_expired_tables
 from dagster_ips.view import IcdcView
 
 MODE_TAG = "dagster_ips/mode"
 REMOVED_TAG = "dagster_ips/on_removed"
+
+_AUTOMATIC_TAGS = ("dagster/sensor_name", "dagster/schedule_name", "dagster/from_automation_condition")
 
 _Kind = TypeVar("_Kind", bound=StrEnum)
 
@@ -47,7 +50,7 @@ class Captured:
     @property
     def captures(self) -> list[Capture]:
         """What is committed once the result is published."""
-        return [view.captured.capture for view in self.views.values()]
+        return [capture for view in self.views.values() for capture in view.captured.captures]
 
 
 @dataclass(frozen=True)
@@ -60,19 +63,21 @@ class Runs:
     icdc_namespace: str
     retention: Retention
 
-    def capture(self, consumer: Consumer, run: dg.DagsterRun) -> Captured:
-        """One capture per input of ``consumer``, with what the run's tags ask for.
+    def capture(self, consumer: Consumer, running: dg.AssetExecutionContext) -> Captured:
+        """One capture per input of ``consumer`` and partition of the run, with what the run's tags ask for.
 
         Raises:
             IpsError: nothing was captured, and no state changed.
         """
-        started = time.monotonic()
+        started, run = time.monotonic(), running.run
+        inputs = consumer.tracked(running.job_def.asset_layer.asset_graph, running.instance)
         captured = Capturer(self.lake, self.store, self.icdc_namespace).capture(
             consumer.name,
-            [_with_wishes(tracked, run.tags, consumer.name) for tracked in consumer.inputs.values()],
+            [_with_wishes(tracked, run.tags, consumer.name) for tracked in inputs.values()],
             target=consumer.table,
             asked_for=_wish(Mode, run.tags, MODE_TAG, consumer.name),
             run_id=run.run_id,
+            partitions=_partitions(running) if consumer.is_partitioned else None,
         )
         session = self.session()
         views = {
@@ -105,8 +110,14 @@ class Runs:
 
     def drop_old_tables(self, captured: Captured) -> None:
         """Drop the ICDC tables that are no longer kept; after the commit, and never an error."""
-        for capture in captured.captures:
-            drop_expired_tables(self.lake, self.store, capture, self.retention)
+        for view in captured.views.values():
+            drop_expired_tables(self.lake, self.store, view.captured.capture, self.retention)
+
+
+def _partitions(running: dg.AssetExecutionContext) -> RunPartitions:
+    """The run's partitions, and whether a person named them rather than a sensor, a schedule or a condition."""
+    is_automatic = any(tag in running.run.tags for tag in _AUTOMATIC_TAGS)
+    return RunPartitions(tuple(running.partition_keys), named_by_person=not is_automatic)
 
 
 def _with_wishes(tracked: TrackedInput, tags: Mapping[str, str], asset: str) -> TrackedInput:

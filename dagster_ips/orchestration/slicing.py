@@ -10,7 +10,10 @@ import dagster as dg
 from dagster import DagsterInstance
 
 from dagster_ips.core.partition_keys import PartitionKeys
+from dagster_ips.core.ranges import Predicate
 from dagster_ips.errors import DeclarationError
+from dagster_ips.iceberg.file_spans import column_kinds
+from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.orchestration.declarations import plain
 from dagster_ips.orchestration.partition_keys import partition_keys
 
@@ -68,7 +71,7 @@ class MappedKeys:
         return frozenset(subset.get_partition_keys())
 
 
-def slicing(  # noqa: PLR0913  # each is a thing of its own
+def slicing(  # each is a thing of its own
     graph: Any,  # noqa: ANN401  # Dagster's asset graph has no public type
     consumer: dg.AssetKey,
     upstream: dg.AssetKey,
@@ -93,6 +96,25 @@ def slicing(  # noqa: PLR0913  # each is a thing of its own
     keys = partition_keys(other.partitions_def, partition_expression(other.metadata), instance, asset=name)
     mapping = graph.get_partition_mapping(consumer, upstream)
     return MappedKeys(keys, mapping, other.partitions_def, own.partitions_def, instance)
+
+
+def rows_of_keys(  # noqa: PLR0913  # each is a thing of its own
+    table: TableMetadata,
+    definition: dg.PartitionsDefinition[str],
+    keys: Collection[str],
+    metadata: Mapping[str, Any],
+    instance: DagsterInstance,
+    *,
+    asset: str,
+) -> Predicate:
+    """The rows of an asset's own ``table`` that are in its partitions ``keys``.
+
+    Raises:
+        DeclarationError: its ``partition_expr`` doesn't fit.
+        UnknownColumnError: the table has no such column.
+    """
+    divided = partition_keys(definition, partition_expression(metadata), instance, asset=asset)
+    return divided.predicate(keys, column_kinds(table, divided.columns))
 
 
 def partition_expression(metadata: Mapping[str, Any]) -> object:

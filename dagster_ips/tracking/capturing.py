@@ -186,9 +186,7 @@ class Capturer:
         line = look(self.catalog.storage, line, source, tracked)
         if line.unmapped and tracked.policies.on_unmapped is OnUnmapped.ERROR:
             columns = tracked.slicing.upstream_keys.columns
-            raise UnmappedRowsError(
-                consumer=consumer, upstream=tracked.upstream, columns=columns, values=line.unmapped
-            )
+            raise UnmappedRowsError(consumer=consumer, upstream=tracked.upstream, columns=columns, values=line.unmapped)
         return line
 
     def _changed(

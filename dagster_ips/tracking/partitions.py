@@ -110,7 +110,9 @@ def changed_in_partitions(
             parts.append(of_partitions(storage, source, slicing, files, [partitions[state] for state in alike]))
     whole = united(parts) if parts else CapturedFiles.nothing()
     if whole is None:
-        return StartOver("its partitions were consumed up to different snapshots, and their changes can't be told apart")
+        return StartOver(
+            "its partitions were consumed up to different snapshots, and their changes can't be told apart"
+        )
     return Followed(whole, {state.edge: start for state, start in starts.items()})
 
 

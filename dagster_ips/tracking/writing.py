@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import reduce
 
@@ -22,12 +22,12 @@ from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.partitions import AffectedPartitions
 from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.changelog import added, removed
-from dagster_ips.spark.frames import distinct_keys, rows_with_keys
+from dagster_ips.spark.frames import computed_once, distinct_keys, rows_with_keys
 from dagster_ips.spark.session import DataFrame
 from dagster_ips.spark.writes.append import append_rows, first_per_key
 from dagster_ips.spark.writes.merge import latest_rows, merge_rows, refuse_repeated_keys
 from dagster_ips.spark.writes.overwrite import ChangedKeys, replace_partitions, replace_rows
-from dagster_ips.spark.writes.overwrite_where import replace_where, require_condition
+from dagster_ips.spark.writes.overwrite_where import refuse_rows_outside_partitions, replace_where, require_condition
 from dagster_ips.spark.writes.partition_filter import collected, exactly
 from dagster_ips.spark.writes.remove import remove_rows
 
@@ -107,12 +107,17 @@ class InputChange:
 
 @dataclass(frozen=True)
 class Result:
-    """What an asset returned, and how it is to be written."""
+    """What an asset returned, and how it is to be written.
+
+    ``partitions`` is a condition on the rows of the partitions that the run computes, which are all that it may write;
+    None if the asset has no partitions.
+    """
 
     frame: DataFrame
     write_mode: WriteMode
     mode: Mode
     inputs: Sequence[InputChange] = ()
+    partitions: str | None = None
 
     def check(self, table: str, partition_columns: Sequence[str]) -> None:
         """Refuse what can be known to be wrong before anything is written.
@@ -174,9 +179,18 @@ class Result:
             UnknownColumnError: the target has no column that an Overwrite's condition names.
             OutsideConditionError: rows don't match the Overwrite's condition.
         """
+        if self.partitions is None:
+            self.write_rows(branch, target)
+            return
+        with computed_once(self.frame) as rows:
+            refuse_rows_outside_partitions(rows, self.partitions, table=branch.table)
+            replace(self, frame=rows).write_rows(branch, target)
+
+    def write_rows(self, branch: Branch, target: TableMetadata) -> None:
+        """As ``write``, of a frame that is known to hold nothing but rows of the run's partitions."""
         columns = target.identity_partition_columns()
         if self.mode is Mode.FULL:
-            self._write_all(branch, table_is_empty=_holds_no_rows(target))
+            self._write_all(branch, target)
             return
         match self.write_mode:
             case Append(dedup_on, remove_on):
@@ -194,15 +208,23 @@ class Result:
                     partition_columns=columns,
                 )
             case OverwritePartitions() if any(change.is_whole for change in self.inputs):
-                replace_rows(self.frame, branch, table_is_empty=_holds_no_rows(target))
+                self._replace_all(self.frame, branch, target)
             case OverwritePartitions():
                 changed = list(self._changed_partitions())
                 of = ", ".join(change.upstream for change in self.inputs if change.taken)
                 replace_partitions(self.frame, branch, columns=columns, changed=changed, upstream=of)
             case OverwriteWhere(where):
-                replace_where(self.frame, branch, where=where, whole_file_columns=target.whole_file_columns())
+                within = where if self.partitions is None else f"({where}) AND {self.partitions}"
+                replace_where(self.frame, branch, where=within, whole_file_columns=target.whole_file_columns())
             case Replace():
-                replace_rows(self.frame, branch, table_is_empty=_holds_no_rows(target))
+                self._replace_all(self.frame, branch, target)
+
+    def _replace_all(self, rows: DataFrame, branch: Branch, target: TableMetadata) -> None:
+        """Replace all that the run computes: every row, or those of its partitions."""
+        if self.partitions is None:
+            replace_rows(rows, branch, table_is_empty=_holds_no_rows(target))
+        else:
+            replace_where(rows, branch, where=self.partitions, whole_file_columns=target.whole_file_columns())
 
     def _require_columns(self, table: str, partition_columns: Sequence[str]) -> None:
         named: tuple[str, ...] = ()
@@ -281,17 +303,19 @@ class Result:
                 elif taken.frame is Frame.SCOPE and change.partitions:
                     yield ChangedKeys(taken.keys, sorted(change.partitions.values, key=repr))
 
-    def _write_all(self, branch: Branch, *, table_is_empty: bool) -> None:
-        """Replace every row, by the same rules for rows that share a key."""
+    def _write_all(self, branch: Branch, target: TableMetadata) -> None:
+        """Replace all that the run computes, by the same rules for rows that share a key."""
         match self.write_mode:
             case Append(dedup_on) if dedup_on:
-                replace_rows(first_per_key(self.frame, dedup_on), branch, table_is_empty=table_is_empty)
+                self._replace_all(first_per_key(self.frame, dedup_on), branch, target)
             case Merge(on, latest_by):
-                replace_rows(latest_rows(self.frame, on, latest_by), branch, table_is_empty=table_is_empty)
+                self._replace_all(latest_rows(self.frame, on, latest_by), branch, target)
                 # On what was written, which is read back by its keys alone, instead of computing the frame twice.
-                refuse_repeated_keys(self.frame.sparkSession.table(branch.sql_name), on, table=branch.table)
+                written = self.frame.sparkSession.table(branch.sql_name)
+                written = written if self.partitions is None else written.where(self.partitions)
+                refuse_repeated_keys(written, on, table=branch.table)
             case _:
-                replace_rows(self.frame, branch, table_is_empty=table_is_empty)
+                self._replace_all(self.frame, branch, target)
 
 
 def _require_fragments(table: str, inputs: Sequence[InputChange]) -> None:

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
 
 from dagster_ips.core.condition import mentions, mentions_only
-from dagster_ips.errors import ConditionError, OutsideConditionError, UnknownColumnError
+from dagster_ips.errors import ConditionError, OutsideConditionError, OutsidePartitionsError, UnknownColumnError
 from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.frames import computed_once
 
@@ -59,12 +59,31 @@ def _not_a_condition(where: str, of: str, error: AnalysisException) -> Condition
     return ConditionError(table=of, condition=where, cause=str(error).strip().partition("\n")[0])
 
 
+def refuse_rows_outside_partitions(rows: DataFrame, partitions: str, *, table: str) -> None:
+    """Fail unless every row is in the partitions that a run computes.
+
+    Raises:
+        OutsidePartitionsError: one isn't.
+    """
+    if outside := _outside(rows, partitions):
+        count, example = outside
+        raise OutsidePartitionsError(table=table, partitions=partitions, rows=count, example=example)
+
+
 def _refuse_rows_outside(rows: DataFrame, where: str, *, table: str) -> None:
+    if outside := _outside(rows, where):
+        count, example = outside
+        raise OutsideConditionError(table=table, condition=where, rows=count, example=example)
+
+
+def _outside(rows: DataFrame, where: str) -> tuple[int, str] | None:
+    """How many rows don't match, and one of them; None if all do."""
     outside = rows.where(~F.coalesce(F.expr(where), F.lit(False)))  # noqa: FBT003
-    if found := outside.limit(1).collect():
-        named = [column for column in rows.columns if any(mentions(where, [column]))]
-        example = ", ".join(f"{column} = {found[0][column]!r}" for column in named)
-        raise OutsideConditionError(table=table, condition=where, rows=outside.count(), example=example)
+    found = outside.limit(1).collect()
+    if not found:
+        return None
+    named = [column for column in rows.columns if any(mentions(where, [column]))]
+    return outside.count(), ", ".join(f"{column} = {found[0][column]!r}" for column in named)
 
 
 def _overwrite(rows: DataFrame, branch: Branch, where: str) -> bool:
