@@ -1,0 +1,121 @@
+"""Partitions that are computed at any time, whenever the upstream is looked at: none misses a change, none reads twice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dagster_ips.core.capture import EdgeState
+from dagster_ips.core.edge import Edge
+from dagster_ips.core.touched import LineState
+from dagster_ips.core.watermark import Watermark
+
+LINE = Edge("daily", "playback")
+KEYS = "ab"
+STEPS = st.one_of(
+    st.tuples(st.just("commit"), st.sampled_from([{"a"}, {"b"}, {"a", "b"}, set()])),
+    st.tuples(st.just("look"), st.just(True)),
+    st.tuples(st.just("commit and look"), st.sampled_from([{"a"}, {"b"}])),
+    st.tuples(st.just("run"), st.sampled_from(KEYS)),
+    st.tuples(st.just("begin"), st.sampled_from(KEYS)),
+    st.tuples(st.just("end"), st.sampled_from(KEYS)),
+    st.tuples(st.just("look"), st.just(False)),
+    st.tuples(st.just("write"), st.integers(0, 3)),
+)
+
+
+def at(number: int) -> Watermark:
+    return Watermark("uuid", "main", snapshot_id=number, sequence_number=number, timestamp_ms=number)
+
+
+@dataclass
+class Model:
+    """A table of which each commit changes some keys, and consumers that remember what they have really read."""
+
+    commits: list[set[str]] = field(default_factory=list)
+    line: LineState = field(default_factory=lambda: LineState(LINE))
+    looks: list[LineState] = field(default_factory=list)
+    states: dict[str, EdgeState] = field(default_factory=lambda: {key: EdgeState(LINE.of(key)) for key in KEYS})
+    running: dict[str, int] = field(default_factory=dict)
+    read: dict[str, list[int]] = field(default_factory=lambda: {key: [] for key in KEYS})
+
+    def changes(self, key: str, after: int, up_to: int) -> list[int]:
+        """The commits in ``(after, up_to]`` that changed ``key``, counted from one."""
+        return [n for n in range(after + 1, up_to + 1) if key in self.commits[n - 1]]
+
+    def look(self, line: LineState) -> LineState:
+        """What a look makes of ``line``, by the rules of ``tracking.partitions.look`` and ``pending_partitions``."""
+        head = len(self.commits)
+        if not head or (line.scanned and line.scanned.snapshot_id == head):
+            return line
+        after = line.scanned.snapshot_id if line.scanned else 0
+        computed = [key for key in KEYS if line.scanned is None and self.states[key].committed]
+        changed = [key for key in KEYS if self.changes(key, after, head)]
+        line = line.looked_at(at(head), {*changed, *computed})
+        return line.without([key for key in line.touched if not line.is_pending(self.states[key], [key])])
+
+    def begin(self, key: str) -> None:
+        """A run of ``key`` captures all up to the head, from where the line says; in full where it never ran."""
+        if not self.commits:
+            return
+        head, state = len(self.commits), self.states[key]
+        line = self.look(self.line) if self.line.scanned else self.line
+        start = line.start_of(state, [key])
+        if state.committed is None:
+            self.running[key] = head
+            self.read[key] = self.changes(key, 0, head)
+            return
+        assert start is not None
+        assert start.position >= state.committed.position
+        # Nothing that it hasn't read lies before where it begins.
+        assert self.changes(key, state.committed.snapshot_id, start.snapshot_id) == []
+        self.running[key] = head
+        self.read[key] += self.changes(key, start.snapshot_id, head)
+
+    def end(self, key: str) -> None:
+        """The run commits."""
+        if key in self.running:
+            state = self.states[key]
+            self.states[key] = EdgeState(state.edge, committed=at(self.running.pop(key)))
+
+
+@given(st.lists(STEPS, max_size=30))
+@settings(max_examples=1500)
+def test_whenever_it_is_looked_at_each_partition_reads_each_change_once(steps: list[tuple[str, object]]) -> None:
+    model = Model()
+    for step, what in steps:
+        match step:
+            case "commit":
+                model.commits.append(set(what))  # type: ignore[call-overload]
+            case "look":
+                model.looks.append(model.look(model.line))
+                if what:
+                    model.line = model.looks[-1]
+            case "commit and look":
+                model.commits.append(set(what))  # type: ignore[call-overload]
+                model.line = model.look(model.line)
+            case "run" if what not in model.running:
+                model.begin(str(what))
+                model.end(str(what))
+            case "write" if model.looks:
+                # Another process writes what it saw some time ago.
+                model.line = model.looks[int(str(what)) % len(model.looks)]
+            case "begin" if what not in model.running:
+                model.begin(str(what))
+            case "end":
+                model.end(str(what))
+    for key in KEYS:
+        model.end(key)
+    for _ in range(3):
+        model.line = model.look(model.line)
+        for key in KEYS:
+            if model.line.is_pending(model.states[key], [key]):
+                model.begin(key)
+                model.end(key)
+
+    for key in KEYS:
+        committed = model.states[key].committed
+        everything = model.changes(key, 0, len(model.commits))
+        assert model.read[key] == everything, (key, committed)
