@@ -21,7 +21,8 @@ def decide_mode(
 ) -> ModeDecision:
     """One mode for all inputs of a run: full if it is asked for and until every input has a watermark.
 
-    Partitions that a person named are computed anew, unless the run says otherwise.
+    Partitions that a person named are computed anew, unless the run says otherwise. New ones among others that have a
+    watermark are no reason to compute those anew.
 
     Example:
         >>> from dagster_ips.core.edge import Edge
@@ -32,7 +33,8 @@ def decide_mode(
         return ModeDecision(asked_for, f"asked for by the run tag dagster_ips/mode={asked_for}")
     if asked_for is None and named_by_person:
         return ModeDecision(Mode.FULL, "a person named the partitions to materialise")
-    fresh = list(dict.fromkeys(state.edge.upstream for state in states if state.committed is None))
+    old = _without_new_partitions(states)
+    fresh = list(dict.fromkeys(state.edge.upstream for state in old or states if state.committed is None))
     if fresh:
         return ModeDecision(Mode.FULL, f"nothing of {', '.join(fresh)} was consumed before")
     if not target_exists:
@@ -42,3 +44,9 @@ def decide_mode(
 
 def _names(states: Sequence[EdgeState]) -> str:
     return ", ".join(dict.fromkeys(state.edge.upstream for state in states))
+
+
+def _without_new_partitions(states: Sequence[EdgeState]) -> list[EdgeState]:
+    """Those of partitions of which any input was consumed before."""
+    known = {state.edge.partition for state in states if state.committed is not None}
+    return [state for state in states if state.edge.partition in known]

@@ -62,17 +62,19 @@ def narrowed(
 def united(parts: Sequence[CapturedFiles]) -> CapturedFiles | None:
     """Narrowed captures of intervals that begin at different snapshots and end at the same, as one.
 
-    None if they can't be: rows were removed in one, which are told by what was there at its own start, or a file is in
-    two of them and may hold rows of both that the one had consumed.
+    No file may be in two of them. None where rows were removed in two, which are told by what was there at each start.
     """
     if len(parts) == 1:
         return parts[0]
-    paths = [file.path for part in parts for file in part.changes.touched]
-    if any(part.changes.may_remove_rows for part in parts) or len(set(paths)) < len(paths):
+    removing = [part for part in parts if part.changes.may_remove_rows]
+    if len(removing) > 1:
         return None
+    base = removing[0] if removing else CapturedFiles.nothing()
     deletes = {entry.identity: entry for part in parts for entry in part.deletes}
-    return CapturedFiles(
-        changes=ChangeSet(
+    return replace(
+        base,
+        changes=replace(
+            base.changes,
             added=tuple(chain(*[part.changes.added for part in parts])),
             has_deletes=any(part.changes.has_deletes for part in parts),
         ),

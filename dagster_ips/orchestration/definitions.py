@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import dagster as dg
 
 from dagster_ips._compat import change_run_requests
-from dagster_ips.core.edge import Edge
 from dagster_ips.errors import DeclarationError
 from dagster_ips.orchestration.automation import WatchedInputs, bind, on_change
 from dagster_ips.orchestration.consumers import (
-    Consumer,
     MetadataByKey,
     check_consumer,
     consumer_of,
     executable_assets,
     outside_tables,
 )
-from dagster_ips.orchestration.cursor_store import CursorStore
 from dagster_ips.orchestration.io_manager import IcdcIOManager
 from dagster_ips.orchestration.range_runs import in_few_runs
 from dagster_ips.orchestration.sensors import outside_tables_sensor
@@ -50,9 +47,8 @@ def with_incremental(definitions: dg.Definitions, *, interval_seconds: int = _IN
     manager = next(iter(managers.values()))
     specs = _specs(definitions.assets or ())
     metadata = {spec.key: spec.metadata for spec in specs}
-    consumers: dict[dg.AssetKey, Consumer] = {}
-    assets = [_with_condition(item, metadata, managers, consumers) for item in definitions.assets or ()]
-    sensors: list[Any] = [_automation_sensor(definitions.sensors or (), consumers, interval_seconds)]
+    assets = [_with_condition(item, metadata, managers) for item in definitions.assets or ()]
+    sensors: list[Any] = [_automation_sensor(definitions.sensors or (), interval_seconds)]
     if outside := outside_tables(specs):
         sensors.append(outside_tables_sensor(manager.catalog, outside, interval_seconds=interval_seconds))
     return dg.Definitions(
@@ -68,12 +64,7 @@ def with_incremental(definitions: dg.Definitions, *, interval_seconds: int = _IN
     )
 
 
-def _with_condition(
-    item: Any,  # noqa: ANN401  # assets come in many kinds
-    metadata: MetadataByKey,
-    managers: Mapping[str, IcdcIOManager],
-    consumers: dict[dg.AssetKey, Consumer],
-) -> Any:  # noqa: ANN401  # as above
+def _with_condition(item: Any, metadata: MetadataByKey, managers: Mapping[str, IcdcIOManager]) -> Any:  # noqa: ANN401  # assets come in many kinds
     for assets in executable_assets([item]):
         namespace = next(iter(managers.values())).default_namespace
         consumer = consumer_of(assets, metadata, namespace)
@@ -84,7 +75,6 @@ def _with_condition(
         watched = WatchedInputs(catalog, consumer)
         condition = assets.automation_conditions_by_key.get(consumer.key) or on_change()
         bound = bind(condition, watched)
-        consumers[consumer.key] = consumer
         return _with_backfill_policy(assets).map_asset_specs(partial(_replace_condition, condition=bound))
     return item
 
@@ -110,9 +100,7 @@ def _specs(items: Iterable[Any]) -> list[dg.AssetSpec]:
     return specs
 
 
-def _automation_sensor(
-    sensors: Iterable[Any], consumers: Mapping[dg.AssetKey, Consumer], interval_seconds: int
-) -> dg.AutomationConditionSensorDefinition:
+def _automation_sensor(sensors: Iterable[Any], interval_seconds: int) -> dg.AutomationConditionSensorDefinition:
     selection: dg.AssetSelection = dg.AssetSelection.all()
     for sensor in sensors:
         if isinstance(sensor, dg.AutomationConditionSensorDefinition):
@@ -130,23 +118,10 @@ def _automation_sensor(
             emit_backfills=False,
             description="Runs the assets whose incremental inputs have changes, and other assets with conditions.",
         )
-    change_run_requests(sensor, partial(_in_few_runs, consumers))
+    change_run_requests(sensor, _in_few_runs)
     return sensor
 
 
-def _in_few_runs(
-    consumers: Mapping[dg.AssetKey, Consumer], context: dg.SensorEvaluationContext, requests: Sequence[dg.RunRequest]
-) -> list[dg.RunRequest]:
-    """Partitions that were never computed are computed by runs of their own, or all of a run would be computed anew."""
+def _in_few_runs(context: dg.SensorEvaluationContext, requests: Sequence[dg.RunRequest]) -> list[dg.RunRequest]:
     assert context.repository_def is not None  # noqa: S101  # the sensor runs where the definitions are
-    store = CursorStore(context.instance)
-
-    def is_new(key: dg.AssetKey, partitions: Sequence[str]) -> dict[str, Hashable]:
-        consumer = consumers.get(key)
-        if consumer is None:
-            return dict.fromkeys(partitions)
-        edges = {p: [Edge(consumer.name, i.upstream, p) for i in consumer.inputs.values()] for p in partitions}
-        states = store.get_many([edge for each in edges.values() for edge in each])
-        return {p: any(states[edge].committed is None for edge in each) for p, each in edges.items()}
-
-    return in_few_runs(requests, context.repository_def.asset_graph, is_new)
+    return in_few_runs(requests, context.repository_def.asset_graph)

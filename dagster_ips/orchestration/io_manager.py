@@ -4,7 +4,7 @@ No ``from __future__ import annotations`` here: Dagster reads ``ResourceDependen
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -145,27 +145,27 @@ def _publish(runs: Runs, context: dg.OutputContext, table: str, result: Result, 
     result.check(table, tuple(columns))
     if context.has_asset_partitions:
         require_partition_expression(context.asset_key.to_user_string(), context.definition_metadata)
-    if existing is not None and result.changes_nothing():
+    new = sorted({key for view in captured.views.values() for key in view.captured.new_partitions})
+    if existing is not None and not new and result.changes_nothing():
         publisher.commit_without_writing(captured.captures)
         return Publication(existing)
     if existing is None:
         with effect(Effect.CREATE_TARGET):
             lake.create_namespace(namespace_of(table))
             create_table(publisher.session, lake.name, table, result.frame, description)
-    result = replace(
-        result, partitions=_partitions(context, lake.load(table, asset=context.asset_key.to_user_string()))
-    )
+    if context.has_asset_partitions:
+        target = lake.load(table, asset=context.asset_key.to_user_string())
+        partitions = _rows_of(context, target, context.asset_partition_keys)
+        result = replace(result, partitions=partitions, new_partitions=_rows_of(context, target, new) if new else None)
     return publisher.publish(table, captured.captures, result.write, consumer=context.asset_key.to_user_string())
 
 
-def _partitions(context: dg.OutputContext, target: TableMetadata) -> Predicate | None:
-    """The target's rows of the partitions that the run computes; None if the asset has none."""
-    if not context.has_asset_partitions:
-        return None
+def _rows_of(context: dg.OutputContext, target: TableMetadata, keys: Collection[str]) -> Predicate:
+    """The target's rows that are in the partitions ``keys``."""
     return rows_of_keys(
         target,
         context.asset_partitions_def,
-        context.asset_partition_keys,
+        keys,
         context.definition_metadata,
         context.step_context.instance,
         asset=context.asset_key.to_user_string(),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import dagster as dg
@@ -10,59 +10,38 @@ from dagster import AssetKey, BackfillPolicy, RunRequest
 
 from dagster_ips._compat import RANGE_END_TAG, RANGE_START_TAG
 
-KindOf = Callable[[AssetKey, Sequence[str]], dict[str, Hashable]]
-"""For partitions of an asset, what those that are computed by one run must have in common."""
 
-
-def in_few_runs(requests: Iterable[RunRequest], graph: Any, kind_of: KindOf) -> list[RunRequest]:  # noqa: ANN401  # Dagster's asset graph has no public type
+def in_few_runs(requests: Iterable[RunRequest], graph: Any) -> list[RunRequest]:  # noqa: ANN401  # Dagster's asset graph has no public type
     """``requests``, those for single partitions of the same assets joined to ranges, by the assets' backfill policy.
 
     Assets without a policy, or with different ones, keep a run per partition, as in Dagster.
     """
     joined: list[RunRequest] = []
-    alike: dict[tuple[AssetKey, ...], list[RunRequest]] = {}
+    alike: dict[tuple[AssetKey, ...], dict[str, RunRequest]] = {}
     for request in requests:
         keys = tuple(sorted(request.asset_selection or ()))
         if request.partition_key is None or _policy(keys, graph) is None:
             joined.append(request)
         else:
-            alike.setdefault(keys, []).append(request)
-    for keys, each in alike.items():
-        joined += _joined(keys, each, graph, kind_of)
+            alike.setdefault(keys, {})[request.partition_key] = request
+    for keys, by_partition in alike.items():
+        policy = _policy(keys, graph)
+        most = policy.max_partitions_per_run if policy else 1
+        for first, last in _ranges(graph.get(keys[0]).partitions_def, list(by_partition), most):
+            joined.append(by_partition[first] if first == last else _of_range(by_partition[first], first, last))
     return joined
-
-
-def _joined(
-    keys: tuple[AssetKey, ...],
-    requests: list[RunRequest],
-    graph: Any,  # noqa: ANN401  # as above
-    kind_of: KindOf,
-) -> Iterator[RunRequest]:
-    partitions_def, policy = graph.get(keys[0]).partitions_def, _policy(keys, graph)
-    by_partition = {request.partition_key: request for request in requests if request.partition_key}
-    kinds: dict[str, list[Hashable]] = {partition: [] for partition in by_partition}
-    for key in keys:
-        for partition, kind in kind_of(key, list(by_partition)).items():
-            kinds[partition].append(kind)
-    groups: dict[tuple[Hashable, ...], list[str]] = {}
-    for partition, kind_list in kinds.items():
-        groups.setdefault(tuple(kind_list), []).append(partition)
-    for group in groups.values():
-        for first, last, count in _ranges(partitions_def, group, policy.max_partitions_per_run if policy else 1):
-            request = by_partition[first]
-            yield request if count == 1 else _of_range(request, first, last)
 
 
 def _ranges(
     partitions_def: dg.PartitionsDefinition[str], partitions: list[str], most: int | None
-) -> Iterator[tuple[str, str, int]]:
+) -> Iterator[tuple[str, str]]:
     subset = partitions_def.subset_with_partition_keys(partitions)
     for found in subset.get_partition_key_ranges(partitions_def):
         keys = list(partitions_def.get_partition_keys_in_range(found))
         size = most or len(keys)
         for start in range(0, len(keys), size):
             chunk = keys[start : start + size]
-            yield chunk[0], chunk[-1], len(chunk)
+            yield chunk[0], chunk[-1]
 
 
 def _of_range(request: RunRequest, first: str, last: str) -> RunRequest:

@@ -60,6 +60,12 @@ class CapturedInput:
         return replace(first, edge=first.edge.line, from_exclusive=oldest)
 
     @property
+    def new_partitions(self) -> tuple[str, ...]:
+        """The partitions that are computed for the first time by a run that goes on with others."""
+        new = [each for each in self.captures if each.mode is Mode.INCREMENTAL and each.from_exclusive is None]
+        return tuple(each.edge.partition for each in new if each.edge.partition is not None)
+
+    @property
     def head(self) -> Snapshot | None:
         """The source's snapshot captured up to; None if it has none."""
         to = self.capture.to_inclusive

@@ -90,7 +90,7 @@ def look(storage: Storage, line: LineState, source: TableMetadata, tracked: Trac
 def changed_in_partitions(
     storage: Storage, source: TableMetadata, tracked: TrackedInput, line: LineState, states: Sequence[EdgeState]
 ) -> Followed | StartOver:
-    """What changed in the partitions of ``states`` since each was consumed.
+    """What changed in the partitions of ``states`` since each was consumed; of one that never was, all that is live.
 
     Raises:
         BrokenHistoryError: the history can't be followed from where one of them was consumed.
@@ -99,21 +99,33 @@ def changed_in_partitions(
     assert slicing is not None  # noqa: S101  # asked for partitioned consumers only
     partitions = {state: state.edge.partition or "" for state in states}
     starts = {state: line.start_of(state, slicing.taken_by(key)) for state, key in partitions.items()}
-    parts = []
-    for start in dict.fromkeys(starts.values()):
+    parts: list[CapturedFiles] = []
+    unique = list(dict.fromkeys(starts.values()))
+    for start in unique:
         alike = [state for state in states if starts[state] == start]
-        interval = follow(replace(alike[0], committed=start), source, tracked)
+        interval = follow(replace(alike[0], committed=start), source, tracked) if start else None
         if isinstance(interval, StartOver):
             return interval
         if head is not None:
-            files = files_in(storage, source, interval, head)
+            files = files_in(storage, source, interval, head) if interval else live_files(storage, source, head=head)
             parts.append(of_partitions(storage, source, slicing, files, [partitions[state] for state in alike]))
+    taken = [_taken_by(slicing, [partitions[s] for s in states if starts[s] == each]) for each in unique]
     whole = united(parts) if parts else CapturedFiles.nothing()
-    if whole is None:
+    if whole is None or not _are_apart(parts, taken, FileKeys(source, slicing)):
         return StartOver(
             "its partitions were consumed up to different snapshots, and their changes can't be told apart"
         )
     return Followed(whole, {state.edge: start for state, start in starts.items()})
+
+
+def _are_apart(parts: Sequence[CapturedFiles], taken: Sequence[frozenset[str]], found: FileKeys) -> bool:
+    """Whether no file of a part may hold rows with a key of another, which may have consumed them."""
+    for index, part in enumerate(parts):
+        others = frozenset[str]().union(*taken[:index], *taken[index + 1 :])
+        keys = [found.of(file).keys for file in part.changes.touched] if others else []
+        if any(each is None or not each.isdisjoint(others) for each in keys):
+            return False
+    return True
 
 
 def of_partitions(

@@ -27,7 +27,12 @@ from dagster_ips.spark.session import DataFrame
 from dagster_ips.spark.writes.append import append_rows, first_per_key
 from dagster_ips.spark.writes.merge import latest_rows, merge_rows, refuse_repeated_keys
 from dagster_ips.spark.writes.overwrite import ChangedKeys, replace_partitions, replace_rows
-from dagster_ips.spark.writes.overwrite_where import refuse_rows_outside_partitions, replace_where, require_condition
+from dagster_ips.spark.writes.overwrite_where import (
+    delete_where,
+    refuse_rows_outside_partitions,
+    replace_where,
+    require_condition,
+)
 from dagster_ips.spark.writes.partition_filter import collected, exactly
 from dagster_ips.spark.writes.remove import remove_rows
 
@@ -110,7 +115,8 @@ class Result:
     """What an asset returned, and how it is to be written.
 
     ``partitions`` is a condition on the rows of the partitions that the run computes, which are all that it may write;
-    None if the asset has no partitions.
+    None if the asset has no partitions. ``new_partitions`` is one on those of them that it computes for the first time:
+    what the target has there is no result of earlier runs.
     """
 
     frame: DataFrame
@@ -118,6 +124,7 @@ class Result:
     mode: Mode
     inputs: Sequence[InputChange] = ()
     partitions: str | None = None
+    new_partitions: str | None = None
 
     def check(self, table: str, partition_columns: Sequence[str]) -> None:
         """Refuse what can be known to be wrong before anything is written.
@@ -184,6 +191,8 @@ class Result:
             return
         with computed_once(self.frame) as rows:
             refuse_rows_outside_partitions(rows, self.partitions, table=branch.table)
+            if self.new_partitions is not None:
+                delete_where(self.new_partitions, branch, rows.sparkSession)
             replace(self, frame=rows).write_rows(branch, target)
 
     def write_rows(self, branch: Branch, target: TableMetadata) -> None:

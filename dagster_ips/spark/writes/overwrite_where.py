@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pyspark.errors import AnalysisException, IllegalArgumentException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
 
 from dagster_ips.core.condition import mentions, mentions_only
@@ -31,7 +31,7 @@ def replace_where(frame: DataFrame, branch: Branch, *, where: str, whole_file_co
     with computed_once(frame) as rows:
         _refuse_rows_outside(rows, where, table=branch.table)
         if not (matches_whole_files and _overwrite(rows, branch, where)):
-            _delete(branch, where, frame)
+            delete_where(where, branch, frame.sparkSession)
             rows.writeTo(branch.sql_name).append()
 
 
@@ -95,10 +95,15 @@ def _overwrite(rows: DataFrame, branch: Branch, where: str) -> bool:
     return True
 
 
-def _delete(branch: Branch, where: str, frame: DataFrame) -> None:
-    """By MERGE, because a DELETE that finds whole files to drop commits without the session's stamp."""
-    anything = frame.sparkSession.range(1).toDF("__ips_one")
+def delete_where(where: str, branch: Branch, session: SparkSession) -> None:
+    """Delete the rows of ``branch`` that match ``where``; without such a row nothing is committed.
+
+    By MERGE, because a DELETE that finds whole files to drop commits without the session's stamp.
+    """
     try:
+        if session.table(branch.sql_name).where(where).isEmpty():
+            return
+        anything = session.range(1).toDF("__ips_one")
         anything.mergeInto(branch.sql_name, F.expr(where)).whenMatched().delete().merge()
     except AnalysisException as error:
         raise _not_a_condition(where, branch.table, error) from error
