@@ -66,10 +66,12 @@ def partitioned(lake_folder: Path, spark_folder: Path, *more: dg.AssetsDefinitio
 def run(
     definitions: dg.Definitions, instance: dg.DagsterInstance, asset: str, first: str, last: str = "", **tags: str
 ) -> dg.ExecuteInProcessResult:
-    """One run of the partitions from ``first`` to ``last``, raising what it raises."""
+    """One run of the partitions from ``first`` to ``last`` of ``"an_asset"`` or ``"one+another"``."""
     job = definitions.resolve_implicit_global_asset_job_def()
     ends = {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last or first}
-    return job.execute_in_process(instance=instance, asset_selection=[dg.AssetKey(asset)], tags={**ends, **tags})
+    return job.execute_in_process(
+        instance=instance, asset_selection=[dg.AssetKey(a) for a in asset.split("+")], tags={**ends, **tags}
+    )
 
 
 def follow(definitions: dg.Definitions, instance: dg.DagsterInstance) -> list[tuple[str, str, str]]:
@@ -84,12 +86,12 @@ def follow(definitions: dg.Definitions, instance: dg.DagsterInstance) -> list[tu
         if not data.run_requests:
             return runs
         for request in data.run_requests:
-            (key,) = request.asset_selection or ()
+            asset = "+".join(sorted(key.to_user_string() for key in request.asset_selection or ()))
             tags = dict(request.tags)
             first = tags.pop("dagster/asset_partition_range_start", None) or tags.pop("dagster/partition")
             last = tags.pop("dagster/asset_partition_range_end", first)
-            run(definitions, instance, key.to_user_string(), first, last, **SENSOR)
-            runs.append((key.to_user_string(), first, last))
+            run(definitions, instance, asset, first, last, **SENSOR)
+            runs.append((asset, first, last))
 
 
 def expected_day(rows: list[Event]) -> Counter[tuple[Any, ...]]:

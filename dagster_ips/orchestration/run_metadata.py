@@ -87,6 +87,8 @@ def _origins(report: RunReport) -> dict[str, Any]:
         # As text: JavaScript would round such large numbers.
         shown[f"{name}: from snapshot, exclusive"] = str(start.snapshot_id) if start else "the beginning"
         shown[f"{name}: to snapshot, inclusive"] = str(end.snapshot_id) if end else "none"
+        if view.captured.unmapped:
+            shown[f"{name}: rows of no partition"] = ", ".join(view.captured.unmapped)
         for column, found in view.ranges.items():
             sides = (
                 found.lowest if found.lowest is not None else "…",

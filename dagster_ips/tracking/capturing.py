@@ -188,12 +188,13 @@ class Capturer:
         """
         if tracked.slicing is None:
             return None
-        line = self.store.get_line(Edge(consumer, tracked.upstream))
-        line = look(self.catalog.storage, line, source, tracked)
+        known = self.store.get_line(Edge(consumer, tracked.upstream))
+        line = look(self.catalog.storage, known, source, tracked)
         if line.unmapped and tracked.policies.on_unmapped is OnUnmapped.ERROR:
             columns = tracked.slicing.upstream_keys.columns
             raise UnmappedRowsError(consumer=consumer, upstream=tracked.upstream, columns=columns, values=line.unmapped)
-        return line
+        # The first look finds what has rows now, and not what had some when it was consumed.
+        return line if known.scanned else replace(known, unmapped=line.unmapped)
 
     def _changed(
         self, states: Sequence[EdgeState], source: TableMetadata, tracked: TrackedInput, line: LineState | None

@@ -2,31 +2,51 @@
 
 from __future__ import annotations
 
-import dagster as dg
+import datetime as dt
+from collections import Counter
 
-from tests.lake import Lake, events
-from tests.partitioned import expected_day, expected_week, follow, key, partitioned
+import dagster as dg
+import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
+
+import dagster_ips as ips
+from dagster_ips.core.edge import Edge
+from dagster_ips.errors import DeclarationError, OutsidePartitionsError, UnmappedRowsError
+from dagster_ips.orchestration.cursor_store import CursorStore
+from tests.lake import FIRST_DAY, Event, Lake, events
+from tests.partitioned import DAYS, SENSOR, expected_day, expected_week, follow, key, partitioned, run
 from tests.pipeline import expected_agg
+
+
+def days(*numbers: int, first_id: int = 0) -> list[Event]:
+    """Five events of each day."""
+    return [e for n in numbers for e in events(range(first_id + n * 10, first_id + n * 10 + 5), day=n)]
+
+
+def shown(result: dg.ExecuteInProcessResult, name: str) -> object:
+    (event, *_) = result.get_asset_materialization_events()
+    return event.materialization.metadata[name].value
 
 
 def test_exactly_the_changed_partitions_run_stage_after_stage(lake: Lake, instance: dg.DagsterInstance) -> None:
     definitions = partitioned(lake.folder, lake.spark_folder)
-    rows = [event for d in range(10) for event in events(range(d * 10, d * 10 + 10), day=d)]
+    rows = days(*range(9))
     lake.create_playback(rows)
 
     assert follow(definitions, instance) == [
-        ("day", key(0), key(9)),
-        ("day_agg", key(0), key(9)),
+        ("day", key(0), key(8)),
+        ("day_agg", key(0), key(8)),
         ("week", "2025-12-28", "2026-01-04"),
     ]
 
-    late = events(range(100, 103), day=2) + events(range(103, 105), day=3) + events(range(105, 107), day=8)
+    late = days(2, 3, 8, 9, first_id=500)  # the last one is new
     lake.append(late)
     assert follow(definitions, instance) == [
         ("day", key(2), key(3)),
-        ("day", key(8), key(8)),
+        ("day", key(8), key(9)),
         ("day_agg", key(2), key(3)),
-        ("day_agg", key(8), key(8)),
+        ("day_agg", key(8), key(9)),
         ("week", "2025-12-28", "2026-01-04"),
     ]
 
@@ -34,3 +54,177 @@ def test_exactly_the_changed_partitions_run_stage_after_stage(lake: Lake, instan
     assert lake.rows("media.day") == expected_day(rows + late)
     assert lake.rows("media.day_agg") == expected_agg(rows + late)
     assert lake.rows("media.week") == expected_week(rows + late)
+
+
+def test_a_new_partition_is_computed_beside_changed_ones_that_are_not_computed_anew(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    definitions = partitioned(lake.folder, lake.spark_folder)
+    lake.create_playback(days(0, 1))
+    run(definitions, instance, "day", key(0), key(1))
+    lake.sql(f"INSERT INTO lake.media.day SELECT *, 99 FROM VALUES (7L, DATE '{key(2)}', 'stray', 1L)")
+    late = days(1, 2, first_id=500)
+    lake.append(late)
+
+    result = run(definitions, instance, "day", key(1), key(2), **SENSOR)
+
+    assert shown(result, "mode") == "incremental"
+    assert shown(result, "rows captured") == len(late)
+    assert lake.rows("media.day") == expected_day(days(0, 1) + late)
+
+
+def test_a_partition_that_nothing_touched_takes_its_late_row_long_after_its_snapshot_expired(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    definitions = partitioned(lake.folder, lake.spark_folder)
+    rows = days(0)
+    lake.create_playback(rows)
+    follow(definitions, instance)
+    for number in (1, 2):
+        lake.append(days(number))
+        rows += days(number)
+        follow(definitions, instance)
+    lake.sql("CALL lake.system.expire_snapshots(table => 'media.playback', older_than => now(), retain_last => 1)")
+    committed = CursorStore(instance).get(Edge("day", "playback", key(0))).committed
+    assert committed is not None
+    assert committed.snapshot_id not in lake.catalog.load("media.playback", asset="test").snapshots
+    late = days(0, first_id=500)
+    lake.append(late)
+
+    runs = follow(definitions, instance)
+
+    assert runs[0] == ("day", key(0), key(0))
+    assert lake.rows("media.day") == expected_day(rows + late)
+    assert lake.rows("media.day_agg") == expected_agg(rows + late)
+
+
+def test_rows_removed_upstream_leave_their_partitions_and_no_other(lake: Lake, instance: dg.DagsterInstance) -> None:
+    definitions = partitioned(lake.folder, lake.spark_folder, whole_days)
+    rows = days(0, 1, 2)
+    lake.create_playback(rows)
+    run(definitions, instance, "whole_days", key(0), key(2))
+    lake.sql("DELETE FROM lake.media.playback WHERE event_id IN (1, 2)")
+    lake.sql(f"DELETE FROM lake.media.playback WHERE event_date = DATE '{key(2)}'")
+
+    run(definitions, instance, "whole_days", key(0), key(2), **SENSOR)
+
+    left = [row for row in rows if row[0] not in (1, 2) and row[1] != FIRST_DAY + dt.timedelta(days=2)]
+    assert lake.rows("media.whole_days") == Counter((date, 1) for _, date, _, _ in left)
+
+
+@dg.asset(
+    partitions_def=DAYS,
+    ins={"playback": ips.incremental()},
+    metadata=ips.overwrite_partitions()
+    | ips.table("media.whole_days", partition_by=["event_date"])
+    | {"partition_expr": "event_date"},
+)
+def whole_days(playback: ips.IcdcView) -> DataFrame:
+    return playback.scope.select("event_date", F.lit(1).alias("one"))
+
+
+def test_partitions_that_a_person_names_are_computed_anew_unless_the_run_says_otherwise(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    definitions = partitioned(lake.folder, lake.spark_folder)
+    lake.create_playback(days(0, 1))
+    run(definitions, instance, "day", key(0), key(1))
+    lake.sql("DELETE FROM lake.media.day WHERE event_id IN (0, 10)")
+    lake.append(days(0, first_id=500))
+
+    by_person = run(definitions, instance, "day", key(0))
+    asked = run(definitions, instance, "day", key(1), **{"dagster_ips/mode": "incremental"})
+
+    assert (shown(by_person, "mode"), shown(asked, "mode")) == ("full", "incremental")
+    kept = [row for row in days(0, 1) + days(0, first_id=500) if row[0] != 10]
+    assert lake.rows("media.day") == expected_day(kept)
+
+
+def test_rows_that_belong_to_no_partition_are_reported_and_left_out_only_on_purpose(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    definitions = partitioned(lake.folder, lake.spark_folder, tolerant)
+    rows = days(0)
+    lake.create_playback(rows)
+    run(definitions, instance, "day", key(0))
+    follow(definitions, instance)
+    early = [(900, FIRST_DAY - dt.timedelta(days=1), "a0", 1)]
+    lake.append(early + days(0, first_id=500))
+
+    with pytest.raises(UnmappedRowsError, match="2025-12-31"):
+        run(definitions, instance, "day", key(0), **SENSOR)
+    result = run(definitions, instance, "tolerant", key(0), **SENSOR)
+
+    assert lake.rows("media.day") == expected_day(rows)
+    assert lake.rows("media.tolerant") == Counter(rows + days(0, first_id=500))
+    assert "2025-12-31" in str(shown(result, "playback: rows of no partition"))
+
+
+@dg.asset(
+    partitions_def=DAYS,
+    ins={"playback": ips.incremental(on_unmapped="ignore")},
+    metadata=ips.append() | ips.table("media.tolerant") | {"partition_expr": "event_date"},
+)
+def tolerant(playback: ips.IcdcView) -> DataFrame:
+    return playback.added
+
+
+def test_rows_of_another_partition_are_refused_and_nothing_is_consumed(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    @dg.asset(
+        partitions_def=DAYS,
+        ins={"playback": ips.incremental()},
+        metadata=ips.append() | ips.table("media.shifted") | {"partition_expr": "event_date"},
+    )
+    def shifted(playback: ips.IcdcView) -> DataFrame:
+        return playback.added.withColumn("event_date", F.date_add("event_date", 1))
+
+    definitions = partitioned(lake.folder, lake.spark_folder, shifted)
+    lake.create_playback(days(0))
+
+    with pytest.raises(OutsidePartitionsError, match="2026, 1, 2"):
+        run(definitions, instance, "shifted", key(0))
+
+    assert lake.rows("media.shifted") == Counter()
+    assert CursorStore(instance).get(Edge("shifted", "playback", key(0))).committed is None
+
+
+def test_a_normal_partitioned_asset_reads_and_replaces_its_own_partition_alone(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    @dg.asset(
+        partitions_def=DAYS,
+        metadata=ips.table("media.copy", partition_by=["event_date"]) | {"partition_expr": "event_date"},
+    )
+    def copy(day: DataFrame) -> DataFrame:
+        return day.select("event_id", "event_date")
+
+    definitions = partitioned(lake.folder, lake.spark_folder, copy)
+    lake.create_playback(days(0, 1))
+    run(definitions, instance, "day", key(0), key(1))
+    run(definitions, instance, "copy", key(0))
+    run(definitions, instance, "copy", key(1))
+    lake.sql("DELETE FROM lake.media.day WHERE event_id IN (0, 10)")
+    run(definitions, instance, "copy", key(0))
+
+    assert lake.rows("media.copy") == Counter((i, date) for i, date, *_ in days(0, 1) if i != 0)
+
+
+def test_what_cannot_work_is_said_when_definitions_load(lake: Lake) -> None:
+    @dg.asset(partitions_def=DAYS, ins={"playback": ips.incremental()}, metadata=ips.append())
+    def nowhere(playback: ips.IcdcView) -> DataFrame:
+        return playback.added
+
+    @dg.asset(
+        partitions_def=DAYS,
+        ins={"playback": ips.incremental()},
+        metadata=ips.merge(on=["account"]) | {"partition_expr": "event_date"},
+    )
+    def moving(playback: ips.IcdcView) -> DataFrame:
+        return playback.affected("account")
+
+    with pytest.raises(DeclarationError, match="partition_expr"):
+        partitioned(lake.folder, lake.spark_folder, nowhere)
+    with pytest.raises(DeclarationError, match="event_date"):
+        partitioned(lake.folder, lake.spark_folder, moving)
