@@ -17,7 +17,7 @@ class ModeDecision:
 
 
 def decide_mode(states: Sequence[EdgeState], *, asked_for: Mode | None, target_exists: bool) -> ModeDecision:
-    """One mode for all inputs of a run: full if it is asked for and until every input has a watermark.
+    """One mode for all inputs of a run: full if it is asked for and until something of every input is consumed.
 
     Example:
         >>> from dagster_ips.core.edge import Edge
@@ -26,7 +26,7 @@ def decide_mode(states: Sequence[EdgeState], *, asked_for: Mode | None, target_e
     """
     if asked_for is Mode.FULL:
         return ModeDecision(asked_for, f"asked for by the run tag dagster_ips/mode={asked_for}")
-    fresh = [state.edge.upstream for state in states if state.committed is None]
+    fresh = [state.edge.upstream for state in states if state.committed is None and state.file_set is None]
     if fresh:
         return ModeDecision(Mode.FULL, f"nothing of {', '.join(fresh)} was consumed before")
     if not target_exists:

@@ -54,6 +54,7 @@ def properties(capture: Capture) -> dict[str, str]:
         "dagster-ips.from-snapshot-id-exclusive": str(start.snapshot_id) if start else "",
         "dagster-ips.to-snapshot-id-inclusive": str(end.snapshot_id) if end else "",
         "dagster-ips.source-uuid": end.table_uuid if end else "",
+        "dagster-ips.bite": str(capture.bite or ""),
     }
 
 

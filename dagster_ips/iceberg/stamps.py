@@ -6,10 +6,12 @@ A stamp is one property per edge, so that looking for an edge's newest stamp is 
 from __future__ import annotations
 
 import json
+from dataclasses import astuple
 
 from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.capture import Capture, Mode, Stamp, TargetMark
 from dagster_ips.core.edge import Edge
+from dagster_ips.core.file_set import Bite
 from dagster_ips.core.target import TargetHistory
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.iceberg.metadata import TableMetadata
@@ -59,10 +61,16 @@ def _value(capture: Capture) -> str:
         "seq": to.sequence_number,
         "ts": to.timestamp_ms,
     }
+    if capture.bite and not capture.bite.is_last:
+        start = capture.from_exclusive
+        value["bite"] = [capture.bite.first, capture.bite.end, capture.bite.total]
+        value["from_mark"] = list(astuple(start)) if start else None
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
 def _stamp(snapshot: Snapshot, table_uuid: str, edge: Edge) -> Stamp:
     value = json.loads(snapshot.summary[_EDGE + edge.id])
     to = Watermark(value["uuid"], value["ref"], value["to"], value["seq"], value["ts"])
-    return Stamp(int(value["n"]), Mode(value["mode"]), to, mark(snapshot, table_uuid))
+    bite = Bite(*value["bite"]) if "bite" in value else None
+    start = Watermark(*value["from_mark"]) if bite and value["from_mark"] else None
+    return Stamp(int(value["n"]), Mode(value["mode"]), to, mark(snapshot, table_uuid), start, bite)

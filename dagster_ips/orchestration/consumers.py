@@ -9,12 +9,13 @@ from typing import Any, NoReturn
 
 import dagster as dg
 
-from dagster_ips.core.write_mode import OverwritePartitions, WriteMode
+from dagster_ips.core.write_mode import OverwritePartitions, Replace, WriteMode
 from dagster_ips.errors import DeclarationError
 from dagster_ips.orchestration.declarations import (
     INCREMENTAL,
     OUTSIDE,
     description_of,
+    limits_of,
     plain,
     policies_of,
     table_of,
@@ -68,8 +69,14 @@ def consumer_of(assets: dg.AssetsDefinition, metadata: MetadataByKey, default_na
         declared = plain(_inputs(assets)[name].metadata[INCREMENTAL])
         table = table_of(upstream, metadata.get(upstream, {}), default_namespace)
         inputs[name] = TrackedInput(
-            upstream.to_user_string(), table, tuple(declared["ranges"]), declared["ref"], policies_of(declared)
+            upstream.to_user_string(),
+            table,
+            tuple(declared["ranges"]),
+            declared["ref"],
+            policies_of(declared),
+            limits_of(declared, write_mode),
         )
+    _require_limits_that_help(key, write_mode, inputs)
     return Consumer(key, table_of(key, metadata[key], default_namespace), inputs)
 
 
@@ -173,6 +180,19 @@ def _require_plain_partitions(key: dg.AssetKey, write_mode: WriteMode | None, me
             key,
             f"overwrite_partitions needs a table partitioned by plain columns, not by {list(columns)}.",
             'Say so: overwrite_partitions() | table(partition_by=["event_date"]).',
+        )
+
+
+def _require_limits_that_help(
+    key: dg.AssetKey, write_mode: WriteMode | None, inputs: Mapping[str, TrackedInput]
+) -> None:
+    limited = [name for name, tracked in inputs.items() if tracked.limits.is_set]
+    if limited and isinstance(write_mode, Replace):
+        _refuse(
+            key,
+            f"its input {limited[0]} has a limit, but replace() computes the whole table in every run, so that a "
+            "backlog taken in several runs would only cost more.",
+            "Leave out max_bytes and max_files, or write by append or merge.",
         )
 
 

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import dagster as dg
 
+from dagster_ips.core.limits import Limits
 from dagster_ips.core.policy import InputPolicies, OnExpired, OnRemoved, OnRollback
 from dagster_ips.core.write_mode import Append, Merge, OverwritePartitions, Replace, WriteMode
 from dagster_ips.errors import DeclarationError
@@ -55,6 +56,8 @@ def incremental(  # noqa: PLR0913  # each is a thing of its own
     on_rollback: str = OnRollback.ERROR,
     on_expired: str = OnExpired.ERROR,
     on_removed: str = OnRemoved.APPLY,
+    max_bytes: int | None = None,
+    max_files: int | None = None,
     metadata: Mapping[str, Any] | None = None,
 ) -> dg.AssetIn:
     """An input of which only the change since the last run is read.
@@ -68,6 +71,10 @@ def incremental(  # noqa: PLR0913  # each is a thing of its own
         on_expired: When snapshots that are needed were expired: ``"error"`` or ``"full"``.
         on_removed: ``"apply"``, or ``"ignore"`` to follow added rows only and leave in the target what was made of
             removed ones. That is asked for by name because the target then isn't a full recompute any more.
+        max_bytes: The most that one run takes, as the size of data files added; the next runs take the rest. A backlog
+            is cut between snapshots, oldest first. A first read and a single append that are larger are cut between
+            files, if the asset is written by append or merge. What can't be cut is taken whole.
+        max_files: As ``max_bytes``, as a number of data files.
         metadata: Of the input, as in ``AssetIn``.
 
     Example:
@@ -80,6 +87,8 @@ def incremental(  # noqa: PLR0913  # each is a thing of its own
         "on_rollback": _one_of(OnRollback, on_rollback, "on_rollback").value,
         "on_expired": _one_of(OnExpired, on_expired, "on_expired").value,
         "on_removed": _one_of(OnRemoved, on_removed, "on_removed").value,
+        "max_bytes": _limit(max_bytes, "max_bytes"),
+        "max_files": _limit(max_files, "max_files"),
     }
     return dg.AssetIn(key=key, metadata={**(metadata or {}), INCREMENTAL: declared})
 
@@ -192,6 +201,11 @@ def policies_of(declared: Mapping[str, Any]) -> InputPolicies:
     )
 
 
+def limits_of(declared: Mapping[str, Any], write_mode: WriteMode | None) -> Limits:
+    """The limits in an incremental input's metadata. Files are cut where what is made of them only adds up by rows."""
+    return Limits(declared["max_bytes"], declared["max_files"], cuts_files=isinstance(write_mode, Append | Merge))
+
+
 def table_of(key: dg.AssetKey, metadata: Mapping[str, Any], default_namespace: str) -> str:
     """The asset's table: what the metadata says, else its key, in ``default_namespace`` if that has but one part."""
     named = plain(metadata.get(TABLE_NAME))
@@ -213,6 +227,15 @@ def _one_of(kind: type[_Policy], value: str, parameter: str) -> _Policy:
         problem = f"{parameter}={value!r} is not a policy."
         raise DeclarationError(asset="incremental()", problem=problem, remedy=f"Use one of {', '.join(kind)}.")
     return kind(value)
+
+
+def _limit(value: object, parameter: str) -> int | None:
+    if value is None or (isinstance(value, int) and not isinstance(value, bool) and value > 0):
+        return value
+    problem = f"{parameter}={value!r} is no number of {parameter.removeprefix('max_')} that a run could take."
+    raise DeclarationError(
+        asset="incremental()", problem=problem, remedy="Give a whole number above 0, or leave it out."
+    )
 
 
 def _names(columns: Sequence[str], parameter: str) -> list[str]:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.capture import Capture, EdgeState, Mode
-from dagster_ips.core.changes import ChangeSet
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.interval import Interval
 from dagster_ips.core.mode import ModeDecision, decide_mode
@@ -19,16 +18,15 @@ from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import TargetChangedError, UnknownRefError
 from dagster_ips.iceberg import icdc_names
 from dagster_ips.iceberg.catalog import LakeCatalog
-from dagster_ips.iceberg.change_reader import CapturedFiles, live_files
+from dagster_ips.iceberg.change_reader import CapturedFiles
 from dagster_ips.iceberg.column_ranges import change_range, require_column
 from dagster_ips.iceberg.icdc_tables import Tag, author_icdc_table
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.stamps import target_history
 from dagster_ips.state.store import EdgeStore
 from dagster_ips.tracking.effects import Effect, effect
-from dagster_ips.tracking.following import StartOver, TrackedInput, files_in, follow
-
-_NO_FILES = CapturedFiles(ChangeSet())
+from dagster_ips.tracking.following import StartOver, TrackedInput, follow
+from dagster_ips.tracking.limiting import Share, share_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,21 +34,26 @@ class CapturedInput:
     """A capture and what it found. ``icdc_table`` is registered and can be read by any engine.
 
     ``tags`` are the ICDC table's snapshots of what was there before and after, if rows may have been removed.
+    ``share`` says what of the change it is.
     """
 
     capture: Capture
     source: TableMetadata
-    files: CapturedFiles
+    share: Share
     tags: Mapping[Tag, int]
     ranges: Mapping[str, ChangeRange]
     policies: InputPolicies
     seconds: float
 
     @property
+    def files(self) -> CapturedFiles:
+        """The files captured."""
+        return self.share.files
+
+    @property
     def head(self) -> Snapshot | None:
         """The source's snapshot captured up to; None if it has none."""
-        to = self.capture.to_inclusive
-        return self.source.snapshots.get(to.snapshot_id) if to else None
+        return self.share.to
 
 
 @dataclass(frozen=True)
@@ -92,25 +95,25 @@ class Capturer:
         found = []
         for (state, history), source, tracked, interval in zip(settled, sources, inputs, intervals, strict=True):
             started = time.monotonic()
-            head = source.ancestry(tracked.ref).head
+            share = share_of(self.catalog.storage, source, tracked, state, interval)
             capture = Capture(
                 edge=state.edge,
                 number=state.next_number,
                 mode=decision.mode,
                 reason=decision.reason,
                 from_exclusive=state.committed if decision.mode is Mode.INCREMENTAL else None,
-                to_inclusive=Watermark.at(head, table_uuid=source.uuid, ref=tracked.ref) if head else None,
+                to_inclusive=Watermark.at(share.to, table_uuid=source.uuid, ref=tracked.ref) if share.to else None,
                 icdc_table=f"{self.icdc_namespace}.{icdc_names.new_name(state.edge, state.next_number)}",
                 run_id=run_id,
                 after_stamp=history.newest.target.snapshot_id if history and history.newest else None,
+                bite=share.bite,
             )
-            files = self._files(source, interval, head)
             captured = CapturedInput(
                 capture=capture,
                 source=source,
-                files=files,
-                tags=self._make_icdc_table(capture, source, files, head),
-                ranges={column: change_range(files.changes, source, column) for column in tracked.ranges},
+                share=share,
+                tags=self._make_icdc_table(capture, source, share),
+                ranges={column: change_range(share.files.changes, source, column) for column in tracked.ranges},
                 policies=tracked.policies,
                 seconds=time.monotonic() - started,
             )
@@ -133,21 +136,12 @@ class Capturer:
                 self.store.set(settled)
         return settled, history
 
-    def _files(self, source: TableMetadata, interval: Interval | None, head: Snapshot | None) -> CapturedFiles:
-        """What changed in ``interval``; without one, everything that is live."""
-        if head is None:
-            return _NO_FILES
-        storage = self.catalog.storage
-        return files_in(storage, source, interval, head) if interval else live_files(storage, source, head=head)
-
-    def _make_icdc_table(
-        self, capture: Capture, source: TableMetadata, files: CapturedFiles, head: Snapshot | None
-    ) -> Mapping[Tag, int]:
+    def _make_icdc_table(self, capture: Capture, source: TableMetadata, share: Share) -> Mapping[Tag, int]:
         authored = author_icdc_table(
             self.catalog.storage,
             source,
-            files,
-            head=head,
+            share.files,
+            head=share.to,
             location=icdc_names.location(source, capture.icdc_table),
             properties=icdc_names.properties(capture),
         )
