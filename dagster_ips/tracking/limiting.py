@@ -7,7 +7,7 @@ where it is then until all of its files are consumed. What can't be cut is taken
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.capture import EdgeState
@@ -50,10 +50,12 @@ def share_of(
     if head is None:
         return Share(None, _NO_FILES)
     if interval is None:
-        return _first_read(storage, source, limits, head)
-    if state.file_set is not None:
-        return _rest(storage, source, limits, state, snapshots_left=len(interval.snapshots))
-    return _oldest(storage, source, limits, interval, head)
+        share = _first_read(storage, source, limits, head)
+    elif state.file_set is not None:
+        share = _rest(storage, source, limits, state, snapshots_left=len(interval.snapshots))
+    else:
+        share = _oldest(storage, source, limits, interval, head)
+    return replace(share, is_beyond=not limits.allow_change(share.files.changes))
 
 
 def _first_read(storage: Storage, source: TableMetadata, limits: Limits, head: Snapshot) -> Share:
@@ -61,8 +63,7 @@ def _first_read(storage: Storage, source: TableMetadata, limits: Limits, head: S
         files, bite = live_bite(storage, source, head, first=0, limits=limits)
         if not bite.is_last:
             return Share(head, files, bite)
-    files = live_files(storage, source, head=head)
-    return Share(head, files, is_beyond=not limits.allow_change(files.changes))
+    return Share(head, live_files(storage, source, head=head))
 
 
 def _rest(storage: Storage, source: TableMetadata, limits: Limits, state: EdgeState, *, snapshots_left: int) -> Share:
@@ -73,7 +74,7 @@ def _rest(storage: Storage, source: TableMetadata, limits: Limits, state: EdgeSt
     within = limits if limits.cuts_files else Limits()
     read = live_bite if state.committed is None else appended_bite
     files, bite = read(storage, source, to, first=consumed.taken, limits=within)
-    return Share(to, files, bite, snapshots_left, is_beyond=not limits.allow_change(files.changes))
+    return Share(to, files, bite, snapshots_left)
 
 
 def _oldest(storage: Storage, source: TableMetadata, limits: Limits, interval: Interval, head: Snapshot) -> Share:
@@ -82,12 +83,11 @@ def _oldest(storage: Storage, source: TableMetadata, limits: Limits, interval: I
         part, left = interval.oldest(count), len(interval.snapshots) - count
         to = part.snapshots[-1] if part.snapshots else head
         files = files_in(storage, source, part, to)
-        if limits.allow_change(files.changes):
-            return Share(to, files, snapshots_left=left)
-        if count <= 1:
+        if count <= 1 or limits.allow_change(files.changes):
             break
         count //= 2  # A rewrite that its summary counts as nothing could not be followed.
-    if limits.cuts_files and part.is_append_only and len(files.changes.added) > 1:
+    is_append = limits.cuts_files and part.is_append_only and len(files.changes.added) > 1
+    if is_append and not limits.allow_change(files.changes):
         files, bite = appended_bite(storage, source, to, first=0, limits=limits)
         return Share(to, files, bite, left)
-    return Share(to, files, snapshots_left=left, is_beyond=True)
+    return Share(to, files, snapshots_left=left)

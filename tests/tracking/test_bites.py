@@ -100,20 +100,25 @@ def shared_days(numbers: list[int]) -> list[Row]:
 
 
 row_numbers = st.lists(st.integers(0, 40), min_size=1, max_size=8)
+several_files = st.lists(st.integers(0, 40), min_size=3, max_size=9, unique=True).map(lambda n: in_files(*n))
 some_limits = st.builds(
-    Limits, st.none() | st.integers(1, 20_000), st.none() | st.integers(1, 4), st.sampled_from([True, True, False])
+    lambda limit, *, cuts_files: Limits(**limit, cuts_files=cuts_files),
+    st.sampled_from([{"max_files": 1}, {"max_files": 2}, {"max_files": 4}, {"max_bytes": 1}, {"max_bytes": 9000}, {}]),
+    cuts_files=st.sampled_from([True, True, False]),
 )
 
 
 class Backlog(RuleBasedStateMachine):
     """Any history of a real table, any limits, and runs that die anywhere."""
 
-    @initialize(version=st.sampled_from("12"), merging=st.booleans())
-    def create(self, *, version: str, merging: bool) -> None:
+    @initialize(version=st.sampled_from("12"), merging=st.booleans(), first=several_files, limits=some_limits)
+    def create(self, *, version: str, merging: bool, first: list[Row], limits: Limits) -> None:
         self.folder = tempfile.TemporaryDirectory()
         merge = {"commit.manifest.min-count-to-merge": "2", "commit.manifest-merge.enabled": str(merging).lower()}
         self.source = Source(Path(self.folder.name), "day", format_version=version, **merge)
         self.drain = Drain(self.source)
+        self.source.append(first)
+        self.drain.bite(limits)
 
     def teardown(self) -> None:
         with contextlib.suppress(AttributeError):  # what was never created
@@ -121,13 +126,19 @@ class Backlog(RuleBasedStateMachine):
             assert self.drain.held == self.source.scan()
             self.folder.cleanup()
 
-    @rule(numbers=row_numbers, own_files=st.booleans())
-    def append(self, numbers: list[int], *, own_files: bool) -> None:
-        self.source.append(in_files(*numbers) if own_files else shared_days(numbers))
+    @rule(rows=several_files)
+    def append_files(self, rows: list[Row]) -> None:
+        self.source.append(rows)
 
-    @rule(number=st.integers(0, 40))
-    def delete(self, number: int) -> None:
-        self.source.table.delete(f"number = {number}")
+    @rule(numbers=row_numbers)
+    def append_rows(self, numbers: list[int]) -> None:
+        self.source.append(shared_days(numbers))
+
+    @rule(data=st.data())
+    def delete(self, data: st.DataObject) -> None:
+        there = sorted({row[0] for row in self.source.scan()})
+        if there:
+            self.source.table.delete(f"number = {data.draw(st.sampled_from(there))}")
 
     @rule(numbers=row_numbers)
     def overwrite(self, numbers: list[int]) -> None:
@@ -136,9 +147,16 @@ class Backlog(RuleBasedStateMachine):
 
     @rule(limits=some_limits, full=st.sampled_from([False, False, False, True]))
     def run(self, limits: Limits, *, full: bool) -> None:
+        if not (full or self.drain.is_pending):
+            return
         before = self.drain.state
         captured = self.drain.bite(limits, asked_for=Mode.FULL if full else None)
         self.check(captured, limits, before)
+
+    @rule(limits=some_limits)
+    def some_runs(self, limits: Limits) -> None:
+        for _ in range(3):
+            self.run(limits, full=False)
 
     @rule(limits=some_limits, published=st.booleans(), lost=st.booleans())
     def a_run_is_killed(self, limits: Limits, *, published: bool, lost: bool) -> None:
@@ -154,7 +172,6 @@ class Backlog(RuleBasedStateMachine):
         files = self.source.table.inspect.all_data_files().num_rows
         assert self.drain.drain(limits) <= len(metadata.snapshots) + files
         assert self.drain.held == self.source.scan()
-        assert self.drain.state.in_flight is None
 
     def check(self, captured: CapturedInput, limits: Limits, before: EdgeState) -> None:
         """It is no more than the limits allow, or can't be cut; and what is consumed whole is what time travel says."""
