@@ -254,10 +254,10 @@ RUNS = tuple(f"run {asset.key.to_user_string()}" for asset in ASSETS)
 @settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=st.lists(st.sampled_from([*CHANGES, *CHANGES, *RUNS]), min_size=5, max_size=12))
 def test_any_history_and_any_runs_between_end_as_a_recompute(lake: Lake, steps: Sequence[str]) -> None:
-    lake.session.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
     for table in ("playback", *(asset.key.to_user_string() for asset in ASSETS)):
-        lake.sql(f"DROP TABLE IF EXISTS lake.media.{table} PURGE")
+        lake.catalog.drop(f"media.{table}")
     lake.create_playback(days(3))
+    lake.session.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
     definitions = pipeline(lake.folder, lake.spark_folder, *ASSETS)
     with dg.DagsterInstance.ephemeral() as instance:
         for number, step in enumerate(steps, start=1):
