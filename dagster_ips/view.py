@@ -39,7 +39,8 @@ class IcdcView:
     """An upstream's change since the consumer last looked, and ways to read it.
 
     Every frame is lazy: what isn't asked for costs nothing. In mode ``full`` every frame holds the run's whole scope,
-    so that the same asset function recomputes the table.
+    so that the same asset function recomputes the table. Where limits let a run take only some files of a change, that
+    change is those files, also of a ``full`` run, and ``source`` the upstream with all of them.
     """
 
     def __init__(self, captured: CapturedInput, session: SparkSession, catalog: str) -> None:
@@ -139,7 +140,7 @@ class IcdcView:
             UnknownColumnError: the upstream has no such column.
         """
         self._require_columns(keys)
-        if self.mode is Mode.FULL:
+        if self._is_whole:
             return self._source
         self._remember(Frame.AFFECTED, keys)
         changed = self._net if self._may_remove_rows else self._changes
@@ -161,7 +162,7 @@ class IcdcView:
         found = self._affected_partitions
         self._remember(Frame.SCOPE, found.columns if found else ())
         if found is None:
-            return self._source.where("FALSE") if self.mode is Mode.INCREMENTAL and self.is_empty else self._source
+            return self._source.where("FALSE") if self.is_empty and not self._is_whole else self._source
         return self._source.where(found.predicate(self._catalog))
 
     @property
@@ -175,7 +176,7 @@ class IcdcView:
         Raises:
             UnknownColumnError: the upstream has no such column.
         """
-        if self.mode is Mode.FULL:
+        if self._is_whole:
             self._require_columns([column])
             return ChangeRange.everything(column)
         known = self._captured.ranges.get(column)
@@ -238,12 +239,18 @@ class IcdcView:
             source=self._source,
             partitions=self._affected_partitions,
             pruning=self._pruning,
+            is_bite=self._captured.capture.bite is not None,
         )
 
     def release(self) -> None:
         """Let Spark forget what it kept for this view."""
         if self._may_remove_rows and "_net" in self.__dict__:
             self._net.unpersist()
+
+    @property
+    def _is_whole(self) -> bool:
+        """Whether every frame holds all there is."""
+        return self.mode is Mode.FULL and self._captured.capture.bite is None
 
     @property
     def _may_remove_rows(self) -> bool:
@@ -287,7 +294,7 @@ class IcdcView:
 
     @cached_property
     def _affected_partitions(self) -> AffectedPartitions | None:
-        if self.mode is Mode.FULL:
+        if self._is_whole:
             return None
         return affected_partitions(self._captured.files.changes, self._captured.source)
 

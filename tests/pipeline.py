@@ -43,6 +43,23 @@ def report(agg: DataFrame) -> DataFrame:
     return agg.groupBy("event_date").agg(F.sum("plays").alias("plays"))
 
 
+@dg.asset(
+    ins={"playback": ips.incremental(max_files=2)},
+    metadata=ips.append(remove_on=["event_id"]) | ips.table("media.daily_in_bites", partition_by=["event_date"]),
+)
+def daily_in_bites(playback: ips.IcdcView) -> DataFrame:
+    return playback.added.withColumn("minutes", F.floor(F.col("seconds") / 60))
+
+
+@dg.asset(
+    ins={"playback": ips.incremental(max_files=2)},
+    metadata=ips.merge(on=["event_date", "account"]) | ips.table("media.agg_in_bites", partition_by=["event_date"]),
+)
+def agg_in_bites(playback: ips.IcdcView) -> DataFrame:
+    affected = playback.affected("event_date", "account")
+    return affected.groupBy("event_date", "account").agg(F.count("*").alias("plays"), F.sum("seconds").alias("seconds"))
+
+
 def pipeline(
     lake_folder: Path, spark_folder: Path, *more: dg.AssetsDefinition, icdc_keep_last: int = 1
 ) -> dg.Definitions:
@@ -106,4 +123,5 @@ if __name__ == "__main__":
     if kill_point:
         effects.observers.append(_kill_at(kill_point))
     with dg.DagsterInstance.from_config(home) as own_instance:
-        materialize(pipeline(Path(lake_folder), Path(spark_folder)), own_instance, asset_name)
+        definitions = pipeline(Path(lake_folder), Path(spark_folder), daily_in_bites, agg_in_bites)
+        materialize(definitions, own_instance, asset_name)

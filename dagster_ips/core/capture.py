@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from dagster_ips.core.edge import Edge
+from dagster_ips.core.file_set import Bite, FileSet, consumed_after
 from dagster_ips.core.watermark import Watermark
 
 
@@ -22,7 +23,8 @@ class Capture:
 
     ``to_inclusive`` is None when the source has no snapshot yet. ``after_stamp`` is the snapshot of the target that
     carried this edge's newest stamp when the capture began (None: there was none): a stamp that came later means
-    another run has published, and this capture must not.
+    another run has published, and this capture must not. ``bite`` is the part of the interval's files that it holds;
+    None if it holds all.
     """
 
     edge: Edge
@@ -34,16 +36,22 @@ class Capture:
     icdc_table: str
     run_id: str
     after_stamp: int | None
+    bite: Bite | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """What a snapshot of the target says it came from, for one edge."""
+    """What a snapshot of the target says it came from, for one edge.
+
+    ``from_exclusive`` is known only with a ``bite``: what isn't in that is still to come.
+    """
 
     number: int
     mode: Mode
     to_inclusive: Watermark
     target: TargetMark
+    from_exclusive: Watermark | None = None
+    bite: Bite | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +68,8 @@ class TargetMark:
 class EdgeState:
     """What the cursor remembers of an edge. ``number`` is the last one committed, 0 before the first.
 
+    ``file_set`` is what is consumed beyond ``committed`` of a change that is taken in bites; None if there is none.
+
     Example:
         >>> EdgeState(Edge("playback_daily", "playback")).next_number
         1
@@ -70,6 +80,7 @@ class EdgeState:
     number: int = 0
     in_flight: Capture | None = None
     target: TargetMark | None = None
+    file_set: FileSet | None = None
 
     @property
     def next_number(self) -> int:
@@ -82,9 +93,11 @@ class EdgeState:
 
     def with_committed(self, capture: Capture, target: TargetMark | None) -> EdgeState:
         """``capture`` is consumed; without a ``target`` it published nothing and the earlier mark stays."""
+        committed, file_set = consumed_after(capture.from_exclusive, capture.to_inclusive, capture.bite)
         return replace(
             self,
-            committed=capture.to_inclusive,
+            committed=committed,
+            file_set=file_set,
             number=capture.number,
             in_flight=None if self._is_in_flight(capture) else self.in_flight,
             target=target or self.target,
@@ -93,7 +106,8 @@ class EdgeState:
     def with_stamp(self, stamp: Stamp) -> EdgeState:
         """What ``stamp`` vouches for is consumed, and no more: a run published it and did not live to say so here."""
         number = max(self.number, stamp.number)
-        return replace(self, committed=stamp.to_inclusive, number=number, in_flight=None, target=stamp.target)
+        committed, file_set = consumed_after(stamp.from_exclusive, stamp.to_inclusive, stamp.bite)
+        return replace(self, committed=committed, file_set=file_set, number=number, in_flight=None, target=stamp.target)
 
     def _is_in_flight(self, capture: Capture) -> bool:
         held = self.in_flight

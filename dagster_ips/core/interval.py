@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import takewhile
 
@@ -42,6 +42,10 @@ class Interval:
     def is_append_only(self) -> bool:
         """Whether every file that was consumed is still there."""
         return not self.abandoned and all(snapshot.only_adds for snapshot in self.snapshots)
+
+    def oldest(self, count: int) -> Interval:
+        """The part of it with the ``count`` oldest snapshots, and all of what was abandoned."""
+        return replace(self, snapshots=self.snapshots[:count])
 
     @property
     def first_removal(self) -> Snapshot | None:

@@ -19,7 +19,7 @@ class ModeDecision:
 def decide_mode(
     states: Sequence[EdgeState], *, asked_for: Mode | None, target_exists: bool, named_by_person: bool = False
 ) -> ModeDecision:
-    """One mode for all inputs of a run: full if it is asked for and until every input has a watermark.
+    """One mode for all inputs of a run: full if it is asked for and until something of every input is consumed.
 
     Partitions that a person named are computed anew, unless the run says otherwise. New ones among others that have a
     watermark are no reason to compute those anew.
@@ -34,7 +34,8 @@ def decide_mode(
     if asked_for is None and named_by_person:
         return ModeDecision(Mode.FULL, "a person named the partitions to materialise")
     old = _without_new_partitions(states)
-    fresh = list(dict.fromkeys(state.edge.upstream for state in old or states if state.committed is None))
+    unread = [state for state in old or states if state.committed is None and state.file_set is None]
+    fresh = list(dict.fromkeys(state.edge.upstream for state in unread))
     if fresh:
         return ModeDecision(Mode.FULL, f"nothing of {', '.join(fresh)} was consumed before")
     if not target_exists:

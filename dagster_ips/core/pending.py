@@ -11,11 +11,12 @@ def is_pending(state: EdgeState, *, table_uuid: str, ancestry: Ancestry) -> bool
 
     An append of no file doesn't count. A rewrite that changed no row does, so that the watermark goes on before its
     snapshot is expired; the run it causes publishes nothing, so nobody further is woken. What can't be followed (a
-    re-created table, a rollback) counts too: the run it causes says so, instead of nobody.
+    re-created table, a rollback) counts too: the run it causes says so, instead of nobody. So does a change of which
+    only some files are consumed.
     """
     if ancestry.head is None:
         return False
-    if state.committed is None:
+    if state.committed is None or state.file_set is not None:
         return True
     if state.committed.table_uuid != table_uuid:
         return True

@@ -61,6 +61,7 @@ def properties(captures: Sequence[Capture], number: int) -> dict[str, str]:
         "dagster-ips.from-snapshot-id-exclusive": str(start.snapshot_id) if start else "",
         "dagster-ips.to-snapshot-id-inclusive": str(end.snapshot_id) if end else "",
         "dagster-ips.source-uuid": end.table_uuid if end else "",
+        "dagster-ips.bite": str(capture.bite or ""),
     }
 
 

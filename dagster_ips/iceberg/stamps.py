@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Container, Iterable, Sequence
+from dataclasses import astuple
 
 from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.capture import Capture, Mode, Stamp, TargetMark
 from dagster_ips.core.edge import Edge
+from dagster_ips.core.file_set import Bite
 from dagster_ips.core.target import TargetHistory
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.iceberg.metadata import TableMetadata
@@ -74,7 +76,7 @@ def _value(line: Edge, captures: Sequence[Capture]) -> str:
     to = first.to_inclusive
     assert to is not None  # noqa: S101  # stamp_properties leaves such captures out
     numbers = {capture.edge.partition: capture.number for capture in captures if capture.edge.partition is not None}
-    value = {
+    value: dict[str, object] = {
         **({"partitions": numbers} if numbers else {"n": first.number}),
         "edge": str(line),
         "mode": first.mode.value,
@@ -85,16 +87,22 @@ def _value(line: Edge, captures: Sequence[Capture]) -> str:
         "seq": to.sequence_number,
         "ts": to.timestamp_ms,
     }
+    if first.bite and not first.bite.is_last:
+        start = first.from_exclusive
+        value["bite"] = [first.bite.first, first.bite.end, first.bite.total]
+        value["from_mark"] = list(astuple(start)) if start else None
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
 def _stamps(snapshot: Snapshot, table_uuid: str, line: Edge, wanted: Container[str | None]) -> dict[Edge, Stamp]:
     value = json.loads(snapshot.summary[_EDGE + line.id])
     to = Watermark(value["uuid"], value["ref"], value["to"], value["seq"], value["ts"])
+    bite = Bite(*value["bite"]) if "bite" in value else None
+    start = Watermark(*value["from_mark"]) if bite and value["from_mark"] else None
     numbers = value.get("partitions") or {None: value["n"]}
     return {
         Edge(line.consumer, line.upstream, partition): Stamp(
-            int(number), Mode(value["mode"]), to, mark(snapshot, table_uuid)
+            int(number), Mode(value["mode"]), to, mark(snapshot, table_uuid), start, bite
         )
         for partition, number in numbers.items()
         if partition in wanted

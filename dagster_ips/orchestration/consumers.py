@@ -11,12 +11,13 @@ import dagster as dg
 from dagster import DagsterInstance
 
 from dagster_ips.core.partition_keys import Slicing
-from dagster_ips.core.write_mode import Append, Merge, OverwritePartitions, WriteMode
+from dagster_ips.core.write_mode import Append, Merge, OverwritePartitions, Replace, WriteMode
 from dagster_ips.errors import DeclarationError
 from dagster_ips.orchestration.declarations import (
     INCREMENTAL,
     OUTSIDE,
     description_of,
+    limits_of,
     plain,
     policies_of,
     table_of,
@@ -94,12 +95,18 @@ def consumer_of(assets: dg.AssetsDefinition, metadata: MetadataByKey, default_na
         declared = plain(_inputs(assets)[name].metadata[INCREMENTAL])
         table = table_of(upstream, metadata.get(upstream, {}), default_namespace)
         inputs[name] = TrackedInput(
-            upstream.to_user_string(), table, tuple(declared["ranges"]), declared["ref"], policies_of(declared)
+            upstream.to_user_string(),
+            table,
+            tuple(declared["ranges"]),
+            declared["ref"],
+            policies_of(declared),
+            limits_of(declared, write_mode),
         )
         if declared["partition_column"]:
             columns[name] = declared["partition_column"]
-    table = table_of(key, metadata[key], default_namespace)
-    return Consumer(key, table, inputs, assets.partitions_def is not None, columns)
+    is_partitioned = assets.partitions_def is not None
+    _require_limits_that_help(key, write_mode, inputs, is_partitioned=is_partitioned)
+    return Consumer(key, table_of(key, metadata[key], default_namespace), inputs, is_partitioned, columns)
 
 
 def check_consumer(
@@ -218,6 +225,25 @@ def _require_plain_partitions(key: dg.AssetKey, write_mode: WriteMode | None, me
             key,
             f"overwrite_partitions needs a table partitioned by plain columns, not by {list(columns)}.",
             'Say so: overwrite_partitions() | table(partition_by=["event_date"]).',
+        )
+
+
+def _require_limits_that_help(
+    key: dg.AssetKey, write_mode: WriteMode | None, inputs: Mapping[str, TrackedInput], *, is_partitioned: bool
+) -> None:
+    limited = [name for name, tracked in inputs.items() if tracked.limits.is_set]
+    if limited and is_partitioned:
+        _refuse(
+            key,
+            f"its input {limited[0]} has a limit, but it is partitioned, and a partition's change is taken whole.",
+            "Leave out max_bytes and max_files; BackfillPolicy.multi_run(...) bounds how many partitions a run takes.",
+        )
+    if limited and isinstance(write_mode, Replace):
+        _refuse(
+            key,
+            f"its input {limited[0]} has a limit, but replace() computes the whole table in every run, so that a "
+            "backlog taken in several runs would only cost more.",
+            "Leave out max_bytes and max_files, or write by append or merge.",
         )
 
 

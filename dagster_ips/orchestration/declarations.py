@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import dagster as dg
 
+from dagster_ips.core.limits import Limits
 from dagster_ips.core.policy import InputPolicies, OnExpired, OnRemoved, OnRollback, OnUnmapped
 from dagster_ips.core.write_mode import Append, Merge, OverwritePartitions, Replace, WriteMode
 from dagster_ips.errors import DeclarationError
@@ -58,6 +59,8 @@ def incremental(  # noqa: PLR0913  # each is a thing of its own
     on_unmapped: str = OnUnmapped.ERROR,
     partition_column: str | None = None,
     partition_mapping: dg.PartitionMapping | None = None,
+    max_bytes: int | None = None,
+    max_files: int | None = None,
     metadata: Mapping[str, Any] | None = None,
 ) -> dg.AssetIn:
     """An input of which only the change since the last run is read.
@@ -76,6 +79,10 @@ def incremental(  # noqa: PLR0913  # each is a thing of its own
         partition_column: The column of the upstream that the asset's partitions are made of, where the upstream has no
             partitions in Dagster and calls it otherwise than the asset's ``partition_expr``.
         partition_mapping: Which of a partitioned upstream's partitions the asset's are made of, as in ``AssetIn``.
+        max_bytes: The most that one run takes, as the size of data files added; the next runs take the rest. A backlog
+            is cut between snapshots, oldest first. A first read and a single append that are larger are cut between
+            files, if the asset is written by append or merge. What can't be cut is taken whole.
+        max_files: As ``max_bytes``, as a number of data files.
         metadata: Of the input, as in ``AssetIn``.
 
     Example:
@@ -90,6 +97,8 @@ def incremental(  # noqa: PLR0913  # each is a thing of its own
         "on_removed": _one_of(OnRemoved, on_removed, "on_removed").value,
         "on_unmapped": _one_of(OnUnmapped, on_unmapped, "on_unmapped").value,
         "partition_column": partition_column,
+        "max_bytes": _limit(max_bytes, "max_bytes"),
+        "max_files": _limit(max_files, "max_files"),
     }
     return dg.AssetIn(
         key=key, metadata={**(metadata or {}), INCREMENTAL: declared}, partition_mapping=partition_mapping
@@ -205,6 +214,11 @@ def policies_of(declared: Mapping[str, Any]) -> InputPolicies:
     )
 
 
+def limits_of(declared: Mapping[str, Any], write_mode: WriteMode | None) -> Limits:
+    """The limits in an incremental input's metadata. Files are cut where what is made of them only adds up by rows."""
+    return Limits(declared["max_bytes"], declared["max_files"], cuts_files=isinstance(write_mode, Append | Merge))
+
+
 def table_of(key: dg.AssetKey, metadata: Mapping[str, Any], default_namespace: str) -> str:
     """The asset's table: what the metadata says, else its key, in ``default_namespace`` if that has but one part."""
     named = plain(metadata.get(TABLE_NAME))
@@ -226,6 +240,15 @@ def _one_of(kind: type[_Policy], value: str, parameter: str) -> _Policy:
         problem = f"{parameter}={value!r} is not a policy."
         raise DeclarationError(asset="incremental()", problem=problem, remedy=f"Use one of {', '.join(kind)}.")
     return kind(value)
+
+
+def _limit(value: object, parameter: str) -> int | None:
+    if value is None or (isinstance(value, int) and not isinstance(value, bool) and value > 0):
+        return value
+    problem = f"{parameter}={value!r} is no number of {parameter.removeprefix('max_')} that a run could take."
+    raise DeclarationError(
+        asset="incremental()", problem=problem, remedy="Give a whole number above 0, or leave it out."
+    )
 
 
 def _names(columns: Sequence[str], parameter: str) -> list[str]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import dagster as dg
 
 from dagster_ips.core.capture import Mode
+from dagster_ips.tracking.limiting import Share
 from dagster_ips.tracking.publishing import Publication
 from dagster_ips.view import IcdcView
 
@@ -58,7 +59,17 @@ def _consumed(name: str, view: IcdcView) -> str:
     text = f"`{name}` consumed up to {at}: {stats.files:,}{of} files, {stats.rows:,} rows, {_size(stats.size_bytes)}"
     if stats.source_size_bytes:
         text += f" of {_size(stats.source_size_bytes)}, {1 - stats.size_bytes / stats.source_size_bytes:.1%} saved"
-    return text
+    return ", ".join([text, *_limited(view.captured.share)])
+
+
+def _limited(share: Share) -> Iterator[str]:
+    """What the input's limits had to do with it."""
+    if share.is_beyond:
+        yield "**more than its limit, as it can't be cut**"
+    if share.bite:
+        yield f"{share.bite} in the order of that snapshot's manifests"
+    if share.snapshots_left:
+        yield f"{share.snapshots_left:,} later snapshots are left for the next runs"
 
 
 def _numbers(report: RunReport) -> dict[str, Any]:
@@ -89,6 +100,8 @@ def _origins(report: RunReport) -> dict[str, Any]:
         shown[f"{name}: to snapshot, inclusive"] = str(end.snapshot_id) if end else "none"
         if view.captured.unmapped:
             shown[f"{name}: rows of no partition"] = ", ".join(view.captured.unmapped)
+        if view.captured.share.bite:
+            shown[f"{name}: bite"] = str(view.captured.share.bite)
         for column, found in view.ranges.items():
             sides = (
                 found.lowest if found.lowest is not None else "…",

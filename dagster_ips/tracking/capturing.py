@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.capture import Capture, EdgeState, Mode
@@ -18,15 +18,16 @@ from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import TargetChangedError, UnknownRefError, UnmappedRowsError
 from dagster_ips.iceberg import icdc_names
 from dagster_ips.iceberg.catalog import LakeCatalog
-from dagster_ips.iceberg.change_reader import CapturedFiles, live_files
+from dagster_ips.iceberg.change_reader import CapturedFiles
 from dagster_ips.iceberg.column_ranges import change_range, require_column
 from dagster_ips.iceberg.icdc_tables import Tag, author_icdc_table
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.stamps import target_histories
 from dagster_ips.state.store import EdgeStore
 from dagster_ips.tracking.effects import Effect, effect
-from dagster_ips.tracking.following import Followed, StartOver, TrackedInput, files_in, follow
-from dagster_ips.tracking.partitions import RunPartitions, changed_in_partitions, look, of_partitions, rows_of
+from dagster_ips.tracking.following import StartOver, TrackedInput, follow
+from dagster_ips.tracking.limiting import Share, share_of
+from dagster_ips.tracking.partitions import RunPartitions, changed_in_partitions, live_in_partitions, look, rows_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +35,14 @@ class CapturedInput:
     """What a run reads of one input. ``icdc_table`` is registered and can be read by any engine.
 
     ``captures`` are what is consumed by it: one, or one for each partition that the run computes, whose ``rows`` of the
-    source are those that it reads. ``tags`` are the ICDC table's snapshots of what was there before and after, if rows
-    may have been removed. ``unmapped`` are some values that belong to no partition.
+    source are those that it reads. ``share`` says what of the change it is. ``tags`` are the ICDC table's snapshots of
+    what was there before and after, if rows may have been removed. ``unmapped`` are some values that belong to no
+    partition.
     """
 
     captures: tuple[Capture, ...]
     source: TableMetadata
-    files: CapturedFiles
+    share: Share
     tags: Mapping[Tag, int]
     ranges: Mapping[str, ChangeRange]
     policies: InputPolicies
@@ -66,10 +68,22 @@ class CapturedInput:
         return tuple(each.edge.partition for each in new if each.edge.partition is not None)
 
     @property
+    def files(self) -> CapturedFiles:
+        """The files captured."""
+        return self.share.files
+
+    @property
     def head(self) -> Snapshot | None:
         """The source's snapshot captured up to; None if it has none."""
-        to = self.capture.to_inclusive
-        return self.source.snapshots.get(to.snapshot_id) if to else None
+        return self.share.to
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What a capture of an input takes, and from where each of its edges reads it; from the beginning if not said."""
+
+    share: Share
+    starts: Mapping[Edge, Watermark | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -115,18 +129,18 @@ class Capturer:
             named_by_person=partitions is not None and partitions.named_by_person,
         )
         started = time.monotonic()
-        found: list[Followed] = []
+        found: list[_Read] = []
         if decision.mode is Mode.INCREMENTAL:
             followed = [self._changed(*each) for each in zip(states, sources, inputs, lines, strict=True)]
             if restarts := [each.reason for each in followed if isinstance(each, StartOver)]:
                 decision = ModeDecision(Mode.FULL, ", ".join(restarts))
             else:
-                found = [each for each in followed if isinstance(each, Followed)]
+                found = [each for each in followed if isinstance(each, _Read)]
         if decision.mode is Mode.FULL:
-            found = [Followed(self._live(*each, partitions)) for each in zip(sources, inputs, strict=True)]
+            found = [self._everything(*each, partitions) for each in zip(states, sources, inputs, strict=True)]
         captured = []
         for stamps, source, tracked, line, each in zip(settled, sources, inputs, lines, found, strict=True):
-            head = source.ancestry(tracked.ref).head
+            share = each.share
             number = next(iter(stamps)).next_number if partitions is None else time.time_ns() // 1_000_000
             name = icdc_names.new_name(Edge(consumer, tracked.upstream), number)
             captures = tuple(
@@ -136,10 +150,11 @@ class Capturer:
                     mode=decision.mode,
                     reason=decision.reason,
                     from_exclusive=each.starts.get(state.edge),
-                    to_inclusive=Watermark.at(head, table_uuid=source.uuid, ref=tracked.ref) if head else None,
+                    to_inclusive=Watermark.at(share.to, table_uuid=source.uuid, ref=tracked.ref) if share.to else None,
                     icdc_table=f"{self.icdc_namespace}.{name}",
                     run_id=run_id,
                     after_stamp=history.newest.target.snapshot_id if history and history.newest else None,
+                    bite=share.bite,
                 )
                 for state, history in stamps.items()
             )
@@ -147,9 +162,9 @@ class Capturer:
                 CapturedInput(
                     captures=captures,
                     source=source,
-                    files=each.files,
-                    tags=self._make_icdc_table(captures, number, source, each.files, head),
-                    ranges={column: change_range(each.files.changes, source, column) for column in tracked.ranges},
+                    share=share,
+                    tags=self._make_icdc_table(captures, number, source, share),
+                    ranges={column: change_range(share.files.changes, source, column) for column in tracked.ranges},
                     policies=tracked.policies,
                     seconds=time.monotonic() - started,
                     rows=rows_of(source, tracked.slicing, partitions.keys) if tracked.slicing and partitions else None,
@@ -198,43 +213,44 @@ class Capturer:
 
     def _changed(
         self, states: Sequence[EdgeState], source: TableMetadata, tracked: TrackedInput, line: LineState | None
-    ) -> Followed | StartOver:
+    ) -> _Read | StartOver:
         """What changed in each of ``states``' edges since it was consumed."""
         storage = self.catalog.storage
         if line is not None:
-            return changed_in_partitions(storage, source, tracked, line, states)
+            found = changed_in_partitions(storage, source, tracked, line, states)
+            if isinstance(found, StartOver):
+                return found
+            return _Read(Share(source.ancestry(tracked.ref).head, found.files), found.starts)
         (state,) = states
         interval = follow(state, source, tracked)
         if isinstance(interval, StartOver):
             return interval
-        head = source.ancestry(tracked.ref).head
-        files = files_in(storage, source, interval, head) if head else CapturedFiles.nothing()
-        return Followed(files, {state.edge: state.committed})
+        return _Read(share_of(storage, source, tracked, state, interval), {state.edge: state.committed})
 
-    def _live(self, source: TableMetadata, tracked: TrackedInput, partitions: RunPartitions | None) -> CapturedFiles:
-        """Everything that is live, of the run's partitions."""
-        head = source.ancestry(tracked.ref).head
-        if head is None:
-            return CapturedFiles.nothing()
-        files = live_files(self.catalog.storage, source, head=head)
-        if tracked.slicing is None or partitions is None:
-            return files
-        return of_partitions(self.catalog.storage, source, tracked.slicing, files, partitions.keys)
+    def _everything(
+        self,
+        states: Sequence[EdgeState],
+        source: TableMetadata,
+        tracked: TrackedInput,
+        partitions: RunPartitions | None,
+    ) -> _Read:
+        """All that is live, of the run's partitions."""
+        storage = self.catalog.storage
+        if partitions is None:
+            (state,) = states
+            return _Read(share_of(storage, source, tracked, state, None))
+        files = live_in_partitions(storage, source, tracked, partitions.keys)
+        return _Read(Share(source.ancestry(tracked.ref).head, files))
 
     def _make_icdc_table(
-        self,
-        captures: Sequence[Capture],
-        number: int,
-        source: TableMetadata,
-        files: CapturedFiles,
-        head: Snapshot | None,
+        self, captures: Sequence[Capture], number: int, source: TableMetadata, share: Share
     ) -> Mapping[Tag, int]:
         name = captures[0].icdc_table
         authored = author_icdc_table(
             self.catalog.storage,
             source,
-            files,
-            head=head,
+            share.files,
+            head=share.to,
             location=icdc_names.location(source, name),
             properties=icdc_names.properties(captures, number),
         )

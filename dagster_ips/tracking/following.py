@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.capture import EdgeState
-from dagster_ips.core.edge import Edge
 from dagster_ips.core.interval import Break, Interval, interval_since
+from dagster_ips.core.limits import Limits
 from dagster_ips.core.partition_keys import Slicing
 from dagster_ips.core.policy import InputPolicies, OnExpired, OnRollback
 from dagster_ips.core.watermark import Watermark
@@ -31,8 +30,8 @@ MAIN = "main"
 class TrackedInput:
     """An upstream that a consumer reads incrementally: its key, its table and the ref of it that is watched.
 
-    ``ranges`` are the columns whose change ranges it wants. ``slicing`` says how the partitions of a partitioned
-    consumer are made of its rows.
+    ``ranges`` are the columns whose change ranges it wants, ``limits`` what one capture takes at most. ``slicing`` says
+    how the partitions of a partitioned consumer are made of its rows.
     """
 
     upstream: str
@@ -40,6 +39,7 @@ class TrackedInput:
     ranges: tuple[str, ...] = ()
     ref: str = MAIN
     policies: InputPolicies = field(default_factory=InputPolicies)
+    limits: Limits = field(default_factory=Limits)
     slicing: Slicing | None = None
 
 
@@ -50,26 +50,21 @@ class StartOver:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Followed:
-    """The files of an input's capture, and from where each of its edges reads them; from the beginning if not said."""
-
-    files: CapturedFiles
-    starts: Mapping[Edge, Watermark | None] = field(default_factory=dict)
-
-
 def follow(state: EdgeState, source: TableMetadata, tracked: TrackedInput) -> Interval | StartOver:
     """The interval since ``state``'s watermark; ``StartOver`` if there is none and the policy allows for that.
+
+    Where only some files of a change are consumed it is what follows that change, whose other files are to be read
+    from its own snapshot: that must be retained.
 
     Raises:
         BrokenHistoryError: there is none; the subclass says why.
     """
-    committed = state.committed
+    committed = state.file_set.to_inclusive if state.file_set else state.committed
     if committed is None:
         return StartOver(f"nothing of {tracked.upstream} was consumed before")
     ancestry = source.ancestry(tracked.ref)
     found = interval_since(committed, table_uuid=source.uuid, retained=source.snapshots, ancestry=ancestry)
-    expired = found is Break.EXPIRED or (isinstance(found, Interval) and not is_readable(found))
+    expired = found is Break.EXPIRED or (isinstance(found, Interval) and not _can_go_on(found, state))
     if expired and tracked.policies.on_expired is OnExpired.FULL:
         return StartOver(f"snapshots of {tracked.upstream} that were needed have been expired")
     is_rollback = found is Break.ROLLED_BACK or (isinstance(found, Interval) and bool(found.abandoned))
@@ -78,9 +73,9 @@ def follow(state: EdgeState, source: TableMetadata, tracked: TrackedInput) -> In
     if isinstance(found, Interval) and not expired:
         if not is_rollback or tracked.policies.on_rollback is OnRollback.CONTINUE:
             return found
-        raise _error(Break.ROLLED_BACK, state, source, tracked.ref, found)
+        raise _error(Break.ROLLED_BACK, state, committed, source, tracked.ref, found)
     kind = Break.EXPIRED if isinstance(found, Interval) else found
-    raise _error(kind, state, source, tracked.ref, found)
+    raise _error(kind, state, committed, source, tracked.ref, found)
 
 
 def files_in(storage: Storage, source: TableMetadata, interval: Interval, head: Snapshot) -> CapturedFiles:
@@ -95,11 +90,14 @@ def is_readable(interval: Interval) -> bool:
     return interval.start is not None or interval.first_removal is None
 
 
-def _error(
-    kind: Break, state: EdgeState, source: TableMetadata, ref: str, found: Interval | Break
+def _can_go_on(interval: Interval, state: EdgeState) -> bool:
+    """Whether it is readable; the rest of a file set's snapshot is read from that snapshot itself."""
+    return is_readable(interval) and (interval.start is not None or state.file_set is None)
+
+
+def _error(  # noqa: PLR0913, PLR0917  # each is a thing of its own
+    kind: Break, state: EdgeState, committed: Watermark, source: TableMetadata, ref: str, found: Interval | Break
 ) -> BrokenHistoryError:
-    committed = state.committed
-    assert committed is not None  # noqa: S101  # without it there is nothing to follow
     common: dict[str, Any] = {
         "table": source.table,
         "consumer": state.edge.consumer,
@@ -114,14 +112,16 @@ def _error(
         case Break.ROLLED_BACK:
             return SourceRolledBackError(**common, common_snapshot_id=_common(found))
         case Break.EXPIRED:
-            return SourceExpiredError(**common, needed_for=_needed_for(found))
+            return SourceExpiredError(**common, needed_for=_needed_for(found, state))
 
 
 def _common(found: Interval | Break) -> int | None:
     return found.abandoned[-1].parent_id if isinstance(found, Interval) else None
 
 
-def _needed_for(found: Interval | Break) -> str:
+def _needed_for(found: Interval | Break, state: EdgeState) -> str:
+    if state.file_set is not None:
+        return f"to read the {state.file_set.left:,} of its {state.file_set.total:,} files that aren't consumed yet"
     removal = found.first_removal if isinstance(found, Interval) else None
     if removal is None:
         return "to know what was committed in between"

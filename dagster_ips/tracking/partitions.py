@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from dagster_ips.core.capture import EdgeState
 from dagster_ips.core.changes import DataFile
+from dagster_ips.core.edge import Edge
 from dagster_ips.core.interval import Interval, interval_since
 from dagster_ips.core.partition_keys import KeysFound, Slicing, Span
 from dagster_ips.core.ranges import Predicate
@@ -17,7 +18,7 @@ from dagster_ips.iceberg.file_spans import column_kinds, span
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.narrowing import Share, narrowed, united
 from dagster_ips.iceberg.storage import Storage
-from dagster_ips.tracking.following import Followed, StartOver, TrackedInput, files_in, follow, is_readable
+from dagster_ips.tracking.following import StartOver, TrackedInput, files_in, follow, is_readable
 
 _SHOWN = 5
 
@@ -87,9 +88,17 @@ def look(storage: Storage, line: LineState, source: TableMetadata, tracked: Trac
     )
 
 
+@dataclass(frozen=True, slots=True)
+class PartitionFiles:
+    """The files of some partitions' captures, and from where each of them reads; None is from the beginning."""
+
+    files: CapturedFiles
+    starts: Mapping[Edge, Watermark | None]
+
+
 def changed_in_partitions(
     storage: Storage, source: TableMetadata, tracked: TrackedInput, line: LineState, states: Sequence[EdgeState]
-) -> Followed | StartOver:
+) -> PartitionFiles | StartOver:
     """What changed in the partitions of ``states`` since each was consumed; of one that never was, all that is live.
 
     Raises:
@@ -115,7 +124,17 @@ def changed_in_partitions(
         return StartOver(
             "its partitions were consumed up to different snapshots, and their changes can't be told apart"
         )
-    return Followed(whole, {state.edge: start for state, start in starts.items()})
+    return PartitionFiles(whole, {state.edge: start for state, start in starts.items()})
+
+
+def live_in_partitions(
+    storage: Storage, source: TableMetadata, tracked: TrackedInput, keys: Collection[str]
+) -> CapturedFiles:
+    """Every live file that partitions ``keys`` of the consumer are made of."""
+    head = source.ancestry(tracked.ref).head
+    if head is None or tracked.slicing is None:
+        return CapturedFiles.nothing()
+    return of_partitions(storage, source, tracked.slicing, live_files(storage, source, head=head), keys)
 
 
 def _are_apart(parts: Sequence[CapturedFiles], taken: Sequence[frozenset[str]], found: FileKeys) -> bool:

@@ -70,7 +70,8 @@ class InputChange:
     """What a writer must know of one input: what changed, and which of it the result was made of.
 
     ``net`` are the added and removed rows with their weight, ``source`` the rows there are now; lazy, as every frame.
-    ``pruning`` gives a condition that every row meets whose value of a column occurs in the change.
+    ``pruning`` gives a condition that every row meets whose value of a column occurs in the change. ``is_bite`` says
+    that the change is only some files of one, of which ``source`` has all.
     """
 
     upstream: str
@@ -83,6 +84,7 @@ class InputChange:
     source: DataFrame
     partitions: AffectedPartitions | None
     pruning: Callable[[str], Predicate]
+    is_bite: bool = False
 
     def has_no_change(self) -> bool:
         """Whether no row changed; runs a job only if files changed whose rows may all be as they were."""
@@ -137,11 +139,12 @@ class Result:
             RemovedRowsError: rows may have been removed upstream, and the write mode can't follow that.
         """
         self._require_columns(table, partition_columns)
-        if self.mode is Mode.FULL:
+        if self.mode is Mode.FULL and not any(change.is_bite for change in self.inputs):
             return
         match self.write_mode:
             case Append() as append:
                 _require_fragments(table, self.inputs)
+                _require_own_bites(table, self.inputs)
                 for change in self.inputs:
                     _require_appendable(table, append, change)
             case Merge(on, latest_by):
@@ -343,6 +346,21 @@ def _require_fragments(table: str, inputs: Sequence[InputChange]) -> None:
                     problem="append() would add what was made of its old rows once more",
                     remedy="Build the frame on added, or write by merge(on=...) or overwrite_partitions().",
                 )
+
+
+def _require_own_bites(table: str, inputs: Sequence[InputChange]) -> None:
+    """Rows of ``source`` that a later bite brings are appended with that; joined before, they'd be there twice."""
+    for change in inputs:
+        others = [other.upstream for other in inputs if other is not change and other.fragments]
+        if change.is_bite and others and change.fragments and any(t.frame is Frame.SOURCE for t in change.taken):
+            raise UnfitFrameError(
+                table=table,
+                upstream=change.upstream,
+                frame=Frame.SOURCE,
+                problem=f"it is taken in bites, and changed rows of {', '.join(others)} would meet rows of it that "
+                "are still to come",
+                remedy=f"Leave max_bytes and max_files of {change.upstream} out.",
+            )
 
 
 def _require_groups_of_one_input(table: str, inputs: Sequence[InputChange]) -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from dagster_ips.core.ancestry import Ancestry, Snapshot
 from dagster_ips.core.capture import EdgeState, Mode
 from dagster_ips.core.edge import Edge
+from dagster_ips.core.file_set import FileSet
 from dagster_ips.core.mode import decide_mode
 from dagster_ips.core.pending import is_pending
 from dagster_ips.core.retry import MOST_FAILURES, RetryState
@@ -37,6 +38,11 @@ def consumed(number: int, table: str = TABLE) -> EdgeState:
     return EdgeState(EDGE, committed=Watermark(table, "main", number, number, number * 10), number=1)
 
 
+def in_bites(number: int) -> EdgeState:
+    to = Watermark(TABLE, "main", number, number, number * 10)
+    return replace(consumed(number), committed=None, file_set=FileSet(to, 1, 3))
+
+
 @pytest.mark.parametrize(
     ("state", "commits", "pending"),
     [
@@ -51,6 +57,7 @@ def consumed(number: int, table: str = TABLE) -> EdgeState:
         (consumed(1), [("append", A_FILE), ("unknown", {})], True),
         (consumed(1, "another-table"), [("append", A_FILE)], True),
         (consumed(9), [("append", A_FILE)], True),
+        (in_bites(1), [("append", A_FILE)], True),
     ],
     ids=[
         "a table without snapshots holds nothing to do",
@@ -64,6 +71,7 @@ def consumed(number: int, table: str = TABLE) -> EdgeState:
         "an unknown operation is pending",
         "a re-created table is pending, so that a run says so",
         "a rolled back or expired watermark is pending, so that a run says so",
+        "a change of which some files are left is pending, though nothing follows it",
     ],
 )
 def test_pending_means_that_a_capture_would_find_something_or_fail(
@@ -85,6 +93,12 @@ def test_a_run_goes_on_only_if_every_input_was_consumed_and_the_target_is_there(
     expected = Mode.INCREMENTAL if all(was_consumed) and target_exists else Mode.FULL
     assert decided.mode is (Mode.FULL if asked_for is Mode.FULL else expected)
     assert decided.reason
+
+
+def test_a_first_read_that_is_taken_in_bites_goes_on_and_does_not_start_over() -> None:
+    assert decide_mode([in_bites(1)], asked_for=None, target_exists=True).mode is Mode.INCREMENTAL
+    assert decide_mode([in_bites(1)], asked_for=Mode.FULL, target_exists=True).mode is Mode.FULL
+    assert decide_mode([in_bites(1)], asked_for=None, target_exists=False).mode is Mode.FULL
 
 
 def test_the_reason_of_a_full_run_names_the_input_that_is_new() -> None:

@@ -11,17 +11,27 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from dagster_ips.core.ancestry import Ancestry, Snapshot
 from dagster_ips.core.capture import Capture, EdgeState, Mode, Stamp, TargetMark
 from dagster_ips.core.edge import Edge
+from dagster_ips.core.file_set import Bite
 from dagster_ips.core.target import TargetHistory, settle, unexpected_change
 from dagster_ips.core.watermark import Watermark
 
 EDGE = Edge("daily", "playback")
+FILES = 3
+
+
+def files_of(capture: Capture) -> list[tuple[int, int]]:
+    """The files of the source's commits that a capture holds; each commit added as many."""
+    start = capture.from_exclusive.snapshot_id if capture.from_exclusive else 0
+    end = capture.to_inclusive.snapshot_id if capture.to_inclusive else 0
+    files = [(commit, file) for commit in range(start + 1, end + 1) for file in range(FILES)]
+    return files[capture.bite.first : capture.bite.end] if capture.bite else files
 
 
 class OneEdge(RuleBasedStateMachine):
     """A source that grows, runs that die anywhere, and a target that others touch as well.
 
-    The model is what the target holds: the source's commits up to ``held[snapshot]``. Nothing of it is known to the
-    code under test but the stamps.
+    The model is what the target holds, as (commit of the source, file) by the snapshot that brought it. Nothing of it
+    is known to the code under test but the stamps.
     """
 
     @initialize(has_sequence_numbers=st.booleans())
@@ -31,6 +41,7 @@ class OneEdge(RuleBasedStateMachine):
         self.uuid = 1
         self.cursor = EdgeState(EDGE)
         self.main: list[tuple[Snapshot, Stamp | None]] = []
+        self.held: dict[int, list[tuple[int, int]]] = {}
         self.work: Capture | None = None
         self.published: Stamp | None = None
         self.tampered = False
@@ -47,8 +58,13 @@ class OneEdge(RuleBasedStateMachine):
         parent = self.main[-1][0].snapshot_id if self.main else None
         snapshot = Snapshot(self.clock, parent, sequence, self.clock * 10, "append", "")
         mark = TargetMark(str(self.uuid), snapshot.snapshot_id, sequence, snapshot.timestamp_ms)
-        is_stamped = capture is not None and capture.to_inclusive is not None
-        stamp = Stamp(capture.number, capture.mode, capture.to_inclusive, mark) if is_stamped else None
+        stamp = None
+        if capture and capture.to_inclusive:
+            partly = (capture.from_exclusive, capture.bite) if capture.bite and not capture.bite.is_last else ()
+            stamp = Stamp(capture.number, capture.mode, capture.to_inclusive, mark, *partly)
+            if capture.mode is Mode.FULL:
+                self.held.clear()
+            self.held[self.clock] = files_of(capture)
         self.main.append((snapshot, stamp))
         return stamp
 
@@ -57,17 +73,23 @@ class OneEdge(RuleBasedStateMachine):
         self.source += rows
 
     @precondition(lambda self: not self.tampered)
-    @rule(run=st.integers(0, 3))
-    def a_run_captures(self, run: int) -> None:
+    @rule(run=st.integers(0, 3), most=st.none() | st.integers(1, 3))
+    def a_run_captures(self, run: int, most: int | None) -> None:
+        """Of everything if the cursor knows of nothing consumed, and ``most`` files of it at most."""
         self.cursor = settle(self.cursor, self.history())
         self.published = None
-        to = Watermark("source", "main", self.source, self.source, self.source)
-        self.work = Capture(
-            EDGE, self.cursor.next_number, Mode.INCREMENTAL, "", self.cursor.committed, to, "icdc", f"{run}", None
-        )
+        committed, consumed = self.cursor.committed, self.cursor.file_set
+        mode = Mode.INCREMENTAL if committed or consumed else Mode.FULL
+        to = consumed.to_inclusive if consumed else Watermark("source", "main", self.source, self.source, self.source)
+        first = consumed.taken if consumed else 0
+        whole = Capture(EDGE, self.cursor.next_number, mode, "", committed, to, "icdc", f"{run}", None)
+        total = len(files_of(whole))
+        bite = Bite(first, min(first + (most or total), total), total)
+        self.work = replace(whole, bite=bite if consumed or not bite.is_last else None)
         self.cursor = self.cursor.with_in_flight(self.work)
 
-    @precondition(lambda self: self.work and self.cursor.next_number == self.work.number)
+    @precondition(lambda self: self.work and not self.work.bite and self.cursor.next_number == self.work.number)
+    @precondition(lambda self: self.cursor.committed)
     @rule()
     def another_run_of_that_number_has_nothing_to_write(self) -> None:
         assert self.work
@@ -113,6 +135,8 @@ class OneEdge(RuleBasedStateMachine):
     def the_target_is_rolled_back(self, data: st.DataObject) -> None:
         self.cursor = settle(self.cursor, self.history())
         kept = data.draw(st.integers(0, len(self.main) - 1))
+        for snapshot, _ in self.main[kept:]:
+            self.held.pop(snapshot.snapshot_id, None)
         marked = self.cursor.target and self.cursor.target.snapshot_id
         self.tampered = any(snapshot.snapshot_id == marked for snapshot, _ in self.main[kept:])
         # Even where the marked snapshot was expired before: nothing at all can't hold what was published.
@@ -124,6 +148,7 @@ class OneEdge(RuleBasedStateMachine):
     def the_target_is_replaced(self) -> None:
         self.cursor = settle(self.cursor, self.history())
         self.main = []
+        self.held.clear()
         self.commit_to_target(None)
         self.tampered = self.cursor.target is not None
 
@@ -133,6 +158,7 @@ class OneEdge(RuleBasedStateMachine):
         self.cursor = settle(self.cursor, self.history())
         self.uuid += 1
         self.main = []
+        self.held.clear()
         self.tampered = self.cursor.target is not None
 
     @precondition(lambda self: self.tampered)
@@ -155,10 +181,24 @@ class OneEdge(RuleBasedStateMachine):
         is_news = newest and (not known or newest.target.snapshot_id > known.snapshot_id)
         if newest and is_news:
             assert settled.number == max(self.cursor.number, newest.number)
-            assert (settled.committed, settled.target) == (newest.to_inclusive, newest.target)
+            consumed = settled.file_set.to_inclusive if settled.file_set else settled.committed
+            assert (consumed, settled.target) == (newest.to_inclusive, newest.target)
             assert settled.in_flight is None
         else:
             assert settled is self.cursor
+
+    @invariant()
+    def the_target_holds_no_file_twice_and_every_file_that_the_state_calls_consumed(self) -> None:
+        held = [file for files in self.held.values() for file in files]
+        assert len(held) == len(set(held))
+        state = settle(self.cursor, self.history())
+        if not self.tampered and self.history().newest and state.target:
+            committed = state.committed.snapshot_id if state.committed else 0
+            consumed = {(commit, file) for commit in range(1, committed + 1) for file in range(FILES)}
+            if state.file_set:
+                rest = Capture(EDGE, 1, Mode.INCREMENTAL, "", state.committed, state.file_set.to_inclusive, "", "", 1)
+                consumed |= set(files_of(rest)[: state.file_set.taken])
+            assert set(held) == consumed
 
     @invariant()
     def a_target_that_lost_what_was_published_is_noticed_and_nothing_else_is(self) -> None:

@@ -8,6 +8,7 @@ import importlib.util
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -33,6 +34,7 @@ from pyiceberg.types import (
 
 from dagster_ips.core.capture import EdgeState, Mode
 from dagster_ips.core.edge import Edge
+from dagster_ips.core.limits import Limits
 from dagster_ips.core.policy import InputPolicies
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.state.store import MemoryEdgeStore
@@ -115,9 +117,9 @@ class Source:
         """``rows`` as the current schema shows them."""
         return as_multiset(tuple(row.get(f.field_id) for f in self.fields) for row in rows)
 
-    def scan(self, table: str = TABLE, *, tag: str | None = None) -> Rows:
-        """All rows of ``table`` now, or at ``tag``, read by PyIceberg."""
-        scan = self.lake.client.load_table(table).scan()
+    def scan(self, table: str = TABLE, *, tag: str | None = None, snapshot_id: int | None = None) -> Rows:
+        """All rows of ``table`` now, at ``tag`` or as of a snapshot, read by PyIceberg."""
+        scan = self.lake.client.load_table(table).scan(snapshot_id=snapshot_id)
         read = (scan.use_ref(tag) if tag else scan).to_arrow()
         return as_multiset(zip(*[column.to_pylist() for column in read.columns], strict=True))
 
@@ -126,12 +128,17 @@ class Source:
         return as_multiset(duckdb_with_iceberg().execute(f"SELECT * FROM iceberg_scan('{location}')").fetchall())
 
     def capture(
-        self, *ranges: str, asked_for: Mode | None = None, policies: InputPolicies | None = None
+        self,
+        *ranges: str,
+        asked_for: Mode | None = None,
+        policies: InputPolicies | None = None,
+        limits: Limits | None = None,
     ) -> CapturedInput:
         """Capture what is new; nothing is consumed by that yet."""
         capturer = Capturer(self.lake, self.store)
-        tracked = [TrackedInput(EDGE.upstream, TABLE, ranges, policies=policies or InputPolicies())]
-        (captured,) = capturer.capture(EDGE.consumer, tracked, target=TARGET, asked_for=asked_for, run_id="run")
+        tracked = TrackedInput(EDGE.upstream, TABLE, ranges, policies=policies or InputPolicies())
+        tracked = replace(tracked, limits=limits or Limits())
+        (captured,) = capturer.capture(EDGE.consumer, [tracked], target=TARGET, asked_for=asked_for, run_id="run")
         return captured
 
     def consume(self, captured: CapturedInput) -> None:

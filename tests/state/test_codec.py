@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from dagster_ips.core.capture import Capture, EdgeState, Mode, TargetMark
 from dagster_ips.core.edge import Edge
+from dagster_ips.core.file_set import Bite, FileSet
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import StateUnreadableError, StateVersionError
 from dagster_ips.state.codec import VERSION, decode, encode
@@ -33,10 +34,22 @@ VERSION_1 = """
  "target":{"table_uuid":"1f3a","snapshot_id":77,"sequence_number":5,"timestamp_ms":1767225700000}}
 """
 
+VERSION_2 = (
+    VERSION_1.replace('"version":1', '"version":2')
+    .replace('"after_stamp":77', '"after_stamp":77,"bite":{"first":100,"end":200,"total":10000}')
+    .replace(
+        '"target":',
+        '"file_set":{"to_inclusive":{"table_uuid":"9d0c","ref":"main","snapshot_id":9001,"sequence_number":9,'
+        '"timestamp_ms":1767229200000},"taken":100,"total":10000},"target":',
+    )
+)
+
 texts = st.text(max_size=20)
 ids = st.integers(-(2**63), 2**63 - 1)
 edges = st.builds(Edge, texts, texts)
 watermarks = st.builds(Watermark, texts, texts, ids, ids, ids)
+bites = st.builds(Bite, ids, ids, ids)
+file_sets = st.builds(FileSet, watermarks, ids, ids)
 marks = st.builds(TargetMark, texts, ids, ids, ids)
 
 
@@ -45,8 +58,10 @@ def states(draw: st.DrawFn) -> EdgeState:
     edge = draw(edges)
     some = st.none() | watermarks
     modes = st.sampled_from(Mode)
-    captures = st.builds(Capture, st.just(edge), ids, modes, texts, some, some, texts, texts, st.none() | ids)
-    return EdgeState(edge, draw(some), draw(ids), draw(st.none() | captures), draw(st.none() | marks))
+    number = st.none() | ids
+    captures = st.builds(Capture, st.just(edge), ids, modes, texts, some, some, texts, texts, number, st.none() | bites)
+    in_flight, mark, file_set = draw(st.none() | captures), draw(st.none() | marks), draw(st.none() | file_sets)
+    return EdgeState(edge, draw(some), draw(ids), in_flight, mark, file_set)
 
 
 json_values = st.recursive(
@@ -55,6 +70,7 @@ json_values = st.recursive(
     max_leaves=6,
 )
 PLACES = [(), ("version",), ("edge",), ("committed",), ("number",), ("in_flight",), ("target",), ("in_flight", "mode")]
+PLACES += [("file_set",), ("file_set", "to_inclusive"), ("file_set", "taken"), ("in_flight", "bite")]
 
 
 @settings(max_examples=200, deadline=None)
@@ -70,6 +86,13 @@ def test_a_cursor_of_version_1_is_read_by_this_release() -> None:
     icdc_table = "ips.playback_daily__playback_392911__000004_c57f89"
     capture = Capture(EDGE, 4, Mode.INCREMENTAL, reason, committed, to, icdc_table, "5b1e", 77)
     assert decode(VERSION_1, EDGE) == EdgeState(EDGE, committed, 3, capture, TargetMark("1f3a", 77, 5, 1767225700000))
+
+
+def test_a_cursor_of_version_2_is_read_by_this_release() -> None:
+    state = decode(VERSION_2, EDGE)
+    assert state.file_set == FileSet(Watermark("9d0c", "main", 9001, 9, 1767229200000), 100, 10_000)
+    assert state.in_flight
+    assert state.in_flight.bite == Bite(100, 200, 10_000)
 
 
 @given(st.integers(VERSION + 1, 10**6), json_values)
@@ -91,7 +114,7 @@ def test_garbage_is_refused_by_name_of_the_edge(text: str) -> None:
 @example(("version",), float("inf"))
 @example(("number",), float("inf"))
 def test_a_value_damaged_in_one_place_never_fails_in_another_way(place: tuple[str, ...], damage: Any) -> None:  # noqa: ANN401  # any JSON
-    value: Any = {"": json.loads(VERSION_1)}
+    value: Any = {"": json.loads(VERSION_2)}
     holder = value
     for key in ("", *place)[:-1]:
         holder = holder[key]

@@ -1,0 +1,118 @@
+"""Some of the files of one snapshot, in the order in which its manifest list and manifests have them.
+
+Both are immutable, so a number of files is a place in that order for as long as the snapshot is retained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from dagster_ips.core.ancestry import Snapshot
+from dagster_ips.core.changes import ChangeSet
+from dagster_ips.core.file_set import Bite
+from dagster_ips.core.limits import Limits
+from dagster_ips.errors import MetadataUnreadableError
+from dagster_ips.iceberg.change_reader import CapturedFiles
+from dagster_ips.iceberg.manifests import (
+    Content,
+    ManifestEntry,
+    ManifestRow,
+    Status,
+    content_of,
+    may_hold_live_files,
+    read_entries,
+    read_manifest_list,
+)
+from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.iceberg.reach import applying_to
+from dagster_ips.iceberg.storage import Storage
+
+
+def appended_bite(
+    storage: Storage, metadata: TableMetadata, snapshot: Snapshot, *, first: int, limits: Limits
+) -> tuple[CapturedFiles, Bite]:
+    """Files from number ``first`` on of those that ``snapshot``, an append, added: within ``limits``, or one file.
+
+    Cost: the manifests that the snapshot wrote.
+    """
+    rows = [
+        row
+        for row in read_manifest_list(storage, snapshot, table=metadata.table)
+        if content_of(row) is Content.DATA and row["added_snapshot_id"] == snapshot.snapshot_id
+    ]
+    own = ((None, _reader(storage, row, metadata, of=snapshot)) for row in rows)
+    chosen, bite = _cut(own, first, limits)
+    return CapturedFiles(ChangeSet(tuple(entry.data_file() for entry in chosen)), fresh=tuple(chosen)), bite
+
+
+def live_bite(
+    storage: Storage, metadata: TableMetadata, snapshot: Snapshot, *, first: int, limits: Limits
+) -> tuple[CapturedFiles, Bite]:
+    """Files from number ``first`` on of those that are live at ``snapshot``, with the delete files that may apply.
+
+    Cost: the manifests that list the files taken, and those of delete files.
+    """
+    rows = [r for r in read_manifest_list(storage, snapshot, table=metadata.table) if may_hold_live_files(r)]
+    data = [row for row in rows if content_of(row) is Content.DATA]
+    chosen, bite = _cut(((_live_count(row), _reader(storage, row, metadata)) for row in data), first, limits)
+    deletes = [
+        entry
+        for row in rows
+        if content_of(row) is Content.DELETES
+        for entry in read_entries(storage, row, table=metadata.table)
+        if entry.status is not Status.DELETED
+    ]
+    applying = tuple(applying_to(deletes, chosen))
+    changes = ChangeSet(tuple(entry.data_file() for entry in chosen), has_deletes=bool(applying))
+    return CapturedFiles(changes, fresh=tuple(chosen), deletes=applying), bite
+
+
+_Read = Callable[[], list[ManifestEntry]]
+
+
+def _reader(storage: Storage, row: ManifestRow, metadata: TableMetadata, *, of: Snapshot | None = None) -> _Read:
+    """Reads the manifest's live files, ``of`` one snapshot if it is given.
+
+    What another bite counted without opening the manifest must be what is found in it.
+    """
+
+    def read() -> list[ManifestEntry]:
+        live = [e for e in read_entries(storage, row, table=metadata.table) if e.status is not Status.DELETED]
+        counted = _live_count(row)
+        if counted not in (None, len(live)):
+            cause = f"it has {len(live)} live files, and its manifest list counts {counted}"
+            raise MetadataUnreadableError(table=metadata.table, file=row["manifest_path"], cause=cause)
+        return [entry for entry in live if of is None or entry.snapshot_id == of.snapshot_id]
+
+    return read
+
+
+def _live_count(row: ManifestRow) -> int | None:
+    """The manifest's files that aren't marked as deleted; None if the list doesn't count them, as v1 needn't."""
+    counts = (row.get("added_files_count"), row.get("existing_files_count"))
+    return None if None in counts else sum(int(count or 0) for count in counts)
+
+
+def _cut(manifests: Iterable[tuple[int | None, _Read]], first: int, limits: Limits) -> tuple[list[ManifestEntry], Bite]:
+    """Entries from number ``first`` on, as many as ``limits`` allow and at least one; manifests aside aren't opened."""
+    chosen: list[ManifestEntry] = []
+    position = size_bytes = 0
+    is_full = False
+    for count, read in manifests:
+        if count is not None and (is_full or position + count <= first):
+            position += count
+            continue
+        entries = read()
+        for entry in _from(entries, first - position) if not is_full else ():
+            more = size_bytes + int(entry.raw["data_file"]["file_size_in_bytes"])
+            is_full = bool(chosen) and not limits.allow(len(chosen) + 1, more)
+            if is_full:
+                break
+            chosen.append(entry)
+            size_bytes = more
+        position += len(entries)
+    return chosen, Bite(first, first + len(chosen), position)
+
+
+def _from(entries: list[ManifestEntry], number: int) -> Iterator[ManifestEntry]:
+    return iter(entries[max(number, 0) :])
