@@ -24,7 +24,8 @@ PARTITIONINGS = (
     ("day", "bucket(2, number)"),
     ("price",),
 )
-captures = st.sampled_from([None, None, None, *CONSUMERS])
+WRITER = "the one who writes"
+captures = st.sampled_from([None, None, None, *CONSUMERS, WRITER, WRITER])
 
 shapes = st.builds(
     lambda partitioned_by, merging, variant: Shape(2, partitioned_by, merging, variant),
@@ -61,6 +62,7 @@ class Histories(RuleBasedStateMachine):
         possible = replace(shape, version=self.version, variant=shape.variant and self.version > 2)
         self.history = History(self.lake, possible, self.coverage)
         type(self).newest = self.history
+        self.writer = writer
         self.history.write(writer, data.draw(st.sampled_from(self.kinds)))
         self.history.do("append_by_spark", rows=first)
         self.history.capture_by_all()
@@ -79,14 +81,17 @@ class Histories(RuleBasedStateMachine):
             history.close()
 
     def change(self, data: st.DataObject, families: Sequence[str], then: str | None) -> None:
-        """One operation of ``families``, and a capture if ``then`` is a consumer."""
+        """One operation of ``families``, and a capture if ``then`` is a consumer or WRITER."""
         version = self.history.table.version
         self.do_one_of([o for o in OPERATIONS.values() if o.family in families and version in o.versions], data, then)
 
     def do_one_of(self, possible: Sequence[Operation], data: st.DataObject, then: str | None) -> None:
         chosen = data.draw(st.sampled_from(possible))
         self.history.do(chosen.name, **data.draw(chosen.arguments))
-        if then:
+        if then == WRITER:
+            if self.history.capture(self.writer) is None:
+                self.history.capture(self.writer, full=True)
+        elif then:
             consume, start_over = data.draw(st.sampled_from([True, True, False])), data.draw(st.booleans())
             if self.history.capture(then, consume=consume) is None and start_over:
                 self.history.capture(then, full=True)
