@@ -58,11 +58,12 @@ def _value(capture: Capture) -> str:
         "to": to.snapshot_id,
         "seq": to.sequence_number,
         "ts": to.timestamp_ms,
+        "schema": to.schema_id,
     }
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
 def _stamp(snapshot: Snapshot, table_uuid: str, edge: Edge) -> Stamp:
     value = json.loads(snapshot.summary[_EDGE + edge.id])
-    to = Watermark(value["uuid"], value["ref"], value["to"], value["seq"], value["ts"])
+    to = Watermark(value["uuid"], value["ref"], value["to"], value["seq"], value["ts"], value.get("schema"))
     return Stamp(int(value["n"]), Mode(value["mode"]), to, mark(snapshot, table_uuid))

@@ -11,7 +11,7 @@ from dagster_ips.core.edge import Edge
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import StateUnreadableError, StateVersionError
 
-VERSION = 1
+VERSION = 2
 
 
 def encode(state: EdgeState) -> str:

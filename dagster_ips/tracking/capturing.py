@@ -99,7 +99,7 @@ class Capturer:
                 mode=decision.mode,
                 reason=decision.reason,
                 from_exclusive=state.committed if decision.mode is Mode.INCREMENTAL else None,
-                to_inclusive=Watermark.at(head, table_uuid=source.uuid, ref=tracked.ref) if head else None,
+                to_inclusive=_watermark(source, head, tracked.ref) if head else None,
                 icdc_table=f"{self.icdc_namespace}.{icdc_names.new_name(state.edge, state.next_number)}",
                 run_id=run_id,
                 after_stamp=history.newest.target.snapshot_id if history and history.newest else None,
@@ -154,3 +154,7 @@ class Capturer:
         with effect(Effect.REGISTER_ICDC_TABLE):
             self.catalog.register(capture.icdc_table, authored.metadata_location)
         return authored.tags
+
+
+def _watermark(source: TableMetadata, head: Snapshot, ref: str) -> Watermark:
+    return Watermark.at(head, table_uuid=source.uuid, ref=ref, schema_id=source.current_schema_id)

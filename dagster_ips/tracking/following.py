@@ -11,6 +11,7 @@ from dagster_ips.core.interval import Break, Interval, interval_since
 from dagster_ips.core.policy import InputPolicies, OnExpired, OnRollback
 from dagster_ips.errors import (
     BrokenHistoryError,
+    SourceColumnsChangedError,
     SourceExpiredError,
     SourceRecreatedError,
     SourceReplacedError,
@@ -63,6 +64,8 @@ def follow(state: EdgeState, source: TableMetadata, tracked: TrackedInput) -> In
         return StartOver(f"{tracked.upstream} was rolled back")
     if isinstance(found, Interval) and not expired:
         if not is_rollback or tracked.policies.on_rollback is OnRollback.CONTINUE:
+            if others := source.columns_of_other_meaning(committed.schema_id):
+                raise SourceColumnsChangedError(**_common_values(state, source, tracked.ref), columns=others)
             return found
         raise _error(Break.ROLLED_BACK, state, source, tracked.ref, found)
     kind = Break.EXPIRED if isinstance(found, Interval) else found
@@ -84,23 +87,28 @@ def _is_readable(interval: Interval) -> bool:
 def _error(
     kind: Break, state: EdgeState, source: TableMetadata, ref: str, found: Interval | Break
 ) -> BrokenHistoryError:
-    committed = state.committed
-    assert committed is not None  # noqa: S101  # without it there is nothing to follow
-    common: dict[str, Any] = {
-        "table": source.table,
-        "consumer": state.edge.consumer,
-        "consumed_snapshot_id": committed.snapshot_id,
-        "head_snapshot_id": source.head_snapshot_id(ref),
-    }
+    common = _common_values(state, source, ref)
     match kind:
         case Break.RECREATED:
-            return SourceRecreatedError(**common, consumed_uuid=committed.table_uuid, current_uuid=source.uuid)
+            consumed = state.committed.table_uuid if state.committed else ""
+            return SourceRecreatedError(**common, consumed_uuid=consumed, current_uuid=source.uuid)
         case Break.REPLACED:
             return SourceReplacedError(**common)
         case Break.ROLLED_BACK:
             return SourceRolledBackError(**common, common_snapshot_id=_common(found))
         case Break.EXPIRED:
             return SourceExpiredError(**common, needed_for=_needed_for(found))
+
+
+def _common_values(state: EdgeState, source: TableMetadata, ref: str) -> dict[str, Any]:
+    committed = state.committed
+    assert committed is not None  # noqa: S101  # without it there is nothing to follow
+    return {
+        "table": source.table,
+        "consumer": state.edge.consumer,
+        "consumed_snapshot_id": committed.snapshot_id,
+        "head_snapshot_id": source.head_snapshot_id(ref),
+    }
 
 
 def _common(found: Interval | Break) -> int | None:

@@ -6,7 +6,7 @@ import contextlib
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from dagster_ips.core.edge import Edge
 from dagster_ips.core.policy import InputPolicies, OnExpired, OnRollback
 from dagster_ips.errors import (
     IpsError,
+    SourceColumnsChangedError,
     SourceExpiredError,
     SourceRecreatedError,
     SourceReplacedError,
@@ -104,6 +105,7 @@ class History:
         self.capturer = Capturer(lake.catalog, self.store)
         self.has_failed = False
         self.targets: dict[str, Target] = {}
+        self._names_read: dict[str, Mapping[str, int]] = {}
         self._since: dict[str, list[tuple[str, int]]] = {name: [] for name in CONSUMERS}
         if lake.catalog.find(TARGET) is None:
             lake.sql(f"CREATE TABLE lake.{TARGET} (number int) USING iceberg")
@@ -161,6 +163,7 @@ class History:
                 self.steps.pop()
                 continue
             self.store.set(replace(self._state(consumer), committed=captured, number=1))
+            self._names_read[consumer] = self._names_read[first]
             self._since[consumer].clear()
 
     def close(self) -> None:
@@ -185,6 +188,8 @@ class History:
         target = self._target(consumer)
         state, files, head = self._state(consumer), self.table.files(), self.table.raw
         allowed = self._allowed(state, CONSUMERS[consumer], asked_for)
+        if Mode.INCREMENTAL in allowed.modes and self._reads_other_columns(consumer):
+            allowed = Allowed(allowed.modes - {Mode.INCREMENTAL}, (*allowed.errors, SourceColumnsChangedError))
         if target and not target.exists:
             allowed = Allowed(frozenset({Mode.FULL}))
         registered = self._icdc_tables()
@@ -202,6 +207,8 @@ class History:
         truth = self._check(captured, state)
         if consume and not self._consume(captured, truth, target):
             mode = None
+        elif consume:
+            self._names_read[consumer] = self.table.field_ids()
         _require("a capture leaves the source as it was", (self.table.files(), self.table.raw), (files, head))
         self._drop_icdc_table(captured, self.table.files())
         if consume and mode is None and asked_for is not Mode.FULL:
@@ -296,6 +303,11 @@ class History:
         if OnRollback.FULL is policies.on_rollback or OnExpired.FULL is policies.on_expired:
             modes.add(Mode.FULL)
         return Allowed(frozenset(modes), _BROKEN)
+
+    def _reads_other_columns(self, consumer: str) -> bool:
+        """Whether a name stands for another column than when the consumer last consumed."""
+        before, now = self._names_read.get(consumer, {}), self.table.field_ids()
+        return any(name in now and now[name] != number for name, number in before.items())
 
     def _only_moved_since(self, consumed: int, ancestry: Sequence[int]) -> bool:
         """Whether all that followed is there, and only added rows or moved them to other files."""

@@ -26,8 +26,9 @@ from dagster_ips.tracking.publishing import Publisher
 from dagster_ips.tracking.writing import Result
 from dagster_ips.view import IcdcView
 from tests.histories.checks import Truth, WrongCaptureError
-from tests.histories.table import Field, HistoryTable, path_of
+from tests.histories.table import Field, HistoryTable, NotNow, path_of
 from tests.histories.time_travel import Row, Rows, Written, collect_json
+from tests.histories.values import spark_type
 
 Names: TypeAlias = Mapping[str, str]
 """What the columns are called now, by what they were called first."""
@@ -236,15 +237,22 @@ KINDS: Mapping[str, Kind] = {
 }
 
 
+def _kind_of(column: Field) -> str:
+    """The column's type; the same for one that it may be widened to."""
+    kind = spark_type(column.type).partition("(")[0]
+    return {"bigint": "int", "double": "float"}.get(kind, kind)
+
+
 @dataclass
 class Target:
-    """The table of one consumer, of one of the KINDS. ``made_of`` is what its columns were made of when it began."""
+    """The table of one consumer, of one of the KINDS. ``names`` and ``made_of`` are those of its columns as it began."""
 
     source: HistoryTable
     consumer: str
     kind_name: str
     name: str = field(default_factory=lambda: f"media.target_{next(_numbers)}")
-    made_of: tuple[tuple[int, str, str], ...] = ()
+    names: Names = field(default_factory=dict)
+    made_of: tuple[str, ...] = ()
 
     @property
     def kind(self) -> Kind:
@@ -257,20 +265,33 @@ class Target:
         return self.source.lake.catalog.find(self.name) is not None
 
     def is_as_it_was(self) -> bool:
-        """Whether it is made of the same columns as when this was last asked, or first.
+        """Whether the source has the columns that it is made of, by name and type, since this was last asked, or first.
 
-        If not, the asset had to be written anew, so that its table is dropped and begins anew.
+        If not, the asset has to be written anew, by the columns' new names, and its table is dropped and begins anew.
 
         Raises:
             NotNow: the source hasn't all of them any more.
         """
-        fields = [self.source.field(role) for role in self.kind.roles]
-        made_of = tuple((f.id, f.name, str(f.type) if isinstance(f.type, dict) else "") for f in fields)
-        is_same = made_of == (self.made_of or made_of)
-        if not is_same:
+        try:
+            if self.names and self._made_of() == self.made_of:
+                return True
+        except NotNow:
+            pass
+        is_new = not self.names
+        self.names = {role: self.source.field(role).name for role in self.kind.roles}
+        self.made_of = self._made_of()
+        if not is_new:
             self.drop()
-        self.made_of = made_of
-        return is_same
+        return is_new
+
+    def _made_of(self) -> tuple[str, ...]:
+        return tuple(f"{name} {_kind_of(self._field(name))}" for name in self.names.values())
+
+    def _field(self, name: str) -> Field:
+        for found in self.source.fields:
+            if found.name == name:
+                return found
+        raise NotNow
 
     def drop(self) -> None:
         """With its files; one that isn't there stays so."""
@@ -309,11 +330,11 @@ class Target:
     def _write(self, view: IcdcView, captured: CapturedInput, store: EdgeStore) -> bool:
         """As ``IcdcIOManager`` does; whether it published something."""
         lake = self.source.lake
-        frame, write_mode = self.kind.write(view, self._names())
+        frame, write_mode = self.kind.write(view, self.names)
         result = Result(frame, write_mode, view.mode, [view.change])
         publisher = Publisher(lake.catalog, store, lake.session, captured.capture.run_id)
         existing = lake.catalog.find(self.name)
-        columns = tuple(_columns(self._names(), self.kind.partition_by))
+        columns = tuple(_columns(self.names, self.kind.partition_by))
         properties = {"format-version": str(self.source.version)}
         description = TableDescription(columns, properties=properties).tuned_for(write_mode)
         result.check(self.name, existing.identity_partition_columns() if existing else columns)
@@ -326,7 +347,7 @@ class Target:
         return bool(published.snapshots)
 
     def _check(self, expected: Rows) -> None:
-        kept = tuple(self.source.field(role) for role in self.kind.roles[: self.kind.kept])
+        kept = tuple(self._field(self.names[role]) for role in self.kind.roles[: self.kind.kept])
         schema = (*kept, *self.kind.adds)
         rows = collect_json({"target": self.source.lake.sql(f"SELECT * FROM lake.{self.name}")})["target"]
         found = Written(schema, rows).through(schema)
@@ -348,14 +369,11 @@ class Target:
         )
 
     def _reduced(self, truth: Truth, rows: Rows) -> Rows:
-        part = truth.key(_columns(self._names(), self.kind.roles))
+        part = truth.key(_columns(self.names, self.kind.roles))
         found: Rows = Counter()
         for row, count in rows.items():
             found[part(row)] += count
         return found
-
-    def _names(self) -> Names:
-        return {role: self.source.field(role).name for role in self.kind.roles}
 
     def _refs(self) -> object:
         """Every branch and what it is at; none of a table without a snapshot, which a first try may have created."""
