@@ -245,7 +245,7 @@ def _kind_of(column: Field) -> str:
 
 @dataclass
 class Target:
-    """The table of one consumer, of one of the KINDS. ``names`` and ``made_of`` are those of its columns as it began."""
+    """A consumer's table, of one of the KINDS. ``names`` and ``made_of`` are those of its columns as it began."""
 
     source: HistoryTable
     consumer: str
