@@ -153,7 +153,8 @@ class History:
 
     def capture_by_all(self) -> None:
         """Every consumer has consumed what there is; it is captured once, and by those who write a target."""
-        first, *others = CONSUMERS
+        # One without a target first, which might be refused.
+        first, *others = sorted(CONSUMERS, key=lambda consumer: consumer in self.targets)
         self.capture(first)
         self.steps[-1] = Step("capture_by_all")
         captured = self._state(first).committed
@@ -163,7 +164,7 @@ class History:
                 self.steps.pop()
                 continue
             self.store.set(replace(self._state(consumer), committed=captured, number=1))
-            self._names_read[consumer] = self._names_read[first]
+            self._names_read[consumer] = self.table.field_ids()
             self._since[consumer].clear()
 
     def close(self) -> None:
