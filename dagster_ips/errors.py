@@ -226,6 +226,20 @@ class SourceExpiredError(BrokenHistoryError):
 
 
 @dataclass(eq=False)
+class SourceColumnsChangedError(BrokenHistoryError):
+    """Names of the source's columns stand for other columns than when it was consumed."""
+
+    columns: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return self._message(
+            f"has other columns under the same names ({', '.join(self.columns)})",
+            "They were dropped and added again, or renamed, so that rows which weren't written since hold other values "
+            "under those names, and no snapshot says so.",
+        )
+
+
+@dataclass(eq=False)
 class RemovedRowsError(IpsError):
     """Rows were removed upstream, and the way in which the target is written can't follow that."""
 

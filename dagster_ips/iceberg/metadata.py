@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -119,17 +119,29 @@ class TableMetadata:
 
     def shows_current_schema(self, snapshot: Snapshot) -> bool:
         """Whether time travel to ``snapshot`` shows the columns that the table has now."""
-        return snapshot.schema_id in (None, self._current_schema_id)
+        return snapshot.schema_id in (None, self.current_schema_id)
 
     @cached_property
-    def _current_schema_id(self) -> int:
+    def current_schema_id(self) -> int:
+        """The id of the schema that the table's rows are read by now."""
         return int(self.raw.get("current-schema-id", 0))
 
     @cached_property
     def _current_fields(self) -> list[dict[str, Any]]:
         schemas = self.raw.get("schemas") or [self.raw["schema"]]
-        current = [schema for schema in schemas if schema.get("schema-id", 0) == self._current_schema_id]
+        current = [schema for schema in schemas if schema.get("schema-id", 0) == self.current_schema_id]
         return list((current or schemas[-1:])[0]["fields"])
+
+    def columns_of_other_meaning(self, schema_id: int | None) -> tuple[str, ...]:
+        """The names that stood for another column in that schema than now, fields of nested columns as ``a.b``.
+
+        None of a schema that isn't known any more.
+        """
+        schemas = self.raw.get("schemas") or [self.raw["schema"]]
+        known = [schema for schema in schemas if schema.get("schema-id", 0) == schema_id]
+        before = dict(_named_ids(known[0]["fields"])) if known else {}
+        now = dict(_named_ids(self._current_fields))
+        return tuple(sorted(name for name in before.keys() & now.keys() if before[name] != now[name]))
 
     def shows_partition_columns(self, spec_id: int) -> bool:
         """Whether a row, as the current schema shows it, says which partition of the spec it is in.
@@ -194,6 +206,22 @@ def _leaf_kinds(fields: list[dict[str, Any]]) -> Iterator[tuple[int, str]]:
             yield int(field["id"]), field["type"]
         elif field["type"]["type"] == "struct":
             yield from _leaf_kinds(field["type"]["fields"])
+
+
+def _named_ids(fields: Sequence[dict[str, Any]], prefix: str = "") -> Iterator[tuple[str, int]]:
+    """Every field's full name and id. Of maps and lists only what they hold has names that can be changed."""
+    for field in fields:
+        name = prefix + str(field["name"])
+        yield name, int(field["id"])
+        yield from _nested_ids(field["type"], f"{name}.")
+
+
+def _nested_ids(kind: str | dict[str, Any], prefix: str) -> Iterator[tuple[str, int]]:
+    if isinstance(kind, str):
+        return
+    yield from _named_ids(kind.get("fields", ()), prefix)
+    for part in {"element", "key", "value"} & kind.keys():
+        yield from _nested_ids(kind[part], f"{prefix}{part}.")
 
 
 def _snapshot(raw: dict[str, Any]) -> Snapshot:

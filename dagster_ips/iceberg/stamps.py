@@ -86,6 +86,7 @@ def _value(line: Edge, captures: Sequence[Capture]) -> str:
         "to": to.snapshot_id,
         "seq": to.sequence_number,
         "ts": to.timestamp_ms,
+        "schema": to.schema_id,
     }
     if first.bite and not first.bite.is_last:
         start = first.from_exclusive
@@ -96,7 +97,7 @@ def _value(line: Edge, captures: Sequence[Capture]) -> str:
 
 def _stamps(snapshot: Snapshot, table_uuid: str, line: Edge, wanted: Container[str | None]) -> dict[Edge, Stamp]:
     value = json.loads(snapshot.summary[_EDGE + line.id])
-    to = Watermark(value["uuid"], value["ref"], value["to"], value["seq"], value["ts"])
+    to = Watermark(value["uuid"], value["ref"], value["to"], value["seq"], value["ts"], value.get("schema"))
     bite = Bite(*value["bite"]) if "bite" in value else None
     start = Watermark(*value["from_mark"]) if bite and value["from_mark"] else None
     numbers = value.get("partitions") or {None: value["n"]}

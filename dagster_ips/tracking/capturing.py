@@ -150,7 +150,7 @@ class Capturer:
                     mode=decision.mode,
                     reason=decision.reason,
                     from_exclusive=each.starts.get(state.edge),
-                    to_inclusive=Watermark.at(share.to, table_uuid=source.uuid, ref=tracked.ref) if share.to else None,
+                    to_inclusive=_watermark(source, share.to, tracked.ref) if share.to else None,
                     icdc_table=f"{self.icdc_namespace}.{name}",
                     run_id=run_id,
                     after_stamp=history.newest.target.snapshot_id if history and history.newest else None,
@@ -262,3 +262,7 @@ class Capturer:
 def _edges(consumer: str, tracked: TrackedInput, partitions: RunPartitions | None) -> list[Edge]:
     line = Edge(consumer, tracked.upstream)
     return [line] if partitions is None else [line.of(key) for key in partitions.keys]
+
+
+def _watermark(source: TableMetadata, head: Snapshot, ref: str) -> Watermark:
+    return Watermark.at(head, table_uuid=source.uuid, ref=ref, schema_id=source.current_schema_id)

@@ -14,6 +14,7 @@ from dagster_ips.core.policy import InputPolicies, OnExpired, OnRollback
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import (
     BrokenHistoryError,
+    SourceColumnsChangedError,
     SourceExpiredError,
     SourceRecreatedError,
     SourceReplacedError,
@@ -72,6 +73,8 @@ def follow(state: EdgeState, source: TableMetadata, tracked: TrackedInput) -> In
         return StartOver(f"{tracked.upstream} was rolled back")
     if isinstance(found, Interval) and not expired:
         if not is_rollback or tracked.policies.on_rollback is OnRollback.CONTINUE:
+            if others := source.columns_of_other_meaning(committed.schema_id):
+                raise SourceColumnsChangedError(**_common_values(state, committed, source, tracked.ref), columns=others)
             return found
         raise _error(Break.ROLLED_BACK, state, committed, source, tracked.ref, found)
     kind = Break.EXPIRED if isinstance(found, Interval) else found
@@ -98,12 +101,7 @@ def _can_go_on(interval: Interval, state: EdgeState) -> bool:
 def _error(  # noqa: PLR0913, PLR0917  # each is a thing of its own
     kind: Break, state: EdgeState, committed: Watermark, source: TableMetadata, ref: str, found: Interval | Break
 ) -> BrokenHistoryError:
-    common: dict[str, Any] = {
-        "table": source.table,
-        "consumer": state.edge.consumer,
-        "consumed_snapshot_id": committed.snapshot_id,
-        "head_snapshot_id": source.head_snapshot_id(ref),
-    }
+    common = _common_values(state, committed, source, ref)
     match kind:
         case Break.RECREATED:
             return SourceRecreatedError(**common, consumed_uuid=committed.table_uuid, current_uuid=source.uuid)
@@ -113,6 +111,15 @@ def _error(  # noqa: PLR0913, PLR0917  # each is a thing of its own
             return SourceRolledBackError(**common, common_snapshot_id=_common(found))
         case Break.EXPIRED:
             return SourceExpiredError(**common, needed_for=_needed_for(found, state))
+
+
+def _common_values(state: EdgeState, committed: Watermark, source: TableMetadata, ref: str) -> dict[str, Any]:
+    return {
+        "table": source.table,
+        "consumer": state.edge.consumer,
+        "consumed_snapshot_id": committed.snapshot_id,
+        "head_snapshot_id": source.head_snapshot_id(ref),
+    }
 
 
 def _common(found: Interval | Break) -> int | None:

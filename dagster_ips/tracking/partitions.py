@@ -68,7 +68,10 @@ def look(storage: Storage, line: LineState, source: TableMetadata, tracked: Trac
     if head is None or (line.scanned and _is_at(line.scanned, source, head.snapshot_id)):
         return line
     column_kinds(source, slicing.upstream_keys.columns)
-    files, now = FileKeys(source, slicing), Watermark.at(head, table_uuid=source.uuid, ref=tracked.ref)
+    files, now = (
+        FileKeys(source, slicing),
+        Watermark.at(head, table_uuid=source.uuid, ref=tracked.ref, schema_id=source.current_schema_id),
+    )
     if line.scanned is None:
         live = live_files(storage, source, head=head).changes.added
         return line.looked_at(now, files.touched_by(live), unmapped=files.unmapped(live))
@@ -107,7 +110,7 @@ def changed_in_partitions(
     slicing, head = tracked.slicing, source.ancestry(tracked.ref).head
     assert slicing is not None  # noqa: S101  # asked for partitioned consumers only
     partitions = {state: state.edge.partition or "" for state in states}
-    starts = {state: line.start_of(state, slicing.taken_by(key)) for state, key in partitions.items()}
+    starts = {state: _start(line, state, slicing.taken_by(key)) for state, key in partitions.items()}
     parts: list[CapturedFiles] = []
     unique = list(dict.fromkeys(starts.values()))
     for start in unique:
@@ -125,6 +128,12 @@ def changed_in_partitions(
             "its partitions were consumed up to different snapshots, and their changes can't be told apart"
         )
     return PartitionFiles(whole, {state.edge: start for state, start in starts.items()})
+
+
+def _start(line: LineState, state: EdgeState, keys: Collection[str]) -> Watermark | None:
+    """From where a partition is read; its rows were made by the columns as they were when it was consumed."""
+    start = line.start_of(state, keys)
+    return replace(start, schema_id=state.committed.schema_id) if start and state.committed else start
 
 
 def live_in_partitions(

@@ -24,17 +24,20 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import seed as seeded
 from hypothesis.stateful import run_state_machine_as_test
 
+from dagster_ips.core.capture import Mode
 from dagster_ips.spark.connect_server import ensure_connect_server, stop_connect_server
 from tests.histories.checks import WrongCaptureError
 from tests.histories.history import Coverage, History, quicken
 from tests.histories.machine import Histories
 from tests.histories.operations import OPERATIONS, Operation
 from tests.histories.smallest import smallest
+from tests.histories.targets import ENDS, EQUAL, KINDS
 from tests.lake import Lake
 
 STEPS = 16
+VERSIONS = (1, 2, 3)
 BATCH = 6
-FAVOURITES = 5
+FAVOURITES = 4
 
 
 class BudgetSpentError(BaseException):
@@ -73,10 +76,11 @@ class Budget:
     def __str__(self) -> str:
         covered = {name for name, _ in self.coverage.operations}
         ends = ", ".join(f"{count} {end}" for end, count in sorted(self.coverage.outcomes.items()))
+        targets = sum(self.coverage.targets[found] for found in self.coverage.targets if found[-1] in EQUAL)
         each = self.coverage.seconds / max(1, self.coverage.captures)
         return (
             f"{self.histories} histories, {self.coverage.captures} captures ({ends}; {each:.2f} s each), "
-            f"{self.failures} failures, {len(covered)} of {len(OPERATIONS)} operations"
+            f"{targets} targets equal, {self.failures} failures, {len(covered)} of {len(OPERATIONS)} operations"
         )
 
 
@@ -93,6 +97,7 @@ def run_batch(lake: Lake, number: int, budget: Budget, *, histories: int = BATCH
         "on_start": staticmethod(budget.start_history),
         "version": version,
         "favourites": least_covered(budget.coverage, version),
+        "kinds": least_covered_kinds(budget.coverage, version),
     }
     machine = seeded(number)(type("Histories", (Histories,), members))
     quietly = settings(
@@ -121,10 +126,26 @@ def least_covered(coverage: Coverage, version: int) -> list[Operation]:
     return sorted(there, key=lambda operation: coverage.operations[operation.name, version])[:FAVOURITES]
 
 
+def least_covered_kinds(coverage: Coverage, version: int) -> list[str]:
+    """The kinds of targets that no incremental run wrote on that format version, then those that were written least."""
+
+    def order(kind: str) -> tuple[bool, int]:
+        runs = sum(count for (name, v, _), count in coverage.targets.items() if (name, v) == (kind, version))
+        return coverage.targets[kind, version, Mode.INCREMENTAL] > 0, runs
+
+    return sorted(KINDS, key=order)[:FAVOURITES]
+
+
 def uncovered(coverage: Coverage) -> list[str]:
-    """The operations, by the format versions that they exist on, that no capture was checked over."""
+    """The operations, by the format versions that they exist on, that no capture was checked over.
+
+    And the kinds of targets that no incremental run wrote, if only because it was refused every time.
+    """
     wanted = [(o.name, version) for o in OPERATIONS.values() for version in sorted(o.versions)]
-    return [f"{name} on v{version}" for name, version in wanted if not coverage.operations[name, version]]
+    missing = [(name, version) for name, version in wanted if not coverage.operations[name, version]]
+    kinds = [(kind, version) for kind in KINDS for version in VERSIONS]
+    missing += [(kind, v) for kind, v in kinds if not coverage.targets[kind, v, Mode.INCREMENTAL]]
+    return [f"{name} on v{version}" for name, version in missing]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -163,7 +184,7 @@ def fuzz(lake: Lake, budget: Budget, *, seed: int, most_failures: int) -> int:
                     break
     except BudgetSpentError:
         pass
-    print(f"\n{budget.elapsed:6.0f} s  {budget}\n\n{table_of(budget.coverage)}")
+    print(f"\n{budget.elapsed:6.0f} s  {budget}\n\n{table_of(budget.coverage)}\n\n{targets_of(budget.coverage)}")
     missing = [] if failures else uncovered(budget.coverage)
     if missing:
         print(f"\nNot covered, so this run has not shown enough: {', '.join(missing)}")
@@ -192,8 +213,19 @@ def table_of(coverage: Coverage) -> str:
     """How many captures were checked over each operation, on each format version."""
     lines = [f"{'captures over':42} {'v1':>6} {'v2':>6} {'v3':>6}"]
     for name, operation in OPERATIONS.items():
-        counts = [coverage.operations[name, v] if v in operation.versions else "-" for v in (1, 2, 3)]
+        counts = [coverage.operations[name, v] if v in operation.versions else "-" for v in VERSIONS]
         lines.append(f"{name:42} {counts[0]:>6} {counts[1]:>6} {counts[2]:>6}")
+    return "\n".join(lines)
+
+
+def targets_of(coverage: Coverage) -> str:
+    """How often each kind of target was equal, or refused to be written, on each format version of its source."""
+    refused = sorted({end for _, _, end in coverage.targets} - set(ENDS))
+    ends = [*ENDS, *refused]
+    lines = [f"{'targets, v1 + v2 + v3':32} {' '.join(f'{end:>22}' for end in ends)}"]
+    for kind in KINDS:
+        counts = (" + ".join(str(coverage.targets[kind, v, end]) for v in VERSIONS) for end in ends)
+        lines.append(f"{kind:32} {' '.join(f'{count:>22}' for count in counts)}")
     return "\n".join(lines)
 
 

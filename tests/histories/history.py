@@ -6,7 +6,7 @@ import contextlib
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from dagster_ips.core.edge import Edge
 from dagster_ips.core.policy import InputPolicies, OnExpired, OnRollback
 from dagster_ips.errors import (
     IpsError,
+    SourceColumnsChangedError,
     SourceExpiredError,
     SourceRecreatedError,
     SourceReplacedError,
@@ -28,6 +29,7 @@ from tests.histories.checks import Truth, WrongCaptureError, check_frames, check
 from tests.histories.handmade import manifests_of
 from tests.histories.operations import apply
 from tests.histories.table import PLAIN, HistoryTable, NotNow, Shape, path_of
+from tests.histories.targets import ENDS, Target
 from tests.histories.time_travel import TimeTravel, collect_json
 from tests.lake import Lake
 
@@ -66,9 +68,13 @@ class Step:
 
 @dataclass
 class Coverage:
-    """How often each operation, on which format version, lay in an interval that a capture was checked over."""
+    """How often each operation, on which format version, lay in an interval that a capture was checked over.
+
+    And how often each kind of target, of a source of which format version, was written and checked, by how that ended.
+    """
 
     operations: Counter[tuple[str, int]] = field(default_factory=Counter)
+    targets: Counter[tuple[str, int, str]] = field(default_factory=Counter)
     outcomes: Counter[str] = field(default_factory=Counter)
     seconds: float = 0.0
 
@@ -98,12 +104,19 @@ class History:
         self.store = MemoryEdgeStore()
         self.capturer = Capturer(lake.catalog, self.store)
         self.has_failed = False
+        self.targets: dict[str, Target] = {}
+        self._names_read: dict[str, Mapping[str, int]] = {}
         self._since: dict[str, list[tuple[str, int]]] = {name: [] for name in CONSUMERS}
         if lake.catalog.find(TARGET) is None:
             lake.sql(f"CREATE TABLE lake.{TARGET} (number int) USING iceberg")
 
     def __str__(self) -> str:
         return "\n".join([f"history = History(lake, {self.shape})", *map(str, self.steps)])
+
+    def write(self, consumer: str, kind: str) -> None:
+        """From now on ``consumer`` writes a target of ``kind`` with what it captures, and that is checked."""
+        self.steps.append(Step("write", (consumer, kind)))
+        self.targets[consumer] = Target(self.table, consumer, kind)
 
     def do(self, operation: Callable[..., None] | str, **arguments: Any) -> None:  # noqa: ANN401  # an operation's own
         """Change the table, if the operation is possible now; else it is as if it weren't there."""
@@ -139,18 +152,26 @@ class History:
         return mode
 
     def capture_by_all(self) -> None:
-        """Every consumer has consumed what there is; it is captured and checked once."""
-        first, *others = CONSUMERS
+        """Every consumer has consumed what there is; it is captured once, and by those who write a target."""
+        # One without a target first, which might be refused.
+        first, *others = sorted(CONSUMERS, key=lambda consumer: consumer in self.targets)
         self.capture(first)
         self.steps[-1] = Step("capture_by_all")
         captured = self._state(first).committed
         for consumer in others:
+            if consumer in self.targets:
+                self.capture(consumer)
+                self.steps.pop()
+                continue
             self.store.set(replace(self._state(consumer), committed=captured, number=1))
+            self._names_read[consumer] = self.table.field_ids()
             self._since[consumer].clear()
 
     def close(self) -> None:
-        """Drop the table."""
+        """Drop the table and its targets."""
         self.table.drop()
+        for target in self.targets.values():
+            target.drop()
 
     @contextlib.contextmanager
     def _noticing_failure(self) -> Iterator[None]:
@@ -165,33 +186,70 @@ class History:
     # Capturing
 
     def _capture(self, consumer: str, asked_for: Mode | None, *, consume: bool) -> Mode | None:
+        target = self._target(consumer)
         state, files, head = self._state(consumer), self.table.files(), self.table.raw
         allowed = self._allowed(state, CONSUMERS[consumer], asked_for)
+        if Mode.INCREMENTAL in allowed.modes and self._reads_other_columns(consumer):
+            allowed = Allowed(allowed.modes - {Mode.INCREMENTAL}, (*allowed.errors, SourceColumnsChangedError))
+        if target and not target.exists:
+            allowed = Allowed(frozenset({Mode.FULL}))
         registered = self._icdc_tables()
         try:
-            captured = self._captured(consumer, asked_for)
+            captured = self._captured(consumer, asked_for, target)
         except IpsError as error:
             if not isinstance(error, allowed.errors):
                 raise WrongCaptureError("a history that can be followed is", repr(error), allowed) from error
             _require("an error changes no state", self._state(consumer), state)
             _require("an error registers nothing", self._icdc_tables(), registered)
             return None
-        mode = captured.capture.mode
+        mode: Mode | None = captured.capture.mode
         if mode not in allowed.modes:
             raise WrongCaptureError("a history that can't be followed isn't", mode, allowed)
-        self._check(captured, state)
+        truth = self._check(captured, state)
+        if consume and not self._consume(captured, truth, target):
+            mode = None
+        elif consume:
+            self._names_read[consumer] = self.table.field_ids()
         _require("a capture leaves the source as it was", (self.table.files(), self.table.raw), (files, head))
-        if consume:
-            self.store.set(self._state(consumer).with_committed(captured.capture, None))
         self._drop_icdc_table(captured, self.table.files())
+        if consume and mode is None and asked_for is not Mode.FULL:
+            return self._capture(consumer, Mode.FULL, consume=True)
         return mode
 
-    def _captured(self, consumer: str, asked_for: Mode | None) -> CapturedInput:
+    def _consume(self, captured: CapturedInput, truth: Truth, target: Target | None) -> bool:
+        """Write the consumer's target, if it has one, and commit; whether it was."""
+        state = self.store.get(captured.capture.edge)
+        if target is None:
+            self.store.set(state.with_committed(captured.capture, None))
+            return True
+        ended = target.publish(captured, self.store, truth)
+        self.coverage.targets[target.kind_name, self.table.version, ended] += 1
+        is_consumed = self.store.get(captured.capture.edge).number == captured.capture.number
+        _require("what was published is consumed, and only that", is_consumed, ended in ENDS)
+        return is_consumed
+
+    def _target(self, consumer: str) -> Target | None:
+        """What the consumer writes: begun anew if the columns that it is made of are others, none if they are gone."""
+        target = self.targets.get(consumer)
+        if target is None:
+            return None
+        try:
+            if target.is_as_it_was():
+                return target
+        except NotNow:
+            target.drop()
+            del self.targets[consumer]
+        self.store.set(replace(self._state(consumer), committed=None, target=None))
+        return self.targets.get(consumer)
+
+    def _captured(self, consumer: str, asked_for: Mode | None, target: Target | None) -> CapturedInput:
         tracked = TrackedInput(UPSTREAM, self.table.name, policies=CONSUMERS[consumer])
-        (captured,) = self.capturer.capture(consumer, [tracked], target=TARGET, asked_for=asked_for, run_id="run")
+        name = target.name if target else TARGET
+        (captured,) = self.capturer.capture(consumer, [tracked], target=name, asked_for=asked_for, run_id="run")
         return captured
 
-    def _check(self, captured: CapturedInput, state: EdgeState) -> None:
+    def _check(self, captured: CapturedInput, state: EdgeState) -> Truth:
+        """Every frame and range; what time travel says."""
         view = IcdcView(captured, self.lake.session, "lake")
         to = captured.capture.to_inclusive.snapshot_id if captured.capture.to_inclusive else None
         _require("captured up to the head", to, self.table.head)
@@ -214,6 +272,7 @@ class History:
         check_frames(collected, truth)
         for column in ranged(schema):
             check_range(view.range(column.name), column, truth)
+        return truth
 
     def _names(self, *roles: str) -> tuple[str, ...]:
         """The columns' current names; none if one was dropped."""
@@ -245,6 +304,11 @@ class History:
         if OnRollback.FULL is policies.on_rollback or OnExpired.FULL is policies.on_expired:
             modes.add(Mode.FULL)
         return Allowed(frozenset(modes), _BROKEN)
+
+    def _reads_other_columns(self, consumer: str) -> bool:
+        """Whether a name stands for another column than when the consumer last consumed."""
+        before, now = self._names_read.get(consumer, {}), self.table.field_ids()
+        return any(name in now and now[name] != number for name, number in before.items())
 
     def _only_moved_since(self, consumed: int, ancestry: Sequence[int]) -> bool:
         """Whether all that followed is there, and only added rows or moved them to other files."""

@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from tests.histories.history import CONSUMERS, Coverage, History
 from tests.histories.operations import OPERATIONS, Operation
 from tests.histories.table import Shape
+from tests.histories.targets import KINDS
 from tests.lake import Lake
 
 PARTITIONINGS = (
@@ -23,7 +24,8 @@ PARTITIONINGS = (
     ("day", "bucket(2, number)"),
     ("price",),
 )
-captures = st.sampled_from([None, None, None, *CONSUMERS])
+WRITER = "the one who writes"
+captures = st.sampled_from([None, None, None, *CONSUMERS, WRITER, WRITER])
 
 shapes = st.builds(
     lambda partitioned_by, merging, variant: Shape(2, partitioned_by, merging, variant),
@@ -36,23 +38,32 @@ shapes = st.builds(
 class Histories(RuleBasedStateMachine):
     """``lake`` and ``coverage`` are given to the class; it keeps the newest history and the first that failed.
 
-    Tables begin with format ``version``, and ``favourites`` come more often than other operations.
+    Tables begin with format ``version``, and ``favourites`` come more often than other operations. In each history one
+    consumer writes a target of one of the ``kinds``.
     """
 
     lake: ClassVar[Lake]
     coverage: ClassVar[Coverage]
     version: ClassVar[int] = 2
     favourites: ClassVar[Sequence[Operation]] = ()
+    kinds: ClassVar[Sequence[str]] = tuple(KINDS)
     on_start: ClassVar[Callable[[], None]] = lambda: None
     newest: ClassVar[History | None] = None
     failed: ClassVar[History | None] = None
 
-    @initialize(shape=shapes, first=st.lists(st.integers(0, 23), min_size=1, max_size=8).map(tuple))
-    def begin(self, *, shape: Shape, first: tuple[int, ...]) -> None:
+    @initialize(
+        data=st.data(),
+        shape=shapes,
+        first=st.lists(st.integers(0, 23), min_size=1, max_size=8).map(tuple),
+        writer=st.sampled_from([*CONSUMERS]),
+    )
+    def begin(self, *, data: st.DataObject, shape: Shape, first: tuple[int, ...], writer: str) -> None:
         type(self).on_start()
         possible = replace(shape, version=self.version, variant=shape.variant and self.version > 2)
         self.history = History(self.lake, possible, self.coverage)
         type(self).newest = self.history
+        self.writer = writer
+        self.history.write(writer, data.draw(st.sampled_from(self.kinds)))
         self.history.do("append_by_spark", rows=first)
         self.history.capture_by_all()
 
@@ -70,14 +81,17 @@ class Histories(RuleBasedStateMachine):
             history.close()
 
     def change(self, data: st.DataObject, families: Sequence[str], then: str | None) -> None:
-        """One operation of ``families``, and a capture if ``then`` is a consumer."""
+        """One operation of ``families``, and a capture if ``then`` is a consumer or WRITER."""
         version = self.history.table.version
         self.do_one_of([o for o in OPERATIONS.values() if o.family in families and version in o.versions], data, then)
 
     def do_one_of(self, possible: Sequence[Operation], data: st.DataObject, then: str | None) -> None:
         chosen = data.draw(st.sampled_from(possible))
         self.history.do(chosen.name, **data.draw(chosen.arguments))
-        if then:
+        if then == WRITER:
+            if self.history.capture(self.writer) is None:
+                self.history.capture(self.writer, full=True)
+        elif then:
             consume, start_over = data.draw(st.sampled_from([True, True, False])), data.draw(st.booleans())
             if self.history.capture(then, consume=consume) is None and start_over:
                 self.history.capture(then, full=True)

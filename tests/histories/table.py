@@ -133,6 +133,12 @@ class HistoryTable:
         """The current schema's columns."""
         return fields_of(self.raw, self.raw["current-schema-id"])
 
+    def field_ids(self) -> dict[str, int]:
+        """The current schema's columns, and the fields of those that are structs as ``a.b``."""
+        structs = [(f.name, f.type.get("fields", ())) for f in self.fields if isinstance(f.type, dict)]
+        nested = {f"{name}.{raw['name']}": raw["id"] for name, fields in structs for raw in fields}
+        return {f.name: f.id for f in self.fields} | nested
+
     def field(self, role: str) -> Field:
         """The column that began as ``role``, whatever it is called now.
 

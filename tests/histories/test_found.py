@@ -122,3 +122,27 @@ def test_an_equality_delete_in_a_spec_of_which_only_void_fields_are_left_is_glob
     history.capture("strict")
     history.do("delete_by_equality", where=("number", 1), file=2)
     assert history.capture("strict") is Mode.INCREMENTAL
+
+
+@pytest.mark.parametrize("kind", ["append", "merge_groups", "replace"])
+def test_a_name_that_stands_for_another_column_needs_a_full_run(lake: Lake, kind: str) -> None:
+    """Rows that nobody wrote since hold other values under it, and no snapshot says so."""
+    history = History(lake)
+    history.write("strict", kind)
+    history.do("append_by_spark", rows=(0, 1))
+    history.capture("strict")
+    history.do("drop_and_add_again", role="title")
+    assert history.capture("strict") is None
+    assert history.capture("strict", full=True) is Mode.FULL
+    history.do("append_by_spark", rows=(9,))
+    assert history.capture("strict") is Mode.INCREMENTAL
+
+
+def test_a_merged_table_of_format_version_1_is_updated(lake: Lake) -> None:
+    """It has no place for deletes beside its files."""
+    history = History(lake, Shape(version=1))
+    history.write("strict", "merge_groups")
+    history.do("append_by_spark", rows=(0,))
+    history.capture("strict")
+    history.do("append_by_spark", rows=(0,))
+    assert history.capture("strict") is Mode.INCREMENTAL

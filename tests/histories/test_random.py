@@ -6,7 +6,7 @@ from tests.histories.fuzz import Budget, explained, run_batch
 from tests.histories.history import quicken
 from tests.lake import Lake
 
-CAPTURES = 60
+CAPTURES = 50
 SEED = 20_261
 
 

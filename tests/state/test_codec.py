@@ -47,7 +47,7 @@ VERSION_2 = (
 texts = st.text(max_size=20)
 ids = st.integers(-(2**63), 2**63 - 1)
 edges = st.builds(Edge, texts, texts)
-watermarks = st.builds(Watermark, texts, texts, ids, ids, ids)
+watermarks = st.builds(Watermark, texts, texts, ids, ids, ids, st.none() | ids)
 bites = st.builds(Bite, ids, ids, ids)
 file_sets = st.builds(FileSet, watermarks, ids, ids)
 marks = st.builds(TargetMark, texts, ids, ids, ids)

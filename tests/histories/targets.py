@@ -1,0 +1,381 @@
+"""Tables that consumers keep, each by another write mode, and what a recompute from nothing would make of them.
+
+A target is written as the IO manager writes it. What it must hold is computed in Python from what time travel read of
+the source, so no frame of the library and no query of Spark has a part in it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
+
+from dagster_ips.core.capture import Mode
+from dagster_ips.core.write_mode import Append, Merge, OverwritePartitions, OverwriteWhere, Replace, WriteMode
+from dagster_ips.errors import DuplicateKeysError, FragmentOverwriteError, IpsError, RemovedRowsError
+from dagster_ips.spark.targets import TableDescription, create_table
+from dagster_ips.state.store import EdgeStore
+from dagster_ips.tracking.capturing import CapturedInput
+from dagster_ips.tracking.publishing import Publisher
+from dagster_ips.tracking.writing import Result
+from dagster_ips.view import IcdcView
+from tests.histories.checks import Truth, WrongCaptureError
+from tests.histories.table import Field, HistoryTable, NotNow, path_of
+from tests.histories.time_travel import Row, Rows, Written, collect_json
+from tests.histories.values import spark_type
+
+Names: TypeAlias = Mapping[str, str]
+"""What the columns are called now, by what they were called first."""
+Written_: TypeAlias = tuple[DataFrame, WriteMode]
+ROW = ("number", "day", "title", "amount", "price", "place", "marks")
+KEY = ("number", "day", "title")
+"""Tells rows apart unless one is there twice."""
+_COUNTED = (Field(-1, "number_of_rows", "long"), Field(-2, "paid", "decimal(38, 2)"))
+NOTHING = "nothing"
+UNDEFINED = "undefined"
+EQUAL = (Mode.FULL.value, Mode.INCREMENTAL.value, NOTHING)
+ENDS = (*EQUAL, UNDEFINED)
+"""How a target's run ends that isn't refused: in one of two modes, without a change to write, or where a full run would
+be refused."""
+_numbers = itertools.count()
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A table made of the columns ``roles`` of the source, as an asset would make it.
+
+    ``write`` is the asset and its write mode, ``recomputed`` the same of rows of ``roles``, in Python; None where a
+    full run would be refused, so that no rows are right. ``adds`` are the columns that the result has beside the
+    ``kept`` first ones. ``refuses`` says by which errors, other than those of the capture, it may be refused.
+    """
+
+    roles: tuple[str, ...]
+    write: Callable[[IcdcView, Names], Written_]
+    recomputed: Callable[[Rows], Rows | None]
+    kept: int
+    adds: tuple[Field, ...] = ()
+    partition_by: tuple[str, ...] = ()
+    refuses: Callable[[Change], tuple[type[IpsError], ...]] = lambda _: ()
+
+
+@dataclass(frozen=True)
+class Change:
+    """What time travel says of a capture, its rows reduced to the kind's columns, and how the tables are partitioned.
+
+    ``source_by`` are the source's partition fields as (transform, column); ``target_by`` the target's columns.
+    """
+
+    after: Rows
+    has_removed: bool
+    removed: Rows
+    added: Rows
+    source_by: tuple[tuple[str, str], ...]
+    target_by: tuple[str, ...]
+
+
+def _same(rows: Rows) -> Rows:
+    return rows
+
+
+def _columns(names: Names, roles: Sequence[str]) -> list[str]:
+    return [names[role] for role in roles]
+
+
+def _counted(frame: DataFrame, names: Names, *keys: str) -> DataFrame:
+    counts = F.count("*").alias("number_of_rows"), F.sum(names["price"]).alias("paid")
+    return frame.groupBy(*_columns(names, keys)).agg(*counts)
+
+
+def _counted_rows(rows: Rows) -> Rows:
+    """The same, of rows whose last value is the price and whose others are the key."""
+    counts: Counter[Row] = Counter()
+    paid: dict[Row, Any] = {}
+    for (*key, price), count in rows.items():
+        counts[tuple(key)] += count
+        if price is not None:
+            paid[tuple(key)] = paid.get(tuple(key), 0) + price * count
+    return Counter((*key, count, paid.get(key)) for key, count in counts.items())
+
+
+def _refuses_removed(change: Change) -> tuple[type[IpsError], ...]:
+    return (RemovedRowsError,) if change.has_removed else ()
+
+
+def _refuses_shared_keys(change: Change) -> tuple[type[IpsError], ...]:
+    """A removed row whose key another row has, which was there before and stays."""
+    kept = _keys(change.after) - _keys(change.added)
+    return (RemovedRowsError,) if set(_keys(change.removed)) & set(kept) else ()
+
+
+def _keys(rows: Rows) -> Rows:
+    found: Rows = Counter()
+    for row, count in rows.items():
+        found[row[: len(KEY)]] += count
+    return found
+
+
+# Appended
+
+
+def _append(view: IcdcView, names: Names) -> Written_:
+    return view.added.select(*_columns(names, ROW)), Append()
+
+
+def _append_remove_on(view: IcdcView, names: Names) -> Written_:
+    return view.added.select(*_columns(names, ROW)), Append(remove_on=tuple(_columns(names, KEY)))
+
+
+def _append_once(view: IcdcView, names: Names) -> Written_:
+    return view.added.select(*_columns(names, KEY)), Append(dedup_on=tuple(_columns(names, KEY)))
+
+
+def _once(rows: Rows) -> Rows:
+    return Counter({row: count if None in row else 1 for row, count in rows.items()})
+
+
+# Merged
+
+
+def _merge_rows(view: IcdcView, names: Names) -> Written_:
+    return view.added.select(*_columns(names, ROW)), Merge(tuple(_columns(names, KEY)))
+
+
+def _rows_of_own_keys(rows: Rows) -> Rows | None:
+    return None if max(_keys(rows).values(), default=0) > 1 else rows
+
+
+def _refuses_repeated_keys(change: Change) -> tuple[type[IpsError], ...]:
+    repeated = max(_keys(change.added).values(), default=0) > 1
+    return (*_refuses_shared_keys(change), *((DuplicateKeysError,) if repeated else ()))
+
+
+def _merge_groups(view: IcdcView, names: Names) -> Written_:
+    keys = _columns(names, ("day", "title"))
+    return _counted(view.affected(*keys), names, "day", "title"), Merge(tuple(keys))
+
+
+def _merge_some_groups(view: IcdcView, names: Names) -> Written_:
+    """A group can leave the table by growing as well as by shrinking."""
+    groups = _counted(view.affected(names["title"]), names, "day", "title")
+    return groups.where("number_of_rows BETWEEN 2 AND 3"), Merge(tuple(_columns(names, ("day", "title"))))
+
+
+def _some_groups(rows: Rows) -> Rows:
+    return Counter({row: count for row, count in _counted_rows(rows).items() if 2 <= row[-2] <= 3})
+
+
+def _merge_by_floats(view: IcdcView, names: Names) -> Written_:
+    return _counted(view.affected(names["amount"]), names, "amount"), Merge((names["amount"],))
+
+
+# Overwritten
+
+
+def _partitions(view: IcdcView, names: Names) -> Written_:
+    return _counted(view.affected(names["day"]), names, "day", "title"), OverwritePartitions()
+
+
+def _partitions_of_scope(view: IcdcView, names: Names) -> Written_:
+    return view.scope.select(*_columns(names, ROW)), OverwritePartitions()
+
+
+def _refuses_other_partitions(change: Change) -> tuple[type[IpsError], ...]:
+    fits = all(transform == "identity" and column in change.target_by for transform, column in change.source_by)
+    return () if fits else (FragmentOverwriteError,)
+
+
+def _overwrite_since(view: IcdcView, names: Names) -> Written_:
+    """Each day's rows and those of every day before it."""
+    day, scope = names["day"], view.range(names["day"]).since(names["day"])
+    days = view.source.where(F.col(day).isNotNull()).groupBy(day).agg(F.count("*").alias("of_the_day"))
+    running = days.select(day, F.sum("of_the_day").over(Window.orderBy(day)).alias("number_of_rows"))
+    return running.where(scope), OverwriteWhere(scope)
+
+
+def _running(rows: Rows) -> Rows:
+    return Counter(
+        (day, sum(count for (other,), count in rows.items() if other is not None and other <= day))
+        for (day,) in rows
+        if day is not None
+    )
+
+
+def _overwrite_between(view: IcdcView, names: Names) -> Written_:
+    scope = view.range(names["number"]).between(names["number"])
+    return view.source.select(*_columns(names, ROW)).where(scope), OverwriteWhere(scope)
+
+
+def _replace(view: IcdcView, names: Names) -> Written_:
+    return _counted(view.source, names, "title"), Replace()
+
+
+KINDS: Mapping[str, Kind] = {
+    "append": Kind(ROW, _append, _same, len(ROW), refuses=_refuses_removed),
+    "append_remove_on": Kind(
+        ROW, _append_remove_on, _same, len(ROW), partition_by=("day",), refuses=_refuses_shared_keys
+    ),
+    "append_once": Kind(KEY, _append_once, _once, len(KEY), partition_by=("title",), refuses=_refuses_removed),
+    "merge_rows": Kind(
+        ROW, _merge_rows, _rows_of_own_keys, len(ROW), partition_by=("title",), refuses=_refuses_repeated_keys
+    ),
+    "merge_groups": Kind(("day", "title", "price"), _merge_groups, _counted_rows, 2, _COUNTED, ("day",)),
+    "merge_some_groups": Kind(("day", "title", "price"), _merge_some_groups, _some_groups, 2, _COUNTED),
+    "merge_by_floats": Kind(("amount", "price"), _merge_by_floats, _counted_rows, 1, _COUNTED),
+    "overwrite_partitions": Kind(("day", "title", "price"), _partitions, _counted_rows, 2, _COUNTED, ("day",)),
+    "overwrite_partitions_of_scope": Kind(
+        ROW, _partitions_of_scope, _same, len(ROW), partition_by=("day", "title"), refuses=_refuses_other_partitions
+    ),
+    "overwrite_since": Kind(("day",), _overwrite_since, _running, 1, _COUNTED[:1], ("day",)),
+    "overwrite_between": Kind(ROW, _overwrite_between, _same, len(ROW)),
+    "replace": Kind(("title", "price"), _replace, _counted_rows, 1, _COUNTED),
+}
+
+
+def _kind_of(column: Field) -> str:
+    """The column's type; the same for one that it may be widened to."""
+    kind = spark_type(column.type).partition("(")[0]
+    return {"bigint": "int", "double": "float"}.get(kind, kind)
+
+
+@dataclass
+class Target:
+    """A consumer's table, of one of the KINDS. ``names`` and ``made_of`` are those of its columns as it began."""
+
+    source: HistoryTable
+    consumer: str
+    kind_name: str
+    name: str = field(default_factory=lambda: f"media.target_{next(_numbers)}")
+    names: Names = field(default_factory=dict)
+    made_of: tuple[str, ...] = ()
+
+    @property
+    def kind(self) -> Kind:
+        """How it is made."""
+        return KINDS[self.kind_name]
+
+    @property
+    def exists(self) -> bool:
+        """Whether it was created."""
+        return self.source.lake.catalog.find(self.name) is not None
+
+    def is_as_it_was(self) -> bool:
+        """Whether the source has the columns that it is made of, by name and type, since this was last asked, or first.
+
+        If not, the asset has to be written anew, by the columns' new names, and its table is dropped and begins anew.
+
+        Raises:
+            NotNow: the source hasn't all of them any more.
+        """
+        try:
+            if self.names and self._made_of() == self.made_of:
+                return True
+        except NotNow:
+            pass
+        is_new = not self.names
+        self.names = {role: self.source.field(role).name for role in self.kind.roles}
+        self.made_of = self._made_of()
+        if not is_new:
+            self.drop()
+        return is_new
+
+    def _made_of(self) -> tuple[str, ...]:
+        return tuple(f"{name} {_kind_of(self._field(name))}" for name in self.names.values())
+
+    def _field(self, name: str) -> Field:
+        for found in self.source.fields:
+            if found.name == name:
+                return found
+        raise NotNow
+
+    def drop(self) -> None:
+        """With its files; one that isn't there stays so."""
+        if (found := self.source.lake.catalog.find(self.name)) is not None:
+            folder = found.raw["location"]
+            self.source.lake.catalog.client.drop_table(self.name)
+            shutil.rmtree(path_of(folder))
+
+    def publish(self, captured: CapturedInput, store: EdgeStore, truth: Truth) -> str:
+        """Run the asset and check its table; in which way it ended, one of ENDS or an error's name.
+
+        Raises:
+            WrongCaptureError: the table isn't what a recompute makes, or what is refused isn't to be, or leaves traces.
+        """
+        before, state = self._refs(), store.get(captured.capture.edge)
+        view = IcdcView(captured, self.source.lake.session, "lake")
+        try:
+            wrote = self._write(view, captured, store)
+        except IpsError as error:
+            change = self._change(truth)
+            if not isinstance(error, self.kind.refuses(change)):
+                raise WrongCaptureError("a target that can follow does", repr(error), change) from error
+            if self._refs() != before or store.get(captured.capture.edge) != state:
+                raise WrongCaptureError(
+                    "a refusal publishes nothing and consumes nothing", self._refs(), before
+                ) from error
+            return type(error).__name__
+        finally:
+            view.release()
+        expected = self.kind.recomputed(self._reduced(truth, truth.after))
+        if expected is None:
+            return UNDEFINED
+        self._check(expected)
+        return captured.capture.mode.value if wrote else NOTHING
+
+    def _write(self, view: IcdcView, captured: CapturedInput, store: EdgeStore) -> bool:
+        """As ``IcdcIOManager`` does; whether it published something."""
+        lake = self.source.lake
+        frame, write_mode = self.kind.write(view, self.names)
+        result = Result(frame, write_mode, view.mode, [view.change])
+        publisher = Publisher(lake.catalog, store, lake.session, captured.capture.run_id)
+        existing = lake.catalog.find(self.name)
+        columns = tuple(_columns(self.names, self.kind.partition_by))
+        properties = {"format-version": str(self.source.version)}
+        description = TableDescription(columns, properties=properties).tuned_for(write_mode)
+        result.check(self.name, existing.identity_partition_columns() if existing else columns)
+        if existing is not None and result.changes_nothing():
+            publisher.commit_without_writing([captured.capture])
+            return False
+        if existing is None:
+            create_table(lake.session, lake.catalog.name, self.name, frame, description)
+        published = publisher.publish(self.name, [captured.capture], result.write, consumer=self.consumer)
+        return bool(published.snapshots)
+
+    def _check(self, expected: Rows) -> None:
+        kept = tuple(self._field(self.names[role]) for role in self.kind.roles[: self.kind.kept])
+        schema = (*kept, *self.kind.adds)
+        rows = collect_json({"target": self.source.lake.sql(f"SELECT * FROM lake.{self.name}")})["target"]
+        found = Written(schema, rows).through(schema)
+        if found != expected:
+            many, few = dict(found - expected), dict(expected - found)
+            raise WrongCaptureError("a target equals a recompute", f"too many {many}", f"too few {few}")
+
+    def _change(self, truth: Truth) -> Change:
+        fields = [(transform, truth.schema[place].name) for transform, place in truth.partition_fields]
+        existing = self.source.lake.catalog.find(self.name)
+        is_full = truth.before is None
+        return Change(
+            after=self._reduced(truth, truth.after),
+            has_removed=bool(truth.removed),
+            removed=self._reduced(truth, truth.removed),
+            added=self._reduced(truth, truth.added),
+            source_by=() if is_full else tuple(fields),
+            target_by=tuple(existing.identity_partition_columns()) if existing else (),
+        )
+
+    def _reduced(self, truth: Truth, rows: Rows) -> Rows:
+        part = truth.key(_columns(self.names, self.kind.roles))
+        found: Rows = Counter()
+        for row, count in rows.items():
+            found[part(row)] += count
+        return found
+
+    def _refs(self) -> object:
+        """Every branch and what it is at; none of a table without a snapshot, which a first try may have created."""
+        found = self.source.lake.catalog.find(self.name)
+        return found.raw.get("refs", {}) if found else {}
