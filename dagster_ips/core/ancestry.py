@@ -73,6 +73,11 @@ class Ancestry:
         """The newest snapshot; None in an empty ancestry."""
         return self.snapshots[0] if self.snapshots else None
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing of it was expired, as far as its oldest snapshot says; an empty ancestry is whole."""
+        return not self.snapshots or (self.snapshots[-1].parent_id is None and self.snapshots[-1].begins_history)
+
     def find(self, snapshot_id: int) -> Snapshot | None:
         """The snapshot if it is retained in this ancestry, else None."""
         return next((s for s in self.snapshots if s.snapshot_id == snapshot_id), None)

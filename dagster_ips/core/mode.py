@@ -19,6 +19,9 @@ class ModeDecision:
 def decide_mode(states: Sequence[EdgeState], *, asked_for: Mode | None, target_exists: bool) -> ModeDecision:
     """One mode for all inputs of a run: full if it is asked for and until every input has a watermark.
 
+    Where all inputs only begin, at what ``start`` says, the target may be missing: what was before is left out on
+    purpose.
+
     Example:
         >>> from dagster_ips.core.edge import Edge
         >>> decide_mode([EdgeState(Edge("daily", "playback"))], asked_for=None, target_exists=False)
@@ -29,8 +32,11 @@ def decide_mode(states: Sequence[EdgeState], *, asked_for: Mode | None, target_e
     fresh = [state.edge.upstream for state in states if state.committed is None]
     if fresh:
         return ModeDecision(Mode.FULL, f"nothing of {', '.join(fresh)} was consumed before")
-    if not target_exists:
+    beginning = [state for state in states if state.is_beginning]
+    if not target_exists and len(beginning) < len(states):
         return ModeDecision(Mode.FULL, "its table does not exist")
+    if beginning:
+        return ModeDecision(Mode.INCREMENTAL, f"begins where start says for {_names(beginning)}")
     return ModeDecision(Mode.INCREMENTAL, f"goes on from what was consumed of {_names(states)}")
 
 

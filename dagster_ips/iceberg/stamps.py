@@ -35,6 +35,11 @@ def target_history(metadata: TableMetadata, edge: Edge) -> TargetHistory:
     return TargetHistory(metadata.uuid, ancestry, newest)
 
 
+def bears_stamp(metadata: TableMetadata, edge: Edge) -> bool:
+    """Whether any snapshot has a stamp of ``edge``, also one that isn't in ``main``'s history any more."""
+    return any(_EDGE + edge.id in snapshot.summary for snapshot in metadata.snapshots.values())
+
+
 def is_of_attempt(snapshot: Snapshot, attempt: str) -> bool:
     """Whether the snapshot was written by the attempt."""
     return snapshot.summary.get(ATTEMPT) == attempt

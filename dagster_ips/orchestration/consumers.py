@@ -17,6 +17,7 @@ from dagster_ips.orchestration.declarations import (
     description_of,
     plain,
     policies_of,
+    start_of,
     table_of,
     write_mode_of,
 )
@@ -68,7 +69,12 @@ def consumer_of(assets: dg.AssetsDefinition, metadata: MetadataByKey, default_na
         declared = plain(_inputs(assets)[name].metadata[INCREMENTAL])
         table = table_of(upstream, metadata.get(upstream, {}), default_namespace)
         inputs[name] = TrackedInput(
-            upstream.to_user_string(), table, tuple(declared["ranges"]), declared["ref"], policies_of(declared)
+            upstream.to_user_string(),
+            table,
+            tuple(declared["ranges"]),
+            declared["ref"],
+            policies_of(declared),
+            start_of(declared),
         )
     return Consumer(key, table_of(key, metadata[key], default_namespace), inputs)
 

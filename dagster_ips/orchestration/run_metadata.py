@@ -10,6 +10,7 @@ from typing import Any
 import dagster as dg
 
 from dagster_ips.core.capture import Mode
+from dagster_ips.core.place import Everywhere
 from dagster_ips.tracking.publishing import Publication
 from dagster_ips.view import IcdcView
 
@@ -87,6 +88,9 @@ def _origins(report: RunReport) -> dict[str, Any]:
         # As text: JavaScript would round such large numbers.
         shown[f"{name}: from snapshot, exclusive"] = str(start.snapshot_id) if start else "the beginning"
         shown[f"{name}: to snapshot, inclusive"] = str(end.snapshot_id) if end else "none"
+        if capture.mode is Mode.INCREMENTAL and view.captured.start is not Everywhere.ALL:
+            text = f"{view.captured.start}: what was there before is in the table only if a full run computed it"
+            shown[f"{name}: began at"] = text
         for column, found in view.ranges.items():
             sides = (
                 found.lowest if found.lowest is not None else "…",

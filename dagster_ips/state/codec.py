@@ -8,10 +8,12 @@ from typing import Any
 
 from dagster_ips.core.capture import Capture, EdgeState, Mode, TargetMark
 from dagster_ips.core.edge import Edge
+from dagster_ips.core.intervention import Intervention, InterventionKind
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import StateUnreadableError, StateVersionError
 
-VERSION = 1
+VERSION = 2
+"""2 added what a person's interventions leave, and where an edge is to begin; a value of version 1 has neither."""
 
 
 def encode(state: EdgeState) -> str:
@@ -56,11 +58,20 @@ def _state(value: dict[str, Any]) -> EdgeState:
         number=int(value["number"]),
         in_flight=_capture(edge, value["in_flight"]),
         target=TargetMark(**value["target"]) if value["target"] else None,
+        voided=int(value.get("voided", 0)),
+        reread_to=_watermark(value.get("reread_to")),
+        is_beginning=bool(value.get("is_beginning", False)),
+        interventions=tuple(_intervention(each) for each in value.get("interventions", ())),
     )
 
 
 def _watermark(value: dict[str, Any] | None) -> Watermark | None:
     return Watermark(**value) if value else None
+
+
+def _intervention(value: dict[str, Any]) -> Intervention:
+    both = {end: _watermark(value[end]) for end in ("before", "after")}
+    return Intervention(**{**value, "kind": InterventionKind(value["kind"]), **both})
 
 
 def _capture(edge: Edge, value: dict[str, Any] | None) -> Capture | None:

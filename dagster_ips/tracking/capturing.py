@@ -12,11 +12,12 @@ from dagster_ips.core.changes import ChangeSet
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.interval import Interval
 from dagster_ips.core.mode import ModeDecision, decide_mode
+from dagster_ips.core.place import Everywhere, Start
 from dagster_ips.core.policy import InputPolicies
 from dagster_ips.core.ranges import ChangeRange
 from dagster_ips.core.target import TargetHistory, settle, unexpected_change
 from dagster_ips.core.watermark import Watermark
-from dagster_ips.errors import TargetChangedError, UnknownRefError
+from dagster_ips.errors import StateUnreadableError, TargetChangedError, UnknownRefError
 from dagster_ips.iceberg import icdc_names
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.change_reader import CapturedFiles, live_files
@@ -25,8 +26,9 @@ from dagster_ips.iceberg.icdc_tables import Tag, author_icdc_table
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.stamps import target_history
 from dagster_ips.state.store import EdgeStore
+from dagster_ips.tracking.beginning import Beginner
 from dagster_ips.tracking.effects import Effect, effect
-from dagster_ips.tracking.following import StartOver, TrackedInput, files_in, follow
+from dagster_ips.tracking.following import StartOver, TrackedInput, end_of, files_in, follow
 
 _NO_FILES = CapturedFiles(ChangeSet())
 
@@ -45,6 +47,7 @@ class CapturedInput:
     ranges: Mapping[str, ChangeRange]
     policies: InputPolicies
     seconds: float
+    start: Start = Everywhere.ALL
 
     @property
     def head(self) -> Snapshot | None:
@@ -81,6 +84,9 @@ class Capturer:
             for column in tracked.ranges:
                 require_column(source, column)
         states = [state for state, _ in settled]
+        begin = Beginner(self.catalog, self.icdc_namespace, metadata).begin
+        if asked_for is not Mode.FULL:
+            states = [begin(*each) for each in zip(states, sources, inputs, strict=True)]
         decision = decide_mode(states, asked_for=asked_for, target_exists=metadata is not None)
         intervals: list[Interval | None] = [None] * len(states)
         if decision.mode is Mode.INCREMENTAL:
@@ -90,9 +96,11 @@ class Capturer:
             else:
                 intervals = [each for each in followed if isinstance(each, Interval)]
         found = []
-        for (state, history), source, tracked, interval in zip(settled, sources, inputs, intervals, strict=True):
+        for (_, history), state, source, tracked, interval in zip(
+            settled, states, sources, inputs, intervals, strict=True
+        ):
             started = time.monotonic()
-            head = source.ancestry(tracked.ref).head
+            head = end_of(state, source, tracked.ref) if interval else source.ancestry(tracked.ref).head
             capture = Capture(
                 edge=state.edge,
                 number=state.next_number,
@@ -113,25 +121,35 @@ class Capturer:
                 ranges={column: change_range(files.changes, source, column) for column in tracked.ranges},
                 policies=tracked.policies,
                 seconds=time.monotonic() - started,
+                start=tracked.start,
             )
-            found.append((state, captured))
-        for state, captured in found:
+            found.append(captured)
+        for state, captured in zip(states, found, strict=True):
             with effect(Effect.RECORD_CAPTURE):
                 self.store.set(state.with_in_flight(captured.capture))
-        return tuple(captured for _, captured in found)
+        return tuple(found)
 
     def _settled(
         self, edge: Edge, metadata: TableMetadata | None, target: str, asked_for: Mode | None
     ) -> tuple[EdgeState, TargetHistory | None]:
         history = target_history(metadata, edge) if metadata else None
-        state = self.store.get(edge)
-        if asked_for is not Mode.FULL and (what := unexpected_change(state, history)):
-            raise TargetChangedError(table=target, consumer=edge.consumer, what=what)
+        state = self._state(edge, asked_for)
         settled = settle(state, history)
+        if asked_for is not Mode.FULL and (what := unexpected_change(settled, history)):
+            raise TargetChangedError(table=target, consumer=edge.consumer, what=what)
         if settled is not state:
             with effect(Effect.COMMIT):
                 self.store.set(settled)
         return settled, history
+
+    def _state(self, edge: Edge, asked_for: Mode | None) -> EdgeState:
+        """What is stored; a run that computes everything anew also makes anew what can't be read of it."""
+        try:
+            return self.store.get(edge)
+        except StateUnreadableError:
+            if asked_for is not Mode.FULL:
+                raise
+            return EdgeState(edge)
 
     def _files(self, source: TableMetadata, interval: Interval | None, head: Snapshot | None) -> CapturedFiles:
         """What changed in ``interval``; without one, everything that is live."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from dagster_ips.core.ancestry import Snapshot
+from dagster_ips.core.ancestry import Ancestry, Snapshot
 from dagster_ips.core.capture import EdgeState
 from dagster_ips.core.interval import Break, Interval, interval_since
+from dagster_ips.core.place import Everywhere, Start
 from dagster_ips.core.policy import InputPolicies, OnExpired, OnRollback
 from dagster_ips.errors import (
     BrokenHistoryError,
@@ -27,7 +28,7 @@ MAIN = "main"
 class TrackedInput:
     """An upstream that a consumer reads incrementally: its key, its table and the ref of it that is watched.
 
-    ``ranges`` are the columns whose change ranges it wants.
+    ``ranges`` are the columns whose change ranges it wants, ``start`` is where it begins while nothing is consumed.
     """
 
     upstream: str
@@ -35,6 +36,7 @@ class TrackedInput:
     ranges: tuple[str, ...] = ()
     ref: str = MAIN
     policies: InputPolicies = field(default_factory=InputPolicies)
+    start: Start = Everywhere.ALL
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,9 @@ class StartOver:
 
 
 def follow(state: EdgeState, source: TableMetadata, tracked: TrackedInput) -> Interval | StartOver:
-    """The interval since ``state``'s watermark; ``StartOver`` if there is none and the policy allows for that.
+    """The interval since ``state``'s watermark, up to ``end_of``.
+
+    ``StartOver`` if there is none and the policy allows for that.
 
     Raises:
         BrokenHistoryError: there is none; the subclass says why.
@@ -53,8 +57,11 @@ def follow(state: EdgeState, source: TableMetadata, tracked: TrackedInput) -> In
     committed = state.committed
     if committed is None:
         return StartOver(f"nothing of {tracked.upstream} was consumed before")
-    ancestry = source.ancestry(tracked.ref)
+    end = end_of(state, source, tracked.ref)
+    ancestry = Ancestry.of(source.snapshots, end.snapshot_id if end else None)
     found = interval_since(committed, table_uuid=source.uuid, retained=source.snapshots, ancestry=ancestry)
+    if state.reread_to and end is None and source.uuid == committed.table_uuid:
+        found = Break.EXPIRED
     expired = found is Break.EXPIRED or (isinstance(found, Interval) and not _is_readable(found))
     if expired and tracked.policies.on_expired is OnExpired.FULL:
         return StartOver(f"snapshots of {tracked.upstream} that were needed have been expired")
@@ -67,6 +74,12 @@ def follow(state: EdgeState, source: TableMetadata, tracked: TrackedInput) -> In
         raise _error(Break.ROLLED_BACK, state, source, tracked.ref, found)
     kind = Break.EXPIRED if isinstance(found, Interval) else found
     raise _error(kind, state, source, tracked.ref, found)
+
+
+def end_of(state: EdgeState, source: TableMetadata, ref: str) -> Snapshot | None:
+    """Up to where ``follow`` goes: the head of ``ref``, but after a rewind what was consumed before it."""
+    end = state.reread_to
+    return source.snapshots.get(end.snapshot_id) if end else source.ancestry(ref).head
 
 
 def files_in(storage: Storage, source: TableMetadata, interval: Interval, head: Snapshot) -> CapturedFiles:
