@@ -24,7 +24,7 @@ _STAMP = "spark.sql.iceberg.snapshot-property."
 _PROMISE = (
     "At least once: if the job writes its table and dies before the commit, the next capture holds the same rows. A "
     "Spark job that publishes all of it as one commit, with spark_conf set, is exactly once: the stamp says then what "
-    "was consumed, also if the commit isn't called. Nothing keeps a job from writing whose capture another has replaced."
+    "was consumed, also if the commit isn't called. Nothing keeps a job from writing whose capture was replaced."
 )
 
 
@@ -86,7 +86,7 @@ def commit(workplace: Workplace, capture: str) -> None:
     held = [state.in_flight for edge in edges if (state := workplace.store.get(edge)).in_flight]
     upstreams = [edge.upstream for edge in edges]
     states = workplace.administrator(known).commit(known.consumer.name, upstreams, capture)
-    shown: dict[str, str | int] = {"capture": capture, "mode": held[0].mode}
+    shown: dict[str, str | int] = {"capture": capture, "mode": held[0].mode.value}
     for state in states:
         at = state.committed
         what = f"snapshot {at.snapshot_id} ({moment(at.timestamp_ms)})" if at else "nothing: it has no snapshot"
