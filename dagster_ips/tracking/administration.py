@@ -10,10 +10,10 @@ from dagster_ips.core.capture import EdgeState
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.intervention import InterventionKind
 from dagster_ips.core.place import Place
-from dagster_ips.core.target import TargetHistory, settle
+from dagster_ips.core.target import TargetHistory, settle, unexpected_change
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.core.write_mode import WriteMode, may_repeat
-from dagster_ips.errors import CaptureNotInFlightError, RewindError, StateUnreadableError
+from dagster_ips.errors import CaptureNotInFlightError, RewindError, StateUnreadableError, TargetChangedError
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.stamps import target_history
 from dagster_ips.state.store import EdgeStore
@@ -65,11 +65,15 @@ class Administrator:
 
         Raises:
             RewindError: rows would double, or the place isn't behind what is consumed.
+            TargetChangedError: the table isn't what was published last, which a rewind can't mend.
             UnknownPlaceError: the place isn't in the history of the upstream's table.
             BrokenHistoryError: the table can't be followed from there.
         """
         edge = Edge(consumer, tracked.upstream)
-        state = settle(self.store.get(edge), self._history(edge))
+        target = self._history(edge)
+        state = settle(self.store.get(edge), target)
+        if what := unexpected_change(state, target):
+            raise TargetChangedError(table=self.target, consumer=consumer, what=what)
         if not may_repeat(write_mode):
             problem = f"{self.target} is written by adding to it, so rows that are read again would be there twice"
             raise _cant_rewind(edge, problem)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from dagster_ips.core.capture import Capture, EdgeState, Mode, TargetMark
 from dagster_ips.core.edge import Edge
+from dagster_ips.core.intervention import Intervention, InterventionKind
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import StateUnreadableError, StateVersionError
 from dagster_ips.state.codec import VERSION, decode, encode
@@ -33,6 +34,18 @@ VERSION_1 = """
  "target":{"table_uuid":"1f3a","snapshot_id":77,"sequence_number":5,"timestamp_ms":1767225700000}}
 """
 
+VERSION_2 = """
+{"version":2,"edge":{"consumer":"playback_daily","upstream":"playback"},
+ "committed":{"table_uuid":"9d0c","ref":"main","snapshot_id":8412,"sequence_number":7,"timestamp_ms":1767225600000},
+ "number":4,"in_flight":null,
+ "target":{"table_uuid":"1f3a","snapshot_id":77,"sequence_number":5,"timestamp_ms":1767225700000},
+ "voided":4,"is_beginning":false,
+ "interventions":[{"kind":"rewind","who":"ada","why":"a bad update","at_ms":1767229300000,"number":4,
+  "before":{"table_uuid":"9d0c","ref":"main","snapshot_id":9001,"sequence_number":9,"timestamp_ms":1767229200000},
+  "after":{"table_uuid":"9d0c","ref":"main","snapshot_id":8412,"sequence_number":7,"timestamp_ms":1767225600000}}],
+ "reread_to":{"table_uuid":"9d0c","ref":"main","snapshot_id":9001,"sequence_number":9,"timestamp_ms":1767229200000}}
+"""
+
 texts = st.text(max_size=20)
 ids = st.integers(-(2**63), 2**63 - 1)
 edges = st.builds(Edge, texts, texts)
@@ -46,7 +59,19 @@ def states(draw: st.DrawFn) -> EdgeState:
     some = st.none() | watermarks
     modes = st.sampled_from(Mode)
     captures = st.builds(Capture, st.just(edge), ids, modes, texts, some, some, texts, texts, st.none() | ids)
-    return EdgeState(edge, draw(some), draw(ids), draw(st.none() | captures), draw(st.none() | marks))
+    kinds = st.sampled_from(InterventionKind)
+    interventions = st.lists(st.builds(Intervention, kinds, texts, texts, ids, ids, some, some), max_size=3).map(tuple)
+    return EdgeState(
+        edge,
+        draw(some),
+        draw(ids),
+        draw(st.none() | captures),
+        draw(st.none() | marks),
+        draw(ids),
+        draw(interventions),
+        draw(st.booleans()),
+        draw(some),
+    )
 
 
 json_values = st.recursive(
@@ -55,6 +80,7 @@ json_values = st.recursive(
     max_leaves=6,
 )
 PLACES = [(), ("version",), ("edge",), ("committed",), ("number",), ("in_flight",), ("target",), ("in_flight", "mode")]
+PLACES += [("voided",), ("interventions",), ("reread_to",), ("is_beginning",)]
 
 
 @settings(max_examples=200, deadline=None)
@@ -70,6 +96,14 @@ def test_a_cursor_of_version_1_is_read_by_this_release() -> None:
     icdc_table = "ips.playback_daily__playback_392911__000004_c57f89"
     capture = Capture(EDGE, 4, Mode.INCREMENTAL, reason, committed, to, icdc_table, "5b1e", 77)
     assert decode(VERSION_1, EDGE) == EdgeState(EDGE, committed, 3, capture, TargetMark("1f3a", 77, 5, 1767225700000))
+
+
+def test_a_cursor_of_version_2_is_read_by_this_release() -> None:
+    committed, before = (Watermark("9d0c", "main", *at) for at in [(8412, 7, 1767225600000), (9001, 9, 1767229200000)])
+    rewind = Intervention(InterventionKind.REWIND, "ada", "a bad update", 1767229300000, 4, before, committed)
+    mark = TargetMark("1f3a", 77, 5, 1767225700000)
+    expected = EdgeState(EDGE, committed, 4, None, mark, voided=4, interventions=(rewind,), reread_to=before)
+    assert decode(VERSION_2, EDGE) == expected
 
 
 @given(st.integers(VERSION + 1, 10**6), json_values)
