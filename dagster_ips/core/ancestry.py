@@ -25,7 +25,12 @@ class Snapshot:
 
     @property
     def begins_history(self) -> bool:
-        """Whether it holds only what it added itself, as far as its summary says: it needs no parent."""
+        """Whether it holds only what it added itself, as far as its summary says: it needs no parent.
+
+        What it moved was there before, whatever its parent is said to be.
+        """
+        if self.only_moves:
+            return False
         total = self.summary.get("total-data-files")
         return total is None or total == self.summary.get("added-data-files", "0")
 
