@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections import Counter
 
 import dagster as dg
+import pytest
+from pyspark.sql import DataFrame
 
+import dagster_ips as ips
+from dagster_ips.errors import IpsError
 from tests.cli.conftest import Terminal
 from tests.lake import events
-from tests.pipeline import expected_agg, expected_daily, materialize
+from tests.pipeline import expected_agg, expected_daily, materialize, pipeline
 
 
 def test_status_tells_what_is_consumed_and_what_is_pending(terminal: Terminal) -> None:
@@ -162,3 +167,31 @@ def test_the_command_is_installed_and_lists_its_commands() -> None:
     ).stdout
     for name in ("status", "reset", "rewind", "capture", "commit"):
         assert f"  {name} " in told
+
+
+def test_an_asset_that_begins_at_latest_leaves_out_what_was_before_and_says_so(terminal: Terminal) -> None:
+    lake, instance = terminal.lake, terminal.instance
+
+    @dg.asset(ins={"playback": ips.incremental(start="latest")}, metadata=ips.append() | ips.table("media.since"))
+    def since(playback: ips.IcdcView) -> DataFrame:
+        return playback.added
+
+    definitions = pipeline(lake.folder, lake.spark_folder, since)
+    lake.create_playback(events(range(6)))
+    result = materialize(definitions, instance, "since")
+    (event,) = result.get_asset_materialization_events()
+    metadata = event.materialization.metadata
+    assert metadata["mode"].value == "incremental"
+    assert metadata["playback: began at"].value.startswith("latest: what was there before is in the table only if")
+    assert lake.rows("media.since") == Counter()
+    lake.append(events([6, 7]))
+    materialize(definitions, instance, "since")
+    assert lake.rows("media.since") == Counter(events([6, 7]))
+    materialize(definitions, instance, "since", tags={"dagster_ips/mode": "full"})
+    assert lake.rows("media.since") == Counter(events(range(8)))
+
+
+@pytest.mark.parametrize("start", ["newest", "", "2026-13-01", 1.5])
+def test_a_start_that_is_no_place_is_refused_as_definitions_load(start: str) -> None:
+    with pytest.raises(IpsError, match="is no place in a table's history"):
+        ips.incremental(start=start)

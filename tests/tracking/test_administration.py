@@ -9,9 +9,10 @@ import pytest
 from dagster_ips.core.capture import Mode
 from dagster_ips.core.place import AtSnapshot
 from dagster_ips.core.write_mode import Merge
-from dagster_ips.errors import RewindError, SourceExpiredError, TargetChangedError
+from dagster_ips.errors import RewindError, SourceExpiredError, StateUnreadableError, TargetChangedError
 from dagster_ips.iceberg.stamps import stamp_properties
 from dagster_ips.state.codec import encode
+from dagster_ips.state.store import MemoryEdgeStore
 from dagster_ips.tracking.administration import Administrator, Rewind
 from dagster_ips.tracking.capturing import CapturedInput
 from dagster_ips.tracking.following import TrackedInput
@@ -165,3 +166,24 @@ def test_the_record_says_who_why_when_and_what_and_does_not_grow_for_ever(source
         administrator(source).reset(EDGE, who="me", why=f"number {number}")
     assert [each.why for each in source.state.interventions] == [f"number {n}" for n in range(15, 20)]
     assert len(encode(source.state)) < 5000
+
+
+class Damaged(MemoryEdgeStore):
+    """A store whose value for the edge someone else has written over."""
+
+    def __init__(self, source: Source) -> None:
+        super().__init__()
+        self.set(source.state)
+        self._values[EDGE.id] = "{}"
+
+
+def test_a_state_that_can_not_be_read_is_made_anew_by_a_full_run_or_a_reset(source: Source) -> None:
+    damaged = Damaged(source)
+    source.store = damaged
+    with pytest.raises(StateUnreadableError, match="dagster_ips/mode=full"):
+        source.capture()
+    assert holds(source, source.capture(asked_for=Mode.FULL), 1, 2, 3)
+    source.store = Damaged(source)
+    administrator(source).reset(EDGE, who="me", why="damaged")
+    assert (source.state.committed, source.state.number) == (None, 4)
+    assert source.capture().capture.mode is Mode.FULL
