@@ -8,7 +8,7 @@ from dagster_ips.core.capture import EdgeState, Stamp
 from dagster_ips.core.changes import ChangeSet
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.target import settle, unexpected_change
-from dagster_ips.errors import IpsError
+from dagster_ips.errors import CursorStorageError, IpsError, TargetChangedError
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.change_reader import live_files
 from dagster_ips.iceberg.metadata import TableMetadata
@@ -62,22 +62,23 @@ class Inspector:
 
         Raises:
             CatalogUnreachableError: the catalog did not answer.
-            StateVersionError, StateUnreadableError: see ``dagster_ips.state.codec.decode``.
+            CursorStorageError: the Dagster instance keeps no cursors.
         """
         edge = Edge(consumer, tracked.upstream)
         metadata = self.catalog.find(self.target)
         history = target_history(metadata, edge) if metadata else None
-        state = settle(self.store.get(edge), history)
-        problem, pending = None, None
-        if what := unexpected_change(state, history):
-            problem = f"{self.target} {what}"
-        else:
-            try:
-                source = self.catalog.load(tracked.table, asset=consumer)
-                begun = Beginner(self.catalog, self.icdc_namespace, metadata).begin(state, source, tracked)
-                pending = self.pending(begun, source, tracked)
-            except IpsError as error:
-                problem = str(error)
+        state, problem, pending = EdgeState(edge), None, None
+        try:
+            state = settle(self.store.get(edge), history)
+            if what := unexpected_change(state, history):
+                raise TargetChangedError(table=self.target, consumer=consumer, what=what)
+            source = self.catalog.load(tracked.table, asset=consumer)
+            begun = Beginner(self.catalog, self.icdc_namespace, metadata).begin(state, source, tracked)
+            pending = self.pending(begun, source, tracked)
+        except CursorStorageError:
+            raise
+        except IpsError as error:
+            problem = str(error)
         return EdgeStatus(
             edge=edge,
             table=tracked.table,

@@ -7,6 +7,7 @@ from collections import Counter
 from typing import Any
 
 import dagster as dg
+import pytest
 
 from tests.cli.conftest import Terminal
 from tests.lake import events
@@ -78,6 +79,7 @@ def test_a_job_that_stamps_its_commit_and_never_reports_back_is_consumed_once(te
     assert "nothing is in flight" in terminal.refuses("commit", found["capture"])
 
 
+@pytest.mark.slow
 def test_a_commit_that_follows_a_stamped_write_only_says_so(terminal: Terminal) -> None:
     lake = terminal.lake
     lake.create_playback(events(range(3)))
@@ -95,6 +97,7 @@ def test_a_commit_that_follows_a_stamped_write_only_says_so(terminal: Terminal) 
     assert lake.rows("media.daily") == expected_daily(events(range(4)))
 
 
+@pytest.mark.slow
 def test_a_capture_that_was_replaced_or_reset_can_not_be_committed(terminal: Terminal) -> None:
     lake = terminal.lake
     lake.create_playback(events(range(3)))

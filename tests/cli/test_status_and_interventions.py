@@ -104,6 +104,7 @@ def test_a_rewind_reads_again_and_rows_that_came_and_went_since_are_not_left(ter
     assert terminal.status("agg")[0]["pending"]["files"] == 0
 
 
+@pytest.mark.slow
 def test_a_rewind_to_a_time_goes_to_the_last_snapshot_by_then(terminal: Terminal) -> None:
     lake = terminal.lake
     lake.create_playback(events(range(6)))
@@ -146,6 +147,7 @@ def test_what_can_not_be_right_is_refused_and_changes_nothing(terminal: Terminal
         assert terminal.status() == before
 
 
+@pytest.mark.slow
 def test_a_run_at_work_is_named_instead_of_losing_what_it_does(terminal: Terminal) -> None:
     terminal.lake.create_playback(events(range(3)))
     materialize(terminal.definitions, terminal.instance, "daily", "agg")

@@ -31,9 +31,8 @@ def set_cursors(instance: dg.DagsterInstance, values: Cursors) -> None:
         database.executemany("INSERT INTO kvs (key, value) VALUES (?, ?)", values)
 
 
-@pytest.mark.parametrize(
-    "state", [pytest.param(s, marks=pytest.mark.slow if s in (STATES[0], STATES[3]) else ()) for s in STATES]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("state", STATES)
 def test_cursors_that_are_deleted_are_rebuilt_and_no_row_is_twice_or_missing(
     lake: Lake, instance: dg.DagsterInstance, state: str
 ) -> None:
@@ -168,15 +167,8 @@ def cherry_pick_a_staged_append(lake: Lake) -> None:
     lake.sql("CALL lake.system.publish_changes('media.daily', 'staged')")
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        pytest.param(compact, marks=pytest.mark.slow),
-        pytest.param(expire, marks=pytest.mark.slow),
-        expire_by_pyiceberg,
-        pytest.param(cherry_pick_a_staged_append, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("change", [compact, expire, expire_by_pyiceberg, cherry_pick_a_staged_append])
 def test_a_target_that_is_maintained_by_others_is_gone_on_with(
     lake: Lake, instance: dg.DagsterInstance, change: Callable[[Lake], None]
 ) -> None:

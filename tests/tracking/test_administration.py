@@ -16,6 +16,7 @@ from dagster_ips.state.store import MemoryEdgeStore
 from dagster_ips.tracking.administration import Administrator, Rewind
 from dagster_ips.tracking.capturing import CapturedInput
 from dagster_ips.tracking.following import TrackedInput
+from dagster_ips.tracking.inspection import Inspector
 from tests.iceberg.sources import EDGE, TABLE, TARGET, Source, numbered
 
 MERGE = Merge(on=("number",))
@@ -180,8 +181,10 @@ class Damaged(MemoryEdgeStore):
 def test_a_state_that_can_not_be_read_is_made_anew_by_a_full_run_or_a_reset(source: Source) -> None:
     damaged = Damaged(source)
     source.store = damaged
-    with pytest.raises(StateUnreadableError, match="dagster_ips/mode=full"):
+    with pytest.raises(StateUnreadableError, match="dagster_ips/mode=full") as raised:
         source.capture()
+    status = Inspector(source.lake, source.store, TARGET).status(EDGE.consumer, TRACKED)
+    assert (status.problem, status.pending) == (str(raised.value), None)
     assert holds(source, source.capture(asked_for=Mode.FULL), 1, 2, 3)
     source.store = Damaged(source)
     administrator(source).reset(EDGE, who="me", why="damaged")
