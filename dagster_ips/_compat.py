@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import atexit
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dagster import RunRequest, SensorDefinition, SensorEvaluationContext
+    import dagster as dg
     from pyspark.sql import SparkSession
 
 RANGE_START_TAG, RANGE_END_TAG = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
@@ -34,7 +34,8 @@ def leave_without_asking_the_server(session: SparkSession) -> None:
 
 
 def change_run_requests(
-    sensor: SensorDefinition, change: Callable[[SensorEvaluationContext, Sequence[RunRequest]], Sequence[RunRequest]]
+    sensor: dg.SensorDefinition,
+    change: Callable[[dg.SensorEvaluationContext, Sequence[dg.RunRequest]], Sequence[dg.RunRequest]],
 ) -> None:
     """Let ``change`` have a say in what ``sensor`` requests (dagster 1.13.27).
 
@@ -42,7 +43,7 @@ def change_run_requests(
     """
     evaluate: Any = sensor._evaluation_fn  # noqa: SLF001  # there is no public way
 
-    def changed(context: SensorEvaluationContext) -> Any:  # noqa: ANN401  # as in Dagster
+    def changed(context: dg.SensorEvaluationContext) -> Any:  # noqa: ANN401  # as in Dagster
         return [
             result._replace(run_requests=list(change(context, result.run_requests)))
             if getattr(result, "run_requests", None)
@@ -51,3 +52,37 @@ def change_run_requests(
         ]
 
     sensor._evaluation_fn = changed  # noqa: SLF001  # as above
+
+
+def definitions_at(options: dict[str, Any]) -> Iterator[dg.Definitions]:
+    """The definitions that the options of ``dagster`` commands name, in this process (dagster 1.13.27).
+
+    Without options it is what ``[tool.dagster]`` in pyproject.toml or workspace.yaml says. A code server isn't asked:
+    what it runs can't be had from here.
+
+    Raises:
+        click.UsageError: nothing says where they are, or an option excludes another.
+    """
+    from dagster import Definitions  # noqa: PLC0415  # not for those who only want Spark
+    from dagster._cli.workspace.cli_target import workspace_opts_to_load_target  # noqa: PLC0415
+    from dagster._core.remote_origin import GrpcServerCodeLocationOrigin  # noqa: PLC0415
+    from dagster._grpc.utils import get_loadable_targets  # noqa: PLC0415
+    from dagster_shared.cli import WorkspaceOpts  # noqa: PLC0415
+
+    for origin in workspace_opts_to_load_target(WorkspaceOpts.extract_from_cli_options(options)).create_origins():
+        if isinstance(origin, GrpcServerCodeLocationOrigin):
+            continue
+        target = origin.loadable_target_origin
+        for found in get_loadable_targets(
+            python_file=target.python_file,
+            module_name=target.module_name,
+            package_name=target.package_name,
+            autoload_defs_module_name=target.autoload_defs_module_name,
+            working_directory=target.working_directory,
+            attribute=target.attribute,
+            resolve_lazy_defs=False,
+        ):
+            loaded: Any = found.target_definition
+            definitions = loaded if isinstance(loaded, Definitions) else loaded() if callable(loaded) else None
+            if isinstance(definitions, Definitions):
+                yield definitions

@@ -118,6 +118,29 @@ class MetadataUnreadableError(IpsError):
 
 
 @dataclass(eq=False)
+class UnknownConsumerError(IpsError):
+    """A command names an asset, or an upstream of it, that isn't read incrementally."""
+
+    asset: str
+    problem: str
+    known: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.asset} {self.problem}. Nothing was done. Known are: {', '.join(self.known) or 'none'}."
+
+
+@dataclass(eq=False)
+class InstanceError(IpsError):
+    """The command can't be done with this Dagster instance or these definitions, or not now."""
+
+    problem: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.problem} No state changed. {self.remedy}"
+
+
+@dataclass(eq=False)
 class UnknownRefError(IpsError):
     """An input follows a branch that its table doesn't have."""
 
@@ -131,6 +154,41 @@ class UnknownRefError(IpsError):
             f"{self.table} has no branch or tag {self.ref!r}, which {self.asset} follows by incremental(ref=...); it "
             f"has {', '.join(self.known) or 'none'}. Following another instead would give other rows, so nothing was "
             f"captured and no state changed. Create {self.ref!r}, or correct the name."
+        )
+
+
+@dataclass(eq=False)
+class UnknownPlaceError(IpsError):
+    """A snapshot or a time that was named isn't in a table's history."""
+
+    table: str
+    place: str
+    why: str
+    asked_by: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.table}: {self.place}, which {self.asked_by} names, {self.why}. What comes after it can't be told, "
+            f"so no state changed. Name a snapshot of its history that is retained, or a time that history reaches."
+        )
+
+
+@dataclass(eq=False)
+class LostCursorError(IpsError):
+    """The cursor of an edge is gone, and nothing that is left says what was consumed."""
+
+    consumer: str
+    upstream: str
+    icdc_table: str
+
+    def __str__(self) -> str:
+        return (
+            f"What {self.consumer} has consumed of {self.upstream} isn't known to this Dagster instance any more, and "
+            f"its table doesn't say it either, but something was: {self.icdc_table} was made for it. To begin once "
+            f"more where incremental(start=...) says could leave rows out or double them, so nothing was captured and "
+            f"no state changed. To compute everything anew, materialize {self.consumer} with the run tag "
+            f"dagster_ips/mode=full. To begin once more all the same: "
+            f"dagster-ips reset {self.consumer} --upstream {self.upstream} --why '...'"
         )
 
 
@@ -447,6 +505,58 @@ class PublishError(IpsError):
         return (
             f"{self.table}: {self.problem} (branch {self.branch}). Nothing was published and nothing was consumed, so "
             f"the run can be repeated as it is."
+        )
+
+
+@dataclass(eq=False)
+class CaptureVoidError(IpsError):
+    """A person changed what is consumed after the capture was taken."""
+
+    consumer: str
+    upstream: str
+    number: int
+    kind: str
+    who: str
+    why: str
+
+    def __str__(self) -> str:
+        return (
+            f"Capture {self.number} of {self.upstream} by {self.consumer} counts no more: there was a {self.kind} "
+            f"since, by {self.who} ({self.why}). What it was made of isn't what is to be read next, so nothing was "
+            f"published and nothing was consumed. The next run goes on from the {self.kind}."
+        )
+
+
+@dataclass(eq=False)
+class CaptureNotInFlightError(IpsError):
+    """A job wants to commit a capture that isn't the one being worked on."""
+
+    capture: str
+    consumer: str
+    upstream: str
+    now: str
+
+    def __str__(self) -> str:
+        return (
+            f"Capture {self.capture} of {self.upstream} by {self.consumer} can't be committed: {self.now}. To take it "
+            f"for consumed could leave rows out or hide what another published, so no state changed. If the job has "
+            f"written rows that another capture holds as well, they may be there twice: compare, and if so compute "
+            f"everything anew. To work on what is pending now: dagster-ips capture {self.consumer}"
+        )
+
+
+@dataclass(eq=False)
+class RewindError(IpsError):
+    """What was consumed can't be made pending again from where it was asked."""
+
+    consumer: str
+    upstream: str
+    problem: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.consumer} can't be rewound on {self.upstream}: {self.problem}. No state changed. To compute "
+            f"everything anew instead, materialize {self.consumer} with the run tag dagster_ips/mode=full."
         )
 
 

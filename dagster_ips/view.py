@@ -18,6 +18,7 @@ from dagster_ips.spark.changelog import added, all_added, changelog, net_rows, r
 from dagster_ips.spark.frames import rows_with_keys, table_frame
 from dagster_ips.spark.session import DataFrame, SparkSession
 from dagster_ips.tracking.capturing import CapturedInput
+from dagster_ips.tracking.parameters import parameters
 from dagster_ips.tracking.writing import Frame, InputChange, TakenFrame
 
 _MOST_LITERALS = 1000
@@ -191,20 +192,7 @@ class IcdcView:
         ``to_snapshot_id_inclusive`` (empty where there is none), and per range ``<column>_kind``, ``<column>_lower``,
         ``<column>_upper``.
         """
-        start, end = self._captured.capture.from_exclusive, self._captured.capture.to_inclusive
-        values = {
-            "mode": self.mode.value,
-            "icdc_table": self._table,
-            "source_table": sql_name(self._catalog, self._captured.source.table),
-            "rows": self._captured.rows or "TRUE",
-            "from_snapshot_id_exclusive": str(start.snapshot_id) if start else "",
-            "to_snapshot_id_inclusive": str(end.snapshot_id) if end else "",
-        }
-        for column, found in self.ranges.items():
-            values[f"{column}_kind"] = found.kind.value
-            values[f"{column}_lower"] = _text(found.lowest)
-            values[f"{column}_upper"] = _text(found.highest)
-        return values
+        return parameters(self._captured, self._catalog)
 
     @property
     def stats(self) -> ViewStats:
@@ -331,10 +319,6 @@ class IcdcView:
                     known=known,
                     remedy="Correct the name where the asset uses its IcdcView; nothing was written or consumed.",
                 )
-
-
-def _text(value: Bound | None) -> str:
-    return "" if value is None else str(value)
 
 
 def _number(text: str | None) -> int | None:

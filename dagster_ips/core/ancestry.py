@@ -25,7 +25,12 @@ class Snapshot:
 
     @property
     def begins_history(self) -> bool:
-        """Whether it holds only what it added itself, as far as its summary says: it needs no parent."""
+        """Whether it holds only what it added itself, as far as its summary says: it needs no parent.
+
+        What it moved was there before, whatever its parent is said to be.
+        """
+        if self.only_moves:
+            return False
         total = self.summary.get("total-data-files")
         return total is None or total == self.summary.get("added-data-files", "0")
 
@@ -72,6 +77,11 @@ class Ancestry:
     def head(self) -> Snapshot | None:
         """The newest snapshot; None in an empty ancestry."""
         return self.snapshots[0] if self.snapshots else None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing of it was expired, as far as its oldest snapshot says; an empty ancestry is whole."""
+        return not self.snapshots or (self.snapshots[-1].parent_id is None and self.snapshots[-1].begins_history)
 
     def find(self, snapshot_id: int) -> Snapshot | None:
         """The snapshot if it is retained in this ancestry, else None."""

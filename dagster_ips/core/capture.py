@@ -7,7 +7,10 @@ from enum import StrEnum
 
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.file_set import Bite, FileSet, consumed_after
+from dagster_ips.core.intervention import Intervention, InterventionKind
 from dagster_ips.core.watermark import Watermark
+
+_KEPT_INTERVENTIONS = 5
 
 
 class Mode(StrEnum):
@@ -70,6 +73,11 @@ class EdgeState:
 
     ``file_set`` is what is consumed beyond ``committed`` of a change that is taken in bites; None if there is none.
 
+    Captures up to the number ``voided`` count no more, whatever still works on them: a person changed what is consumed
+    since. ``interventions`` are the last of such changes, oldest first. ``is_beginning`` says that ``committed`` is
+    only where it is to begin, and nothing was consumed. ``reread_to`` is how far what the target holds was made of,
+    after a rewind: the next capture ends there, as rows that came and went beyond it would stay unnoticed otherwise.
+
     Example:
         >>> EdgeState(Edge("playback_daily", "playback")).next_number
         1
@@ -81,6 +89,20 @@ class EdgeState:
     in_flight: Capture | None = None
     target: TargetMark | None = None
     file_set: FileSet | None = None
+    voided: int = 0
+    interventions: tuple[Intervention, ...] = ()
+    is_beginning: bool = False
+    reread_to: Watermark | None = None
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a capture was committed, since a person changed what is consumed if one did."""
+        return self.number > self.voided
+
+    @property
+    def holds_up_to(self) -> Watermark | None:
+        """What the target was made of, all up to here; None while it was made of nothing."""
+        return None if self.is_beginning else self.reread_to or self.committed
 
     @property
     def next_number(self) -> int:
@@ -101,13 +123,47 @@ class EdgeState:
             number=capture.number,
             in_flight=None if self._is_in_flight(capture) else self.in_flight,
             target=target or self.target,
+            is_beginning=False,
+            reread_to=None,
         )
 
     def with_stamp(self, stamp: Stamp) -> EdgeState:
-        """What ``stamp`` vouches for is consumed, and no more: a run published it and did not live to say so here."""
-        number = max(self.number, stamp.number)
+        """What ``stamp`` vouches for is consumed, and no more: a run published it and did not live to say so here.
+
+        If a person changed what is consumed after that run began, the stamp only says what the target holds.
+        """
+        if stamp.number <= self.voided and not self.has_begun:
+            if self.reread_to is not None:
+                return replace(self, reread_to=stamp.to_inclusive, target=stamp.target)
+            return replace(self, committed=None, is_beginning=False, target=stamp.target)
         committed, file_set = consumed_after(stamp.from_exclusive, stamp.to_inclusive, stamp.bite)
-        return replace(self, committed=committed, file_set=file_set, number=number, in_flight=None, target=stamp.target)
+        return replace(
+            self,
+            committed=committed,
+            file_set=file_set,
+            number=max(self.number, stamp.number),
+            in_flight=None,
+            target=stamp.target,
+            is_beginning=False,
+            reread_to=None,
+        )
+
+    def with_intervention(
+        self, kind: InterventionKind, after: Watermark | None, *, who: str, why: str, at_ms: int
+    ) -> EdgeState:
+        """What is consumed is ``after`` from now on. It takes the next number: nothing that was begun counts."""
+        number = self.next_number
+        done = Intervention(kind, who, why, at_ms, number, self.holds_up_to, after)
+        kept = (*self.interventions, done)[-_KEPT_INTERVENTIONS:]
+        return EdgeState(
+            self.edge,
+            after,
+            number,
+            target=self.target,
+            voided=number,
+            interventions=kept,
+            reread_to=self.holds_up_to if after is not None else None,
+        )
 
     def _is_in_flight(self, capture: Capture) -> bool:
         held = self.in_flight

@@ -24,6 +24,9 @@ def decide_mode(
     Partitions that a person named are computed anew, unless the run says otherwise. New ones among others that have a
     watermark are no reason to compute those anew.
 
+    Where all inputs only begin, at what ``start`` says, the target may be missing: what was before is left out on
+    purpose.
+
     Example:
         >>> from dagster_ips.core.edge import Edge
         >>> decide_mode([EdgeState(Edge("daily", "playback"))], asked_for=None, target_exists=False)
@@ -38,8 +41,11 @@ def decide_mode(
     fresh = list(dict.fromkeys(state.edge.upstream for state in unread))
     if fresh:
         return ModeDecision(Mode.FULL, f"nothing of {', '.join(fresh)} was consumed before")
-    if not target_exists:
+    beginning = [state for state in states if state.is_beginning]
+    if not target_exists and len(beginning) < len(states):
         return ModeDecision(Mode.FULL, "its table does not exist")
+    if beginning:
+        return ModeDecision(Mode.INCREMENTAL, f"begins where start says for {_names(beginning)}")
     return ModeDecision(Mode.INCREMENTAL, f"goes on from what was consumed of {_names(states)}")
 
 

@@ -33,7 +33,7 @@ def unexpected_change(state: EdgeState, history: TargetHistory | None) -> str | 
     """Why the target isn't what the cursor vouches for, as the end of a sentence; None when it is.
 
     A target that is gone holds nothing that could be wrong: it is built anew. A mark whose snapshot was expired is
-    believed as long as everything that is retained is newer and the oldest of it has a parent, expired as well.
+    believed as long as everything that is retained is newer and the oldest of it says to have had a parent.
     """
     mark = state.target
     if mark is None or history is None:
@@ -44,7 +44,7 @@ def unexpected_change(state: EdgeState, history: TargetHistory | None) -> str | 
         return None
     if history.ancestry.head is None or any(_is_older(s, mark) for s in history.ancestry.snapshots):
         return f"was rolled back or rewritten behind snapshot {mark.snapshot_id}, which holds what was published last"
-    if history.ancestry.snapshots[-1].parent_id is None:
+    if history.ancestry.is_whole:
         return f"was replaced (CREATE OR REPLACE) after snapshot {mark.snapshot_id}, which held what was published last"
     return None
 

@@ -43,3 +43,13 @@ class Replace:
 
 
 WriteMode: TypeAlias = Append | Merge | OverwritePartitions | OverwriteWhere | Replace
+
+
+def may_repeat(write_mode: WriteMode | None) -> bool:
+    """Whether a change may be written once more without doubling rows; None is a mode that an Overwrite chooses.
+
+    Example:
+        >>> may_repeat(Merge(on=("account",))), may_repeat(Append())
+        (True, False)
+    """
+    return write_mode is None or isinstance(write_mode, Merge | OverwritePartitions | OverwriteWhere | Replace)

@@ -13,6 +13,9 @@ from dagster_ips.errors import UnsupportedTableError
 from dagster_ips.iceberg.metadata import TableMetadata
 
 PARTITIONS = "dagster-ips.partitions"
+FROM = "dagster-ips.from-snapshot-id-exclusive"
+TO = "dagster-ips.to-snapshot-id-inclusive"
+SOURCE_UUID = "dagster-ips.source-uuid"
 _NUMBER_AND_ATTEMPT = re.compile(r"(\d{6,})_[0-9a-f]{6}")
 
 
@@ -58,9 +61,9 @@ def properties(captures: Sequence[Capture], number: int) -> dict[str, str]:
         **({PARTITIONS: json.dumps(partitions, ensure_ascii=False)} if partitions else {}),
         "dagster-ips.mode": capture.mode.value,
         "dagster-ips.run": capture.run_id,
-        "dagster-ips.from-snapshot-id-exclusive": str(start.snapshot_id) if start else "",
-        "dagster-ips.to-snapshot-id-inclusive": str(end.snapshot_id) if end else "",
-        "dagster-ips.source-uuid": end.table_uuid if end else "",
+        FROM: str(start.snapshot_id) if start else "",
+        TO: str(end.snapshot_id) if end else "",
+        SOURCE_UUID: end.table_uuid if end else "",
         "dagster-ips.bite": str(capture.bite or ""),
     }
 

@@ -17,6 +17,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField
 
 from dagster_ips.core.ancestry import Ancestry, Snapshot
+from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import MetadataUnreadableError, UnsupportedTableError
 
 NEWEST_FORMAT_VERSION = 3
@@ -101,6 +102,10 @@ class TableMetadata:
     def refs(self) -> tuple[str, ...]:
         """The names of its branches and tags."""
         return tuple(self.raw.get("refs") or ())
+
+    def watermark_at(self, snapshot: Snapshot, ref: str) -> Watermark:
+        """Where a consumer is that has consumed all of ``ref`` up to ``snapshot``, read by the current schema."""
+        return Watermark.at(snapshot, table_uuid=self.uuid, ref=ref, schema_id=self.current_schema_id)
 
     def ancestry(self, ref: str = "main") -> Ancestry:
         """The snapshots of ``ref``; empty if the ref doesn't exist."""

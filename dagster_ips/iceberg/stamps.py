@@ -61,6 +61,11 @@ def stamped_partitions(metadata: TableMetadata, line: Edge) -> frozenset[str]:
     return frozenset(key for value in values for key in json.loads(value).get("partitions", ()))
 
 
+def bears_stamp(metadata: TableMetadata, edge: Edge) -> bool:
+    """Whether any snapshot has a stamp of ``edge``, also one that isn't in ``main``'s history any more."""
+    return any(_EDGE + edge.id in snapshot.summary for snapshot in metadata.snapshots.values())
+
+
 def is_of_attempt(snapshot: Snapshot, attempt: str) -> bool:
     """Whether the snapshot was written by the attempt."""
     return snapshot.summary.get(ATTEMPT) == attempt

@@ -20,6 +20,7 @@ from dagster_ips.orchestration.declarations import (
     limits_of,
     plain,
     policies_of,
+    start_of,
     table_of,
     write_mode_of,
 )
@@ -101,6 +102,7 @@ def consumer_of(assets: dg.AssetsDefinition, metadata: MetadataByKey, default_na
             declared["ref"],
             policies_of(declared),
             limits_of(declared, write_mode),
+            start_of(declared),
         )
         if declared["partition_column"]:
             columns[name] = declared["partition_column"]

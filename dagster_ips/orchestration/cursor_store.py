@@ -16,6 +16,7 @@ from dagster_ips.state.line_codec import decode_line, encode_line
 _PREFIX = "dagster_ips:edge:"
 _LINE_PREFIX = "dagster_ips:line:"
 _BATCH = 500
+_PROBE = "dagster_ips:probe"
 
 
 class CursorStore:
@@ -30,6 +31,20 @@ class CursorStore:
         if storage is None:
             raise CursorStorageError(cause="it has no daemon cursor storage")
         self._storage = storage
+
+    def require_working(self) -> None:
+        """Set a value and get it back: some storages of cursors only say that they are one.
+
+        Raises:
+            CursorStorageError: it doesn't work.
+        """
+        try:
+            self._storage.set_cursor_values({_PROBE: "works"})
+            kept = self._storage.get_cursor_values({_PROBE}).get(_PROBE)
+        except NotImplementedError as error:
+            raise CursorStorageError(cause="it does not implement them") from error
+        if kept != "works":
+            raise CursorStorageError(cause="a value that was set did not come back")
 
     def get(self, edge: Edge) -> EdgeState:
         """The stored state, or a fresh one.

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import dagster as dg
 
 from dagster_ips.core.limits import Limits
+from dagster_ips.core.place import Everywhere, Start, parse_start
 from dagster_ips.core.policy import InputPolicies, OnExpired, OnRemoved, OnRollback, OnUnmapped
 from dagster_ips.core.write_mode import Append, Merge, OverwritePartitions, Replace, WriteMode
 from dagster_ips.errors import DeclarationError
@@ -53,6 +54,7 @@ def incremental(  # noqa: PLR0913  # each is a thing of its own
     *,
     ranges: Sequence[str] = (),
     ref: str = MAIN,
+    start: str | int = Everywhere.ALL,
     on_rollback: str = OnRollback.ERROR,
     on_expired: str = OnExpired.ERROR,
     on_removed: str = OnRemoved.APPLY,
@@ -69,6 +71,10 @@ def incremental(  # noqa: PLR0913  # each is a thing of its own
         key: The upstream asset, by default the parameter's name.
         ranges: The columns whose change range the asset wants in ``IcdcView.ranges`` and ``parameters``.
         ref: The branch of the upstream's table that is followed.
+        start: Where it begins while nothing is consumed, also after a reset: ``"all"``, so that the first run computes
+            everything; ``"latest"``, the upstream's newest snapshot then; a snapshot's id; or a date or time in ISO
+            8601, UTC unless it says otherwise. What was committed up to there is left out, so but for ``"all"`` the
+            target isn't a full recompute.
         on_rollback: When what was consumed is rolled back: ``"error"``; ``"continue"``, which takes the rows that are
             gone as removed; or ``"full"``, which recomputes everything.
         on_expired: When snapshots that are needed were expired: ``"error"`` or ``"full"``.
@@ -92,6 +98,7 @@ def incremental(  # noqa: PLR0913  # each is a thing of its own
     declared = {
         "ranges": _names(ranges, "ranges"),
         "ref": ref,
+        "start": _start(start),
         "on_rollback": _one_of(OnRollback, on_rollback, "on_rollback").value,
         "on_expired": _one_of(OnExpired, on_expired, "on_expired").value,
         "on_removed": _one_of(OnRemoved, on_removed, "on_removed").value,
@@ -204,6 +211,11 @@ def description_of(metadata: Mapping[str, Any]) -> TableDescription:
     )
 
 
+def start_of(declared: Mapping[str, Any]) -> Start:
+    """Where an incremental input begins, from its metadata."""
+    return parse_start(declared["start"])
+
+
 def policies_of(declared: Mapping[str, Any]) -> InputPolicies:
     """The policies in an incremental input's metadata."""
     return InputPolicies(
@@ -249,6 +261,19 @@ def _limit(value: object, parameter: str) -> int | None:
     raise DeclarationError(
         asset="incremental()", problem=problem, remedy="Give a whole number above 0, or leave it out."
     )
+
+
+def _start(start: str | int) -> str:
+    """As text: JavaScript would round a snapshot's id."""
+    try:
+        parse_start(str(start))
+    except ValueError as error:
+        raise DeclarationError(
+            asset="incremental()",
+            problem=f"start={start!r} is no place in a table's history.",
+            remedy='Use "all", "latest", a snapshot\'s id, or a date or time in ISO 8601: "2026-01-31T08:00:00Z".',
+        ) from error
+    return str(start)
 
 
 def _names(columns: Sequence[str], parameter: str) -> list[str]:

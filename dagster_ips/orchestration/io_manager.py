@@ -57,12 +57,15 @@ class IcdcIOManager(dg.ConfigurableIOManager):
     _retention: Retention = PrivateAttr(default_factory=Retention)
     _captured: dict[tuple[str, str, int], Captured] = PrivateAttr(default_factory=dict)
 
-    def setup_for_execution(self, context: dg.InitResourceContext) -> None:  # noqa: ARG002  # Dagster's signature
-        """Check the settings before anything runs: environment variables among them are known only now.
+    def setup_for_execution(self, context: dg.InitResourceContext) -> None:
+        """Check the settings and the instance before anything runs: environment variables are known only now.
 
         Raises:
             RetentionError: the ICDC tables can't be kept like that.
+            CursorStorageError: the Dagster instance would not remember what was consumed.
         """
+        if context.instance is not None:
+            CursorStore(context.instance).require_working()
         self._retention = Retention.of_days(self.icdc_keep_last, self.icdc_max_age_days)
 
     def load_input(self, context: dg.InputContext) -> Any:  # noqa: ANN401  # the asset's annotation chooses the form

@@ -10,6 +10,7 @@ from typing import Any
 import dagster as dg
 
 from dagster_ips.core.capture import Mode
+from dagster_ips.core.place import Everywhere
 from dagster_ips.tracking.limiting import Share
 from dagster_ips.tracking.publishing import Publication
 from dagster_ips.view import IcdcView
@@ -102,6 +103,9 @@ def _origins(report: RunReport) -> dict[str, Any]:
             shown[f"{name}: rows of no partition"] = ", ".join(view.captured.unmapped)
         if view.captured.share.bite:
             shown[f"{name}: bite"] = str(view.captured.share.bite)
+        if capture.mode is Mode.INCREMENTAL and view.captured.start is not Everywhere.ALL:
+            text = f"{view.captured.start}: what was there before is in the table only if a full run computed it"
+            shown[f"{name}: began at"] = text
         for column, found in view.ranges.items():
             sides = (
                 found.lowest if found.lowest is not None else "…",

@@ -9,11 +9,13 @@ from typing import Any
 from dagster_ips.core.capture import Capture, EdgeState, Mode, TargetMark
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.file_set import Bite, FileSet
+from dagster_ips.core.intervention import Intervention, InterventionKind
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import StateUnreadableError, StateVersionError
 
 VERSION = 2
-"""1 knew no bites: it would read a change of which some files are consumed as one of which none is."""
+"""1 knew no bites, so that it would read a change of which some files are consumed as one of which none is, and nothing
+of what a person's interventions leave."""
 
 
 def encode(state: EdgeState) -> str:
@@ -59,6 +61,10 @@ def _state(value: dict[str, Any]) -> EdgeState:
         in_flight=_capture(edge, value["in_flight"]),
         target=TargetMark(**value["target"]) if value["target"] else None,
         file_set=_file_set(value.get("file_set")),
+        voided=int(value.get("voided", 0)),
+        reread_to=_watermark(value.get("reread_to")),
+        is_beginning=bool(value.get("is_beginning", False)),
+        interventions=tuple(_intervention(each) for each in value.get("interventions", ())),
     )
 
 
@@ -68,6 +74,11 @@ def _watermark(value: dict[str, Any] | None) -> Watermark | None:
 
 def _file_set(value: dict[str, Any] | None) -> FileSet | None:
     return FileSet(**{**value, "to_inclusive": Watermark(**value["to_inclusive"])}) if value else None
+
+
+def _intervention(value: dict[str, Any]) -> Intervention:
+    both = {end: _watermark(value[end]) for end in ("before", "after")}
+    return Intervention(**{**value, "kind": InterventionKind(value["kind"]), **both})
 
 
 def _capture(edge: Edge, value: dict[str, Any] | None) -> Capture | None:

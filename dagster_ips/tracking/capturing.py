@@ -10,12 +10,13 @@ from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.capture import Capture, EdgeState, Mode
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.mode import ModeDecision, decide_mode
+from dagster_ips.core.place import Everywhere, Start
 from dagster_ips.core.policy import InputPolicies, OnUnmapped
 from dagster_ips.core.ranges import ChangeRange, Predicate
 from dagster_ips.core.target import TargetHistory, settle, unexpected_change
 from dagster_ips.core.touched import LineState
 from dagster_ips.core.watermark import Watermark
-from dagster_ips.errors import TargetChangedError, UnknownRefError, UnmappedRowsError
+from dagster_ips.errors import StateUnreadableError, TargetChangedError, UnknownRefError, UnmappedRowsError
 from dagster_ips.iceberg import icdc_names
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.change_reader import CapturedFiles
@@ -24,6 +25,7 @@ from dagster_ips.iceberg.icdc_tables import Tag, author_icdc_table
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.stamps import target_histories
 from dagster_ips.state.store import EdgeStore
+from dagster_ips.tracking.beginning import Beginner
 from dagster_ips.tracking.effects import Effect, effect
 from dagster_ips.tracking.following import StartOver, TrackedInput, follow
 from dagster_ips.tracking.limiting import Share, share_of
@@ -49,6 +51,7 @@ class CapturedInput:
     seconds: float
     rows: Predicate | None = None
     unmapped: tuple[str, ...] = ()
+    start: Start = Everywhere.ALL
 
     @property
     def capture(self) -> Capture:
@@ -116,12 +119,12 @@ class Capturer:
         settled = [self._settled(_edges(consumer, i, partitions), metadata, target, asked_for) for i in inputs]
         sources = [self.catalog.load(tracked.table, asset=consumer) for tracked in inputs]
         for tracked, source in zip(inputs, sources, strict=True):
-            if tracked.ref not in ("main", *source.refs):
-                raise UnknownRefError(table=tracked.table, ref=tracked.ref, known=source.refs, asset=consumer)
-            for column in tracked.ranges:
-                require_column(source, column)
+            _require_ref_and_columns(tracked, source, consumer)
         lines = [self._line(*each, consumer) for each in zip(inputs, sources, strict=True)]
-        states = [list(each) for each in settled]
+        states = [[state for state, _ in each] for each in settled]
+        begin = Beginner(self.catalog, self.icdc_namespace, metadata).begin
+        if asked_for is not Mode.FULL and partitions is None:
+            states = [[begin(each[0], s, i)] for each, s, i in zip(states, sources, inputs, strict=True)]
         decision = decide_mode(
             [state for each in states for state in each],
             asked_for=asked_for,
@@ -139,9 +142,9 @@ class Capturer:
         if decision.mode is Mode.FULL:
             found = [self._everything(*each, partitions) for each in zip(states, sources, inputs, strict=True)]
         captured = []
-        for stamps, source, tracked, line, each in zip(settled, sources, inputs, lines, found, strict=True):
+        for stamps, of, source, tracked, line, each in zip(settled, states, sources, inputs, lines, found, strict=True):
             share = each.share
-            number = next(iter(stamps)).next_number if partitions is None else time.time_ns() // 1_000_000
+            number = of[0].next_number if partitions is None else time.time_ns() // 1_000_000
             name = icdc_names.new_name(Edge(consumer, tracked.upstream), number)
             captures = tuple(
                 Capture(
@@ -150,13 +153,13 @@ class Capturer:
                     mode=decision.mode,
                     reason=decision.reason,
                     from_exclusive=each.starts.get(state.edge),
-                    to_inclusive=_watermark(source, share.to, tracked.ref) if share.to else None,
+                    to_inclusive=source.watermark_at(share.to, tracked.ref) if share.to else None,
                     icdc_table=f"{self.icdc_namespace}.{name}",
                     run_id=run_id,
                     after_stamp=history.newest.target.snapshot_id if history and history.newest else None,
                     bite=share.bite,
                 )
-                for state, history in stamps.items()
+                for state, (_, history) in zip(of, stamps, strict=True)
             )
             captured.append(
                 CapturedInput(
@@ -169,31 +172,47 @@ class Capturer:
                     seconds=time.monotonic() - started,
                     rows=rows_of(source, tracked.slicing, partitions.keys) if tracked.slicing and partitions else None,
                     unmapped=line.unmapped if line else (),
+                    start=tracked.start,
                 )
             )
             started = time.monotonic()
-        for each_input, of_edges in zip(captured, states, strict=True):
-            for capture, state in zip(each_input.captures, of_edges, strict=True):
+        for each_input, of in zip(captured, states, strict=True):
+            for capture, state in zip(each_input.captures, of, strict=True):
                 with effect(Effect.RECORD_CAPTURE):
                     self.store.set(state.with_in_flight(capture))
         return tuple(captured)
 
     def _settled(
         self, edges: Sequence[Edge], metadata: TableMetadata | None, target: str, asked_for: Mode | None
-    ) -> dict[EdgeState, TargetHistory | None]:
+    ) -> list[tuple[EdgeState, TargetHistory | None]]:
         """The states of one input's edges, brought up to what the target's stamps say, and those."""
         histories = target_histories(metadata, edges) if metadata else {}
-        settled: dict[EdgeState, TargetHistory | None] = {}
-        for edge, state in self.store.get_many(edges).items():
+        settled: list[tuple[EdgeState, TargetHistory | None]] = []
+        for edge, state in self._states(edges, asked_for).items():
             history = histories.get(edge)
-            if asked_for is not Mode.FULL and (what := unexpected_change(state, history)):
-                raise TargetChangedError(table=target, consumer=edge.consumer, what=what)
             now = settle(state, history)
+            if asked_for is not Mode.FULL and (what := unexpected_change(now, history)):
+                raise TargetChangedError(table=target, consumer=edge.consumer, what=what)
             if now is not state:
                 with effect(Effect.COMMIT):
                     self.store.set(now)
-            settled[now] = history
+            settled.append((now, history))
         return settled
+
+    def _states(self, edges: Sequence[Edge], asked_for: Mode | None) -> dict[Edge, EdgeState]:
+        """What is stored; a run that computes everything anew also makes anew what can't be read of it."""
+        try:
+            return self.store.get_many(edges)
+        except StateUnreadableError:
+            if asked_for is not Mode.FULL:
+                raise
+            return {edge: self._state(edge) for edge in edges}
+
+    def _state(self, edge: Edge) -> EdgeState:
+        try:
+            return self.store.get(edge)
+        except StateUnreadableError:
+            return EdgeState(edge)
 
     def _line(self, tracked: TrackedInput, source: TableMetadata, consumer: str) -> LineState | None:
         """What is known of all partitions of an input, up to its head; None if the consumer has none.
@@ -264,5 +283,8 @@ def _edges(consumer: str, tracked: TrackedInput, partitions: RunPartitions | Non
     return [line] if partitions is None else [line.of(key) for key in partitions.keys]
 
 
-def _watermark(source: TableMetadata, head: Snapshot, ref: str) -> Watermark:
-    return Watermark.at(head, table_uuid=source.uuid, ref=ref, schema_id=source.current_schema_id)
+def _require_ref_and_columns(tracked: TrackedInput, source: TableMetadata, consumer: str) -> None:
+    if tracked.ref not in ("main", *source.refs):
+        raise UnknownRefError(table=tracked.table, ref=tracked.ref, known=source.refs, asset=consumer)
+    for column in tracked.ranges:
+        require_column(source, column)

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class Effect(StrEnum):
-    """What a run changes outside its process, in the order in which it happens."""
+    """What a run changes outside its process, in the order in which it happens; last, what only a person causes."""
 
     RECORD_LOOK = "record_look"
     REGISTER_ICDC_TABLE = "register_icdc_table"
@@ -20,6 +20,7 @@ class Effect(StrEnum):
     COMMIT = "commit"
     DROP_BRANCH = "drop_branch"
     DROP_ICDC_TABLE = "drop_icdc_table"
+    INTERVENE = "intervene"
 
 
 Observer = Callable[[Effect, str], None]

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from dagster_ips.core.ancestry import Snapshot
+from dagster_ips.core.ancestry import Ancestry, Snapshot
 from dagster_ips.core.capture import EdgeState
 from dagster_ips.core.interval import Break, Interval, interval_since
 from dagster_ips.core.limits import Limits
 from dagster_ips.core.partition_keys import Slicing
+from dagster_ips.core.place import Everywhere, Start
 from dagster_ips.core.policy import InputPolicies, OnExpired, OnRollback
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import (
@@ -31,8 +32,9 @@ MAIN = "main"
 class TrackedInput:
     """An upstream that a consumer reads incrementally: its key, its table and the ref of it that is watched.
 
-    ``ranges`` are the columns whose change ranges it wants, ``limits`` what one capture takes at most. ``slicing`` says
-    how the partitions of a partitioned consumer are made of its rows.
+    ``ranges`` are the columns whose change ranges it wants, ``limits`` what one capture takes at most, ``start`` is
+    where it begins while nothing is consumed. ``slicing`` says how the partitions of a partitioned consumer are made of
+    its rows.
     """
 
     upstream: str
@@ -41,6 +43,7 @@ class TrackedInput:
     ref: str = MAIN
     policies: InputPolicies = field(default_factory=InputPolicies)
     limits: Limits = field(default_factory=Limits)
+    start: Start = Everywhere.ALL
     slicing: Slicing | None = None
 
 
@@ -52,7 +55,9 @@ class StartOver:
 
 
 def follow(state: EdgeState, source: TableMetadata, tracked: TrackedInput) -> Interval | StartOver:
-    """The interval since ``state``'s watermark; ``StartOver`` if there is none and the policy allows for that.
+    """The interval since ``state``'s watermark, up to ``end_of``.
+
+    ``StartOver`` if there is none and the policy allows for that.
 
     Where only some files of a change are consumed it is what follows that change, whose other files are to be read
     from its own snapshot: that must be retained.
@@ -63,8 +68,11 @@ def follow(state: EdgeState, source: TableMetadata, tracked: TrackedInput) -> In
     committed = state.file_set.to_inclusive if state.file_set else state.committed
     if committed is None:
         return StartOver(f"nothing of {tracked.upstream} was consumed before")
-    ancestry = source.ancestry(tracked.ref)
+    end = end_of(state, source, tracked.ref)
+    ancestry = Ancestry.of(source.snapshots, end.snapshot_id if end else None)
     found = interval_since(committed, table_uuid=source.uuid, retained=source.snapshots, ancestry=ancestry)
+    if state.reread_to and end is None and source.uuid == committed.table_uuid:
+        found = Break.EXPIRED
     expired = found is Break.EXPIRED or (isinstance(found, Interval) and not _can_go_on(found, state))
     if expired and tracked.policies.on_expired is OnExpired.FULL:
         return StartOver(f"snapshots of {tracked.upstream} that were needed have been expired")
@@ -79,6 +87,12 @@ def follow(state: EdgeState, source: TableMetadata, tracked: TrackedInput) -> In
         raise _error(Break.ROLLED_BACK, state, committed, source, tracked.ref, found)
     kind = Break.EXPIRED if isinstance(found, Interval) else found
     raise _error(kind, state, committed, source, tracked.ref, found)
+
+
+def end_of(state: EdgeState, source: TableMetadata, ref: str) -> Snapshot | None:
+    """Up to where ``follow`` goes: the head of ``ref``, but after a rewind what was consumed before it."""
+    end = state.reread_to
+    return source.snapshots.get(end.snapshot_id) if end else source.ancestry(ref).head
 
 
 def files_in(storage: Storage, source: TableMetadata, interval: Interval, head: Snapshot) -> CapturedFiles:

@@ -19,7 +19,7 @@ from dagster_ips.iceberg.bites import appended_bite, live_bite
 from dagster_ips.iceberg.change_reader import CapturedFiles, live_files
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.storage import Storage
-from dagster_ips.tracking.following import TrackedInput, files_in
+from dagster_ips.tracking.following import TrackedInput, end_of, files_in
 
 _NO_FILES = CapturedFiles(ChangeSet())
 
@@ -54,7 +54,9 @@ def share_of(
     elif state.file_set is not None:
         share = _rest(storage, source, limits, state, snapshots_left=len(interval.snapshots))
     else:
-        share = _oldest(storage, source, limits, interval, head)
+        end = end_of(state, source, tracked.ref) or head
+        # What is read again after a rewind is read up to where it was at once: only then is the target right again.
+        share = _oldest(storage, source, limits if state.reread_to is None else Limits(), interval, end)
     return replace(share, is_beyond=not limits.allow_change(share.files.changes))
 
 

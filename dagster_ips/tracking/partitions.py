@@ -70,7 +70,7 @@ def look(storage: Storage, line: LineState, source: TableMetadata, tracked: Trac
     column_kinds(source, slicing.upstream_keys.columns)
     files, now = (
         FileKeys(source, slicing),
-        Watermark.at(head, table_uuid=source.uuid, ref=tracked.ref, schema_id=source.current_schema_id),
+        source.watermark_at(head, tracked.ref),
     )
     if line.scanned is None:
         live = live_files(storage, source, head=head).changes.added

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.capture import Capture, Mode, Stamp, TargetMark
 from dagster_ips.core.target import TargetHistory, settle
-from dagster_ips.errors import IpsError, PublishError
+from dagster_ips.errors import CaptureVoidError, IpsError, PublishError
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.stamps import is_of_attempt, mark, stamp_properties, target_histories
@@ -56,10 +56,12 @@ class Publisher:
         the same captures first, the own work is dropped and what that run stamped is committed.
 
         Raises:
+            CaptureVoidError: a person changed meanwhile what is consumed.
             PublishError: ``main`` kept moving, or the branch holds commits that aren't this run's.
             Exception: whatever ``write`` raised; nothing is published or consumed then.
         """
         for attempt in range(1, _MOST_ATTEMPTS + 1):
+            self._require_valid(captures)
             before = self.catalog.load(table, asset=consumer)
             if superseded := _published_by_another(before, captures):
                 self._adopt(superseded)
@@ -89,7 +91,12 @@ class Publisher:
         raise AssertionError  # the last attempt returned or raised
 
     def commit_without_writing(self, captures: Sequence[Capture]) -> None:
-        """``captures`` held nothing to write: they are consumed, and nothing is published."""
+        """``captures`` held nothing to write: they are consumed, and nothing is published.
+
+        Raises:
+            CaptureVoidError: a person changed meanwhile what is consumed.
+        """
+        self._require_valid(captures)
         self._commit(captures, None)
 
     def _write_and_fast_forward(
@@ -110,6 +117,7 @@ class Publisher:
         is_incremental = bool(captures) and all(capture.mode is Mode.INCREMENTAL for capture in captures)
         if is_incremental and all(snapshot.changes_no_file for snapshot in own):
             return False
+        self._require_valid(captures)
         with effect(Effect.PUBLISH):
             branch.fast_forward_main(self.session)
         return True
@@ -118,9 +126,24 @@ class Publisher:
         for capture in captures:
             state = self.store.get(capture.edge)
             # What was published counts, even if a run of the same number that had nothing to write was here first.
-            if state.next_number == capture.number or (published and state.number == capture.number):
+            is_next = state.next_number == capture.number or (published and state.number == capture.number)
+            if is_next and capture.number > state.voided:
                 with effect(Effect.COMMIT):
                     self.store.set(state.with_committed(capture, published))
+
+    def _require_valid(self, captures: Sequence[Capture]) -> None:
+        for capture in captures:
+            state = self.store.get(capture.edge)
+            if capture.number <= state.voided:
+                edge, last = capture.edge, state.interventions[-1]
+                raise CaptureVoidError(
+                    consumer=edge.consumer,
+                    upstream=edge.upstream,
+                    number=capture.number,
+                    kind=last.kind,
+                    who=last.who,
+                    why=last.why,
+                )
 
     def _adopt(self, superseded: Sequence[tuple[Capture, TargetHistory]]) -> None:
         for capture, history in superseded:

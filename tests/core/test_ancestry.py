@@ -79,3 +79,10 @@ def test_a_table_without_snapshots_has_no_head_and_no_intervals() -> None:
     ancestry = Ancestry.of({}, None)
     assert ancestry.head is None
     assert ancestry.between(from_snapshot_id_exclusive=None, to_snapshot_id_inclusive=1) is None
+
+
+def test_a_compaction_of_everything_is_not_where_a_history_begins() -> None:
+    everything = {"total-data-files": "1", "added-data-files": "1"}
+    written, compacted = (Snapshot(7, None, 7, 70, kind, "", everything) for kind in ("append", "replace"))
+    assert Ancestry((written,)).is_whole
+    assert not Ancestry((compacted,)).is_whole

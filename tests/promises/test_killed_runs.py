@@ -16,7 +16,8 @@ from tests.pipeline import expected_agg, expected_daily, materialize, pipeline, 
 
 BEFORE_PUBLISH = f"after:{Effect.WRITE_BRANCH}"
 BEFORE_COMMIT = f"after:{Effect.PUBLISH}"
-EVERYWHERE = [f"{when}:{effect}" for effect in Effect for when in ("before", "after")]
+OF_RUNS = [effect for effect in Effect if effect is not Effect.INTERVENE]
+EVERYWHERE = [f"{when}:{effect}" for effect in OF_RUNS for when in ("before", "after")]
 UPSTREAM = {"daily": "playback", "agg": "daily"}
 
 

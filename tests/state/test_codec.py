@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from dagster_ips.core.capture import Capture, EdgeState, Mode, TargetMark
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.file_set import Bite, FileSet
+from dagster_ips.core.intervention import Intervention, InterventionKind
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import StateUnreadableError, StateVersionError
 from dagster_ips.state.codec import VERSION, decode, encode
@@ -34,15 +35,19 @@ VERSION_1 = """
  "target":{"table_uuid":"1f3a","snapshot_id":77,"sequence_number":5,"timestamp_ms":1767225700000}}
 """
 
-VERSION_2 = (
-    VERSION_1.replace('"version":1', '"version":2')
-    .replace('"after_stamp":77', '"after_stamp":77,"bite":{"first":100,"end":200,"total":10000}')
-    .replace(
-        '"target":',
-        '"file_set":{"to_inclusive":{"table_uuid":"9d0c","ref":"main","snapshot_id":9001,"sequence_number":9,'
-        '"timestamp_ms":1767229200000},"taken":100,"total":10000},"target":',
-    )
-)
+VERSION_2 = """
+{"version":2,"edge":{"consumer":"playback_daily","upstream":"playback"},
+ "committed":{"table_uuid":"9d0c","ref":"main","snapshot_id":8412,"sequence_number":7,"timestamp_ms":1767225600000},
+ "number":4,"in_flight":null,
+ "target":{"table_uuid":"1f3a","snapshot_id":77,"sequence_number":5,"timestamp_ms":1767225700000},
+ "file_set":{"to_inclusive":{"table_uuid":"9d0c","ref":"main","snapshot_id":9001,"sequence_number":9,
+  "timestamp_ms":1767229200000},"taken":100,"total":10000},
+ "voided":4,"is_beginning":false,
+ "interventions":[{"kind":"rewind","who":"ada","why":"a bad update","at_ms":1767229300000,"number":4,
+  "before":{"table_uuid":"9d0c","ref":"main","snapshot_id":9001,"sequence_number":9,"timestamp_ms":1767229200000},
+  "after":{"table_uuid":"9d0c","ref":"main","snapshot_id":8412,"sequence_number":7,"timestamp_ms":1767225600000}}],
+ "reread_to":{"table_uuid":"9d0c","ref":"main","snapshot_id":9001,"sequence_number":9,"timestamp_ms":1767229200000}}
+"""
 
 texts = st.text(max_size=20)
 ids = st.integers(-(2**63), 2**63 - 1)
@@ -61,7 +66,10 @@ def states(draw: st.DrawFn) -> EdgeState:
     number = st.none() | ids
     captures = st.builds(Capture, st.just(edge), ids, modes, texts, some, some, texts, texts, number, st.none() | bites)
     in_flight, mark, file_set = draw(st.none() | captures), draw(st.none() | marks), draw(st.none() | file_sets)
-    return EdgeState(edge, draw(some), draw(ids), in_flight, mark, file_set)
+    kinds = st.sampled_from(InterventionKind)
+    interventions = st.lists(st.builds(Intervention, kinds, texts, texts, ids, ids, some, some), max_size=3).map(tuple)
+    changed = draw(ids), draw(interventions), draw(st.booleans()), draw(some)
+    return EdgeState(edge, draw(some), draw(ids), in_flight, mark, file_set, *changed)
 
 
 json_values = st.recursive(
@@ -70,7 +78,8 @@ json_values = st.recursive(
     max_leaves=6,
 )
 PLACES = [(), ("version",), ("edge",), ("committed",), ("number",), ("in_flight",), ("target",), ("in_flight", "mode")]
-PLACES += [("file_set",), ("file_set", "to_inclusive"), ("file_set", "taken"), ("in_flight", "bite")]
+PLACES += [("file_set",), ("file_set", "to_inclusive"), ("file_set", "taken")]
+PLACES += [("voided",), ("interventions",), ("reread_to",), ("is_beginning",)]
 
 
 @settings(max_examples=200, deadline=None)
@@ -89,10 +98,11 @@ def test_a_cursor_of_version_1_is_read_by_this_release() -> None:
 
 
 def test_a_cursor_of_version_2_is_read_by_this_release() -> None:
-    state = decode(VERSION_2, EDGE)
-    assert state.file_set == FileSet(Watermark("9d0c", "main", 9001, 9, 1767229200000), 100, 10_000)
-    assert state.in_flight
-    assert state.in_flight.bite == Bite(100, 200, 10_000)
+    committed, before = (Watermark("9d0c", "main", *at) for at in [(8412, 7, 1767225600000), (9001, 9, 1767229200000)])
+    rewind = Intervention(InterventionKind.REWIND, "ada", "a bad update", 1767229300000, 4, before, committed)
+    mark = TargetMark("1f3a", 77, 5, 1767225700000)
+    expected = EdgeState(EDGE, committed, 4, None, mark, FileSet(before, 100, 10_000), 4, (rewind,), reread_to=before)
+    assert decode(VERSION_2, EDGE) == expected
 
 
 @given(st.integers(VERSION + 1, 10**6), json_values)

@@ -7,8 +7,9 @@ from collections import Counter
 import pytest
 
 from dagster_ips.core.capture import Mode
-from dagster_ips.errors import PublishError
+from dagster_ips.errors import CaptureVoidError, PublishError
 from dagster_ips.state.store import MemoryEdgeStore
+from dagster_ips.tracking.administration import Administrator
 from dagster_ips.tracking.capturing import CapturedInput, Capturer
 from dagster_ips.tracking.following import TrackedInput
 from dagster_ips.tracking.publishing import Publisher
@@ -72,3 +73,18 @@ def test_a_full_run_overtaken_by_a_change_says_so_and_can_be_repeated(lake: Lake
     with pytest.raises(PublishError, match="computed anew"):
         runs.publish(full)
     assert lake.rows("media.out") == Counter(events([0, 1, 2, 10]))
+
+
+@pytest.mark.parametrize("writes", [True, False])
+def test_what_was_captured_before_a_reset_can_not_be_published_any_more(
+    lake: Lake, runs: Runs, *, writes: bool
+) -> None:
+    lake.append(events([10]))
+    late = runs.capture("run-aaaa")
+    Administrator(lake.catalog, runs.store, "media.out").reset(late.capture.edge, who="me", why="wrong rows")
+    before = runs.store.get(late.capture.edge)
+    with pytest.raises(CaptureVoidError, match=r"a reset since, by me \(wrong rows\)"):
+        (runs.publish if writes else runs.end_without_writing)(late)
+    assert runs.store.get(late.capture.edge) == before
+    assert lake.rows("media.out") == Counter(events([0, 1, 2]))
+    assert lake.branches("media.out") == {"main"}

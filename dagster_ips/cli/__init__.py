@@ -1,0 +1,1 @@
+"""``dagster-ips``: what is pending, and changing what counts as consumed."""

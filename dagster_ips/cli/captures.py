@@ -1,0 +1,107 @@
+"""``dagster-ips capture`` and ``dagster-ips commit``: for jobs that Dagster doesn't run."""
+
+from __future__ import annotations
+
+import json
+import uuid
+
+import click
+import dagster as dg
+
+from dagster_ips.cli.context import Workplace, at_workplace
+from dagster_ips.cli.words import moment
+from dagster_ips.core.capture import Mode
+from dagster_ips.core.edge import Edge
+from dagster_ips.errors import InstanceError
+from dagster_ips.iceberg.stamps import stamp_properties
+from dagster_ips.orchestration.registry import KnownConsumer
+from dagster_ips.spark.branches import sql_name
+from dagster_ips.tracking.capturing import Capturer
+from dagster_ips.tracking.parameters import parameters
+from dagster_ips.tracking.retention import drop_expired_tables
+
+_STAMP = "spark.sql.iceberg.snapshot-property."
+_PROMISE = (
+    "At least once: if the job writes its table and dies before the commit, the next capture holds the same rows. A "
+    "Spark job that publishes all of it as one commit, with spark_conf set, is exactly once: the stamp says then what "
+    "was consumed, also if the commit isn't called. Nothing keeps a job from writing whose capture was replaced."
+)
+
+
+@click.command()
+@click.argument("asset")
+@click.option("--full", is_flag=True, help="All of the upstreams instead of what is new.")
+@at_workplace
+def capture(workplace: Workplace, *, asset: str, full: bool) -> None:
+    """Freeze what is new in ASSET's upstreams for a job that Dagster doesn't run, and print it as JSON.
+
+    Several jobs may share one capture. Call `dagster-ips commit CAPTURE` after the last one has written.
+    """
+    known = workplace.consumer(asset)
+    states = [workplace.store.get(edge) for edge in _edges(known)]
+    workplace.require_idle(known, states)
+    given_up = {state.in_flight.run_id for state in states if state.in_flight and _is_external(state.in_flight.run_id)}
+    lake, consumer = known.manager.catalog.open(), known.consumer
+    token = f"{consumer.name}:{uuid.uuid4().hex[:12]}"
+    found = Capturer(lake, workplace.store, known.manager.icdc_namespace).capture(
+        consumer.name,
+        list(consumer.inputs.values()),
+        target=consumer.table,
+        asked_for=Mode.FULL if full else None,
+        run_id=token,
+    )
+    for other in sorted(given_up):
+        click.echo(f"{other}, which was in flight, is given up: its commit will be refused.", err=True)
+    captures = tuple(each.capture for each in found)
+    stamp = stamp_properties(captures, attempt=token, run_id=token)
+    printed = {
+        "capture": token,
+        "asset": consumer.name,
+        "table": sql_name(lake.name, consumer.table),
+        "mode": captures[0].mode,
+        "reason": captures[0].reason,
+        "is_empty": all(each.files.changes.is_empty for each in found),
+        "inputs": {
+            name: {"number": each.capture.number, **parameters(each, lake.name)}
+            for name, each in zip(consumer.inputs, found, strict=True)
+        },
+        "spark_conf": {_STAMP + key: value for key, value in stamp.items()},
+        "promise": _PROMISE,
+        "commit": f"dagster-ips commit {token}",
+    }
+    click.echo(json.dumps(printed, indent=2, ensure_ascii=False))
+
+
+@click.command()
+@click.argument("capture")
+@at_workplace
+def commit(workplace: Workplace, capture: str) -> None:
+    """Say that all jobs of CAPTURE have written their tables, so that it is consumed."""
+    asset, _, attempt = capture.rpartition(":")
+    if not asset or not attempt:
+        problem = f"{capture!r} isn't what dagster-ips capture calls a capture."
+        raise InstanceError(problem=problem, remedy='Give the value of "capture" that it printed.')
+    known = workplace.consumer(asset)
+    edges = _edges(known)
+    held = [state.in_flight for edge in edges if (state := workplace.store.get(edge)).in_flight]
+    upstreams = [edge.upstream for edge in edges]
+    states = workplace.administrator(known).commit(known.consumer.name, upstreams, capture)
+    shown: dict[str, str | int] = {"capture": capture, "mode": held[0].mode.value}
+    for state in states:
+        at = state.committed
+        what = f"snapshot {at.snapshot_id} ({moment(at.timestamp_ms)})" if at else "nothing: it has no snapshot"
+        shown[f"{state.edge.upstream}: consumed up to"] = what
+        click.echo(f"{state.edge}: capture {state.number} is committed, up to {what}.")
+    workplace.instance.report_runless_asset_event(
+        dg.AssetMaterialization(known.consumer.key, description="by a job that Dagster didn't run", metadata=shown)
+    )
+    for each in held:
+        drop_expired_tables(known.manager.catalog.open(), workplace.store, each, known.retention)
+
+
+def _edges(known: KnownConsumer) -> list[Edge]:
+    return [Edge(known.consumer.name, tracked.upstream) for tracked in known.consumer.inputs.values()]
+
+
+def _is_external(run_id: str) -> bool:
+    return ":" in run_id

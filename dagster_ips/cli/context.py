@@ -1,0 +1,106 @@
+"""What every command needs: the consumers, the instance, and who is asking."""
+
+from __future__ import annotations
+
+import functools
+import getpass
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import dagster as dg
+from dagster_shared.cli import dg_workspace_options
+
+from dagster_ips._compat import definitions_at
+from dagster_ips.core.capture import EdgeState
+from dagster_ips.errors import InstanceError
+from dagster_ips.iceberg.catalog import LakeCatalog
+from dagster_ips.orchestration.cursor_store import CursorStore
+from dagster_ips.orchestration.registry import KnownConsumer, consumer_named, known_consumers
+from dagster_ips.tracking.administration import Administrator
+from dagster_ips.tracking.inspection import Inspector
+
+_WORKING = {dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING}
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """The consumers of the definitions and the instance that runs them."""
+
+    consumers: Mapping[str, KnownConsumer]
+    instance: dg.DagsterInstance
+
+    @property
+    def store(self) -> CursorStore:
+        """The instance's cursors."""
+        return CursorStore(self.instance)
+
+    def consumer(self, asset: str) -> KnownConsumer:
+        """The consumer of that asset key.
+
+        Raises:
+            UnknownConsumerError: there is none.
+        """
+        return consumer_named(self.consumers, asset)
+
+    def inspector(self, known: KnownConsumer) -> Inspector:
+        """Looks at the consumer's edges."""
+        return Inspector(self._lake(known), self.store, known.consumer.table, known.manager.icdc_namespace)
+
+    def administrator(self, known: KnownConsumer) -> Administrator:
+        """Changes the consumer's edges."""
+        return Administrator(self._lake(known), self.store, known.consumer.table, known.manager.icdc_namespace)
+
+    def run_at_work(self, known: KnownConsumer, states: list[EdgeState]) -> str | None:
+        """The id of a run that is working on the consumer; None if there is none."""
+        planned = self.instance.event_log_storage.get_latest_planned_materialization_info(known.consumer.key)
+        held = [state.in_flight.run_id for state in states if state.in_flight]
+        for run_id in [*held, *([planned.run_id] if planned else [])]:
+            run = self.instance.get_run_by_id(run_id)
+            if run is not None and run.status in _WORKING:
+                return run_id
+        return None
+
+    def require_idle(self, known: KnownConsumer, states: list[EdgeState]) -> None:
+        """Refuse what a run's work would be lost by.
+
+        Raises:
+            InstanceError: a run is working on the consumer.
+        """
+        if (run_id := self.run_at_work(known, states)) is not None:
+            raise InstanceError(
+                problem=f"Run {run_id} is working on {known.consumer.name}, and what it does would count for nothing.",
+                remedy="Wait until it has ended, or terminate it.",
+            )
+
+    def _lake(self, known: KnownConsumer) -> LakeCatalog:
+        return known.manager.catalog.open()
+
+
+def at_workplace(command: Callable[..., None]) -> Callable[..., None]:
+    """A command with Dagster's options for where definitions are, whose first argument is the workplace."""
+
+    @dg_workspace_options
+    @functools.wraps(command)
+    def with_workplace(**options: Any) -> None:  # noqa: ANN401  # click's
+        # Takes its own options out and leaves the command's.
+        consumers = known_consumers(*definitions_at(options))
+        try:
+            instance = dg.DagsterInstance.get()
+        except dg.DagsterHomeNotSetError as error:
+            problem = str(error).partition("\n")[0]
+            remedy = "Set DAGSTER_HOME to the folder of the instance's dagster.yaml."
+            raise InstanceError(problem=problem, remedy=remedy) from error
+        with instance:
+            command(Workplace(consumers, instance), **options)
+
+    return with_workplace
+
+
+def who_is_asking() -> str:
+    """The operating system's name of the user, or the number if there is no name."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"user {os.getuid()}"

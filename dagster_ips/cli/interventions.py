@@ -1,0 +1,142 @@
+"""``dagster-ips reset`` and ``dagster-ips rewind``: change what counts as consumed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+import dagster as dg
+
+from dagster_ips.cli.context import Workplace, at_workplace, who_is_asking
+from dagster_ips.cli.words import moment, size
+from dagster_ips.core.capture import EdgeState
+from dagster_ips.core.edge import Edge
+from dagster_ips.core.place import Everywhere, Place, parse_place
+from dagster_ips.core.watermark import Watermark
+from dagster_ips.errors import InstanceError, StateUnreadableError
+from dagster_ips.orchestration.registry import KnownConsumer
+from dagster_ips.tracking.administration import Rewind
+
+
+class _PlaceType(click.ParamType):  # type: ignore[type-arg]  # generic only in click 8.3 and later
+    name = "snapshot|time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Place:  # noqa: ANN401  # click's signature
+        try:
+            return parse_place(value)
+        except ValueError:
+            self.fail(f"{value!r} is no snapshot id, date or time", param, ctx)
+
+
+_PLACE = _PlaceType()
+_upstream = click.option("--upstream", help="The upstream's asset key; needn't be said if there is but one.")
+_why = click.option("--why", required=True, help="The reason, for the record.")
+_yes = click.option("--yes", is_flag=True, help="Don't ask.")
+
+
+@click.command()
+@click.argument("asset")
+@_upstream
+@_why
+@_yes
+@at_workplace
+def reset(workplace: Workplace, *, asset: str, upstream: str | None, why: str, yes: bool) -> None:
+    """Forget what ASSET has consumed of an upstream: its next run computes everything, or begins where `start` says."""
+    known = workplace.consumer(asset)
+    tracked = known.tracked(upstream)
+    edge = Edge(known.consumer.name, tracked.upstream)
+    _require_idle(workplace, known, edge)
+    then = (
+        "the next run computes all of its table" if tracked.start is Everywhere.ALL else f"it begins at {tracked.start}"
+    )
+    click.echo(f"{edge}: what was consumed is forgotten, and {then}.")
+    _ask(yes=yes)
+    _require_idle(workplace, known, edge)
+    state = workplace.administrator(known).reset(edge, who=who_is_asking(), why=why)
+    _report(workplace, known, state)
+
+
+@click.command()
+@click.argument("asset")
+@_upstream
+@click.option(
+    "--to", "place", type=_PLACE, required=True, help="A snapshot of the upstream, or a date or time in ISO 8601 (UTC)."
+)
+@click.option("--why", help="The reason, for the record; needed unless --dry-run.")
+@_yes
+@click.option("--dry-run", is_flag=True, help="Only show what would be read again.")
+@at_workplace
+def rewind(  # noqa: PLR0913  # one per option
+    workplace: Workplace,
+    *,
+    asset: str,
+    upstream: str | None,
+    place: Place,
+    why: str | None,
+    yes: bool,
+    dry_run: bool,
+) -> None:
+    """Let ASSET read again what it consumed of an upstream after a snapshot or a time."""
+    known = workplace.consumer(asset)
+    tracked = known.tracked(upstream)
+    administrator = workplace.administrator(known)
+    planned = administrator.plan_rewind(known.consumer.name, tracked, place, known.write_mode)
+    click.echo(_preview(planned))
+    if dry_run:
+        return
+    if not why:
+        raise InstanceError(problem="A rewind is recorded with its reason.", remedy="Say why: --why '...'.")
+    _require_idle(workplace, known, planned.edge)
+    _ask(yes=yes)
+    _require_idle(workplace, known, planned.edge)
+    state = administrator.rewind(planned, who=who_is_asking(), why=why)
+    _report(workplace, known, state)
+
+
+def _preview(planned: Rewind) -> str:
+    pending = planned.pending
+    partitions = "" if pending.partitions is None else f", {pending.partitions} partitions"
+    return (
+        f"{planned.edge}: from snapshot {_at(planned.before)} back to {_at(planned.after)}. To be read again: "
+        f"{pending.snapshots} snapshots, {pending.files} files, {pending.rows} rows, {size(pending.size_bytes)}"
+        f"{partitions}."
+    )
+
+
+def _require_idle(workplace: Workplace, known: KnownConsumer, edge: Edge) -> None:
+    try:
+        states = [workplace.store.get(edge)]
+    except StateUnreadableError:
+        states = []
+    workplace.require_idle(known, states)
+
+
+def _ask(*, yes: bool) -> None:
+    if not yes:
+        click.confirm("Go on?", abort=True)
+
+
+def _report(workplace: Workplace, known: KnownConsumer, state: EdgeState) -> None:
+    """Say it here and in the asset's timeline."""
+    done = state.interventions[-1]
+    workplace.instance.report_runless_asset_event(
+        dg.AssetObservation(
+            asset_key=known.consumer.key,
+            description=f"{done.kind} on {state.edge.upstream} by {done.who}: {done.why}",
+            metadata={
+                "what": str(done.kind),
+                "upstream": state.edge.upstream,
+                "who": done.who,
+                "why": done.why,
+                "number": done.number,
+                # As text: JavaScript would round a snapshot's id.
+                "consumed before": _at(done.before),
+                "consumed now": _at(done.after),
+            },
+        )
+    )
+    click.echo(f"Done, under number {done.number}.")
+
+
+def _at(watermark: Watermark | None) -> str:
+    return f"{watermark.snapshot_id} ({moment(watermark.timestamp_ms)})" if watermark else "nothing"

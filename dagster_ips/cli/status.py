@@ -1,0 +1,127 @@
+"""``dagster-ips status``: how far each edge is, and what is pending."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from dagster_ips.cli.context import Workplace, at_workplace
+from dagster_ips.cli.words import moment, size, table
+from dagster_ips.core.watermark import Watermark
+from dagster_ips.tracking.inspection import EdgeStatus
+
+_HEADINGS = ("ASSET", "UPSTREAM", "CONSUMED UP TO", "NUMBER", "PENDING", "IN FLIGHT", "TABLE'S NEWEST STAMP")
+
+
+@click.command()
+@click.argument("asset", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@at_workplace
+def status(workplace: Workplace, *, asset: str | None, as_json: bool) -> None:
+    """What each consumer, or ASSET, has consumed of its upstreams, what is pending and what is in flight."""
+    known = [workplace.consumer(asset)] if asset else list(workplace.consumers.values())
+    found = [
+        workplace.inspector(each).status(each.consumer.name, tracked)
+        for each in sorted(known, key=lambda each: each.consumer.name)
+        for tracked in each.consumer.inputs.values()
+    ]
+    if as_json:
+        click.echo(json.dumps([_as_json(each) for each in found], indent=2, ensure_ascii=False))
+        return
+    click.echo(table(_HEADINGS, [_row(each) for each in found]))
+    for each in found:
+        for line in _remarks(each):
+            click.echo(f"\n{each.edge}: {line}")
+
+
+def _row(each: EdgeStatus) -> Sequence[str]:
+    state, pending, held = each.state, each.pending, each.state.in_flight
+    waits = "?" if pending is None else "nothing"
+    if pending is not None and (pending.files or pending.snapshots):
+        what = "everything: " if pending.is_full else ""
+        waits = (
+            f"{what}{pending.snapshots} snapshots, {pending.files} files, {pending.rows} rows, "
+            f"{size(pending.size_bytes)}"
+        )
+    stamp = each.newest_stamp
+    return (
+        each.edge.consumer,
+        each.edge.upstream,
+        _at(None if state.is_beginning else state.committed),
+        str(state.number),
+        waits,
+        f"{held.run_id} since {moment(each.in_flight_since_ms)}" if held else "-",
+        f"{stamp.number} at {moment(stamp.target.timestamp_ms)}" if stamp else "-",
+    )
+
+
+def _remarks(status: EdgeStatus) -> list[str]:
+    state = status.state
+    remarks = [f"the next run fails: {status.problem}"] if status.problem else []
+    if state.reread_to:
+        remarks.append(f"was rewound; the next run reads again up to {_at(state.reread_to)}")
+    return remarks + [f"{each.kind} on {moment(each.at_ms)} by {each.who}: {each.why}" for each in state.interventions]
+
+
+def _at(watermark: Watermark | None) -> str:
+    return f"{watermark.snapshot_id} ({moment(watermark.timestamp_ms)})" if watermark else "nothing"
+
+
+def _as_json(each: EdgeStatus) -> dict[str, Any]:
+    state, pending, held, stamp = each.state, each.pending, each.state.in_flight, each.newest_stamp
+    return {
+        "asset": each.edge.consumer,
+        "upstream": each.edge.upstream,
+        "upstream_table": each.table,
+        "table": each.target,
+        "consumed_up_to": _watermark(None if state.is_beginning else state.committed),
+        "begins_after": _watermark(state.committed) if state.is_beginning else None,
+        "reads_again_up_to": _watermark(state.reread_to),
+        "number": state.number,
+        "pending": pending
+        and {
+            "mode": "full" if pending.is_full else "incremental",
+            "snapshots": pending.snapshots,
+            "files": pending.files,
+            "rows": pending.rows,
+            "size_bytes": pending.size_bytes,
+            "partitions": pending.partitions,
+        },
+        "in_flight": held
+        and {
+            "number": held.number,
+            "run_id": held.run_id,
+            "mode": held.mode,
+            "icdc_table": held.icdc_table,
+            "since": moment(each.in_flight_since_ms),
+        },
+        "newest_stamp": stamp
+        and {
+            "number": stamp.number,
+            "snapshot_id": stamp.target.snapshot_id,
+            "at": moment(stamp.target.timestamp_ms),
+            "upstream_snapshot_id": stamp.to_inclusive.snapshot_id,
+        },
+        "interventions": [
+            {
+                "kind": done.kind,
+                "who": done.who,
+                "why": done.why,
+                "at": moment(done.at_ms),
+                "number": done.number,
+                "before": _watermark(done.before),
+                "after": _watermark(done.after),
+            }
+            for done in state.interventions
+        ],
+        "problem": each.problem,
+    }
+
+
+def _watermark(watermark: Watermark | None) -> dict[str, Any] | None:
+    if watermark is None:
+        return None
+    return {"snapshot_id": watermark.snapshot_id, "at": moment(watermark.timestamp_ms), "ref": watermark.ref}

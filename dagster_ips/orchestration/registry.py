@@ -1,0 +1,80 @@
+"""The consumers that definitions describe, with all that it takes to look after them outside a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import dagster as dg
+
+from dagster_ips.core.retention import Retention
+from dagster_ips.core.write_mode import WriteMode
+from dagster_ips.errors import UnknownConsumerError
+from dagster_ips.orchestration.consumers import Consumer, consumer_of, executable_assets
+from dagster_ips.orchestration.declarations import write_mode_of
+from dagster_ips.orchestration.io_manager import IcdcIOManager
+from dagster_ips.tracking.following import TrackedInput
+
+
+@dataclass(frozen=True)
+class KnownConsumer:
+    """A consumer, how its table is written (None: an Overwrite says it) and the IO manager that does it."""
+
+    consumer: Consumer
+    write_mode: WriteMode | None
+    manager: IcdcIOManager
+
+    @property
+    def retention(self) -> Retention:
+        """How the IO manager keeps ICDC tables."""
+        return Retention.of_days(self.manager.icdc_keep_last, self.manager.icdc_max_age_days)
+
+    def tracked(self, upstream: str | None) -> TrackedInput:
+        """The input of the asset key ``upstream``, or the only one.
+
+        Raises:
+            UnknownConsumerError: it isn't an incremental input of the asset, or which of several isn't said.
+        """
+        inputs = {each.upstream: each for each in self.consumer.inputs.values()}
+        if upstream is None and len(inputs) == 1:
+            return next(iter(inputs.values()))
+        if upstream not in inputs:
+            what = f"doesn't read {upstream} incrementally" if upstream else "has several upstreams: say --upstream"
+            raise UnknownConsumerError(asset=self.consumer.name, problem=what, known=tuple(sorted(inputs)))
+        return inputs[upstream]
+
+
+def known_consumers(*all_definitions: dg.Definitions) -> Mapping[str, KnownConsumer]:
+    """Every asset of ``all_definitions`` that reads incrementally, by its key.
+
+    Raises:
+        DeclarationError: a declaration can't work.
+    """
+    return {name: known for definitions in all_definitions for name, known in _consumers_in(definitions)}
+
+
+def _consumers_in(definitions: dg.Definitions) -> Iterator[tuple[str, KnownConsumer]]:
+    metadata = {spec.key: spec.metadata for spec in definitions.resolve_all_asset_specs()}
+    managers = {key: value for key, value in (definitions.resources or {}).items() if isinstance(value, IcdcIOManager)}
+    assets = definitions.resolve_asset_graph().assets_defs
+    for each in executable_assets(assets):
+        manager = next((managers[key] for key in _io_manager_keys(each) if key in managers), None)
+        consumer = consumer_of(each, metadata, manager.default_namespace) if manager else None
+        if manager and consumer:
+            write_mode = write_mode_of(metadata[consumer.key], consumer.name)
+            yield consumer.name, KnownConsumer(consumer, write_mode, manager)
+
+
+def consumer_named(known: Mapping[str, KnownConsumer], asset: str) -> KnownConsumer:
+    """The consumer of the asset key ``asset`` among ``known``.
+
+    Raises:
+        UnknownConsumerError: no such asset reads incrementally.
+    """
+    if asset not in known:
+        raise UnknownConsumerError(asset=asset, problem="reads nothing incrementally", known=tuple(sorted(known)))
+    return known[asset]
+
+
+def _io_manager_keys(assets: dg.AssetsDefinition) -> list[str]:
+    return [assets.get_io_manager_key_for_asset_key(key) for key in sorted(assets.keys)]

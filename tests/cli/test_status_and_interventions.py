@@ -1,0 +1,199 @@
+"""What the command line says is so, and what it changes leads to right tables."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+
+import dagster as dg
+import pytest
+from pyspark.sql import DataFrame
+
+import dagster_ips as ips
+from dagster_ips.errors import IpsError
+from tests.cli.conftest import Terminal
+from tests.lake import events
+from tests.pipeline import expected_agg, expected_daily, materialize, pipeline
+
+
+def test_status_tells_what_is_consumed_and_what_is_pending(terminal: Terminal) -> None:
+    lake = terminal.lake
+    lake.create_playback(events(range(6)))
+    (fresh,) = terminal.status("daily")
+    assert fresh["consumed_up_to"] is None
+    assert fresh["pending"]["mode"] == "full"
+    assert fresh["pending"]["rows"] == 6
+    materialize(terminal.definitions, terminal.instance, "daily", "agg")
+    lake.append(events(range(6, 10), day=1))
+    lake.append(events(range(10, 13), day=2))
+
+    agg, daily = terminal.status()
+    head = lake.catalog.load("media.daily", asset="test").head_snapshot_id()
+    assert (agg["asset"], agg["upstream"], agg["number"]) == ("agg", "daily", 1)
+    assert agg["consumed_up_to"]["snapshot_id"] == head
+    assert agg["pending"]["files"] == 0
+    stamped = lake.catalog.load("media.agg", asset="test").head_snapshot_id()
+    assert agg["newest_stamp"]["snapshot_id"] == stamped
+    assert daily["in_flight"] is None
+    pending = daily["pending"]
+    assert (pending["mode"], pending["snapshots"], pending["rows"], pending["partitions"]) == ("incremental", 2, 7, 2)
+    sizes = lake.sql("SELECT file_size_in_bytes FROM lake.media.playback.files WHERE record_count IN (3, 4)").collect()
+    assert pending["size_bytes"] == sum(row[0] for row in sizes)
+    assert "2 snapshots, 2 files, 7 rows" in terminal.says("status")
+
+
+def test_a_reset_makes_the_next_run_compute_everything_and_says_who_and_why(terminal: Terminal) -> None:
+    lake, rows = terminal.lake, events(range(6))
+    lake.create_playback(rows)
+    materialize(terminal.definitions, terminal.instance, "daily")
+    lake.sql("DELETE FROM lake.media.daily WHERE event_id = 3")
+
+    said = terminal.says("reset", "daily", "--upstream", "playback", "--why", "a row was lost", "--yes")
+    assert "under number 2" in said
+    (status,) = terminal.status("daily")
+    (done,) = status["interventions"]
+    assert (done["kind"], done["why"], done["number"], done["after"]) == ("reset", "a row was lost", 2, None)
+    assert done["who"]
+    (observed,) = terminal.instance.fetch_observations(dg.AssetKey("daily"), limit=5).records
+    observation = observed.asset_observation
+    assert observation is not None
+    assert observation.metadata["why"].value == "a row was lost"
+
+    result = materialize(terminal.definitions, terminal.instance, "daily")
+    (event,) = result.get_asset_materialization_events()
+    assert event.materialization.metadata["mode"].value == "full"
+    assert lake.rows("media.daily") == expected_daily(rows)
+    assert terminal.status("daily")[0]["number"] == 3
+
+
+def test_a_reset_asks_first_and_no_is_no(terminal: Terminal) -> None:
+    terminal.lake.create_playback(events(range(3)))
+    materialize(terminal.definitions, terminal.instance, "daily")
+    before = terminal.status("daily")
+    assert "Go on?" in terminal.run("reset", "daily", "--why", "test", answer="n\n").output
+    assert terminal.status("daily") == before
+
+
+def test_a_rewind_reads_again_and_rows_that_came_and_went_since_are_not_left(terminal: Terminal) -> None:
+    lake, instance, definitions = terminal.lake, terminal.instance, terminal.definitions
+    rows = events(range(6))
+    lake.create_playback(rows)
+    materialize(definitions, instance, "daily", "agg")
+    first = lake.catalog.load("media.daily", asset="test").head_snapshot_id()
+    passing, staying = events([100], day=5), events([101], day=6)
+    for batch in (passing, staying):
+        lake.append(batch)
+        materialize(definitions, instance, "daily", "agg")
+    lake.sql("UPDATE lake.media.agg SET plays = 99 WHERE event_date >= DATE '2026-01-06'")  # what is to be repaired
+    lake.sql("DELETE FROM lake.media.daily WHERE event_id = 100")
+
+    preview = terminal.says("rewind", "agg", "--to", str(first), "--dry-run")
+    assert "2 snapshots, 2 files, 2 rows" in preview
+    assert "2 partitions" in preview
+    assert terminal.status("agg")[0]["interventions"] == []
+    terminal.says("rewind", "agg", "--to", str(first), "--why", "a bad update", "--yes")
+    (status,) = terminal.status("agg")
+    assert status["consumed_up_to"]["snapshot_id"] == first
+    assert status["pending"]["rows"] == 2
+
+    materialize(definitions, instance, "agg")
+    assert terminal.status("agg")[0]["pending"]["files"] == 1
+    materialize(definitions, instance, "agg")
+    assert lake.rows("media.agg") == expected_agg(rows + staying)
+    assert terminal.status("agg")[0]["pending"]["files"] == 0
+
+
+@pytest.mark.slow
+def test_a_rewind_to_a_time_goes_to_the_last_snapshot_by_then(terminal: Terminal) -> None:
+    lake = terminal.lake
+    lake.create_playback(events(range(6)))
+    materialize(terminal.definitions, terminal.instance, "daily", "agg")
+    head = lake.catalog.load("media.daily", asset="test").ancestry().head
+    assert head
+    lake.append(events([10]))
+    materialize(terminal.definitions, terminal.instance, "daily", "agg")
+    seconds, milliseconds = divmod(head.timestamp_ms, 1000)
+    (row,) = lake.sql(f"SELECT date_format(timestamp_seconds({seconds}), 'yyyy-MM-dd\\'T\\'HH:mm:ss')").collect()
+    zone = lake.session.conf.get("spark.sql.session.timeZone")
+    assert zone in ("UTC", "Etc/UTC")
+    said = terminal.says("rewind", "agg", "--to", f"{row[0]}.{milliseconds:03d}Z", "--dry-run")
+    assert f"back to {head.snapshot_id} " in said
+
+
+REFUSED = [
+    (("rewind", "daily", "--to", "1", "--why", "x", "--yes"), "would be there twice"),
+    (("rewind", "agg", "--to", "12345", "--why", "x", "--yes"), "isn't in its history"),
+    (("rewind", "agg", "--to", "HEAD", "--why", "x", "--yes"), "isn't behind"),
+    (("rewind", "agg", "--to", "2999-01-01", "--why", "x", "--yes"), "is yet to come"),
+    (("rewind", "agg", "--to", "2001-01-01", "--why", "x", "--yes"), "before the first snapshot"),
+    (("rewind", "agg", "--to", "2999-12-31", "--dry-run"), "is yet to come"),
+    (("rewind", "agg", "--to", "yesterday", "--why", "x", "--yes"), "no snapshot id, date or time"),
+    (("reset", "nothing", "--why", "x", "--yes"), "reads nothing incrementally"),
+    (("reset", "agg", "--upstream", "playback", "--why", "x", "--yes"), "doesn't read playback incrementally"),
+    (("reset", "agg", "--yes"), "--why"),
+    (("commit", "agg"), "isn't what dagster-ips capture calls a capture"),
+    (("commit", "agg:123"), "nothing is in flight; capture 1 was the last"),
+]
+
+
+def test_what_can_not_be_right_is_refused_and_changes_nothing(terminal: Terminal) -> None:
+    terminal.lake.create_playback(events(range(3)))
+    materialize(terminal.definitions, terminal.instance, "daily", "agg")
+    head = str(terminal.lake.catalog.load("media.daily", asset="test").head_snapshot_id())
+    before = terminal.status()
+    for words, answer in REFUSED:
+        assert answer in terminal.refuses(*[head if word == "HEAD" else word for word in words])
+        assert terminal.status() == before
+
+
+@pytest.mark.slow
+def test_a_run_at_work_is_named_instead_of_losing_what_it_does(terminal: Terminal) -> None:
+    terminal.lake.create_playback(events(range(3)))
+    materialize(terminal.definitions, terminal.instance, "daily", "agg")
+    job = terminal.definitions.resolve_implicit_global_asset_job_def()
+    run = terminal.instance.create_run_for_job(
+        job, asset_selection=frozenset({dg.AssetKey("daily")}), status=dg.DagsterRunStatus.NOT_STARTED
+    )
+    terminal.instance.report_dagster_event(
+        dg.DagsterEvent(event_type_value="PIPELINE_START", job_name=job.name), run_id=run.run_id
+    )
+    for words in (("reset", "daily", "--why", "x", "--yes"), ("capture", "daily")):
+        assert f"Run {run.run_id} is working on daily" in terminal.refuses(*words)
+    terminal.says("reset", "agg", "--why", "another asset", "--yes")
+
+
+def test_the_command_is_installed_and_lists_its_commands() -> None:
+    told = subprocess.run(
+        [sys.executable, "-m", "dagster_ips.cli", "--help"], check=True, capture_output=True, text=True
+    ).stdout
+    for name in ("status", "reset", "rewind", "capture", "commit"):
+        assert f"  {name} " in told
+
+
+def test_an_asset_that_begins_at_latest_leaves_out_what_was_before_and_says_so(terminal: Terminal) -> None:
+    lake, instance = terminal.lake, terminal.instance
+
+    @dg.asset(ins={"playback": ips.incremental(start="latest")}, metadata=ips.append() | ips.table("media.since"))
+    def since(playback: ips.IcdcView) -> DataFrame:
+        return playback.added
+
+    definitions = pipeline(lake.folder, lake.spark_folder, since)
+    lake.create_playback(events(range(6)))
+    result = materialize(definitions, instance, "since")
+    (event,) = result.get_asset_materialization_events()
+    metadata = event.materialization.metadata
+    assert metadata["mode"].value == "incremental"
+    assert metadata["playback: began at"].value.startswith("latest: what was there before is in the table only if")
+    assert lake.rows("media.since") == Counter()
+    lake.append(events([6, 7]))
+    materialize(definitions, instance, "since")
+    assert lake.rows("media.since") == Counter(events([6, 7]))
+    materialize(definitions, instance, "since", tags={"dagster_ips/mode": "full"})
+    assert lake.rows("media.since") == Counter(events(range(8)))
+
+
+@pytest.mark.parametrize("start", ["newest", "", "2026-13-01", 1.5])
+def test_a_start_that_is_no_place_is_refused_as_definitions_load(start: str) -> None:
+    with pytest.raises(IpsError, match="is no place in a table's history"):
+        ips.incremental(start=start)

@@ -1,0 +1,193 @@
+"""Cursors that are lost or old, and targets that others changed: recognised for what they are, and the way on works."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from dagster_ips.errors import TargetChangedError
+from dagster_ips.tracking.effects import Effect
+from tests.lake import Lake, events
+from tests.pipeline import expected_agg, expected_daily, materialize, pipeline, run_in_process
+
+Cursors = list[tuple[str, str]]
+STATES = ["consumed", "in flight, not published", "in flight, published", "consumed, and then nothing twice"]
+
+
+def cursors(instance: dg.DagsterInstance) -> Cursors:
+    with sqlite3.connect(Path(instance.root_directory) / "history" / "runs.db") as database:
+        return database.execute("SELECT key, value FROM kvs WHERE key LIKE 'dagster_ips:edge:%'").fetchall()
+
+
+def set_cursors(instance: dg.DagsterInstance, values: Cursors) -> None:
+    """As a backup of Dagster's database does that is played back."""
+    with sqlite3.connect(Path(instance.root_directory) / "history" / "runs.db") as database:
+        database.execute("DELETE FROM kvs WHERE key LIKE 'dagster_ips:edge:%'")
+        database.executemany("INSERT INTO kvs (key, value) VALUES (?, ?)", values)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("state", STATES)
+def test_cursors_that_are_deleted_are_rebuilt_and_no_row_is_twice_or_missing(
+    lake: Lake, instance: dg.DagsterInstance, state: str
+) -> None:
+    definitions, home = pipeline(lake.folder, lake.spark_folder), Path(instance.root_directory)
+    rows = events(range(12))
+    lake.create_playback(rows)
+    materialize(definitions, instance, "daily", "agg")
+    commits = lake.commits("media.daily")
+    if state.startswith("in flight"):
+        late = events(range(12, 15), day=1)
+        lake.append(late)
+        rows = rows + late
+        kill = f"{'before' if 'not' in state else 'after'}:{Effect.PUBLISH}"
+        assert run_in_process(home, lake, "daily", kill=kill) < 0
+        commits += 1
+    elif "nothing twice" in state:
+        materialize(definitions, instance, "daily", "agg")
+        materialize(definitions, instance, "daily", "agg")
+    assert cursors(instance)
+    set_cursors(instance, [])
+
+    materialize(definitions, instance, "daily", "agg")
+    assert lake.rows("media.daily") == expected_daily(rows)
+    assert lake.commits("media.daily") == commits
+    late = events(range(20, 24), day=2)
+    lake.append(late)
+    result = materialize(definitions, instance, "daily", "agg")
+    assert {e.materialization.metadata["mode"].value for e in result.get_asset_materialization_events()} == {
+        "incremental"
+    }
+    assert lake.rows("media.daily") == expected_daily(rows + late)
+    assert lake.rows("media.agg") == expected_agg(rows + late)
+
+
+def test_cursors_from_a_backup_are_brought_up_to_what_was_published_since(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    definitions = pipeline(lake.folder, lake.spark_folder)
+    rows = events(range(6))
+    lake.create_playback(rows)
+    materialize(definitions, instance, "daily", "agg")
+    backup = cursors(instance)
+    late = events(range(6, 9), day=1)
+    lake.append(late)
+    materialize(definitions, instance, "daily", "agg")
+    set_cursors(instance, backup)
+    later = events(range(9, 12), day=2)
+    lake.append(later)
+    result = materialize(definitions, instance, "daily", "agg")
+    (daily, _) = result.get_asset_materialization_events()
+    assert daily.materialization.metadata["rows captured"].value == 3
+    assert lake.rows("media.daily") == expected_daily(rows + late + later)
+    assert lake.rows("media.agg") == expected_agg(rows + late + later)
+
+
+def roll_back(lake: Lake) -> None:
+    first = lake.sql("SELECT snapshot_id FROM lake.media.daily.history ORDER BY made_current_at").first()
+    assert first
+    lake.sql(f"CALL lake.system.rollback_to_snapshot('media.daily', {first[0]})")
+
+
+def create_again(lake: Lake) -> None:
+    lake.sql("CREATE TABLE lake.media.kept AS SELECT * FROM lake.media.daily WHERE event_id < 5")
+    lake.sql("DROP TABLE lake.media.daily")
+    lake.sql("CREATE TABLE lake.media.daily PARTITIONED BY (event_date) AS SELECT * FROM lake.media.kept")
+
+
+def replace(lake: Lake) -> None:
+    lake.sql(
+        "CREATE OR REPLACE TABLE lake.media.daily USING iceberg PARTITIONED BY (event_date) AS "
+        "SELECT * FROM lake.media.playback JOIN (SELECT BIGINT(0) AS minutes) WHERE event_id < 5"
+    )
+
+
+def cherry_pick_after_rollback(lake: Lake) -> None:
+    last = lake.catalog.load("media.daily", asset="test").head_snapshot_id()
+    roll_back(lake)
+    lake.sql("INSERT INTO lake.media.daily SELECT * FROM lake.media.daily LIMIT 1")
+    lake.sql(f"CALL lake.system.cherrypick_snapshot('media.daily', {last})")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (roll_back, "was rolled back"),
+        pytest.param(create_again, "was dropped and created again", marks=pytest.mark.slow),
+        pytest.param(replace, "was replaced", marks=pytest.mark.slow),
+        pytest.param(cherry_pick_after_rollback, "was rolled back", marks=pytest.mark.slow),
+    ],
+)
+def test_a_target_that_others_set_back_is_refused_and_the_advice_makes_it_right(
+    lake: Lake, instance: dg.DagsterInstance, change: Callable[[Lake], None], said: str
+) -> None:
+    definitions, rows = two_rounds(lake, instance)
+    change(lake)
+    late = events(range(12, 14), day=2)
+    lake.append(late)
+    before = cursors(instance)
+    with pytest.raises(TargetChangedError, match=said) as raised:
+        materialize(definitions, instance, "daily")
+    assert cursors(instance) == before
+
+    (asset, tag, value) = re.findall(r"materialize (\S+) with the run tag (\S+)=(\w+)", str(raised.value))[0]
+    materialize(definitions, instance, asset, tags={tag: value})
+    assert lake.rows("media.daily") == expected_daily(rows + late)
+    lake.append(events([14], day=2))
+    materialize(definitions, instance, "daily")
+    assert lake.rows("media.daily") == expected_daily(rows + late + events([14], day=2))
+
+
+def compact(lake: Lake) -> None:
+    lake.sql("CALL lake.system.rewrite_data_files('media.daily', options => map('rewrite-all', 'true'))")
+
+
+def expire(lake: Lake) -> None:
+    compact(lake)
+    lake.sql("CALL lake.system.expire_snapshots(table => 'media.daily', older_than => now(), retain_last => 1)")
+
+
+def expire_by_pyiceberg(lake: Lake) -> None:
+    compact(lake)
+    table = lake.catalog.client.load_table("media.daily")
+    table.maintenance.expire_snapshots().by_ids([entry.snapshot_id for entry in table.history()[:-1]]).commit()
+
+
+def cherry_pick_a_staged_append(lake: Lake) -> None:
+    lake.sql("ALTER TABLE lake.media.daily SET TBLPROPERTIES ('write.wap.enabled' = 'true')")
+    lake.session.conf.set("spark.wap.id", "staged")
+    lake.sql("INSERT INTO lake.media.daily SELECT * FROM lake.media.daily WHERE FALSE")
+    lake.session.conf.unset("spark.wap.id")
+    lake.sql("ALTER TABLE lake.media.daily UNSET TBLPROPERTIES ('write.wap.enabled')")
+    lake.sql("CALL lake.system.publish_changes('media.daily', 'staged')")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("change", [compact, expire, expire_by_pyiceberg, cherry_pick_a_staged_append])
+def test_a_target_that_is_maintained_by_others_is_gone_on_with(
+    lake: Lake, instance: dg.DagsterInstance, change: Callable[[Lake], None]
+) -> None:
+    definitions, rows = two_rounds(lake, instance)
+    change(lake)
+    late = events(range(12, 14), day=2)
+    lake.append(late)
+    result = materialize(definitions, instance, "daily")
+    (event,) = result.get_asset_materialization_events()
+    assert event.materialization.metadata["mode"].value == "incremental"
+    assert lake.rows("media.daily") == expected_daily(rows + late)
+
+
+def two_rounds(lake: Lake, instance: dg.DagsterInstance) -> tuple[dg.Definitions, list[tuple]]:
+    definitions = pipeline(lake.folder, lake.spark_folder)
+    rows = events(range(6)) + events(range(6, 9), day=1)
+    lake.create_playback(rows)
+    materialize(definitions, instance, "daily")
+    late = events(range(9, 12), day=1)
+    lake.append(late)
+    materialize(definitions, instance, "daily")
+    return definitions, rows + late
