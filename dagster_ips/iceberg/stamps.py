@@ -25,7 +25,12 @@ def stamp_properties(captures: tuple[Capture, ...], *, attempt: str, run_id: str
     A capture of a table that has no snapshot yet vouches for nothing and leaves no stamp.
     """
     stamps = {_EDGE + c.edge.id: _value(c) for c in captures if c.to_inclusive is not None}
-    return {ATTEMPT: attempt, RUN: run_id, **stamps}
+    return attempt_properties(attempt, run_id) | stamps
+
+
+def attempt_properties(attempt: str, run_id: str) -> dict[str, str]:
+    """Summary properties for a write that vouches for no capture yet."""
+    return {ATTEMPT: attempt, RUN: run_id}
 
 
 def target_history(metadata: TableMetadata, edge: Edge) -> TargetHistory:
@@ -33,6 +38,11 @@ def target_history(metadata: TableMetadata, edge: Edge) -> TargetHistory:
     ancestry = metadata.ancestry()
     newest = next((_stamp(s, metadata.uuid, edge) for s in ancestry.snapshots if _EDGE + edge.id in s.summary), None)
     return TargetHistory(metadata.uuid, ancestry, newest)
+
+
+def has_attempt(snapshot: Snapshot) -> bool:
+    """Whether the snapshot says which attempt wrote it; what only drops whole files can't."""
+    return ATTEMPT in snapshot.summary
 
 
 def is_of_attempt(snapshot: Snapshot, attempt: str) -> bool:

@@ -24,6 +24,11 @@ from dagster_ips.orchestration.overwrite import Overwrite
 from dagster_ips.tracking.following import TrackedInput
 from dagster_ips.view import IcdcView
 
+_BY_CAPTURE = (
+    "In a multi-asset or a graph-backed asset, declare each upstream by incremental_dep() in the specs and write "
+    "through capture(), a block for each table; or make it an asset of its own."
+)
+
 MetadataByKey = Mapping[dg.AssetKey, Mapping[str, Any]]
 
 
@@ -73,6 +78,69 @@ def consumer_of(assets: dg.AssetsDefinition, metadata: MetadataByKey, default_na
     return Consumer(key, table_of(key, metadata[key], default_namespace), inputs)
 
 
+def capturing_consumers(
+    assets: dg.AssetsDefinition, metadata: MetadataByKey, default_namespace: str
+) -> tuple[Consumer, ...]:
+    """The consumers among ``assets`` that capture by themselves: those with an ``incremental_dep``, each on its own.
+
+    Raises:
+        DeclarationError: the declaration can't work.
+    """
+    return tuple(
+        _capturing(assets, spec, declared, metadata, default_namespace)
+        for spec in assets.specs
+        if (declared := {dep.asset_key: plain(dep.metadata[INCREMENTAL]) for dep in spec.deps if _is_tracked(dep)})
+    )
+
+
+def captures_by_itself(assets: dg.AssetsDefinition, key: dg.AssetKey) -> bool:
+    """Whether ``key`` is written by statements of its own: it has an ``incremental_dep``."""
+    return any(_is_tracked(dep) for dep in assets.specs_by_key[key].deps)
+
+
+def _is_tracked(dep: dg.AssetDep) -> bool:
+    return INCREMENTAL in (dep.metadata or {})
+
+
+def _capturing(
+    assets: dg.AssetsDefinition,
+    spec: dg.AssetSpec,
+    declared: Mapping[dg.AssetKey, Mapping[str, Any]],
+    metadata: MetadataByKey,
+    default_namespace: str,
+) -> Consumer:
+    key = spec.key
+    if incremental_input_names(assets):
+        _refuse(
+            key,
+            "it has both incremental() inputs and incremental_dep() upstreams, which are consumed by different writes.",
+            "Declare all of them by incremental_dep() and read them through capture(), or all by incremental().",
+        )
+    if assets.partitions_def is not None:
+        _refuse(
+            key,
+            "it is partitioned in Dagster, and capture() doesn't know partitions.",
+            "Leave out partitions_def; the Iceberg table may be partitioned by table(partition_by=...).",
+        )
+    if write_mode_of(metadata[key], key.to_user_string()) is not None:
+        _refuse(
+            key,
+            "it declares a write mode, but what it reads by incremental_dep() is written by its own statements.",
+            "Leave the write mode out of its metadata.",
+        )
+    inputs = {
+        upstream.to_user_string(): TrackedInput(
+            upstream.to_user_string(),
+            table_of(upstream, metadata.get(upstream, {}), default_namespace),
+            tuple(each["ranges"]),
+            each["ref"],
+            policies_of(each),
+        )
+        for upstream, each in declared.items()
+    }
+    return Consumer(key, table_of(key, metadata[key], default_namespace), inputs)
+
+
 def check_consumer(
     assets: dg.AssetsDefinition, consumer: Consumer, known: MetadataByKey, io_managers: set[str]
 ) -> None:
@@ -81,8 +149,8 @@ def check_consumer(
     Raises:
         DeclarationError: an upstream isn't there, or another IO manager would write the result.
     """
-    for name in consumer.inputs:
-        upstream = assets.keys_by_input_name[name]
+    for name, tracked in consumer.inputs.items():
+        upstream = dg.AssetKey.from_user_string(tracked.upstream)
         if upstream not in known:
             _refuse(
                 consumer.key,
@@ -115,7 +183,9 @@ def _require_incremental_views(assets: dg.AssetsDefinition) -> None:
             _refuse(
                 next(iter(assets.keys)),
                 f"its parameter {name} is an IcdcView, but the input isn't declared incremental.",
-                f'Declare it: ins={{"{name}": incremental()}}.',
+                f'Declare it: ins={{"{name}": incremental()}}.'
+                if isinstance(assets.node_def, dg.OpDefinition)
+                else _BY_CAPTURE,
             )
 
 
@@ -124,8 +194,8 @@ def _only_key(assets: dg.AssetsDefinition) -> dg.AssetKey:
     if others or not isinstance(assets.node_def, dg.OpDefinition):
         _refuse(
             key,
-            "it is a multi-asset or a graph-backed asset, whose incremental inputs can't be tracked yet.",
-            "Make it an asset of its own.",
+            "it is a multi-asset or a graph-backed asset, whose incremental inputs can't be tracked.",
+            _BY_CAPTURE,
         )
     if assets.partitions_def is not None:
         _refuse(

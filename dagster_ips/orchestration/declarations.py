@@ -74,14 +74,40 @@ def incremental(  # noqa: PLR0913  # each is a thing of its own
         >>> incremental(ranges=["event_date"]).metadata["dagster_ips/incremental"]["ranges"]
         ['event_date']
     """
-    declared = {
+    declared = _declared(ranges, ref, on_rollback, on_expired, on_removed)
+    return dg.AssetIn(key=key, metadata={**(metadata or {}), INCREMENTAL: declared})
+
+
+def incremental_dep(  # noqa: PLR0913  # as for incremental
+    asset: dg.AssetKey | Sequence[str] | str,
+    *,
+    ranges: Sequence[str] = (),
+    ref: str = MAIN,
+    on_rollback: str = OnRollback.ERROR,
+    on_expired: str = OnExpired.ERROR,
+    on_removed: str = OnRemoved.APPLY,
+    metadata: Mapping[str, Any] | None = None,
+) -> dg.AssetDep:
+    """An upstream of which only the change is read, by statements of the asset's own between ``capture`` and its end.
+
+    Everything but ``asset``, the upstream, is as for ``incremental``.
+
+    Example:
+        >>> incremental_dep("playback").asset_key.to_user_string()
+        'playback'
+    """
+    declared = _declared(ranges, ref, on_rollback, on_expired, on_removed)
+    return dg.AssetDep(asset, metadata={**(metadata or {}), INCREMENTAL: declared})
+
+
+def _declared(ranges: Sequence[str], ref: str, on_rollback: str, on_expired: str, on_removed: str) -> dict[str, Any]:
+    return {
         "ranges": _names(ranges, "ranges"),
         "ref": ref,
         "on_rollback": _one_of(OnRollback, on_rollback, "on_rollback").value,
         "on_expired": _one_of(OnExpired, on_expired, "on_expired").value,
         "on_removed": _one_of(OnRemoved, on_removed, "on_removed").value,
     }
-    return dg.AssetIn(key=key, metadata={**(metadata or {}), INCREMENTAL: declared})
 
 
 def append(dedup_on: Sequence[str] = (), *, remove_on: Sequence[str] = ()) -> dict[str, Any]:

@@ -10,9 +10,11 @@ from typing import Any
 import dagster as dg
 
 from dagster_ips.errors import DeclarationError
+from dagster_ips.orchestration.audits import check_audits
 from dagster_ips.orchestration.automation import WatchedInputs, bind, on_change
 from dagster_ips.orchestration.consumers import (
     MetadataByKey,
+    capturing_consumers,
     check_consumer,
     consumer_of,
     executable_assets,
@@ -45,6 +47,7 @@ def with_incremental(definitions: dg.Definitions, *, interval_seconds: int = _IN
     manager = next(iter(managers.values()))
     specs = _specs(definitions.assets or ())
     metadata = {spec.key: spec.metadata for spec in specs}
+    check_audits(definitions.asset_checks or (), definitions.assets or (), set(managers))
     assets = [_with_condition(item, metadata, managers) for item in definitions.assets or ()]
     sensors: list[Any] = [_automation_sensor(definitions.sensors or (), interval_seconds)]
     if outside := outside_tables(specs):
@@ -66,19 +69,22 @@ def _with_condition(item: Any, metadata: MetadataByKey, managers: Mapping[str, I
     for assets in executable_assets([item]):
         namespace = next(iter(managers.values())).default_namespace
         consumer = consumer_of(assets, metadata, namespace)
-        if consumer is None:
-            continue
-        check_consumer(assets, consumer, metadata, set(managers))
-        catalog = managers[assets.get_io_manager_key_for_asset_key(consumer.key)].catalog
-        watched = WatchedInputs(catalog, consumer.name, tuple(consumer.inputs.values()))
-        condition = assets.automation_conditions_by_key.get(consumer.key) or on_change()
-        bound = bind(condition, watched)
-        return assets.map_asset_specs(partial(_replace_condition, condition=bound))
+        consumers = (consumer,) if consumer else capturing_consumers(assets, metadata, namespace)
+        conditions = {}
+        for each in consumers:
+            check_consumer(assets, each, metadata, set(managers))
+            catalog = managers[assets.get_io_manager_key_for_asset_key(each.key)].catalog
+            watched = WatchedInputs(catalog, each.name, tuple(each.inputs.values()))
+            conditions[each.key] = bind(assets.automation_conditions_by_key.get(each.key) or on_change(), watched)
+        return assets.map_asset_specs(partial(_with_own_condition, conditions=conditions)) if conditions else item
     return item
 
 
-def _replace_condition(spec: dg.AssetSpec, condition: dg.AutomationCondition[dg.AssetKey]) -> dg.AssetSpec:
-    return spec.replace_attributes(automation_condition=condition)
+def _with_own_condition(
+    spec: dg.AssetSpec, conditions: Mapping[dg.AssetKey, dg.AutomationCondition[dg.AssetKey]]
+) -> dg.AssetSpec:
+    condition = conditions.get(spec.key)
+    return spec.replace_attributes(automation_condition=condition) if condition else spec
 
 
 def _specs(items: Iterable[Any]) -> list[dg.AssetSpec]:
