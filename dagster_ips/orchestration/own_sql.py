@@ -130,8 +130,9 @@ def capture(
         IpsError: nothing was published and nothing was consumed.
 
     Example:
+        >>> from dagster_ips import incremental_dep, table
         >>> @dg.asset(deps=[incremental_dep("playback")], metadata=table("media.by_title"))
-        ... def by_title(context: dg.AssetExecutionContext) -> None:
+        ... def by_title(context):
         ...     with capture(context, columns="title STRING, plays BIGINT") as icdc:
         ...         icdc.sql("INSERT INTO {target} SELECT title, count(*) FROM {added} GROUP BY title")
     """

@@ -90,10 +90,8 @@ class Block:
         if direct:
             head, name = self.before.head_snapshot_id(), self.branch.table
             undo = f"CALL {self.branch.catalog}.system.rollback_to_snapshot('{name}', {head})"
-            emptied = "deleting all rows"
-            raise DirectWriteError(
-                table=name, snapshot_id=direct[0].snapshot_id, undo=emptied if head is None else undo
-            )
+            undo = undo if head is not None else "deleting all rows"
+            raise DirectWriteError(table=name, snapshot_id=direct[0].snapshot_id, undo=undo)
 
     def _require_main_as_it_was(self, now: TableMetadata) -> None:
         if now.head_snapshot_id() != self.before.head_snapshot_id():
@@ -148,7 +146,7 @@ def block(
             seal = opened.check().head_snapshot_id(branch.name)
     except BaseException as error:
         publisher.drop(branch)
-        if not isinstance(error, PublishError | DirectWriteError):
+        if isinstance(error, Exception) and not isinstance(error, PublishError | DirectWriteError):
             opened.require_nothing_written_directly()
         raise
     if seal is not None:
