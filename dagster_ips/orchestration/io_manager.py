@@ -14,7 +14,6 @@ from dagster_ips.core.retention import Retention
 from dagster_ips.core.write_mode import OverwriteWhere, Replace, WriteMode
 from dagster_ips.errors import DeclarationError, OutputTypeError
 from dagster_ips.iceberg.catalog import LakeCatalog, namespace_of
-from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.orchestration.audits import run_audits
 from dagster_ips.orchestration.consumers import MetadataByKey, captures_by_itself, consumer_of
 from dagster_ips.orchestration.cursor_store import CursorStore
@@ -168,11 +167,11 @@ def _publish(runs: Runs, context: dg.OutputContext, table: str, result: Result, 
             lake.create_namespace(namespace_of(table))
             create_table(publisher.session, lake.name, table, result.frame, description)
 
-    def write_and_audit(branch: Branch, target: TableMetadata) -> None:
-        result.write(branch, target)
+    def audit(branch: Branch) -> None:
         run_audits(context.step_context, context.asset_key, table, publisher.session.table(branch.sql_name))
 
-    return publisher.publish(table, captured.captures, write_and_audit, consumer=context.asset_key.to_user_string())
+    name = context.asset_key.to_user_string()
+    return publisher.publish(table, captured.captures, result.write, consumer=name, check=audit)
 
 
 def _in_form(view: IcdcView, annotation: object, context: dg.InputContext) -> Any:  # noqa: ANN401  # see load_input

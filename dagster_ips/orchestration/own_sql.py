@@ -145,16 +145,16 @@ def capture(
     started = time.monotonic()
     publisher = runs.publisher(context.run.run_id)
 
-    def check(branch: Branch) -> None:
-        for view in captured.views.values():
-            _require_followed(consumer.table, view.change)
+    def audit(branch: Branch) -> None:
         run_audits(step, consumer.key, consumer.table, publisher.session.table(branch.sql_name))
 
     with runs.writing(captured):
         _create(runs, consumer, columns, metadata)
         captures, name = captured.captures, consumer.name
-        with block(publisher, consumer.table, captures, consumer=name, check=check) as written:
+        with block(publisher, consumer.table, captures, consumer=name, check=audit) as written:
             yield OwnSql(consumer, captured.views, publisher.session, written)
+            for view in captured.views.values():
+                _require_followed(consumer.table, view.change)
     assert written.publication is not None  # noqa: S101  # the block ended well
     report = RunReport(
         table=consumer.table,

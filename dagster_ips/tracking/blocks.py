@@ -8,7 +8,7 @@ found to be on the branch.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn
 
@@ -21,7 +21,7 @@ from dagster_ips.spark.branches import Branch, stamped
 from dagster_ips.spark.writes.append import append_rows
 from dagster_ips.spark.writes.overwrite import replace_rows
 from dagster_ips.tracking.effects import Effect, effect
-from dagster_ips.tracking.publishing import Publication, Publisher, is_empty_root, published_by_another
+from dagster_ips.tracking.publishing import Check, Publication, Publisher, is_empty_root, published_by_another
 
 
 @dataclass
@@ -72,7 +72,7 @@ class Block:
                 self.branch.fast_forward_main(self.publisher.session)
         except Exception as error:  # noqa: BLE001  # whatever it is, main's own history tells what took effect
             if self._load().ancestry().find(seal) is None:
-                self.publisher.drop(self.branch)
+                self.publisher.drop_branch(self.branch)
                 self._fail(f"it could not be made the table's main ({type(error).__name__})")
 
     def written(self, now: TableMetadata) -> tuple[Snapshot, ...]:
@@ -107,12 +107,12 @@ class Block:
 
 @contextlib.contextmanager
 def block(
-    publisher: Publisher, table: str, captures: Sequence[Capture], *, consumer: str, check: Callable[[Branch], None]
+    publisher: Publisher, table: str, captures: Sequence[Capture], *, consumer: str, check: Check
 ) -> Iterator[Block]:
     """A branch of ``table`` to write to, published and ``captures`` committed when the block ends.
 
-    In mode ``full`` it starts without rows. ``check`` sees it before it is published. An error leaves the table and the
-    cursors as they were.
+    In mode ``full`` it starts without rows. ``check`` sees it before it is published, if there is anything to publish. An
+    error leaves the table and the cursors as they were.
 
     Raises:
         PublishError: another run published the same captures, or the table was changed meanwhile.
@@ -137,15 +137,15 @@ def block(
                     replace_rows(nothing, branch, table_is_empty=False)
             yield opened
         written = opened.written(opened.check())
-        check(branch)
         seal = None
         if not is_incremental or not all(snapshot.changes_no_file for snapshot in written):
+            check(branch)
             stamp = stamp_properties(tuple(captures), attempt=branch.name, run_id=publisher.run_id)
             with effect(Effect.WRITE_BRANCH), stamped(session, stamp):
                 append_rows(nothing, branch, dedup_on=(), partition_columns=())
             seal = opened.check().head_snapshot_id(branch.name)
     except BaseException as error:
-        publisher.drop(branch)
+        publisher.drop_branch(branch)
         if isinstance(error, Exception) and not isinstance(error, PublishError | DirectWriteError):
             opened.require_nothing_written_directly()
         raise
@@ -154,4 +154,4 @@ def block(
     published = publisher.catalog.load(table, asset=consumer)
     publisher.commit(captures, mark(published.snapshots[seal], published.uuid) if seal is not None else None)
     opened.publication = Publication(published, opened.written(published) if seal is not None else ())
-    publisher.drop(branch)
+    publisher.drop_branch(branch)

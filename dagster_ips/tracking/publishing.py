@@ -39,6 +39,13 @@ class Publication:
 Write = Callable[[Branch, TableMetadata], None]
 """Writes a run's result to the branch; the metadata is the target's as the branch was cut."""
 
+Check = Callable[[Branch], None]
+"""Looks at what was written to the branch before it is published, and raises if it must not be."""
+
+
+def unchecked(_: Branch) -> None:
+    """What was written is published as it is."""
+
 
 @dataclass(frozen=True)
 class Publisher:
@@ -49,15 +56,17 @@ class Publisher:
     session: SparkSession
     run_id: str
 
-    def publish(self, table: str, captures: Sequence[Capture], write: Write, *, consumer: str) -> Publication:
-        """Make ``write``'s result the head of ``table``, stamped with ``captures``, and commit them.
+    def publish(
+        self, table: str, captures: Sequence[Capture], write: Write, *, consumer: str, check: Check = unchecked
+    ) -> Publication:
+        """Make ``write``'s result the head of ``table``, stamped with ``captures``, and commit them, if ``check`` allows.
 
         If ``main`` moves meanwhile, the branch is dropped and written again on the new head. If another run published
         the same captures first, the own work is dropped and what that run stamped is committed.
 
         Raises:
             PublishError: ``main`` kept moving, or the branch holds commits that aren't this run's.
-            Exception: whatever ``write`` raised; nothing is published or consumed then.
+            Exception: whatever ``write`` or ``check`` raised; nothing is published or consumed then.
         """
         for attempt in range(1, _MOST_ATTEMPTS + 1):
             before = self.catalog.load(table, asset=consumer)
@@ -66,12 +75,12 @@ class Publisher:
                 return Publication(before, superseded_by=tuple(h.newest for _, h in superseded if h.newest))
             branch = self.new_branch(table)
             try:
-                published_it = self._write_and_fast_forward(branch, before, captures, write)
+                published_it = self._write_and_fast_forward(branch, before, captures, write, check)
             except Exception as error:
                 after = self.catalog.load(table, asset=consumer)
                 # An error may come after the fast-forward took effect: only main's own history can tell.
                 if not _own_snapshots(after, branch):
-                    self.drop(branch)
+                    self.drop_branch(branch)
                     moved = after.head_snapshot_id() != before.head_snapshot_id()
                     if not moved or isinstance(error, IpsError) or attempt == _MOST_ATTEMPTS:
                         raise
@@ -79,12 +88,12 @@ class Publisher:
                     continue
             if not published_it:
                 self.commit(captures, None)
-                self.drop(branch)
+                self.drop_branch(branch)
                 return Publication(before)
             published = self.catalog.load(table, asset=consumer)
             own = _own_snapshots(published, branch)
             self.commit(captures, mark(own[-1], published.uuid) if own else None)
-            self.drop(branch)
+            self.drop_branch(branch)
             return Publication(published, own)
         raise AssertionError  # the last attempt returned or raised
 
@@ -97,7 +106,7 @@ class Publisher:
         self.commit(captures, None)
 
     def _write_and_fast_forward(
-        self, branch: Branch, before: TableMetadata, captures: Sequence[Capture], write: Write
+        self, branch: Branch, before: TableMetadata, captures: Sequence[Capture], write: Write, check: Check
     ) -> bool:
         """Whether it was published.
 
@@ -114,6 +123,7 @@ class Publisher:
         is_incremental = bool(captures) and all(capture.mode is Mode.INCREMENTAL for capture in captures)
         if is_incremental and all(snapshot.changes_no_file for snapshot in own):
             return False
+        check(branch)
         with effect(Effect.PUBLISH):
             branch.fast_forward_main(self.session)
         return True
@@ -136,7 +146,7 @@ class Publisher:
                 with effect(Effect.COMMIT):
                     self.store.set(settled)
 
-    def drop(self, branch: Branch) -> None:
+    def drop_branch(self, branch: Branch) -> None:
         """Best effort: a branch left behind expires by its own retention, and its work is published or void."""
         try:
             with effect(Effect.DROP_BRANCH):
