@@ -111,8 +111,8 @@ def block(
 ) -> Iterator[Block]:
     """A branch of ``table`` to write to, published and ``captures`` committed when the block ends.
 
-    In mode ``full`` it starts without rows. ``check`` sees it before it is published, if there is anything to publish. An
-    error leaves the table and the cursors as they were.
+    In mode ``full`` it starts without rows. ``check`` sees it before it is published, if there is anything to publish.
+    An error leaves the table and the cursors as they were.
 
     Raises:
         PublishError: another run published the same captures, or the table was changed meanwhile.

@@ -59,7 +59,7 @@ class Publisher:
     def publish(
         self, table: str, captures: Sequence[Capture], write: Write, *, consumer: str, check: Check = unchecked
     ) -> Publication:
-        """Make ``write``'s result the head of ``table``, stamped with ``captures``, and commit them, if ``check`` allows.
+        """Make ``write``'s result the head of ``table``, if ``check`` allows it, and commit ``captures``, its stamps.
 
         If ``main`` moves meanwhile, the branch is dropped and written again on the new head. If another run published
         the same captures first, the own work is dropped and what that run stamped is committed.
