@@ -7,11 +7,13 @@ own; each consumed exactly once.
 from dagster_ips.core.capture import Mode
 from dagster_ips.core.ranges import ChangeRange, Predicate, RangeKind
 from dagster_ips.errors import IpsError
+from dagster_ips.orchestration.audits import audit
 from dagster_ips.orchestration.automation import blocked, on_change, pending
 from dagster_ips.orchestration.declarations import (
     append,
     iceberg_asset,
     incremental,
+    incremental_dep,
     merge,
     overwrite_partitions,
     replace,
@@ -20,6 +22,7 @@ from dagster_ips.orchestration.declarations import (
 from dagster_ips.orchestration.definitions import with_incremental
 from dagster_ips.orchestration.io_manager import IcdcIOManager
 from dagster_ips.orchestration.overwrite import Overwrite
+from dagster_ips.orchestration.own_sql import OwnSql, capture
 from dagster_ips.orchestration.resources import IcebergCatalog, LocalSparkConnect
 from dagster_ips.view import IcdcView, ViewStats
 
@@ -32,13 +35,17 @@ __all__ = [
     "LocalSparkConnect",
     "Mode",
     "Overwrite",
+    "OwnSql",
     "Predicate",
     "RangeKind",
     "ViewStats",
     "append",
+    "audit",
     "blocked",
+    "capture",
     "iceberg_asset",
     "incremental",
+    "incremental_dep",
     "merge",
     "on_change",
     "overwrite_partitions",

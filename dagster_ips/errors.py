@@ -528,6 +528,22 @@ class CaptureVoidError(IpsError):
 
 
 @dataclass(eq=False)
+class AuditError(IpsError):
+    """Blocking audits did not pass."""
+
+    table: str
+    asset: str
+    audits: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return (
+            f"{self.table}: what {self.asset} wrote did not pass {', '.join(self.audits)}, so nothing was published "
+            f"and nothing was consumed; readers see the table as it was. Correct the upstream or the asset and run it "
+            f"again, or declare the audit with blocking=False."
+        )
+
+
+@dataclass(eq=False)
 class CaptureNotInFlightError(IpsError):
     """A job wants to commit a capture that isn't the one being worked on."""
 
@@ -557,6 +573,22 @@ class RewindError(IpsError):
         return (
             f"{self.consumer} can't be rewound on {self.upstream}: {self.problem}. No state changed. To compute "
             f"everything anew instead, materialize {self.consumer} with the run tag dagster_ips/mode=full."
+        )
+
+
+@dataclass(eq=False)
+class DirectWriteError(IpsError):
+    """A statement between ``capture`` and its end wrote to the table itself, past the branch."""
+
+    table: str
+    snapshot_id: int
+    undo: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.table}: a statement wrote to the table itself instead of {{target}}. Its rows are seen by everyone "
+            f"already (snapshot {self.snapshot_id}); nothing else was published and nothing was consumed, so the next "
+            f"run would write them again. Take them back by {self.undo} and write {{target}} in the statement."
         )
 
 

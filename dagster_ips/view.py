@@ -194,6 +194,27 @@ class IcdcView:
         """
         return parameters(self._captured, self._catalog)
 
+    def as_sql(self, frame: Frame) -> str:
+        """``changes``, ``added``, ``removed`` or ``source`` in SQL, to stand where a table's name may.
+
+        Rows with a map or a variant in them can't be compared by SQL: of those, added and removed are frames only.
+        """
+        self._remember(frame)
+        if frame is Frame.SOURCE:
+            to, table = self._captured.capture.to_inclusive, self._captured.source.table
+            if Tag.SOURCE in self._captured.tags:
+                return f"({self._tagged_sql(Tag.SOURCE)})"
+            name = sql_name(self._catalog, table)
+            return f"(SELECT * FROM {name}{f' VERSION AS OF {to.snapshot_id}' if to else ' WHERE FALSE'})"  # noqa: S608  # quoted by sql_name
+        if frame is Frame.CHANGES or (frame is Frame.ADDED and not self._may_remove_rows):
+            return self._table
+        if frame is Frame.ADDED:
+            before, rewritten, fresh = (self._tagged_sql(tag) for tag in (Tag.BEFORE, Tag.REWRITTEN, Tag.FRESH))
+            return f"(({rewritten} EXCEPT ALL {before}) UNION ALL {fresh})"
+        if not self._may_remove_rows or self._captured.policies.on_removed is OnRemoved.IGNORE:
+            return f"(SELECT * FROM {self._table} WHERE FALSE)"  # noqa: S608  # quoted by sql_name
+        return f"({self._tagged_sql(Tag.BEFORE)} EXCEPT ALL {self._tagged_sql(Tag.REWRITTEN)})"
+
     @property
     def stats(self) -> ViewStats:
         """How much changed, beside how much there is."""
@@ -279,6 +300,9 @@ class IcdcView:
     def _of_run(self, rows: DataFrame) -> DataFrame:
         """The rows that the run's partitions are made of: a file may hold others as well."""
         return rows if self._captured.rows is None else rows.where(self._captured.rows)
+
+    def _tagged_sql(self, tag: Tag) -> str:
+        return f"SELECT * FROM {self._table} VERSION AS OF {self._captured.tags[tag]}"  # noqa: S608  # quoted by sql_name
 
     @cached_property
     def _affected_partitions(self) -> AffectedPartitions | None:

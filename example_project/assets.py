@@ -96,6 +96,33 @@ def title_median(playback_daily: ips.IcdcView) -> DataFrame:
 
 
 @dg.asset(
+    deps=[ips.incremental_dep("playback_daily")],
+    metadata=ips.table("media.by_title"),
+    group_name="viewing",
+    kinds={"iceberg", "sql"},
+    owners=OWNERS,
+)
+def by_title(context: dg.AssetExecutionContext) -> None:
+    """Plays and seconds per title, in SQL: rows that came are added to them, rows that went are taken off."""
+    with ips.capture(context, "playback_daily", columns="title_id INT, plays BIGINT, play_seconds BIGINT") as icdc:
+        icdc.sql("""
+            MERGE INTO {target} t USING (
+                SELECT title_id, sum(n) AS plays, sum(n * play_seconds) AS play_seconds
+                FROM (
+                    SELECT title_id, play_seconds, 1 AS n FROM {added}
+                    UNION ALL
+                    SELECT title_id, play_seconds, -1 AS n FROM {removed}
+                )
+                GROUP BY title_id
+            ) c ON t.title_id = c.title_id
+            WHEN MATCHED AND t.plays + c.plays = 0 THEN DELETE
+            WHEN MATCHED THEN UPDATE SET
+                plays = t.plays + c.plays, play_seconds = t.play_seconds + c.play_seconds
+            WHEN NOT MATCHED THEN INSERT *
+        """)
+
+
+@dg.asset(
     metadata=ips.replace() | ips.table("media.daily_report"),
     automation_condition=dg.AutomationCondition.eager(),
     group_name="reports",
@@ -105,6 +132,12 @@ def title_median(playback_daily: ips.IcdcView) -> DataFrame:
 def daily_report(playback_daily_agg: DataFrame) -> DataFrame:
     """Totals per day. A normal asset: it reads the whole table and is rewritten whenever that changes."""
     return totals_per_day(playback_daily_agg)
+
+
+@ips.audit(asset="playback_daily")
+def every_play_is_of_an_account(plays: DataFrame) -> bool:
+    """Seen before a run's rows are published: if it doesn't hold, they are not, and nothing downstream sees them."""
+    return plays.where("account_id IS NULL OR event_date IS NULL").isEmpty()
 
 
 @dg.asset_check(

@@ -21,9 +21,10 @@ defs = ips.with_incremental(
             assets.playback_daily_agg,
             assets.account_running_total,
             assets.title_median,
+            assets.by_title,
             assets.daily_report,
         ],
-        asset_checks=[assets.equals_full_recompute],
+        asset_checks=[assets.equals_full_recompute, assets.every_play_is_of_an_account],
         resources={"io_manager": ips.IcdcIOManager(catalog=catalog, spark=spark)},
         executor=dg.in_process_executor,
     )

@@ -22,6 +22,7 @@ from example_project.transforms import (
     enriched_plays,
     medians_per_title,
     plays_per_account,
+    plays_per_title,
     running_totals,
     totals_per_day,
 )
@@ -46,6 +47,7 @@ def compare(spark: SparkSession, source_snapshot_id: int, plan_snapshot_id: int)
         "media.playback_daily_agg": accounts,
         "media.account_running_total": running_totals(events, plans),
         "media.title_median": medians_per_title(events),
+        "media.by_title": plays_per_title(events),
         "media.daily_report": totals_per_day(accounts),
     }
     return {table: difference(frame, spark.table(f"{CATALOG}.{table}")) for table, frame in expected.items()}

@@ -67,6 +67,11 @@ def medians_per_title(plays: DataFrame) -> DataFrame:
     )
 
 
+def plays_per_title(plays: DataFrame) -> DataFrame:
+    """One row per title: plays and seconds."""
+    return plays.groupBy("title_id").agg(F.count("*").alias("plays"), F.sum("play_seconds").alias("play_seconds"))
+
+
 def totals_per_day(accounts: DataFrame) -> DataFrame:
     """One row per day: active accounts, plays, seconds, qualified plays."""
     return accounts.groupBy("event_date").agg(

@@ -1,6 +1,7 @@
 """A two-stage pipeline for tests, and a process that runs one asset of it and may be killed on the way.
 
-``python -m tests.pipeline HOME LAKE SPARK ASSET [KILL]`` with KILL as ``before:publish`` or ``after:write_branch``.
+``python -m tests.pipeline HOME LAKE SPARK ASSET [KILL]`` with KILL as ``before:publish``, or
+``after:write_branch#2`` for the second time.
 """
 
 from __future__ import annotations
@@ -60,6 +61,18 @@ def agg_in_bites(playback: ips.IcdcView) -> DataFrame:
     return affected.groupBy("event_date", "account").agg(F.count("*").alias("plays"), F.sum("seconds").alias("seconds"))
 
 
+@dg.asset(deps=[ips.incremental_dep("playback")], metadata=ips.table("media.plays"))
+def plays(context):  # noqa: ANN001, ANN201  # Dagster reads an annotation of it as it is, and here they are texts
+    """By two statements of its own; the first, done twice, counts twice."""
+    with ips.capture(context, "playback", columns="account STRING, plays BIGINT") as icdc:
+        icdc.sql("""
+            MERGE INTO {target} t USING (SELECT account, count(*) AS plays FROM {added} GROUP BY account) c
+            ON t.account = c.account
+            WHEN MATCHED THEN UPDATE SET plays = t.plays + c.plays WHEN NOT MATCHED THEN INSERT *
+        """)
+        icdc.sql("INSERT INTO {target} SELECT 'last of ' || account, event_id FROM {added} WHERE event_id % 5 = 0")
+
+
 def pipeline(
     lake_folder: Path, spark_folder: Path, *more: dg.AssetsDefinition, icdc_keep_last: int = 1
 ) -> dg.Definitions:
@@ -110,9 +123,20 @@ def run_in_process(home: Path, lake: Lake, asset: str, *, kill: str = "") -> int
     return subprocess.run(command, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode
 
 
+def expected_plays(rows: list[Event]) -> Counter[tuple[object, ...]]:
+    """What ``plays`` must hold, computed without Spark."""
+    counted = Counter(row[2] for row in rows)
+    return Counter([*counted.items(), *((f"last of {row[2]}", row[0]) for row in rows if row[0] % 5 == 0)])
+
+
 def _kill_at(point: str) -> effects.Observer:
+    place, _, times = point.partition("#")
+    left = int(times or 1)
+
     def observer(effect: effects.Effect, when: str) -> None:
-        if f"{when}:{effect}" == point:
+        nonlocal left
+        left -= f"{when}:{effect}" == place
+        if not left:
             os.kill(os.getpid(), signal.SIGKILL)
 
     return observer
@@ -123,5 +147,5 @@ if __name__ == "__main__":
     if kill_point:
         effects.observers.append(_kill_at(kill_point))
     with dg.DagsterInstance.from_config(home) as own_instance:
-        definitions = pipeline(Path(lake_folder), Path(spark_folder), daily_in_bites, agg_in_bites)
+        definitions = pipeline(Path(lake_folder), Path(spark_folder), daily_in_bites, agg_in_bites, plays)
         materialize(definitions, own_instance, asset_name)

@@ -32,7 +32,13 @@ def stamp_properties(captures: tuple[Capture, ...], *, attempt: str, run_id: str
     for capture in captures:
         if capture.to_inclusive is not None:
             lines.setdefault(capture.edge.line, []).append(capture)
-    return {ATTEMPT: attempt, RUN: run_id, **{_EDGE + line.id: _value(line, of) for line, of in lines.items()}}
+    stamps = {_EDGE + line.id: _value(line, of) for line, of in lines.items()}
+    return attempt_properties(attempt, run_id) | stamps
+
+
+def attempt_properties(attempt: str, run_id: str) -> dict[str, str]:
+    """Summary properties for a write that vouches for no capture yet."""
+    return {ATTEMPT: attempt, RUN: run_id}
 
 
 def target_history(metadata: TableMetadata, edge: Edge) -> TargetHistory:
@@ -64,6 +70,11 @@ def stamped_partitions(metadata: TableMetadata, line: Edge) -> frozenset[str]:
 def bears_stamp(metadata: TableMetadata, edge: Edge) -> bool:
     """Whether any snapshot has a stamp of ``edge``, also one that isn't in ``main``'s history any more."""
     return any(_EDGE + edge.id in snapshot.summary for snapshot in metadata.snapshots.values())
+
+
+def has_attempt(snapshot: Snapshot) -> bool:
+    """Whether the snapshot says which attempt wrote it; what only drops whole files can't."""
+    return ATTEMPT in snapshot.summary
 
 
 def is_of_attempt(snapshot: Snapshot, attempt: str) -> bool:

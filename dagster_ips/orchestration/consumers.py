@@ -29,6 +29,11 @@ from dagster_ips.orchestration.slicing import partition_expression, require_part
 from dagster_ips.tracking.following import TrackedInput
 from dagster_ips.view import IcdcView
 
+_BY_CAPTURE = (
+    "In a multi-asset or a graph-backed asset, declare each upstream by incremental_dep() in the specs and write "
+    "through capture(), a block for each table; or make it an asset of its own."
+)
+
 MetadataByKey = Mapping[dg.AssetKey, Mapping[str, Any]]
 
 
@@ -95,20 +100,87 @@ def consumer_of(assets: dg.AssetsDefinition, metadata: MetadataByKey, default_na
         upstream = assets.keys_by_input_name[name]
         declared = plain(_inputs(assets)[name].metadata[INCREMENTAL])
         table = table_of(upstream, metadata.get(upstream, {}), default_namespace)
-        inputs[name] = TrackedInput(
-            upstream.to_user_string(),
-            table,
-            tuple(declared["ranges"]),
-            declared["ref"],
-            policies_of(declared),
-            limits_of(declared, write_mode),
-            start_of(declared),
-        )
+        inputs[name] = _tracked(upstream, declared, write_mode, metadata, default_namespace)
         if declared["partition_column"]:
             columns[name] = declared["partition_column"]
     is_partitioned = assets.partitions_def is not None
     _require_limits_that_help(key, write_mode, inputs, is_partitioned=is_partitioned)
     return Consumer(key, table_of(key, metadata[key], default_namespace), inputs, is_partitioned, columns)
+
+
+def capturing_consumers(
+    assets: dg.AssetsDefinition, metadata: MetadataByKey, default_namespace: str
+) -> tuple[Consumer, ...]:
+    """The consumers among ``assets`` that capture by themselves: those with an ``incremental_dep``, each on its own.
+
+    Raises:
+        DeclarationError: the declaration can't work.
+    """
+    return tuple(
+        _capturing(assets, spec, declared, metadata, default_namespace)
+        for spec in assets.specs
+        if (declared := {dep.asset_key: plain(dep.metadata[INCREMENTAL]) for dep in spec.deps if _is_tracked(dep)})
+    )
+
+
+def captures_by_itself(assets: dg.AssetsDefinition, key: dg.AssetKey) -> bool:
+    """Whether ``key`` is written by statements of its own: it has an ``incremental_dep``."""
+    return any(_is_tracked(dep) for dep in assets.specs_by_key[key].deps)
+
+
+def _is_tracked(dep: dg.AssetDep) -> bool:
+    return INCREMENTAL in (dep.metadata or {})
+
+
+def _capturing(
+    assets: dg.AssetsDefinition,
+    spec: dg.AssetSpec,
+    declared: Mapping[dg.AssetKey, Mapping[str, Any]],
+    metadata: MetadataByKey,
+    default_namespace: str,
+) -> Consumer:
+    key = spec.key
+    if incremental_input_names(assets):
+        _refuse(
+            key,
+            "it has both incremental() inputs and incremental_dep() upstreams, which are consumed by different writes.",
+            "Declare all of them by incremental_dep() and read them through capture(), or all by incremental().",
+        )
+    if assets.partitions_def is not None:
+        _refuse(
+            key,
+            "it is partitioned in Dagster, and capture() doesn't know partitions.",
+            "Leave out partitions_def; the Iceberg table may be partitioned by table(partition_by=...).",
+        )
+    if write_mode_of(metadata[key], key.to_user_string()) is not None:
+        _refuse(
+            key,
+            "it declares a write mode, but what it reads by incremental_dep() is written by its own statements.",
+            "Leave the write mode out of its metadata.",
+        )
+    inputs = {
+        upstream.to_user_string(): _tracked(upstream, each, None, metadata, default_namespace)
+        for upstream, each in declared.items()
+    }
+    return Consumer(key, table_of(key, metadata[key], default_namespace), inputs)
+
+
+def _tracked(
+    upstream: dg.AssetKey,
+    declared: Mapping[str, Any],
+    write_mode: WriteMode | None,
+    metadata: MetadataByKey,
+    default_namespace: str,
+) -> TrackedInput:
+    return TrackedInput(
+        upstream.to_user_string(),
+        table_of(upstream, metadata.get(upstream, {}), default_namespace),
+        tuple(declared["ranges"]),
+        declared["ref"],
+        policies_of(declared),
+        limits_of(declared, write_mode),
+        start_of(declared),
+    )
 
 
 def check_consumer(
@@ -119,8 +191,8 @@ def check_consumer(
     Raises:
         DeclarationError: an upstream isn't there, or another IO manager would write the result.
     """
-    for name in consumer.inputs:
-        upstream = assets.keys_by_input_name[name]
+    for name, tracked in consumer.inputs.items():
+        upstream = dg.AssetKey.from_user_string(tracked.upstream)
         if upstream not in known:
             _refuse(
                 consumer.key,
@@ -153,7 +225,9 @@ def _require_incremental_views(assets: dg.AssetsDefinition) -> None:
             _refuse(
                 next(iter(assets.keys)),
                 f"its parameter {name} is an IcdcView, but the input isn't declared incremental.",
-                f'Declare it: ins={{"{name}": incremental()}}.',
+                f'Declare it: ins={{"{name}": incremental()}}.'
+                if isinstance(assets.node_def, dg.OpDefinition)
+                else _BY_CAPTURE,
             )
 
 
@@ -162,8 +236,8 @@ def _only_key(assets: dg.AssetsDefinition) -> dg.AssetKey:
     if others or not isinstance(assets.node_def, dg.OpDefinition):
         _refuse(
             key,
-            "it is a multi-asset or a graph-backed asset, whose incremental inputs can't be tracked yet.",
-            "Make it an asset of its own.",
+            "it is a multi-asset or a graph-backed asset, whose incremental inputs can't be tracked.",
+            _BY_CAPTURE,
         )
     returned = inspect.signature(assets.node_def.compute_fn.decorated_fn).return_annotation  # type: ignore[union-attr]
     if returned in (None, "None"):

@@ -95,7 +95,71 @@ def incremental(  # noqa: PLR0913  # each is a thing of its own
         >>> incremental(ranges=["event_date"]).metadata["dagster_ips/incremental"]["ranges"]
         ['event_date']
     """
-    declared = {
+    declared = _declared(
+        ranges=ranges,
+        ref=ref,
+        start=start,
+        on_rollback=on_rollback,
+        on_expired=on_expired,
+        on_removed=on_removed,
+        on_unmapped=on_unmapped,
+        partition_column=partition_column,
+        max_bytes=max_bytes,
+        max_files=max_files,
+    )
+    return dg.AssetIn(
+        key=key, metadata={**(metadata or {}), INCREMENTAL: declared}, partition_mapping=partition_mapping
+    )
+
+
+def incremental_dep(  # noqa: PLR0913  # as for incremental
+    asset: dg.AssetKey | Sequence[str] | str,
+    *,
+    ranges: Sequence[str] = (),
+    ref: str = MAIN,
+    start: str | int = Everywhere.ALL,
+    on_rollback: str = OnRollback.ERROR,
+    on_expired: str = OnExpired.ERROR,
+    on_removed: str = OnRemoved.APPLY,
+    max_bytes: int | None = None,
+    max_files: int | None = None,
+    metadata: Mapping[str, Any] | None = None,
+) -> dg.AssetDep:
+    """An upstream of which only the change is read, by statements of the asset's own between ``capture`` and its end.
+
+    Everything but ``asset``, the upstream, is as for ``incremental``.
+
+    Example:
+        >>> incremental_dep("playback").asset_key.to_user_string()
+        'playback'
+    """
+    declared = _declared(
+        ranges=ranges,
+        ref=ref,
+        start=start,
+        on_rollback=on_rollback,
+        on_expired=on_expired,
+        on_removed=on_removed,
+        max_bytes=max_bytes,
+        max_files=max_files,
+    )
+    return dg.AssetDep(asset, metadata={**(metadata or {}), INCREMENTAL: declared})
+
+
+def _declared(  # noqa: PLR0913  # as for incremental
+    *,
+    ranges: Sequence[str],
+    ref: str,
+    start: str | int,
+    on_rollback: str,
+    on_expired: str,
+    on_removed: str,
+    on_unmapped: str = OnUnmapped.ERROR,
+    partition_column: str | None = None,
+    max_bytes: int | None,
+    max_files: int | None,
+) -> dict[str, Any]:
+    return {
         "ranges": _names(ranges, "ranges"),
         "ref": ref,
         "start": _start(start),
@@ -107,9 +171,6 @@ def incremental(  # noqa: PLR0913  # each is a thing of its own
         "max_bytes": _limit(max_bytes, "max_bytes"),
         "max_files": _limit(max_files, "max_files"),
     }
-    return dg.AssetIn(
-        key=key, metadata={**(metadata or {}), INCREMENTAL: declared}, partition_mapping=partition_mapping
-    )
 
 
 def append(dedup_on: Sequence[str] = (), *, remove_on: Sequence[str] = ()) -> dict[str, Any]:

@@ -11,9 +11,11 @@ import dagster as dg
 
 from dagster_ips._compat import change_run_requests
 from dagster_ips.errors import DeclarationError
+from dagster_ips.orchestration.audits import check_audits
 from dagster_ips.orchestration.automation import WatchedInputs, bind, on_change
 from dagster_ips.orchestration.consumers import (
     MetadataByKey,
+    capturing_consumers,
     check_consumer,
     consumer_of,
     executable_assets,
@@ -47,6 +49,7 @@ def with_incremental(definitions: dg.Definitions, *, interval_seconds: int = _IN
     manager = next(iter(managers.values()))
     specs = _specs(definitions.assets or ())
     metadata = {spec.key: spec.metadata for spec in specs}
+    check_audits(definitions.asset_checks or (), definitions.assets or (), set(managers))
     assets = [_with_condition(item, metadata, managers) for item in definitions.assets or ()]
     sensors: list[Any] = [_automation_sensor(definitions.sensors or (), interval_seconds)]
     if outside := outside_tables(specs):
@@ -68,14 +71,15 @@ def _with_condition(item: Any, metadata: MetadataByKey, managers: Mapping[str, I
     for assets in executable_assets([item]):
         namespace = next(iter(managers.values())).default_namespace
         consumer = consumer_of(assets, metadata, namespace)
-        if consumer is None:
-            continue
-        check_consumer(assets, consumer, metadata, set(managers))
-        catalog = managers[assets.get_io_manager_key_for_asset_key(consumer.key)].catalog
-        watched = WatchedInputs(catalog, consumer)
-        condition = assets.automation_conditions_by_key.get(consumer.key) or on_change()
-        bound = bind(condition, watched)
-        return _with_backfill_policy(assets).map_asset_specs(partial(_replace_condition, condition=bound))
+        consumers = (consumer,) if consumer else capturing_consumers(assets, metadata, namespace)
+        conditions = {}
+        for each in consumers:
+            check_consumer(assets, each, metadata, set(managers))
+            catalog = managers[assets.get_io_manager_key_for_asset_key(each.key)].catalog
+            watched = WatchedInputs(catalog, each)
+            conditions[each.key] = bind(assets.automation_conditions_by_key.get(each.key) or on_change(), watched)
+        if conditions:
+            return _with_backfill_policy(assets).map_asset_specs(partial(_with_own_condition, conditions=conditions))
     return item
 
 
@@ -86,8 +90,11 @@ def _with_backfill_policy(assets: dg.AssetsDefinition) -> dg.AssetsDefinition:
     return assets.with_attributes(backfill_policy=dg.BackfillPolicy.single_run())
 
 
-def _replace_condition(spec: dg.AssetSpec, condition: dg.AutomationCondition[dg.AssetKey]) -> dg.AssetSpec:
-    return spec.replace_attributes(automation_condition=condition)
+def _with_own_condition(
+    spec: dg.AssetSpec, conditions: Mapping[dg.AssetKey, dg.AutomationCondition[dg.AssetKey]]
+) -> dg.AssetSpec:
+    condition = conditions.get(spec.key)
+    return spec.replace_attributes(automation_condition=condition) if condition else spec
 
 
 def _specs(items: Iterable[Any]) -> list[dg.AssetSpec]:

@@ -18,7 +18,8 @@ from dagster_ips.core.write_mode import OverwriteWhere, Replace, WriteMode
 from dagster_ips.errors import DeclarationError, OutputTypeError
 from dagster_ips.iceberg.catalog import LakeCatalog, namespace_of
 from dagster_ips.iceberg.metadata import TableMetadata
-from dagster_ips.orchestration.consumers import MetadataByKey, consumer_of
+from dagster_ips.orchestration.audits import run_audits
+from dagster_ips.orchestration.consumers import MetadataByKey, captures_by_itself, consumer_of
 from dagster_ips.orchestration.cursor_store import CursorStore
 from dagster_ips.orchestration.declarations import INCREMENTAL, description_of, table_of, write_mode_of
 from dagster_ips.orchestration.overwrite import Overwrite
@@ -26,6 +27,7 @@ from dagster_ips.orchestration.resources import IcebergCatalog
 from dagster_ips.orchestration.run_metadata import RunReport, run_metadata
 from dagster_ips.orchestration.runs import Captured, Runs
 from dagster_ips.orchestration.slicing import require_partition_expression, rows_of_keys
+from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.frames import table_frame
 from dagster_ips.spark.session import DataFrame, SparkSession, configure
 from dagster_ips.spark.targets import create_table
@@ -57,6 +59,8 @@ class IcdcIOManager(dg.ConfigurableIOManager):
     _retention: Retention = PrivateAttr(default_factory=Retention)
     _captured: dict[tuple[str, str, int], Captured] = PrivateAttr(default_factory=dict)
 
+    _written_by_capture: set[tuple[tuple[str, str, int], dg.AssetKey]] = PrivateAttr(default_factory=set)
+
     def setup_for_execution(self, context: dg.InitResourceContext) -> None:
         """Check the settings and the instance before anything runs: environment variables are known only now.
 
@@ -74,7 +78,7 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         Raises:
             IpsError: nothing was captured, and no state changed.
         """
-        metadata = _metadata_by_key(context)
+        metadata = metadata_by_key(context.step_context)
         if INCREMENTAL not in (context.definition_metadata or {}) or _asset_context() is None:
             return self._whole_table(context, metadata)
         view = self._capture(context, metadata).views[context.name]
@@ -87,7 +91,11 @@ class IcdcIOManager(dg.ConfigurableIOManager):
             IpsError: nothing was published and nothing was consumed.
         """
         key, metadata = context.asset_key, context.definition_metadata
-        captured = self._captured.pop(_step_id(context), None)
+        running = _asset_context()
+        if running is not None and captures_by_itself(running.assets_def, key):
+            self._require_written_by_capture(context, obj)
+            return
+        captured = self._captured.pop(_step_id(context.step_context), None)
         is_consumer = captured is not None
         frame, write_mode = _returned(obj, write_mode_of(metadata, key.to_user_string()), key, is_consumer=is_consumer)
         captured = captured or Captured()
@@ -114,9 +122,24 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         store = CursorStore(instance)
         return Runs(lake, store, lambda: self._session(lake), self.icdc_namespace, self._retention)
 
+    def _require_written_by_capture(self, context: dg.OutputContext, obj: object) -> None:
+        written = (_step_id(context.step_context), context.asset_key) in self._written_by_capture
+        if obj is not None or not written:
+            raise DeclarationError(
+                asset=context.asset_key.to_user_string(),
+                problem="it declares an incremental_dep(), which is consumed by what capture() publishes, but it "
+                + (f"returned a {type(obj).__name__} to be written." if obj is not None else "didn't call capture()."),
+                remedy="Write between `with capture(...)` and its end and return nothing; or declare the input by "
+                "ins={...: incremental()} and return the frame.",
+            )
+
+    def was_written_by_capture(self, step: Any, key: dg.AssetKey) -> None:  # noqa: ANN401  # see metadata_by_key
+        """The step has written ``key`` by its own statements: a None returned for it is no mistake."""
+        self._written_by_capture.add((_step_id(step), key))
+
     def _capture(self, context: dg.InputContext, metadata: MetadataByKey) -> Captured:
         """The captures of this try of the step, all taken when its first input loads, so that they share a mode."""
-        identity = _step_id(context)
+        identity = _step_id(context.step_context)
         if identity not in self._captured:
             running = _asset_context()
             assert running is not None  # noqa: S101  # load_input asked before
@@ -156,11 +179,16 @@ def _publish(runs: Runs, context: dg.OutputContext, table: str, result: Result, 
         with effect(Effect.CREATE_TARGET):
             lake.create_namespace(namespace_of(table))
             create_table(publisher.session, lake.name, table, result.frame, description)
+    name = context.asset_key.to_user_string()
     if context.has_asset_partitions:
-        target = lake.load(table, asset=context.asset_key.to_user_string())
+        target = lake.load(table, asset=name)
         partitions = _rows_of(context, target, context.asset_partition_keys)
         result = replace(result, partitions=partitions, new_partitions=_rows_of(context, target, new) if new else None)
-    return publisher.publish(table, captured.captures, result.write, consumer=context.asset_key.to_user_string())
+
+    def audit(branch: Branch) -> None:
+        run_audits(context.step_context, context.asset_key, table, publisher.session.table(branch.sql_name))
+
+    return publisher.publish(table, captured.captures, result.write, consumer=name, check=audit)
 
 
 def _rows_of(context: dg.OutputContext, target: TableMetadata, keys: Collection[str]) -> Predicate:
@@ -226,8 +254,9 @@ def _returned(
     return obj.frame, OverwriteWhere(obj.where)
 
 
-def _metadata_by_key(context: dg.InputContext) -> MetadataByKey:
-    graph = context.step_context.job_def.asset_layer.asset_graph
+def metadata_by_key(step: Any) -> MetadataByKey:  # noqa: ANN401  # Dagster's class for it isn't public
+    """The metadata of every asset there is."""
+    graph = step.job_def.asset_layer.asset_graph
     return {key: graph.get(key).metadata for key in graph.get_all_asset_keys()}
 
 
@@ -255,6 +284,5 @@ def _lookups() -> tuple[str, ...]:
     return tuple(keys[name].to_user_string() for name, each in declared.items() if INCREMENTAL not in each.metadata)
 
 
-def _step_id(context: dg.InputContext | dg.OutputContext) -> tuple[str, str, int]:
-    step = context.step_context
+def _step_id(step: Any) -> tuple[str, str, int]:  # noqa: ANN401  # as for metadata_by_key
     return step.run_id, step.step.key, step.previous_attempt_count

@@ -63,7 +63,7 @@ class Runs:
     icdc_namespace: str
     retention: Retention
 
-    def capture(self, consumer: Consumer, running: dg.AssetExecutionContext) -> Captured:
+    def capture(self, consumer: Consumer, running: dg.AssetExecutionContext | dg.OpExecutionContext) -> Captured:
         """One capture per input of ``consumer`` and partition of the run, with what the run's tags ask for.
 
         Raises:
@@ -114,7 +114,7 @@ class Runs:
             drop_expired_tables(self.lake, self.store, view.captured.capture, self.retention)
 
 
-def _partitions(running: dg.AssetExecutionContext) -> RunPartitions:
+def _partitions(running: dg.AssetExecutionContext | dg.OpExecutionContext) -> RunPartitions:
     """The run's partitions, and whether a person named them rather than a sensor, a schedule or a condition."""
     is_automatic = any(tag in running.run.tags for tag in _AUTOMATIC_TAGS)
     return RunPartitions(tuple(running.partition_keys), named_by_person=not is_automatic)

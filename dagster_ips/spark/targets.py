@@ -51,6 +51,11 @@ def create_table(session: SparkSession, catalog: str, table: str, frame: DataFra
         session.sql(f"ALTER TABLE {name} WRITE ORDERED BY {', '.join(like.sort_by)}")
 
 
+def empty_frame(session: SparkSession, columns: str) -> DataFrame:
+    """No rows of ``columns``, given as in SQL: ``"day DATE, plays BIGINT"``."""
+    return session.createDataFrame([], columns)
+
+
 def _sql_type(kind: DataType) -> str:
     """The type in SQL, names of fields quoted, as ``simpleString`` doesn't."""
     match kind:

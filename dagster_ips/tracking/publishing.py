@@ -39,6 +39,13 @@ class Publication:
 Write = Callable[[Branch, TableMetadata], None]
 """Writes a run's result to the branch; the metadata is the target's as the branch was cut."""
 
+Check = Callable[[Branch], None]
+"""Looks at what was written to the branch before it is published, and raises if it must not be."""
+
+
+def unchecked(_: Branch) -> None:
+    """What was written is published as it is."""
+
 
 @dataclass(frozen=True)
 class Publisher:
@@ -49,8 +56,10 @@ class Publisher:
     session: SparkSession
     run_id: str
 
-    def publish(self, table: str, captures: Sequence[Capture], write: Write, *, consumer: str) -> Publication:
-        """Make ``write``'s result the head of ``table``, stamped with ``captures``, and commit them.
+    def publish(
+        self, table: str, captures: Sequence[Capture], write: Write, *, consumer: str, check: Check = unchecked
+    ) -> Publication:
+        """Make ``write``'s result the head of ``table``, if ``check`` allows it, and commit ``captures``, its stamps.
 
         If ``main`` moves meanwhile, the branch is dropped and written again on the new head. If another run published
         the same captures first, the own work is dropped and what that run stamped is committed.
@@ -58,37 +67,41 @@ class Publisher:
         Raises:
             CaptureVoidError: a person changed meanwhile what is consumed.
             PublishError: ``main`` kept moving, or the branch holds commits that aren't this run's.
-            Exception: whatever ``write`` raised; nothing is published or consumed then.
+            Exception: whatever ``write`` or ``check`` raised; nothing is published or consumed then.
         """
         for attempt in range(1, _MOST_ATTEMPTS + 1):
-            self._require_valid(captures)
+            self.require_valid(captures)
             before = self.catalog.load(table, asset=consumer)
-            if superseded := _published_by_another(before, captures):
-                self._adopt(superseded)
+            if superseded := published_by_another(before, captures):
+                self.adopt(superseded)
                 return Publication(before, superseded_by=tuple(h.newest for _, h in superseded if h.newest))
-            branch = Branch(self.catalog.name, table, f"ips_{self.run_id[:8]}_{uuid.uuid4().hex[:8]}")
+            branch = self.new_branch(table)
             try:
-                published_it = self._write_and_fast_forward(branch, before, captures, write)
+                published_it = self._write_and_fast_forward(branch, before, captures, write, check)
             except Exception as error:
                 after = self.catalog.load(table, asset=consumer)
                 # An error may come after the fast-forward took effect: only main's own history can tell.
                 if not _own_snapshots(after, branch):
-                    self._drop(branch)
+                    self.drop_branch(branch)
                     moved = after.head_snapshot_id() != before.head_snapshot_id()
                     if not moved or isinstance(error, IpsError) or attempt == _MOST_ATTEMPTS:
                         raise
                     _LOG.info("%s moved while %s was written; writing again on its new head", table, branch.name)
                     continue
             if not published_it:
-                self._commit(captures, None)
-                self._drop(branch)
+                self.commit(captures, None)
+                self.drop_branch(branch)
                 return Publication(before)
             published = self.catalog.load(table, asset=consumer)
             own = _own_snapshots(published, branch)
-            self._commit(captures, mark(own[-1], published.uuid) if own else None)
-            self._drop(branch)
+            self.commit(captures, mark(own[-1], published.uuid) if own else None)
+            self.drop_branch(branch)
             return Publication(published, own)
         raise AssertionError  # the last attempt returned or raised
+
+    def new_branch(self, table: str) -> Branch:
+        """A branch of a name that is this attempt's alone; not made yet."""
+        return Branch(self.catalog.name, table, f"ips_{self.run_id[:8]}_{uuid.uuid4().hex[:8]}")
 
     def commit_without_writing(self, captures: Sequence[Capture]) -> None:
         """``captures`` held nothing to write: they are consumed, and nothing is published.
@@ -96,11 +109,11 @@ class Publisher:
         Raises:
             CaptureVoidError: a person changed meanwhile what is consumed.
         """
-        self._require_valid(captures)
-        self._commit(captures, None)
+        self.require_valid(captures)
+        self.commit(captures, None)
 
     def _write_and_fast_forward(
-        self, branch: Branch, before: TableMetadata, captures: Sequence[Capture], write: Write
+        self, branch: Branch, before: TableMetadata, captures: Sequence[Capture], write: Write, check: Check
     ) -> bool:
         """Whether it was published.
 
@@ -117,12 +130,14 @@ class Publisher:
         is_incremental = bool(captures) and all(capture.mode is Mode.INCREMENTAL for capture in captures)
         if is_incremental and all(snapshot.changes_no_file for snapshot in own):
             return False
-        self._require_valid(captures)
+        check(branch)
+        self.require_valid(captures)
         with effect(Effect.PUBLISH):
             branch.fast_forward_main(self.session)
         return True
 
-    def _commit(self, captures: Sequence[Capture], published: TargetMark | None) -> None:
+    def commit(self, captures: Sequence[Capture], published: TargetMark | None) -> None:
+        """``captures`` are consumed; ``published`` is where the target says so, None if nothing was published."""
         for capture in captures:
             state = self.store.get(capture.edge)
             # What was published counts, even if a run of the same number that had nothing to write was here first.
@@ -131,7 +146,12 @@ class Publisher:
                 with effect(Effect.COMMIT):
                     self.store.set(state.with_committed(capture, published))
 
-    def _require_valid(self, captures: Sequence[Capture]) -> None:
+    def require_valid(self, captures: Sequence[Capture]) -> None:
+        """Fail if a person changed meanwhile what is consumed.
+
+        Raises:
+            CaptureVoidError: one did.
+        """
         for capture in captures:
             state = self.store.get(capture.edge)
             if capture.number <= state.voided:
@@ -145,7 +165,8 @@ class Publisher:
                     why=last.why,
                 )
 
-    def _adopt(self, superseded: Sequence[tuple[Capture, TargetHistory]]) -> None:
+    def adopt(self, superseded: Sequence[tuple[Capture, TargetHistory]]) -> None:
+        """What other runs published is consumed, as far as their stamps say."""
         for capture, history in superseded:
             state = self.store.get(capture.edge)
             settled = settle(state, history)
@@ -153,7 +174,7 @@ class Publisher:
                 with effect(Effect.COMMIT):
                     self.store.set(settled)
 
-    def _drop(self, branch: Branch) -> None:
+    def drop_branch(self, branch: Branch) -> None:
         """Best effort: a branch left behind expires by its own retention, and its work is published or void."""
         try:
             with effect(Effect.DROP_BRANCH):
@@ -162,7 +183,7 @@ class Publisher:
             _LOG.warning("branch %s of %s could not be dropped; it expires by itself", branch.name, branch.table)
 
 
-def _published_by_another(target: TableMetadata, captures: Sequence[Capture]) -> list[tuple[Capture, TargetHistory]]:
+def published_by_another(target: TableMetadata, captures: Sequence[Capture]) -> list[tuple[Capture, TargetHistory]]:
     """The captures whose number, or a later one, is stamped on the target already, and what says so.
 
     Raises:
@@ -201,7 +222,7 @@ def _require_own_work_only(now: TableMetadata, branch: Branch, before: TableMeta
     for snapshot in now.ancestry(branch.name).snapshots:
         if snapshot.snapshot_id == own_root:
             return
-        if not is_of_attempt(snapshot, branch.name) and not _is_empty_root(snapshot, own_root):
+        if not is_of_attempt(snapshot, branch.name) and not is_empty_root(snapshot, own_root):
             problem = f"snapshot {snapshot.snapshot_id} on the branch was not written by this run"
             raise PublishError(table=branch.table, branch=branch.name, problem=problem)
     if own_root is not None:
@@ -209,6 +230,6 @@ def _require_own_work_only(now: TableMetadata, branch: Branch, before: TableMeta
         raise PublishError(table=branch.table, branch=branch.name, problem=problem)
 
 
-def _is_empty_root(snapshot: Snapshot, own_root: int | None) -> bool:
+def is_empty_root(snapshot: Snapshot, own_root: int | None) -> bool:
     """Whether this is the empty snapshot that cutting a branch from a table without snapshots commits."""
     return own_root is None and snapshot.parent_id is None and snapshot.summary.get("total-records", "0") == "0"

@@ -10,7 +10,11 @@ from dagster import DagsterRunStatus
 from example_project.lake import open_catalog
 
 STAGES = {"playback_daily": "playback", "playback_daily_agg": "playback_daily"}
-MORE = {"account_running_total": ("playback_daily", "account_plan"), "title_median": ("playback_daily",)}
+MORE = {
+    "account_running_total": ("playback_daily", "account_plan"),
+    "title_median": ("playback_daily",),
+    "by_title": ("playback_daily",),
+}
 REPORT = "daily_report"
 AUTOMATION_SENSOR = "ips_automation"
 

@@ -15,7 +15,7 @@ from tests.lake import Lake
 from tests.pipeline import materialize
 
 SMALL = Workload(rows_per_day=600, late=0.1)
-STAGES = ("playback_daily", "playback_daily_agg", "account_running_total", "title_median", "daily_report")
+STAGES = ("playback_daily", "playback_daily_agg", "account_running_total", "title_median", "by_title", "daily_report")
 CHECK = dg.AssetCheckKey(dg.AssetKey("playback_daily_agg"), "equals_full_recompute")
 
 
@@ -27,7 +27,7 @@ def definitions(lake: Lake) -> dg.Definitions:
     return ips.with_incremental(
         dg.Definitions(
             assets=[assets.playback, assets.title, assets.account_plan, *(getattr(assets, stage) for stage in STAGES)],
-            asset_checks=[assets.equals_full_recompute],
+            asset_checks=[assets.equals_full_recompute, assets.every_play_is_of_an_account],
             resources={"io_manager": ips.IcdcIOManager(catalog=catalog, spark=spark)},
         )
     )

@@ -19,6 +19,7 @@ from example_project.transforms import (
     enriched_plays,
     medians_per_title,
     plays_per_account,
+    plays_per_title,
     running_totals,
     totals_per_day,
 )
@@ -26,9 +27,16 @@ from tests.lake import Lake
 
 SMALL = Workload(rows_per_day=600, late=0.1)
 SAME = Difference(missing=0, extra=0)
-DAILY, AGG, TOTAL, MEDIAN, REPORT = TABLES = tuple(
+DAILY, AGG, TOTAL, MEDIAN, TITLES, REPORT = TABLES = tuple(
     f"media.{name}"
-    for name in ("playback_daily", "playback_daily_agg", "account_running_total", "title_median", "daily_report")
+    for name in (
+        "playback_daily",
+        "playback_daily_agg",
+        "account_running_total",
+        "title_median",
+        "by_title",
+        "daily_report",
+    )
 )
 ALL_SAME = dict.fromkeys(TABLES, SAME)
 
@@ -50,6 +58,7 @@ def built(lake: Lake) -> tuple[int, int]:
     _create(plays_per_account(table(f"lake.{DAILY}")), AGG, by_date=True)
     _create(running_totals(table(f"lake.{DAILY}"), table(f"lake.{ACCOUNT_PLAN}")), TOTAL, by_date=True)
     _create(medians_per_title(table(f"lake.{DAILY}")), MEDIAN, by_date=True)
+    _create(plays_per_title(table(f"lake.{DAILY}")), TITLES, by_date=False)
     _create(totals_per_day(table(f"lake.{AGG}")), REPORT, by_date=False)
     return source_snapshots(lake)
 

@@ -1,0 +1,58 @@
+"""A process killed between a user's own statements, or around them: run again, nothing twice, nothing missing."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from dagster_ips.core.edge import Edge
+from dagster_ips.orchestration.cursor_store import CursorStore
+from dagster_ips.tracking.effects import Effect
+from tests.lake import Lake, events
+from tests.pipeline import expected_plays, materialize, pipeline, plays, run_in_process
+
+# The statements are the first two writes of an incremental run; the third one seals them.
+BETWEEN = [f"{when}:{Effect.WRITE_BRANCH}#{time}" for time in (1, 2, 3) for when in ("before", "after")]
+ONCE = [effect for effect in Effect if effect not in (Effect.WRITE_BRANCH, Effect.CREATE_TARGET)]
+AROUND = [f"{when}:{effect}" for effect in ONCE for when in ("before", "after")]
+
+
+def run_killed_and_again(lake: Lake, instance: dg.DagsterInstance, kill: str) -> None:
+    """Two normal runs, a third one killed at ``kill``, rows that arrive meanwhile, and the same run again."""
+    definitions = pipeline(lake.folder, lake.spark_folder, plays)
+    rows = events(range(4))
+    lake.create_playback(rows)
+    materialize(definitions, instance, "plays")
+    rows += events(range(4, 12))
+    lake.append(events(range(4, 12)))
+    materialize(definitions, instance, "plays")
+    lake.append(events(range(12, 18)))
+
+    assert run_in_process(Path(instance.root_directory), lake, "plays", kill=kill) == -signal.SIGKILL
+    lake.append(events(range(18, 21), day=2))
+    materialize(definitions, instance, "plays")
+    materialize(definitions, instance, "plays")
+
+    assert lake.rows("media.plays") == expected_plays(rows + events(range(12, 18)) + events(range(18, 21), day=2))
+    state = CursorStore(instance).get(Edge("plays", "playback"))
+    assert state.committed is not None
+    assert state.committed.snapshot_id == lake.catalog.load("media.playback", asset="test").head_snapshot_id()
+    assert state.in_flight is None
+
+
+@pytest.mark.parametrize("kill", [f"after:{Effect.WRITE_BRANCH}#2", f"after:{Effect.PUBLISH}"])
+def test_a_block_killed_before_or_after_its_publish_leaves_nothing_twice_and_nothing_out(
+    lake: Lake, instance: dg.DagsterInstance, kill: str
+) -> None:
+    run_killed_and_again(lake, instance, kill)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kill", BETWEEN + AROUND)
+def test_a_block_killed_at_any_durable_effect_leaves_nothing_twice_and_nothing_out(
+    lake: Lake, instance: dg.DagsterInstance, kill: str
+) -> None:
+    run_killed_and_again(lake, instance, kill)

@@ -1,0 +1,331 @@
+"""An asset's own statements are published as a whole or not at all, and consume what they were made of exactly once."""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import dagster as dg
+import pytest
+
+import dagster_ips as ips
+from dagster_ips.core.capture import EdgeState
+from dagster_ips.core.edge import Edge
+from dagster_ips.errors import DeclarationError, DirectWriteError, IpsError, PublishError, RemovedRowsError
+from dagster_ips.orchestration.cursor_store import CursorStore
+from tests.lake import Event, Lake, events
+from tests.pipeline import materialize, pipeline
+
+COLUMNS = "account STRING, plays BIGINT"
+TABLE = "media.by_account"
+CHANGED = "(SELECT account FROM {added} UNION SELECT account FROM {removed})"
+AGAIN = (
+    f"DELETE FROM {{target}} WHERE account IN {CHANGED}",
+    f"""INSERT INTO {{target}} SELECT account, count(*) FROM {{source}}
+        WHERE account IN {CHANGED} GROUP BY account""",
+)
+ADDING = """MERGE INTO {target} t USING (SELECT account, count(*) plays FROM {icdc} GROUP BY account) c
+    ON t.account = c.account
+    WHEN MATCHED THEN UPDATE SET plays = t.plays + c.plays WHEN NOT MATCHED THEN INSERT *"""
+
+
+def by_account(write: Callable[[ips.OwnSql], Any]) -> dg.AssetsDefinition:
+    @dg.asset(name="by_account", deps=[ips.incremental_dep("playback")], metadata=ips.table(TABLE))
+    def made(context):  # noqa: ANN001, ANN202  # as one writes it who annotates nothing
+        with ips.capture(context, "playback", writes=TABLE, columns=COLUMNS) as icdc:
+            write(icdc)
+
+    return made
+
+
+def statements(*texts: str) -> dg.AssetsDefinition:
+    return by_account(lambda icdc: [icdc.sql(text) for text in texts])
+
+
+def run(
+    lake: Lake, instance: dg.DagsterInstance, asset: dg.AssetsDefinition, *, mode: str = ""
+) -> dg.ExecuteInProcessResult:
+    definitions = pipeline(lake.folder, lake.spark_folder, asset)
+    return materialize(definitions, instance, "by_account", tags={"dagster_ips/mode": mode} if mode else None)
+
+
+def failure(lake: Lake, instance: dg.DagsterInstance, asset: dg.AssetsDefinition) -> IpsError:
+    with pytest.raises(Exception) as raised:  # noqa: PT011  # Dagster wraps ours
+        run(lake, instance, asset)
+    return cause_of(raised.value)
+
+
+def cause_of(raised: BaseException) -> IpsError:
+    """Our error, whatever Dagster wrapped it in."""
+    errors = [raised]
+    for error in errors:  # grows as it is walked; an error may be its own context's context
+        errors += [e for e in (error.__cause__, error.__context__) if e is not None and e not in errors]
+    (found, *_) = [error for error in errors if isinstance(error, IpsError)]
+    return found
+
+
+def state(instance: dg.DagsterInstance, consumer: str = "by_account", upstream: str = "playback") -> EdgeState:
+    return CursorStore(instance).get(Edge(consumer, upstream))
+
+
+def expected(rows: list[Event]) -> Counter[tuple[Any, ...]]:
+    return Counter(Counter(row[2] for row in rows).items())
+
+
+def test_several_statements_follow_added_and_removed_rows(lake: Lake, instance: dg.DagsterInstance) -> None:
+    rows = events(range(9))
+    lake.create_playback(rows)
+    asset = statements(*AGAIN)
+    run(lake, instance, asset)
+    assert lake.rows(TABLE) == expected(rows)
+    late = events(range(20, 23), day=2)
+    lake.append(late)
+    lake.sql("DELETE FROM lake.media.playback WHERE account = 'a1'")
+    (event,) = run(lake, instance, asset).get_asset_materialization_events()
+    left = [row for row in rows + late if row[2] != "a1"]
+    assert lake.rows(TABLE) == expected(left)
+    shown = event.materialization.metadata
+    assert shown["mode"].value == "incremental"
+    assert shown["playback: capture"].value == 2
+    assert shown["dagster/table_name"].value == TABLE
+    assert shown["dagster/row_count"].value == 2
+    assert lake.branches(TABLE) == {"main"}
+    head = lake.catalog.load("media.playback", asset="test").head_snapshot_id()
+    committed = state(instance).committed
+    assert committed is not None
+    assert committed.snapshot_id == head
+
+
+def test_a_merge_that_adds_the_change_up_counts_every_row_once(lake: Lake, instance: dg.DagsterInstance) -> None:
+    rows = events(range(5))
+    lake.create_playback(rows)
+    asset = statements(ADDING)
+    for more in ([], events(range(5, 9)), events(range(9, 10))):
+        if more:
+            lake.append(more)
+        rows = rows + more
+        run(lake, instance, asset)
+        commits = lake.commits(TABLE)
+        run(lake, instance, asset)
+        assert lake.commits(TABLE) == commits, "what changed nothing published something"
+        assert lake.rows(TABLE) == expected(rows)
+
+
+def test_in_mode_full_the_same_statements_recompute_the_table(lake: Lake, instance: dg.DagsterInstance) -> None:
+    rows = events(range(7))
+    lake.create_playback(rows)
+    asset = statements(ADDING)
+    run(lake, instance, asset)
+    lake.sql(f"INSERT INTO lake.{TABLE} VALUES ('wrong', 1)")
+    run(lake, instance, asset, mode="full")
+    assert lake.rows(TABLE) == expected(rows)
+
+
+def test_dropping_whole_files_alone_is_published_and_stamped(lake: Lake, instance: dg.DagsterInstance) -> None:
+    lake.create_playback(events(range(5)))
+    run(lake, instance, statements(ADDING))
+    lake.append(events([7]))
+    run(lake, instance, statements("DELETE FROM {target}"))
+    assert lake.rows(TABLE) == Counter()
+    mark = state(instance).target
+    assert mark is not None
+    assert mark.snapshot_id == lake.catalog.load(TABLE, asset="test").head_snapshot_id()
+
+
+def test_an_error_after_a_statement_publishes_and_consumes_nothing(lake: Lake, instance: dg.DagsterInstance) -> None:
+    lake.create_playback(events(range(5)))
+    run(lake, instance, statements(ADDING))
+    lake.append(events([7]))
+    before, commits = state(instance), lake.commits(TABLE)
+    asset = statements(ADDING, "SELECT no_such_column FROM {target}")
+    with pytest.raises(Exception, match="no_such_column"):
+        run(lake, instance, asset)
+    after = state(instance)
+    assert (after.committed, after.number) == (before.committed, before.number)
+    assert (lake.commits(TABLE), lake.branches(TABLE)) == (commits, {"main"})
+    run(lake, instance, statements(ADDING))
+    assert lake.rows(TABLE) == expected(events([*range(5), 7]))
+
+
+@pytest.mark.parametrize("then_fails", [False, True])
+def test_a_statement_that_writes_to_the_table_itself_is_found_out(
+    lake: Lake, instance: dg.DagsterInstance, *, then_fails: bool
+) -> None:
+    lake.create_playback(events(range(5)))
+    run(lake, instance, statements(ADDING))
+    lake.append(events([7]))
+    before = state(instance)
+
+    def write(icdc: ips.OwnSql) -> None:
+        icdc.session.sql(f"INSERT INTO lake.{TABLE} VALUES ('direct', 1)")
+        if then_fails:
+            raise ValueError
+        icdc.sql(ADDING)
+
+    error = failure(lake, instance, by_account(write))
+    assert isinstance(error, DirectWriteError)
+    after = state(instance)
+    assert (after.committed, after.number) == (before.committed, before.number)
+    assert lake.branches(TABLE) == {"main"}
+    assert error.undo.startswith("CALL lake.system.rollback_to_snapshot")
+    lake.sql(error.undo).collect()
+    run(lake, instance, statements(ADDING))
+    assert lake.rows(TABLE) == expected(events([*range(5), 7]))
+
+
+def test_a_table_changed_meanwhile_is_not_published_over_and_the_next_run_is_right(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    lake.create_playback(events(range(5)))
+    run(lake, instance, statements(ADDING))
+    lake.append(events([7]))
+
+    def write(icdc: ips.OwnSql) -> None:
+        icdc.sql(ADDING)
+        lake.sql(f"INSERT INTO lake.{TABLE} VALUES ('other', 1)")
+
+    error = failure(lake, instance, by_account(write))
+    assert isinstance(error, PublishError)
+    assert "someone else" in str(error)
+    run(lake, instance, statements(ADDING))
+    assert lake.rows(TABLE) == expected(events([*range(5), 7])) + Counter([("other", 1)])
+
+
+def test_a_branch_made_anew_under_the_block_is_not_published_without_what_was_on_it(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    lake.create_playback(events(range(5)))
+    run(lake, instance, statements(ADDING))
+    lake.append(events([7]))
+    commits, before = lake.commits(TABLE), state(instance)
+
+    def write(icdc: ips.OwnSql) -> None:
+        icdc.sql(ADDING)
+        name = icdc.target.rpartition("branch_")[2].strip("`")
+        for change in ("DROP", "CREATE"):
+            lake.sql(f"ALTER TABLE lake.{TABLE} {change} BRANCH `{name}`")
+        icdc.sql("INSERT INTO {target} VALUES ('second', 1)")
+
+    error = failure(lake, instance, by_account(write))
+    assert isinstance(error, PublishError)
+    assert "on the branch" in str(error)
+    after = state(instance)
+    assert (after.committed, after.number) == (before.committed, before.number)
+    assert lake.commits(TABLE) == commits
+
+
+@pytest.mark.parametrize("text", [ADDING, ADDING.replace("{icdc}", "{added}")])
+def test_statements_that_do_not_look_at_removed_rows_are_refused_when_there_are_some(
+    lake: Lake, instance: dg.DagsterInstance, text: str
+) -> None:
+    lake.create_playback(events(range(5)))
+    run(lake, instance, statements(text))
+    lake.sql("DELETE FROM lake.media.playback WHERE event_id = 3")
+    error = failure(lake, instance, statements(text))
+    assert isinstance(error, RemovedRowsError)
+    assert lake.rows(TABLE) == expected(events(range(5)))
+
+
+def test_several_upstreams_are_captured_in_one_block(lake: Lake, instance: dg.DagsterInstance) -> None:
+    @dg.asset(
+        deps=[ips.incremental_dep("playback"), ips.incremental_dep("daily")],
+        metadata=ips.table("media.counts"),
+    )
+    def counts(context: dg.AssetExecutionContext) -> None:
+        with ips.capture(context, "playback", "daily", columns="of STRING, rows BIGINT") as icdc:
+            for upstream in icdc.views:
+                icdc.sql(f"INSERT INTO {{target}} SELECT '{upstream}', count(*) FROM {{{upstream}.added}}")
+            assert icdc.mode is icdc.views["daily"].mode
+
+    definitions = pipeline(lake.folder, lake.spark_folder, counts)
+    lake.create_playback(events(range(4)))
+    materialize(definitions, instance, "daily")
+    materialize(definitions, instance, "counts")
+    lake.append(events(range(4, 9)))
+    materialize(definitions, instance, "counts")
+    assert lake.rows("media.counts") == Counter([("playback", 4), ("daily", 4), ("playback", 5), ("daily", 0)])
+    assert state(instance, "counts", "daily").number == 2
+
+
+def test_a_block_that_does_not_say_which_upstream_it_means_is_told(lake: Lake, instance: dg.DagsterInstance) -> None:
+    lake.create_playback(events(range(4)))
+    error = failure(lake, instance, by_account(lambda icdc: icdc.sql("SELECT * FROM {playbak.added}")))
+    assert isinstance(error, DeclarationError)
+    assert "playbak" in str(error)
+
+
+def test_a_first_run_without_a_table_or_columns_says_what_to_do(lake: Lake, instance: dg.DagsterInstance) -> None:
+    @dg.asset(name="by_account", deps=[ips.incremental_dep("playback")], metadata=ips.table(TABLE))
+    def made(context: dg.AssetExecutionContext) -> None:
+        with ips.capture(context) as icdc:
+            icdc.sql(ADDING)
+
+    lake.create_playback(events(range(4)))
+    error = failure(lake, instance, made)
+    assert isinstance(error, DeclarationError)
+    assert "doesn't exist" in str(error)
+    lake.sql(f"CREATE TABLE lake.{TABLE} ({COLUMNS}) USING iceberg")
+    run(lake, instance, made)
+    assert lake.rows(TABLE) == expected(events(range(4)))
+
+
+@pytest.mark.parametrize("writes", ["media.other", None])
+def test_capture_of_what_is_not_declared_is_refused(
+    lake: Lake, instance: dg.DagsterInstance, writes: str | None
+) -> None:
+    @dg.asset(name="by_account", deps=[ips.incremental_dep("playback")], metadata=ips.table(TABLE))
+    def made(context: dg.AssetExecutionContext) -> None:
+        with ips.capture(context, "daily", writes=writes):
+            pass
+
+    lake.create_playback(events(range(4)))
+    error = failure(lake, instance, made)
+    assert isinstance(error, DeclarationError)
+    assert state(instance).in_flight is None
+
+
+@pytest.mark.parametrize(("returned", "said"), [(None, "didn't call capture"), ("a frame", "returned a DataFrame")])
+def test_an_asset_that_does_not_capture_is_not_taken_for_done(
+    lake: Lake, instance: dg.DagsterInstance, returned: str | None, said: str
+) -> None:
+    @dg.asset(name="by_account", deps=[ips.incremental_dep("playback")], metadata=ips.table(TABLE))
+    def made():  # noqa: ANN202  # as one writes it who annotates nothing
+        return returned and lake.session.table("lake.media.playback")
+
+    lake.create_playback(events(range(4)))
+    assert said in str(failure(lake, instance, made))
+    assert lake.catalog.find(TABLE) is None
+
+
+def test_an_asset_with_own_statements_runs_when_something_is_pending(lake: Lake, instance: dg.DagsterInstance) -> None:
+    asset = statements(ADDING)
+    definitions = pipeline(lake.folder, lake.spark_folder, asset)
+    lake.create_playback(events(range(4)))
+
+    def requested() -> bool:
+        result = dg.evaluate_automation_conditions(defs=definitions, instance=instance)
+        return bool(result.get_num_requested(dg.AssetKey("by_account")))
+
+    assert requested()
+    run(lake, instance, asset)
+    assert not requested()
+    lake.append(events([5]))
+    assert requested()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        dg.AssetSpec("x", deps=[ips.incremental_dep("unknown")]),
+        dg.AssetSpec("x", deps=[ips.incremental_dep("playback")], metadata=ips.append()),
+        dg.AssetSpec(
+            "x", deps=[ips.incremental_dep("playback")], partitions_def=dg.StaticPartitionsDefinition(["a", "b"])
+        ),
+    ],
+    ids=["unknown upstream", "a write mode", "partitions"],
+)
+def test_what_cannot_work_is_refused_when_definitions_load(lake: Lake, wrong: dg.AssetSpec) -> None:
+    @dg.multi_asset(specs=[wrong])
+    def made() -> None: ...
+
+    with pytest.raises(DeclarationError, match="x: "):
+        pipeline(lake.folder, lake.spark_folder, made)
