@@ -27,7 +27,7 @@ from dagster_ips.orchestration.resources import IcebergCatalog
 from dagster_ips.orchestration.run_metadata import RunReport, run_metadata
 from dagster_ips.spark.frames import table_frame
 from dagster_ips.spark.session import DataFrame, SparkSession, configure
-from dagster_ips.spark.targets import create_table
+from dagster_ips.spark.targets import create_table, order_table
 from dagster_ips.tracking.capturing import Capturer
 from dagster_ips.tracking.effects import Effect, effect
 from dagster_ips.tracking.following import TrackedInput
@@ -176,6 +176,10 @@ class IcdcIOManager(dg.ConfigurableIOManager):
             with effect(Effect.CREATE_TARGET):
                 lake.create_namespace(namespace_of(table))
                 create_table(session, lake.name, table, result.frame, description)
+        # A run killed right after it created the table left it without its order, and without a row.
+        if description.sort_by and (existing is None or existing.head_snapshot_id() is None):
+            with effect(Effect.ORDER_TARGET):
+                order_table(session, lake.name, table, description.sort_by)
         return publisher.publish(table, captures, result.write, consumer=asset)
 
     def _whole_table(self, context: dg.InputContext, metadata: MetadataByKey) -> Any:  # noqa: ANN401  # see load_input

@@ -143,14 +143,15 @@ class Capturer:
     def _make_icdc_table(
         self, capture: Capture, source: TableMetadata, files: CapturedFiles, head: Snapshot | None
     ) -> Mapping[Tag, int]:
-        authored = author_icdc_table(
-            self.catalog.storage,
-            source,
-            files,
-            head=head,
-            location=icdc_names.location(source, capture.icdc_table),
-            properties=icdc_names.properties(capture),
-        )
+        with effect(Effect.WRITE_ICDC_FILES):
+            authored = author_icdc_table(
+                self.catalog.storage,
+                source,
+                files,
+                head=head,
+                location=icdc_names.location(source, capture.icdc_table),
+                properties=icdc_names.properties(capture),
+            )
         with effect(Effect.REGISTER_ICDC_TABLE):
             self.catalog.register(capture.icdc_table, authored.metadata_location)
         return authored.tags

@@ -10,9 +10,11 @@ from enum import StrEnum
 class Effect(StrEnum):
     """What a run changes outside its process, in the order in which it happens."""
 
+    WRITE_ICDC_FILES = "write_icdc_files"
     REGISTER_ICDC_TABLE = "register_icdc_table"
     RECORD_CAPTURE = "record_capture"
     CREATE_TARGET = "create_target"
+    ORDER_TARGET = "order_target"
     CREATE_BRANCH = "create_branch"
     WRITE_BRANCH = "write_branch"
     PUBLISH = "publish"
