@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
 from dagster import DagsterInstance
 
 from dagster_ips.core.capture import EdgeState
@@ -10,6 +12,7 @@ from dagster_ips.errors import CursorStorageError
 from dagster_ips.state.codec import decode, encode
 
 _PREFIX = "dagster_ips:edge:"
+_BATCH = 1_000
 
 
 class CursorStore:
@@ -32,24 +35,51 @@ class CursorStore:
             StateVersionError, StateUnreadableError: see ``dagster_ips.state.codec.decode``.
             CursorStorageError: the storage doesn't work.
         """
-        key = _PREFIX + edge.id
-        try:
-            text = self._storage.get_cursor_values({key}).get(key)
-        except NotImplementedError as error:
-            raise CursorStorageError(cause="get_cursor_values is not implemented") from error
-        return decode(text, edge) if text else EdgeState(edge)
+        return self.get_many([edge])[edge]
+
+    def get_many(self, edges: Iterable[Edge]) -> dict[Edge, EdgeState]:
+        """The state of each edge, by one query per thousand of them; no edges, no query.
+
+        Raises:
+            As ``get``.
+        """
+        by_key = {_key(edge): edge for edge in edges}
+        states: dict[Edge, EdgeState] = {}
+        for keys in _batches(list(by_key)):
+            texts = self._values(keys)
+            for key in keys:
+                edge, text = by_key[key], texts.get(key)
+                states[edge] = decode(text, edge) if text else EdgeState(edge)
+        return states
 
     def set(self, state: EdgeState) -> None:
         """Store ``state``; durable when this returns.
 
         Raises:
-            CursorStorageError: the storage doesn't work, or did not keep the value.
+            CursorStorageError: the storage doesn't work, or did not keep the whole value.
         """
-        key, text = _PREFIX + state.edge.id, encode(state)
+        key, text = _key(state.edge), encode(state)
         try:
             self._storage.set_cursor_values({key: text})
-            kept = self._storage.get_cursor_values({key}).get(key)
         except NotImplementedError as error:
             raise CursorStorageError(cause="set_cursor_values is not implemented") from error
+        kept = self._values([key]).get(key)
         if kept is None:
             raise CursorStorageError(cause="a value that was set did not come back")
+        # Not just any difference: another run of the edge may have set it since.
+        if kept != text and text.startswith(kept):
+            raise CursorStorageError(cause=f"of a value of {len(text):,} characters only {len(kept):,} came back")
+
+    def _values(self, keys: Sequence[str]) -> Mapping[str, str]:
+        try:
+            return self._storage.get_cursor_values(set(keys))
+        except NotImplementedError as error:
+            raise CursorStorageError(cause="get_cursor_values is not implemented") from error
+
+
+def _key(edge: Edge) -> str:
+    return _PREFIX + edge.id
+
+
+def _batches(keys: Sequence[str]) -> Iterator[Sequence[str]]:
+    return (keys[start : start + _BATCH] for start in range(0, len(keys), _BATCH))
