@@ -117,28 +117,39 @@ def kinds(lake_folder: Path, spark_folder: Path) -> dg.Definitions:
     return ips.with_incremental(dg.Definitions(assets=assets, resources={"io_manager": manager}))
 
 
+def kinds_job() -> dg.JobDefinition:
+    """All of them as a job that Dagster can build again for a re-execution; its folders are in the environment."""
+    definitions = kinds(Path(os.environ["KINDS_LAKE"]), Path(os.environ["KINDS_SPARK"]))
+    job = dg.define_asset_job("kinds", [kind.asset for kind in KINDS], executor_def=dg.in_process_executor)
+    return dg.Definitions.merge(definitions, dg.Definitions(jobs=[job])).resolve_job_def("kinds")
+
+
 # Forks from a process that has imported everything: a killed process costs what it does, not 3 seconds of imports.
 _PROCESSES = multiprocessing.get_context("forkserver")
 _PROCESSES.set_forkserver_preload(["tests.kinds"])
 
 
-def start_run(home: str, lake: Lake, asset: str, *, at: str, order: signal.Signals) -> multiprocessing.Process:
-    """A process that runs ``asset`` and sends itself ``order`` at the effect ``at``, such as ``before:publish``."""
-    place = (home, lake.folder, lake.spark_folder)
-    process = _PROCESSES.Process(target=_run, args=(place, asset, at, order), daemon=True)
+def start_run(
+    home: str, lake: Lake, *assets: str, at: str = "", order: signal.Signals = signal.SIGKILL
+) -> multiprocessing.Process:
+    """A process that runs ``assets`` and sends itself ``order`` when it is first at the effect ``at``.
+
+    ``at`` is said like ``before:publish``. A run that fails ends in exit code 1 with the error in Dagster's event log.
+    """
+    process = _PROCESSES.Process(target=_run, args=((home, lake.folder, lake.spark_folder), assets, at, order))
     process.start()
     return process  # type: ignore[return-value]  # of this context
 
 
-def _run(place: tuple[str, Path, Path], asset: str, at: str, order: signal.Signals) -> None:
+def _run(place: tuple[str, Path, Path], assets: Sequence[str], at: str, order: signal.Signals) -> None:
     home, lake_folder, spark_folder = place
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # Dagster logs every event.
 
     def observer(effect: effects.Effect, when: str) -> None:
         if f"{when}:{effect}" == at:
-            effects.observers.remove(observer)  # At its first time; a stopped process goes on.
+            effects.observers.remove(observer)
             os.kill(os.getpid(), order)
 
     effects.observers.append(observer)
     with dg.DagsterInstance.from_config(home) as instance:
-        materialize(kinds(lake_folder, spark_folder), instance, asset)
+        materialize(kinds(lake_folder, spark_folder), instance, *assets)
