@@ -124,25 +124,29 @@ def kinds_job() -> dg.JobDefinition:
     return dg.Definitions.merge(definitions, dg.Definitions(jobs=[job])).resolve_job_def("kinds")
 
 
+Make = Callable[[Path, Path], dg.Definitions]
+"""Makes definitions on the lake in one folder with the Spark of another."""
+
 # Forks from a process that has imported everything: a killed process costs what it does, not 3 seconds of imports.
 _PROCESSES = multiprocessing.get_context("forkserver")
 _PROCESSES.set_forkserver_preload(["tests.kinds"])
 
 
 def start_run(
-    home: str, lake: Lake, *assets: str, at: str = "", order: signal.Signals = signal.SIGKILL
+    home: str, lake: Lake, *assets: str, at: str = "", order: signal.Signals = signal.SIGKILL, of: Make = kinds
 ) -> multiprocessing.Process:
     """A process that runs ``assets`` and sends itself ``order`` when it is first at the effect ``at``.
 
     ``at`` is said like ``before:publish``. A run that fails ends in exit code 1 with the error in Dagster's event log.
     """
-    process = _PROCESSES.Process(target=_run, args=((home, lake.folder, lake.spark_folder), assets, at, order))
+    place = (home, lake.folder, lake.spark_folder, of)
+    process = _PROCESSES.Process(target=_run, args=(place, assets, at, order))
     process.start()
     return process  # type: ignore[return-value]  # of this context
 
 
-def _run(place: tuple[str, Path, Path], assets: Sequence[str], at: str, order: signal.Signals) -> None:
-    home, lake_folder, spark_folder = place
+def _run(place: tuple[str, Path, Path, Make], assets: Sequence[str], at: str, order: signal.Signals) -> None:
+    home, lake_folder, spark_folder, of = place
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # Dagster logs every event.
 
     def observer(effect: effects.Effect, when: str) -> None:
@@ -152,4 +156,4 @@ def _run(place: tuple[str, Path, Path], assets: Sequence[str], at: str, order: s
 
     effects.observers.append(observer)
     with dg.DagsterInstance.from_config(home) as instance:
-        materialize(kinds(lake_folder, spark_folder), instance, *assets)
+        materialize(of(lake_folder, spark_folder), instance, *assets)
