@@ -14,7 +14,7 @@ from dagster_ips.errors import IpsError, PublishError
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.stamps import is_of_attempt, mark, stamp_properties, target_history
-from dagster_ips.spark.branches import Branch, stamped
+from dagster_ips.spark.branches import Branch, is_conflict, stamped
 from dagster_ips.spark.session import SparkSession
 from dagster_ips.state.store import EdgeStore
 from dagster_ips.tracking.effects import Effect, effect
@@ -52,8 +52,9 @@ class Publisher:
     def publish(self, table: str, captures: Sequence[Capture], write: Write, *, consumer: str) -> Publication:
         """Make ``write``'s result the head of ``table``, stamped with ``captures``, and commit them.
 
-        If ``main`` moves meanwhile, the branch is dropped and written again on the new head. If another run published
-        the same captures first, the own work is dropped and what that run stamped is committed.
+        If ``main`` moves meanwhile, or another commit comes in between, the branch is dropped and written again on the
+        newest head. If another run published the same captures first, the own work is dropped and what that run
+        stamped is committed.
 
         Raises:
             PublishError: ``main`` kept moving, or the branch holds commits that aren't this run's.
@@ -72,10 +73,10 @@ class Publisher:
                 # An error may come after the fast-forward took effect: only main's own history can tell.
                 if not _own_snapshots(after, branch):
                     self._drop(branch)
-                    moved = after.head_snapshot_id() != before.head_snapshot_id()
+                    moved = is_conflict(error) or after.head_snapshot_id() != before.head_snapshot_id()
                     if not moved or isinstance(error, IpsError) or attempt == _MOST_ATTEMPTS:
                         raise
-                    _LOG.info("%s moved while %s was written; writing again on its new head", table, branch.name)
+                    _LOG.info("%s changed while %s was written; writing again on its head", table, branch.name)
                     continue
             if not published_it:
                 self._commit(captures, None)

@@ -24,7 +24,6 @@ from dagster_ips.core.edge import Edge
 from dagster_ips.iceberg.stamps import ATTEMPT, RUN, target_history
 from dagster_ips.orchestration.cursor_store import CursorStore
 from dagster_ips.tracking.effects import Effect
-from tests.backends import on_every_backend
 from tests.daemon import Daemon
 from tests.kinds import start_run
 from tests.lake import Event, Lake, events
@@ -36,6 +35,7 @@ ROUNDS = int(os.environ.get("SOAK_ROUNDS", "200"))
 SEED = int(os.environ.get("SOAK_SEED", "1"))
 EDGES = {"daily": Edge("daily", "playback"), "agg": Edge("agg", "daily")}
 DRAIN_SECONDS = 600
+MOST_EVENTS = 10_000  # Dagster gives no more at a time; a soak has some hundreds.
 _STATUS = dg.DagsterRunStatus
 UNFINISHED = dg.RunsFilter(
     statuses=[_STATUS.NOT_STARTED, _STATUS.QUEUED, _STATUS.STARTING, _STATUS.STARTED, _STATUS.CANCELING]
@@ -147,14 +147,14 @@ class Soak:
         }
         for snapshot in stamped.values():
             assert self.instance.get_run_by_id(snapshot.summary[RUN]) is not None
-        records = self.instance.fetch_materializations(dg.AssetKey(asset), limit=100_000).records
+        records = self.instance.fetch_materializations(dg.AssetKey(asset), limit=MOST_EVENTS).records
         claimed: Counter[str] = Counter()
         for record in records:
             published = record.asset_materialization.metadata.get("published snapshot")
             if published is not None:
                 claimed[str(published.value)] += 1
                 assert stamped[str(published.value)].summary[RUN] == record.run_id
-        assert set(claimed.values()) <= {1}
+        assert set(claimed.values()) == {1}
 
     def _some(self) -> str:
         return self.random.choice(list(EDGES))
@@ -169,7 +169,6 @@ class Soak:
                 self.instance.report_run_failed(run, "Its process is gone.")
 
 
-@on_every_backend
 def test_after_rounds_of_rows_kills_duplicates_restarts_and_reloads_everything_agrees(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
