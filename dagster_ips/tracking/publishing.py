@@ -133,11 +133,16 @@ class Publisher:
 
     def _drop(self, branch: Branch) -> None:
         """Best effort: a branch left behind expires by its own retention, and its work is published or void."""
-        try:
-            with effect(Effect.DROP_BRANCH):
-                branch.drop(self.session)
-        except Exception:  # noqa: BLE001  # whatever the engine raises, the outcome of the run is decided already
-            _LOG.warning("branch %s of %s could not be dropped; it expires by itself", branch.name, branch.table)
+        for _ in range(_MOST_ATTEMPTS):
+            try:
+                with effect(Effect.DROP_BRANCH):
+                    branch.drop(self.session)
+            except Exception as error:  # noqa: BLE001  # whatever the engine raises, the outcome of the run is decided
+                if not is_conflict(error):
+                    break
+            else:
+                return
+        _LOG.warning("branch %s of %s could not be dropped; it expires by itself", branch.name, branch.table)
 
 
 def _published_by_another(target: TableMetadata, captures: Sequence[Capture]) -> list[tuple[Capture, TargetHistory]]:
