@@ -9,7 +9,9 @@ import dagster as dg
 import pytest
 
 from dagster_ips.spark.connect_server import ConnectServer, ensure_connect_server, stop_connect_server
+from tests.backends import POSTGRES, SQLITE, dagster_home
 from tests.lake import Lake
+from tests.postgres import Postgres, running_postgres
 
 
 @pytest.fixture(scope="session")
@@ -31,11 +33,16 @@ def lake(tmp_path: Path, spark_server: ConnectServer, spark_folder: Path) -> Lak
     return Lake(tmp_path / "lake", spark_folder, spark_server.remote)
 
 
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """This session's own PostgreSQL, started on first use."""
+    with running_postgres(Path(__file__).parent.parent / ".local") as server:
+        yield server
+
+
 @pytest.fixture
-def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
-    """A Dagster instance on disk, as a user's is, without telemetry."""
-    home = tmp_path / "dagster_home"
-    home.mkdir()
-    (home / "dagster.yaml").write_text("telemetry:\n  enabled: false\n")
-    with dg.DagsterInstance.from_config(str(home)) as instance:
+def instance(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dg.DagsterInstance]:
+    """A Dagster instance as a user's is, without telemetry: on disk, or on what ``on_every_backend`` says."""
+    server = request.getfixturevalue("postgres") if getattr(request, "param", SQLITE) == POSTGRES else None
+    with dg.DagsterInstance.from_config(dagster_home(tmp_path / "dagster_home", server)) as instance:
         yield instance

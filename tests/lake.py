@@ -42,15 +42,20 @@ class Lake:
     def __init__(self, folder: Path, spark_folder: Path, remote: str) -> None:
         self.folder = folder
         self.spark_folder = spark_folder
+        self._remote = remote
         self.catalog = LakeCatalog.embedded("lake", folder)
         self.session: SparkSession = connect_session(remote, self.catalog.spark_configuration())
 
-    def create_playback(self, rows: Sequence[Event] = ()) -> None:
-        """``media.playback``, partitioned by event_date."""
+    def another_session(self) -> SparkSession:
+        """A Spark session that shares nothing with ``session``."""
+        return connect_session(self._remote, self.catalog.spark_configuration())
+
+    def create_playback(self, rows: Sequence[Event] = (), table: str = "media.playback") -> None:
+        """``media.playback`` or one like it, partitioned by event_date."""
         self.catalog.create_namespace("media")
-        self.catalog.client.create_table("media.playback", SCHEMA, partition_spec=BY_DATE)
+        self.catalog.client.create_table(table, SCHEMA, partition_spec=BY_DATE)
         if rows:
-            self.append(rows)
+            self.append(rows, table)
 
     def append(self, rows: Sequence[Event], table: str = "media.playback") -> None:
         """One commit from outside, by PyIceberg."""

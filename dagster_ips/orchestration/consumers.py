@@ -99,7 +99,6 @@ def consumer_of(assets: dg.AssetsDefinition, metadata: MetadataByKey, default_na
     for name in names:
         upstream = assets.keys_by_input_name[name]
         declared = plain(_inputs(assets)[name].metadata[INCREMENTAL])
-        table = table_of(upstream, metadata.get(upstream, {}), default_namespace)
         inputs[name] = _tracked(upstream, declared, write_mode, metadata, default_namespace)
         if declared["partition_column"]:
             columns[name] = declared["partition_column"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from dagster import DagsterInstance
 
@@ -17,6 +17,7 @@ _PREFIX = "dagster_ips:edge:"
 _LINE_PREFIX = "dagster_ips:line:"
 _BATCH = 500
 _PROBE = "dagster_ips:probe"
+_BATCH = 1_000
 
 
 class CursorStore:
@@ -56,43 +57,60 @@ class CursorStore:
         return self.get_many([edge])[edge]
 
     def get_many(self, edges: Iterable[Edge]) -> dict[Edge, EdgeState]:
-        """As ``get``, of each of ``edges``, some hundreds in one query."""
-        asked = list(edges)
-        texts = self._read([_PREFIX + edge.id for edge in asked])
-        found = ((edge, texts.get(_PREFIX + edge.id)) for edge in asked)
-        return {edge: decode(text, edge) if text else EdgeState(edge) for edge, text in found}
+        """The state of each edge, by one query per thousand of them; no edges, no query.
+
+        Raises:
+            As ``get``.
+        """
+        by_key = {_key(edge): edge for edge in edges}
+        states: dict[Edge, EdgeState] = {}
+        for keys in _batches(list(by_key)):
+            texts = self._values(keys)
+            for key in keys:
+                edge, text = by_key[key], texts.get(key)
+                states[edge] = decode(text, edge) if text else EdgeState(edge)
+        return states
 
     def set(self, state: EdgeState) -> None:
         """Store ``state``; durable when this returns.
 
         Raises:
-            CursorStorageError: the storage doesn't work, or did not keep the value.
+            CursorStorageError: the storage doesn't work, or did not keep the whole value.
         """
-        self._write(_PREFIX + state.edge.id, encode(state))
+        self._write(_key(state.edge), encode(state))
 
     def get_line(self, edge: Edge) -> LineState:
         """What is known of all partitions of the line ``edge``; errors as of ``get``."""
-        text = self._read([_LINE_PREFIX + edge.id]).get(_LINE_PREFIX + edge.id)
+        key = _LINE_PREFIX + edge.id
+        text = self._values([key]).get(key)
         return decode_line(text, edge) if text else LineState(edge)
 
     def set_line(self, state: LineState) -> None:
         """As ``set``."""
         self._write(_LINE_PREFIX + state.edge.id, encode_line(state))
 
-    def _read(self, keys: list[str]) -> dict[str, str]:
-        try:
-            found: dict[str, str] = {}
-            for start in range(0, len(keys), _BATCH):
-                found |= self._storage.get_cursor_values(set(keys[start : start + _BATCH]))
-        except NotImplementedError as error:
-            raise CursorStorageError(cause="get_cursor_values is not implemented") from error
-        return found
-
     def _write(self, key: str, text: str) -> None:
         try:
             self._storage.set_cursor_values({key: text})
-            kept = self._storage.get_cursor_values({key}).get(key)
         except NotImplementedError as error:
             raise CursorStorageError(cause="set_cursor_values is not implemented") from error
+        kept = self._values([key]).get(key)
         if kept is None:
             raise CursorStorageError(cause="a value that was set did not come back")
+        # Not just any difference: another run of the edge may have set it since.
+        if kept != text and text.startswith(kept):
+            raise CursorStorageError(cause=f"of a value of {len(text):,} characters only {len(kept):,} came back")
+
+    def _values(self, keys: Sequence[str]) -> Mapping[str, str]:
+        try:
+            return self._storage.get_cursor_values(set(keys))
+        except NotImplementedError as error:
+            raise CursorStorageError(cause="get_cursor_values is not implemented") from error
+
+
+def _key(edge: Edge) -> str:
+    return _PREFIX + edge.id
+
+
+def _batches(keys: Sequence[str]) -> Iterator[Sequence[str]]:
+    return (keys[start : start + _BATCH] for start in range(0, len(keys), _BATCH))

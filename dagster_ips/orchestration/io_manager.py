@@ -25,7 +25,7 @@ from dagster_ips.orchestration.declarations import INCREMENTAL, description_of, 
 from dagster_ips.orchestration.overwrite import Overwrite
 from dagster_ips.orchestration.resources import IcebergCatalog
 from dagster_ips.orchestration.run_metadata import RunReport, run_metadata
-from dagster_ips.orchestration.runs import Captured, Runs
+from dagster_ips.orchestration.runs import Captured, Runs, order_new_table
 from dagster_ips.orchestration.slicing import require_partition_expression, rows_of_keys
 from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.frames import table_frame
@@ -179,6 +179,7 @@ def _publish(runs: Runs, context: dg.OutputContext, table: str, result: Result, 
         with effect(Effect.CREATE_TARGET):
             lake.create_namespace(namespace_of(table))
             create_table(publisher.session, lake.name, table, result.frame, description)
+    order_new_table(publisher.session, lake.name, table, existing, description)
     name = context.asset_key.to_user_string()
     if context.has_asset_partitions:
         target = lake.load(table, asset=name)

@@ -18,7 +18,7 @@ from dagster_ips.orchestration.consumers import Consumer, MetadataByKey, capturi
 from dagster_ips.orchestration.declarations import description_of
 from dagster_ips.orchestration.io_manager import IcdcIOManager, metadata_by_key
 from dagster_ips.orchestration.run_metadata import RunReport, run_metadata
-from dagster_ips.orchestration.runs import Runs
+from dagster_ips.orchestration.runs import Runs, order_new_table
 from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.changelog import removed
 from dagster_ips.spark.session import DataFrame, SparkSession
@@ -207,19 +207,19 @@ def _require_declared(consumer: Consumer, upstreams: tuple[str, ...]) -> None:
 
 
 def _create(runs: Runs, consumer: Consumer, columns: str | None, metadata: MetadataByKey) -> None:
-    if runs.lake.find(consumer.table) is not None:
-        return
-    if columns is None:
+    existing, session = runs.lake.find(consumer.table), runs.session()
+    if existing is None and columns is None:
         raise DeclarationError(
             asset=consumer.name,
             problem=f"its table {consumer.table} doesn't exist.",
             remedy='Create it, or give its columns: capture(context, columns="day DATE, plays BIGINT").',
         )
-    session = runs.session()
-    with effect(Effect.CREATE_TARGET):
-        runs.lake.create_namespace(namespace_of(consumer.table))
-        frame = empty_frame(session, columns)
-        create_table(session, runs.lake.name, consumer.table, frame, description_of(metadata[consumer.key]))
+    description = description_of(metadata[consumer.key])
+    if existing is None and columns is not None:
+        with effect(Effect.CREATE_TARGET):
+            runs.lake.create_namespace(namespace_of(consumer.table))
+            create_table(session, runs.lake.name, consumer.table, empty_frame(session, columns), description)
+    order_new_table(session, runs.lake.name, consumer.table, existing, description)
 
 
 def _require_followed(table: str, change: InputChange) -> None:

@@ -16,10 +16,13 @@ from dagster_ips.core.policy import OnRemoved
 from dagster_ips.core.retention import Retention
 from dagster_ips.errors import DeclarationError
 from dagster_ips.iceberg.catalog import LakeCatalog
+from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.orchestration.consumers import Consumer
 from dagster_ips.orchestration.cursor_store import CursorStore
 from dagster_ips.spark.session import SparkSession
+from dagster_ips.spark.targets import TableDescription, order_table
 from dagster_ips.tracking.capturing import Capturer
+from dagster_ips.tracking.effects import Effect, effect
 from dagster_ips.tracking.following import TrackedInput
 from dagster_ips.tracking.lost_files import lost_file
 from dagster_ips.tracking.partitions import RunPartitions
@@ -134,3 +137,15 @@ def _wish(kind: type[_Kind], tags: Mapping[str, str], tag: str, asset: str) -> _
         problem = f"the run tag {tag}={wish!r} isn't one that is known."
         raise DeclarationError(asset=asset, problem=problem, remedy=f"Use one of {', '.join(kind)}.")
     return kind(wish)
+
+
+def order_new_table(
+    session: SparkSession, catalog: str, table: str, existing: TableMetadata | None, description: TableDescription
+) -> None:
+    """Give a table its order; ``existing`` is it before the run, None if the run created it.
+
+    A run that was killed right after it created the table left it without its order, and without a row.
+    """
+    if description.sort_by and (existing is None or existing.head_snapshot_id() is None):
+        with effect(Effect.ORDER_TARGET):
+            order_table(session, catalog, table, description.sort_by)

@@ -52,6 +52,11 @@ class Branch:
         session.sql(f"ALTER TABLE {self.table_sql_name} DROP BRANCH IF EXISTS {quoted(self.name)}")
 
 
+def is_conflict(error: Exception) -> bool:
+    """Whether a statement failed because another commit to the table came in between: it may be tried again."""
+    return "org.apache.iceberg.exceptions.CommitFailedException" in str(error)
+
+
 def sql_name(catalog: str, table: str) -> str:
     """A table's full name in Spark SQL, every part quoted.
 

@@ -47,8 +47,11 @@ def create_table(session: SparkSession, catalog: str, table: str, frame: DataFra
     tuned = f" TBLPROPERTIES ({properties})" if properties else ""
     name = sql_name(catalog, table)
     session.sql(f"CREATE TABLE IF NOT EXISTS {name} ({columns}) USING iceberg{partitioned}{tuned}")
-    if like.sort_by:
-        session.sql(f"ALTER TABLE {name} WRITE ORDERED BY {', '.join(like.sort_by)}")
+
+
+def order_table(session: SparkSession, catalog: str, table: str, sort_by: Sequence[str]) -> None:
+    """Have writes to ``table`` sorted; Iceberg has no way to say it as the table is created."""
+    session.sql(f"ALTER TABLE {sql_name(catalog, table)} WRITE ORDERED BY {', '.join(sort_by)}")
 
 
 def empty_frame(session: SparkSession, columns: str) -> DataFrame:

@@ -265,14 +265,15 @@ class Capturer:
         self, captures: Sequence[Capture], number: int, source: TableMetadata, share: Share
     ) -> Mapping[Tag, int]:
         name = captures[0].icdc_table
-        authored = author_icdc_table(
-            self.catalog.storage,
-            source,
-            share.files,
-            head=share.to,
-            location=icdc_names.location(source, name),
-            properties=icdc_names.properties(captures, number),
-        )
+        with effect(Effect.WRITE_ICDC_FILES):
+            authored = author_icdc_table(
+                self.catalog.storage,
+                source,
+                share.files,
+                head=share.to,
+                location=icdc_names.location(source, name),
+                properties=icdc_names.properties(captures, number),
+            )
         with effect(Effect.REGISTER_ICDC_TABLE):
             self.catalog.register(name, authored.metadata_location)
         return authored.tags

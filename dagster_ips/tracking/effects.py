@@ -11,9 +11,11 @@ class Effect(StrEnum):
     """What a run changes outside its process, in the order in which it happens; last, what only a person causes."""
 
     RECORD_LOOK = "record_look"
+    WRITE_ICDC_FILES = "write_icdc_files"
     REGISTER_ICDC_TABLE = "register_icdc_table"
     RECORD_CAPTURE = "record_capture"
     CREATE_TARGET = "create_target"
+    ORDER_TARGET = "order_target"
     CREATE_BRANCH = "create_branch"
     WRITE_BRANCH = "write_branch"
     PUBLISH = "publish"
@@ -22,6 +24,9 @@ class Effect(StrEnum):
     DROP_ICDC_TABLE = "drop_icdc_table"
     INTERVENE = "intervene"
 
+
+OF_RUNS = [each for each in Effect if each not in (Effect.INTERVENE, Effect.RECORD_LOOK)]
+"""What a run causes; the others are a person's and the sensor's."""
 
 Observer = Callable[[Effect, str], None]
 """Called with the effect and ``"before"`` or ``"after"``, in the process and thread that causes it."""

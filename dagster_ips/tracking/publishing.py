@@ -14,7 +14,7 @@ from dagster_ips.errors import CaptureVoidError, IpsError, PublishError
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.stamps import is_of_attempt, mark, stamp_properties, target_histories
-from dagster_ips.spark.branches import Branch, stamped
+from dagster_ips.spark.branches import Branch, is_conflict, stamped
 from dagster_ips.spark.session import SparkSession
 from dagster_ips.state.store import EdgeStore
 from dagster_ips.tracking.effects import Effect, effect
@@ -61,8 +61,9 @@ class Publisher:
     ) -> Publication:
         """Make ``write``'s result the head of ``table``, if ``check`` allows it, and commit ``captures``, its stamps.
 
-        If ``main`` moves meanwhile, the branch is dropped and written again on the new head. If another run published
-        the same captures first, the own work is dropped and what that run stamped is committed.
+        If ``main`` moves meanwhile, or another commit comes in between, the branch is dropped and written again on the
+        newest head. If another run published the same captures first, the own work is dropped and what that run
+        stamped is committed.
 
         Raises:
             CaptureVoidError: a person changed meanwhile what is consumed.
@@ -83,10 +84,10 @@ class Publisher:
                 # An error may come after the fast-forward took effect: only main's own history can tell.
                 if not _own_snapshots(after, branch):
                     self.drop_branch(branch)
-                    moved = after.head_snapshot_id() != before.head_snapshot_id()
+                    moved = is_conflict(error) or after.head_snapshot_id() != before.head_snapshot_id()
                     if not moved or isinstance(error, IpsError) or attempt == _MOST_ATTEMPTS:
                         raise
-                    _LOG.info("%s moved while %s was written; writing again on its new head", table, branch.name)
+                    _LOG.info("%s changed while %s was written; writing again on its head", table, branch.name)
                     continue
             if not published_it:
                 self.commit(captures, None)
@@ -176,11 +177,16 @@ class Publisher:
 
     def drop_branch(self, branch: Branch) -> None:
         """Best effort: a branch left behind expires by its own retention, and its work is published or void."""
-        try:
-            with effect(Effect.DROP_BRANCH):
-                branch.drop(self.session)
-        except Exception:  # noqa: BLE001  # whatever the engine raises, the outcome of the run is decided already
-            _LOG.warning("branch %s of %s could not be dropped; it expires by itself", branch.name, branch.table)
+        for _ in range(_MOST_ATTEMPTS):
+            try:
+                with effect(Effect.DROP_BRANCH):
+                    branch.drop(self.session)
+            except Exception as error:  # noqa: BLE001  # whatever the engine raises, the outcome of the run is decided
+                if not is_conflict(error):
+                    break
+            else:
+                return
+        _LOG.warning("branch %s of %s could not be dropped; it expires by itself", branch.name, branch.table)
 
 
 def published_by_another(target: TableMetadata, captures: Sequence[Capture]) -> list[tuple[Capture, TargetHistory]]:

@@ -10,13 +10,13 @@ import pytest
 
 from dagster_ips.core.edge import Edge
 from dagster_ips.orchestration.cursor_store import CursorStore
-from dagster_ips.tracking.effects import Effect
+from dagster_ips.tracking.effects import OF_RUNS, Effect
 from tests.lake import Lake, events
 from tests.pipeline import expected_plays, materialize, pipeline, plays, run_in_process
 
 # The statements are the first two writes of an incremental run; the third one seals them.
 BETWEEN = [f"{when}:{Effect.WRITE_BRANCH}#{time}" for time in (1, 2, 3) for when in ("before", "after")]
-ONCE = [effect for effect in Effect if effect not in (Effect.WRITE_BRANCH, Effect.CREATE_TARGET)]
+ONCE = [effect for effect in OF_RUNS if effect not in (Effect.WRITE_BRANCH, Effect.CREATE_TARGET)]
 AROUND = [f"{when}:{effect}" for effect in ONCE for when in ("before", "after")]
 
 

@@ -16,8 +16,6 @@ from tests.pipeline import expected_agg, expected_daily, materialize, pipeline, 
 
 BEFORE_PUBLISH = f"after:{Effect.WRITE_BRANCH}"
 BEFORE_COMMIT = f"after:{Effect.PUBLISH}"
-OF_RUNS = [effect for effect in Effect if effect is not Effect.INTERVENE]
-EVERYWHERE = [f"{when}:{effect}" for effect in OF_RUNS for when in ("before", "after")]
 UPSTREAM = {"daily": "playback", "agg": "daily"}
 
 
@@ -53,15 +51,6 @@ def run_killed_and_again(lake: Lake, instance: dg.DagsterInstance, asset: str, k
 @pytest.mark.parametrize("asset", ["daily", "agg"])
 @pytest.mark.parametrize("kill", [BEFORE_PUBLISH, BEFORE_COMMIT])
 def test_a_run_killed_around_its_publish_leaves_nothing_twice_and_nothing_out(
-    lake: Lake, instance: dg.DagsterInstance, asset: str, kill: str
-) -> None:
-    run_killed_and_again(lake, instance, asset, kill)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("asset", ["daily", "agg"])
-@pytest.mark.parametrize("kill", [point for point in EVERYWHERE if Effect.CREATE_TARGET not in point])
-def test_a_run_killed_at_any_durable_effect_leaves_nothing_twice_and_nothing_out(
     lake: Lake, instance: dg.DagsterInstance, asset: str, kill: str
 ) -> None:
     run_killed_and_again(lake, instance, asset, kill)

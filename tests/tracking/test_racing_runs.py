@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 
+import dagster as dg
 import pytest
+from pyspark.sql import SparkSession
 
 from dagster_ips.core.capture import Mode
 from dagster_ips.errors import CaptureVoidError, PublishError
-from dagster_ips.state.store import MemoryEdgeStore
+from dagster_ips.orchestration.cursor_store import CursorStore
+from dagster_ips.state.store import EdgeStore, MemoryEdgeStore
 from dagster_ips.tracking.administration import Administrator
 from dagster_ips.tracking.capturing import CapturedInput, Capturer
 from dagster_ips.tracking.following import TrackedInput
-from dagster_ips.tracking.publishing import Publisher
+from dagster_ips.tracking.publishing import Publication, Publisher
 from dagster_ips.view import IcdcView
+from tests.backends import on_every_backend
 from tests.lake import Lake, events
+
+RACES = 50
 
 
 class Runs:
     """Runs of a consumer that appends what is new in ``media.playback`` to ``media.out``."""
 
-    def __init__(self, lake: Lake) -> None:
-        self.lake, self.store = lake, MemoryEdgeStore()
+    def __init__(self, lake: Lake, store: EdgeStore) -> None:
+        self.lake, self.store = lake, store
         lake.sql("CREATE TABLE lake.media.out AS SELECT * FROM lake.media.playback WHERE FALSE")
 
     def capture(self, run_id: str, *, asked_for: Mode | None = None) -> CapturedInput:
@@ -30,23 +38,22 @@ class Runs:
         (captured,) = capturer.capture("out", tracked, target="media.out", asked_for=asked_for, run_id=run_id)
         return captured
 
-    def publish(self, captured: CapturedInput) -> None:
-        frame = IcdcView(captured, self.lake.session, "lake").added
-        self._publisher(captured).publish(
+    def publish(self, captured: CapturedInput, session: SparkSession | None = None) -> Publication:
+        session = session or self.lake.session
+        frame = IcdcView(captured, session, "lake").added
+        return Publisher(self.lake.catalog, self.store, session, captured.capture.run_id).publish(
             "media.out", [captured.capture], lambda branch, _: frame.writeTo(branch.sql_name).append(), consumer="out"
         )
 
     def end_without_writing(self, captured: CapturedInput) -> None:
-        self._publisher(captured).commit_without_writing([captured.capture])
-
-    def _publisher(self, captured: CapturedInput) -> Publisher:
-        return Publisher(self.lake.catalog, self.store, self.lake.session, captured.capture.run_id)
+        capture = captured.capture
+        Publisher(self.lake.catalog, self.store, self.lake.session, capture.run_id).commit_without_writing([capture])
 
 
 @pytest.fixture
 def runs(lake: Lake) -> Runs:
     lake.create_playback(events(range(3)))
-    runs = Runs(lake)
+    runs = Runs(lake, MemoryEdgeStore())
     runs.publish(runs.capture("run-0000"))
     return runs
 
@@ -87,4 +94,34 @@ def test_what_was_captured_before_a_reset_can_not_be_published_any_more(
         (runs.publish if writes else runs.end_without_writing)(late)
     assert runs.store.get(late.capture.edge) == before
     assert lake.rows("media.out") == Counter(events([0, 1, 2]))
+
+
+@pytest.mark.slow
+@on_every_backend
+def test_of_two_publishers_at_once_one_wins_each_time_and_nothing_is_lost(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    lake.create_playback(events(range(3)))
+    runs = Runs(lake, CursorStore(instance))
+    runs.publish(runs.capture("run-0000"))
+    sessions, barrier = (lake.session, lake.another_session()), Barrier(2)
+
+    def race(captured: CapturedInput, session: SparkSession) -> Publication:
+        barrier.wait()
+        return runs.publish(captured, session)
+
+    with ThreadPoolExecutor(2) as threads:
+        for number in range(1, RACES + 1):
+            # Not the same rows: whoever captured later knows more, and wins as often.
+            lake.append(events([10 * number]))
+            first = runs.capture(f"run-a{number:03}")
+            lake.append(events([10 * number + 1]))
+            second = runs.capture(f"run-b{number:03}")
+            assert first.capture.number == second.capture.number
+            ends = list(threads.map(race, (first, second), sessions))
+            (winner,) = (end for end in ends if end.snapshots)
+            (other,) = (end for end in ends if not end.snapshots)
+            assert [stamp.target.snapshot_id for stamp in other.superseded_by] == [winner.snapshots[-1].snapshot_id]
+    runs.publish(runs.capture("run-last"))
+    assert lake.rows("media.out") == lake.rows("media.playback")
     assert lake.branches("media.out") == {"main"}

@@ -1,0 +1,55 @@
+"""The assets of every kind on one lake, with rows that keep arriving, and the check that all tables are right."""
+
+from __future__ import annotations
+
+import dagster as dg
+
+from dagster_ips.core.edge import Edge
+from dagster_ips.orchestration.cursor_store import CursorStore
+from tests.kinds import KINDS, SOURCES, kinds
+from tests.lake import Event, Lake, events
+from tests.pipeline import materialize
+
+
+class Runs:
+    """The assets of every kind on one lake, with rows that keep arriving."""
+
+    def __init__(self, lake: Lake, instance: dg.DagsterInstance) -> None:
+        self.lake, self.instance = lake, instance
+        self.rows: dict[str, list[Event]] = {name: [] for name in SOURCES}
+        for name in SOURCES:
+            lake.create_playback(table=f"media.{name}")
+        self._next_id = 0
+        self.arrive()
+
+    def arrive(self) -> None:
+        """Some rows in every source, of two of three days."""
+        for name in SOURCES:
+            rows = [row for day in (0, 1) for row in events(range(self._next_id, self._next_id + 3), day=day)]
+            self.lake.append(rows, f"media.{name}")
+            self.rows[name] += rows
+        self._next_id += 3
+
+    def run_all(self) -> None:
+        """An undisturbed run of every kind."""
+        definitions = kinds(self.lake.folder, self.lake.spark_folder)
+        materialize(definitions, self.instance, *(kind.name for kind in KINDS))
+
+    def tables(self) -> list[str]:
+        """The tables of every kind."""
+        return [table for kind in KINDS for table in kind.expected]
+
+    def check(self) -> None:
+        """Every table is right, and every cursor says that all was consumed and nothing is in flight."""
+        self.check_tables()
+        edges = [Edge(kind.name, upstream) for kind in KINDS for upstream in kind.upstreams]
+        for edge, state in CursorStore(self.instance).get_many(edges).items():
+            head = self.lake.catalog.load(f"media.{edge.upstream}", asset="test").head_snapshot_id()
+            assert state.committed is not None
+            assert (state.committed.snapshot_id, state.in_flight) == (head, None), edge
+
+    def check_tables(self) -> None:
+        """Every table holds what it must by the rows that arrived."""
+        for kind in KINDS:
+            for table, expected in kind.expected.items():
+                assert self.lake.rows(table) == expected(*(self.rows[name] for name in SOURCES)), table

@@ -1,0 +1,159 @@
+"""One asset of each way to write, with what its table must hold, and a process that runs one and may be killed.
+
+All read outside tables alone, so that any of them can be killed in any round without the others having to wait for it.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+import dagster as dg
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
+
+import dagster_ips as ips
+from dagster_ips.tracking import effects
+from tests.lake import Event, Lake
+from tests.pipeline import expected_agg, materialize
+
+SOURCES = ("playback", "other")
+
+Rows = Counter[tuple[object, ...]]
+
+
+@dg.asset(
+    ins={"playback": ips.incremental()},
+    metadata=ips.append() | ips.table("media.appended", partition_by=["event_date"]),
+)
+def appended(playback: ips.IcdcView) -> DataFrame:
+    return playback.added
+
+
+@dg.asset(
+    ins={"playback": ips.incremental()},
+    metadata=ips.merge(on=["event_date", "account"]) | ips.table("media.merged", partition_by=["event_date"]),
+)
+def merged(playback: ips.IcdcView) -> DataFrame:
+    affected = playback.affected("event_date", "account")
+    return affected.groupBy("event_date", "account").agg(F.count("*").alias("plays"), F.sum("seconds").alias("seconds"))
+
+
+@dg.asset(
+    ins={"playback": ips.incremental()},
+    metadata=ips.overwrite_partitions() | ips.table("media.by_day", partition_by=["event_date"]),
+)
+def by_day(playback: ips.IcdcView) -> DataFrame:
+    return playback.scope.groupBy("event_date", "account").agg(
+        F.count("*").alias("plays"), F.sum("seconds").alias("seconds")
+    )
+
+
+@dg.asset(
+    ins={"playback": ips.incremental(ranges=["event_date"])},
+    metadata=ips.table("media.running", partition_by=["event_date"]),
+)
+def running(playback: ips.IcdcView) -> ips.Overwrite:
+    days = playback.source.groupBy("event_date", "account").agg(F.sum("seconds").alias("seconds"))
+    so_far = F.sum("seconds").over(Window.partitionBy("account").orderBy("event_date"))
+    scope = playback.range("event_date").since("event_date")
+    return ips.Overwrite(days.select("event_date", "account", so_far.alias("total")).where(scope), where=scope)
+
+
+@dg.asset(
+    ins={"playback": ips.incremental(), "other": ips.incremental()}, metadata=ips.append() | ips.table("media.united")
+)
+def united(playback: ips.IcdcView, other: ips.IcdcView) -> DataFrame:
+    return playback.added.unionByName(other.added)
+
+
+def _running(rows: Sequence[Event]) -> Rows:
+    total: Counter[object] = Counter()
+    found: Rows = Counter()
+    for (date, account), events in groupby(sorted(rows, key=lambda row: row[1:3]), key=lambda row: row[1:3]):
+        total[account] += sum(seconds for *_, seconds in events)
+        found[date, account, total[account]] = 1
+    return found
+
+
+@dataclass(frozen=True)
+class Kind:
+    """An asset, the inputs it tracks, its tables, and what they must hold by the rows of ``SOURCES``, without Spark."""
+
+    asset: dg.AssetsDefinition
+    upstreams: tuple[str, ...]
+    expected: dict[str, Callable[[Sequence[Event], Sequence[Event]], Rows]]
+
+    @property
+    def name(self) -> str:
+        """The asset's name."""
+        return self.asset.key.to_user_string()
+
+
+KINDS = (
+    Kind(appended, ("playback",), {"media.appended": lambda playback, _: Counter(playback)}),
+    Kind(merged, ("playback",), {"media.merged": lambda playback, _: expected_agg(list(playback))}),
+    Kind(by_day, ("playback",), {"media.by_day": lambda playback, _: expected_agg(list(playback))}),
+    Kind(running, ("playback",), {"media.running": lambda playback, _: _running(playback)}),
+    Kind(united, SOURCES, {"media.united": lambda playback, other: Counter([*playback, *other])}),
+)
+
+
+def kinds(lake_folder: Path, spark_folder: Path) -> dg.Definitions:
+    """All of them on the lake in ``lake_folder``, keeping as few ICDC tables as they can."""
+    manager = ips.IcdcIOManager(
+        catalog=ips.IcebergCatalog(folder=str(lake_folder)),
+        spark=ips.LocalSparkConnect(server_folder=str(spark_folder)),
+        icdc_keep_last=1,
+    )
+    sources = [ips.iceberg_asset(name, table=f"media.{name}") for name in SOURCES]
+    assets = [*sources, *(kind.asset for kind in KINDS)]
+    return ips.with_incremental(dg.Definitions(assets=assets, resources={"io_manager": manager}))
+
+
+def kinds_job() -> dg.JobDefinition:
+    """All of them as a job that Dagster can build again for a re-execution; its folders are in the environment."""
+    definitions = kinds(Path(os.environ["KINDS_LAKE"]), Path(os.environ["KINDS_SPARK"]))
+    job = dg.define_asset_job("kinds", [kind.asset for kind in KINDS], executor_def=dg.in_process_executor)
+    return dg.Definitions.merge(definitions, dg.Definitions(jobs=[job])).resolve_job_def("kinds")
+
+
+Make = Callable[[Path, Path], dg.Definitions]
+"""Makes definitions on the lake in one folder with the Spark of another."""
+
+# Forks from a process that has imported everything: a killed process costs what it does, not 3 seconds of imports.
+_PROCESSES = multiprocessing.get_context("forkserver")
+_PROCESSES.set_forkserver_preload(["tests.kinds"])
+
+
+def start_run(
+    home: str, lake: Lake, *assets: str, at: str = "", order: signal.Signals = signal.SIGKILL, of: Make = kinds
+) -> multiprocessing.Process:
+    """A process that runs ``assets`` and sends itself ``order`` when it is first at the effect ``at``.
+
+    ``at`` is said like ``before:publish``. A run that fails ends in exit code 1 with the error in Dagster's event log.
+    """
+    place = (home, lake.folder, lake.spark_folder, of)
+    process = _PROCESSES.Process(target=_run, args=(place, assets, at, order))
+    process.start()
+    return process  # type: ignore[return-value]  # of this context
+
+
+def _run(place: tuple[str, Path, Path, Make], assets: Sequence[str], at: str, order: signal.Signals) -> None:
+    home, lake_folder, spark_folder, of = place
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # Dagster logs every event.
+
+    def observer(effect: effects.Effect, when: str) -> None:
+        if f"{when}:{effect}" == at:
+            effects.observers.remove(observer)
+            os.kill(os.getpid(), order)
+
+    effects.observers.append(observer)
+    with dg.DagsterInstance.from_config(home) as instance:
+        materialize(of(lake_folder, spark_folder), instance, *assets)

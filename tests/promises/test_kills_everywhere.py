@@ -1,0 +1,60 @@
+"""Every way to write, killed before and after each durable effect: run again, the tables of an undisturbed run."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from dagster_ips.spark.connect_server import ConnectServer
+from dagster_ips.tracking.effects import OF_RUNS, Effect
+from tests.backends import POSTGRES, SQLITE, dagster_home
+from tests.kind_runs import Runs
+from tests.kinds import KINDS, start_run
+from tests.lake import Lake
+
+pytestmark = pytest.mark.slow
+
+AT_ONCE = 2
+FIRST_RUNS_ONLY = (Effect.CREATE_TARGET, Effect.ORDER_TARGET)
+POINTS = [f"{when}:{effect}" for effect in OF_RUNS if effect not in FIRST_RUNS_ONLY for when in ("before", "after")]
+
+
+@pytest.fixture(scope="module", params=[SQLITE, POSTGRES])
+def runs(
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    spark_server: ConnectServer,
+    spark_folder: Path,
+) -> Iterator[Runs]:
+    """One for all tests of a backend: each leaves it as an undisturbed run would, which it checks."""
+    folder = tmp_path_factory.mktemp(request.param)
+    server = request.getfixturevalue("postgres") if request.param == POSTGRES else None
+    with dg.DagsterInstance.from_config(dagster_home(folder / "dagster_home", server)) as instance:
+        runs = Runs(Lake(folder / "lake", spark_folder, spark_server.remote), instance)
+        for _ in range(2):
+            runs.run_all()
+            runs.arrive()
+        yield runs
+
+
+def kill(runs: Runs, asset: str, point: str) -> int | None:
+    """The exit code of a run of ``asset`` that is killed at ``point``."""
+    process = start_run(runs.instance.root_directory, runs.lake, asset, at=point)
+    process.join()
+    return process.exitcode
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_run_of_any_kind_killed_at_any_effect_leaves_nothing_twice_and_nothing_out(runs: Runs, point: str) -> None:
+    runs.arrive()
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        ends = list(threads.map(lambda kind: kill(runs, kind.name, point), KINDS))
+    assert ends == [-signal.SIGKILL] * len(KINDS)
+    runs.arrive()
+    runs.run_all()
+    runs.check()

@@ -1,0 +1,153 @@
+"""Runs that overlap, sleep, fail and are repeated: one publishes, the others end and leave nothing, no row is lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+
+import dagster as dg
+import pytest
+
+from dagster_ips.tracking import effects
+from dagster_ips.tracking.effects import Effect
+from tests.backends import on_every_backend
+from tests.kind_runs import Runs
+from tests.kinds import KINDS, kinds_job, start_run
+from tests.lake import Lake
+
+pytestmark = pytest.mark.slow
+
+NAMES = [kind.name for kind in KINDS]
+WAIT_SECONDS = 60
+
+
+@pytest.fixture
+def runs(lake: Lake, instance: dg.DagsterInstance) -> Runs:
+    runs = Runs(lake, instance)
+    runs.run_all()
+    runs.arrive()
+    return runs
+
+
+def wait_until_stopped(pid: int) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while True:
+        state = subprocess.run(
+            ["/bin/ps", "-o", "stat=", "-p", str(pid)], stdout=subprocess.PIPE, text=True, check=False
+        )
+        if state.stdout.startswith("T"):
+            return
+        assert state.stdout, "it ended before it came to where it was to stop"
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def problems(instance: dg.DagsterInstance, *, since: int) -> list[str]:
+    """What the runs of ``instance`` but the oldest ``since`` say of why they failed."""
+    said = []
+    runs = instance.get_runs()
+    for run in runs[: len(runs) - since]:
+        failures = instance.all_logs(run.run_id, of_type=dg.DagsterEventType.STEP_FAILURE)
+        said += [entry.dagster_event.step_failure_data.error_display_string for entry in failures]
+    return said
+
+
+@on_every_backend
+@pytest.mark.parametrize(
+    "at",
+    [
+        f"after:{Effect.REGISTER_ICDC_TABLE}",
+        f"before:{Effect.RECORD_CAPTURE}",
+        f"after:{Effect.CREATE_BRANCH}",
+        f"before:{Effect.PUBLISH}",
+        f"before:{Effect.COMMIT}",
+        f"before:{Effect.DROP_BRANCH}",
+    ],
+)
+def test_a_run_that_sleeps_while_others_publish_wakes_up_and_changes_nothing(runs: Runs, at: str) -> None:
+    home, before = runs.instance.root_directory, len(runs.instance.get_runs())
+    sleepers = [start_run(home, runs.lake, name, at=at, order=signal.SIGSTOP) for name in NAMES]
+    for sleeper in sleepers:
+        assert sleeper.pid
+        wait_until_stopped(sleeper.pid)
+    runs.arrive()
+    runs.run_all()
+    runs.check()
+    published = {table: runs.lake.commits(table) for table in runs.tables()}
+    for sleeper in sleepers:
+        os.kill(sleeper.pid or 0, signal.SIGCONT)
+    for sleeper in sleepers:
+        sleeper.join()
+    assert {table: runs.lake.commits(table) for table in runs.tables()} == published
+    runs.check_tables()
+    assert [said for said in problems(runs.instance, since=before) if "dagster_ips.errors" not in said] == []
+    runs.arrive()
+    runs.run_all()
+    runs.check()
+
+
+@on_every_backend
+@pytest.mark.parametrize("groups", [(NAMES[:1], NAMES[:1]), (NAMES, NAMES), (NAMES[:3], NAMES[2:], NAMES[1:4])])
+def test_of_runs_launched_at_once_one_publishes_and_the_others_end_with_a_clear_message(
+    runs: Runs, groups: Sequence[Sequence[str]]
+) -> None:
+    before = len(runs.instance.get_runs())
+    for _ in range(3):
+        processes = [start_run(runs.instance.root_directory, runs.lake, *names) for names in groups]
+        for process in processes:
+            process.join()
+        runs.arrive()
+    assert [said for said in problems(runs.instance, since=before) if "dagster_ips.errors" not in said] == []
+    runs.run_all()
+    runs.check()
+
+
+@on_every_backend
+@pytest.mark.parametrize("effect", [Effect.RECORD_CAPTURE, Effect.WRITE_BRANCH, Effect.PUBLISH, Effect.COMMIT])
+def test_a_run_that_failed_is_repeated_from_where_it_failed(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch, effect: Effect
+) -> None:
+    """Two assets are done, every other fails; the second try does those."""
+    done: list[Effect] = []
+
+    def fail(now: Effect, when: str) -> None:
+        if (now, when) == (Effect.DROP_BRANCH, "after"):
+            done.append(now)
+        if (now, when) == (effect, "after") and len(done) == 2:
+            raise OSError
+
+    monkeypatch.setenv("KINDS_LAKE", str(runs.lake.folder))
+    monkeypatch.setenv("KINDS_SPARK", str(runs.lake.spark_folder))
+    job = dg.reconstructable(kinds_job)
+    monkeypatch.setattr(effects, "observers", [fail])
+    with dg.execute_job(job, instance=runs.instance) as failed:
+        assert not failed.success
+        run_id = failed.run_id
+    monkeypatch.setattr(effects, "observers", [])
+    runs.arrive()
+    options = dg.ReexecutionOptions.from_failure(run_id, runs.instance)
+    with dg.execute_job(job, instance=runs.instance, reexecution_options=options) as repeated:
+        assert repeated.success
+    runs.run_all()
+    runs.check()
+
+
+@on_every_backend
+def test_a_part_of_a_run_executed_again_takes_only_what_is_new(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KINDS_LAKE", str(runs.lake.folder))
+    monkeypatch.setenv("KINDS_SPARK", str(runs.lake.spark_folder))
+    job = dg.reconstructable(kinds_job)
+    with dg.execute_job(job, instance=runs.instance) as whole:
+        assert whole.success
+    runs.check()
+    for new in (False, True):
+        if new:
+            runs.arrive()
+        options = dg.ReexecutionOptions(parent_run_id=whole.run_id, step_selection=["appended", "united"])
+        with dg.execute_job(job, instance=runs.instance, reexecution_options=options) as part:
+            assert part.success
+    runs.run_all()
+    runs.check()
