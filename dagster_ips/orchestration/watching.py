@@ -1,0 +1,74 @@
+"""What the sensors and conditions look at: the tables that consumers read incrementally, by their catalog pointers."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from dagster_ips.core.backlog import Backlog, backlog
+from dagster_ips.core.edge import Edge
+from dagster_ips.iceberg.catalog import LakeCatalog
+from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.orchestration.resources import IcebergCatalog
+from dagster_ips.state.store import EdgeStore
+from dagster_ips.tracking.following import TrackedInput
+
+
+@dataclass
+class WatchedTables:
+    """The tables of one catalog that any consumer watches. A tick asks for all their pointers once."""
+
+    catalog: IcebergCatalog
+    names: set[str] = field(default_factory=set)
+    _last: tuple[dt.datetime, Mapping[str, str]] | None = None
+
+    def locations(self, *, tick: dt.datetime) -> Mapping[str, str]:
+        """Where each table has its current metadata.json, without those that don't exist; as ``tick`` began."""
+        last = self._last
+        if last is None or last[0] != tick:
+            last = self._last = (tick, self.catalog.open().metadata_locations(sorted(self.names)))
+        return last[1]
+
+
+@dataclass(frozen=True)
+class WatchedInputs:
+    """A consumer's incremental inputs, among the tables that are watched in their catalog."""
+
+    watched: WatchedTables
+    consumer: str
+    inputs: Sequence[TrackedInput]
+
+    def __post_init__(self) -> None:
+        self.watched.names.update(tracked.table for tracked in self.inputs)
+
+    def edge(self, tracked: TrackedInput) -> Edge:
+        """What captures of the input are numbered by."""
+        return Edge(self.consumer, tracked.upstream)
+
+    def tables(self, *, tick: dt.datetime) -> Mapping[str, TableMetadata]:
+        """The metadata of the inputs' tables by name, without those that don't exist."""
+        lake, located = self.watched.catalog.open(), self.watched.locations(tick=tick)
+        names = [tracked.table for tracked in self.inputs if tracked.table in located]
+        return {table: _metadata(lake, table, located[table]) for table in names}
+
+    def backlogs(self, store: EdgeStore, *, tick: dt.datetime) -> Mapping[str, Backlog] | None:
+        """What waits of each upstream; None as long as a table isn't there, because all are captured together."""
+        tables = self.tables(tick=tick)
+        if any(tracked.table not in tables for tracked in self.inputs):
+            return None
+        return {
+            tracked.upstream: backlog(
+                store.get(self.edge(tracked)),
+                table_uuid=tables[tracked.table].uuid,
+                ancestry=tables[tracked.table].ancestry(tracked.ref),
+            )
+            for tracked in self.inputs
+        }
+
+
+@lru_cache(maxsize=1024)
+def _metadata(lake: LakeCatalog, table: str, location: str) -> TableMetadata:
+    """A metadata file never changes, so a tick that finds the same pointer reads nothing."""
+    return TableMetadata.parse(table, location, lake.storage.read(location, table=table))
