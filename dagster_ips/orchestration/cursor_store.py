@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from dagster import DagsterInstance
 
 from dagster_ips.core.capture import EdgeState
@@ -38,6 +40,17 @@ class CursorStore:
         except NotImplementedError as error:
             raise CursorStorageError(cause="get_cursor_values is not implemented") from error
         return decode(text, edge) if text else EdgeState(edge)
+
+    def get_all(self, edges: Iterable[Edge]) -> dict[Edge, EdgeState]:
+        """As ``get`` of each, in one query."""
+        keys = {_PREFIX + edge.id: edge for edge in edges}
+        if not keys:
+            return {}
+        try:
+            texts = self._storage.get_cursor_values(set(keys))
+        except NotImplementedError as error:
+            raise CursorStorageError(cause="get_cursor_values is not implemented") from error
+        return {edge: decode(text, edge) if (text := texts.get(key)) else EdgeState(edge) for key, edge in keys.items()}
 
     def set(self, state: EdgeState) -> None:
         """Store ``state``; durable when this returns.

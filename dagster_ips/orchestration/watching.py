@@ -8,27 +8,40 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from dagster_ips.core.backlog import Backlog, backlog
+from dagster_ips.core.capture import EdgeState
 from dagster_ips.core.edge import Edge
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.orchestration.cursor_store import CursorStore
 from dagster_ips.orchestration.resources import IcebergCatalog
-from dagster_ips.state.store import EdgeStore
 from dagster_ips.tracking.following import TrackedInput
 
 
 @dataclass
 class WatchedTables:
-    """The tables of one catalog that any consumer watches. A tick asks for all their pointers once."""
+    """The tables of one catalog that any consumer watches, and the consumers' edges.
+
+    A tick asks for all pointers by one query and for all cursors by another.
+    """
 
     catalog: IcebergCatalog
     names: set[str] = field(default_factory=set)
-    _last: tuple[dt.datetime, Mapping[str, str]] | None = None
+    edges: set[Edge] = field(default_factory=set)
+    _located: tuple[dt.datetime, Mapping[str, str]] | None = None
+    _states: tuple[dt.datetime, Mapping[Edge, EdgeState]] | None = None
 
     def locations(self, *, tick: dt.datetime) -> Mapping[str, str]:
         """Where each table has its current metadata.json, without those that don't exist; as ``tick`` began."""
-        last = self._last
+        last = self._located
         if last is None or last[0] != tick:
-            last = self._last = (tick, self.catalog.open().metadata_locations(sorted(self.names)))
+            last = self._located = (tick, self.catalog.open().metadata_locations(sorted(self.names)))
+        return last[1]
+
+    def states(self, store: CursorStore, *, tick: dt.datetime) -> Mapping[Edge, EdgeState]:
+        """What each edge had consumed, as ``tick`` began."""
+        last = self._states
+        if last is None or last[0] != tick:
+            last = self._states = (tick, store.get_all(sorted(self.edges, key=str)))
         return last[1]
 
 
@@ -42,6 +55,7 @@ class WatchedInputs:
 
     def __post_init__(self) -> None:
         self.watched.names.update(tracked.table for tracked in self.inputs)
+        self.watched.edges.update(self.edge(tracked) for tracked in self.inputs)
 
     def edge(self, tracked: TrackedInput) -> Edge:
         """What captures of the input are numbered by."""
@@ -53,14 +67,15 @@ class WatchedInputs:
         names = [tracked.table for tracked in self.inputs if tracked.table in located]
         return {table: _metadata(lake, table, located[table]) for table in names}
 
-    def backlogs(self, store: EdgeStore, *, tick: dt.datetime) -> Mapping[str, Backlog] | None:
+    def backlogs(self, store: CursorStore, *, tick: dt.datetime) -> Mapping[str, Backlog] | None:
         """What waits of each upstream; None as long as a table isn't there, because all are captured together."""
         tables = self.tables(tick=tick)
         if any(tracked.table not in tables for tracked in self.inputs):
             return None
+        states = self.watched.states(store, tick=tick)
         return {
             tracked.upstream: backlog(
-                store.get(self.edge(tracked)),
+                states[self.edge(tracked)],
                 table_uuid=tables[tracked.table].uuid,
                 ancestry=tables[tracked.table].ancestry(tracked.ref),
             )

@@ -74,7 +74,7 @@ def test_an_asset_materialized_in_the_ui_says_what_it_consumed(
 
 def test_what_is_pending_is_a_warning(ui: Ui, pipeline: Pipeline) -> None:
     landed = pipeline.total_records("playback")
-    ui.open("/assets/playback_daily_agg?view=checks", until="playback_daily not consumed")
+    ui.open("/assets/playback_daily_agg?view=checks&checkDetail=pending", until="playback_daily not consumed")
     assert f"{landed:,} rows" in ui.text()
     assert ui.red_things() == []
     ui.screenshot("pending")
@@ -100,7 +100,7 @@ def test_switched_on_the_sensor_brings_every_stage_up_to_date(ui: Ui, example: S
     ui.page.get_by_text("Plots").click()
     ui.wait_for("rows captured")
     ui.screenshot("plots")
-    ui.open("/assets/playback_daily_agg?view=checks", until="everything is consumed")
+    ui.open("/assets/playback_daily_agg?view=checks&checkDetail=pending", until="everything is consumed")
     assert ui.red_things() == []
 
 
