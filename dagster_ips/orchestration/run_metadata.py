@@ -69,7 +69,7 @@ def _consumed(name: str, view: IcdcView) -> str:
     text += f"{stats.files:,}{of} files, {stats.rows:,} rows, {size_text(stats.size_bytes)}"
     if stats.source_size_bytes:
         saved = max(0.0, 1 - stats.size_bytes / stats.source_size_bytes)
-        text += f" of {size_text(stats.source_size_bytes)} changed, **{saved:.1%} not read by change**"
+        text += f" of {size_text(stats.source_size_bytes)}, **{saved:.1%} less than everything**"
     return text
 
 
