@@ -1,6 +1,6 @@
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-check test test-all fuzz lint preflight setup stop clean
+.PHONY: help demo demo-check test test-all screenshots fuzz lint preflight setup stop clean
 
 PYTHON_HERE := .local/venv/bin/python
 ARGS ?=
@@ -24,7 +24,12 @@ test: setup ## tests and the examples in docstrings, all but the slow; ARGS="-k 
 	$(PYTHON_HERE) -m pytest --doctest-modules -m "not slow" $(ARGS)
 
 test-all: setup ## every test, with servers, browser and soak
+	@scripts/setup_browser.sh
 	$(PYTHON_HERE) -m pytest --doctest-modules $(ARGS)
+
+screenshots: setup ## the docs' screenshots, anew, from the tests in a browser
+	@scripts/setup_browser.sh
+	SCREENSHOTS=docs/images $(PYTHON_HERE) -m pytest tests/browser
 
 fuzz: setup ## random table histories against time travel: make fuzz SEED=1 SECONDS=600
 	$(PYTHON_HERE) -m tests.histories.fuzz --seed $(SEED) --seconds $(SECONDS)

@@ -23,6 +23,7 @@ from dagster_ips.orchestration.definitions import with_incremental
 from dagster_ips.orchestration.io_manager import IcdcIOManager
 from dagster_ips.orchestration.overwrite import Overwrite
 from dagster_ips.orchestration.own_sql import OwnSql, capture
+from dagster_ips.orchestration.pending_sensor import pending_sensor
 from dagster_ips.orchestration.resources import IcebergCatalog, LocalSparkConnect
 from dagster_ips.view import IcdcView, ViewStats
 
@@ -50,6 +51,7 @@ __all__ = [
     "on_change",
     "overwrite_partitions",
     "pending",
+    "pending_sensor",
     "replace",
     "table",
     "with_incremental",

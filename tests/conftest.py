@@ -13,6 +13,9 @@ from tests.backends import POSTGRES, SQLITE, dagster_home
 from tests.lake import Lake
 from tests.postgres import Postgres, running_postgres
 
+# Loaded by the code server of the soak, with its environment.
+collect_ignore = ["soak_definitions.py"]
+
 
 @pytest.fixture(scope="session")
 def spark_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:

@@ -122,6 +122,13 @@ class TableMetadata:
         parsed = {field["name"]: _field(field) for field in self._current_fields}
         return {name: field for name, field in parsed.items() if field is not None}
 
+    @cached_property
+    def column_types(self) -> dict[str, str]:
+        """The type of each top-level column, as Iceberg writes it."""
+        known = {name: str(column.field_type) for name, column in self.columns.items()}
+        raw = {field["name"]: field["type"] for field in self._current_fields}
+        return {name: known.get(name, kind if isinstance(kind, str) else "nested") for name, kind in raw.items()}
+
     def shows_current_schema(self, snapshot: Snapshot) -> bool:
         """Whether time travel to ``snapshot`` shows the columns that the table has now."""
         return snapshot.schema_id in (None, self.current_schema_id)

@@ -2,73 +2,56 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from functools import lru_cache
+from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
 import dagster as dg
 from dagster import AutomationCondition, AutomationContext, AutomationResult, DagsterRunStatus
 
-from dagster_ips.core.edge import Edge
-from dagster_ips.core.pending import is_pending
+from dagster_ips.core.backlog import sum_of
 from dagster_ips.core.retry import RetryState
 from dagster_ips.errors import DeclarationError
-from dagster_ips.iceberg.catalog import LakeCatalog
-from dagster_ips.iceberg.metadata import TableMetadata
-from dagster_ips.orchestration.consumers import Consumer
 from dagster_ips.orchestration.cursor_store import CursorStore
-from dagster_ips.orchestration.resources import IcebergCatalog
-from dagster_ips.tracking.following import TrackedInput
-from dagster_ips.tracking.pending_partitions import PartitionWatch
+from dagster_ips.orchestration.watching import WatchedInputs
 
 _FAILED = (DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED)
 
 
-@dataclass(frozen=True)
-class WatchedInputs:
-    """A consumer's incremental inputs and the catalog their tables are in."""
-
-    catalog: IcebergCatalog
-    consumer: Consumer
-
-    @property
-    def inputs(self) -> Sequence[TrackedInput]:
-        """The inputs, without how partitions are made of them."""
-        return tuple(self.consumer.inputs.values())
-
-    def tables(self) -> Mapping[str, TableMetadata]:
-        """The metadata of the inputs' tables by name, without those that don't exist."""
-        lake = self.catalog.open()
-        located = lake.metadata_locations([tracked.table for tracked in self.inputs])
-        return {table: _metadata(lake, table, location) for table, location in located.items()}
-
-
-@lru_cache(maxsize=512)
-def _metadata(lake: LakeCatalog, table: str, location: str) -> TableMetadata:
-    """A metadata file never changes, so a tick that finds the same pointer reads nothing."""
-    return TableMetadata.parse(table, location, lake.storage.read(location, table=table))
-
-
 class PendingCondition(AutomationCondition[dg.AssetKey]):
-    """True while a capture of any of the asset's incremental inputs would find something.
+    """True while a capture of any of the asset's incremental inputs would find something, and enough of it.
 
     Not before every input's table is there: one capture is taken of all of them.
     """
 
-    def __init__(self, watched: WatchedInputs | None = None) -> None:
+    def __init__(
+        self,
+        watched: WatchedInputs | None = None,
+        *,
+        min_bytes: int | None = None,
+        max_wait: dt.timedelta | None = None,
+    ) -> None:
         self._watched = watched
+        self._min_bytes = min_bytes
+        self._max_wait = max_wait
+
+    def bound(self, watched: WatchedInputs) -> PendingCondition:
+        """The same condition, told what to watch."""
+        return PendingCondition(watched, min_bytes=self._min_bytes, max_wait=self._max_wait)
 
     @property
     def name(self) -> str:
-        """The name in the UI, and how ``bind`` finds the condition."""
+        """The name in the UI."""
         return "dagster_ips_pending"
 
     @property
     def description(self) -> str:
         """What the UI shows."""
-        return "An incremental input has changes that are not consumed"
+        limits = [f"at least {self._min_bytes:,} bytes of them"] if self._min_bytes is not None else []
+        limits += [f"one that is {self._max_wait} old"] if self._max_wait is not None else []
+        return f"An incremental input has changes that are not consumed{': ' if limits else ''}{' or '.join(limits)}"
 
     @property
     def requires_cursor(self) -> bool:
@@ -79,32 +62,22 @@ class PendingCondition(AutomationCondition[dg.AssetKey]):
         """All of an asset without partitions, or nothing of it; else the partitions that are pending."""
         watched = _require_watched(self._watched, context.key)
         store = CursorStore(context.asset_graph_view.instance)
-        tables = watched.tables()
-        if not all(tracked.table in tables for tracked in watched.inputs):
-            return AutomationResult(context, context.get_empty_subset())
         if watched.consumer.is_partitioned:
-            return AutomationResult(context, self._pending_partitions(context, watched, tables))
-        pending = any(
-            is_pending(
-                store.get(Edge(watched.consumer.name, tracked.upstream)),
-                table_uuid=tables[tracked.table].uuid,
-                ancestry=tables[tracked.table].ancestry(tracked.ref),
-            )
-            for tracked in watched.inputs
+            return AutomationResult(context, self._pending_partitions(context, watched))
+        waiting = watched.backlogs(store, tick=context.evaluation_time)
+        due = waiting is not None and sum_of(waiting.values()).is_due(
+            now_ms=context.evaluation_time.timestamp() * 1000,
+            min_bytes=self._min_bytes,
+            max_wait_seconds=self._max_wait.total_seconds() if self._max_wait is not None else None,
         )
-        return AutomationResult(context, context.candidate_subset if pending else context.get_empty_subset())
+        return AutomationResult(context, context.candidate_subset if due else context.get_empty_subset())
 
-    def _pending_partitions(
-        self, context: AutomationContext[dg.AssetKey], watched: WatchedInputs, tables: Mapping[str, TableMetadata]
-    ) -> Any:  # noqa: ANN401  # Dagster's subset has no public type
-        view, lake = context.asset_graph_view, watched.catalog.open()
-        target = lake.find(watched.consumer.table)
-        watch = PartitionWatch(lake.storage, CursorStore(view.instance), watched.consumer.name, target)
-        inputs = watched.consumer.tracked(context.asset_graph, view.instance).values()
-        pending = [watch.pending(tracked, tables[tracked.table]) for tracked in inputs]
-        keys = set(frozenset[str]().union(*pending))
-        assert context.partitions_def is not None  # noqa: S101  # the consumer is partitioned
-        found = view.get_subset_from_partition_keys(context.key, context.partitions_def, keys)
+    def _pending_partitions(self, context: AutomationContext[dg.AssetKey], watched: WatchedInputs) -> Any:  # noqa: ANN401  # Dagster's subset has no public type
+        view = context.asset_graph_view
+        keys = watched.pending_partitions(context.asset_graph, view.instance, tick=context.evaluation_time)
+        if not keys or context.partitions_def is None:
+            return context.get_empty_subset()
+        found = view.get_subset_from_partition_keys(context.key, context.partitions_def, set(keys))
         return context.candidate_subset.compute_intersection(found)
 
 
@@ -117,9 +90,13 @@ class BlockedCondition(AutomationCondition[dg.AssetKey]):
     def __init__(self, watched: WatchedInputs | None = None) -> None:
         self._watched = watched
 
+    def bound(self, watched: WatchedInputs) -> BlockedCondition:
+        """The same condition, told what to watch."""
+        return BlockedCondition(watched)
+
     @property
     def name(self) -> str:
-        """The name in the UI, and how ``bind`` finds the condition."""
+        """The name in the UI."""
         return "dagster_ips_blocked"
 
     @property
@@ -130,6 +107,8 @@ class BlockedCondition(AutomationCondition[dg.AssetKey]):
     def evaluate(self, context: AutomationContext[dg.AssetKey]) -> AutomationResult[dg.AssetKey]:
         """All of the asset, or nothing of it."""
         watched = _require_watched(self._watched, context.key)
+        if context.candidate_subset.is_empty:  # Nothing to hold back: two queries less for each asset that is idle.
+            return AutomationResult(context, context.candidate_subset, cursor=context.cursor)
         instance = context.asset_graph_view.instance
         state = RetryState(**json.loads(context.cursor)) if context.cursor else RetryState()
         planned = instance.event_log_storage.get_latest_planned_materialization_info(context.key)
@@ -147,7 +126,7 @@ class BlockedCondition(AutomationCondition[dg.AssetKey]):
         return AutomationResult(context, subset, cursor=json.dumps(asdict(state)))
 
     def _fingerprint(self, context: AutomationContext[dg.AssetKey], watched: WatchedInputs) -> str:
-        tables = watched.tables()
+        tables = watched.tables(tick=context.evaluation_time)
         heads = {
             f"{tracked.table} {tracked.ref}": str(tables[tracked.table].head_snapshot_id(tracked.ref))
             for tracked in watched.inputs
@@ -156,14 +135,21 @@ class BlockedCondition(AutomationCondition[dg.AssetKey]):
         return json.dumps([heads, context.asset_graph.get(context.key).code_version])
 
 
-def pending() -> AutomationCondition[dg.AssetKey]:
+def pending(*, min_bytes: int | None = None, max_wait: dt.timedelta | None = None) -> AutomationCondition[dg.AssetKey]:
     """An incremental input has changes that are not consumed. Joins with Dagster's conditions by ``&``, ``|``, ``~``.
+
+    With ``min_bytes`` not before so much was added (data files of all inputs together), with ``max_wait`` not before
+    the oldest change is that old; with both, whichever is first. Each must be positive.
 
     Example:
         >>> (pending() & AutomationCondition.cron_tick_passed("@hourly")).name
         'AND'
     """
-    return PendingCondition()
+    if min_bytes is not None and min_bytes <= 0:
+        raise _never_waited_for(min_bytes=min_bytes)
+    if max_wait is not None and max_wait <= dt.timedelta(0):
+        raise _never_waited_for(max_wait=max_wait)
+    return PendingCondition(min_bytes=min_bytes, max_wait=max_wait)
 
 
 def blocked() -> AutomationCondition[dg.AssetKey]:
@@ -171,18 +157,43 @@ def blocked() -> AutomationCondition[dg.AssetKey]:
     return BlockedCondition()
 
 
-def on_change() -> AutomationCondition[dg.AssetKey]:
-    """Run when something is pending, unless the asset or one of its upstreams runs, or the asset is blocked."""
+def on_change(
+    *, min_bytes: int | None = None, max_wait: dt.timedelta | None = None
+) -> AutomationCondition[dg.AssetKey]:
+    """Run when something is pending, unless the asset or one of its upstreams runs, or the asset is blocked.
+
+    ``min_bytes`` and ``max_wait`` as in ``pending``: they make fewer, larger runs of many small changes.
+
+    Example:
+        >>> on_change(min_bytes=50_000_000, max_wait=dt.timedelta(minutes=10)).get_label()
+        'dagster_ips_on_change'
+    """
     return (
-        pending() & ~AutomationCondition.in_progress() & ~AutomationCondition.any_deps_in_progress() & ~blocked()
+        pending(min_bytes=min_bytes, max_wait=max_wait)
+        & ~AutomationCondition.in_progress()
+        & ~AutomationCondition.any_deps_in_progress()
+        & ~blocked()
     ).with_label("dagster_ips_on_change")
 
 
 def bind(condition: AutomationCondition[dg.AssetKey], watched: WatchedInputs) -> AutomationCondition[dg.AssetKey]:
     """``condition`` with its parts of ours told what to watch."""
-    for unbound in (PendingCondition(), BlockedCondition()):
-        condition = condition.replace(unbound.name, type(unbound)(watched))
+    for part in list(_parts(condition)):
+        condition = condition.replace(part, part.bound(watched))
     return condition
+
+
+def _parts(condition: AutomationCondition[dg.AssetKey]) -> Iterator[PendingCondition | BlockedCondition]:
+    if isinstance(condition, PendingCondition | BlockedCondition):
+        yield condition
+    for child in condition.children:
+        yield from _parts(child)
+
+
+def _never_waited_for(**limit: object) -> DeclarationError:
+    ((parameter, value),) = limit.items()
+    problem = f"{parameter}={value} is never waited for."
+    return DeclarationError(asset="pending()", problem=problem, remedy="Give a positive one, or leave it out.")
 
 
 def _require_watched(watched: WatchedInputs | None, key: dg.AssetKey) -> WatchedInputs:

@@ -12,7 +12,7 @@ import dagster as dg
 from dagster_ips._compat import change_run_requests
 from dagster_ips.errors import DeclarationError
 from dagster_ips.orchestration.audits import check_audits
-from dagster_ips.orchestration.automation import WatchedInputs, bind, on_change
+from dagster_ips.orchestration.automation import bind, on_change
 from dagster_ips.orchestration.consumers import (
     MetadataByKey,
     capturing_consumers,
@@ -21,20 +21,26 @@ from dagster_ips.orchestration.consumers import (
     executable_assets,
     outside_tables,
 )
+from dagster_ips.orchestration.declarations import plain
 from dagster_ips.orchestration.io_manager import IcdcIOManager
+from dagster_ips.orchestration.pending_checks import pending_checks, pending_checks_sensor
+from dagster_ips.orchestration.pending_sensor import PendingSensor
 from dagster_ips.orchestration.range_runs import in_few_runs
-from dagster_ips.orchestration.sensors import outside_tables_sensor
+from dagster_ips.orchestration.sensors import OutsideTable, outside_tables_sensor
+from dagster_ips.orchestration.watching import WatchedInputs, WatchedTables
 
 AUTOMATION_SENSOR = "ips_automation"
 _INTERVAL_SECONDS = 5
+_IO_MANAGER_KEY = "dagster/io_manager_key"
 
 
 def with_incremental(definitions: dg.Definitions, *, interval_seconds: int = _INTERVAL_SECONDS) -> dg.Definitions:
     """``definitions`` checked, with the triggers of their incremental assets.
 
-    Added are: the condition ``on_change()`` where an incremental asset has none of its own, one automation sensor for
-    every asset with a condition that no sensor of the user's covers, and one sensor that watches outside tables. Both
-    tick every ``interval_seconds``. Everything else stays as it is.
+    Added are: the condition ``on_change()`` where an incremental asset has none of its own and no ``pending_sensor``
+    drives it, one automation sensor for every asset with a condition that no sensor of the user's covers, a check
+    ``pending`` of each incremental asset with a sensor that keeps it true, and one sensor that watches outside tables.
+    They tick every ``interval_seconds``. Everything else stays as it is.
 
     Raises:
         DeclarationError: a declaration can't work; said before anything runs.
@@ -46,19 +52,27 @@ def with_incremental(definitions: dg.Definitions, *, interval_seconds: int = _IN
             problem="the definitions have no IcdcIOManager among their resources.",
             remedy='Add one: resources={"io_manager": IcdcIOManager(catalog=..., spark=...)}.',
         )
-    manager = next(iter(managers.values()))
     specs = _specs(definitions.assets or ())
     metadata = {spec.key: spec.metadata for spec in specs}
     check_audits(definitions.asset_checks or (), definitions.assets or (), set(managers))
-    assets = [_with_condition(item, metadata, managers) for item in definitions.assets or ()]
-    sensors: list[Any] = [_automation_sensor(definitions.sensors or (), interval_seconds)]
-    if outside := outside_tables(specs):
-        sensors.append(outside_tables_sensor(manager.catalog, outside, interval_seconds=interval_seconds))
+    watched = _watched(definitions.assets or (), metadata, managers)
+    own, bound = _bound_sensors(definitions.sensors or (), watched)
+    driven = {
+        key for sensor in definitions.sensors or () if isinstance(sensor, PendingSensor) for key in sensor.driven_assets
+    }
+    assets = [_with_conditions(item, watched, driven) for item in definitions.assets or ()]
+    sensors: list[Any] = [*own, *bound, _automation_sensor(own, interval_seconds)]
+    checks: list[Any] = list(definitions.asset_checks or ())
+    if watched:
+        checks.append(pending_checks(list(watched.values())))
+        sensors.append(pending_checks_sensor(list(watched.values()), interval_seconds=interval_seconds))
+    if outside := _outside(specs, managers):
+        sensors.append(outside_tables_sensor(outside, interval_seconds=interval_seconds))
     return dg.Definitions(
         assets=assets,
-        asset_checks=definitions.asset_checks,
+        asset_checks=checks,
         schedules=definitions.schedules,
-        sensors=[*(definitions.sensors or ()), *sensors],
+        sensors=sensors,
         jobs=definitions.jobs,
         resources=definitions.resources,
         executor=definitions.executor,
@@ -67,20 +81,66 @@ def with_incremental(definitions: dg.Definitions, *, interval_seconds: int = _IN
     )
 
 
-def _with_condition(item: Any, metadata: MetadataByKey, managers: Mapping[str, IcdcIOManager]) -> Any:  # noqa: ANN401  # assets come in many kinds
-    for assets in executable_assets([item]):
-        namespace = next(iter(managers.values())).default_namespace
+def _watched(
+    items: Iterable[Any], metadata: MetadataByKey, managers: Mapping[str, IcdcIOManager]
+) -> dict[dg.AssetKey, WatchedInputs]:
+    """Every consumer's inputs, checked; those of one IO manager are watched together."""
+    together = {key: WatchedTables(manager.catalog) for key, manager in managers.items()}
+    namespace = next(iter(managers.values())).default_namespace
+    watched = {}
+    for assets in executable_assets(list(items)):
         consumer = consumer_of(assets, metadata, namespace)
         consumers = (consumer,) if consumer else capturing_consumers(assets, metadata, namespace)
-        conditions = {}
         for each in consumers:
             check_consumer(assets, each, metadata, set(managers))
-            catalog = managers[assets.get_io_manager_key_for_asset_key(each.key)].catalog
-            watched = WatchedInputs(catalog, each)
-            conditions[each.key] = bind(assets.automation_conditions_by_key.get(each.key) or on_change(), watched)
-        if conditions:
+            tables = together[assets.get_io_manager_key_for_asset_key(each.key)]
+            watched[each.key] = WatchedInputs(tables, each)
+    return watched
+
+
+def _bound_sensors(
+    sensors: Iterable[Any], watched: Mapping[dg.AssetKey, WatchedInputs]
+) -> tuple[list[Any], list[dg.SensorDefinition]]:
+    """The user's sensors as they are, and those of ``pending_sensor`` told what to watch."""
+    own, bound = [], []
+    for sensor in sensors:
+        if not isinstance(sensor, PendingSensor):
+            own.append(sensor)
+            continue
+        if unknown := sorted(key.to_user_string() for key in sensor.driven_assets - watched.keys()):
+            raise DeclarationError(
+                asset=sensor.name,
+                problem=f"it is to request what is pending of {', '.join(unknown)}, which reads nothing incrementally.",
+                remedy="Name assets with an incremental() input that are in the same definitions.",
+            )
+        bound.append(sensor.bind([watched[key] for key in sorted(sensor.driven_assets)]))
+    return own, bound
+
+
+def _with_conditions(item: Any, watched: Mapping[dg.AssetKey, WatchedInputs], driven: set[dg.AssetKey]) -> Any:  # noqa: ANN401  # assets come in many kinds
+    for assets in executable_assets([item]):
+        conditions = {}
+        for key in assets.keys & watched.keys():
+            condition = assets.automation_conditions_by_key.get(key) or (None if key in driven else on_change())
+            if condition is not None:
+                conditions[key] = bind(condition, watched[key])
+        if assets.keys & watched.keys():
             return _with_backfill_policy(assets).map_asset_specs(partial(_with_own_condition, conditions=conditions))
     return item
+
+
+def _outside(specs: Sequence[dg.AssetSpec], managers: Mapping[str, IcdcIOManager]) -> list[OutsideTable]:
+    """The outside tables, each in the catalog of its own IO manager."""
+    tables = outside_tables(specs)
+    keys = {spec.key: str(plain(spec.metadata.get(_IO_MANAGER_KEY, "io_manager"))) for spec in specs}
+    for asset, table in tables.items():
+        if keys[asset] not in managers:
+            raise DeclarationError(
+                asset=asset.to_user_string(),
+                problem=f"its IO manager {keys[asset]!r}, whose catalog {table} is in, isn't an IcdcIOManager.",
+                remedy='Name one: iceberg_asset(..., io_manager_key="...").',
+            )
+    return [OutsideTable(key, table, managers[keys[key]].catalog) for key, table in tables.items()]
 
 
 def _with_backfill_policy(assets: dg.AssetsDefinition) -> dg.AssetsDefinition:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +11,12 @@ import dagster as dg
 
 from dagster_ips.core.capture import Mode
 from dagster_ips.core.place import Everywhere
+from dagster_ips.orchestration.table_metadata import table_metadata
 from dagster_ips.tracking.limiting import Share
 from dagster_ips.tracking.publishing import Publication
 from dagster_ips.view import IcdcView
+
+_MOST_PARTITIONS = 50
 
 
 @dataclass(frozen=True)
@@ -34,8 +37,12 @@ def run_metadata(report: RunReport) -> dict[str, Any]:
     if report.views:
         shown["summary"] = dg.MetadataValue.md(_sentence(report))
         shown |= _numbers(report)
-        shown |= _origins(report)
     shown |= _written(report)
+    if report.views:
+        shown |= _tables(report.views)
+        shown |= _origins(report)
+    if report.publication.metadata is not None:
+        shown |= table_metadata(report.publication.metadata)
     shown["dagster/table_name"] = report.table
     return shown
 
@@ -43,23 +50,28 @@ def run_metadata(report: RunReport) -> dict[str, Any]:
 def _sentence(report: RunReport) -> str:
     views = list(report.views.values())
     capture = views[0].captured.capture
-    parts = [f"**{capture.mode}**: {capture.reason}", *(_consumed(name, view) for name, view in report.views.items())]
+    parts = [_consumed(name, view) for name, view in report.views.items()]
     if report.publication.superseded_by:
         parts.append("**another run had published this already**, so nothing was written")
     elif capture.mode is Mode.INCREMENTAL and all(view.is_empty for view in views):
         parts.append("**no change**, so nothing was written")
-    return " · ".join(parts)
+    parts.append(f"mode **{capture.mode}**: {capture.reason}")
+    return "\n".join(f"- {part}" for part in parts)
 
 
 def _consumed(name: str, view: IcdcView) -> str:
     stats, head = view.stats, view.captured.head
     if head is None:
-        return f"`{name}` has no snapshot yet"
+        return f"**{name}** has no snapshot yet"
     at = dt.datetime.fromtimestamp(head.timestamp_ms / 1000, dt.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    text = f"**{name}** consumed up to {at}: "
+    if view.mode is Mode.FULL:
+        return text + f"everything, {stats.files:,} files, {stats.rows:,} rows, {size_text(stats.size_bytes)}"
     of = f" of {stats.source_files:,}" if stats.source_files is not None else ""
-    text = f"`{name}` consumed up to {at}: {stats.files:,}{of} files, {stats.rows:,} rows, {_size(stats.size_bytes)}"
+    text += f"{stats.files:,}{of} files, {stats.rows:,} rows, {size_text(stats.size_bytes)}"
     if stats.source_size_bytes:
-        text += f" of {_size(stats.source_size_bytes)}, {1 - stats.size_bytes / stats.source_size_bytes:.1%} saved"
+        saved = max(0.0, 1 - stats.size_bytes / stats.source_size_bytes)
+        text += f" of {size_text(stats.source_size_bytes)}, **{saved:.1%} less than everything**"
     return ", ".join([text, *_limited(view.captured.share)])
 
 
@@ -106,15 +118,50 @@ def _origins(report: RunReport) -> dict[str, Any]:
         if capture.mode is Mode.INCREMENTAL and view.captured.start is not Everywhere.ALL:
             text = f"{view.captured.start}: what was there before is in the table only if a full run computed it"
             shown[f"{name}: began at"] = text
-        for column, found in view.ranges.items():
-            sides = (
-                found.lowest if found.lowest is not None else "…",
-                found.highest if found.highest is not None else "…",
-            )
-            shown[f"{name}: range of {column}"] = f"{sides[0]} to {sides[1]} ({found.kind})"
     if report.lookups:
         shown["changes ignored of"] = ", ".join(report.lookups)
     return shown
+
+
+def _tables(views: Mapping[str, IcdcView]) -> dict[str, Any]:
+    """Which values and partitions changed; of a full run everything did, which needs no table."""
+    changed = {name: view for name, view in views.items() if view.mode is Mode.INCREMENTAL and not view.is_empty}
+    ranges = [
+        {
+            "input": name,
+            "column": column,
+            "lowest": _bound(found.lowest),
+            "highest": _bound(found.highest),
+            "bounds": found.kind,
+        }
+        for name, view in changed.items()
+        for column, found in view.ranges.items()
+    ]
+    partitions = [
+        {"input": name, "partition": ", ".join(f"{field}={_side(value)}" for field, value in each.items())}
+        for name, view in changed.items()
+        for each in view.partitions or ()
+    ]
+    shown: dict[str, Any] = {}
+    if ranges:
+        shown["changed ranges"] = _table(ranges)
+    if partitions:
+        shown["partitions affected"] = len(partitions)
+        most = f", the first {_MOST_PARTITIONS}" if len(partitions) > _MOST_PARTITIONS else ""
+        shown[f"affected partitions{most}"] = _table(partitions[:_MOST_PARTITIONS])
+    return shown
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> dg.TableMetadataValue:
+    return dg.MetadataValue.table([dg.TableRecord({key: str(value) for key, value in row.items()}) for row in rows])
+
+
+def _bound(value: object) -> str:
+    return "…" if value is None else str(value)
+
+
+def _side(value: object) -> str:
+    return "null" if value is None else str(value)
 
 
 def _written(report: RunReport) -> dict[str, Any]:
@@ -129,14 +176,16 @@ def _written(report: RunReport) -> dict[str, Any]:
     }
     if written:
         shown["published snapshot"] = str(written[-1].snapshot_id)
-    head = metadata.ancestry().head
-    has_deletes = head is not None and int(head.summary.get("total-delete-files", 0)) > 0
-    if head is not None and "total-records" in head.summary and not has_deletes:
-        shown["dagster/row_count"] = int(head.summary["total-records"])
     return shown
 
 
-def _size(size_bytes: int) -> str:
+def size_text(size_bytes: int) -> str:
+    """A size as a person reads it.
+
+    Example:
+        >>> size_text(5_923_842)
+        '5.9 MB'
+    """
     for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if size_bytes >= factor:
             return f"{size_bytes / factor:.1f} {unit}"

@@ -50,7 +50,7 @@ class Services:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """End what was started, the newest first; what doesn't go is killed."""
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # A second Ctrl-C would leave some of it running.
+        interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)  # A second Ctrl-C would leave some of it running.
         for _, process in reversed(self._running):
             _signal_group(process, signal.SIGTERM)
         for _, process in reversed(self._running):
@@ -58,6 +58,7 @@ class Services:
                 process.wait(timeout=15)
             _signal_group(process, signal.SIGKILL)
         stop_connect_server(self._spark_folder)
+        signal.signal(signal.SIGINT, interrupt)
 
     def start_spark(self) -> ConnectServer:
         """The warm Spark that every run uses."""

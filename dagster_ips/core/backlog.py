@@ -1,0 +1,97 @@
+"""How much an edge has not consumed yet, from the summaries of its source's snapshots."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import reduce
+
+from dagster_ips.core.ancestry import Ancestry, Snapshot
+from dagster_ips.core.capture import EdgeState
+from dagster_ips.core.pending import is_pending
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """What waits to be consumed. ``files``, ``rows`` and ``size_bytes`` count what snapshots added, as they say.
+
+    ``oldest_ms`` is when the oldest snapshot that waits was committed, in ms since the epoch; None if none is known.
+    ``is_known`` is False where the history can't be followed: something waits, and the counts don't say how much.
+    """
+
+    snapshots: int = 0
+    files: int = 0
+    rows: int = 0
+    size_bytes: int = 0
+    oldest_ms: int | None = None
+    is_known: bool = True
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing waits."""
+        return self.is_known and self.snapshots == 0
+
+    def plus(self, other: Backlog) -> Backlog:
+        """Both together."""
+        known = [ms for ms in (self.oldest_ms, other.oldest_ms) if ms is not None]
+        return Backlog(
+            self.snapshots + other.snapshots,
+            self.files + other.files,
+            self.rows + other.rows,
+            self.size_bytes + other.size_bytes,
+            min(known, default=None),
+            self.is_known and other.is_known,
+        )
+
+    def is_due(self, *, now_ms: float, min_bytes: int | None = None, max_wait_seconds: float | None = None) -> bool:
+        """Whether to run now: when ``min_bytes`` wait, or something has waited for ``max_wait_seconds``.
+
+        Of limits that are None, neither holds anything back alone: with both None whatever waits is due. What can't be
+        followed is due at once, because only a run can say so.
+
+        Example:
+            >>> small = Backlog(1, 1, 10, 500, oldest_ms=0)
+            >>> small.is_due(now_ms=5_000, min_bytes=1000)
+            False
+            >>> small.is_due(now_ms=5_000, min_bytes=1000, max_wait_seconds=5)
+            True
+        """
+        if self.is_empty:
+            return False
+        if not self.is_known or (min_bytes is None and max_wait_seconds is None):
+            return True
+        enough = min_bytes is not None and self.size_bytes >= min_bytes
+        waited = 0.0 if self.oldest_ms is None else (now_ms - self.oldest_ms) / 1000
+        return enough or (max_wait_seconds is not None and waited >= max_wait_seconds)
+
+
+def backlog(state: EdgeState, *, table_uuid: str, ancestry: Ancestry) -> Backlog:
+    """What a capture of the edge would find; empty exactly where ``is_pending`` is False."""
+    if not is_pending(state, table_uuid=table_uuid, ancestry=ancestry):
+        return Backlog()
+    head = ancestry.head
+    assert head is not None  # noqa: S101  # without one nothing is pending
+    if state.committed is None:
+        oldest = ancestry.snapshots[-1].timestamp_ms
+        files, rows, size_bytes = _counts(head, "total-data-files", "total-records", "total-files-size")
+        return Backlog(len(ancestry.snapshots), files, rows, size_bytes, oldest)
+    since = ancestry.between(
+        from_snapshot_id_exclusive=state.committed.snapshot_id, to_snapshot_id_inclusive=head.snapshot_id
+    )
+    if state.committed.table_uuid != table_uuid or since is None:
+        return Backlog(snapshots=1, is_known=False)
+    waiting = [snapshot for snapshot in since if not (snapshot.operation == "append" and snapshot.changes_no_file)]
+    # A rewrite's files hold no new row.
+    added = [_counts(s, "added-data-files", "added-records", "added-files-size") for s in waiting if not s.only_moves]
+    files, rows, size_bytes = (sum(count) for count in zip(*added, strict=True)) if added else (0, 0, 0)
+    return Backlog(len(waiting), files, rows, size_bytes, waiting[0].timestamp_ms)
+
+
+def sum_of(backlogs: Iterable[Backlog]) -> Backlog:
+    """All together; of none, an empty one."""
+    return reduce(Backlog.plus, backlogs, Backlog())
+
+
+def _counts(snapshot: Snapshot, *names: str) -> tuple[int, int, int]:
+    files, rows, size_bytes = (int(snapshot.summary.get(name, 0)) for name in names)
+    return files, rows, size_bytes

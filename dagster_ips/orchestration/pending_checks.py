@@ -1,0 +1,141 @@
+"""Pending, shown where it stays true: an asset check of each consumer, kept up to date without a run.
+
+In a materialisation's metadata it would be old with the next commit upstream.
+
+No ``from __future__ import annotations`` here: Dagster reads the annotation of ``context`` as it is.
+"""
+
+import datetime as dt
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import dagster as dg
+
+from dagster_ips.core.backlog import Backlog, sum_of
+from dagster_ips.errors import IpsError
+from dagster_ips.orchestration.cursor_store import CursorStore
+from dagster_ips.orchestration.run_metadata import size_text
+from dagster_ips.orchestration.watching import WatchedInputs
+
+PENDING_CHECK = "pending"
+_MOST_SHOWN = 20
+PENDING_SENSOR = "ips_pending"
+
+
+def pending_checks(watched: Sequence[WatchedInputs]) -> dg.AssetChecksDefinition:
+    """The checks, also for whoever executes one in the UI. A warning that blocks nothing, as waiting isn't an error."""
+    by_key = {dg.AssetKey.from_user_string(each.name): each for each in watched}
+    specs = [
+        dg.AssetCheckSpec(PENDING_CHECK, asset=key, description="Whether every change of its inputs is consumed.")
+        for key in by_key
+    ]
+
+    @dg.multi_asset_check(name="ips_pending_checks", specs=specs, can_subset=True)
+    def evaluate(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
+        store, now = CursorStore(context.instance), dt.datetime.now(dt.UTC)
+        for check in sorted(context.selected_asset_check_keys):
+            each = by_key[check.asset_key]
+            graph = context.job_def.asset_layer.asset_graph
+            shown = _shown(each.backlogs(store, tick=now) or {})
+            if each.consumer.is_partitioned:
+                found = each.pending_partitions(graph, context.instance, tick=now)
+                shown = _shown_partitions(sorted(found or ()))
+            yield dg.AssetCheckResult(asset_key=check.asset_key, check_name=check.name, **shown)
+
+    return evaluate
+
+
+def pending_checks_sensor(watched: Sequence[WatchedInputs], *, interval_seconds: int) -> dg.SensorDefinition:
+    """Evaluates each check whose value has changed since the last tick, without a run."""
+
+    @dg.sensor(
+        name=PENDING_SENSOR,
+        minimum_interval_seconds=interval_seconds,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description="Keeps the check `pending` of incremental assets true.",
+    )
+    def watch(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+        store, now = CursorStore(context.instance), dt.datetime.now(dt.UTC)
+        shown: dict[str, Any] = json.loads(context.cursor) if context.cursor else {}
+        events = []
+        for each in watched:
+            try:
+                value, says = _looked_at(each, context, store, now)
+            except IpsError as error:  # The others' checks stay true; the consumer's own run says it as an error.
+                context.log.warning("what %s has to consume can't be told: %s", each.name, error)
+                continue
+            if says is not None and shown.get(each.name) != value:
+                shown[each.name] = value
+                key = dg.AssetKey.from_user_string(each.name)
+                events.append(dg.AssetCheckEvaluation(asset_key=key, check_name=PENDING_CHECK, **says))
+        if not events:
+            return dg.SkipReason("What is pending is as it was.")
+        return dg.SensorResult(asset_events=events, cursor=json.dumps(shown))
+
+    return watch
+
+
+def _looked_at(
+    each: WatchedInputs, context: dg.SensorEvaluationContext, store: CursorStore, now: dt.datetime
+) -> tuple[Any, dict[str, Any] | None]:
+    """What is pending of a consumer, to be compared, and what its check says; None as long as a table isn't there."""
+    if each.consumer.is_partitioned:
+        assert context.repository_def is not None  # noqa: S101  # the sensor runs where the definitions are
+        keys = each.pending_partitions(context.repository_def.asset_graph, context.instance, tick=now)
+        return sorted(keys or ()), None if keys is None else _shown_partitions(sorted(keys))
+    waiting = each.backlogs(store, tick=now)
+    value = {upstream: asdict(backlog) for upstream, backlog in (waiting or {}).items()}
+    return value, None if waiting is None else _shown(waiting)
+
+
+def _shown_partitions(keys: Sequence[str]) -> dict[str, Any]:
+    """What a partitioned asset's check says."""
+    listed = ", ".join(keys[:_MOST_SHOWN]) + (", …" if len(keys) > _MOST_SHOWN else "")
+    said = f"{len(keys):,} partitions have changes that are not consumed: {listed}"
+    return {
+        "passed": not keys,
+        "severity": dg.AssetCheckSeverity.WARN,
+        "description": said if keys else "everything is consumed",
+        "metadata": {"partitions pending": len(keys)},
+    }
+
+
+def _shown(waiting: Mapping[str, Backlog]) -> dict[str, Any]:
+    """What a check says: a sentence, numbers that plot, and which input they come from if there are several."""
+    total = sum_of(waiting.values())
+    metadata: dict[str, Any] = {
+        "files pending": total.files,
+        "rows pending": total.rows,
+        "bytes pending": total.size_bytes,
+        "snapshots pending": total.snapshots,
+    }
+    if total.oldest_ms is not None:
+        metadata["pending since"] = dg.MetadataValue.timestamp(total.oldest_ms / 1000)
+    if len(waiting) > 1:
+        rows: list[dict[str, str | int | float | bool | None]] = [
+            {"input": name, "snapshots": b.snapshots, "files": b.files, "rows": b.rows, "bytes": b.size_bytes}
+            for name, b in waiting.items()
+        ]
+        metadata["by input"] = dg.MetadataValue.table([dg.TableRecord(row) for row in rows])
+    return {
+        "passed": total.is_empty,
+        "severity": dg.AssetCheckSeverity.WARN,
+        "description": _sentence(waiting),
+        "metadata": metadata,
+    }
+
+
+def _sentence(waiting: Mapping[str, Backlog]) -> str:
+    parts = []
+    for upstream, found in waiting.items():
+        if not found.is_known:
+            parts.append(f"{upstream} can't be followed from where it was consumed; the next run says why")
+        elif not found.is_empty:
+            commits = "1 snapshot" if found.snapshots == 1 else f"{found.snapshots:,} snapshots"
+            parts.append(
+                f"{commits} of {upstream} not consumed: {found.files:,} files, {found.rows:,} rows, "
+                f"{size_text(found.size_bytes)}"
+            )
+    return "; ".join(parts) or "everything is consumed"

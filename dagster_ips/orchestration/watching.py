@@ -1,0 +1,125 @@
+"""What the sensors and conditions look at: the tables that consumers read incrementally, by their catalog pointers."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from dagster import DagsterInstance
+
+from dagster_ips.core.backlog import Backlog, backlog
+from dagster_ips.core.capture import EdgeState
+from dagster_ips.core.edge import Edge
+from dagster_ips.iceberg.catalog import LakeCatalog
+from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.orchestration.consumers import Consumer
+from dagster_ips.orchestration.cursor_store import CursorStore
+from dagster_ips.orchestration.resources import IcebergCatalog
+from dagster_ips.tracking.following import TrackedInput
+from dagster_ips.tracking.pending_partitions import PartitionWatch
+
+
+@dataclass
+class WatchedTables:
+    """The tables of one catalog that any consumer watches, and the consumers' edges.
+
+    A tick asks for all pointers by one query and for all cursors by another.
+    """
+
+    catalog: IcebergCatalog
+    names: set[str] = field(default_factory=set)
+    edges: set[Edge] = field(default_factory=set)
+    _located: tuple[dt.datetime, Mapping[str, str]] | None = None
+    _states: tuple[dt.datetime, Mapping[Edge, EdgeState]] | None = None
+
+    def locations(self, *, tick: dt.datetime) -> Mapping[str, str]:
+        """Where each table has its current metadata.json, without those that don't exist; as ``tick`` began."""
+        last = self._located
+        if last is None or last[0] != tick:
+            last = self._located = (tick, self.catalog.open().metadata_locations(sorted(self.names)))
+        return last[1]
+
+    def states(self, store: CursorStore, *, tick: dt.datetime) -> Mapping[Edge, EdgeState]:
+        """What each edge had consumed, as ``tick`` began."""
+        last = self._states
+        if last is None or last[0] != tick:
+            last = self._states = (tick, store.get_many(sorted(self.edges, key=str)))
+        return last[1]
+
+
+@dataclass(frozen=True)
+class WatchedInputs:
+    """A consumer's incremental inputs, among the tables that are watched in their catalog."""
+
+    watched: WatchedTables
+    consumer: Consumer
+
+    def __post_init__(self) -> None:
+        self.watched.names.update(tracked.table for tracked in self.inputs)
+        if self.consumer.is_partitioned:
+            self.watched.names.add(self.consumer.table)
+        else:
+            self.watched.edges.update(self.edge(tracked) for tracked in self.inputs)
+
+    @property
+    def name(self) -> str:
+        """The consumer's asset key as text."""
+        return self.consumer.name
+
+    @property
+    def inputs(self) -> Sequence[TrackedInput]:
+        """The inputs; how partitions are made of them isn't said."""
+        return tuple(self.consumer.inputs.values())
+
+    def edge(self, tracked: TrackedInput) -> Edge:
+        """What captures of the input are numbered by."""
+        return Edge(self.name, tracked.upstream)
+
+    def tables(self, *, tick: dt.datetime) -> Mapping[str, TableMetadata]:
+        """The metadata of the inputs' tables by name, without those that don't exist."""
+        lake, located = self.watched.catalog.open(), self.watched.locations(tick=tick)
+        names = {*[tracked.table for tracked in self.inputs], self.consumer.table}
+        return {table: _metadata(lake, table, located[table]) for table in names if table in located}
+
+    def pending_partitions(
+        self,
+        graph: Any,  # noqa: ANN401  # Dagster's asset graph has no public type
+        instance: DagsterInstance,
+        *,
+        tick: dt.datetime,
+    ) -> frozenset[str] | None:
+        """The partitions of a partitioned consumer that have something to consume; None as long as a table isn't there.
+
+        What changed is found by looking at the tables, and remembered.
+        """
+        tables = self.tables(tick=tick)
+        if any(tracked.table not in tables for tracked in self.inputs):
+            return None
+        storage, target = self.watched.catalog.open().storage, tables.get(self.consumer.table)
+        watch = PartitionWatch(storage, CursorStore(instance), self.name, target)
+        tracked = self.consumer.tracked(graph, instance).values()
+        return frozenset[str]().union(*[watch.pending(each, tables[each.table]) for each in tracked])
+
+    def backlogs(self, store: CursorStore, *, tick: dt.datetime) -> Mapping[str, Backlog] | None:
+        """What waits of each upstream; None as long as a table isn't there, because all are captured together."""
+        tables = self.tables(tick=tick)
+        if any(tracked.table not in tables for tracked in self.inputs):
+            return None
+        states = self.watched.states(store, tick=tick)
+        return {
+            tracked.upstream: backlog(
+                states[self.edge(tracked)],
+                table_uuid=tables[tracked.table].uuid,
+                ancestry=tables[tracked.table].ancestry(tracked.ref),
+            )
+            for tracked in self.inputs
+        }
+
+
+@lru_cache(maxsize=1024)
+def _metadata(lake: LakeCatalog, table: str, location: str) -> TableMetadata:
+    """A metadata file never changes, so a tick that finds the same pointer reads nothing."""
+    return TableMetadata.parse(table, location, lake.storage.read(location, table=table))
