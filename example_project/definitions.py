@@ -27,5 +27,7 @@ defs = ips.with_incremental(
         asset_checks=[assets.equals_full_recompute, assets.every_play_is_of_an_account],
         resources={"io_manager": ips.IcdcIOManager(catalog=catalog, spark=spark)},
         executor=dg.in_process_executor,
-    )
+    ),
+    # Dagster's daemon looks at sensors every five seconds. With an interval of five, every other look comes too early.
+    interval_seconds=1,
 )

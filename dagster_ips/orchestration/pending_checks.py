@@ -24,11 +24,29 @@ _MOST_SHOWN = 20
 PENDING_SENSOR = "ips_pending"
 
 
+class Never(dg.AutomationCondition[dg.AssetCheckKey]):
+    """A check without a condition is added as a step to every run that Dagster's automation requests of its asset."""
+
+    @property
+    def name(self) -> str:
+        """The name in the UI."""
+        return "dagster_ips_by_sensor"
+
+    def evaluate(self, context: dg.AutomationContext[dg.AssetCheckKey]) -> dg.AutomationResult[dg.AssetCheckKey]:
+        """Nothing, ever."""
+        return dg.AutomationResult(context, context.get_empty_subset())
+
+
 def pending_checks(watched: Sequence[WatchedInputs]) -> dg.AssetChecksDefinition:
     """The checks, also for whoever executes one in the UI. A warning that blocks nothing, as waiting isn't an error."""
     by_key = {dg.AssetKey.from_user_string(each.name): each for each in watched}
     specs = [
-        dg.AssetCheckSpec(PENDING_CHECK, asset=key, description="Whether every change of its inputs is consumed.")
+        dg.AssetCheckSpec(
+            PENDING_CHECK,
+            asset=key,
+            description="Whether every change of its inputs is consumed.",
+            automation_condition=Never(),
+        )
         for key in by_key
     ]
 
