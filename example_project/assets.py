@@ -12,9 +12,14 @@ from example_project.transforms import (
     plays_per_account,
     running_totals,
     totals_per_day,
+    totals_per_week,
 )
 
 OWNERS = ["team:viewing-data"]
+DAYS = dg.DailyPartitionsDefinition(start_date="2026-01-01")
+WEEKS = dg.WeeklyPartitionsDefinition(start_date="2025-12-28")
+# The first week begins before the first day.
+DAYS_OF_WEEK = dg.TimeWindowPartitionMapping(allow_nonexistent_upstream_partitions=True)
 
 playback = ips.iceberg_asset(
     "playback",
@@ -42,9 +47,11 @@ title = ips.iceberg_asset(
 
 
 @dg.asset(
+    partitions_def=DAYS,
     ins={"playback": ips.incremental(ranges=["event_date"])},
     metadata=ips.append(remove_on=["event_date", "event_id"])
-    | ips.table("media.playback_daily", partition_by=["event_date"]),
+    | ips.table("media.playback_daily", partition_by=["event_date"])
+    | {"partition_expr": "event_date"},
     group_name="viewing",
     kinds={"iceberg", "pyspark"},
     owners=OWNERS,
@@ -55,9 +62,11 @@ def playback_daily(playback: ips.IcdcView, title: DataFrame) -> DataFrame:
 
 
 @dg.asset(
+    partitions_def=DAYS,
     ins={"playback_daily": ips.incremental()},
     metadata=ips.merge(on=["event_date", "account_id"])
-    | ips.table("media.playback_daily_agg", partition_by=["event_date"]),
+    | ips.table("media.playback_daily_agg", partition_by=["event_date"])
+    | {"partition_expr": "event_date"},
     group_name="viewing",
     kinds={"iceberg", "pyspark"},
     owners=OWNERS,
@@ -65,6 +74,19 @@ def playback_daily(playback: ips.IcdcView, title: DataFrame) -> DataFrame:
 def playback_daily_agg(playback_daily: ips.IcdcView) -> DataFrame:
     """Plays per day and account. Only accounts' days with new events are computed again, from all their events."""
     return plays_per_account(playback_daily.affected("event_date", "account_id"))
+
+
+@dg.asset(
+    partitions_def=WEEKS,
+    ins={"playback_daily_agg": ips.incremental(partition_mapping=DAYS_OF_WEEK)},
+    metadata=ips.replace() | ips.table("media.playback_weekly", partition_by=["week"]) | {"partition_expr": "week"},
+    group_name="viewing",
+    kinds={"iceberg", "pyspark"},
+    owners=OWNERS,
+)
+def playback_weekly(playback_daily_agg: ips.IcdcView) -> DataFrame:
+    """Totals per week, from Sunday on. A week with a changed day is computed again, from its own days alone."""
+    return totals_per_week(playback_daily_agg.source)
 
 
 @dg.asset(
@@ -124,7 +146,8 @@ def by_title(context: dg.AssetExecutionContext) -> None:
 
 @dg.asset(
     metadata=ips.replace() | ips.table("media.daily_report"),
-    automation_condition=dg.AutomationCondition.eager(),
+    # Days to come are missing, which must not keep it waiting.
+    automation_condition=dg.AutomationCondition.eager().without(~dg.AutomationCondition.any_deps_missing()),
     group_name="reports",
     kinds={"iceberg", "pyspark"},
     owners=OWNERS,

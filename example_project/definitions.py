@@ -19,6 +19,7 @@ defs = ips.with_incremental(
             assets.account_plan,
             assets.playback_daily,
             assets.playback_daily_agg,
+            assets.playback_weekly,
             assets.account_running_total,
             assets.title_median,
             assets.by_title,

@@ -25,6 +25,7 @@ from example_project.transforms import (
     plays_per_title,
     running_totals,
     totals_per_day,
+    totals_per_week,
 )
 
 
@@ -45,6 +46,7 @@ def compare(spark: SparkSession, source_snapshot_id: int, plan_snapshot_id: int)
     expected = {
         "media.playback_daily": plays,
         "media.playback_daily_agg": accounts,
+        "media.playback_weekly": totals_per_week(accounts),
         "media.account_running_total": running_totals(events, plans),
         "media.title_median": medians_per_title(events),
         "media.by_title": plays_per_title(events),

@@ -72,6 +72,16 @@ def plays_per_title(plays: DataFrame) -> DataFrame:
     return plays.groupBy("title_id").agg(F.count("*").alias("plays"), F.sum("play_seconds").alias("play_seconds"))
 
 
+def totals_per_week(accounts: DataFrame) -> DataFrame:
+    """One row per week, by its Sunday: plays, seconds, and account days with a play."""
+    sunday = F.expr("date_sub(event_date, dayofweek(event_date) - 1)")
+    return accounts.groupBy(sunday.alias("week")).agg(
+        F.sum("plays").alias("plays"),
+        F.sum("play_seconds").alias("play_seconds"),
+        F.count("*").alias("account_days"),
+    )
+
+
 def totals_per_day(accounts: DataFrame) -> DataFrame:
     """One row per day: active accounts, plays, seconds, qualified plays."""
     return accounts.groupBy("event_date").agg(

@@ -152,7 +152,9 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         lake = self.catalog.open()
         table = table_of(context.asset_key, metadata.get(context.asset_key, {}), self.default_namespace)
         found = lake.load(table, asset=_reader(context))
-        context.add_input_metadata({"snapshot": dg.MetadataValue.text(str(found.head_snapshot_id()))})
+        # Dagster doesn't take any for several partitions.
+        if not context.has_asset_partitions or len(context.asset_partition_keys) == 1:
+            context.add_input_metadata({"snapshot": dg.MetadataValue.text(str(found.head_snapshot_id()))})
         frame = table_frame(self._session(lake), lake.name, table, snapshot_id=found.head_snapshot_id())
         rows = _partitions_read(context, metadata.get(context.asset_key, {}), found)
         return frame if rows is None else frame.where(rows)

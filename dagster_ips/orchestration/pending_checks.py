@@ -52,15 +52,11 @@ def pending_checks(watched: Sequence[WatchedInputs]) -> dg.AssetChecksDefinition
 
     @dg.multi_asset_check(name="ips_pending_checks", specs=specs, can_subset=True)
     def evaluate(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
-        store, now = CursorStore(context.instance), dt.datetime.now(dt.UTC)
+        now = dt.datetime.now(dt.UTC)
         for check in sorted(context.selected_asset_check_keys):
-            each = by_key[check.asset_key]
             graph = context.job_def.asset_layer.asset_graph
-            shown = _shown(each.backlogs(store, tick=now) or {})
-            if each.consumer.is_partitioned:
-                found = each.pending_partitions(graph, context.instance, tick=now)
-                shown = _shown_partitions(sorted(found or ()))
-            yield dg.AssetCheckResult(asset_key=check.asset_key, check_name=check.name, **shown)
+            _, says = _looked_at(by_key[check.asset_key], graph, context.instance, now)
+            yield dg.AssetCheckResult(asset_key=check.asset_key, check_name=check.name, **(says or _shown({})))
 
     return evaluate
 
@@ -75,12 +71,13 @@ def pending_checks_sensor(watched: Sequence[WatchedInputs], *, interval_seconds:
         description="Keeps the check `pending` of incremental assets true.",
     )
     def watch(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
-        store, now = CursorStore(context.instance), dt.datetime.now(dt.UTC)
+        assert context.repository_def is not None  # noqa: S101  # the sensor runs where the definitions are
+        graph, now = context.repository_def.asset_graph, dt.datetime.now(dt.UTC)
         shown: dict[str, Any] = json.loads(context.cursor) if context.cursor else {}
         events = []
         for each in watched:
             try:
-                value, says = _looked_at(each, context, store, now)
+                value, says = _looked_at(each, graph, context.instance, now)
             except IpsError as error:  # The others' checks stay true; the consumer's own run says it as an error.
                 context.log.warning("what %s has to consume can't be told: %s", each.name, error)
                 continue
@@ -96,14 +93,16 @@ def pending_checks_sensor(watched: Sequence[WatchedInputs], *, interval_seconds:
 
 
 def _looked_at(
-    each: WatchedInputs, context: dg.SensorEvaluationContext, store: CursorStore, now: dt.datetime
+    each: WatchedInputs,
+    graph: Any,  # noqa: ANN401  # Dagster's asset graph has no public type
+    instance: dg.DagsterInstance,
+    now: dt.datetime,
 ) -> tuple[Any, dict[str, Any] | None]:
     """What is pending of a consumer, to be compared, and what its check says; None as long as a table isn't there."""
     if each.consumer.is_partitioned:
-        assert context.repository_def is not None  # noqa: S101  # the sensor runs where the definitions are
-        keys = each.pending_partitions(context.repository_def.asset_graph, context.instance, tick=now)
+        keys = each.pending_partitions(graph, instance, tick=now)
         return sorted(keys or ()), None if keys is None else _shown_partitions(sorted(keys))
-    waiting = each.backlogs(store, tick=now)
+    waiting = each.backlogs(CursorStore(instance), tick=now)
     value = {upstream: asdict(backlog) for upstream, backlog in (waiting or {}).items()}
     return value, None if waiting is None else _shown(waiting)
 

@@ -111,8 +111,8 @@ def _read(meter: SparkMeter, runs: list[Materialization]) -> Read:
 
 
 def _recompute(services: Services, remote: str, pipeline: Pipeline) -> list[str]:
-    events = f"--source-snapshot={pipeline.consumed('playback_daily', 'playback')}"
-    plans = f"--plan-snapshot={pipeline.consumed('account_running_total', 'account_plan')}"
+    events = f"--source-snapshot={pipeline.head('playback')}"
+    plans = f"--plan-snapshot={pipeline.head('account_plan')}"
     try:
         services.run("python", "-m", "example_project.recompute", events, plans, "--remote", remote)
     except SystemExit as failed:

@@ -11,6 +11,7 @@ from example_project.lake import open_catalog
 
 STAGES = {"playback_daily": "playback", "playback_daily_agg": "playback_daily"}
 MORE = {
+    "playback_weekly": ("playback_daily_agg",),
     "account_running_total": ("playback_daily", "account_plan"),
     "title_median": ("playback_daily",),
     "by_title": ("playback_daily",),
@@ -42,25 +43,36 @@ class Pipeline:
         self._lake = lake
 
     def materializations(self, stage: str) -> list[Materialization]:
-        """Those of ``stage``, oldest first."""
+        """Those of ``stage``, oldest first; one of each run, as it says the same of all partitions it computed."""
         fetched = self._instance.fetch_materializations(dg.AssetKey(stage), limit=1000)
-        return [self._parse(stage, record) for record in reversed(fetched.records)]
+        by_run = {record.run_id: record for record in fetched.records}
+        return [self._parse(stage, record) for record in reversed(by_run.values())]
 
     def is_caught_up(self) -> bool:
         """Whether every stage has consumed its upstreams' heads, and the report has been made from the result."""
         upstreams = {stage: (upstream,) for stage, upstream in STAGES.items()} | MORE
-        if any(self.consumed(s, name) != str(self.head(name)) for s, names in upstreams.items() for name in names):
+        if any(self.head(name) not in self.consumed(s, name) for s, names in upstreams.items() for name in names):
+            return False
+        if not all(self._has_nothing_pending(stage) for stage in upstreams):
             return False
         newest = self._instance.fetch_materializations(dg.AssetKey(REPORT), limit=1).records
         made_from = self.materializations("playback_daily_agg")[-1]
         return bool(newest) and newest[0].timestamp > made_from.end and not self._is_busy()
 
-    def consumed(self, stage: str, upstream: str) -> str | None:
-        """The snapshot of ``upstream`` up to which ``stage`` says to have consumed it; None before it ran."""
-        newest = self._instance.get_latest_materialization_event(dg.AssetKey(stage))
-        if newest is None or newest.asset_materialization is None:
-            return None
-        return str(newest.asset_materialization.metadata[f"{upstream}: to snapshot, inclusive"].value)
+    def consumed(self, stage: str, upstream: str) -> list[int]:
+        """The snapshots of ``upstream`` up to which runs of ``stage`` consumed it, the newest run's first."""
+        records = self._instance.fetch_materializations(dg.AssetKey(stage), limit=1000).records
+        made = [record.asset_materialization for record in records if record.asset_materialization is not None]
+        shown = [str(each.metadata[f"{upstream}: to snapshot, inclusive"].value) for each in made]
+        return [int(snapshot) for snapshot in shown if snapshot.isdigit()]
+
+    def _has_nothing_pending(self, stage: str) -> bool:
+        """Whether the asset's check says so, which a sensor keeps true."""
+        newest = self._instance.get_latest_asset_check_evaluation_record(
+            dg.AssetCheckKey(dg.AssetKey(stage), "pending")
+        )
+        evaluation = newest.event.asset_check_evaluation if newest and newest.event else None
+        return evaluation is not None and evaluation.passed
 
     def head(self, table: str) -> int | None:
         """The current snapshot of ``media.<table>``; None if there is no such table or it has none."""

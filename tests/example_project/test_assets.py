@@ -12,10 +12,13 @@ from example_project.ingest import ingest
 from example_project.recompute import compare
 from tests.example_project.test_recompute import ALL_SAME, source_snapshots
 from tests.lake import Lake
+from tests.partitioned import SENSOR, run
 from tests.pipeline import materialize
 
 SMALL = Workload(rows_per_day=600, late=0.1)
-STAGES = ("playback_daily", "playback_daily_agg", "account_running_total", "title_median", "by_title", "daily_report")
+STAGES = ("account_running_total", "title_median", "by_title", "daily_report")
+DAILY = ("playback_daily", "playback_daily_agg")
+ALL = (*DAILY, "playback_weekly", *STAGES)
 CHECK = dg.AssetCheckKey(dg.AssetKey("playback_daily_agg"), "equals_full_recompute")
 
 
@@ -26,11 +29,19 @@ def definitions(lake: Lake) -> dg.Definitions:
     spark = ips.LocalSparkConnect(server_folder=str(lake.spark_folder))
     return ips.with_incremental(
         dg.Definitions(
-            assets=[assets.playback, assets.title, assets.account_plan, *(getattr(assets, stage) for stage in STAGES)],
+            assets=[assets.playback, assets.title, assets.account_plan, *(getattr(assets, stage) for stage in ALL)],
             asset_checks=[assets.equals_full_recompute, assets.every_play_is_of_an_account],
             resources={"io_manager": ips.IcdcIOManager(catalog=catalog, spark=spark)},
         )
     )
+
+
+def follow(definitions: dg.Definitions, instance: dg.DagsterInstance) -> None:
+    """Every stage goes on, as the sensor would let it."""
+    for stage in DAILY:
+        run(definitions, instance, stage, "2026-01-01", "2026-01-12", **SENSOR)
+    run(definitions, instance, "playback_weekly", "2025-12-28", "2026-01-04", **SENSOR)
+    materialize(definitions, instance, *STAGES)
 
 
 def passes(definitions: dg.Definitions, instance: dg.DagsterInstance) -> bool:
@@ -46,7 +57,7 @@ def test_every_table_equals_a_full_recompute_after_late_days(
 ) -> None:
     for days in (7, 1, 1):
         ingest(lake.folder, days, SMALL)
-        materialize(definitions, instance, *STAGES)
+        follow(definitions, instance)
         assert compare(lake.session, *source_snapshots(lake)) == ALL_SAME
 
 
@@ -54,7 +65,7 @@ def test_every_table_equals_a_full_recompute_after_events_and_plans_are_deleted_
     lake: Lake, definitions: dg.Definitions, instance: dg.DagsterInstance
 ) -> None:
     ingest(lake.folder, 8, SMALL)
-    materialize(definitions, instance, *STAGES)
+    follow(definitions, instance)
     for statement in (
         "DELETE FROM lake.media.playback WHERE account_id = 3",
         "UPDATE lake.media.playback SET play_seconds = play_seconds + 60 WHERE event_id % 97 = 5",
@@ -62,7 +73,7 @@ def test_every_table_equals_a_full_recompute_after_events_and_plans_are_deleted_
         "DELETE FROM lake.media.account_plan WHERE change_id >= 7000000000",
     ):
         lake.sql(statement)
-    materialize(definitions, instance, *STAGES)
+    follow(definitions, instance)
     assert compare(lake.session, *source_snapshots(lake)) == ALL_SAME
 
 
@@ -70,10 +81,10 @@ def test_the_asset_check_finds_a_wrong_row_and_is_not_fooled_by_rows_that_are_on
     lake: Lake, definitions: dg.Definitions, instance: dg.DagsterInstance
 ) -> None:
     ingest(lake.folder, 2, SMALL)
-    materialize(definitions, instance, *STAGES)
+    follow(definitions, instance)
     assert passes(definitions, instance)
     ingest(lake.folder, 1, SMALL)
-    materialize(definitions, instance, "playback_daily")
+    run(definitions, instance, "playback_daily", "2026-01-01", "2026-01-12", **SENSOR)
     assert passes(definitions, instance)
     lake.sql("UPDATE lake.media.playback_daily_agg SET plays = plays + 1 WHERE account_id = 0")
     assert not passes(definitions, instance)

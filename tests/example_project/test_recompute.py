@@ -22,16 +22,18 @@ from example_project.transforms import (
     plays_per_title,
     running_totals,
     totals_per_day,
+    totals_per_week,
 )
 from tests.lake import Lake
 
 SMALL = Workload(rows_per_day=600, late=0.1)
 SAME = Difference(missing=0, extra=0)
-DAILY, AGG, TOTAL, MEDIAN, TITLES, REPORT = TABLES = tuple(
+DAILY, AGG, WEEKLY, TOTAL, MEDIAN, TITLES, REPORT = TABLES = tuple(
     f"media.{name}"
     for name in (
         "playback_daily",
         "playback_daily_agg",
+        "playback_weekly",
         "account_running_total",
         "title_median",
         "by_title",
@@ -56,6 +58,7 @@ def built(lake: Lake) -> tuple[int, int]:
     table = lake.session.table
     _create(enriched_plays(table("lake.media.playback"), table("lake.media.title")), DAILY, by_date=True)
     _create(plays_per_account(table(f"lake.{DAILY}")), AGG, by_date=True)
+    _create(totals_per_week(table(f"lake.{AGG}")), WEEKLY, by_date=False)
     _create(running_totals(table(f"lake.{DAILY}"), table(f"lake.{ACCOUNT_PLAN}")), TOTAL, by_date=True)
     _create(medians_per_title(table(f"lake.{DAILY}")), MEDIAN, by_date=True)
     _create(plays_per_title(table(f"lake.{DAILY}")), TITLES, by_date=False)
