@@ -37,7 +37,7 @@ def capture(workplace: Workplace, *, asset: str, full: bool) -> None:
 
     Several jobs may share one capture. Call `dagster-ips commit CAPTURE` after the last one has written.
     """
-    known = workplace.consumer(asset)
+    known = workplace.unpartitioned(asset)
     states = [workplace.store.get(edge) for edge in _edges(known)]
     workplace.require_idle(known, states)
     given_up = {state.in_flight.run_id for state in states if state.in_flight and _is_external(state.in_flight.run_id)}
@@ -81,7 +81,7 @@ def commit(workplace: Workplace, capture: str) -> None:
     if not asset or not attempt:
         problem = f"{capture!r} isn't what dagster-ips capture calls a capture."
         raise InstanceError(problem=problem, remedy='Give the value of "capture" that it printed.')
-    known = workplace.consumer(asset)
+    known = workplace.unpartitioned(asset)
     edges = _edges(known)
     held = [state.in_flight for edge in edges if (state := workplace.store.get(edge)).in_flight]
     upstreams = [edge.upstream for edge in edges]

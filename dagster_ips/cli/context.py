@@ -44,6 +44,21 @@ class Workplace:
         """
         return consumer_named(self.consumers, asset)
 
+    def unpartitioned(self, asset: str) -> KnownConsumer:
+        """As ``consumer``, for what can't be done to a partitioned asset as a whole.
+
+        Raises:
+            UnknownConsumerError: there is none.
+            InstanceError: it is partitioned.
+        """
+        known = self.consumer(asset)
+        if known.consumer.is_partitioned:
+            raise InstanceError(
+                problem=f"{asset} is partitioned, and each of its partitions is consumed by itself.",
+                remedy="Launch a backfill of the partitions from Dagster's UI: they are computed anew.",
+            )
+        return known
+
     def inspector(self, known: KnownConsumer) -> Inspector:
         """Looks at the consumer's edges."""
         return Inspector(self._lake(known), self.store, known.consumer.table, known.manager.icdc_namespace)

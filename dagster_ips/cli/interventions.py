@@ -42,7 +42,7 @@ _yes = click.option("--yes", is_flag=True, help="Don't ask.")
 @at_workplace
 def reset(workplace: Workplace, *, asset: str, upstream: str | None, why: str, yes: bool) -> None:
     """Forget what ASSET has consumed of an upstream: its next run computes everything, or begins where `start` says."""
-    known = workplace.consumer(asset)
+    known = workplace.unpartitioned(asset)
     tracked = known.tracked(upstream)
     edge = Edge(known.consumer.name, tracked.upstream)
     _require_idle(workplace, known, edge)
@@ -77,7 +77,7 @@ def rewind(  # noqa: PLR0913  # one per option
     dry_run: bool,
 ) -> None:
     """Let ASSET read again what it consumed of an upstream after a snapshot or a time."""
-    known = workplace.consumer(asset)
+    known = workplace.unpartitioned(asset)
     tracked = known.tracked(upstream)
     administrator = workplace.administrator(known)
     planned = administrator.plan_rewind(known.consumer.name, tracked, place, known.write_mode)

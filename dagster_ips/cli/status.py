@@ -10,10 +10,16 @@ import click
 
 from dagster_ips.cli.context import Workplace, at_workplace
 from dagster_ips.cli.words import moment, size, table
+from dagster_ips.core.edge import Edge
+from dagster_ips.core.touched import LineState
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.tracking.inspection import EdgeStatus
 
 _HEADINGS = ("ASSET", "UPSTREAM", "CONSUMED UP TO", "NUMBER", "PENDING", "IN FLIGHT", "TABLE'S NEWEST STAMP")
+
+
+_OF_PARTITIONS = ("PARTITIONED ASSET", "UPSTREAM", "LOOKED AT UP TO", "UPSTREAM'S PARTITIONS CHANGED SINCE CONSUMED")
+_MOST = 10
 
 
 @click.command()
@@ -23,18 +29,31 @@ _HEADINGS = ("ASSET", "UPSTREAM", "CONSUMED UP TO", "NUMBER", "PENDING", "IN FLI
 def status(workplace: Workplace, *, asset: str | None, as_json: bool) -> None:
     """What each consumer, or ASSET, has consumed of its upstreams, what is pending and what is in flight."""
     known = [workplace.consumer(asset)] if asset else list(workplace.consumers.values())
+    known = sorted(known, key=lambda each: each.consumer.name)
     found = [
         workplace.inspector(each).status(each.consumer.name, tracked)
-        for each in sorted(known, key=lambda each: each.consumer.name)
+        for each in known
+        if not each.consumer.is_partitioned
+        for tracked in each.consumer.inputs.values()
+    ]
+    lines = [
+        workplace.store.get_line(Edge(each.consumer.name, tracked.upstream))
+        for each in known
+        if each.consumer.is_partitioned
         for tracked in each.consumer.inputs.values()
     ]
     if as_json:
-        click.echo(json.dumps([_as_json(each) for each in found], indent=2, ensure_ascii=False))
+        shown = [*(_as_json(each) for each in found), *(_line_as_json(line) for line in lines)]
+        click.echo(json.dumps(shown, indent=2, ensure_ascii=False))
         return
-    click.echo(table(_HEADINGS, [_row(each) for each in found]))
+    if found:
+        click.echo(table(_HEADINGS, [_row(each) for each in found]))
     for each in found:
-        for line in _remarks(each):
-            click.echo(f"\n{each.edge}: {line}")
+        for remark in _remarks(each):
+            click.echo(f"\n{each.edge}: {remark}")
+    if lines:
+        click.echo("" if not found else "\n", nl=False)
+        click.echo(table(_OF_PARTITIONS, [_line_row(line) for line in lines]))
 
 
 def _row(each: EdgeStatus) -> Sequence[str]:
@@ -56,6 +75,23 @@ def _row(each: EdgeStatus) -> Sequence[str]:
         f"{held.run_id} since {moment(each.in_flight_since_ms)}" if held else "-",
         f"{stamp.number} at {moment(stamp.target.timestamp_ms)}" if stamp else "-",
     )
+
+
+def _line_row(line: LineState) -> Sequence[str]:
+    keys = sorted(line.touched)
+    named = ", ".join(keys[:_MOST]) + (", …" if len(keys) > _MOST else "")
+    return (line.edge.consumer, line.edge.upstream, _at(line.scanned), f"{len(keys)}: {named}" if keys else "none")
+
+
+def _line_as_json(line: LineState) -> dict[str, Any]:
+    return {
+        "asset": line.edge.consumer,
+        "upstream": line.edge.upstream,
+        "partitioned": True,
+        "looked_at_up_to": _watermark(line.scanned),
+        "changed_partitions_of_upstream": sorted(line.touched),
+        "values_without_a_partition": list(line.unmapped),
+    }
 
 
 def _remarks(status: EdgeStatus) -> list[str]:

@@ -11,6 +11,7 @@ import dagster as dg
 from dagster import DagsterInstance
 
 from dagster_ips.core.partition_keys import Slicing
+from dagster_ips.core.place import Everywhere
 from dagster_ips.core.write_mode import Append, Merge, OverwritePartitions, Replace, WriteMode
 from dagster_ips.errors import DeclarationError
 from dagster_ips.orchestration.declarations import (
@@ -103,6 +104,8 @@ def consumer_of(assets: dg.AssetsDefinition, metadata: MetadataByKey, default_na
         if declared["partition_column"]:
             columns[name] = declared["partition_column"]
     is_partitioned = assets.partitions_def is not None
+    if is_partitioned:
+        _require_no_start(key, inputs)
     _require_limits_that_help(key, write_mode, inputs, is_partitioned=is_partitioned)
     return Consumer(key, table_of(key, metadata[key], default_namespace), inputs, is_partitioned, columns)
 
@@ -300,6 +303,15 @@ def _require_plain_partitions(key: dg.AssetKey, write_mode: WriteMode | None, me
             key,
             f"overwrite_partitions needs a table partitioned by plain columns, not by {list(columns)}.",
             'Say so: overwrite_partitions() | table(partition_by=["event_date"]).',
+        )
+
+
+def _require_no_start(key: dg.AssetKey, inputs: Mapping[str, TrackedInput]) -> None:
+    if begins := [name for name, tracked in inputs.items() if tracked.start is not Everywhere.ALL]:
+        _refuse(
+            key,
+            f"its input {begins[0]} has a start, but it is partitioned: a partition begins with all of its rows.",
+            "Leave out start, and let the partitions definition begin where the asset is to begin.",
         )
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter
+from pathlib import Path
 
 import dagster as dg
 import pytest
+from click.testing import CliRunner
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
 
 import dagster_ips as ips
+from dagster_ips.cli.main import main
 from dagster_ips.core.edge import Edge
 from dagster_ips.errors import DeclarationError, OutsidePartitionsError, UnmappedRowsError
 from dagster_ips.orchestration.cursor_store import CursorStore
@@ -228,3 +231,27 @@ def test_what_cannot_work_is_said_when_definitions_load(lake: Lake) -> None:
         partitioned(lake.folder, lake.spark_folder, nowhere)
     with pytest.raises(DeclarationError, match="event_date"):
         partitioned(lake.folder, lake.spark_folder, moving)
+
+
+def test_the_command_line_tells_what_is_known_of_partitions_and_leaves_them_to_the_ui(
+    lake: Lake, instance: dg.DagsterInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "definitions_of_partitioned.py"
+    file.write_text(
+        "from pathlib import Path\nfrom tests.partitioned import partitioned\n"
+        f"defs = partitioned(Path({str(lake.folder)!r}), Path({str(lake.spark_folder)!r}))\n"
+    )
+    monkeypatch.setenv("DAGSTER_HOME", instance.root_directory)
+    lake.create_playback(days(0, 1))
+    definitions = partitioned(lake.folder, lake.spark_folder)
+    run(definitions, instance, "day", key(0))
+    repository = definitions.get_repository_def()
+    (sensor,) = [s for s in repository.sensor_defs if isinstance(s, dg.AutomationConditionSensorDefinition)]
+    sensor.evaluate_tick(dg.build_sensor_context(instance, repository_def=repository))
+
+    shown = CliRunner().invoke(main, ["status", "day", "-f", str(file)], catch_exceptions=False)
+    refused = CliRunner().invoke(main, ["reset", "day", "--why", "x", "-f", str(file)])
+
+    assert "1: 2026-01-02" in shown.output
+    assert refused.exit_code != 0
+    assert "backfill" in refused.output + str(refused.exception)
