@@ -65,14 +65,15 @@ def _consumed(name: str, view: IcdcView) -> str:
         return f"**{name}** has no snapshot yet"
     at = dt.datetime.fromtimestamp(head.timestamp_ms / 1000, dt.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     text = f"**{name}** consumed up to {at}: "
-    if view.mode is Mode.FULL:
+    limited = list(_limited(view.captured.share))
+    if view.mode is Mode.FULL and not limited:
         return text + f"everything, {stats.files:,} files, {stats.rows:,} rows, {size_text(stats.size_bytes)}"
     of = f" of {stats.source_files:,}" if stats.source_files is not None else ""
     text += f"{stats.files:,}{of} files, {stats.rows:,} rows, {size_text(stats.size_bytes)}"
     if stats.source_size_bytes:
         saved = max(0.0, 1 - stats.size_bytes / stats.source_size_bytes)
         text += f" of {size_text(stats.source_size_bytes)}, **{saved:.1%} less than everything**"
-    return ", ".join([text, *_limited(view.captured.share)])
+    return ", ".join([text, *limited])
 
 
 def _limited(share: Share) -> Iterator[str]:

@@ -77,7 +77,7 @@ def test_every_engine_reads_the_same_change(lake: Lake, kind: str) -> None:
     for name, arguments in operations:
         history.do(name, **arguments)
     before, after = history._watermarks()[0], history.table.head
-    captured = history._captured(CONSUMER, None)
+    captured = history._captured(CONSUMER, None, None)
     lived = {s: rows_at(lake, history, s) for s in (before, after)}
 
     for engine, read in ENGINES.items():
