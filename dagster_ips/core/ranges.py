@@ -149,6 +149,9 @@ class ChangeRange:
         sides = [f"{name} >= {literal(_lowest_equal(lower))}"] if lower is not None else []
         sides += [f"{name} <= {literal(_highest_equal(upper))}"] if upper is not None else []
         condition = " AND ".join(sides)
+        if isinstance(lower, float) and upper is None:
+            # To Spark NaN is above every number; Iceberg would leave out a file that holds nothing else.
+            condition += f" OR isnan({name})"
         return Predicate(f"({condition} OR {name} IS NULL)" if self.has_null else f"({condition})")
 
 

@@ -146,3 +146,13 @@ def test_a_merged_table_of_format_version_1_is_updated(lake: Lake) -> None:
     history.capture("strict")
     history.do("append_by_spark", rows=(0,))
     assert history.capture("strict") is Mode.INCREMENTAL
+
+
+def test_a_file_with_nothing_but_nan_is_not_left_out_by_a_lower_bound(lake: Lake) -> None:
+    """Iceberg thinks that no NaN is at or above a number; Spark thinks that each is."""
+    history = History(lake, Shape(version=3, partitioned_by=(), merging=False, variant=False))
+    history.write("restarting", "merge_by_floats")
+    history.do("append_by_spark", rows=(21,))
+    history.capture_by_all()
+    history.do("append_by_spark", rows=(6, 0))
+    assert history.capture("restarting") is Mode.INCREMENTAL
