@@ -92,7 +92,8 @@ def test_the_statements_of_the_readme_equal_a_full_recompute_and_are_audited(
         "UPDATE lake.media.playback SET account = 'a0' WHERE event_id IN (2, 10)",
     ):
         result = materialize(definitions, instance, "by_account")
-        assert [evaluation.passed for evaluation in result.get_asset_check_evaluations()] == [True]
+        audits = [each for each in result.get_asset_check_evaluations() if each.check_name != "pending"]
+        assert [each.passed for each in audits] == [True]
         counted = lake.sql("SELECT account, count(*) FROM lake.media.playback GROUP BY account")
         assert lake.rows("media.by_account") == Counter(tuple(row) for row in counted.collect())
         lake.sql(statement)

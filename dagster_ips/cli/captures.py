@@ -17,6 +17,7 @@ from dagster_ips.iceberg.stamps import stamp_properties
 from dagster_ips.orchestration.registry import KnownConsumer
 from dagster_ips.spark.branches import sql_name
 from dagster_ips.tracking.capturing import Capturer
+from dagster_ips.tracking.effects import Effect, effect
 from dagster_ips.tracking.parameters import parameters
 from dagster_ips.tracking.retention import drop_expired_tables
 
@@ -92,9 +93,10 @@ def commit(workplace: Workplace, capture: str) -> None:
         what = f"snapshot {at.snapshot_id} ({moment(at.timestamp_ms)})" if at else "nothing: it has no snapshot"
         shown[f"{state.edge.upstream}: consumed up to"] = what
         click.echo(f"{state.edge}: capture {state.number} is committed, up to {what}.")
-    workplace.instance.report_runless_asset_event(
-        dg.AssetMaterialization(known.consumer.key, description="by a job that Dagster didn't run", metadata=shown)
-    )
+    with effect(Effect.REPORT_EVENT):
+        workplace.instance.report_runless_asset_event(
+            dg.AssetMaterialization(known.consumer.key, description="by a job that Dagster didn't run", metadata=shown)
+        )
     for each in held:
         drop_expired_tables(known.manager.catalog.open(), workplace.store, each, known.retention)
 

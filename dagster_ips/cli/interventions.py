@@ -16,6 +16,7 @@ from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import InstanceError, StateUnreadableError
 from dagster_ips.orchestration.registry import KnownConsumer
 from dagster_ips.tracking.administration import Rewind
+from dagster_ips.tracking.effects import Effect, effect
 
 
 class _PlaceType(click.ParamType):  # type: ignore[type-arg]  # generic only in click 8.3 and later
@@ -119,22 +120,23 @@ def _ask(*, yes: bool) -> None:
 def _report(workplace: Workplace, known: KnownConsumer, state: EdgeState) -> None:
     """Say it here and in the asset's timeline."""
     done = state.interventions[-1]
-    workplace.instance.report_runless_asset_event(
-        dg.AssetObservation(
-            asset_key=known.consumer.key,
-            description=f"{done.kind} on {state.edge.upstream} by {done.who}: {done.why}",
-            metadata={
-                "what": str(done.kind),
-                "upstream": state.edge.upstream,
-                "who": done.who,
-                "why": done.why,
-                "number": done.number,
-                # As text: JavaScript would round a snapshot's id.
-                "consumed before": _at(done.before),
-                "consumed now": _at(done.after),
-            },
+    with effect(Effect.REPORT_EVENT):
+        workplace.instance.report_runless_asset_event(
+            dg.AssetObservation(
+                asset_key=known.consumer.key,
+                description=f"{done.kind} on {state.edge.upstream} by {done.who}: {done.why}",
+                metadata={
+                    "what": str(done.kind),
+                    "upstream": state.edge.upstream,
+                    "who": done.who,
+                    "why": done.why,
+                    "number": done.number,
+                    # As text: JavaScript would round a snapshot's id.
+                    "consumed before": _at(done.before),
+                    "consumed now": _at(done.after),
+                },
+            )
         )
-    )
     click.echo(f"Done, under number {done.number}.")
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from dagster_ips.core.ancestry import Snapshot
-from dagster_ips.core.changes import ChangeSet
+from dagster_ips.core.changes import ChangeSet, DataFile
 from dagster_ips.core.interval import Interval
 from dagster_ips.core.rewrites import Rewrite, without_change
 from dagster_ips.iceberg.manifests import (
@@ -77,7 +77,7 @@ def appended_files(
         live = [e for e in read_entries(storage, row, table=metadata.table) if e.status is not Status.DELETED]
         new = [entry for entry in live if entry.snapshot_id in wanted]
         files += [entry.data_file() for entry in new]
-        if len(new) == len(live) and not row.get("deleted_files_count"):
+        if len(new) == len(live) and not row.get("deleted_files_count") and _can_be_copied(live, metadata):
             whole.append(row)
         else:
             entries += new
@@ -87,15 +87,30 @@ def appended_files(
 def live_files(storage: Storage, metadata: TableMetadata, *, head: Snapshot) -> CapturedFiles:
     """Every file live at ``head``, with every delete file that applies: a full read is a change set like any other."""
     rows = [row for row in read_manifest_list(storage, head, table=metadata.table) if may_hold_live_files(row)]
-    files = [
-        entry.data_file()
-        for row in rows
-        if content_of(row) is Content.DATA
-        for entry in read_entries(storage, row, table=metadata.table)
-        if entry.status is not Status.DELETED
-    ]
-    has_deletes = any(content_of(row) is Content.DELETES for row in rows)
-    return CapturedFiles(ChangeSet(tuple(files), has_deletes=has_deletes), tuple(rows))
+    whole = [row for row in rows if content_of(row) is Content.DELETES]
+    has_deletes = bool(whole)
+    entries: list[ManifestEntry] = []
+    files: list[DataFile] = []
+    for row in rows:
+        if content_of(row) is Content.DATA:
+            live = [e for e in read_entries(storage, row, table=metadata.table) if e.status is not Status.DELETED]
+            files += [entry.data_file() for entry in live]
+            if _can_be_copied(live, metadata):
+                whole.append(row)
+            else:
+                entries += live
+    return CapturedFiles(ChangeSet(tuple(files), has_deletes=has_deletes), tuple(whole), tuple(entries))
+
+
+def _can_be_copied(entries: Sequence[ManifestEntry], metadata: TableMetadata) -> bool:
+    """Whether every engine reads a manifest with these entries as it is.
+
+    One that version 1 wrote has no sequence numbers. Where it stands in a newer table by now, DuckDB takes it for
+    damaged if it holds a file that was carried over.
+    """
+    if metadata.format_version == 1:
+        return True
+    return all(e.status is Status.ADDED or e.manifest.get("format-version") != "1" for e in entries)
 
 
 def changed_files(storage: Storage, metadata: TableMetadata, interval: Interval, *, head: Snapshot) -> CapturedFiles:

@@ -13,7 +13,7 @@ from dagster import AutomationCondition, AutomationContext, AutomationResult, Da
 
 from dagster_ips.core.backlog import sum_of
 from dagster_ips.core.retry import RetryState
-from dagster_ips.errors import DeclarationError
+from dagster_ips.errors import CatalogUnreachableError, DeclarationError, IpsError
 from dagster_ips.orchestration.cursor_store import CursorStore
 from dagster_ips.orchestration.watching import WatchedInputs
 
@@ -59,20 +59,32 @@ class PendingCondition(AutomationCondition[dg.AssetKey]):
         return False
 
     def evaluate(self, context: AutomationContext[dg.AssetKey]) -> AutomationResult[dg.AssetKey]:
-        """All of an asset without partitions, or nothing of it; else the partitions that are pending."""
+        """All of an asset without partitions, or nothing of it; else the partitions that are pending.
+
+        An upstream that can't be read keeps nobody else waiting. Its own consumer is let run, to say so, unless what
+        can't be reached is the catalog, or which partitions should run can't be told.
+        """
         watched = _require_watched(self._watched, context.key)
-        store = CursorStore(context.asset_graph_view.instance)
+        try:
+            return AutomationResult(context, self._due(context, watched))
+        except IpsError as error:
+            context.log.error("what %s has to consume can't be told: %s", watched.name, error)  # noqa: TRY400  # it says it all
+            runs = not (watched.consumer.is_partitioned or isinstance(error, CatalogUnreachableError))
+            return AutomationResult(context, context.candidate_subset if runs else context.get_empty_subset())
+
+    def _due(self, context: AutomationContext[dg.AssetKey], watched: WatchedInputs) -> Any:  # noqa: ANN401  # Dagster's subset has no public type
         if watched.consumer.is_partitioned:
-            return AutomationResult(context, self._pending_partitions(context, watched))
+            return self._pending_partitions(context, watched)
+        store = CursorStore(context.asset_graph_view.instance)
         waiting = watched.backlogs(store, tick=context.evaluation_time)
         due = waiting is not None and sum_of(waiting.values()).is_due(
             now_ms=context.evaluation_time.timestamp() * 1000,
             min_bytes=self._min_bytes,
             max_wait_seconds=self._max_wait.total_seconds() if self._max_wait is not None else None,
         )
-        return AutomationResult(context, context.candidate_subset if due else context.get_empty_subset())
+        return context.candidate_subset if due else context.get_empty_subset()
 
-    def _pending_partitions(self, context: AutomationContext[dg.AssetKey], watched: WatchedInputs) -> Any:  # noqa: ANN401  # Dagster's subset has no public type
+    def _pending_partitions(self, context: AutomationContext[dg.AssetKey], watched: WatchedInputs) -> Any:  # noqa: ANN401  # as above
         view = context.asset_graph_view
         keys = watched.pending_partitions(context.asset_graph, view.instance, tick=context.evaluation_time)
         if not keys or context.partitions_def is None:
@@ -126,7 +138,10 @@ class BlockedCondition(AutomationCondition[dg.AssetKey]):
         return AutomationResult(context, subset, cursor=json.dumps(asdict(state)))
 
     def _fingerprint(self, context: AutomationContext[dg.AssetKey], watched: WatchedInputs) -> str:
-        tables = watched.tables(tick=context.evaluation_time)
+        try:
+            tables = watched.tables(tick=context.evaluation_time)
+        except IpsError:  # Until it can be read again, one more try is as good as another.
+            tables = {}
         heads = {
             f"{tracked.table} {tracked.ref}": str(tables[tracked.table].head_snapshot_id(tracked.ref))
             for tracked in watched.inputs

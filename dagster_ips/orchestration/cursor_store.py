@@ -12,6 +12,7 @@ from dagster_ips.core.touched import LineState
 from dagster_ips.errors import CursorStorageError
 from dagster_ips.state.codec import decode, encode
 from dagster_ips.state.line_codec import decode_line, encode_line
+from dagster_ips.tracking.effects import Effect, effect
 
 _PREFIX = "dagster_ips:edge:"
 _LINE_PREFIX = "dagster_ips:line:"
@@ -40,8 +41,11 @@ class CursorStore:
             CursorStorageError: it doesn't work.
         """
         try:
-            self._storage.set_cursor_values({_PROBE: "works"})
             kept = self._storage.get_cursor_values({_PROBE}).get(_PROBE)
+            if kept is None:
+                with effect(Effect.TRY_CURSORS):
+                    self._storage.set_cursor_values({_PROBE: "works"})
+                kept = self._storage.get_cursor_values({_PROBE}).get(_PROBE)
         except NotImplementedError as error:
             raise CursorStorageError(cause="it does not implement them") from error
         if kept != "works":

@@ -162,7 +162,7 @@ def _declared(  # noqa: PLR0913  # as for incremental
     return {
         "ranges": _names(ranges, "ranges"),
         "ref": ref,
-        "start": _start(start),
+        "start": _start_text(start),
         "on_rollback": _one_of(OnRollback, on_rollback, "on_rollback").value,
         "on_expired": _one_of(OnExpired, on_expired, "on_expired").value,
         "on_removed": _one_of(OnRemoved, on_removed, "on_removed").value,
@@ -324,7 +324,7 @@ def _limit(value: object, parameter: str) -> int | None:
     )
 
 
-def _start(start: str | int) -> str:
+def _start_text(start: str | int) -> str:
     """As text: JavaScript would round a snapshot's id."""
     try:
         parse_start(str(start))

@@ -81,7 +81,7 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         metadata = metadata_by_key(context.step_context)
         if INCREMENTAL not in (context.definition_metadata or {}) or _asset_context() is None:
             return self._whole_table(context, metadata)
-        view = self._capture(context, metadata).views[context.name]
+        view = self._captures_of_step(context, metadata).views[context.name]
         return _in_form(view, context.dagster_type.typing_type, context)
 
     def handle_output(self, context: dg.OutputContext, obj: Any) -> None:  # noqa: ANN401  # whatever the asset returned
@@ -137,7 +137,7 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         """The step has written ``key`` by its own statements: a None returned for it is no mistake."""
         self._written_by_capture.add((_step_id(step), key))
 
-    def _capture(self, context: dg.InputContext, metadata: MetadataByKey) -> Captured:
+    def _captures_of_step(self, context: dg.InputContext, metadata: MetadataByKey) -> Captured:
         """The captures of this try of the step, all taken when its first input loads, so that they share a mode."""
         identity = _step_id(context.step_context)
         if identity not in self._captured:

@@ -22,11 +22,14 @@ class Effect(StrEnum):
     COMMIT = "commit"
     DROP_BRANCH = "drop_branch"
     DROP_ICDC_TABLE = "drop_icdc_table"
+    TRY_CURSORS = "try_cursors"
     INTERVENE = "intervene"
+    REPORT_EVENT = "report_event"
 
 
-OF_RUNS = [each for each in Effect if each not in (Effect.INTERVENE, Effect.RECORD_LOOK)]
-"""What a run causes; the others are a person's and the sensor's."""
+_OF_OTHERS = (Effect.INTERVENE, Effect.REPORT_EVENT, Effect.RECORD_LOOK, Effect.TRY_CURSORS)
+OF_RUNS = [each for each in Effect if each not in _OF_OTHERS]
+"""What any run causes; the others are a person's, the sensor's, and what only the first run of an instance does."""
 
 Observer = Callable[[Effect, str], None]
 """Called with the effect and ``"before"`` or ``"after"``, in the process and thread that causes it."""

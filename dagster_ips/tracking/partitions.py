@@ -110,7 +110,7 @@ def changed_in_partitions(
     slicing, head = tracked.slicing, source.ancestry(tracked.ref).head
     assert slicing is not None  # noqa: S101  # asked for partitioned consumers only
     partitions = {state: state.edge.partition or "" for state in states}
-    starts = {state: _start(line, state, slicing.taken_by(key)) for state, key in partitions.items()}
+    starts = {state: _reads_from(line, state, slicing.taken_by(key)) for state, key in partitions.items()}
     parts: list[CapturedFiles] = []
     unique = list(dict.fromkeys(starts.values()))
     for start in unique:
@@ -130,7 +130,7 @@ def changed_in_partitions(
     return PartitionFiles(whole, {state.edge: start for state, start in starts.items()})
 
 
-def _start(line: LineState, state: EdgeState, keys: Collection[str]) -> Watermark | None:
+def _reads_from(line: LineState, state: EdgeState, keys: Collection[str]) -> Watermark | None:
     """From where a partition is read; its rows were made by the columns as they were when it was consumed."""
     start = line.start_of(state, keys)
     return replace(start, schema_id=state.committed.schema_id) if start and state.committed else start

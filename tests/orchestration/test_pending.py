@@ -73,7 +73,7 @@ def consume(tables: Tables, instance: dg.DagsterInstance, table: str = "playback
     metadata = tables.catalog.load(f"media.{table}", asset="test")
     head = metadata.ancestry().head
     assert head is not None
-    committed = Watermark.at(head, table_uuid=metadata.uuid, ref="main")
+    committed = metadata.watermark_at(head, "main")
     store = CursorStore(instance)
     number = store.get(Edge("daily", table)).number + 1
     store.set(EdgeState(Edge("daily", table), committed=committed, number=number))

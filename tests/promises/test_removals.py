@@ -100,8 +100,10 @@ STEPS = {
     "something again": "INSERT INTO {t} VALUES (200, DATE '2026-01-05', 'a9', 9), (201, DATE '2026-01-05', 'a9', 9)",
 }
 ROUNDS = (
-    ("a deleted row", "an update", "a row that moves to another day"),
-    ("a row that moves to another account", "an account that is null", "a merge"),
+    (
+        *("a deleted row", "an update", "a row that moves to another day"),
+        *("a row that moves to another account", "an account that is null", "a merge"),
+    ),
     ("an overwritten day", "a compaction", "a deleted day"),
     ("everything gone",),
     ("something again",),

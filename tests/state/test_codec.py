@@ -38,7 +38,10 @@ VERSION_1 = """
 VERSION_2 = """
 {"version":2,"edge":{"consumer":"playback_daily","upstream":"playback"},
  "committed":{"table_uuid":"9d0c","ref":"main","snapshot_id":8412,"sequence_number":7,"timestamp_ms":1767225600000},
- "number":4,"in_flight":null,
+ "number":4,"in_flight":{"edge":{"consumer":"playback_daily","upstream":"playback"},"number":5,"mode":"incremental",
+  "reason":"goes on","from_exclusive":null,
+  "to_inclusive":{"table_uuid":"9d0c","ref":"main","snapshot_id":9001,"sequence_number":9,"timestamp_ms":1767229200000},
+  "icdc_table":"ips.t","run_id":"r","after_stamp":77,"bite":{"first":100,"end":200,"total":10000}},
  "target":{"table_uuid":"1f3a","snapshot_id":77,"sequence_number":5,"timestamp_ms":1767225700000},
  "file_set":{"to_inclusive":{"table_uuid":"9d0c","ref":"main","snapshot_id":9001,"sequence_number":9,
   "timestamp_ms":1767229200000},"taken":100,"total":10000},
@@ -101,7 +104,10 @@ def test_a_cursor_of_version_2_is_read_by_this_release() -> None:
     committed, before = (Watermark("9d0c", "main", *at) for at in [(8412, 7, 1767225600000), (9001, 9, 1767229200000)])
     rewind = Intervention(InterventionKind.REWIND, "ada", "a bad update", 1767229300000, 4, before, committed)
     mark = TargetMark("1f3a", 77, 5, 1767225700000)
-    expected = EdgeState(EDGE, committed, 4, None, mark, FileSet(before, 100, 10_000), 4, (rewind,), reread_to=before)
+    held = Capture(
+        EDGE, 5, Mode.INCREMENTAL, "goes on", None, before, "ips.t", "r", after_stamp=77, bite=Bite(100, 200, 10_000)
+    )
+    expected = EdgeState(EDGE, committed, 4, held, mark, FileSet(before, 100, 10_000), 4, (rewind,), reread_to=before)
     assert decode(VERSION_2, EDGE) == expected
 
 
