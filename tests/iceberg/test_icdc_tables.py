@@ -151,6 +151,24 @@ def test_a_manifest_list_of_v1_without_counts_is_understood(tmp_path: Path) -> N
     assert source.capture().files.changes.row_count == 2
 
 
+@pytest.mark.parametrize("asked_for", [None, Mode.FULL])
+def test_files_that_version_1_carried_over_have_sequence_numbers_in_a_newer_table(
+    tmp_path: Path, asked_for: Mode | None
+) -> None:
+    """DuckDB takes a manifest for damaged that has none for a file that isn't new."""
+    merging = {"commit.manifest.min-count-to-merge": "2", "commit.manifest-merge.enabled": "true"}
+    source = Source(tmp_path, **{"format-version": "1"}, **merging)
+    source.append(numbered(1))
+    source.capture_and_consume()
+    for number in (2, 3, 4):
+        source.append(numbered(number))
+    with source.table.transaction() as changing:
+        changing.upgrade_table_version(2)
+    new = source.rows if asked_for else numbered(2, 3, 4)
+    table = source.capture(asked_for=asked_for).capture.icdc_table
+    assert source.scan(table) == source.scan_with_duckdb(table) == source.expected(new)
+
+
 def test_a_full_capture_leaves_out_what_spark_deleted(lake: Lake) -> None:
     lake.create_playback(events(range(6)))
     lake.sql("ALTER TABLE lake.media.playback SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')").collect()
