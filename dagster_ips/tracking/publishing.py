@@ -75,6 +75,7 @@ class Publisher:
             before = self.catalog.load(table, asset=consumer)
             if superseded := published_by_another(before, captures):
                 self.adopt(superseded)
+                _require_all_superseded(table, captures, superseded)
                 return Publication(before, superseded_by=tuple(h.newest for _, h in superseded if h.newest))
             branch = self.new_branch(table)
             try:
@@ -211,6 +212,24 @@ def published_by_another(target: TableMetadata, captures: Sequence[Capture]) -> 
             problem = f"the newest stamp of {capture.edge} is not the one that the capture began from"
             raise PublishError(table=target.table, branch="main", problem=problem)
     return superseded
+
+
+def _require_all_superseded(
+    table: str, captures: Sequence[Capture], superseded: Sequence[tuple[Capture, TargetHistory]]
+) -> None:
+    """Partitions that nobody published can't be taken out of what is written with the others.
+
+    Raises:
+        PublishError: another run published some of a run's partitions, and not all.
+    """
+    done = {capture.edge.partition for capture, _ in superseded}
+    if left := sorted({capture.edge.partition or "" for capture in captures if capture.edge.partition not in done}):
+        listed = f"{left[0]} to {left[-1]}" if len(left) > 1 else left[0]
+        problem = (
+            f"another run published {len(done)} of this run's partitions a moment ago; the other {len(left)} "
+            f"({listed}) were not written, so run those again"
+        )
+        raise PublishError(table=table, branch="main", problem=problem)
 
 
 def _own_snapshots(target: TableMetadata, branch: Branch) -> tuple[Snapshot, ...]:
