@@ -130,6 +130,7 @@ def test_switched_on_the_sensor_brings_every_stage_up_to_date(
     ui.open("/assets/playback_daily", until="Row count")
     ui.screenshot("asset")
     ui.page.get_by_text("Plots").click()
+    ui.page.get_by_text("Events", exact=True).last.click()  # By partition, it shows the newest ones only.
     ui.wait_for("rows captured")
     ui.screenshot("plots")
     ui.open("/assets/playback_daily_agg?view=checks&checkDetail=pending", until="everything is consumed")
