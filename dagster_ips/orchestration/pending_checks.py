@@ -110,7 +110,8 @@ def _looked_at(
 def _shown_partitions(keys: Sequence[str]) -> dict[str, Any]:
     """What a partitioned asset's check says."""
     listed = ", ".join(keys[:_MOST_SHOWN]) + (", …" if len(keys) > _MOST_SHOWN else "")
-    said = f"{len(keys):,} partitions have changes that are not consumed: {listed}"
+    have = "1 partition has" if len(keys) == 1 else f"{len(keys):,} partitions have"
+    said = f"{have} changes that are not consumed: {listed}"
     return {
         "passed": not keys,
         "severity": dg.AssetCheckSeverity.WARN,

@@ -11,11 +11,22 @@ from dagster import DagsterRunStatus
 
 from example_project.demo.pipeline import Pipeline
 from example_project.demo.services import Services
-from example_project.lake import open_catalog
+from example_project.lake import CATALOG, open_catalog
+from example_project.lake_spark import spark_on_lake
 from tests.browser.conftest import land
 from tests.browser.ui import Ui
 
 pytestmark = pytest.mark.slow
+
+STAGES_AFTER = (
+    "playback_daily_agg",
+    "playback_weekly",
+    "account_running_total",
+    "title_median",
+    "by_title",
+    "daily_report",
+)
+TABLES = ("playback_daily", *STAGES_AFTER)
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +53,24 @@ def total_files(example: Services) -> int:
     return int(snapshot.summary.additional_properties["total-data-files"])
 
 
+def recompute(example: Services, pipeline: Pipeline) -> None:
+    """Fails if a table isn't what a full recompute makes of the sources."""
+    heads = (f"--source-snapshot={pipeline.head('playback')}", f"--plan-snapshot={pipeline.head('account_plan')}")
+    example.run("python", "-m", "example_project.recompute", *heads, "--remote", example.start_spark().remote)
+
+
+def storage_ids(instance: dg.DagsterInstance) -> dict[str, int]:
+    """Each table's newest materialisation so far."""
+    newest = {t: instance.fetch_materializations(dg.AssetKey(t), limit=1).records for t in TABLES}
+    return {table: records[0].storage_id for table, records in newest.items()}
+
+
+def ran_since(before: dict[str, int], table: str, instance: dg.DagsterInstance) -> list[str]:
+    """Partitions that were materialised after ``before``, each as often as it was; of other tables, empty keys."""
+    records = instance.fetch_materializations(dg.AssetKey(table), limit=1000).records
+    return sorted(r.partition_key or "" for r in records if r.storage_id > before[table])
+
+
 def wait_until(condition: Callable[[], bool], example: Services, seconds: float = 240) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
@@ -53,9 +82,7 @@ def wait_until(condition: Callable[[], bool], example: Services, seconds: float 
 def test_an_asset_materialized_in_the_ui_says_what_it_consumed(
     ui: Ui, example: Services, pipeline: Pipeline, instance: dg.DagsterInstance
 ) -> None:
-    ui.open("/assets/playback_daily", until="Never materialized")
-    ui.page.locator("button:has-text('Materialize')").first.click()
-    ui.wait_for("Launched run")
+    ui.launch_backfill("playback_daily", "[2026-01-01...2026-01-14]")
     wait_until(lambda: len(pipeline.materializations("playback_daily")) == 1, example)
     (made,) = pipeline.materializations("playback_daily")
     wait_until(lambda: status(instance, made.run_id) is DagsterRunStatus.SUCCESS, example)
@@ -65,17 +92,16 @@ def test_an_asset_materialized_in_the_ui_says_what_it_consumed(
     shown = ui.text()
     landed = pipeline.total_records("playback")
     assert f"everything, {total_files(example):,} files, {landed:,} rows" in shown
-    assert "nothing of playback was consumed before" in shown
+    assert "a person named the partitions" in shown
     ui.open("/assets/playback_daily", until="Row count")
     assert f"{landed:,}" in ui.text()
     assert "event_date" in ui.text()  # of the columns
     assert ui.red_things() == []
 
 
-def test_what_is_pending_is_a_warning(ui: Ui, pipeline: Pipeline) -> None:
-    landed = pipeline.total_records("playback")
-    ui.open("/assets/playback_daily_agg?view=checks&checkDetail=pending", until="playback_daily not consumed")
-    assert f"{landed:,} rows" in ui.text()
+def test_what_is_pending_is_a_warning(ui: Ui) -> None:
+    ui.open("/assets/playback_daily_agg?view=checks&checkDetail=pending", until="changes that are not consumed")
+    assert "14 partitions have changes that are not consumed: 2026-01-01, 2026-01-02" in ui.text()
     assert ui.red_things() == []
     ui.screenshot("pending")
 
@@ -94,7 +120,9 @@ def test_switched_on_the_sensor_brings_every_stage_up_to_date(
     wait_until(lambda: len(pipeline.materializations("playback_daily")) > before, example)
     assert pipeline.failures() == []
     by_sensor = [r for r in instance.get_runs() if r.tags.get("dagster/sensor_name") == "ips_automation"]
-    assert [r.asset_check_selection for r in by_sensor if r.asset_check_selection] == []
+    # An audit is part of its asset's step; a check would be a step of its own.
+    checks = {check.name for r in by_sensor for check in r.asset_check_selection or ()}
+    assert checks <= {"every_play_is_of_an_account"}
     ui.open("/assets/playback_daily?view=events", until="affected partitions")
     assert "less than everything" in ui.text()
     assert ui.red_things() == []
@@ -102,10 +130,64 @@ def test_switched_on_the_sensor_brings_every_stage_up_to_date(
     ui.open("/assets/playback_daily", until="Row count")
     ui.screenshot("asset")
     ui.page.get_by_text("Plots").click()
+    ui.page.get_by_text("Events", exact=True).last.click()  # By partition, it shows the newest ones only.
     ui.wait_for("rows captured")
     ui.screenshot("plots")
     ui.open("/assets/playback_daily_agg?view=checks&checkDetail=pending", until="everything is consumed")
     assert ui.red_things() == []
+
+
+LOST = ("2026-01-05", "2026-01-06", "2026-01-12")
+THEIR_WEEKS = ("2026-01-04", "2026-01-11")
+
+
+def test_a_backfill_repairs_its_days_and_exactly_what_depends_on_them_by_itself(
+    ui: Ui, example: Services, pipeline: Pipeline, instance: dg.DagsterInstance
+) -> None:
+    days = ", ".join(f"DATE '{day}'" for day in LOST)
+    spark = spark_on_lake(example.lake, example.start_spark().remote)
+    # From the middle of the pipeline, where nothing upstream tells of it.
+    spark.sql(f"DELETE FROM {CATALOG}.media.playback_daily WHERE event_date IN ({days}) AND event_id % 3 = 0")
+    spark.stop()
+    wait_until(pipeline.is_caught_up, example)
+    with pytest.raises(SystemExit, match="recompute"):
+        recompute(example, pipeline)
+    before, by_people = storage_ids(instance), set(pipeline.runs_not_by_sensor())
+
+    ui.launch_backfill("playback_daily", "[2026-01-05...2026-01-06], 2026-01-12")
+    wait_until(lambda: ran_since(before, "playback_daily", instance) == sorted(LOST), example)
+    wait_until(pipeline.is_caught_up, example)
+
+    assert ran_since(before, "playback_daily_agg", instance) == sorted(LOST)
+    assert ran_since(before, "playback_weekly", instance) == sorted(THEIR_WEEKS)
+    assert {t: len(ran_since(before, t, instance)) > 0 for t in STAGES_AFTER} == dict.fromkeys(STAGES_AFTER, True)
+    by_person = [instance.get_run_by_id(run_id) for run_id in set(pipeline.runs_not_by_sensor()) - by_people]
+    assert {key for run in by_person if run for key in run.asset_selection or ()} == {dg.AssetKey("playback_daily")}
+    assert pipeline.failures() == []
+    recompute(example, pipeline)
+    ui.open("/runs?view=backfills", until="3 partitions")
+    assert ui.red_things() == []
+    ui.screenshot("backfills")
+    ui.open("/assets/playback_weekly?view=events", until="affected partitions")
+    assert ui.red_things() == []
+    ui.screenshot("weekly")
+
+
+def test_a_backfill_that_changes_nothing_changes_nothing_downstream(
+    ui: Ui, example: Services, pipeline: Pipeline, instance: dg.DagsterInstance
+) -> None:
+    before, heads = storage_ids(instance), {table: pipeline.head(table) for table in STAGES_AFTER}
+
+    ui.launch_backfill("playback_daily", "[2026-01-05...2026-01-06], 2026-01-12")
+    wait_until(lambda: ran_since(before, "playback_daily", instance) == sorted(LOST), example)
+    wait_until(pipeline.is_caught_up, example)
+
+    assert set(ran_since(before, "playback_daily_agg", instance)) <= set(LOST)
+    assert ran_since(before, "playback_weekly", instance) == []
+    assert {table: pipeline.head(table) for table in STAGES_AFTER if table != "daily_report"} == {
+        table: head for table, head in heads.items() if table != "daily_report"
+    }
+    assert pipeline.failures() == []
 
 
 def test_sensors_show_their_ticks(ui: Ui) -> None:

@@ -41,6 +41,23 @@ class Ui:
         """Until the text is shown; a page that shows something else by then is an error that names it."""
         self.page.get_by_text(text).first.wait_for(timeout=seconds * 1000)
 
+    def launch_backfill(self, asset: str, partitions: str) -> None:
+        """Materialise ``partitions``, as the dialog takes them: ``2026-01-12, [2026-01-05...2026-01-06]``."""
+        self.open(f"/assets/{asset}", until="Definition")
+        self.page.locator("button:has-text('Materialize')").first.click()
+        self.wait_for("Partition selection")
+        self.page.wait_for_timeout(1000)
+        everything = self.page.get_by_text("Show all partitions")  # Offered when the first ones are too long ago.
+        if everything.count():
+            everything.first.click()
+        keys = self.page.locator("input[placeholder^='ex: ']").last
+        keys.fill(partitions)
+        keys.press("Enter")
+        self.page.wait_for_timeout(1000)
+        self.screenshot("backfill")
+        self.page.get_by_role("button", name="Launch backfill").click()
+        self.wait_for("Created backfill")
+
     def text(self) -> str:
         return str(self.page.inner_text("body"))
 

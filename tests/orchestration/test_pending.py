@@ -50,12 +50,21 @@ def definitions(
     def daily(playback: ips.IcdcView) -> object:
         return playback.added
 
+    return _of(tables, daily, own_sensors, outside)
+
+
+def _of(
+    tables: Tables,
+    asset: dg.AssetsDefinition,
+    own_sensors: tuple[dg.SensorDefinition, ...] = (),
+    outside: tuple[str, ...] = ("playback",),
+) -> dg.Definitions:
     manager = ips.IcdcIOManager(
         catalog=ips.IcebergCatalog(folder=str(tables.folder)), spark=ips.LocalSparkConnect(server_folder="unused")
     )
     specs = [ips.iceberg_asset(name, table=f"media.{name}") for name in outside]
     return ips.with_incremental(
-        dg.Definitions(assets=[*specs, daily], sensors=own_sensors, resources={"io_manager": manager})
+        dg.Definitions(assets=[*specs, asset], sensors=own_sensors, resources={"io_manager": manager})
     )
 
 
@@ -145,6 +154,30 @@ def test_the_pending_check_is_true_without_a_run_and_speaks_only_when_something_
     tables.append(events(range(3, 5)))
     (third,), cursor = tick(defined, instance, "ips_pending", cursor)
     assert (third.passed, third.metadata["rows pending"].value) == (False, 2)
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ([1], "1 partition has changes that are not consumed: 2026-01-02"),
+        ([1, 4], "2 partitions have changes that are not consumed: 2026-01-02, 2026-01-05"),
+    ],
+)
+def test_the_pending_check_of_a_partitioned_asset_names_what_waits(
+    tables: Tables, instance: dg.DagsterInstance, changed: list[int], says: str
+) -> None:
+    @dg.asset(
+        partitions_def=dg.DailyPartitionsDefinition("2026-01-01"),
+        ins={"playback": ips.incremental()},
+        metadata=ips.append() | {"partition_expr": "event_date"},
+    )
+    def daily(playback: ips.IcdcView) -> object:
+        return playback.added
+
+    tables.create("playback")
+    tables.append([row for number in changed for row in events(range(number * 10, number * 10 + 3), day=number)])
+    (evaluation,) = tick(_of(tables, daily), instance, "ips_pending")[0]
+    assert (evaluation.passed, evaluation.description) == (False, says)
 
 
 def test_a_pending_sensor_requests_each_change_once_and_takes_the_place_of_the_condition(
