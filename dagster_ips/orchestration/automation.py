@@ -15,7 +15,7 @@ from dagster_ips.core.backlog import sum_of
 from dagster_ips.core.retry import RetryState
 from dagster_ips.errors import CatalogUnreachableError, DeclarationError, IpsError
 from dagster_ips.orchestration.cursor_store import CursorStore
-from dagster_ips.orchestration.watching import WatchedInputs
+from dagster_ips.orchestration.watching import WatchedInputs, require_no_limits
 
 _FAILED = (DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED)
 
@@ -38,7 +38,12 @@ class PendingCondition(AutomationCondition[dg.AssetKey]):
         self._max_wait = max_wait
 
     def bound(self, watched: WatchedInputs) -> PendingCondition:
-        """The same condition, told what to watch."""
+        """The same condition, told what to watch.
+
+        Raises:
+            DeclarationError: it has limits, and the asset is partitioned.
+        """
+        require_no_limits(watched, self._min_bytes, self._max_wait)
         return PendingCondition(watched, min_bytes=self._min_bytes, max_wait=self._max_wait)
 
     @property

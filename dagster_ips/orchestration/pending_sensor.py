@@ -17,7 +17,7 @@ from dagster_ips.core.backlog import Backlog, sum_of
 from dagster_ips.errors import DeclarationError, IpsError
 from dagster_ips.orchestration.cursor_store import CursorStore
 from dagster_ips.orchestration.range_runs import in_few_runs
-from dagster_ips.orchestration.watching import WatchedInputs
+from dagster_ips.orchestration.watching import WatchedInputs, require_no_limits
 
 CONSUMER_TAG = "dagster_ips/consumer"
 _GOING = (
@@ -83,6 +83,9 @@ def pending_sensor(  # noqa: PLR0913  # each is a thing of its own
     )
 
     def bind(watched: Sequence[WatchedInputs]) -> dg.SensorDefinition:
+        for each in watched:
+            require_no_limits(each, min_bytes, max_wait)
+
         def evaluate(context: dg.SensorEvaluationContext) -> Iterator[dg.RunRequest | dg.SkipReason]:
             now, found = dt.datetime.now(dt.UTC), False
             for each in watched:

@@ -13,6 +13,7 @@ from dagster import DagsterInstance
 from dagster_ips.core.backlog import Backlog, backlog
 from dagster_ips.core.capture import EdgeState
 from dagster_ips.core.edge import Edge
+from dagster_ips.errors import DeclarationError
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.orchestration.consumers import Consumer
@@ -117,6 +118,21 @@ class WatchedInputs:
             )
             for tracked in self.inputs
         }
+
+
+def require_no_limits(watched: WatchedInputs, *limits: object) -> None:
+    """Fail if there are limits on what waits of a partitioned asset: how much of it waits isn't counted by partition.
+
+    Raises:
+        DeclarationError: there are.
+    """
+    if watched.consumer.is_partitioned and any(limit is not None for limit in limits):
+        raise DeclarationError(
+            asset=watched.name,
+            problem="it is partitioned, and min_bytes and max_wait hold back assets without partitions only.",
+            remedy="Leave them out; a cron condition makes fewer runs: "
+            'ips.pending() & AutomationCondition.cron_tick_passed("@hourly").',
+        )
 
 
 @lru_cache(maxsize=1024)

@@ -227,6 +227,17 @@ def test_what_cannot_work_is_said_when_definitions_load(lake: Lake) -> None:
     def moving(playback: ips.IcdcView) -> DataFrame:
         return playback.affected("account")
 
+    @dg.asset(
+        partitions_def=DAYS,
+        ins={"playback": ips.incremental()},
+        metadata=ips.append() | {"partition_expr": "event_date"},
+        automation_condition=ips.on_change(min_bytes=1000),
+    )
+    def patient(playback: ips.IcdcView) -> DataFrame:
+        return playback.added
+
+    with pytest.raises(DeclarationError, match="min_bytes"):
+        partitioned(lake.folder, lake.spark_folder, patient)
     with pytest.raises(DeclarationError, match="partition_expr"):
         partitioned(lake.folder, lake.spark_folder, nowhere)
     with pytest.raises(DeclarationError, match="event_date"):
