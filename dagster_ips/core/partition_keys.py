@@ -73,3 +73,6 @@ class Slicing(Protocol):
 
     def made_of(self, upstream_keys: Collection[str]) -> frozenset[str]:
         """The partitions of the consumer, of those there are now, that are made of rows with one of these keys."""
+
+    def lost(self, upstream_keys: Collection[str]) -> frozenset[str]:
+        """Those of the upstream's keys that no partition of the consumer is made of, now or ever."""

@@ -34,6 +34,10 @@ class SameKeys:
         """Those of them that are there now."""
         return frozenset(upstream_keys) & self.upstream_keys.known()
 
+    def lost(self, upstream_keys: Collection[str]) -> frozenset[str]:  # noqa: ARG002  # the protocol's
+        """None: a row has a key of the consumer's or none at all."""
+        return frozenset()
+
 
 @dataclass(frozen=True)
 class MappedKeys:
@@ -69,6 +73,21 @@ class MappedKeys:
             dynamic_partitions_store=self.instance,
         )
         return frozenset(subset.get_partition_keys())
+
+    def lost(self, upstream_keys: Collection[str]) -> frozenset[str]:
+        """Of time windows, those that end before the consumer's begin; of static partitions, those without a mapping.
+
+        Others may have a partition later.
+        """
+        there = sorted(frozenset(upstream_keys) & self.upstream_keys.known())
+        if isinstance(self.consumer, dg.StaticPartitionsDefinition):
+            return frozenset(key for key in there if not self.made_of([key]))
+        times = self.upstream, self.consumer
+        if not all(isinstance(each, dg.TimeWindowPartitionsDefinition) for each in times):
+            return frozenset()
+        upstream, consumer = times
+        early = [k for k in there if upstream.time_window_for_partition_key(k).end <= consumer.start]  # type: ignore[attr-defined]  # as just asked
+        return frozenset(key for key in early if not self.made_of([key]))
 
 
 def slicing(  # each is a thing of its own

@@ -53,8 +53,11 @@ class FileKeys:
         return known.union(*[keys for keys in found if keys is not None])
 
     def unmapped(self, files: Iterable[DataFile]) -> tuple[str, ...]:
-        """Some of the values that have no key."""
-        return tuple(sorted({value for file in files for value in self.of(file).unmapped})[:_SHOWN])
+        """Some of the values that have no key, and keys that no partition of the consumer is made of."""
+        of_each = [self.of(file) for file in files]
+        values = {value for each in of_each for value in each.unmapped}
+        keys = frozenset[str]().union(*[each.keys for each in of_each if each.keys is not None])
+        return tuple(sorted(values | self.slicing.lost(keys))[:_SHOWN])
 
 
 def look(storage: Storage, line: LineState, source: TableMetadata, tracked: TrackedInput) -> LineState:

@@ -163,6 +163,23 @@ def test_rows_that_belong_to_no_partition_are_reported_and_left_out_only_on_purp
     assert "2025-12-31" in str(shown(result, "playback: rows of no partition"))
 
 
+def test_days_before_the_first_week_are_reported(lake: Lake, instance: dg.DagsterInstance) -> None:
+    @dg.asset(
+        partitions_def=dg.WeeklyPartitionsDefinition(start_date="2026-01-04"),
+        ins={"day": ips.incremental()},
+        metadata=ips.replace() | ips.table("media.late_week") | {"partition_expr": "week"},
+    )
+    def late_week(day: ips.IcdcView) -> DataFrame:
+        return day.source.selectExpr("date_sub(event_date, dayofweek(event_date) - 1) AS week", "event_id")
+
+    definitions = partitioned(lake.folder, lake.spark_folder, late_week)
+    lake.create_playback(days(1, 5))
+    run(definitions, instance, "day", key(0), key(6))
+
+    with pytest.raises(UnmappedRowsError, match="2026-01-02"):
+        run(definitions, instance, "late_week", "2026-01-04")
+
+
 @dg.asset(
     partitions_def=DAYS,
     ins={"playback": ips.incremental(on_unmapped="ignore")},
