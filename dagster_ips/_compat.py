@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,13 @@ def leave_without_asking_the_server(session: SparkSession) -> None:
     """
     client: Any = getattr(session, "client")  # noqa: B009  # typed as the classic session, which has none
     atexit.unregister(client._cleanup_ml_cache)  # noqa: SLF001  # there is no public way
+
+
+def knowing_partitions(instance: dg.DagsterInstance) -> contextlib.AbstractContextManager[object]:
+    """Where dynamic partitions are looked up, which only the instance knows (dagster 1.13.27)."""
+    from dagster._core.definitions.partitions.context import partition_loading_context  # noqa: PLC0415  # not for those who only want Spark
+
+    return partition_loading_context(dynamic_partitions_store=instance)
 
 
 def change_run_requests(

@@ -9,7 +9,7 @@ from typing import Any
 
 import dagster as dg
 
-from dagster_ips._compat import change_run_requests
+from dagster_ips._compat import change_run_requests, knowing_partitions
 from dagster_ips.errors import DeclarationError
 from dagster_ips.orchestration.audits import check_audits
 from dagster_ips.orchestration.automation import bind, on_change
@@ -191,4 +191,5 @@ def _automation_sensor(sensors: Iterable[Any], interval_seconds: int) -> dg.Auto
 
 def _in_few_runs(context: dg.SensorEvaluationContext, requests: Sequence[dg.RunRequest]) -> list[dg.RunRequest]:
     assert context.repository_def is not None  # noqa: S101  # the sensor runs where the definitions are
-    return in_few_runs(requests, context.repository_def.asset_graph)
+    with knowing_partitions(context.instance):
+        return in_few_runs(requests, context.repository_def.asset_graph)

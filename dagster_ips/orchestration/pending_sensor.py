@@ -12,7 +12,7 @@ from typing import Any
 import dagster as dg
 from dagster import DagsterRunStatus
 
-from dagster_ips._compat import RANGE_END_TAG, RANGE_START_TAG
+from dagster_ips._compat import RANGE_END_TAG, RANGE_START_TAG, knowing_partitions
 from dagster_ips.core.backlog import Backlog, sum_of
 from dagster_ips.errors import DeclarationError, IpsError
 from dagster_ips.orchestration.cursor_store import CursorStore
@@ -135,7 +135,8 @@ def _of_partitions(
     pending = each.pending_partitions(graph, context.instance, tick=now) or ()
     single = [dg.RunRequest(asset_selection=[key], partition_key=p, tags=dict(tags)) for p in sorted(pending)]
     heads = _run_key(context, each, now)
-    requests = in_few_runs(single, graph)
+    with knowing_partitions(context.instance):
+        requests = in_few_runs(single, graph)
     return [request.with_replaced_attrs(run_key=f"{heads} {_partitions_of(request)}") for request in requests]
 
 

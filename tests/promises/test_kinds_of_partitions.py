@@ -1,0 +1,97 @@
+"""Hourly, static, dynamic and two-dimensional partitions of a table whose files hold rows of many of them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+from collections import Counter
+from typing import Any
+
+import dagster as dg
+import pytest
+from pyspark.sql import DataFrame
+
+import dagster_ips as ips
+from tests.lake import Lake
+from tests.partitioned import follow
+
+HOURS = dg.HourlyPartitionsDefinition(start_date="2026-03-29-00:00", timezone="Europe/Berlin")
+REGIONS = dg.StaticPartitionsDefinition(["eu", "us", "it's"])
+TITLES = dg.DynamicPartitionsDefinition(name="titles")
+BOTH = dg.MultiPartitionsDefinition({"day": dg.DailyPartitionsDefinition(start_date="2026-03-28"), "region": REGIONS})
+TABLE = "lake.media.plays"
+
+
+def consumer(name: str, partitions: dg.PartitionsDefinition[str], expression: object) -> dg.AssetsDefinition:
+    """A copy of its upstream, partition by partition."""
+
+    @dg.asset(
+        name=name,
+        partitions_def=partitions,
+        ins={"plays": ips.incremental()},
+        metadata=ips.replace() | ips.table(f"media.{name}") | {"partition_expr": expression},
+    )
+    def copy(plays: ips.IcdcView) -> DataFrame:
+        return plays.source
+
+    return copy
+
+
+ASSETS = (
+    consumer("by_hour", HOURS, "at"),
+    consumer("by_region", REGIONS, "region"),
+    consumer("by_title", TITLES, "title"),
+    consumer("by_both", BOTH, {"day": "day", "region": "region"}),
+)
+
+
+def pipeline(lake: Lake) -> dg.Definitions:
+    manager = ips.IcdcIOManager(
+        catalog=ips.IcebergCatalog(folder=str(lake.folder)),
+        spark=ips.LocalSparkConnect(server_folder=str(lake.spark_folder)),
+    )
+    plays = ips.iceberg_asset("plays", table="media.plays")
+    return ips.with_incremental(dg.Definitions(assets=[plays, *ASSETS], resources={"io_manager": manager}))
+
+
+def rows(lake: Lake, table: str) -> Counter[tuple[Any, ...]]:
+    found = lake.sql(f"SELECT id, CAST(at AS STRING), region, title, day FROM lake.media.{table}")
+    return Counter(tuple(row) for row in found.collect())
+
+
+def insert(lake: Lake, chance: random.Random, ids: range, titles: list[int]) -> None:
+    """One file with rows of several hours around the change to summer time, regions, titles and days."""
+    first = dt.datetime(2026, 3, 28, 23, tzinfo=dt.UTC)
+    values = []
+    for number in ids:
+        at = first + dt.timedelta(minutes=chance.randrange(60 * 8))
+        region = chance.choice(["eu", "us", "it''s"])
+        day = dt.date(2026, 3, 28) + dt.timedelta(days=chance.randrange(3))
+        text = at.strftime("%Y-%m-%d %H:%M:%S+00:00")
+        values.append(f"({number}, TIMESTAMP '{text}', '{region}', {chance.choice(titles)}, DATE '{day}')")
+    lake.sql(f"INSERT INTO {TABLE} SELECT /*+ COALESCE(1) */ * FROM VALUES {', '.join(values)}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2])
+def test_every_kind_equals_its_upstream_whatever_changes(lake: Lake, instance: dg.DagsterInstance, seed: int) -> None:
+    chance, definitions = random.Random(seed), pipeline(lake)
+    lake.catalog.create_namespace("media")
+    lake.sql(f"CREATE TABLE {TABLE} (id INT, at TIMESTAMP, region STRING, title INT, day DATE)")
+    instance.add_dynamic_partitions("titles", ["1", "2"])
+    for number in range(4):
+        insert(lake, chance, range(number * 10, number * 10 + 6), [1, 2])
+        if number:
+            lake.sql(f"DELETE FROM {TABLE} WHERE id % 7 = {chance.randrange(7)}")
+        if number == 2:
+            insert(lake, chance, range(100, 103), [3])  # a title that has no partition yet
+        follow(definitions, instance)
+        there = rows(lake, "plays")
+        for asset in ("by_hour", "by_region", "by_both"):
+            assert rows(lake, asset) == there, (number, asset)
+        known = {int(key) for key in instance.get_dynamic_partitions("titles")}
+        assert rows(lake, "by_title") == Counter({row: n for row, n in there.items() if row[3] in known}), number
+    instance.add_dynamic_partitions("titles", ["3"])
+    follow(definitions, instance)
+    assert rows(lake, "by_title") == rows(lake, "plays")
+    assert follow(definitions, instance) == []
