@@ -32,6 +32,16 @@ class Span:
     has_null: bool = False
     is_exact: bool = False
 
+    @property
+    def nulls(self) -> tuple[str, ...]:
+        """The value that has no key in any partitioning, if it may occur."""
+        return ("null",) if self.has_null else ()
+
+    @property
+    def holds_only_nulls(self) -> bool:
+        """Whether no row has a value."""
+        return self.is_exact and self.lower is None and self.upper is None
+
 
 @dataclass(frozen=True, slots=True)
 class KeysFound:

@@ -63,8 +63,8 @@ class _TimeKeys:
 
     def of_file(self, spans: Sequence[Span]) -> KeysFound:
         (span,) = spans
-        nothing = ("null",) if span.has_null else ()
-        if span.lower is None and span.upper is None and span.is_exact:
+        nothing = span.nulls
+        if span.holds_only_nulls:
             return KeysFound(frozenset(), nothing)
         if isinstance(span.lower, str) or isinstance(span.upper, str):
             return self._of_text(span, nothing)
@@ -155,8 +155,8 @@ class _NamedKeys:
 
     def of_file(self, spans: Sequence[Span]) -> KeysFound:
         (span,) = spans
-        nothing = ("null",) if span.has_null else ()
-        if span.lower is None and span.upper is None and span.is_exact:
+        nothing = span.nulls
+        if span.holds_only_nulls:
             return KeysFound(frozenset(), nothing)
         if span.lower is None or span.lower != span.upper:
             return KeysFound(None, nothing)
