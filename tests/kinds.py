@@ -117,9 +117,9 @@ def kinds(lake_folder: Path, spark_folder: Path) -> dg.Definitions:
     return ips.with_incremental(dg.Definitions(assets=assets, resources={"io_manager": manager}))
 
 
-def kinds_job() -> dg.JobDefinition:
-    """All of them as a job that Dagster can build again for a re-execution; its folders are in the environment."""
-    definitions = kinds(Path(os.environ["KINDS_LAKE"]), Path(os.environ["KINDS_SPARK"]))
+def kinds_job(lake_folder: str, spark_folder: str) -> dg.JobDefinition:
+    """All of them as a job, for one that Dagster can build again for a re-execution."""
+    definitions = kinds(Path(lake_folder), Path(spark_folder))
     job = dg.define_asset_job("kinds", [kind.asset for kind in KINDS], executor_def=dg.in_process_executor)
     return dg.Definitions.merge(definitions, dg.Definitions(jobs=[job])).resolve_job_def("kinds")
 

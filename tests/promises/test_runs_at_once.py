@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -15,7 +16,7 @@ from dagster_ips.tracking import effects
 from dagster_ips.tracking.effects import Effect
 from tests.backends import on_every_backend
 from tests.kind_runs import Runs
-from tests.kinds import KINDS, kinds_job, start_run
+from tests.kinds import KINDS, start_run
 from tests.lake import Lake
 
 pytestmark = pytest.mark.slow
@@ -43,6 +44,11 @@ def wait_until_stopped(pid: int) -> None:
         assert state.stdout, "it ended before it came to where it was to stop"
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def repeatable_job(lake: Lake) -> Any:  # Dagster has no public name for it
+    folders = (str(lake.folder), str(lake.spark_folder))  # Dagster keeps one job per module, name and arguments.
+    return dg.build_reconstructable_job("tests.kinds", "kinds_job", reconstructable_args=folders)
 
 
 def problems(instance: dg.DagsterInstance, *, since: int) -> list[str]:
@@ -119,9 +125,7 @@ def test_a_run_that_failed_is_repeated_from_where_it_failed(
         if (now, when) == (effect, "after") and len(done) == 2:
             raise OSError
 
-    monkeypatch.setenv("KINDS_LAKE", str(runs.lake.folder))
-    monkeypatch.setenv("KINDS_SPARK", str(runs.lake.spark_folder))
-    job = dg.reconstructable(kinds_job)
+    job = repeatable_job(runs.lake)
     monkeypatch.setattr(effects, "observers", [fail])
     with dg.execute_job(job, instance=runs.instance) as failed:
         assert not failed.success
@@ -136,10 +140,8 @@ def test_a_run_that_failed_is_repeated_from_where_it_failed(
 
 
 @on_every_backend
-def test_a_part_of_a_run_executed_again_takes_only_what_is_new(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KINDS_LAKE", str(runs.lake.folder))
-    monkeypatch.setenv("KINDS_SPARK", str(runs.lake.spark_folder))
-    job = dg.reconstructable(kinds_job)
+def test_a_part_of_a_run_executed_again_takes_only_what_is_new(runs: Runs) -> None:
+    job = repeatable_job(runs.lake)
     with dg.execute_job(job, instance=runs.instance) as whole:
         assert whole.success
     runs.check()
