@@ -46,7 +46,7 @@ def wait_until_stopped(pid: int) -> None:
         time.sleep(0.05)
 
 
-def repeatable_job(lake: Lake) -> Any:  # Dagster has no public name for it
+def repeatable_job(lake: Lake) -> Any:  # noqa: ANN401  # Dagster has no public name for it
     folders = (str(lake.folder), str(lake.spark_folder))  # Dagster keeps one job per module, name and arguments.
     return dg.build_reconstructable_job("tests.kinds", "kinds_job", reconstructable_args=folders)
 

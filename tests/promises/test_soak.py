@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import random
@@ -172,6 +173,7 @@ class Soak:
 def test_after_rounds_of_rows_kills_duplicates_restarts_and_reloads_everything_agrees(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
+    faulthandler.cancel_dump_traceback_later()  # It runs for as long as its rounds last.
     environment = {"SOAK_LAKE": str(lake.folder), "SOAK_SPARK": str(lake.spark_folder)}
     with Daemon(Path(instance.root_directory), "tests.soak_definitions", environment) as daemon:
         soak = Soak(lake, instance, daemon)
