@@ -25,7 +25,7 @@ from dagster_ips.orchestration.declarations import plain
 from dagster_ips.orchestration.io_manager import IcdcIOManager
 from dagster_ips.orchestration.pending_checks import pending_checks, pending_checks_sensor
 from dagster_ips.orchestration.pending_sensor import PendingSensor
-from dagster_ips.orchestration.range_runs import in_few_runs
+from dagster_ips.orchestration.run_requests import in_few_runs, in_order_of_stages_below
 from dagster_ips.orchestration.sensors import OutsideTable, outside_tables_sensor
 from dagster_ips.orchestration.watching import WatchedInputs, WatchedTables
 
@@ -185,11 +185,12 @@ def _automation_sensor(sensors: Iterable[Any], interval_seconds: int) -> dg.Auto
             emit_backfills=False,
             description="Runs the assets whose incremental inputs have changes, and other assets with conditions.",
         )
-    change_run_requests(sensor, _in_few_runs)
+    change_run_requests(sensor, _few_in_order)
     return sensor
 
 
-def _in_few_runs(context: dg.SensorEvaluationContext, requests: Sequence[dg.RunRequest]) -> list[dg.RunRequest]:
+def _few_in_order(context: dg.SensorEvaluationContext, requests: Sequence[dg.RunRequest]) -> list[dg.RunRequest]:
     assert context.repository_def is not None  # noqa: S101  # the sensor runs where the definitions are
     with knowing_partitions(context.instance):
-        return in_few_runs(requests, context.repository_def.asset_graph)
+        graph = context.repository_def.asset_graph
+        return in_order_of_stages_below(in_few_runs(requests, graph), graph)

@@ -16,7 +16,7 @@ from dagster_ips._compat import RANGE_END_TAG, RANGE_START_TAG, knowing_partitio
 from dagster_ips.core.backlog import Backlog, sum_of
 from dagster_ips.errors import DeclarationError, IpsError
 from dagster_ips.orchestration.cursor_store import CursorStore
-from dagster_ips.orchestration.range_runs import in_few_runs
+from dagster_ips.orchestration.run_requests import in_few_runs
 from dagster_ips.orchestration.watching import WatchedInputs, require_no_limits
 
 CONSUMER_TAG = "dagster_ips/consumer"

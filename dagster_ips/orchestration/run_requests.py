@@ -1,4 +1,4 @@
-"""Few runs instead of many: partitions that follow each other are computed by one run, as far as their assets allow."""
+"""Which runs are requested: partitions that follow each other in one run, and first what most assets wait for."""
 
 from __future__ import annotations
 
@@ -30,6 +30,15 @@ def in_few_runs(requests: Iterable[RunRequest], graph: Any) -> list[RunRequest]:
         for first, last in _ranges(graph.get(keys[0]).partitions_def, list(by_partition), most):
             joined.append(by_partition[first] if first == last else _of_range(by_partition[first], first, last))
     return joined
+
+
+def in_order_of_stages_below(requests: Iterable[RunRequest], graph: Any) -> list[RunRequest]:  # noqa: ANN401  # as above
+    """``requests``, first those that most assets wait for: in a queue nobody waits for what leads nowhere."""
+
+    def below(request: RunRequest) -> int:
+        return len(dg.AssetSelection.assets(*(request.asset_selection or ())).downstream().resolve(graph))
+
+    return sorted(requests, key=below, reverse=True)
 
 
 def _ranges(
