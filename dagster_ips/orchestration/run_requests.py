@@ -36,7 +36,8 @@ def in_order_of_stages_below(requests: Iterable[RunRequest], graph: Any) -> list
     """``requests``, first those that most assets wait for: in a queue nobody waits for what leads nowhere."""
 
     def below(request: RunRequest) -> int:
-        return len(dg.AssetSelection.assets(*(request.asset_selection or ())).downstream().resolve(graph))
+        selected = dg.AssetSelection.assets(*(request.asset_selection or ()))
+        return len((selected.downstream() - selected).resolve(graph))
 
     return sorted(requests, key=below, reverse=True)
 

@@ -23,7 +23,7 @@ def test_what_most_assets_wait_for_is_requested_first() -> None:
     graph = dg.Definitions(assets=list(assets())).resolve_asset_graph()
     requests = [dg.RunRequest(asset_selection=[dg.AssetKey(name)]) for name in ("report", "yearly", "weekly", "daily")]
     both = dg.RunRequest(asset_selection=[dg.AssetKey("report"), dg.AssetKey("weekly")])
-    ordered = in_order_of_stages_below([*requests, both], graph)
+    ordered = in_order_of_stages_below([both, *requests], graph)
     assert [request.asset_selection[-1].to_user_string() for request in ordered] == [
         "daily",
         "weekly",
