@@ -18,8 +18,8 @@ from dagster_ips.spark.changelog import added, all_added, changelog, net_rows, r
 from dagster_ips.spark.frames import rows_with_keys, table_frame
 from dagster_ips.spark.session import DataFrame, SparkSession
 from dagster_ips.tracking.capturing import CapturedInput
+from dagster_ips.tracking.input_change import Frame, InputChange, TakenFrame
 from dagster_ips.tracking.parameters import parameters
-from dagster_ips.tracking.writing import Frame, InputChange, TakenFrame
 
 _MOST_LITERALS = 1000
 

@@ -25,7 +25,7 @@ from dagster_ips.spark.session import DataFrame, SparkSession
 from dagster_ips.spark.targets import create_table, empty_frame
 from dagster_ips.tracking.blocks import Block, block
 from dagster_ips.tracking.effects import Effect, effect
-from dagster_ips.tracking.writing import Frame, InputChange
+from dagster_ips.tracking.input_change import Frame, InputChange
 from dagster_ips.view import IcdcView
 
 _FRAMES = {"icdc": Frame.CHANGES, "added": Frame.ADDED, "removed": Frame.REMOVED, "source": Frame.SOURCE}

@@ -1,0 +1,258 @@
+"""Whether the frame an asset returned fits the way it is to be written: what can be known before anything is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dagster_ips.core.write_mode import Append, Merge, OverwritePartitions, OverwriteWhere, Replace, WriteMode
+from dagster_ips.errors import FragmentOverwriteError, RemovedRowsError, UnfitFrameError, UnknownColumnError
+from dagster_ips.spark.session import DataFrame
+from dagster_ips.spark.writes.overwrite_where import require_condition
+from dagster_ips.tracking.input_change import Frame, InputChange, TakenFrame
+
+
+def require_columns(frame: DataFrame, write_mode: WriteMode, *, table: str, partition_columns: Sequence[str]) -> None:
+    """Fail unless ``frame`` has every column by which its rows are written to ``table``.
+
+    Raises:
+        UnknownColumnError: it lacks one that the write mode names or the table is partitioned by.
+    """
+    named: tuple[str, ...] = ()
+    match write_mode:
+        case Append(dedup_on, remove_on):
+            named = (*dedup_on, *remove_on)
+        case Merge(on, latest_by):
+            named = (*on, latest_by) if latest_by else on
+        case OverwritePartitions():
+            named = tuple(partition_columns)
+        case OverwriteWhere() | Replace():
+            pass
+    for column in named:
+        if column not in frame.columns:
+            raise UnknownColumnError(
+                where=f"The frame returned for {table}",
+                column=column,
+                known=tuple(frame.columns),
+                remedy="Its write mode needs that column. Nothing was written and nothing was consumed.",
+            )
+
+
+def require_fit(
+    frame: DataFrame,
+    write_mode: WriteMode,
+    inputs: Sequence[InputChange],
+    *,
+    table: str,
+    partition_columns: Sequence[str],
+) -> None:
+    """Fail unless the frames that were taken of ``inputs`` give what an incremental run writes to ``table``.
+
+    Raises:
+        ConditionError: what an Overwrite replaces isn't said by a condition.
+        FragmentOverwriteError: what was made of a part of the rows would replace more than that.
+        UnfitFrameError: the frames that were taken don't give what the write mode writes.
+        RemovedRowsError: rows may have been removed upstream, and the write mode can't follow that.
+    """
+    taken = [each for change in inputs for each in change.taken]
+    match write_mode:
+        case Append() as append:
+            _require_fragments(table, inputs)
+            _require_own_bites(table, inputs)
+            for change in inputs:
+                _require_appendable(table, append, change)
+        case Merge(on, latest_by):
+            _require_groups_of_one_input(table, inputs)
+            _require_kept_lookups(table, inputs)
+            for change in inputs:
+                _require_groups_of_key(table, on, change)
+                _require_mergeable(table, on, latest_by, change)
+        case OverwritePartitions():
+            _require_groups_of_one_input(table, inputs)
+            _require_known_partitions(table, inputs)
+            for change in inputs:
+                _require_followed_removals(table, change)
+                _require_whole_partitions(table, partition_columns, change)
+        case OverwriteWhere(where):
+            require_condition(frame, where, of=f"The frame returned for {table}")
+            _require_sources(
+                table,
+                taken,
+                replaced="the rows that the Overwrite's condition matches",
+                remedy="Build the frame on source, filtered by the same condition; ranges and partitions, of which "
+                "the condition is made, read no rows.",
+            )
+        case Replace():
+            remedy = "Build the frame on source, or write by append, merge or overwrite_partitions."
+            _require_sources(table, taken, replaced="all rows", remedy=remedy)
+
+
+def _require_fragments(table: str, inputs: Sequence[InputChange]) -> None:
+    """Only changed rows are appended; every other frame has rows again that the table was made of before.
+
+    ``source`` of an input may be looked up for the changed rows of another.
+    """
+    has_fragments = any(change.fragments for change in inputs)
+    for change in inputs:
+        for taken in change.taken:
+            if not change.fragments and not (has_fragments and taken.frame is Frame.SOURCE):
+                raise UnfitFrameError(
+                    table=table,
+                    upstream=change.upstream,
+                    frame=str(taken),
+                    problem="append() would add what was made of its old rows once more",
+                    remedy="Build the frame on added, or write by merge(on=...) or overwrite_partitions().",
+                )
+
+
+def _require_own_bites(table: str, inputs: Sequence[InputChange]) -> None:
+    """Rows of ``source`` that a later bite brings are appended with that; joined before, they'd be there twice."""
+    for change in inputs:
+        others = [other.upstream for other in inputs if other is not change and other.fragments]
+        if change.is_bite and others and change.fragments and any(t.frame is Frame.SOURCE for t in change.taken):
+            raise UnfitFrameError(
+                table=table,
+                upstream=change.upstream,
+                frame=Frame.SOURCE,
+                problem=f"it is taken in bites, and changed rows of {', '.join(others)} would meet rows of it that "
+                "are still to come",
+                remedy=f"Leave max_bytes and max_files of {change.upstream} out.",
+            )
+
+
+def _require_groups_of_one_input(table: str, inputs: Sequence[InputChange]) -> None:
+    """Groups that changed in one input say nothing of those that changed in another, though the result has both."""
+    taken_from = [change for change in inputs if change.taken]
+    for change in taken_from:
+        others = ", ".join(other.upstream for other in taken_from if other is not change)
+        for taken in change.taken:
+            if others and taken.frame in (Frame.AFFECTED, Frame.SCOPE):
+                raise UnfitFrameError(
+                    table=table,
+                    upstream=change.upstream,
+                    frame=str(taken),
+                    problem=f"it lacks the groups that changed only in {others}, of which the result is made as well",
+                    remedy=f"Return an Overwrite of a frame built on source of every input; or, if changes of {others} "
+                    f"needn't be followed, read it as a plain DataFrame, without incremental(). The run tag "
+                    f"dagster_ips/mode=full recomputes the table as it is declared.",
+                )
+
+
+def _require_kept_lookups(table: str, inputs: Sequence[InputChange]) -> None:
+    """A row that left what changed rows are joined with leaves keys in the target that the frame has no rows for."""
+    has_fragments = any(change.fragments for change in inputs)
+    for change in inputs:
+        if has_fragments and change.taken and not change.fragments and change.may_remove_rows:
+            raise RemovedRowsError(
+                table=table,
+                upstream=change.upstream,
+                problem="the asset only looks it up for changed rows of another input, so what else was made of them "
+                "isn't computed again",
+                remedy=f"If changes of {change.upstream} needn't be followed, read it as a plain DataFrame, without "
+                f"incremental().",
+            )
+
+
+def _require_groups_of_key(table: str, on: Sequence[str], change: InputChange) -> None:
+    """A key's rows must all be in the frame if some are, or a part of a sum replaces the sum."""
+    for taken in change.taken:
+        is_grouped = taken.frame is Frame.AFFECTED or (taken.frame is Frame.SCOPE and change.partitions is not None)
+        if is_grouped and not (taken.keys and set(taken.keys) <= set(on)):
+            raise UnfitFrameError(
+                table=table,
+                upstream=change.upstream,
+                frame=str(taken),
+                problem=f"its columns aren't all part of the merge key ({', '.join(on)}), so it may hold only some "
+                "of the rows of a key",
+                remedy=f"Build the frame on affected(...) of columns of {change.upstream} that are part of the merge "
+                "key.",
+            )
+
+
+def _require_appendable(table: str, append: Append, change: InputChange) -> None:
+    if not change.may_remove_rows:
+        return
+    if any(taken.frame is not Frame.ADDED for taken in change.taken):
+        raise RemovedRowsError(
+            table=table,
+            upstream=change.upstream,
+            problem=f"the asset built its frame on {', '.join(map(str, change.taken))}, which may hold rows that are "
+            "in the table already",
+            remedy="Build it on added.",
+        )
+    if append.remove_on and (missing := [key for key in append.remove_on if key not in change.columns]):
+        raise RemovedRowsError(
+            table=table,
+            upstream=change.upstream,
+            problem=f"it has no column {missing[0]!r}, by which append(remove_on=...) would find them",
+            remedy="Name columns that both tables have.",
+        )
+
+
+def _require_mergeable(table: str, on: Sequence[str], latest_by: str | None, change: InputChange) -> None:
+    if not change.may_remove_rows or change.groups:
+        return
+    if latest_by is not None:
+        problem = f"which row of a key is the latest by {latest_by} now can't be told from the change alone"
+    elif missing := [key for key in on if key not in change.columns]:
+        problem = f"it has no column {missing[0]!r}, so the rows to remove can't be found by their keys"
+    else:
+        return
+    raise RemovedRowsError(
+        table=table,
+        upstream=change.upstream,
+        problem=problem,
+        remedy=f"Build the frame on affected(...) of columns of {change.upstream} that are part of the merge key.",
+    )
+
+
+def _require_whole_partitions(table: str, partition_columns: Sequence[str], change: InputChange) -> None:
+    for taken in change.taken:
+        is_whole = change.is_whole or (taken.keys and set(taken.keys) <= set(partition_columns))
+        if taken.frame is not Frame.SOURCE and not is_whole:
+            columns = ", ".join(partition_columns) or "no column"
+            raise FragmentOverwriteError(
+                table=table,
+                frame=str(taken),
+                replaced=f"whole partitions ({columns})",
+                remedy=f"Build the frame on affected({columns}), or write by append or merge.",
+            )
+
+
+def _require_known_partitions(table: str, inputs: Sequence[InputChange]) -> None:
+    """The source as a whole, or a part of it, doesn't tell which partitions became empty."""
+    taken = [(change.upstream, each.frame) for change in inputs for each in change.taken]
+    if taken and all(frame is Frame.SOURCE for _, frame in taken):
+        raise UnfitFrameError(
+            table=table,
+            upstream=taken[0][0],
+            frame=str(Frame.SOURCE),
+            problem="which partitions changed, and which have become empty, can't be told from it",
+            remedy="Build the frame on scope or affected(...). To replace the rows that match a condition return an "
+            "Overwrite; to replace all of them declare replace().",
+        )
+
+
+def _require_followed_removals(table: str, change: InputChange) -> None:
+    """What replaces partitions has none of the removed rows in it, so they can't be kept by ``on_removed="ignore"``."""
+    for taken in change.taken:
+        if change.ignores_removed and taken.frame in (Frame.SCOPE, Frame.SOURCE):
+            raise UnfitFrameError(
+                table=table,
+                upstream=change.upstream,
+                frame=str(taken),
+                problem='on_removed="ignore" is to keep what was made of removed rows, and it holds them no more where '
+                "overwrite_partitions() replaces what was made of them",
+                remedy=f'Leave on_removed of {change.upstream} at "apply", or write by append(), built on added.',
+            )
+
+
+def _require_sources(table: str, frames: Sequence[TakenFrame], *, replaced: str, remedy: str) -> None:
+    """What is replaced may be rows of any partition and key, and only ``source`` holds what all of them are made of."""
+    for taken in frames:
+        if taken.frame is not Frame.SOURCE:
+            raise FragmentOverwriteError(
+                table=table,
+                frame=str(taken),
+                replaced=replaced,
+                remedy=remedy,
+            )
