@@ -100,6 +100,37 @@ def halves(context):  # noqa: ANN001, ANN201  # as above
         yield dg.MaterializeResult(name)
 
 
+@dg.multi_asset(
+    ins={"playback": ips.incremental()},
+    outs={
+        "per_account": dg.AssetOut(metadata=ips.merge(on=["event_date", "account"]) | ips.table("media.per_account")),
+        "per_day": dg.AssetOut(
+            metadata=ips.overwrite_partitions() | ips.table("media.per_day", partition_by=["event_date"])
+        ),
+    },
+)
+def sums(playback: ips.IcdcView):  # noqa: ANN201  # as above
+    days = playback.affected("event_date")
+    plays, seconds = F.count("*").alias("plays"), F.sum("seconds").alias("seconds")
+    return days.groupBy("event_date", "account").agg(plays, seconds), days.groupBy("event_date").agg(seconds)
+
+
+@dg.multi_asset(
+    ins={name: ips.incremental() for name in SOURCES},
+    outs={name: dg.AssetOut(metadata=ips.append() | ips.table(f"media.{name}")) for name in ("early", "late")},
+)
+def parts(playback: ips.IcdcView, other: ips.IcdcView):  # noqa: ANN201  # as above
+    rows = playback.added.unionByName(other.added)
+    return rows.where("event_id % 3 = 0"), rows.where("event_id % 3 > 0")
+
+
+def _per_day(rows: Sequence[Event]) -> Rows:
+    seconds: Counter[object] = Counter()
+    for row in rows:
+        seconds[row[1]] += row[3]
+    return Counter((day, total) for day, total in seconds.items())
+
+
 def _counted(playback: Sequence[Event], other: Sequence[Event]) -> Rows:
     plays = Counter([("playback", row[2]) for row in playback] + [("other", row[2]) for row in other])
     return Counter((*key, count) for key, count in plays.items())
@@ -146,6 +177,22 @@ KINDS = (
         {
             "media.even": lambda playback, _: _half(playback, rest=0),
             "media.odd": lambda playback, _: _half(playback, rest=1),
+        },
+    ),
+    Kind(
+        sums,
+        ("playback",),
+        {
+            "media.per_account": lambda playback, _: expected_agg(list(playback)),
+            "media.per_day": lambda playback, _: _per_day(playback),
+        },
+    ),
+    Kind(
+        parts,
+        SOURCES,
+        {
+            "media.early": lambda *rows: Counter(row for of_one in rows for row in of_one if row[0] % 3 == 0),
+            "media.late": lambda *rows: Counter(row for of_one in rows for row in of_one if row[0] % 3 > 0),
         },
     ),
 )

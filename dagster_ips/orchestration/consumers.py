@@ -264,6 +264,13 @@ def _require_frames(assets: dg.AssetsDefinition) -> None:
             "it reads incrementally but returns nothing, so nothing would ever be written or consumed.",
             "Return the DataFrame to be written; of several assets one for each of outs={...}.",
         )
+    left_out = [key for key, output in _outputs(assets).items() if not output.is_required]
+    if len(_outputs(assets)) > 1 and left_out and not assets.can_subset:
+        _refuse(
+            left_out[0],
+            "its function may leave it out, which doesn't say whether the change is consumed that it was called for.",
+            "Return an empty DataFrame if there is nothing to write, and leave out is_required=False.",
+        )
 
 
 def _outputs(assets: dg.AssetsDefinition) -> Mapping[dg.AssetKey, dg.OutputDefinition]:

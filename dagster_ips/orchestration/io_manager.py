@@ -20,7 +20,13 @@ from dagster_ips.errors import DeclarationError, OutputTypeError
 from dagster_ips.iceberg.catalog import LakeCatalog, namespace_of
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.orchestration.audits import run_audits
-from dagster_ips.orchestration.consumers import MetadataByKey, captures_by_itself, consumers_of, keys_of_step
+from dagster_ips.orchestration.consumers import (
+    MetadataByKey,
+    captures_by_itself,
+    consumers_of,
+    incremental_input_names,
+    keys_of_step,
+)
 from dagster_ips.orchestration.cursor_store import CursorStore
 from dagster_ips.orchestration.declarations import INCREMENTAL, description_of, table_of, write_mode_of
 from dagster_ips.orchestration.overwrite import Overwrite
@@ -98,6 +104,13 @@ class IcdcIOManager(dg.ConfigurableIOManager):
             self._require_written_by_capture(context, obj)
             return
         of_step = self._captured.get(_step_id(context.step_context))
+        if of_step is None and running is not None and incremental_input_names(running.assets_def):
+            raise DeclarationError(
+                asset=key.to_user_string(),
+                problem="another IO manager reads its incremental inputs than writes its table, and only that one "
+                "knows what was captured. Nothing was written and nothing was consumed.",
+                remedy="Give the asset and its upstreams the same io_manager_key.",
+            )
         is_consumer = of_step is not None
         captured = of_step.get(key.to_user_string()) if of_step is not None else None
         if of_step is not None and captured is None:

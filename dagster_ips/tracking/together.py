@@ -72,18 +72,16 @@ def _furthest_behind(
 ) -> tuple[list[Looked], Sequence[TableMetadata]]:
     """The consumers that are furthest behind, all at one place, and the sources as they were where the next ones are.
 
-    Each such capture takes one group of them further, in no input beyond a group that is ahead, until there is but one
-    group. An input that they are ahead in stays where it is meanwhile.
+    Of several inputs the first counts first. One that the next are behind in stays where it is.
     """
     if unread := [each for each in looked if each.decision.mode is Mode.FULL]:
         return unread, sources
-    ages = {each.consumer: _ages(each, sources) for each in looked}
-    last = max(looked, key=lambda each: ages[each.consumer])
+    last = max(looked, key=lambda each: _ages(each, sources))
     chosen = [each for each in looked if _place(each) == _place(last)]
-    own, others = ages[last.consumer], [ages[each.consumer] for each in looked if each not in chosen]
+    own, others = _ages(last, sources), [_ages(each, sources) for each in looked if each not in chosen]
     if not others or math.inf in own:
         return chosen, sources
-    ends = [max((other[i] for other in others if other[i] < age), default=age) for i, age in enumerate(own)]
+    ends = [min(ages) for ages in zip(own, max(others), strict=True)]
     return chosen, [
         source.as_of(source.ancestry(tracked.ref).snapshots[int(end)].snapshot_id, tracked.ref)
         for source, tracked, end in zip(sources, last.inputs, ends, strict=True)

@@ -18,7 +18,6 @@ from dagster_ips.errors import DeclarationError, UnfitFrameError
 from dagster_ips.orchestration.cursor_store import CursorStore
 from dagster_ips.tracking.administration import Administrator
 from tests.lake import Event, Lake, events
-from tests.orchestration.test_automation import requested
 from tests.pipeline import materialize, pipeline
 
 BOTH = ("even", "odd")
@@ -196,19 +195,56 @@ def test_tables_made_of_different_frames_are_refused_before_anything_is_written(
     assert CursorStore(instance).get(Edge("plain", "playback")).number == 1
 
 
-def test_one_run_is_requested_for_all_tables_of_a_step_and_then_none(lake: Lake, instance: dg.DagsterInstance) -> None:
+@pytest.mark.parametrize("sensor", ["ips_automation", "by_sensor"])
+def test_one_run_is_requested_for_all_tables_of_a_step_until_each_has_all(made: Made, sensor: str) -> None:
+    assets = [ips.iceberg_asset("playback", table="media.playback"), halves]
+    sensors = [ips.pending_sensor("by_sensor", BOTH)] if sensor == "by_sensor" else []
+    resources = made.definitions.resources
+    made.definitions = ips.with_incremental(dg.Definitions(assets=assets, sensors=sensors, resources=resources))
+    assert requests(made.definitions, made.instance, sensor) == []
+    made.lake.append(events(range(4, 9)))
+    made.run("even")
+    made.lake.append(events(range(9, 12)))
+    seen = set()
+    for _ in range(2):
+        ((key, selection),) = requests(made.definitions, made.instance, sensor)
+        assert selection == {dg.AssetKey(name) for name in BOTH}
+        seen.add(key)
+        made.run(*BOTH)
+    assert requests(made.definitions, made.instance, sensor) == []
+    assert len(seen) == 2 or sensor == "ips_automation"
+    assert made.ids("odd") == Counter(range(1, 12, 2))
+
+
+def test_one_run_is_requested_for_a_whole_step_that_can_not_be_divided_when_but_one_of_its_tables_is_behind(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
     definitions = pipeline(lake.folder, lake.spark_folder, sums)
     lake.create_playback(events(range(4)))
-    seen, cursor = requested(definitions, instance)
-    assert {"per_account", "per_day"} <= seen
     materialize(definitions, instance, "per_account", "per_day")
-    seen, cursor = requested(definitions, instance, cursor)
-    assert not {"per_account", "per_day"} & seen
+    administrator = Administrator(lake.catalog, CursorStore(instance), "media.per_day")
+    administrator.reset(Edge("per_day", "playback"), who="a test", why="to be behind")
+    ours = {dg.AssetKey("per_account"), dg.AssetKey("per_day")}
+    asked = [selection for _, selection in requests(definitions, instance, "ips_automation")]
+    assert [selection & ours for selection in asked if selection & ours] == [ours]
+    materialize(definitions, instance, "per_account", "per_day")
+    asked = [selection for _, selection in requests(definitions, instance, "ips_automation")]
+    assert [selection & ours for selection in asked if selection & ours] == []
+
+
+def requests(
+    definitions: dg.Definitions, instance: dg.DagsterInstance, sensor: str
+) -> list[tuple[str | None, set[dg.AssetKey]]]:
+    """The key and the assets of each run that a tick would launch."""
+    with dg.build_sensor_context(instance=instance, definitions=definitions) as context:
+        result = definitions.resolve_sensor_def(sensor).evaluate_tick(context)
+    return [(request.run_key, set(request.asset_selection or ())) for request in result.run_requests]
 
 
 @pytest.mark.parametrize(
     ("options", "out", "says"),
     [
+        ({}, ips.append() | {"is_required": False}, "may leave it out"),
         ({"partitions_def": dg.DailyPartitionsDefinition("2026-01-01")}, ips.append(), "partitioned"),
         ({}, {}, "how its rows join"),
         ({}, ips.overwrite_partitions(), "plain columns"),
@@ -217,9 +253,10 @@ def test_one_run_is_requested_for_all_tables_of_a_step_and_then_none(lake: Lake,
 def test_what_can_not_work_for_several_tables_is_refused_as_definitions_load(
     lake: Lake, options: dict[str, object], out: dict[str, object], says: str
 ) -> None:
+    is_required = out.get("is_required") is None
     outs = {
         "good": dg.AssetOut(metadata=ips.append() | {"partition_expr": "event_date"}),
-        "other": dg.AssetOut(metadata=out | {"partition_expr": "event_date"}),
+        "other": dg.AssetOut(metadata=out | {"partition_expr": "event_date"}, is_required=is_required),
     }
 
     @dg.multi_asset(ins={"playback": ips.incremental()}, outs=outs, **options)  # type: ignore[arg-type]
