@@ -217,7 +217,7 @@ def _publish(runs: Runs, context: dg.OutputContext, table: str, result: Result, 
 
 def _report_waiting(context: dg.OutputContext, *, behind: Sequence[str]) -> None:
     """Say that the table is as it was: the run was made for other tables of its step."""
-    why = f"this run took {', '.join(behind)} further, which was behind; what is new comes with a next run"
+    why = f"this run was for {', '.join(behind)}, behind until now; what is new comes with a next run"
     context.log.info("%s is not written: %s", context.asset_key.to_user_string(), why)
     context.add_output_metadata({"summary": dg.MetadataValue.md(f"- **not written**: {why}")})
 
