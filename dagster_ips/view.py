@@ -251,6 +251,15 @@ class IcdcView:
             is_bite=self._captured.capture.bite is not None,
         )
 
+    def of_another_table(self, captured: CapturedInput) -> IcdcView:
+        """The same change as it was captured for another table, for IO managers.
+
+        Which of the tables a frame is taken for isn't known, so what is taken from one view is taken from both.
+        """
+        view = IcdcView(captured, self._session, self._catalog)
+        view._taken = self._taken
+        return view
+
     def release(self) -> None:
         """Let Spark forget what it kept for this view."""
         if self._may_remove_rows and "_net" in self.__dict__:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import dagster as dg
 
 from dagster_ips.core.edge import Edge
 from dagster_ips.orchestration.cursor_store import CursorStore
-from tests.kinds import KINDS, SOURCES, kinds
+from tests.kinds import KINDS, SOURCES, Kind, kinds
 from tests.lake import Event, Lake, events
 from tests.pipeline import materialize
 
@@ -30,26 +32,26 @@ class Runs:
             self.rows[name] += rows
         self._next_id += 3
 
-    def run_all(self) -> None:
+    def run_all(self, of: Sequence[Kind] = KINDS) -> None:
         """An undisturbed run of every kind."""
         definitions = kinds(self.lake.folder, self.lake.spark_folder)
-        materialize(definitions, self.instance, *(kind.name for kind in KINDS))
+        materialize(definitions, self.instance, *(name for kind in of for name in kind.names))
 
     def tables(self) -> list[str]:
         """The tables of every kind."""
         return [table for kind in KINDS for table in kind.expected]
 
-    def check(self) -> None:
+    def check(self, of: Sequence[Kind] = KINDS) -> None:
         """Every table is right, and every cursor says that all was consumed and nothing is in flight."""
-        self.check_tables()
-        edges = [Edge(kind.name, upstream) for kind in KINDS for upstream in kind.upstreams]
+        self.check_tables(of)
+        edges = [Edge(name, upstream) for kind in of for name in kind.names for upstream in kind.upstreams]
         for edge, state in CursorStore(self.instance).get_many(edges).items():
             head = self.lake.catalog.load(f"media.{edge.upstream}", asset="test").head_snapshot_id()
             assert state.committed is not None
             assert (state.committed.snapshot_id, state.in_flight) == (head, None), edge
 
-    def check_tables(self) -> None:
+    def check_tables(self, of: Sequence[Kind] = KINDS) -> None:
         """Every table holds what it must by the rows that arrived."""
-        for kind in KINDS:
+        for kind in of:
             for table, expected in kind.expected.items():
                 assert self.lake.rows(table) == expected(*(self.rows[name] for name in SOURCES)), table

@@ -21,7 +21,7 @@ from pyspark.sql import functions as F  # noqa: N812  # the name that everyone g
 import dagster_ips as ips
 from dagster_ips.tracking import effects
 from tests.lake import Event, Lake
-from tests.pipeline import expected_agg, materialize
+from tests.pipeline import expected_agg, expected_plays, materialize, plays
 
 SOURCES = ("playback", "other")
 
@@ -73,6 +73,73 @@ def united(playback: ips.IcdcView, other: ips.IcdcView) -> DataFrame:
     return playback.added.unionByName(other.added)
 
 
+@dg.asset(deps=[ips.incremental_dep(name) for name in SOURCES], metadata=ips.table("media.counted"))
+def counted(context):  # noqa: ANN001, ANN201  # Dagster reads an annotation of it as it is, and here they are texts
+    with ips.capture(context, columns="source STRING, account STRING, plays BIGINT") as icdc:
+        for name in SOURCES:
+            icdc.sql(f"""
+                MERGE INTO {{target}} t
+                USING (SELECT account, count(*) AS plays FROM {{{name}.added}} GROUP BY account) c
+                ON t.source = '{name}' AND t.account = c.account
+                WHEN MATCHED THEN UPDATE SET plays = t.plays + c.plays
+                WHEN NOT MATCHED THEN INSERT (source, account, plays) VALUES ('{name}', c.account, c.plays)
+            """)
+
+
+@dg.multi_asset(
+    specs=[
+        dg.AssetSpec(name, deps=[ips.incremental_dep("playback")], metadata=ips.table(f"media.{name}"))
+        for name in ("even", "odd")
+    ]
+)
+def halves(context):  # noqa: ANN001, ANN201  # as above
+    """Each table by statements of its own."""
+    for rest, name in enumerate(("even", "odd")):
+        with ips.capture(context, writes=f"media.{name}", columns="id BIGINT, seconds BIGINT") as icdc:
+            icdc.sql(f"INSERT INTO {{target}} SELECT event_id, seconds FROM {{added}} WHERE event_id % 2 = {rest}")
+        yield dg.MaterializeResult(name)
+
+
+@dg.multi_asset(
+    ins={"playback": ips.incremental()},
+    outs={
+        "per_account": dg.AssetOut(metadata=ips.merge(on=["event_date", "account"]) | ips.table("media.per_account")),
+        "per_day": dg.AssetOut(
+            metadata=ips.overwrite_partitions() | ips.table("media.per_day", partition_by=["event_date"])
+        ),
+    },
+)
+def sums(playback: ips.IcdcView):  # noqa: ANN201  # as above
+    days = playback.affected("event_date")
+    plays, seconds = F.count("*").alias("plays"), F.sum("seconds").alias("seconds")
+    return days.groupBy("event_date", "account").agg(plays, seconds), days.groupBy("event_date").agg(seconds)
+
+
+@dg.multi_asset(
+    ins={name: ips.incremental() for name in SOURCES},
+    outs={name: dg.AssetOut(metadata=ips.append() | ips.table(f"media.{name}")) for name in ("early", "late")},
+)
+def parts(playback: ips.IcdcView, other: ips.IcdcView):  # noqa: ANN201  # as above
+    rows = playback.added.unionByName(other.added)
+    return rows.where("event_id % 3 = 0"), rows.where("event_id % 3 > 0")
+
+
+def _per_day(rows: Sequence[Event]) -> Rows:
+    seconds: Counter[object] = Counter()
+    for row in rows:
+        seconds[row[1]] += row[3]
+    return Counter((day, total) for day, total in seconds.items())
+
+
+def _counted(playback: Sequence[Event], other: Sequence[Event]) -> Rows:
+    plays = Counter([("playback", row[2]) for row in playback] + [("other", row[2]) for row in other])
+    return Counter((*key, count) for key, count in plays.items())
+
+
+def _half(rows: Sequence[Event], *, rest: int) -> Rows:
+    return Counter((row[0], row[3]) for row in rows if row[0] % 2 == rest)
+
+
 def _running(rows: Sequence[Event]) -> Rows:
     total: Counter[object] = Counter()
     found: Rows = Counter()
@@ -84,16 +151,16 @@ def _running(rows: Sequence[Event]) -> Rows:
 
 @dataclass(frozen=True)
 class Kind:
-    """An asset, the inputs it tracks, its tables, and what they must hold by the rows of ``SOURCES``, without Spark."""
+    """The assets of a step, the inputs they track, and what their tables must hold by the rows of ``SOURCES``."""
 
     asset: dg.AssetsDefinition
     upstreams: tuple[str, ...]
     expected: dict[str, Callable[[Sequence[Event], Sequence[Event]], Rows]]
 
     @property
-    def name(self) -> str:
-        """The asset's name."""
-        return self.asset.key.to_user_string()
+    def names(self) -> tuple[str, ...]:
+        """The assets' names."""
+        return tuple(sorted(key.to_user_string() for key in self.asset.keys))
 
 
 KINDS = (
@@ -102,6 +169,32 @@ KINDS = (
     Kind(by_day, ("playback",), {"media.by_day": lambda playback, _: expected_agg(list(playback))}),
     Kind(running, ("playback",), {"media.running": lambda playback, _: _running(playback)}),
     Kind(united, SOURCES, {"media.united": lambda playback, other: Counter([*playback, *other])}),
+    Kind(plays, ("playback",), {"media.plays": lambda playback, _: expected_plays(list(playback))}),
+    Kind(counted, SOURCES, {"media.counted": _counted}),
+    Kind(
+        halves,
+        ("playback",),
+        {
+            "media.even": lambda playback, _: _half(playback, rest=0),
+            "media.odd": lambda playback, _: _half(playback, rest=1),
+        },
+    ),
+    Kind(
+        sums,
+        ("playback",),
+        {
+            "media.per_account": lambda playback, _: expected_agg(list(playback)),
+            "media.per_day": lambda playback, _: _per_day(playback),
+        },
+    ),
+    Kind(
+        parts,
+        SOURCES,
+        {
+            "media.early": lambda *rows: Counter(row for of_one in rows for row in of_one if row[0] % 3 == 0),
+            "media.late": lambda *rows: Counter(row for of_one in rows for row in of_one if row[0] % 3 > 0),
+        },
+    ),
 )
 
 
@@ -135,9 +228,10 @@ _PROCESSES.set_forkserver_preload(["tests.kinds"])
 def start_run(
     home: str, lake: Lake, *assets: str, at: str = "", order: signal.Signals = signal.SIGKILL, of: Make = kinds
 ) -> multiprocessing.Process:
-    """A process that runs ``assets`` and sends itself ``order`` when it is first at the effect ``at``.
+    """A process that runs ``assets`` and sends itself ``order`` when it is at the effect ``at``.
 
-    ``at`` is said like ``before:publish``. A run that fails ends in exit code 1 with the error in Dagster's event log.
+    ``at`` is said like ``before:publish``, or ``before:publish#2`` for the second time. A run that fails ends in exit
+    code 1 with the error in Dagster's event log.
     """
     place = (home, lake.folder, lake.spark_folder, of)
     process = _PROCESSES.Process(target=_run, args=(place, assets, at, order))
@@ -149,8 +243,13 @@ def _run(place: tuple[str, Path, Path, Make], assets: Sequence[str], at: str, or
     home, lake_folder, spark_folder, of = place
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # Dagster logs every event.
 
+    point, _, times = at.partition("#")
+    left = int(times or 1)
+
     def observer(effect: effects.Effect, when: str) -> None:
-        if f"{when}:{effect}" == at:
+        nonlocal left
+        left -= f"{when}:{effect}" == point
+        if not left:
             effects.observers.remove(observer)
             os.kill(os.getpid(), order)
 

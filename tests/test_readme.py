@@ -99,6 +99,21 @@ def test_the_statements_of_the_readme_equal_a_full_recompute_and_are_audited(
         lake.sql(statement)
 
 
+def test_the_tables_of_one_step_of_the_readme_equal_a_full_recompute(lake: Lake, instance: dg.DagsterInstance) -> None:
+    (block,) = [text for text in BLOCKS if "dg.multi_asset" in text]
+    first, more = run_pipeline_block(lake), run_block(block)
+    definitions = ips.with_incremental(
+        dg.Definitions(assets=[first["playback"], more["sorted_out"]], resources={"io_manager": first["io_manager"]})
+    )
+    lake.create_playback(events(range(10)))
+    for late in range(10, 30, 10):
+        materialize(definitions, instance, "plays", "rejected")
+        lake.append(events(range(late, late + 10)))
+    materialize(definitions, instance, "plays", "rejected")
+    assert lake.rows("media.plays") == Counter(row for row in events(range(30)) if row[3] > 0)
+    assert lake.rows("media.rejected") == Counter(row for row in events(range(30)) if row[3] == 0)
+
+
 def test_the_other_catalogs_of_the_readme_can_be_configured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CATALOG_TOKEN", "secret-token")
     (block,) = [text for text in BLOCKS if "EnvVar" in text]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -90,6 +90,11 @@ class TableMetadata:
             return int(found["snapshot-id"])
         current = self.raw.get("current-snapshot-id")
         return int(current) if ref == "main" and current not in (None, -1) else None
+
+    def as_of(self, snapshot_id: int, ref: str) -> TableMetadata:
+        """As it would be if ``ref`` still pointed to ``snapshot_id``; its columns are those of now."""
+        refs = {**self.raw.get("refs", {}), ref: {"snapshot-id": snapshot_id, "type": "branch"}}
+        return replace(self, raw={**self.raw, "refs": refs})
 
     def _require_heads(self) -> None:
         for ref in {"main", *self.raw.get("refs", {})}:

@@ -31,8 +31,8 @@ from dagster_ips.tracking.following import TrackedInput
 from dagster_ips.view import IcdcView
 
 _BY_CAPTURE = (
-    "In a multi-asset or a graph-backed asset, declare each upstream by incremental_dep() in the specs and write "
-    "through capture(), a block for each table; or make it an asset of its own."
+    "In a graph-backed asset, declare each upstream by incremental_dep() in the specs and write through capture(), a "
+    "block for each table; or make it an asset of its own."
 )
 
 MetadataByKey = Mapping[dg.AssetKey, Mapping[str, Any]]
@@ -42,13 +42,14 @@ MetadataByKey = Mapping[dg.AssetKey, Mapping[str, Any]]
 class Consumer:
     """An asset that reads at least one upstream incrementally.
 
-    ``partition_columns`` are the upstreams' columns that the partitions of a partitioned asset are made of, where they
-    were named, by input.
+    ``step`` are the assets that are made together with it, itself included. ``partition_columns`` are the upstreams'
+    columns that the partitions of a partitioned asset are made of, where they were named, by input.
     """
 
     key: dg.AssetKey
     table: str
     inputs: Mapping[str, TrackedInput]
+    step: tuple[dg.AssetKey, ...]
     is_partitioned: bool = False
     partition_columns: Mapping[str, str] = field(default_factory=dict)
 
@@ -79,8 +80,8 @@ def incremental_input_names(assets: dg.AssetsDefinition) -> tuple[str, ...]:
     return tuple(name for name, declared in _inputs(assets).items() if INCREMENTAL in declared.metadata)
 
 
-def consumer_of(assets: dg.AssetsDefinition, metadata: MetadataByKey, default_namespace: str) -> Consumer | None:
-    """The consumer that ``assets`` declare, checked; None if it reads nothing incrementally.
+def consumers_of(assets: dg.AssetsDefinition, metadata: MetadataByKey, default_namespace: str) -> tuple[Consumer, ...]:
+    """The consumers that ``assets`` declare by ``incremental()`` inputs, checked: each asset reads all of them.
 
     Raises:
         DeclarationError: the declaration can't work.
@@ -88,26 +89,45 @@ def consumer_of(assets: dg.AssetsDefinition, metadata: MetadataByKey, default_na
     _require_incremental_views(assets)
     names = incremental_input_names(assets)
     if not names:
-        return None
-    key = _only_key(assets)
-    write_mode = write_mode_of(metadata[key], key.to_user_string())
-    _require_one_write_mode(key, write_mode, returns_overwrite=_returns_overwrite(assets))
+        return ()
+    _require_frames(assets)
+    return tuple(_reading(assets, key, names, metadata, default_namespace) for key in sorted(assets.keys))
+
+
+def keys_of_step(assets: dg.AssetsDefinition) -> tuple[dg.AssetKey, ...]:
+    """All assets that the step can make, also where a run selects but some of them."""
+    return tuple(sorted(assets.node_keys_by_output_name.values()))
+
+
+def _reading(
+    assets: dg.AssetsDefinition,
+    key: dg.AssetKey,
+    names: Sequence[str],
+    metadata: MetadataByKey,
+    default_namespace: str,
+) -> Consumer:
+    write_mode, step = write_mode_of(metadata[key], key.to_user_string()), keys_of_step(assets)
+    _require_one_write_mode(key, write_mode, returns_overwrite=_returns_overwrite(assets, key))
     _require_plain_partitions(key, write_mode, metadata[key])
-    if assets.partitions_def is not None:
+    is_partitioned = assets.partitions_def is not None
+    if is_partitioned:
+        _require_no_other_tables(key, step)
         require_partition_expression(key.to_user_string(), metadata[key])
         _require_keys_within_partitions(key, write_mode, metadata[key])
     inputs, columns = {}, {}
     for name in names:
         upstream = assets.keys_by_input_name[name]
         declared = plain(_inputs(assets)[name].metadata[INCREMENTAL])
-        inputs[name] = _tracked(upstream, declared, write_mode, metadata, default_namespace)
+        # Of what several tables are made of no files are cut: some tables may be in the midst of it and others not.
+        cut_by = write_mode if len(step) == 1 else None
+        inputs[name] = _tracked(upstream, declared, cut_by, metadata, default_namespace)
         if declared["partition_column"]:
             columns[name] = declared["partition_column"]
-    is_partitioned = assets.partitions_def is not None
     if is_partitioned:
         _require_no_start(key, inputs)
     _require_limits_that_help(key, write_mode, inputs, is_partitioned=is_partitioned)
-    return Consumer(key, table_of(key, metadata[key], default_namespace), inputs, is_partitioned, columns)
+    table = table_of(key, metadata[key], default_namespace)
+    return Consumer(key, table, inputs, step, is_partitioned, columns)
 
 
 def capturing_consumers(
@@ -164,7 +184,7 @@ def _capturing(
         upstream.to_user_string(): _tracked(upstream, each, None, metadata, default_namespace)
         for upstream, each in declared.items()
     }
-    return Consumer(key, table_of(key, metadata[key], default_namespace), inputs)
+    return Consumer(key, table_of(key, metadata[key], default_namespace), inputs, keys_of_step(assets))
 
 
 def _tracked(
@@ -233,27 +253,43 @@ def _require_incremental_views(assets: dg.AssetsDefinition) -> None:
             )
 
 
-def _only_key(assets: dg.AssetsDefinition) -> dg.AssetKey:
-    key, *others = sorted(assets.keys)
-    if others or not isinstance(assets.node_def, dg.OpDefinition):
-        _refuse(
-            key,
-            "it is a multi-asset or a graph-backed asset, whose incremental inputs can't be tracked.",
-            _BY_CAPTURE,
-        )
+def _require_frames(assets: dg.AssetsDefinition) -> None:
+    key = min(assets.keys)
+    if not isinstance(assets.node_def, dg.OpDefinition):
+        _refuse(key, "it is a graph-backed asset, whose incremental inputs can't be tracked.", _BY_CAPTURE)
     returned = inspect.signature(assets.node_def.compute_fn.decorated_fn).return_annotation  # type: ignore[union-attr]
-    if returned in (None, "None"):
+    if returned in (None, "None") or any(output.dagster_type.is_nothing for output in _outputs(assets).values()):
         _refuse(
             key,
             "it reads incrementally but returns nothing, so nothing would ever be written or consumed.",
-            "Return the DataFrame to be written.",
+            "Return the DataFrame to be written; of several assets one for each of outs={...}.",
         )
-    return key
+    left_out = [key for key, output in _outputs(assets).items() if not output.is_required]
+    if len(_outputs(assets)) > 1 and left_out and not assets.can_subset:
+        _refuse(
+            left_out[0],
+            "its function may leave it out, which doesn't say whether the change is consumed that it was called for.",
+            "Return an empty DataFrame if there is nothing to write, and leave out is_required=False.",
+        )
 
 
-def _returns_overwrite(assets: dg.AssetsDefinition) -> bool:
-    (output,) = assets.node_def.output_defs
-    return output.dagster_type.typing_type is Overwrite
+def _outputs(assets: dg.AssetsDefinition) -> Mapping[dg.AssetKey, dg.OutputDefinition]:
+    keys = assets.node_keys_by_output_name
+    return {keys[output.name]: output for output in assets.node_def.output_defs if output.name in keys}
+
+
+def _returns_overwrite(assets: dg.AssetsDefinition, key: dg.AssetKey) -> bool:
+    return _outputs(assets)[key].dagster_type.typing_type is Overwrite
+
+
+def _require_no_other_tables(key: dg.AssetKey, step: Sequence[dg.AssetKey]) -> None:
+    if len(step) > 1:
+        _refuse(
+            key,
+            f"it is partitioned and one of {len(step)} assets of a step, whose partitions can't be tracked.",
+            "Make each an asset of its own; or leave out partitions_def: the Iceberg tables may be partitioned by "
+            "table(partition_by=...).",
+        )
 
 
 def _require_one_write_mode(key: dg.AssetKey, write_mode: WriteMode | None, *, returns_overwrite: bool) -> None:

@@ -87,7 +87,7 @@ def incremental(  # noqa: PLR0913  # each is a thing of its own
         partition_mapping: Which of a partitioned upstream's partitions the asset's are made of, as in ``AssetIn``.
         max_bytes: The most that one run takes, as the size of data files added; the next runs take the rest. A backlog
             is cut between snapshots, oldest first. A first read and a single append that are larger are cut between
-            files, if the asset is written by append or merge. What can't be cut is taken whole.
+            files, if the asset is written by append or merge and made by itself. What can't be cut is taken whole.
         max_files: As ``max_bytes``, as a number of data files.
         metadata: Of the input, as in ``AssetIn``.
 

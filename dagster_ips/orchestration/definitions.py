@@ -17,7 +17,7 @@ from dagster_ips.orchestration.consumers import (
     MetadataByKey,
     capturing_consumers,
     check_consumer,
-    consumer_of,
+    consumers_of,
     executable_assets,
     outside_tables,
 )
@@ -89,9 +89,8 @@ def _watched(
     namespace = next(iter(managers.values())).default_namespace
     watched = {}
     for assets in executable_assets(list(items)):
-        consumer = consumer_of(assets, metadata, namespace)
-        consumers = (consumer,) if consumer else capturing_consumers(assets, metadata, namespace)
-        for each in consumers:
+        reading = consumers_of(assets, metadata, namespace)
+        for each in reading or capturing_consumers(assets, metadata, namespace):
             check_consumer(assets, each, metadata, set(managers))
             tables = together[assets.get_io_manager_key_for_asset_key(each.key)]
             watched[each.key] = WatchedInputs(tables, each)

@@ -4,7 +4,7 @@ No ``from __future__ import annotations`` here: Dagster reads ``ResourceDependen
 """
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +12,7 @@ import dagster as dg
 from dagster_pyspark import LazyPySparkResource
 from pydantic import PrivateAttr
 
+from dagster_ips.core.capture import Mode
 from dagster_ips.core.ranges import Predicate
 from dagster_ips.core.retention import Retention
 from dagster_ips.core.write_mode import OverwriteWhere, Replace, WriteMode
@@ -19,7 +20,13 @@ from dagster_ips.errors import DeclarationError, OutputTypeError
 from dagster_ips.iceberg.catalog import LakeCatalog, namespace_of
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.orchestration.audits import run_audits
-from dagster_ips.orchestration.consumers import MetadataByKey, captures_by_itself, consumer_of
+from dagster_ips.orchestration.consumers import (
+    MetadataByKey,
+    captures_by_itself,
+    consumers_of,
+    incremental_input_names,
+    keys_of_step,
+)
 from dagster_ips.orchestration.cursor_store import CursorStore
 from dagster_ips.orchestration.declarations import INCREMENTAL, description_of, table_of, write_mode_of
 from dagster_ips.orchestration.overwrite import Overwrite
@@ -33,6 +40,7 @@ from dagster_ips.spark.session import DataFrame, SparkSession, configure
 from dagster_ips.spark.targets import create_table
 from dagster_ips.tracking.effects import Effect, effect
 from dagster_ips.tracking.publishing import Publication
+from dagster_ips.tracking.together import require_one_frame
 from dagster_ips.tracking.writing import Result
 from dagster_ips.view import IcdcView
 
@@ -57,8 +65,7 @@ class IcdcIOManager(dg.ConfigurableIOManager):
     icdc_keep_last: int = 10
     icdc_max_age_days: float = 30.0
     _retention: Retention = PrivateAttr(default_factory=Retention)
-    _captured: dict[tuple[str, str, int], Captured] = PrivateAttr(default_factory=dict)
-
+    _captured: dict[tuple[str, str, int], dict[str, Captured]] = PrivateAttr(default_factory=dict)
     _written_by_capture: set[tuple[tuple[str, str, int], dg.AssetKey]] = PrivateAttr(default_factory=set)
 
     def setup_for_execution(self, context: dg.InitResourceContext) -> None:
@@ -81,7 +88,8 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         metadata = metadata_by_key(context.step_context)
         if INCREMENTAL not in (context.definition_metadata or {}) or _asset_context() is None:
             return self._whole_table(context, metadata)
-        view = self._captures_of_step(context, metadata).views[context.name]
+        captured = self._captures_of_step(context, metadata)
+        view = next(iter(captured.values())).views[context.name]
         return _in_form(view, context.dagster_type.typing_type, context)
 
     def handle_output(self, context: dg.OutputContext, obj: Any) -> None:  # noqa: ANN401  # whatever the asset returned
@@ -95,12 +103,25 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         if running is not None and captures_by_itself(running.assets_def, key):
             self._require_written_by_capture(context, obj)
             return
-        captured = self._captured.pop(_step_id(context.step_context), None)
-        is_consumer = captured is not None
+        of_step = self._captured.get(_step_id(context.step_context))
+        if of_step is None and running is not None and incremental_input_names(running.assets_def):
+            raise DeclarationError(
+                asset=key.to_user_string(),
+                problem="another IO manager reads its incremental inputs than writes its table, and only that one "
+                "knows what was captured. Nothing was written and nothing was consumed.",
+                remedy="Give the asset and its upstreams the same io_manager_key.",
+            )
+        is_consumer = of_step is not None
+        captured = of_step.get(key.to_user_string()) if of_step is not None else None
+        if of_step is not None and captured is None:
+            _report_waiting(context, behind=list(of_step))
+            return
         frame, write_mode = _returned(obj, write_mode_of(metadata, key.to_user_string()), key, is_consumer=is_consumer)
         captured = captured or Captured()
         result = Result(frame, write_mode, captured.mode, [view.change for view in captured.views.values()])
         table = table_of(key, metadata, self.default_namespace)
+        if result.mode is Mode.INCREMENTAL and running is not None and len(keys_of_step(running.assets_def)) > 1:
+            require_one_frame(table, result.inputs)
         started = time.monotonic()
         runs = self.runs(context.step_context.instance)
         with runs.writing(captured):
@@ -137,15 +158,15 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         """The step has written ``key`` by its own statements: a None returned for it is no mistake."""
         self._written_by_capture.add((_step_id(step), key))
 
-    def _captures_of_step(self, context: dg.InputContext, metadata: MetadataByKey) -> Captured:
-        """The captures of this try of the step, all taken when its first input loads, so that they share a mode."""
+    def _captures_of_step(self, context: dg.InputContext, metadata: MetadataByKey) -> dict[str, Captured]:
+        """The captures of this try of the step, by asset; all taken when its first input loads: they share a mode."""
         identity = _step_id(context.step_context)
         if identity not in self._captured:
             running = _asset_context()
             assert running is not None  # noqa: S101  # load_input asked before
-            consumer = consumer_of(running.assets_def, metadata, self.default_namespace)
-            assert consumer is not None  # noqa: S101  # this input is declared incremental
-            self._captured[identity] = self.runs(context.step_context.instance).capture(consumer, running)
+            consumers = consumers_of(running.assets_def, metadata, self.default_namespace)
+            selected = [each for each in consumers if each.key in running.selected_asset_keys]
+            self._captured[identity] = self.runs(context.step_context.instance).capture_together(selected, running)
         return self._captured[identity]
 
     def _whole_table(self, context: dg.InputContext, metadata: MetadataByKey) -> Any:  # noqa: ANN401  # see load_input
@@ -192,6 +213,13 @@ def _publish(runs: Runs, context: dg.OutputContext, table: str, result: Result, 
         run_audits(context.step_context, context.asset_key, table, publisher.session.table(branch.sql_name))
 
     return publisher.publish(table, captured.captures, result.write, consumer=name, check=audit)
+
+
+def _report_waiting(context: dg.OutputContext, *, behind: Sequence[str]) -> None:
+    """Say that the table is as it was: the run was made for other tables of its step."""
+    why = f"this run was for {', '.join(behind)}, behind until now; what is new comes with a next run"
+    context.log.info("%s is not written: %s", context.asset_key.to_user_string(), why)
+    context.add_output_metadata({"summary": dg.MetadataValue.md(f"- **not written**: {why}")})
 
 
 def _rows_of(context: dg.OutputContext, target: TableMetadata, keys: Collection[str]) -> Predicate:

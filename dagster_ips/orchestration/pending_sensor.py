@@ -88,8 +88,8 @@ def pending_sensor(  # noqa: PLR0913  # each is a thing of its own
 
         def evaluate(context: dg.SensorEvaluationContext) -> Iterator[dg.RunRequest | dg.SkipReason]:
             now, found = dt.datetime.now(dt.UTC), False
-            for each in watched:
-                for request in _requests(context, each, now, due, tags or {}):
+            for together in _by_step(watched):
+                for request in _requests(context, together, now, due, tags or {}):
                     found = True
                     yield request
             if not found:
@@ -103,27 +103,36 @@ def pending_sensor(  # noqa: PLR0913  # each is a thing of its own
 
 def _requests(
     context: dg.SensorEvaluationContext,
-    each: WatchedInputs,
+    together: Sequence[WatchedInputs],
     now: dt.datetime,
     due: Callable[..., bool],
     tags: Mapping[str, str],
 ) -> list[dg.RunRequest]:
-    """Runs for what is pending of one asset; none while one that was requested before is queued or going."""
-    all_tags = {**tags, CONSUMER_TAG: each.name}
-    going = dg.RunsFilter(tags={CONSUMER_TAG: each.name}, statuses=list(_GOING))
+    """Runs for what is pending of one step's assets; none while one that was requested before is queued or going."""
+    names = ", ".join(each.name for each in together)
+    all_tags = {**tags, CONSUMER_TAG: names}
+    going = dg.RunsFilter(tags={CONSUMER_TAG: names}, statuses=list(_GOING))
     if context.instance.get_runs_count(going):
         return []
     try:
-        if each.consumer.is_partitioned:
-            return _of_partitions(context, each, now, all_tags)
-        waiting = each.backlogs(CursorStore(context.instance), tick=now)
+        if together[0].consumer.is_partitioned:
+            return _of_partitions(context, together[0], now, all_tags)
+        waiting = [each.backlogs(CursorStore(context.instance), tick=now) for each in together]
     except IpsError as error:  # The other assets' runs don't depend on it.
-        context.log.error("what %s has to consume can't be told: %s", each.name, error)  # noqa: TRY400
+        context.log.error("what %s has to consume can't be told: %s", names, error)  # noqa: TRY400
         return []
-    if waiting is None or not due(sum_of(waiting.values()), now_ms=now.timestamp() * 1000):
+    if not any(of_one and due(sum_of(of_one.values()), now_ms=now.timestamp() * 1000) for of_one in waiting):
         return []
-    selection = [dg.AssetKey.from_user_string(each.name)]
-    return [dg.RunRequest(run_key=_run_key(context, each, now), asset_selection=selection, tags=all_tags)]
+    run_key = " ".join(_run_key(context, each, now) for each in together)
+    return [dg.RunRequest(run_key=run_key, asset_selection=list(together[0].consumer.step), tags=all_tags)]
+
+
+def _by_step(watched: Sequence[WatchedInputs]) -> list[list[WatchedInputs]]:
+    """What is driven, those together that one step makes: it is run for all of them at once."""
+    steps: dict[tuple[dg.AssetKey, ...], list[WatchedInputs]] = {}
+    for each in watched:
+        steps.setdefault(each.consumer.step, []).append(each)
+    return list(steps.values())
 
 
 def _of_partitions(

@@ -10,7 +10,7 @@ import dagster as dg
 from dagster_ips.core.retention import Retention
 from dagster_ips.core.write_mode import WriteMode
 from dagster_ips.errors import UnknownConsumerError
-from dagster_ips.orchestration.consumers import Consumer, consumer_of, executable_assets
+from dagster_ips.orchestration.consumers import Consumer, consumers_of, executable_assets
 from dagster_ips.orchestration.declarations import write_mode_of
 from dagster_ips.orchestration.io_manager import IcdcIOManager
 from dagster_ips.tracking.following import TrackedInput
@@ -59,8 +59,9 @@ def _consumers_in(definitions: dg.Definitions) -> Iterator[tuple[str, KnownConsu
     assets = definitions.resolve_asset_graph().assets_defs
     for each in executable_assets(assets):
         manager = next((managers[key] for key in _io_manager_keys(each) if key in managers), None)
-        consumer = consumer_of(each, metadata, manager.default_namespace) if manager else None
-        if manager and consumer:
+        if manager is None:
+            continue
+        for consumer in consumers_of(each, metadata, manager.default_namespace):
             write_mode = write_mode_of(metadata[consumer.key], consumer.name)
             yield consumer.name, KnownConsumer(consumer, write_mode, manager)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TypeVar
@@ -21,13 +21,14 @@ from dagster_ips.orchestration.consumers import Consumer
 from dagster_ips.orchestration.cursor_store import CursorStore
 from dagster_ips.spark.session import SparkSession
 from dagster_ips.spark.targets import TableDescription, order_table
-from dagster_ips.tracking.capturing import Capturer
+from dagster_ips.tracking.capturing import CapturedInput, Capturer
 from dagster_ips.tracking.effects import Effect, effect
 from dagster_ips.tracking.following import TrackedInput
 from dagster_ips.tracking.lost_files import lost_file
 from dagster_ips.tracking.partitions import RunPartitions
 from dagster_ips.tracking.publishing import Publisher
 from dagster_ips.tracking.retention import drop_expired_tables
+from dagster_ips.tracking.together import Output, capture_together
 from dagster_ips.view import IcdcView
 
 MODE_TAG = "dagster_ips/mode"
@@ -89,6 +90,30 @@ class Runs:
         }
         return Captured(views, time.monotonic() - started)
 
+    def capture_together(
+        self, consumers: Sequence[Consumer], running: dg.AssetExecutionContext | dg.OpExecutionContext
+    ) -> dict[str, Captured]:
+        """As ``capture``, of the assets of one step, by name; without those that are ahead of others and wait for them.
+
+        Raises:
+            IpsError: nothing was captured, and no state changed.
+        """
+        first, *others = consumers
+        if not others:
+            return {first.name: self.capture(first, running)}
+        started, run = time.monotonic(), running.run
+        names = ", ".join(each.name for each in consumers)
+        captured = capture_together(
+            Capturer(self.lake, self.store, self.icdc_namespace),
+            [Output(each.name, each.table) for each in consumers],
+            [_with_wishes(tracked, run.tags, names) for tracked in first.inputs.values()],
+            asked_for=_wish(Mode, run.tags, MODE_TAG, names),
+            run_id=run.run_id,
+        )
+        views = _views_of_tables(captured, list(first.inputs), self.session(), self.lake.name)
+        seconds = time.monotonic() - started
+        return {name: Captured(of_one, seconds) for name, of_one in views.items()}
+
     def publisher(self, run_id: str) -> Publisher:
         """Publishes by this session's commits."""
         return Publisher(self.lake, self.store, self.session(), run_id)
@@ -115,6 +140,18 @@ class Runs:
         """Drop the ICDC tables that are no longer kept; after the commit, and never an error."""
         for view in captured.views.values():
             drop_expired_tables(self.lake, self.store, view.captured.capture, self.retention)
+
+
+def _views_of_tables(
+    captured: Mapping[str, Sequence[CapturedInput]], inputs: Sequence[str], session: SparkSession, catalog: str
+) -> dict[str, dict[str, IcdcView]]:
+    """The views of each consumer by input; what is taken from one of an input is taken from all of it."""
+    first = next(iter(captured.values()))
+    read = {name: IcdcView(found, session, catalog) for name, found in zip(inputs, first, strict=True)}
+    return {
+        consumer: {name: read[name].of_another_table(each) for name, each in zip(inputs, found, strict=True)}
+        for consumer, found in captured.items()
+    }
 
 
 def _partitions(running: dg.AssetExecutionContext | dg.OpExecutionContext) -> RunPartitions:

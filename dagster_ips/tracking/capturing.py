@@ -89,6 +89,24 @@ class _Read:
     starts: Mapping[Edge, Watermark | None] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """How a consumer stands before it captures, and the mode that it captures in.
+
+    ``sources``, ``settled``, ``states`` and ``lines`` have an entry for each of ``inputs``. ``settled`` are the states
+    as the target's stamps say, with those; ``states`` where the edges are read from.
+    """
+
+    consumer: str
+    inputs: Sequence[TrackedInput]
+    sources: Sequence[TableMetadata]
+    settled: Sequence[Sequence[tuple[EdgeState, TargetHistory | None]]]
+    states: Sequence[Sequence[EdgeState]]
+    lines: Sequence[LineState | None]
+    decision: ModeDecision
+    partitions: RunPartitions | None = None
+
+
 @dataclass(frozen=True)
 class Capturer:
     """Captures the inputs of one consumer. ``icdc_namespace`` is where ICDC tables are registered."""
@@ -115,6 +133,23 @@ class Capturer:
             IpsError: a table is unknown or unreadable, a column is unknown, or the history can't be followed; nothing
                 was recorded then.
         """
+        looked = self.look(consumer, inputs, target=target, asked_for=asked_for, partitions=partitions)
+        return self.take(looked, run_id=run_id)
+
+    def look(
+        self,
+        consumer: str,
+        inputs: Sequence[TrackedInput],
+        *,
+        target: str,
+        asked_for: Mode | None,
+        partitions: RunPartitions | None = None,
+    ) -> Looked:
+        """The first half of ``capture``: what is captured from where, and in which mode.
+
+        Raises:
+            IpsError: as in ``capture``.
+        """
         metadata = self.catalog.find(target)
         settled = [self._settled(_edges(consumer, i, partitions), metadata, target, asked_for) for i in inputs]
         sources = [self.catalog.load(tracked.table, asset=consumer) for tracked in inputs]
@@ -131,6 +166,16 @@ class Capturer:
             target_exists=metadata is not None,
             named_by_person=partitions is not None and partitions.named_by_person,
         )
+        return Looked(consumer, inputs, sources, settled, states, lines, decision, partitions)
+
+    def take(self, looked: Looked, *, run_id: str) -> tuple[CapturedInput, ...]:
+        """The second half of ``capture``: what changed up to the heads of ``looked.sources``.
+
+        Raises:
+            IpsError: as in ``capture``.
+        """
+        consumer, inputs, sources, partitions = looked.consumer, looked.inputs, looked.sources, looked.partitions
+        settled, states, lines, decision = looked.settled, looked.states, looked.lines, looked.decision
         started = time.monotonic()
         found: list[_Read] = []
         if decision.mode is Mode.INCREMENTAL:

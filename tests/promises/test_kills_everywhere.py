@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,12 +14,13 @@ from dagster_ips.spark.connect_server import ConnectServer
 from dagster_ips.tracking.effects import OF_RUNS, Effect
 from tests.backends import POSTGRES, SQLITE, dagster_home
 from tests.kind_runs import Runs
-from tests.kinds import KINDS, start_run
+from tests.kinds import KINDS, Kind, start_run
 from tests.lake import Lake
 
 pytestmark = pytest.mark.slow
 
 AT_ONCE = 2
+OF_TWO_TABLES = [kind for kind in KINDS if len(kind.names) > 1]
 FIRST_RUNS_ONLY = (Effect.CREATE_TARGET, Effect.ORDER_TARGET)
 POINTS = [f"{when}:{effect}" for effect in OF_RUNS if effect not in FIRST_RUNS_ONLY for when in ("before", "after")]
 
@@ -42,19 +43,32 @@ def runs(
         yield runs
 
 
-def kill(runs: Runs, asset: str, point: str) -> int | None:
-    """The exit code of a run of ``asset`` that is killed at ``point``."""
-    process = start_run(runs.instance.root_directory, runs.lake, asset, at=point)
+def kill(runs: Runs, kind: Kind, point: str) -> int | None:
+    """The exit code of a run of ``kind`` that is killed at ``point``."""
+    process = start_run(runs.instance.root_directory, runs.lake, *kind.names, at=point)
     process.join()
     return process.exitcode
 
 
-@pytest.mark.parametrize("point", POINTS)
-def test_a_run_of_any_kind_killed_at_any_effect_leaves_nothing_twice_and_nothing_out(runs: Runs, point: str) -> None:
+def kill_each_and_run_again(runs: Runs, kinds: Sequence[Kind], point: str) -> None:
+    """Rows that arrive, a run of each of ``kinds`` killed at ``point``, more rows, and a run of all."""
     runs.arrive()
     with ThreadPoolExecutor(AT_ONCE) as threads:
-        ends = list(threads.map(lambda kind: kill(runs, kind.name, point), KINDS))
-    assert ends == [-signal.SIGKILL] * len(KINDS)
+        ends = list(threads.map(lambda kind: kill(runs, kind, point), kinds))
+    assert ends == [-signal.SIGKILL] * len(kinds)
     runs.arrive()
-    runs.run_all()
+    runs.run_all(kinds)
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_run_of_any_kind_killed_at_any_effect_leaves_nothing_twice_and_nothing_out(runs: Runs, point: str) -> None:
+    kill_each_and_run_again(runs, KINDS, point)
     runs.check()
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_run_of_two_tables_killed_at_any_effect_of_the_second_leaves_nothing_twice_and_nothing_out(
+    runs: Runs, point: str
+) -> None:
+    kill_each_and_run_again(runs, OF_TWO_TABLES, f"{point}#2")
+    runs.check(OF_TWO_TABLES)

@@ -113,18 +113,6 @@ def test_a_step_of_several_assets_must_say_which_it_writes(lake: Lake, instance:
         materialize(pipeline(lake.folder, lake.spark_folder, both), instance, "even", "odd")
 
 
-def test_a_multi_asset_with_incremental_inputs_is_told_to_capture(lake: Lake) -> None:
-    @dg.multi_asset(
-        ins={"playback": ips.incremental()},
-        outs={name: dg.AssetOut(metadata=ips.append() | ips.table(f"media.{name}")) for name in ("a", "b")},
-    )
-    def two(playback: ips.IcdcView) -> tuple[object, object]:
-        return playback.added, playback.added
-
-    with pytest.raises(DeclarationError, match="incremental_dep"):
-        pipeline(lake.folder, lake.spark_folder, two)
-
-
 def test_a_graph_asset_whose_op_wants_a_view_is_told_to_capture(lake: Lake) -> None:
     @dg.op(out=dg.Out(metadata=ips.append() | ips.table("media.inner")))
     def take(change: ips.IcdcView):  # noqa: ANN202  # a frame

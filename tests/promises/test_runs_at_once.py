@@ -21,7 +21,7 @@ from tests.lake import Lake
 
 pytestmark = pytest.mark.slow
 
-NAMES = [kind.name for kind in KINDS]
+NAMES = [name for kind in KINDS for name in kind.names]
 WAIT_SECONDS = 60
 
 
@@ -75,7 +75,7 @@ def problems(instance: dg.DagsterInstance, *, since: int) -> list[str]:
 )
 def test_a_run_that_sleeps_while_others_publish_wakes_up_and_changes_nothing(runs: Runs, at: str) -> None:
     home, before = runs.instance.root_directory, len(runs.instance.get_runs())
-    sleepers = [start_run(home, runs.lake, name, at=at, order=signal.SIGSTOP) for name in NAMES]
+    sleepers = [start_run(home, runs.lake, *kind.names, at=at, order=signal.SIGSTOP) for kind in KINDS]
     for sleeper in sleepers:
         assert sleeper.pid
         wait_until_stopped(sleeper.pid)

@@ -1,0 +1,267 @@
+"""Several tables made by one step from one change: each equals its recompute, whatever became of the others.
+
+No ``from __future__ import annotations`` here: Dagster reads the outputs' types off the function.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+
+import dagster as dg
+import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
+
+import dagster_ips as ips
+from dagster_ips.core.capture import EdgeState
+from dagster_ips.core.edge import Edge
+from dagster_ips.errors import DeclarationError, UnfitFrameError
+from dagster_ips.orchestration.cursor_store import CursorStore
+from dagster_ips.tracking.administration import Administrator
+from tests.lake import Event, Lake, events
+from tests.pipeline import materialize, pipeline
+
+BOTH = ("even", "odd")
+HALVES = {name: dg.AssetOut(metadata=ips.append() | ips.table(f"media.{name}"), is_required=False) for name in BOTH}
+
+
+@dg.multi_asset(ins={"playback": ips.incremental()}, outs=HALVES, can_subset=True)
+def halves(context: dg.AssetExecutionContext, playback: ips.IcdcView) -> Iterator[dg.Output[DataFrame]]:
+    for rest, name in enumerate(BOTH):
+        if context.run.tags.get("fail") == name:
+            raise ValueError(name)
+        if name in context.op_execution_context.selected_output_names:
+            yield dg.Output(playback.added.where(f"event_id % 2 = {rest}").select("event_id"), name)
+
+
+@dg.multi_asset(
+    ins={"playback": ips.incremental()},
+    outs={
+        "per_account": dg.AssetOut(metadata=ips.merge(on=["event_date", "account"]) | ips.table("media.per_account")),
+        "per_day": dg.AssetOut(metadata=ips.merge(on=["event_date"]) | ips.table("media.per_day")),
+    },
+)
+def sums(playback: ips.IcdcView) -> tuple[DataFrame, DataFrame]:
+    days = playback.affected("event_date")
+    return (
+        days.groupBy("event_date", "account").agg(F.sum("seconds").alias("seconds")),
+        days.groupBy("event_date").agg(F.sum("seconds").alias("seconds")),
+    )
+
+
+class Made:
+    """``halves`` on a lake, and what their tables hold and have read."""
+
+    def __init__(self, lake: Lake, instance: dg.DagsterInstance) -> None:
+        self.lake, self.instance = lake, instance
+        self.definitions = pipeline(lake.folder, lake.spark_folder, halves)
+        lake.create_playback(events(range(4)))
+
+    def run(self, *names: str, **tags: str) -> dict[str, object]:
+        """Make the tables; how many rows of the upstream each read, None of one that wasn't written."""
+        done = materialize(self.definitions, self.instance, *names, tags=tags).get_asset_materialization_events()
+        read = {event.asset_key.to_user_string(): event.materialization.metadata.get("rows captured") for event in done}
+        return {name: rows and rows.value for name, rows in read.items()}
+
+    def state(self, name: str) -> EdgeState:
+        return CursorStore(self.instance).get(Edge(name, "playback"))
+
+    def ids(self, name: str) -> Counter[int]:
+        return Counter(row[0] for row in self.lake.rows(f"media.{name}").elements())
+
+
+@pytest.fixture
+def made(lake: Lake, instance: dg.DagsterInstance) -> Made:
+    made = Made(lake, instance)
+    assert made.run(*BOTH) == {"even": 4, "odd": 4}
+    return made
+
+
+def test_both_tables_take_the_same_change(made: Made) -> None:
+    made.lake.append(events(range(4, 9)))
+    assert made.run(*BOTH) == {"even": 5, "odd": 5}
+    assert made.run(*BOTH) == {"even": 0, "odd": 0}
+    assert made.ids("even") == Counter(range(0, 9, 2))
+    assert made.ids("odd") == Counter(range(1, 9, 2))
+    even, odd = made.state("even"), made.state("odd")
+    assert (even.committed, even.number, even.in_flight) == (odd.committed, odd.number, odd.in_flight)
+
+
+def test_a_table_that_failed_is_taken_to_where_the_other_is_and_then_both_go_on(made: Made) -> None:
+    made.lake.append(events(range(4, 9)))
+    with pytest.raises(ValueError, match="odd"):
+        made.run(*BOTH, fail="odd")
+    assert (made.state("even").number, made.state("odd").number) == (2, 1)
+    made.lake.append(events(range(9, 12)))
+    published = made.lake.commits("media.even")
+    assert made.run(*BOTH) == {"even": None, "odd": 5}
+    assert made.lake.commits("media.even") == published
+    assert made.run(*BOTH) == {"even": 3, "odd": 3}
+    assert made.ids("even") == Counter(range(0, 12, 2))
+    assert made.ids("odd") == Counter(range(1, 12, 2))
+
+
+def test_a_run_of_one_table_leaves_the_change_pending_for_the_other(made: Made) -> None:
+    made.lake.append(events(range(4, 9)))
+    assert made.run("odd") == {"odd": 5}
+    made.lake.append(events(range(9, 12)))
+    assert made.run("odd") == {"odd": 3}
+    assert made.ids("even") == Counter([0, 2])
+    assert made.run(*BOTH) == {"even": 8, "odd": None}
+    assert made.ids("even") == Counter(range(0, 12, 2))
+    assert made.ids("odd") == Counter(range(1, 12, 2))
+
+
+def test_of_a_table_that_was_reset_everything_is_computed_and_the_other_stays_as_it_is(made: Made) -> None:
+    made.lake.sql("DELETE FROM lake.media.odd")
+    made.lake.append(events(range(4, 9)))
+    administrator = Administrator(made.lake.catalog, CursorStore(made.instance), "media.odd")
+    administrator.reset(Edge("odd", "playback"), who="a test", why="its rows are gone")
+    assert made.run(*BOTH) == {"even": None, "odd": 9}
+    assert made.run(*BOTH) == {"even": 5, "odd": None}
+    assert made.ids("odd") == Counter(range(1, 9, 2))
+    assert made.ids("even") == Counter(range(0, 9, 2))
+
+
+def test_a_table_that_is_new_beside_others_is_computed_alone(lake: Lake, instance: dg.DagsterInstance) -> None:
+    @dg.multi_asset(ins={"playback": ips.incremental()}, outs={"even": HALVES["even"]}, can_subset=True)
+    def before(playback: ips.IcdcView) -> Iterator[dg.Output[DataFrame]]:
+        yield dg.Output(playback.added.where("event_id % 2 = 0").select("event_id"), "even")
+
+    made = Made(lake, instance)
+    materialize(pipeline(lake.folder, lake.spark_folder, before), instance, "even")
+    lake.append(events(range(4, 9)))
+    assert made.run(*BOTH) == {"even": None, "odd": 9}
+    assert made.run(*BOTH) == {"even": 5, "odd": None}
+    lake.append(events(range(9, 12)))
+    assert made.run(*BOTH) == {"even": 3, "odd": 3}
+    assert made.ids("even") == Counter(range(0, 12, 2))
+    assert made.ids("odd") == Counter(range(1, 12, 2))
+
+
+def test_the_mode_that_a_run_asks_for_holds_for_every_table(made: Made) -> None:
+    made.lake.append(events(range(4, 9)))
+    made.run("odd")
+    made.lake.sql("DELETE FROM lake.media.playback WHERE event_id = 3")
+    assert made.run(*BOTH, **{"dagster_ips/mode": "full"}) == {"even": 8, "odd": 8}
+    assert made.ids("even") == Counter(range(0, 9, 2))
+    assert made.ids("odd") == Counter([1, 5, 7])
+
+
+def expected_sums(rows: list[Event], *keys: int) -> Counter[tuple[object, ...]]:
+    seconds: Counter[tuple[object, ...]] = Counter()
+    for row in rows:
+        seconds[tuple(row[key] for key in keys)] += row[3]
+    return Counter((*key, total) for key, total in seconds.items())
+
+
+def test_tables_of_the_same_groups_equal_their_recompute_after_updates_and_deletes(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    definitions = pipeline(lake.folder, lake.spark_folder, sums)
+    lake.create_playback(events(range(6)) + events(range(6, 12), day=1))
+    for statement in (
+        "INSERT INTO lake.media.playback VALUES (12, DATE '2026-01-02', 'late', 5)",
+        "DELETE FROM lake.media.playback WHERE event_date = DATE '2026-01-01'",
+        "UPDATE lake.media.playback SET account = 'a9', seconds = seconds + 1 WHERE event_id IN (7, 12)",
+    ):
+        materialize(definitions, instance, "per_account", "per_day")
+        lake.sql(statement)
+    materialize(definitions, instance, "per_account", "per_day")
+    rows = [tuple(row) for row in lake.sql("SELECT * FROM lake.media.playback").collect()]
+    assert lake.rows("media.per_account") == expected_sums(rows, 1, 2)
+    assert lake.rows("media.per_day") == expected_sums(rows, 1)
+
+
+def test_tables_made_of_different_frames_are_refused_before_anything_is_written(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    @dg.multi_asset(
+        ins={"playback": ips.incremental()},
+        outs={
+            "plain": dg.AssetOut(metadata=ips.append() | ips.table("media.plain")),
+            "counted": dg.AssetOut(metadata=ips.merge(on=["account"]) | ips.table("media.counted")),
+        },
+    )
+    def two(playback: ips.IcdcView) -> tuple[DataFrame, DataFrame]:
+        return playback.affected("account"), playback.added.groupBy("account").count()  # the wrong way round
+
+    definitions = pipeline(lake.folder, lake.spark_folder, two)
+    lake.create_playback(events(range(6)))
+    materialize(definitions, instance, "plain", "counted")
+    lake.append(events(range(6, 9)))
+    with pytest.raises(UnfitFrameError, match="which of them is made of which frame"):
+        materialize(definitions, instance, "plain", "counted")
+    assert sum(lake.rows("media.plain").values()) == 6
+    assert CursorStore(instance).get(Edge("plain", "playback")).number == 1
+
+
+@pytest.mark.parametrize("sensor", ["ips_automation", "by_sensor"])
+def test_one_run_is_requested_for_all_tables_of_a_step_until_each_has_all(made: Made, sensor: str) -> None:
+    assets = [ips.iceberg_asset("playback", table="media.playback"), halves]
+    sensors = [ips.pending_sensor("by_sensor", BOTH)] if sensor == "by_sensor" else []
+    resources = made.definitions.resources
+    made.definitions = ips.with_incremental(dg.Definitions(assets=assets, sensors=sensors, resources=resources))
+    assert requests(made.definitions, made.instance, sensor) == []
+    made.lake.append(events(range(4, 9)))
+    made.run("even")
+    made.lake.append(events(range(9, 12)))
+    seen = set()
+    for _ in range(2):
+        ((key, selection),) = requests(made.definitions, made.instance, sensor)
+        assert selection == {dg.AssetKey(name) for name in BOTH}
+        seen.add(key)
+        made.run(*BOTH)
+    assert requests(made.definitions, made.instance, sensor) == []
+    assert len(seen) == 2 or sensor == "ips_automation"
+    assert made.ids("odd") == Counter(range(1, 12, 2))
+
+
+def test_one_run_is_requested_for_a_whole_step_that_can_not_be_divided_when_but_one_of_its_tables_is_behind(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    definitions = pipeline(lake.folder, lake.spark_folder, sums)
+    lake.create_playback(events(range(4)))
+    materialize(definitions, instance, "per_account", "per_day")
+    administrator = Administrator(lake.catalog, CursorStore(instance), "media.per_day")
+    administrator.reset(Edge("per_day", "playback"), who="a test", why="to be behind")
+    ours = {dg.AssetKey("per_account"), dg.AssetKey("per_day")}
+    asked = [selection for _, selection in requests(definitions, instance, "ips_automation")]
+    assert [selection & ours for selection in asked if selection & ours] == [ours]
+    materialize(definitions, instance, "per_account", "per_day")
+    asked = [selection for _, selection in requests(definitions, instance, "ips_automation")]
+    assert [selection & ours for selection in asked if selection & ours] == []
+
+
+def requests(
+    definitions: dg.Definitions, instance: dg.DagsterInstance, sensor: str
+) -> list[tuple[str | None, set[dg.AssetKey]]]:
+    """The key and the assets of each run that a tick would launch."""
+    with dg.build_sensor_context(instance=instance, definitions=definitions) as context:
+        result = definitions.resolve_sensor_def(sensor).evaluate_tick(context)
+    return [(request.run_key, set(request.asset_selection or ())) for request in result.run_requests]
+
+
+@pytest.mark.parametrize(
+    ("options", "out", "says"),
+    [
+        ({}, ips.append() | {"is_required": False}, "may leave it out"),
+        ({"partitions_def": dg.DailyPartitionsDefinition("2026-01-01")}, ips.append(), "partitioned"),
+        ({}, {}, "how its rows join"),
+        ({}, ips.overwrite_partitions(), "plain columns"),
+    ],
+)
+def test_what_can_not_work_for_several_tables_is_refused_as_definitions_load(
+    lake: Lake, options: dict[str, object], out: dict[str, object], says: str
+) -> None:
+    is_required = out.get("is_required") is None
+    outs = {
+        "good": dg.AssetOut(metadata=ips.append() | {"partition_expr": "event_date"}),
+        "other": dg.AssetOut(metadata=out | {"partition_expr": "event_date"}, is_required=is_required),
+    }
+
+    @dg.multi_asset(ins={"playback": ips.incremental()}, outs=outs, **options)  # type: ignore[arg-type]
+    def two(playback: ips.IcdcView) -> tuple[DataFrame, DataFrame]:
+        return playback.added, playback.added
+
+    with pytest.raises(DeclarationError, match=says):
+        pipeline(lake.folder, lake.spark_folder, two)
