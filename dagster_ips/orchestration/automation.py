@@ -198,16 +198,17 @@ def on_change(
 
 def bind(condition: AutomationCondition[dg.AssetKey], watched: WatchedInputs) -> AutomationCondition[dg.AssetKey]:
     """``condition`` with its parts of ours told what to watch."""
-    for part in list(_parts(condition)):
-        condition = condition.replace(part, part.bound(watched))
+    for part in list(parts(condition)):
+        if isinstance(part, PendingCondition | BlockedCondition):
+            condition = condition.replace(part, part.bound(watched))
     return condition
 
 
-def _parts(condition: AutomationCondition[dg.AssetKey]) -> Iterator[PendingCondition | BlockedCondition]:
-    if isinstance(condition, PendingCondition | BlockedCondition):
-        yield condition
+def parts(condition: AutomationCondition[dg.AssetKey]) -> Iterator[AutomationCondition[dg.AssetKey]]:
+    """The condition and all that it is made of."""
+    yield condition
     for child in condition.children:
-        yield from _parts(child)
+        yield from parts(child)
 
 
 def _never_waited_for(**limit: object) -> DeclarationError:

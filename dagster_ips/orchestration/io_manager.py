@@ -19,6 +19,7 @@ from dagster_ips.errors import DeclarationError, OutputTypeError
 from dagster_ips.iceberg.catalog import LakeCatalog, namespace_of
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.orchestration.audits import run_audits
+from dagster_ips.orchestration.cascades import cascade_of_run, follow_head
 from dagster_ips.orchestration.consumers import MetadataByKey, captures_by_itself, consumer_of
 from dagster_ips.orchestration.cursor_store import CursorStore
 from dagster_ips.orchestration.declarations import INCREMENTAL, description_of, table_of, write_mode_of
@@ -98,7 +99,7 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         captured = self._captured.pop(_step_id(context.step_context), None)
         is_consumer = captured is not None
         frame, write_mode = _returned(obj, write_mode_of(metadata, key.to_user_string()), key, is_consumer=is_consumer)
-        captured = captured or Captured()
+        captured = captured or Captured(cascade=cascade_of_run(context.step_context))
         result = Result(frame, write_mode, captured.mode, [view.change for view in captured.views.values()])
         table = table_of(key, metadata, self.default_namespace)
         started = time.monotonic()
@@ -112,6 +113,8 @@ class IcdcIOManager(dg.ConfigurableIOManager):
             capture_seconds=captured.seconds,
             write_seconds=time.monotonic() - started,
             lookups=_lookups() if is_consumer else (),
+            cascade=captured.cascade,
+            valid_through=captured.valid_through,
         )
         context.add_output_metadata(run_metadata(report))
         runs.drop_old_tables(captured)
@@ -152,6 +155,7 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         lake = self.catalog.open()
         table = table_of(context.asset_key, metadata.get(context.asset_key, {}), self.default_namespace)
         found = lake.load(table, asset=_reader(context))
+        follow_head(_asset_context(), found)
         # Dagster doesn't take any for several partitions.
         if not context.has_asset_partitions or len(context.asset_partition_keys) == 1:
             context.add_input_metadata({"snapshot": dg.MetadataValue.text(str(found.head_snapshot_id()))})
@@ -166,7 +170,7 @@ class IcdcIOManager(dg.ConfigurableIOManager):
 
 
 def _publish(runs: Runs, context: dg.OutputContext, table: str, result: Result, captured: Captured) -> Publication:
-    lake, publisher = runs.lake, runs.publisher(context.run_id)
+    lake, publisher = runs.lake, runs.publisher(context.run_id, captured)
     existing = lake.find(table)
     description = description_of(context.definition_metadata).tuned_for(result.write_mode)
     columns = existing.identity_partition_columns() if existing else description.partition_by
