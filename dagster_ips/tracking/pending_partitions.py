@@ -56,14 +56,15 @@ class PartitionWatch:
     ) -> Watermark | None:
         """Up to where every partition has consumed the upstream, ``but`` taken as if they had consumed all.
 
-        None if one hasn't begun. Rows of keys that no partition is made of yet aren't consumed; of an asset that is
+        None if one was never computed. Rows of keys that no partition is made of yet aren't consumed; of an asset that is
         partitioned ``by_time`` those are of times after its last partition, and don't count. Nothing is remembered.
         """
         slicing = tracked.slicing
         assert slicing is not None  # noqa: S101  # as above
         found = self._look(self.store.get_line(Edge(self.consumer, tracked.upstream)), tracked, source)
         line = found.line
-        starts = [line.start_of(s, slicing.taken_by(key)) for key, s in found.pending.items() if key not in but]
+        left = {key: state for key, state in found.pending.items() if key not in but}
+        starts = [line.consumed_up_to(state, slicing.taken_by(key)) for key, state in left.items()]
         if not by_time:
             nobodys = {key for key, consumers in found.made_of.items() if not consumers}
             starts += [line.touched[key].since for key in nobodys - slicing.lost(nobodys)]
