@@ -182,7 +182,9 @@ def on_change(
 ) -> AutomationCondition[dg.AssetKey]:
     """Run when something is pending, unless the asset or one of its upstreams runs, or the asset is blocked.
 
-    ``min_bytes`` and ``max_wait`` as in ``pending``: they make fewer, larger runs of many small changes.
+    Nor while a blocking asset check of an upstream says that it failed: what a run of both doesn't do, the sensor
+    doesn't either. ``min_bytes`` and ``max_wait`` as in ``pending``: they make fewer, larger runs of many small
+    changes.
 
     Example:
         >>> on_change(min_bytes=50_000_000, max_wait=dt.timedelta(minutes=10)).get_label()
@@ -192,8 +194,15 @@ def on_change(
         pending(min_bytes=min_bytes, max_wait=max_wait)
         & ~AutomationCondition.in_progress()
         & ~AutomationCondition.any_deps_in_progress()
+        & ~AutomationCondition.any_deps_match(_has_failed_blocking_check())
         & ~blocked()
     ).with_label("dagster_ips_on_change")
+
+
+def _has_failed_blocking_check() -> AutomationCondition[dg.AssetKey]:
+    return AutomationCondition.any_checks_match(AutomationCondition.check_failed(), blocking_only=True).with_label(
+        "dagster_ips_blocking_check_failed"
+    )
 
 
 def bind(condition: AutomationCondition[dg.AssetKey], watched: WatchedInputs) -> AutomationCondition[dg.AssetKey]:

@@ -103,7 +103,8 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         result = Result(frame, write_mode, captured.mode, [view.change for view in captured.views.values()])
         table = table_of(key, metadata, self.default_namespace)
         started = time.monotonic()
-        runs = self.runs(context.step_context.instance)
+        # What another session writes would lack the stamps that this one sets.
+        runs = replace(self.runs(context.step_context.instance), session=lambda: self._session_of(frame))
         with runs.writing(captured):
             publication = _publish(runs, context, table, result, captured)
         report = RunReport(
@@ -162,6 +163,11 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         frame = table_frame(self._session(lake), lake.name, table, snapshot_id=found.head_snapshot_id())
         rows = _partitions_read(context, metadata.get(context.asset_key, {}), found)
         return frame if rows is None else frame.where(rows)
+
+    def _session_of(self, frame: DataFrame) -> SparkSession:
+        """The session that made the frame, which may be one of the asset's own; it knows the catalog then."""
+        configure(frame.sparkSession, self.catalog.open().spark_configuration())
+        return frame.sparkSession
 
     def _session(self, lake: LakeCatalog) -> SparkSession:
         session: SparkSession = self.spark.spark_session

@@ -56,8 +56,8 @@ class PartitionWatch:
     ) -> Watermark | None:
         """Up to where every partition has consumed the upstream, ``but`` taken as if they had consumed all.
 
-        None if one was never computed. Rows of keys that no partition is made of yet aren't consumed; of an asset that is
-        partitioned ``by_time`` those are of times after its last partition, and don't count. Nothing is remembered.
+        None if one was never computed. Rows of keys that no partition is made of yet aren't consumed; of an asset that
+        is partitioned ``by_time`` those are of times after its last partition, and don't count. Nothing is remembered.
         """
         slicing = tracked.slicing
         assert slicing is not None  # noqa: S101  # as above

@@ -103,7 +103,6 @@ class Model:
                 self.begin(what)
                 self.end(what)
 
-
     def check_complete(self) -> None:
         """Up to where all is said to be consumed there is no change of any key that isn't."""
         line = self.look(self.line)
