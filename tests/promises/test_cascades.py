@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dagster as dg
+import pytest
 
 import dagster_ips as ips
 from dagster_ips.iceberg.cascades import CASCADE
@@ -30,6 +31,7 @@ def stamp(lake: Lake, table: str) -> str:
     return newest.summary[CASCADE]
 
 
+@pytest.mark.slow
 def test_what_follows_from_a_backfill_that_a_person_launched_has_its_id(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
@@ -67,6 +69,7 @@ def test_what_follows_from_an_outside_commit_has_its_snapshot_down_to_assets_tha
     )
 
 
+@pytest.mark.slow
 def test_a_run_that_takes_several_names_all_and_one_that_finds_nothing_is_part_of_none(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:

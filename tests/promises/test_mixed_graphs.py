@@ -58,6 +58,7 @@ def number(instance: dg.DagsterInstance, consumer: str, upstream: str) -> int:
     return CursorStore(instance).get(Edge(consumer, upstream)).number
 
 
+@pytest.mark.slow
 def test_assets_of_other_io_managers_stand_before_and_behind_incremental_ones(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
@@ -112,6 +113,7 @@ def few_before_anyone_sees_them(rows: DataFrame) -> bool:
     return rows.count() < 8
 
 
+@pytest.mark.slow
 def test_a_blocking_check_that_fails_stops_what_is_downstream_which_consumes_nothing(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
@@ -131,6 +133,7 @@ def test_a_blocking_check_that_fails_stops_what_is_downstream_which_consumes_not
     assert (number(instance, "daily", "playback"), number(instance, "agg", "daily")) == (2, 1)
 
 
+@pytest.mark.slow
 def test_while_a_blocking_check_fails_the_sensor_runs_nothing_downstream(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
@@ -149,6 +152,7 @@ def test_while_a_blocking_check_fails_the_sensor_runs_nothing_downstream(
     assert lake.rows("media.agg") == expected_agg(rows[2:])
 
 
+@pytest.mark.slow
 def test_an_audit_that_fails_leaves_nothing_for_what_is_downstream(lake: Lake, instance: dg.DagsterInstance) -> None:
     defs = definitions(lake, daily, agg, checks=(few_before_anyone_sees_them,))
     rows = events(range(6))
@@ -178,6 +182,7 @@ def letters(context: dg.AssetExecutionContext, daily: DataFrame) -> list[int]:
     return sorted(row.event_id for row in daily.where(f"account = '{context.partition_key}'").collect())
 
 
+@pytest.mark.slow
 def test_for_each_of_dynamic_partitions_an_asset_takes_its_own_share_of_an_asset_without_any(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:

@@ -93,6 +93,7 @@ def daily_of_one(playback: ips.IcdcView) -> DataFrame:
     return playback.added.where("account = 'a1'").withColumn("minutes", F.lit(0))
 
 
+@pytest.mark.slow
 def test_a_table_is_complete_up_to_what_was_consumed_of_its_inputs_and_late_rows_do_not_take_it_back(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
@@ -110,6 +111,7 @@ def test_a_table_is_complete_up_to_what_was_consumed_of_its_inputs_and_late_rows
     assert stamped(lake, "media.agg") == stamped(lake, "media.daily") == midnight(6)
 
 
+@pytest.mark.slow
 def test_an_input_that_says_nothing_leaves_it_unknown_and_one_without_event_time_holds_nothing_back(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
@@ -156,8 +158,7 @@ def test_an_asset_runs_once_for_each_complete_day_and_not_for_late_rows(
 def test_where_nothing_had_to_be_written_the_day_is_complete_all_the_same(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
-    renamed = daily_of_one
-    defs = definitions(lake, renamed, _waits_for("daily_of_one"))
+    defs = definitions(lake, daily_of_one, _waits_for("daily_of_one"))
     ticks = Ticks(defs, instance)
     lake.create_playback(events([1], day=0))
     materialize(defs, instance, "daily_of_one")
@@ -185,6 +186,7 @@ def test_a_job_that_says_that_no_more_will_come_completes_the_day_without_a_row(
     assert ticks.requested("agg") == set(), "and nobody else runs for it"
 
 
+@pytest.mark.slow
 def test_a_day_is_complete_once_all_partitions_that_changed_were_computed(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
