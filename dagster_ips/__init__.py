@@ -25,6 +25,7 @@ from dagster_ips.orchestration.overwrite import Overwrite
 from dagster_ips.orchestration.own_sql import OwnSql, capture
 from dagster_ips.orchestration.pending_sensor import pending_sensor
 from dagster_ips.orchestration.resources import IcebergCatalog, LocalSparkConnect
+from dagster_ips.orchestration.valid_through import valid_through
 from dagster_ips.view import IcdcView, ViewStats
 
 __all__ = [
@@ -54,5 +55,6 @@ __all__ = [
     "pending_sensor",
     "replace",
     "table",
+    "valid_through",
     "with_incremental",
 ]

@@ -345,6 +345,21 @@ class UnknownColumnError(IpsError):
 
 
 @dataclass(eq=False)
+class ValidThroughError(IpsError):
+    """A table doesn't tell up to which event time it is complete, though it is declared to."""
+
+    table: str
+    problem: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return (
+            f"Up to when {self.table} is complete can't be told: {self.problem}. Whatever waits for that would wait "
+            f"for ever, so nothing was captured. {self.remedy}"
+        )
+
+
+@dataclass(eq=False)
 class UnboundedRangeError(IpsError):
     """A bound was asked of a range that has none."""
 

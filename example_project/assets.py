@@ -24,6 +24,7 @@ DAYS_OF_WEEK = dg.TimeWindowPartitionMapping(allow_nonexistent_upstream_partitio
 playback = ips.iceberg_asset(
     "playback",
     table="media.playback",
+    valid_through="event_date",
     description="Playback events as they arrive, a few percent of them days late. Written by the ingest job.",
     group_name="landing",
     owners=["team:ingest"],
@@ -32,6 +33,7 @@ playback = ips.iceberg_asset(
 account_plan = ips.iceberg_asset(
     "account_plan",
     table="media.account_plan",
+    valid_through="always",
     description="Which plan each account has from a day on, some of it known late. Written by the ingest job.",
     group_name="landing",
     owners=["team:ingest"],
@@ -40,6 +42,7 @@ account_plan = ips.iceberg_asset(
 title = ips.iceberg_asset(
     "title",
     table="media.title",
+    valid_through="always",
     description="The titles that can be played. Written by the catalogue team.",
     group_name="landing",
     owners=["team:catalogue"],

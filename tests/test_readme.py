@@ -73,6 +73,26 @@ def test_the_patterns_of_the_readme_equal_a_full_recompute(lake: Lake, instance:
         assert lake.rows("media.daily_median") == Counter(tuple(row) for row in medians.collect())
 
 
+def test_the_assets_of_the_readme_that_wait_for_a_complete_day_run_when_it_is(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    (block,) = [text for text in BLOCKS if "ips.valid_through" in text]
+    first, more = run_pipeline_block(lake), run_block(block)
+    definitions = ips.with_incremental(
+        dg.Definitions(
+            assets=[more["playback"], first["playback_daily"], more["mailed_report"], more["best_day"]],
+            resources={"io_manager": first["io_manager"]},
+        )
+    )
+    lake.create_playback(events(range(4), day=4) + events(range(4, 8), day=5))
+    materialize(definitions, instance, "playback_daily")
+    result = dg.evaluate_automation_conditions(definitions, instance)
+    assert result.get_requested_partitions(dg.AssetKey("mailed_report")) == {"2026-01-04"}  # the sixth less six hours
+    assert result.get_num_requested(dg.AssetKey("best_day")) == 1
+    materialize(definitions, instance, "best_day")
+    assert sum(lake.rows("media.best_day").values()) == 1
+
+
 def test_the_statements_of_the_readme_equal_a_full_recompute_and_are_audited(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:

@@ -67,6 +67,17 @@ class LineState:
         oldest = min((each.since for each in pending if each.since), key=lambda since: since.position)
         return later(committed, oldest)
 
+    def consumed_up_to(self, state: EdgeState, keys: Collection[str]) -> Watermark | None:
+        """Up to where a pending partition that is made of ``keys`` is complete: None if it never was.
+
+        One that was never computed had no row before its keys changed first.
+        """
+        if state.committed is not None:
+            return self.start_of(state, keys)
+        sinces = [each.since for key in keys if (each := self.touched.get(key))]
+        known = [since for since in sinces if since is not None]
+        return min(known, key=lambda since: since.position) if known and len(known) == len(sinces) else None
+
     def is_pending(self, state: EdgeState, keys: Iterable[str]) -> bool:
         """Whether any of ``keys`` changed after what a partition that is made of them has consumed."""
         found = [each for key in keys if (each := self.touched.get(key))]

@@ -82,6 +82,11 @@ def is_of_attempt(snapshot: Snapshot, attempt: str) -> bool:
     return snapshot.summary.get(ATTEMPT) == attempt
 
 
+def is_of_same_attempt(snapshot: Snapshot, other: Snapshot) -> bool:
+    """Whether one attempt of a run wrote both."""
+    return has_attempt(snapshot) and is_of_attempt(other, snapshot.summary[ATTEMPT])
+
+
 def mark(snapshot: Snapshot, table_uuid: str) -> TargetMark:
     """Where to find the snapshot again."""
     return TargetMark(table_uuid, snapshot.snapshot_id, snapshot.sequence_number, snapshot.timestamp_ms)

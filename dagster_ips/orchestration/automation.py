@@ -182,7 +182,9 @@ def on_change(
 ) -> AutomationCondition[dg.AssetKey]:
     """Run when something is pending, unless the asset or one of its upstreams runs, or the asset is blocked.
 
-    ``min_bytes`` and ``max_wait`` as in ``pending``: they make fewer, larger runs of many small changes.
+    Nor while a blocking asset check of an upstream says that it failed: what a run of both doesn't do, the sensor
+    doesn't either. ``min_bytes`` and ``max_wait`` as in ``pending``: they make fewer, larger runs of many small
+    changes.
 
     Example:
         >>> on_change(min_bytes=50_000_000, max_wait=dt.timedelta(minutes=10)).get_label()
@@ -192,22 +194,30 @@ def on_change(
         pending(min_bytes=min_bytes, max_wait=max_wait)
         & ~AutomationCondition.in_progress()
         & ~AutomationCondition.any_deps_in_progress()
+        & ~AutomationCondition.any_deps_match(_has_failed_blocking_check())
         & ~blocked()
     ).with_label("dagster_ips_on_change")
 
 
+def _has_failed_blocking_check() -> AutomationCondition[dg.AssetKey]:
+    return AutomationCondition.any_checks_match(AutomationCondition.check_failed(), blocking_only=True).with_label(
+        "dagster_ips_blocking_check_failed"
+    )
+
+
 def bind(condition: AutomationCondition[dg.AssetKey], watched: WatchedInputs) -> AutomationCondition[dg.AssetKey]:
     """``condition`` with its parts of ours told what to watch."""
-    for part in list(_parts(condition)):
-        condition = condition.replace(part, part.bound(watched))
+    for part in list(parts(condition)):
+        if isinstance(part, PendingCondition | BlockedCondition):
+            condition = condition.replace(part, part.bound(watched))
     return condition
 
 
-def _parts(condition: AutomationCondition[dg.AssetKey]) -> Iterator[PendingCondition | BlockedCondition]:
-    if isinstance(condition, PendingCondition | BlockedCondition):
-        yield condition
+def parts(condition: AutomationCondition[dg.AssetKey]) -> Iterator[AutomationCondition[dg.AssetKey]]:
+    """The condition and all that it is made of."""
+    yield condition
     for child in condition.children:
-        yield from _parts(child)
+        yield from parts(child)
 
 
 def _never_waited_for(**limit: object) -> DeclarationError:

@@ -18,6 +18,7 @@ from dagster_ips.orchestration.declarations import (
     INCREMENTAL,
     OUTSIDE,
     description_of,
+    event_time_of,
     limits_of,
     plain,
     policies_of,
@@ -150,6 +151,11 @@ def captures_by_itself(assets: dg.AssetsDefinition, key: dg.AssetKey) -> bool:
     return any(_is_tracked(dep) for dep in assets.specs_by_key[key].deps)
 
 
+def reads_incrementally(assets: dg.AssetsDefinition) -> bool:
+    """Whether any of ``assets`` consumes changes."""
+    return bool(incremental_input_names(assets)) or any(captures_by_itself(assets, key) for key in assets.keys)
+
+
 def _is_tracked(dep: dg.AssetDep) -> bool:
     return INCREMENTAL in (dep.metadata or {})
 
@@ -202,6 +208,7 @@ def _tracked(
         policies_of(declared),
         limits_of(declared, write_mode),
         start_of(declared),
+        event_time=event_time_of(metadata.get(upstream, {})),
     )
 
 

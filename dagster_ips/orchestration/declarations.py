@@ -5,6 +5,7 @@ All of it ends up as plain JSON in Dagster's own metadata, so it shows in the UI
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any, TypeVar
@@ -14,6 +15,7 @@ import dagster as dg
 from dagster_ips.core.limits import Limits
 from dagster_ips.core.place import Everywhere, Start, parse_start
 from dagster_ips.core.policy import InputPolicies, OnExpired, OnRemoved, OnRollback, OnUnmapped
+from dagster_ips.core.valid_through import EventTime
 from dagster_ips.core.write_mode import Append, Merge, OverwritePartitions, Replace, WriteMode
 from dagster_ips.errors import DeclarationError
 from dagster_ips.spark.targets import TableDescription
@@ -24,6 +26,8 @@ INCREMENTAL = "dagster_ips/incremental"
 WRITE = "dagster_ips/write"
 TABLE = "dagster_ips/table"
 OUTSIDE = "dagster_ips/outside"
+EVENT_TIME = "dagster_ips/event_time"
+_ALWAYS = "always"
 
 
 def iceberg_asset(
@@ -31,11 +35,16 @@ def iceberg_asset(
     *,
     table: str,
     io_manager_key: str = "io_manager",
+    valid_through: str | None = None,
+    lateness: dt.timedelta = dt.timedelta(0),
     **attributes: Any,  # noqa: ANN401  # AssetSpec's own
 ) -> dg.AssetSpec:
     """An Iceberg table that is written by an outside job, as an asset; a sensor watches it for new snapshots.
 
     ``table`` is its name in the catalog, ``attributes`` go to ``AssetSpec`` (group_name, owners, description, …).
+    ``valid_through`` is the column of event times that tells up to when the table is complete: its highest value, less
+    the ``lateness`` that events may have. ``"always"`` is a table without event time, which holds nothing back. A job
+    that knows better stamps its commits: with the snapshot property ``dagster-ips.valid-through``.
 
     Example:
         >>> iceberg_asset("playback", table="media.playback").metadata["dagster/table_name"]
@@ -45,8 +54,25 @@ def iceberg_asset(
         problem = f"table={table!r} has no namespace."
         raise DeclarationError(asset=str(key), problem=problem, remedy='Name it with one, as in "media.playback".')
     metadata = {**attributes.pop("metadata", {}), TABLE_NAME: table, OUTSIDE: True}
+    if valid_through is not None:
+        metadata[EVENT_TIME] = _event_time(str(key), valid_through, lateness)
     kinds = {"iceberg", *attributes.pop("kinds", ())}
     return dg.AssetSpec(key, metadata=metadata, kinds=kinds, **attributes).with_io_manager_key(io_manager_key)
+
+
+def _event_time(asset: str, column: str, lateness: dt.timedelta) -> dict[str, Any]:
+    if lateness < dt.timedelta(0) or (column == _ALWAYS and lateness):
+        problem = f"lateness={lateness} is no time that events of {column!r} could be late by."
+        raise DeclarationError(asset=asset, problem=problem, remedy="Leave it out, or give a positive one.")
+    return {"column": None if column == _ALWAYS else column, "lateness_seconds": lateness.total_seconds()}
+
+
+def event_time_of(metadata: Mapping[str, Any]) -> EventTime | None:
+    """How an outside table says up to when it is complete, from its asset's metadata; None if it doesn't."""
+    declared = plain(metadata.get(EVENT_TIME))
+    if declared is None:
+        return None
+    return EventTime(declared["column"], dt.timedelta(seconds=declared["lateness_seconds"]))
 
 
 def incremental(  # noqa: PLR0913  # each is a thing of its own

@@ -13,6 +13,7 @@ from dagster_ips._compat import change_run_requests, knowing_partitions
 from dagster_ips.errors import DeclarationError
 from dagster_ips.orchestration.audits import check_audits
 from dagster_ips.orchestration.automation import bind, on_change
+from dagster_ips.orchestration.completeness import Completeness, OutsideWatch
 from dagster_ips.orchestration.consumers import (
     MetadataByKey,
     capturing_consumers,
@@ -21,12 +22,13 @@ from dagster_ips.orchestration.consumers import (
     executable_assets,
     outside_tables,
 )
-from dagster_ips.orchestration.declarations import plain
+from dagster_ips.orchestration.declarations import event_time_of, plain
 from dagster_ips.orchestration.io_manager import IcdcIOManager
 from dagster_ips.orchestration.pending_checks import pending_checks, pending_checks_sensor
 from dagster_ips.orchestration.pending_sensor import PendingSensor
 from dagster_ips.orchestration.run_requests import in_few_runs, in_order_of_stages_below
 from dagster_ips.orchestration.sensors import OutsideTable, outside_tables_sensor
+from dagster_ips.orchestration.valid_through import bind_valid_through
 from dagster_ips.orchestration.watching import WatchedInputs, WatchedTables
 
 AUTOMATION_SENSOR = "ips_automation"
@@ -55,18 +57,24 @@ def with_incremental(definitions: dg.Definitions, *, interval_seconds: int = _IN
     specs = _specs(definitions.assets or ())
     metadata = {spec.key: spec.metadata for spec in specs}
     check_audits(definitions.asset_checks or (), definitions.assets or (), set(managers))
-    watched = _watched(definitions.assets or (), metadata, managers)
+    together = {key: WatchedTables(manager.catalog) for key, manager in managers.items()}
+    watched = _watched(definitions.assets or (), metadata, managers, together)
+    outside = _outside(specs, managers)
+    completeness = Completeness(watched, _outside_watches(specs, outside, together))
     own, bound = _bound_sensors(definitions.sensors or (), watched)
     driven = {
         key for sensor in definitions.sensors or () if isinstance(sensor, PendingSensor) for key in sensor.driven_assets
     }
-    assets = [_with_conditions(item, watched, driven) for item in definitions.assets or ()]
+    assets = [
+        _with_complete_periods(_with_conditions(item, watched, driven), completeness)
+        for item in definitions.assets or ()
+    ]
     sensors: list[Any] = [*own, *bound, _automation_sensor(own, interval_seconds)]
     checks: list[Any] = list(definitions.asset_checks or ())
     if watched:
         checks.append(pending_checks(list(watched.values())))
         sensors.append(pending_checks_sensor(list(watched.values()), interval_seconds=interval_seconds))
-    if outside := _outside(specs, managers):
+    if outside:
         sensors.append(outside_tables_sensor(outside, interval_seconds=interval_seconds))
     return dg.Definitions(
         assets=assets,
@@ -82,10 +90,12 @@ def with_incremental(definitions: dg.Definitions, *, interval_seconds: int = _IN
 
 
 def _watched(
-    items: Iterable[Any], metadata: MetadataByKey, managers: Mapping[str, IcdcIOManager]
+    items: Iterable[Any],
+    metadata: MetadataByKey,
+    managers: Mapping[str, IcdcIOManager],
+    together: Mapping[str, WatchedTables],
 ) -> dict[dg.AssetKey, WatchedInputs]:
-    """Every consumer's inputs, checked; those of one IO manager are watched together."""
-    together = {key: WatchedTables(manager.catalog) for key, manager in managers.items()}
+    """Every consumer's inputs, checked; those of one IO manager are watched ``together``."""
     namespace = next(iter(managers.values())).default_namespace
     watched = {}
     for assets in executable_assets(list(items)):
@@ -126,6 +136,26 @@ def _with_conditions(item: Any, watched: Mapping[dg.AssetKey, WatchedInputs], dr
         if assets.keys & watched.keys():
             return _with_backfill_policy(assets).map_asset_specs(partial(_with_own_condition, conditions=conditions))
     return item
+
+
+def _with_complete_periods(item: Any, completeness: Completeness) -> Any:  # noqa: ANN401  # as above
+    for assets in executable_assets([item]):
+        found = assets.automation_conditions_by_key
+        conditions = {key: bind_valid_through(each, completeness, assets) for key, each in found.items()}
+        if any(conditions[key] is not found[key] for key in found):
+            return assets.map_asset_specs(partial(_with_own_condition, conditions=conditions))
+    return item
+
+
+def _outside_watches(
+    specs: Sequence[dg.AssetSpec], tables: Sequence[OutsideTable], together: Mapping[str, WatchedTables]
+) -> dict[dg.AssetKey, OutsideWatch]:
+    metadata = {spec.key: spec.metadata for spec in specs}
+    by_catalog = {id(watched.catalog): watched for watched in together.values()}
+    return {
+        each.key: OutsideWatch(by_catalog[id(each.catalog)], each.table, event_time_of(metadata[each.key]))
+        for each in tables
+    }
 
 
 def _outside(specs: Sequence[dg.AssetSpec], managers: Mapping[str, IcdcIOManager]) -> list[OutsideTable]:

@@ -20,6 +20,7 @@ from dagster_ips.errors import DeclarationError, OutputTypeError
 from dagster_ips.iceberg.catalog import LakeCatalog, namespace_of
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.orchestration.audits import run_audits
+from dagster_ips.orchestration.cascades import cascade_of_run, follow_head
 from dagster_ips.orchestration.consumers import (
     MetadataByKey,
     captures_by_itself,
@@ -117,13 +118,14 @@ class IcdcIOManager(dg.ConfigurableIOManager):
             _report_waiting(context, behind=list(of_step))
             return
         frame, write_mode = _returned(obj, write_mode_of(metadata, key.to_user_string()), key, is_consumer=is_consumer)
-        captured = captured or Captured()
+        captured = captured or Captured(cascade=cascade_of_run(context.step_context))
         result = Result(frame, write_mode, captured.mode, [view.change for view in captured.views.values()])
         table = table_of(key, metadata, self.default_namespace)
         if result.mode is Mode.INCREMENTAL and running is not None and len(keys_of_step(running.assets_def)) > 1:
             require_one_frame(table, result.inputs)
         started = time.monotonic()
-        runs = self.runs(context.step_context.instance)
+        # What another session writes would lack the stamps that this one sets.
+        runs = replace(self.runs(context.step_context.instance), session=lambda: self._session_of(frame))
         with runs.writing(captured):
             publication = _publish(runs, context, table, result, captured)
         report = RunReport(
@@ -133,6 +135,8 @@ class IcdcIOManager(dg.ConfigurableIOManager):
             capture_seconds=captured.seconds,
             write_seconds=time.monotonic() - started,
             lookups=_lookups() if is_consumer else (),
+            cascade=captured.cascade,
+            valid_through=captured.valid_through,
         )
         context.add_output_metadata(run_metadata(report))
         runs.drop_old_tables(captured)
@@ -173,12 +177,18 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         lake = self.catalog.open()
         table = table_of(context.asset_key, metadata.get(context.asset_key, {}), self.default_namespace)
         found = lake.load(table, asset=_reader(context))
+        follow_head(_asset_context(), found)
         # Dagster doesn't take any for several partitions.
         if not context.has_asset_partitions or len(context.asset_partition_keys) == 1:
             context.add_input_metadata({"snapshot": dg.MetadataValue.text(str(found.head_snapshot_id()))})
         frame = table_frame(self._session(lake), lake.name, table, snapshot_id=found.head_snapshot_id())
         rows = _partitions_read(context, metadata.get(context.asset_key, {}), found)
         return frame if rows is None else frame.where(rows)
+
+    def _session_of(self, frame: DataFrame) -> SparkSession:
+        """The session that made the frame, which may be one of the asset's own; it knows the catalog then."""
+        configure(frame.sparkSession, self.catalog.open().spark_configuration())
+        return frame.sparkSession
 
     def _session(self, lake: LakeCatalog) -> SparkSession:
         session: SparkSession = self.spark.spark_session
@@ -187,7 +197,7 @@ class IcdcIOManager(dg.ConfigurableIOManager):
 
 
 def _publish(runs: Runs, context: dg.OutputContext, table: str, result: Result, captured: Captured) -> Publication:
-    lake, publisher = runs.lake, runs.publisher(context.run_id)
+    lake, publisher = runs.lake, runs.publisher(context.run_id, captured)
     existing = lake.find(table)
     description = description_of(context.definition_metadata).tuned_for(result.write_mode)
     columns = existing.identity_partition_columns() if existing else description.partition_by

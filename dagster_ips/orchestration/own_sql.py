@@ -143,7 +143,7 @@ def capture(
     runs = manager.runs(context.instance)
     captured = runs.capture(consumer, context)
     started = time.monotonic()
-    publisher = runs.publisher(context.run.run_id)
+    publisher = runs.publisher(context.run.run_id, captured)
 
     def audit(branch: Branch) -> None:
         run_audits(step, consumer.key, consumer.table, publisher.session.table(branch.sql_name))
@@ -163,6 +163,8 @@ def capture(
         capture_seconds=captured.seconds,
         write_seconds=time.monotonic() - started,
         lookups=(),
+        cascade=captured.cascade,
+        valid_through=captured.valid_through,
     )
     step.add_asset_metadata(run_metadata(report), asset_key=consumer.key)
     manager.was_written_by_capture(step, consumer.key)

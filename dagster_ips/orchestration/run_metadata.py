@@ -10,7 +10,10 @@ from typing import Any
 import dagster as dg
 
 from dagster_ips.core.capture import Mode
+from dagster_ips.core.cascade import Cascade
 from dagster_ips.core.place import Everywhere
+from dagster_ips.core.valid_through import ALWAYS
+from dagster_ips.orchestration.cascades import links
 from dagster_ips.orchestration.table_metadata import table_metadata
 from dagster_ips.tracking.limiting import Share
 from dagster_ips.tracking.publishing import Publication
@@ -29,6 +32,8 @@ class RunReport:
     capture_seconds: float
     write_seconds: float
     lookups: tuple[str, ...]
+    cascade: Cascade
+    valid_through: dt.datetime | None
 
 
 def run_metadata(report: RunReport) -> dict[str, Any]:
@@ -40,6 +45,10 @@ def run_metadata(report: RunReport) -> dict[str, Any]:
     shown |= _written(report)
     if report.views:
         shown |= _tables(report.views)
+        if report.valid_through is not None:
+            shown["valid through"] = _time(report.valid_through)
+        if report.cascade.ids:
+            shown["cascade"] = links(report.cascade)
         shown |= _origins(report)
     if report.publication.metadata is not None:
         shown |= table_metadata(report.publication.metadata)
@@ -155,6 +164,12 @@ def _tables(views: Mapping[str, IcdcView]) -> dict[str, Any]:
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> dg.TableMetadataValue:
     return dg.MetadataValue.table([dg.TableRecord({key: str(value) for key, value in row.items()}) for row in rows])
+
+
+def _time(valid_through: dt.datetime) -> dg.MetadataValue[Any]:
+    if valid_through == ALWAYS:
+        return dg.MetadataValue.text("always")
+    return dg.MetadataValue.timestamp(valid_through)
 
 
 def _bound(value: object) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,20 +13,26 @@ from typing import TypeVar
 import dagster as dg
 
 from dagster_ips.core.capture import Capture, Mode
+from dagster_ips.core.cascade import Cascade
 from dagster_ips.core.policy import OnRemoved
 from dagster_ips.core.retention import Retention
 from dagster_ips.errors import DeclarationError
+from dagster_ips.iceberg import cascades, event_time
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.orchestration.cascades import cascade_of, is_automatic
 from dagster_ips.orchestration.consumers import Consumer
 from dagster_ips.orchestration.cursor_store import CursorStore
+from dagster_ips.orchestration.slicing import last_window_end
 from dagster_ips.spark.session import SparkSession
 from dagster_ips.spark.targets import TableDescription, order_table
 from dagster_ips.tracking.capturing import CapturedInput, Capturer
+from dagster_ips.tracking.completeness import Completion
 from dagster_ips.tracking.effects import Effect, effect
 from dagster_ips.tracking.following import TrackedInput
 from dagster_ips.tracking.lost_files import lost_file
 from dagster_ips.tracking.partitions import RunPartitions
+from dagster_ips.tracking.pending_partitions import PartitionWatch
 from dagster_ips.tracking.publishing import Publisher
 from dagster_ips.tracking.retention import drop_expired_tables
 from dagster_ips.tracking.together import Output, capture_together
@@ -34,17 +41,20 @@ from dagster_ips.view import IcdcView
 MODE_TAG = "dagster_ips/mode"
 REMOVED_TAG = "dagster_ips/on_removed"
 
-_AUTOMATIC_TAGS = ("dagster/sensor_name", "dagster/schedule_name", "dagster/from_automation_condition")
-
 _Kind = TypeVar("_Kind", bound=StrEnum)
 
 
 @dataclass(frozen=True)
 class Captured:
-    """What one try of one step captured: a view per input of its consumer; none for an asset that captures nothing."""
+    """What one try of one step captured: a view per input of its consumer; none for an asset that captures nothing.
+
+    ``valid_through`` is up to when the asset is complete once all of it is published, None if that isn't known.
+    """
 
     views: Mapping[str, IcdcView] = field(default_factory=dict)
     seconds: float = 0.0
+    cascade: Cascade = field(default_factory=Cascade)
+    valid_through: dt.datetime | None = None
 
     @property
     def mode(self) -> Mode:
@@ -88,7 +98,7 @@ class Runs:
             name: IcdcView(found, session, self.lake.name)
             for name, found in zip(consumer.inputs, captured, strict=True)
         }
-        return Captured(views, time.monotonic() - started)
+        return self._captured(consumer, running, views, started)
 
     def capture_together(
         self, consumers: Sequence[Consumer], running: dg.AssetExecutionContext | dg.OpExecutionContext
@@ -111,12 +121,36 @@ class Runs:
             run_id=run.run_id,
         )
         views = _views_of_tables(captured, list(first.inputs), self.session(), self.lake.name)
-        seconds = time.monotonic() - started
-        return {name: Captured(of_one, seconds) for name, of_one in views.items()}
+        return {
+            each.name: self._captured(each, running, views[each.name], started)
+            for each in consumers
+            if each.name in views
+        }
 
-    def publisher(self, run_id: str) -> Publisher:
-        """Publishes by this session's commits."""
-        return Publisher(self.lake, self.store, self.session(), run_id)
+    def publisher(self, run_id: str, captured: Captured) -> Publisher:
+        """Publishes by this session's commits, which say what ``captured`` says of them."""
+        properties = cascades.properties(captured.cascade) | event_time.properties(captured.valid_through)
+        return Publisher(self.lake, self.store, self.session(), run_id, properties)
+
+    def _captured(
+        self,
+        consumer: Consumer,
+        running: dg.AssetExecutionContext | dg.OpExecutionContext,
+        views: Mapping[str, IcdcView],
+        started: float,
+    ) -> Captured:
+        found = {name: view.captured for name, view in views.items()}
+        cascade = cascade_of(running, [(each.source, each.capture) for each in found.values()])
+        tracked = consumer.tracked(running.job_def.asset_layer.asset_graph, running.instance)
+        valid_through = self._completion(consumer, running).after((tracked[name], found[name]) for name in found)
+        return Captured(views, time.monotonic() - started, cascade, valid_through)
+
+    def _completion(self, consumer: Consumer, running: dg.AssetExecutionContext | dg.OpExecutionContext) -> Completion:
+        if not consumer.is_partitioned:
+            return Completion(self.lake.storage)
+        watch = PartitionWatch(self.lake.storage, self.store, consumer.name, self.lake.find(consumer.table))
+        partitions = running.job_def.asset_layer.asset_graph.get(consumer.key).partitions_def
+        return Completion(self.lake.storage, watch, last_window_end(partitions))
 
     @contextlib.contextmanager
     def writing(self, captured: Captured) -> Iterator[None]:
@@ -156,8 +190,7 @@ def _views_of_tables(
 
 def _partitions(running: dg.AssetExecutionContext | dg.OpExecutionContext) -> RunPartitions:
     """The run's partitions, and whether a person named them rather than a sensor, a schedule or a condition."""
-    is_automatic = any(tag in running.run.tags for tag in _AUTOMATIC_TAGS)
-    return RunPartitions(tuple(running.partition_keys), named_by_person=not is_automatic)
+    return RunPartitions(tuple(running.partition_keys), named_by_person=not is_automatic(running.run))
 
 
 def _with_wishes(tracked: TrackedInput, tags: Mapping[str, str], asset: str) -> TrackedInput:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -153,3 +154,14 @@ def require_partition_expression(asset: str, metadata: Mapping[str, Any]) -> Non
             problem="it is partitioned in Dagster, but nothing says which column of its table its partitions are.",
             remedy='Add metadata={"partition_expr": "event_date"}.',
         )
+
+
+def last_window_end(definition: dg.PartitionsDefinition[str] | None) -> dt.datetime | None:
+    """When the last partition there is ends; where there is none yet, when the first begins.
+
+    None for an asset that isn't partitioned by time, or not by it alone.
+    """
+    if not isinstance(definition, dg.TimeWindowPartitionsDefinition):
+        return None
+    last = definition.get_last_partition_window()
+    return last.end if last else definition.start

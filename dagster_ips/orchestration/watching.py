@@ -43,6 +43,15 @@ class WatchedTables:
             last = self._located = (tick, self.catalog.open().metadata_locations(sorted(self.names)))
         return last[1]
 
+    def moved(self, *, tick: dt.datetime) -> bool:
+        """Whether any table has changed since ``tick`` looked."""
+        return dict(self.locations(tick=tick)) != dict(self.catalog.open().metadata_locations(sorted(self.names)))
+
+    def table(self, name: str, *, tick: dt.datetime) -> TableMetadata | None:
+        """A table's metadata as ``tick`` began; None if there is no such table."""
+        location = self.locations(tick=tick).get(name)
+        return _metadata(self.catalog.open(), name, location) if location else None
+
     def states(self, store: CursorStore, *, tick: dt.datetime) -> Mapping[Edge, EdgeState]:
         """What each edge had consumed, as ``tick`` began."""
         last = self._states

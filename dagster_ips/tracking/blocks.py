@@ -16,7 +16,7 @@ from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.capture import Capture, Mode
 from dagster_ips.errors import DirectWriteError, PublishError
 from dagster_ips.iceberg.metadata import TableMetadata
-from dagster_ips.iceberg.stamps import attempt_properties, has_attempt, is_of_attempt, mark, stamp_properties
+from dagster_ips.iceberg.stamps import attempt_properties, has_attempt, is_of_attempt, mark
 from dagster_ips.spark.branches import Branch, stamped
 from dagster_ips.spark.writes.append import append_rows
 from dagster_ips.spark.writes.overwrite import replace_rows
@@ -141,8 +141,7 @@ def block(
         if not is_incremental or not all(snapshot.changes_no_file for snapshot in written):
             check(branch)
             publisher.require_valid(captures)
-            stamp = stamp_properties(tuple(captures), attempt=branch.name, run_id=publisher.run_id)
-            with effect(Effect.WRITE_BRANCH), stamped(session, stamp):
+            with effect(Effect.WRITE_BRANCH), stamped(session, publisher.stamp(captures, branch)):
                 append_rows(nothing, branch, dedup_on=(), partition_columns=())
             seal = opened.check().head_snapshot_id(branch.name)
     except BaseException as error:

@@ -21,6 +21,7 @@ from dagster_ips.iceberg import icdc_names
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.change_reader import CapturedFiles
 from dagster_ips.iceberg.column_ranges import change_range, require_column
+from dagster_ips.iceberg.event_time import require_time_column
 from dagster_ips.iceberg.icdc_tables import Tag, author_icdc_table
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.stamps import target_histories
@@ -334,3 +335,5 @@ def _require_ref_and_columns(tracked: TrackedInput, source: TableMetadata, consu
         raise UnknownRefError(table=tracked.table, ref=tracked.ref, known=source.refs, asset=consumer)
     for column in tracked.ranges:
         require_column(source, column)
+    if tracked.event_time and tracked.event_time.column:
+        require_time_column(source, tracked.event_time.column)

@@ -12,6 +12,7 @@ from dagster_ips.core.limits import Limits
 from dagster_ips.core.partition_keys import Slicing
 from dagster_ips.core.place import Everywhere, Start
 from dagster_ips.core.policy import InputPolicies, OnExpired, OnRollback
+from dagster_ips.core.valid_through import EventTime
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import (
     BrokenHistoryError,
@@ -34,7 +35,7 @@ class TrackedInput:
 
     ``ranges`` are the columns whose change ranges it wants, ``limits`` what one capture takes at most, ``start`` is
     where it begins while nothing is consumed. ``slicing`` says how the partitions of a partitioned consumer are made of
-    its rows.
+    its rows, ``event_time`` up to when it is complete.
     """
 
     upstream: str
@@ -45,6 +46,7 @@ class TrackedInput:
     limits: Limits = field(default_factory=Limits)
     start: Start = Everywhere.ALL
     slicing: Slicing | None = None
+    event_time: EventTime | None = None
 
 
 @dataclass(frozen=True, slots=True)

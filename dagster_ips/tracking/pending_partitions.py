@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from dagster_ips.core.capture import EdgeState
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.touched import LineState
+from dagster_ips.core.watermark import Watermark
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.stamps import stamped_partitions
 from dagster_ips.iceberg.storage import Storage
@@ -14,6 +16,15 @@ from dagster_ips.state.store import EdgeStore
 from dagster_ips.tracking.effects import Effect, effect
 from dagster_ips.tracking.following import TrackedInput
 from dagster_ips.tracking.partitions import look
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What was found: the partitions that are made of each key that changed, and the states of those that wait."""
+
+    line: LineState
+    made_of: Mapping[str, frozenset[str]]
+    pending: Mapping[str, EdgeState]
 
 
 @dataclass(frozen=True)
@@ -30,20 +41,48 @@ class PartitionWatch:
 
         What was found is remembered, less what every partition has consumed, so that the next look goes on from here.
         """
+        known = self.store.get_line(Edge(self.consumer, tracked.upstream))
+        found = self._look(known, tracked, source)
+        pending, made_of = found.pending.keys(), found.made_of
+        done = [key for key, consumers in made_of.items() if consumers and consumers.isdisjoint(pending)]
+        line = found.line.without(done)
+        if line != known:
+            with effect(Effect.RECORD_LOOK):
+                self.store.set_line(line)
+        return frozenset(pending)
+
+    def consumed_up_to(
+        self, tracked: TrackedInput, source: TableMetadata, *, but: Collection[str] = (), by_time: bool
+    ) -> Watermark | None:
+        """Up to where every partition has consumed the upstream, ``but`` taken as if they had consumed all.
+
+        None if one was never computed. Rows of keys that no partition is made of yet aren't consumed; of an asset that
+        is partitioned ``by_time`` those are of times after its last partition, and don't count. Nothing is remembered.
+        """
+        slicing = tracked.slicing
+        assert slicing is not None  # noqa: S101  # as above
+        found = self._look(self.store.get_line(Edge(self.consumer, tracked.upstream)), tracked, source)
+        line = found.line
+        left = {key: state for key, state in found.pending.items() if key not in but}
+        starts = [line.consumed_up_to(state, slicing.taken_by(key)) for key, state in left.items()]
+        if not by_time:
+            nobodys = {key for key, consumers in found.made_of.items() if not consumers}
+            starts += [line.touched[key].since for key in nobodys - slicing.lost(nobodys)]
+        known = [start for start in starts if start is not None]
+        if line.scanned is None or len(known) < len(starts):
+            return None
+        return min([line.scanned, *known], key=lambda start: start.position)
+
+    def _look(self, known: LineState, tracked: TrackedInput, source: TableMetadata) -> _Look:
         slicing = tracked.slicing
         assert slicing is not None  # noqa: S101  # asked for partitioned consumers only
-        known = self.store.get_line(Edge(self.consumer, tracked.upstream))
         line = look(self.storage, known, source, tracked)
         if known.scanned is None and line.scanned is not None:
             line = self._with_consumed(line, tracked)
         made_of = {key: slicing.made_of([key]) for key in line.touched}
         states = self._states(line.edge, frozenset[str]().union(*made_of.values()))
-        pending = {key for key, state in states.items() if line.is_pending(state, slicing.taken_by(key))}
-        line = line.without([key for key, consumers in made_of.items() if consumers and consumers.isdisjoint(pending)])
-        if line != known:
-            with effect(Effect.RECORD_LOOK):
-                self.store.set_line(line)
-        return frozenset(pending)
+        pending = {key: state for key, state in states.items() if line.is_pending(state, slicing.taken_by(key))}
+        return _Look(line, made_of, pending)
 
     def _with_consumed(self, line: LineState, tracked: TrackedInput) -> LineState:
         """``line`` after the first look, with the partitions that were computed before it.

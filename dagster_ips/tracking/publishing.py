@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.capture import Capture, Mode, Stamp, TargetMark
@@ -49,12 +49,16 @@ def unchecked(_: Branch) -> None:
 
 @dataclass(frozen=True)
 class Publisher:
-    """Publishes to one target table by the session's commits."""
+    """Publishes to one target table by the session's commits.
+
+    ``properties`` are what the snapshots say beside their stamps, once all of the run's work is in.
+    """
 
     catalog: LakeCatalog
     store: EdgeStore
     session: SparkSession
     run_id: str
+    properties: Mapping[str, str] = field(default_factory=dict)
 
     def publish(
         self, table: str, captures: Sequence[Capture], write: Write, *, consumer: str, check: Check = unchecked
@@ -101,6 +105,11 @@ class Publisher:
             return Publication(published, own)
         raise AssertionError  # the last attempt returned or raised
 
+    def stamp(self, captures: Sequence[Capture], branch: Branch) -> dict[str, str]:
+        """The summary properties of what is written to ``branch``."""
+        stamp = stamp_properties(tuple(captures), attempt=branch.name, run_id=self.run_id)
+        return stamp | dict(self.properties)
+
     def new_branch(self, table: str) -> Branch:
         """A branch of a name that is this attempt's alone; not made yet."""
         return Branch(self.catalog.name, table, f"ips_{self.run_id[:8]}_{uuid.uuid4().hex[:8]}")
@@ -123,7 +132,7 @@ class Publisher:
         """
         with effect(Effect.CREATE_BRANCH):
             branch.create(self.session, head_snapshot_id=before.head_snapshot_id())
-        stamp = stamp_properties(tuple(captures), attempt=branch.name, run_id=self.run_id)
+        stamp = self.stamp(captures, branch)
         with effect(Effect.WRITE_BRANCH), stamped(self.session, stamp):
             write(branch, before)
         now = self.catalog.load(branch.table, asset=branch.table)

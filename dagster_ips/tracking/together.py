@@ -17,7 +17,7 @@ from dagster_ips.errors import UnfitFrameError
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.tracking.capturing import CapturedInput, Capturer, Looked
 from dagster_ips.tracking.following import TrackedInput
-from dagster_ips.tracking.writing import InputChange
+from dagster_ips.tracking.input_change import InputChange
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,6 +103,25 @@ class Model:
                 self.begin(what)
                 self.end(what)
 
+    def check_complete(self) -> None:
+        """Up to where all is said to be consumed there is no change of any key that isn't."""
+        line = self.look(self.line)
+        for key, state in self.states.items():
+            pending = line.is_pending(state, [key])
+            complete = line.consumed_up_to(state, [key]) if pending else line.scanned
+            if complete is not None:
+                consumed = state.committed.snapshot_id if state.committed else 0
+                assert self.changes(key, consumed, complete.snapshot_id) == [], key
+
+
+@given(st.lists(STEPS, max_size=30))
+@settings(max_examples=1500)
+def test_what_is_said_to_be_consumed_whenever_it_is_asked_is(steps: list[tuple[str, Any]]) -> None:
+    model = Model()
+    for step, what in steps:
+        model.step(step, what)
+        model.check_complete()
+
 
 @given(st.lists(STEPS, max_size=30))
 @settings(max_examples=1500)

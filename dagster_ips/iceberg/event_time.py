@@ -1,0 +1,160 @@
+"""Up to when a table is complete, as it says itself: by the stamps on its snapshots, or by the bounds of a column.
+
+Source: Iceberg table spec, "Manifest Lists" (field summaries), "Partition Transforms".
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+
+from pyiceberg.types import DateType, NestedField, TimestampType, TimestamptzType
+
+from dagster_ips.core.ancestry import Ancestry, Snapshot
+from dagster_ips.core.valid_through import ALWAYS, EventTime, as_text, from_text, instant
+from dagster_ips.errors import UnknownColumnError, ValidThroughError
+from dagster_ips.iceberg.column_ranges import column_bound
+from dagster_ips.iceberg.file_spans import span
+from dagster_ips.iceberg.manifests import (
+    Content,
+    ManifestRow,
+    Status,
+    content_of,
+    may_hold_live_files,
+    read_entries,
+    read_manifest_list,
+)
+from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.iceberg.stamps import RUN, is_of_same_attempt
+from dagster_ips.iceberg.storage import Storage
+
+VALID_THROUGH = "dagster-ips.valid-through"
+_TIMES = (DateType, TimestampType, TimestamptzType)
+_LENGTHS = {"day": dt.timedelta(days=1), "hour": dt.timedelta(hours=1)}
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+def properties(valid_through: dt.datetime | None) -> dict[str, str]:
+    """Summary properties of what makes a table complete up to then; none where that isn't known."""
+    return {} if valid_through is None else {VALID_THROUGH: as_text(valid_through)}
+
+
+def valid_through_at(
+    storage: Storage, metadata: TableMetadata, ref: str, snapshot_id: int, declared: EventTime | None
+) -> dt.datetime | None:
+    """Up to when the table is complete at a snapshot of ``ref``; None if nothing says so.
+
+    What a snapshot is stamped with goes before what is ``declared``, as who wrote it knows more than its rows tell.
+
+    Raises:
+        UnknownColumnError: the table doesn't have the declared column.
+        ValidThroughError: a stamp is no time, or the column doesn't tell.
+    """
+    ancestry = metadata.ancestry(ref)
+    snapshot = ancestry.find(snapshot_id)
+    if snapshot is None:
+        return None
+    stamped = _stamp_at(ancestry, snapshot)
+    if stamped is not None:
+        try:
+            return from_text(stamped)
+        except ValueError as error:
+            problem = f"its snapshots are stamped with {VALID_THROUGH}={stamped!r}, which is no time"
+            remedy = "Let the job that writes it stamp a date or a time in ISO 8601."
+            raise ValidThroughError(table=metadata.table, problem=problem, remedy=remedy) from error
+    if declared is None:
+        return None
+    highest = highest_value(storage, metadata, declared.column, snapshot) if declared.column else None
+    return declared.through(highest, committed_ms=snapshot.timestamp_ms)
+
+
+def highest_value(storage: Storage, metadata: TableMetadata, column: str, snapshot: Snapshot) -> dt.datetime | None:
+    """The newest event time of any file that is live at ``snapshot``; None if no row has one.
+
+    What delete files hide counts: it arrived. Manifests are read from the newest on, by what the manifest list says of
+    a partition field made of the column, as long as one may hold something newer: where there is such a field that is
+    one or two of them, otherwise all. A file without bounds says nothing.
+
+    Raises:
+        UnknownColumnError: the table has no such top-level column.
+        ValidThroughError: its values aren't dates or times, or there are rows and no file has bounds of it.
+    """
+    field = require_time_column(metadata, column)
+    rows = read_manifest_list(storage, snapshot, table=metadata.table)
+    data = [row for row in rows if content_of(row) is Content.DATA and may_hold_live_files(row)]
+    highest, has_rows = None, False
+    for ceiling, row in sorted(((_ceiling(row, metadata, field), row) for row in data), key=_by_ceiling, reverse=True):
+        if highest is not None and ceiling is not None and ceiling <= highest:
+            break
+        for entry in read_entries(storage, row, table=metadata.table):
+            if entry.status is Status.DELETED or not entry.record_count:
+                continue
+            found = span(entry.data_file(), metadata, column)
+            has_rows |= not found.holds_only_nulls
+            if isinstance(found.upper, dt.date):
+                highest = max(instant(found.upper), highest or instant(found.upper))
+    if highest is None and has_rows:
+        problem = f"no data file of it has an upper bound of {column}, which is to say how far its events reach"
+        remedy = f"Let it be written with metrics of the column (write.metadata.metrics.column.{column}=full)."
+        raise ValidThroughError(table=metadata.table, problem=problem, remedy=remedy)
+    return highest
+
+
+def require_time_column(metadata: TableMetadata, column: str) -> NestedField:
+    """The column of event times.
+
+    Raises:
+        UnknownColumnError: the table has no such top-level column.
+        ValidThroughError: its values aren't dates or times.
+    """
+    if column not in metadata.column_names:
+        raise UnknownColumnError(
+            where=metadata.table,
+            column=column,
+            known=metadata.column_names,
+            remedy="Correct the name in iceberg_asset(valid_through=...); nothing was captured.",
+        )
+    field = metadata.columns.get(column)
+    if field is None or not isinstance(field.field_type, _TIMES):
+        problem = f"its column {column} is of type {metadata.column_types[column]}, which holds no dates or times"
+        remedy = "Name a column of type date, timestamp or timestamptz."
+        raise ValidThroughError(table=metadata.table, problem=problem, remedy=remedy)
+    return field
+
+
+def _stamp_at(ancestry: Ancestry, snapshot: Snapshot) -> str | None:
+    """The stamp that holds at ``snapshot``: its own, or that of the last commit before it that says anything.
+
+    What one attempt of a run wrote in several commits is complete with the last of them only. A run that wrote no stamp
+    didn't know, whatever was stamped before it.
+    """
+    at = ancestry.snapshots.index(snapshot)
+    after = ancestry.snapshots[at - 1] if at else None
+    for each in ancestry.snapshots[at:]:
+        if after is not None and is_of_same_attempt(each, after):
+            continue
+        if VALID_THROUGH in each.summary or RUN in each.summary:
+            return each.summary.get(VALID_THROUGH)
+    return None
+
+
+def _ceiling(row: ManifestRow, metadata: TableMetadata, field: NestedField) -> dt.datetime | None:
+    """No file of the manifest has a value after this, by its partitions' summaries; None if those don't tell."""
+    summaries = row.get("partitions") or ()
+    for partition, summary in zip(metadata.spec(row["partition_spec_id"]), summaries, strict=False):
+        length = _LENGTHS.get(partition["transform"])
+        if partition.get("source-id") != field.field_id or summary.get("upper_bound") is None:
+            continue
+        try:
+            if length is not None:
+                return _EPOCH + (int.from_bytes(summary["upper_bound"], "little", signed=True) + 1) * length
+            if partition["transform"] == "identity" and isinstance(
+                bound := column_bound({field.field_id: summary["upper_bound"]}, field), dt.date
+            ):
+                return instant(bound)
+        except OverflowError:  # beyond Python's calendar
+            return None
+    return None
+
+
+def _by_ceiling(of_row: tuple[dt.datetime | None, ManifestRow]) -> dt.datetime:
+    return of_row[0] or ALWAYS

@@ -1,0 +1,105 @@
+"""All runs that follow from one change are found by one tag, whatever stage they are."""
+
+from __future__ import annotations
+
+import dagster as dg
+import pytest
+
+import dagster_ips as ips
+from dagster_ips.iceberg.cascades import CASCADE
+from dagster_ips.orchestration.cascades import CASCADE_TAG
+from tests.lake import Lake, events
+from tests.partitioned import SENSOR, follow, partitioned, run
+from tests.pipeline import materialize, pipeline, plays
+
+BACKFILL = "qwertyui"
+
+
+def found_by(instance: dg.DagsterInstance, cascade: str) -> list[str]:
+    """The assets of the runs that have the tag."""
+    runs = instance.get_runs(filters=dg.RunsFilter(tags={CASCADE_TAG: cascade}))
+    return sorted(key.to_user_string() for run in runs for key in run.asset_selection or ())
+
+
+def head(lake: Lake, table: str) -> str:
+    return str(lake.catalog.load(table, asset="test").head_snapshot_id())
+
+
+def stamp(lake: Lake, table: str) -> str:
+    newest = lake.catalog.load(table, asset="test").ancestry().head
+    assert newest is not None
+    return newest.summary[CASCADE]
+
+
+@pytest.mark.slow
+def test_what_follows_from_a_backfill_that_a_person_launched_has_its_id(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    defs = partitioned(lake.folder, lake.spark_folder)
+    lake.create_playback([event for number in range(3) for event in events([number], day=number)])
+    run(defs, instance, "day", "2026-01-01", "2026-01-02", **{"dagster/backfill": BACKFILL})
+    follow(defs, instance)
+    # The day that was left out of the backfill runs by itself, and is no part of it.
+    assert set(found_by(instance, BACKFILL)) == {"day", "day_agg", "week"}
+    assert "day" in found_by(instance, head(lake, "media.playback"))
+    history = lake.catalog.load("media.day_agg", asset="test").ancestry().snapshots
+    assert [snapshot.summary[CASCADE] for snapshot in history] == [head(lake, "media.playback"), BACKFILL]
+
+
+def test_what_follows_from_an_outside_commit_has_its_snapshot_down_to_assets_that_know_nothing_of_it(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    defs = pipeline(lake.folder, lake.spark_folder, plays)
+    lake.create_playback(events(range(6)))
+    for assets in (("daily", "plays"), ("agg",), ("report",)):
+        materialize(defs, instance, *assets, tags=SENSOR)
+    first = head(lake, "media.playback")
+    assert found_by(instance, first) == ["agg", "daily", "plays", "report"]
+
+    lake.append(events(range(6, 9)))
+    outside = head(lake, "media.playback")
+    result = materialize(defs, instance, "daily", tags=SENSOR)
+    for assets in ("plays", "agg", "report"):
+        materialize(defs, instance, assets, tags=SENSOR)
+    assert found_by(instance, outside) == ["agg", "daily", "plays", "report"]
+    assert stamp(lake, "media.agg") == stamp(lake, "media.plays") == stamp(lake, "media.report") == outside
+    (made,) = result.asset_materializations_for_node("daily")
+    assert made.metadata["cascade"] == dg.MetadataValue.md(
+        f"[{outside}](/runs?q[0]=tag%3Adagster_ips%2Fcascade%3D{outside})"
+    )
+
+
+@pytest.mark.slow
+def test_a_run_that_takes_several_names_all_and_one_that_finds_nothing_is_part_of_none(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    defs = pipeline(lake.folder, lake.spark_folder)
+    lake.create_playback(events(range(3)))
+    materialize(defs, instance, "daily", "agg")
+    commits = []
+    for start in (3, 6):
+        lake.append(events(range(start, start + 3)))
+        commits.insert(0, head(lake, "media.playback"))
+        materialize(defs, instance, "daily", tags=SENSOR)
+    started = materialize(defs, instance, "daily", tags={"dagster_ips/mode": "full"}).run_id
+    materialize(defs, instance, "agg", tags=SENSOR)
+    assert stamp(lake, "media.agg") == ",".join([started, *commits])
+    assert found_by(instance, started) == ["agg", "daily"]
+    result = materialize(defs, instance, "agg", tags=SENSOR)
+    assert CASCADE_TAG not in instance.get_run_by_id(result.run_id).tags  # type: ignore[union-attr]
+    assert "cascade" not in result.asset_materializations_for_node("agg")[0].metadata
+
+
+def test_a_run_is_found_also_if_it_fails(lake: Lake, instance: dg.DagsterInstance) -> None:
+    @dg.asset(ins={"playback": ips.incremental()}, metadata=ips.append() | ips.table("media.broken"))
+    def broken(playback: ips.IcdcView) -> object:
+        raise dg.Failure(playback.table)
+
+    defs = pipeline(lake.folder, lake.spark_folder, broken)
+    lake.create_playback(events(range(3)))
+    job = defs.resolve_implicit_global_asset_job_def()
+    selection = [dg.AssetKey("broken")]
+    assert not job.execute_in_process(
+        instance=instance, asset_selection=selection, tags=SENSOR, raise_on_error=False
+    ).success
+    assert found_by(instance, head(lake, "media.playback")) == ["broken"]
