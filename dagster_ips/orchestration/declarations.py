@@ -35,7 +35,9 @@ def iceberg_asset(
 ) -> dg.AssetSpec:
     """An Iceberg table that is written by an outside job, as an asset; a sensor watches it for new snapshots.
 
-    ``table`` is its name in the catalog, ``attributes`` go to ``AssetSpec`` (group_name, owners, description, …).
+    ``table`` is its name in the catalog, ``attributes`` go to ``AssetSpec`` (group_name, owners, description, …). With
+    ``partitions_def`` the sensor reports which partitions changed, if the metadata says what column their keys are
+    made of: ``metadata={"partition_expr": "event_date"}``.
 
     Example:
         >>> iceberg_asset("playback", table="media.playback").metadata["dagster/table_name"]

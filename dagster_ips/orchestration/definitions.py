@@ -23,10 +23,12 @@ from dagster_ips.orchestration.consumers import (
 )
 from dagster_ips.orchestration.declarations import plain
 from dagster_ips.orchestration.io_manager import IcdcIOManager
+from dagster_ips.orchestration.outside_news import OutsideTable
 from dagster_ips.orchestration.pending_checks import pending_checks, pending_checks_sensor
 from dagster_ips.orchestration.pending_sensor import PendingSensor
 from dagster_ips.orchestration.range_runs import in_few_runs
-from dagster_ips.orchestration.sensors import OutsideTable, outside_tables_sensor
+from dagster_ips.orchestration.sensors import outside_tables_sensor
+from dagster_ips.orchestration.slicing import partition_expression, require_partition_expression
 from dagster_ips.orchestration.watching import WatchedInputs, WatchedTables
 
 AUTOMATION_SENSOR = "ips_automation"
@@ -140,7 +142,20 @@ def _outside(specs: Sequence[dg.AssetSpec], managers: Mapping[str, IcdcIOManager
                 problem=f"its IO manager {keys[asset]!r}, whose catalog {table} is in, isn't an IcdcIOManager.",
                 remedy='Name one: iceberg_asset(..., io_manager_key="...").',
             )
-    return [OutsideTable(key, table, managers[keys[key]].catalog) for key, table in tables.items()]
+    for spec in specs:
+        if spec.key in tables and spec.partitions_def is not None:
+            require_partition_expression(spec.key.to_user_string(), spec.metadata)
+    return [
+        OutsideTable(
+            spec.key,
+            tables[spec.key],
+            managers[keys[spec.key]].catalog,
+            spec.partitions_def,
+            partition_expression(spec.metadata),
+        )
+        for spec in specs
+        if spec.key in tables
+    ]
 
 
 def _with_backfill_policy(assets: dg.AssetsDefinition) -> dg.AssetsDefinition:

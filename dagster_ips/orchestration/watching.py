@@ -14,7 +14,7 @@ from dagster_ips.core.backlog import Backlog, backlog
 from dagster_ips.core.capture import EdgeState
 from dagster_ips.core.edge import Edge
 from dagster_ips.errors import DeclarationError
-from dagster_ips.iceberg.catalog import LakeCatalog
+from dagster_ips.iceberg.catalog import LakeCatalog, Located
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.orchestration.consumers import Consumer
 from dagster_ips.orchestration.cursor_store import CursorStore
@@ -33,14 +33,14 @@ class WatchedTables:
     catalog: IcebergCatalog
     names: set[str] = field(default_factory=set)
     edges: set[Edge] = field(default_factory=set)
-    _located: tuple[dt.datetime, Mapping[str, str]] | None = None
+    _located: tuple[dt.datetime, Located] | None = None
     _states: tuple[dt.datetime, Mapping[Edge, EdgeState]] | None = None
 
-    def locations(self, *, tick: dt.datetime) -> Mapping[str, str]:
-        """Where each table has its current metadata.json, without those that don't exist; as ``tick`` began."""
+    def located(self, *, tick: dt.datetime) -> Located:
+        """Where each table has its current metadata.json, as ``tick`` began."""
         last = self._located
         if last is None or last[0] != tick:
-            last = self._located = (tick, self.catalog.open().metadata_locations(sorted(self.names)))
+            last = self._located = (tick, self.catalog.open_for_ticks().locate(sorted(self.names)))
         return last[1]
 
     def states(self, store: CursorStore, *, tick: dt.datetime) -> Mapping[Edge, EdgeState]:
@@ -80,10 +80,16 @@ class WatchedInputs:
         return Edge(self.name, tracked.upstream)
 
     def tables(self, *, tick: dt.datetime) -> Mapping[str, TableMetadata]:
-        """The metadata of the inputs' tables by name, without those that don't exist."""
-        lake, located = self.watched.catalog.open(), self.watched.locations(tick=tick)
-        names = {*[tracked.table for tracked in self.inputs], self.consumer.table}
-        return {table: _metadata(lake, table, located[table]) for table in names if table in located}
+        """The metadata of the inputs' tables and the consumer's own by name, without those that don't exist.
+
+        Raises:
+            IpsError: one of them can't be told or read.
+        """
+        lake, located = self.watched.catalog.open_for_ticks(), self.watched.located(tick=tick)
+        names = sorted({*[tracked.table for tracked in self.inputs], self.consumer.table})
+        if errors := [located.errors[table] for table in names if table in located.errors]:
+            raise errors[0]
+        return {table: metadata_at(lake, table, located.found[table]) for table in names if table in located.found}
 
     def pending_partitions(
         self,
@@ -99,7 +105,7 @@ class WatchedInputs:
         tables = self.tables(tick=tick)
         if any(tracked.table not in tables for tracked in self.inputs):
             return None
-        storage, target = self.watched.catalog.open().storage, tables.get(self.consumer.table)
+        storage, target = self.watched.catalog.open_for_ticks().storage, tables.get(self.consumer.table)
         watch = PartitionWatch(storage, CursorStore(instance), self.name, target)
         tracked = self.consumer.tracked(graph, instance).values()
         return frozenset[str]().union(*[watch.pending(each, tables[each.table]) for each in tracked])
@@ -136,6 +142,10 @@ def require_no_limits(watched: WatchedInputs, *limits: object) -> None:
 
 
 @lru_cache(maxsize=1024)
-def _metadata(lake: LakeCatalog, table: str, location: str) -> TableMetadata:
-    """A metadata file never changes, so a tick that finds the same pointer reads nothing."""
+def metadata_at(lake: LakeCatalog, table: str, location: str) -> TableMetadata:
+    """A metadata file never changes, so a tick that finds the same pointer reads nothing.
+
+    Raises:
+        MetadataUnreadableError, UnsupportedTableError: see ``TableMetadata.parse``.
+    """
     return TableMetadata.parse(table, location, lake.storage.read(location, table=table))
