@@ -37,7 +37,7 @@ def iceberg_asset(
 
     ``table`` is its name in the catalog, ``attributes`` go to ``AssetSpec`` (group_name, owners, description, …). With
     ``partitions_def`` the sensor reports which partitions changed, if the metadata says what column their keys are
-    made of: ``metadata={"partition_expr": "event_date"}``.
+    made of: ``metadata={"partition_expr": "event_date"}``. A partition without rows stays missing in Dagster.
 
     Example:
         >>> iceberg_asset("playback", table="media.playback").metadata["dagster/table_name"]
