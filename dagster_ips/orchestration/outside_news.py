@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import dagster as dg
 from dagster import DagsterInstance
@@ -23,10 +23,12 @@ from dagster_ips.orchestration.versions import DATA_VERSION_TAG
 from dagster_ips.tracking.following import MAIN
 from dagster_ips.tracking.partitions import keys_changed, keys_there
 
-MOST_EVENTS = 200
-"""Of one table in one tick. Dagster writes them one by one, which takes it 5 to 30 ms each on SQLite."""
+MOST_REPORTED = 200
+"""Snapshots, or partitions, of one table in one tick. Dagster writes events one by one, in 5 to 30 ms on SQLite."""
 _CURSOR_VERSION = 3
 _DIMENSION_TAG = "dagster/partition/"
+
+Event: TypeAlias = dg.AssetMaterialization | dg.AssetObservation
 
 
 class OutsideTable(NamedTuple):
@@ -60,7 +62,7 @@ class Seen:
     waiting: Mapping[str, int] = field(default_factory=dict)
 
 
-def news_of(table: OutsideTable, metadata: TableMetadata, seen: Seen) -> tuple[list[dg.AssetMaterialization], Seen]:
+def news_of(table: OutsideTable, metadata: TableMetadata, seen: Seen) -> tuple[list[Event], Seen]:
     """The events of an asset without partitions, one per snapshot that may have changed rows, oldest first.
 
     A table seen for the first time, created again, rolled back or expired is news as it is.
@@ -75,8 +77,8 @@ def news_of(table: OutsideTable, metadata: TableMetadata, seen: Seen) -> tuple[l
         )
     as_it_is = [ancestry.newest_change or ancestry.head]
     news = as_it_is if since is None else [snapshot for snapshot in since if not snapshot.keeps_rows]
-    reported = news[:MOST_EVENTS]
-    events = [
+    reported = news[:MOST_REPORTED]
+    events: list[Event] = [
         _materialization(table, each, table_metadata(metadata) if each is news[-1] else row_count(each))
         for each in reported
     ]
@@ -87,23 +89,27 @@ def news_of(table: OutsideTable, metadata: TableMetadata, seen: Seen) -> tuple[l
 
 def partition_news_of(
     table: OutsideTable, metadata: TableMetadata, seen: Seen, storage: Storage, instance: DagsterInstance
-) -> tuple[list[dg.AssetMaterialization], Seen]:
+) -> tuple[list[Event], Seen]:
     """The events of a partitioned asset, one per partition whose rows changed, however many snapshots changed them.
 
     Their data version is the newest snapshot that may have changed rows. Found from metadata alone; files that were
     only rewritten don't count. The first time it is every partition that has rows; if what happened since the last
     look can't be followed, those that had any before as well.
 
+    Each is reported twice. Conditions go by materialisations; but whether a partition downstream is stale Dagster asks
+    of observations, if nothing in it materialises the upstream, and takes one that follows a materialisation for new.
+
     Raises:
         IpsError: it can't be told, and the next tick looks again.
     """
     looked = seen if metadata.metadata_location == seen.location else _looked(table, metadata, seen, storage, instance)
-    keys = _known_of(looked.waiting, table.partitions_def, instance)[:MOST_EVENTS]
-    events = [
+    keys = _known_of(looked.waiting, table.partitions_def, instance)[:MOST_REPORTED]
+    observed = [_partition_observation(table, key, looked.waiting[key]) for key in keys]
+    materialized = [
         _partition_materialization(table, metadata, key, looked.waiting[key], is_last=key == keys[-1]) for key in keys
     ]
     left = looked.waiting.keys() - set(keys)
-    return events, replace(looked, waiting={key: looked.waiting[key] for key in sorted(left)})
+    return [*observed, *materialized], replace(looked, waiting={key: looked.waiting[key] for key in sorted(left)})
 
 
 def is_waiting(table: OutsideTable, seen: Seen, instance: DagsterInstance) -> bool:
@@ -182,13 +188,18 @@ def _partition_materialization(
         partition=key,
         description="changed by an outside job",
         metadata={**committed, "snapshot": dg.MetadataValue.text(str(snapshot_id)), **columns},
-        tags={DATA_VERSION_TAG: str(snapshot_id), **_dimension_tags(table.partitions_def, key)},
+        tags=_partition_tags(table, key, snapshot_id),
     )
 
 
-def _dimension_tags(definition: dg.PartitionsDefinition[str] | None, key: str) -> Mapping[str, str]:
-    """By which Dagster knows a key of several dimensions as one."""
-    if not isinstance(definition, dg.MultiPartitionsDefinition):
-        return {}
-    parts = definition.get_partition_key_from_str(key).keys_by_dimension
-    return {f"{_DIMENSION_TAG}{name}": part for name, part in parts.items()}
+def _partition_observation(table: OutsideTable, key: str, snapshot_id: int) -> dg.AssetObservation:
+    return dg.AssetObservation(table.key, partition=key, tags=_partition_tags(table, key, snapshot_id))
+
+
+def _partition_tags(table: OutsideTable, key: str, snapshot_id: int) -> Mapping[str, str]:
+    """The data version, and the parts by which Dagster knows a key of several dimensions as one."""
+    tags, definition = {DATA_VERSION_TAG: str(snapshot_id)}, table.partitions_def
+    if isinstance(definition, dg.MultiPartitionsDefinition):
+        parts = definition.get_partition_key_from_str(key).keys_by_dimension
+        tags |= {f"{_DIMENSION_TAG}{name}": part for name, part in parts.items()}
+    return tags

@@ -12,6 +12,7 @@ from dagster import DagsterInstance
 from dagster_ips.errors import IpsError
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.orchestration.outside_news import (
+    Event,
     OutsideTable,
     Seen,
     decode,
@@ -30,7 +31,7 @@ class _Looked(NamedTuple):
     """What a tick found of one table; ``error`` is why that couldn't be told, and the next tick looks again."""
 
     name: str
-    events: Sequence[dg.AssetMaterialization] = ()
+    events: Sequence[Event] = ()
     seen: Seen | None = None
     error: IpsError | None = None
 
