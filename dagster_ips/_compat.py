@@ -46,7 +46,7 @@ def change_run_requests(
     sensor: dg.SensorDefinition,
     change: Callable[[dg.SensorEvaluationContext, Sequence[dg.RunRequest]], Sequence[dg.RunRequest]],
 ) -> None:
-    """Let ``change`` have a say in what ``sensor`` requests (dagster 1.13.27).
+    """Let ``change`` have a say in what ``sensor`` requests, if that is nothing, too (dagster 1.13.27).
 
     The automation sensor asks for a run per partition, or for a backfill, which is looked at twice a minute only.
     """
@@ -54,8 +54,8 @@ def change_run_requests(
 
     def changed(context: dg.SensorEvaluationContext) -> Any:  # noqa: ANN401  # as in Dagster
         return [
-            result._replace(run_requests=list(change(context, result.run_requests)))
-            if getattr(result, "run_requests", None)
+            result._replace(run_requests=list(change(context, result.run_requests or ())))
+            if hasattr(result, "run_requests")
             else result
             for result in evaluate(context)
         ]

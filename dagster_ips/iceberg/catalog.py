@@ -84,7 +84,7 @@ class LakeCatalog:
     @cached_property
     def storage(self) -> Storage:
         """Reads and writes the catalog's small files."""
-        return Storage(self.properties, self._new_patience())
+        return Storage(self.properties, self.name, self._new_patience())
 
     def locate(self, tables: Sequence[str]) -> Located:
         """As ``metadata_locations``; what keeps one of them from being told keeps none of the others."""

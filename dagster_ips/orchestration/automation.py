@@ -73,7 +73,7 @@ class PendingCondition(AutomationCondition[dg.AssetKey]):
         try:
             return AutomationResult(context, self._due(context, watched))
         except IpsError as error:
-            context.log.error("what %s has to consume can't be told: %s", watched.name, error)  # noqa: TRY400  # it says it all
+            watched.watched.errors[watched.name] = error
             runs = not (watched.consumer.is_partitioned or isinstance(error, CatalogUnreachableError))
             return AutomationResult(context, context.candidate_subset if runs else context.get_empty_subset())
 

@@ -63,7 +63,7 @@ def with_incremental(definitions: dg.Definitions, *, interval_seconds: int = _IN
         key for sensor in definitions.sensors or () if isinstance(sensor, PendingSensor) for key in sensor.driven_assets
     }
     assets = [_with_conditions(item, watched, driven) for item in definitions.assets or ()]
-    sensors: list[Any] = [*own, *bound, _automation_sensor(own, interval_seconds)]
+    sensors: list[Any] = [*own, *bound, _automation_sensor(own, list(watched.values()), interval_seconds)]
     checks: list[Any] = list(definitions.asset_checks or ())
     if watched:
         checks.append(pending_checks(list(watched.values())))
@@ -182,7 +182,9 @@ def _specs(items: Iterable[Any]) -> list[dg.AssetSpec]:
     return specs
 
 
-def _automation_sensor(sensors: Iterable[Any], interval_seconds: int) -> dg.AutomationConditionSensorDefinition:
+def _automation_sensor(
+    sensors: Iterable[Any], watched: Sequence[WatchedInputs], interval_seconds: int
+) -> dg.AutomationConditionSensorDefinition:
     selection: dg.AssetSelection = dg.AssetSelection.all()
     for sensor in sensors:
         if isinstance(sensor, dg.AutomationConditionSensorDefinition):
@@ -200,11 +202,16 @@ def _automation_sensor(sensors: Iterable[Any], interval_seconds: int) -> dg.Auto
             emit_backfills=False,
             description="Runs the assets whose incremental inputs have changes, and other assets with conditions.",
         )
-    change_run_requests(sensor, _in_few_runs)
+    change_run_requests(sensor, partial(_in_few_runs, watched))
     return sensor
 
 
-def _in_few_runs(context: dg.SensorEvaluationContext, requests: Sequence[dg.RunRequest]) -> list[dg.RunRequest]:
+def _in_few_runs(
+    watched: Sequence[WatchedInputs], context: dg.SensorEvaluationContext, requests: Sequence[dg.RunRequest]
+) -> list[dg.RunRequest]:
     assert context.repository_def is not None  # noqa: S101  # the sensor runs where the definitions are
+    for each in watched:
+        if error := each.watched.errors.pop(each.name, None):
+            context.log.error("what %s has to consume can't be told: %s", each.name, error)
     with knowing_partitions(context.instance):
         return in_few_runs(requests, context.repository_def.asset_graph)

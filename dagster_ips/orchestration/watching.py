@@ -13,7 +13,7 @@ from dagster import DagsterInstance
 from dagster_ips.core.backlog import Backlog, backlog
 from dagster_ips.core.capture import EdgeState
 from dagster_ips.core.edge import Edge
-from dagster_ips.errors import DeclarationError
+from dagster_ips.errors import DeclarationError, IpsError
 from dagster_ips.iceberg.catalog import LakeCatalog, Located
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.orchestration.consumers import Consumer
@@ -27,12 +27,14 @@ from dagster_ips.tracking.pending_partitions import PartitionWatch
 class WatchedTables:
     """The tables of one catalog that any consumer watches, and the consumers' edges.
 
-    A tick asks for all pointers by one query and for all cursors by another.
+    A tick asks for all pointers by one query and for all cursors by another. ``errors`` say of which consumers it
+    couldn't be told what they have to consume, until the sensor has said so: a condition's own log isn't the tick's.
     """
 
     catalog: IcebergCatalog
     names: set[str] = field(default_factory=set)
     edges: set[Edge] = field(default_factory=set)
+    errors: dict[str, IpsError] = field(default_factory=dict)
     _located: tuple[dt.datetime, Located] | None = None
     _states: tuple[dt.datetime, Mapping[Edge, EdgeState]] | None = None
 
