@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import dagster as dg
 
-from dagster_ips._compat import change_run_requests, knowing_partitions
 from dagster_ips.errors import DeclarationError
 from dagster_ips.orchestration.audits import check_audits
 from dagster_ips.orchestration.automation import bind, on_change
+from dagster_ips.orchestration.automation_sensors import automation_sensors
 from dagster_ips.orchestration.consumers import (
     MetadataByKey,
     capturing_consumers,
@@ -26,12 +25,10 @@ from dagster_ips.orchestration.io_manager import IcdcIOManager
 from dagster_ips.orchestration.outside_news import OutsideTable
 from dagster_ips.orchestration.pending_checks import pending_checks, pending_checks_sensor
 from dagster_ips.orchestration.pending_sensor import PendingSensor
-from dagster_ips.orchestration.range_runs import in_few_runs
 from dagster_ips.orchestration.sensors import outside_tables_sensor
 from dagster_ips.orchestration.slicing import partition_expression, require_partition_expression
 from dagster_ips.orchestration.watching import WatchedInputs, WatchedTables
 
-AUTOMATION_SENSOR = "ips_automation"
 _INTERVAL_SECONDS = 5
 _IO_MANAGER_KEY = "dagster/io_manager_key"
 
@@ -40,7 +37,7 @@ def with_incremental(definitions: dg.Definitions, *, interval_seconds: int = _IN
     """``definitions`` checked, with the triggers of their incremental assets.
 
     Added are: the condition ``on_change()`` where an incremental asset has none of its own and no ``pending_sensor``
-    drives it, one automation sensor for every asset with a condition that no sensor of the user's covers, a check
+    drives it, an automation sensor for every asset with a condition that no sensor of the user's covers, a check
     ``pending`` of each incremental asset with a sensor that keeps it true, and one sensor that watches outside tables.
     They tick every ``interval_seconds``. Everything else stays as it is.
 
@@ -63,7 +60,7 @@ def with_incremental(definitions: dg.Definitions, *, interval_seconds: int = _IN
         key for sensor in definitions.sensors or () if isinstance(sensor, PendingSensor) for key in sensor.driven_assets
     }
     assets = [_with_conditions(item, watched, driven) for item in definitions.assets or ()]
-    sensors: list[Any] = [*own, *bound, _automation_sensor(own, list(watched.values()), interval_seconds)]
+    sensors: list[Any] = [*own, *bound, *automation_sensors(assets, own, list(watched.values()), interval_seconds)]
     checks: list[Any] = list(definitions.asset_checks or ())
     if watched:
         checks.append(pending_checks(list(watched.values())))
@@ -180,38 +177,3 @@ def _specs(items: Iterable[Any]) -> list[dg.AssetSpec]:
         elif isinstance(item, dg.AssetsDefinition):
             specs += item.specs
     return specs
-
-
-def _automation_sensor(
-    sensors: Iterable[Any], watched: Sequence[WatchedInputs], interval_seconds: int
-) -> dg.AutomationConditionSensorDefinition:
-    selection: dg.AssetSelection = dg.AssetSelection.all()
-    for sensor in sensors:
-        if isinstance(sensor, dg.AutomationConditionSensorDefinition):
-            selection -= sensor.asset_selection
-    with warnings.catch_warnings():
-        # Evaluated where the user's code is: Dagster's daemon silently skips conditions that it doesn't know. That
-        # choice is ours and still beta, so the warning about it is no news for the user.
-        warnings.simplefilter("ignore", dg.BetaWarning)
-        sensor = dg.AutomationConditionSensorDefinition(
-            AUTOMATION_SENSOR,
-            target=selection,
-            default_status=dg.DefaultSensorStatus.RUNNING,
-            minimum_interval_seconds=interval_seconds,
-            use_user_code_server=True,
-            emit_backfills=False,
-            description="Runs the assets whose incremental inputs have changes, and other assets with conditions.",
-        )
-    change_run_requests(sensor, partial(_in_few_runs, watched))
-    return sensor
-
-
-def _in_few_runs(
-    watched: Sequence[WatchedInputs], context: dg.SensorEvaluationContext, requests: Sequence[dg.RunRequest]
-) -> list[dg.RunRequest]:
-    assert context.repository_def is not None  # noqa: S101  # the sensor runs where the definitions are
-    for each in watched:
-        if error := each.watched.errors.pop(each.name, None):
-            context.log.error("what %s has to consume can't be told: %s", each.name, error)
-    with knowing_partitions(context.instance):
-        return in_few_runs(requests, context.repository_def.asset_graph)

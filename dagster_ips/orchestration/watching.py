@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
+import dagster as dg
 from dagster import DagsterInstance
 
 from dagster_ips.core.backlog import Backlog, backlog
@@ -29,12 +30,14 @@ class WatchedTables:
 
     A tick asks for all pointers by one query and for all cursors by another. ``errors`` say of which consumers it
     couldn't be told what they have to consume, until the sensor has said so: a condition's own log isn't the tick's.
+    ``failed`` are the runs in which partitions of a consumer failed last, as its condition saw it.
     """
 
     catalog: IcebergCatalog
     names: set[str] = field(default_factory=set)
     edges: set[Edge] = field(default_factory=set)
     errors: dict[str, IpsError] = field(default_factory=dict)
+    failed: dict[str, Mapping[str, str]] = field(default_factory=dict)
     _located: tuple[dt.datetime, Located] | None = None
     _states: tuple[dt.datetime, Mapping[Edge, EdgeState]] | None = None
 
@@ -112,6 +115,16 @@ class WatchedInputs:
         tracked = self.consumer.tracked(graph, instance).values()
         return frozenset[str]().union(*[watch.pending(each, tables[each.table]) for each in tracked])
 
+    def changes(self, graph: Any, instance: DagsterInstance, partition: str) -> list[object]:  # noqa: ANN401  # as above
+        """What the newest changes are of which the partition of a partitioned consumer is made, as it was looked."""
+        found: list[object] = []
+        for tracked in self.consumer.tracked(graph, instance).values():
+            touched = CursorStore(instance).get_line(self.edge(tracked)).touched
+            assert tracked.slicing is not None  # noqa: S101  # the consumer is partitioned
+            keys = sorted(tracked.slicing.taken_by(partition) & touched.keys())
+            found.append([tracked.upstream, [[key, str(touched[key].last.snapshot_id)] for key in keys]])
+        return found
+
     def backlogs(self, store: CursorStore, *, tick: dt.datetime) -> Mapping[str, Backlog] | None:
         """What waits of each upstream; None as long as a table isn't there, because all are captured together."""
         tables = self.tables(tick=tick)
@@ -126,6 +139,21 @@ class WatchedInputs:
             )
             for tracked in self.inputs
         }
+
+
+def require_watched(watched: WatchedInputs | None, key: dg.AssetKey) -> WatchedInputs:
+    """What a condition of the asset ``key`` watches.
+
+    Raises:
+        DeclarationError: it wasn't told.
+    """
+    if watched is None:
+        raise DeclarationError(
+            asset=key.to_user_string(),
+            problem="its automation condition asks what is pending, but it has no incremental input that is known.",
+            remedy="Pass the definitions through with_incremental(), and declare an input by incremental().",
+        )
+    return watched
 
 
 def require_no_limits(watched: WatchedInputs, *limits: object) -> None:

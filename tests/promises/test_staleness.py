@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dagster as dg
+import pytest
 from dagster._core.definitions.data_version import CachingStaleStatusResolver
 from dagster._core.loader import LoadingContextForTest
 
@@ -42,6 +43,7 @@ class Observed:
         return {name for name, each in status.items() if each.value == "STALE"}
 
 
+@pytest.mark.slow
 def test_an_asset_is_stale_from_the_change_until_it_has_taken_it_and_then_the_next_one_is(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
@@ -59,6 +61,7 @@ def test_an_asset_is_stale_from_the_change_until_it_has_taken_it_and_then_the_ne
         assert observed.stale() == stale_now
 
 
+@pytest.mark.slow
 def test_compaction_makes_nothing_stale_and_neither_does_the_run_that_finds_no_change(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
@@ -102,6 +105,7 @@ def test_what_was_committed_before_the_sensor_told_of_it_is_taken_all_the_same(
     assert observed.stale() == {"daily"}
 
 
+@pytest.mark.slow
 def test_an_asset_that_has_taken_a_part_is_stale_until_it_has_the_rest(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
@@ -114,6 +118,7 @@ def test_an_asset_that_has_taken_a_part_is_stale_until_it_has_the_rest(
         assert observed.stale() == stale_after
 
 
+@pytest.mark.slow
 def test_a_partition_is_stale_only_by_changes_of_its_own(lake: Lake, instance: dg.DagsterInstance) -> None:
     manager = ips.IcdcIOManager(
         catalog=ips.IcebergCatalog(folder=str(lake.folder)),
