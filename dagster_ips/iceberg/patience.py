@@ -31,7 +31,7 @@ class Patience:
         >>> patience.ask(threading.Event().wait)
         Traceback (most recent call last):
         ...
-        dagster_ips.iceberg.patience.NoAnswerError: no answer within 0.05 seconds
+        dagster_ips.iceberg.patience.NoAnswerError: no answer within 0.05 seconds, its patience_seconds
     """
 
     seconds: float
@@ -59,7 +59,7 @@ class Patience:
         elif not failed:
             self._rest_seconds = _FIRST_REST_SECONDS
         if thread.is_alive():
-            message = f"no answer within {self.seconds:g} seconds"
+            message = f"no answer within {self.seconds:g} seconds, its patience_seconds"
             raise NoAnswerError(message)
         if outcome.error is not None:
             raise outcome.error

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import dagster as dg
 import pytest
 from dagster._core.definitions.data_version import CachingStaleStatusResolver
 from dagster._core.loader import LoadingContextForTest
+from pyspark.sql import DataFrame
 
 import dagster_ips as ips
 from dagster_ips.orchestration.sensors import OUTSIDE_TABLES_SENSOR
 from tests.lake import Lake, events
 from tests.orchestration.test_pending import tick
 from tests.partitioned import DAYS, SENSOR, day, day_agg, key, run
-from tests.pipeline import daily_in_bites, materialize, pipeline, plays
+from tests.pipeline import daily, daily_in_bites, expected_daily, materialize, pipeline, plays
 
 CHAIN = ("daily", "agg", "report")
 
@@ -120,16 +123,7 @@ def test_an_asset_that_has_taken_a_part_is_stale_until_it_has_the_rest(
 
 @pytest.mark.slow
 def test_a_partition_is_stale_only_by_changes_of_its_own(lake: Lake, instance: dg.DagsterInstance) -> None:
-    manager = ips.IcdcIOManager(
-        catalog=ips.IcebergCatalog(folder=str(lake.folder)),
-        spark=ips.LocalSparkConnect(server_folder=str(lake.spark_folder)),
-    )
-    playback = ips.iceberg_asset(
-        "playback", table="media.playback", partitions_def=DAYS, metadata={"partition_expr": "event_date"}
-    )
-    definitions = ips.with_incremental(
-        dg.Definitions(assets=[playback, day, day_agg], resources={"io_manager": manager})
-    )
+    definitions = with_days(lake, day, day_agg)
     observed = Observed(definitions, instance)
     lake.create_playback([row for number in range(3) for row in events(range(3), day=number)])
     assert observed.look() == 3
@@ -147,3 +141,38 @@ def test_a_partition_is_stale_only_by_changes_of_its_own(lake: Lake, instance: d
     for first, last in ((0, 0), (1, 1), (2, 2)):  # and no change in any of them
         run(definitions, instance, "day", key(first), key(last), **SENSOR)
     assert [observed.stale(key(number)) for number in range(3)] == [set(), set(), set()]
+
+
+@pytest.mark.slow
+def test_assets_without_partitions_take_a_partitioned_outside_table_whole(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    @dg.asset(metadata=ips.table("media.copy"))
+    def copy(playback: DataFrame) -> DataFrame:
+        return playback
+
+    definitions = with_days(lake, daily, copy)
+    observed = Observed(definitions, instance)
+    rows = [row for number in range(3) for row in events(range(3), day=number)]
+    lake.create_playback(rows)
+    for more in ([], events(range(3, 6), day=1)):
+        if more:
+            lake.append(more)
+        rows += more
+        assert observed.look() == (1 if more else 3)
+        materialize(definitions, instance, "daily", "copy")
+        assert lake.rows("media.daily") == expected_daily(rows)
+        assert lake.rows("media.copy") == Counter(rows)
+        assert observed.stale() == set()
+
+
+def with_days(lake: Lake, *assets: dg.AssetsDefinition) -> dg.Definitions:
+    """``assets`` on the outside table, which has a partition for each day."""
+    manager = ips.IcdcIOManager(
+        catalog=ips.IcebergCatalog(folder=str(lake.folder)),
+        spark=ips.LocalSparkConnect(server_folder=str(lake.spark_folder)),
+    )
+    playback = ips.iceberg_asset(
+        "playback", table="media.playback", partitions_def=DAYS, metadata={"partition_expr": "event_date"}
+    )
+    return ips.with_incremental(dg.Definitions(assets=[playback, *assets], resources={"io_manager": manager}))
