@@ -1,4 +1,4 @@
-"""What ten thousand edges cost: reading every cursor for a tick, one write, and bytes per edge.
+"""What ten thousand edges cost: reading every cursor for a tick, one write, and bytes per edge; and hundreds a tick.
 
     python -m benchmarks.edges > docs/edges.md
 
@@ -15,6 +15,7 @@ from pathlib import Path
 import dagster as dg
 import sqlalchemy as db
 
+from benchmarks import ticks
 from dagster_ips.core.capture import Capture, EdgeState, Mode, TargetMark
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.watermark import Watermark
@@ -137,7 +138,9 @@ same machine; the best of {ROUNDS}. "At once" is `CursorStore.get_many`, one que
     print(f"""
 An edge's value has {at_rest:,} bytes while nothing runs and {in_flight:,} with a capture in flight, with asset keys of
 {keys} characters. The largest that Dagster's tables can hold, with keys of 512 characters, is tested to stay
-below the 65,535 bytes of MySQL.""")
+below the 65,535 bytes of MySQL.
+""")
+    print(ticks.report())
 
 
 if __name__ == "__main__":

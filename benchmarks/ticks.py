@@ -1,111 +1,161 @@
-"""What a tick costs with hundreds of incremental assets: ``python -m benchmarks.ticks --assets 300``.
+"""What a tick of the automation sensor costs with hundreds of edges: nothing pending, and everything pending.
 
-Each asset follows a table of its own. The first tick reads every table's metadata, and all of it is pending; then it is
-consumed, and the second finds no pointer moved; before the third, one table in a hundred got a commit.
+    python -m benchmarks.ticks
+
+Dagster and the catalog on SQLite. The tables are small: a tick reads their metadata only where a pointer moved.
 """
 
-import argparse
+from __future__ import annotations
+
+import datetime as dt
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import dagster as dg
 import pyarrow as pa
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import DateType, LongType, NestedField
 
 import dagster_ips as ips
 from dagster_ips.core.capture import EdgeState
 from dagster_ips.core.edge import Edge
-from dagster_ips.core.watermark import Watermark
 from dagster_ips.iceberg.catalog import LakeCatalog
+from dagster_ips.orchestration.automation_sensors import AUTOMATION_SENSOR
 from dagster_ips.orchestration.cursor_store import CursorStore
-from dagster_ips.orchestration.pending_checks import PENDING_SENSOR
-from dagster_ips.orchestration.sensors import OUTSIDE_TABLES_SENSOR
+from tests.backends import dagster_home
 
-ROWS = pa.table({"id": [1, 2, 3]})
-
-
-def _asset(number: int) -> dg.AssetsDefinition:
-    @dg.asset(name=f"target_{number}", ins={"source": ips.incremental(f"source_{number}")}, metadata=ips.append())
-    def target(source: ips.IcdcView) -> object:
-        return source.added
-
-    return target
+TABLES = 30
+READERS = 10
+FIRST_DAY = dt.date(2026, 1, 1)
+DAYS = 5
+PARTITIONS = dg.DailyPartitionsDefinition(FIRST_DAY.isoformat())
 
 
-def _definitions(folder: Path, count: int) -> dg.Definitions:
+@dataclass(frozen=True)
+class Figures:
+    """Seconds of the first tick, of the next with nothing pending, and of one with every edge pending."""
+
+    first: float
+    idle: float
+    pending: float
+
+
+def definitions(folder: Path, *, partitioned: bool) -> dg.Definitions:
+    assets: list[dg.AssetSpec | dg.AssetsDefinition] = []
+    for table in range(TABLES):
+        assets.append(ips.iceberg_asset(f"events_{table}", table=f"media.events_{table}"))
+        assets += [reader(table, number, partitioned=partitioned) for number in range(READERS)]
     manager = ips.IcdcIOManager(
-        catalog=ips.IcebergCatalog(folder=str(folder)), spark=ips.LocalSparkConnect(server_folder=str(folder / "spark"))
+        catalog=ips.IcebergCatalog(folder=str(folder / "lake")), spark=ips.LocalSparkConnect(server_folder="unused")
     )
-    sources = [ips.iceberg_asset(f"source_{number}", table=f"db.source_{number}") for number in range(count)]
-    assets = [*sources, *(_asset(number) for number in range(count))]
     return ips.with_incremental(dg.Definitions(assets=assets, resources={"io_manager": manager}))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--assets", type=int, default=300)
-    count = parser.parse_args().assets
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        home = folder / "home"
-        home.mkdir()
-        (home / "dagster.yaml").write_text("telemetry:\n  enabled: false\n")
-        lake = LakeCatalog.embedded("lake", folder)
-        lake.create_namespace("db")
-        tables = [lake.client.create_table(f"db.source_{number}", ROWS.schema) for number in range(count)]
-        for table in tables:
-            table.append(ROWS)
-        definitions = _definitions(folder, count)
-        with dg.DagsterInstance.from_config(str(home)) as instance:
-            print("| seconds | first tick | nothing new | one in a hundred new |\n| --- | --- | --- | --- |")
-            for title, tick in _ticks(definitions, instance).items():
-                seconds: list[str] = []
-                cursor = None
-                _consume(lake, instance, count, committed=False)
-                for round_number in range(3):
-                    if round_number == 1:
-                        _consume(lake, instance, count, committed=True)
-                        cursor = tick(cursor)  # Sees it, so that what is measured is a tick in which nothing happens.
-                    if round_number == 2:
-                        for table in tables[::100]:
-                            table.refresh().append(ROWS)
-                    started = time.perf_counter()
-                    cursor = tick(cursor)
-                    seconds.append(f"{time.perf_counter() - started:.2f}")
-                print(f"| {title}, {count} assets | {' | '.join(seconds)} |")
+def reader(table: int, number: int, *, partitioned: bool) -> dg.AssetsDefinition:
+    @dg.asset(
+        name=f"reader_{table}_{number}",
+        partitions_def=PARTITIONS if partitioned else None,
+        ins={"source": ips.incremental(f"events_{table}")},
+        metadata=ips.append() | ({"partition_expr": "day"} if partitioned else {}),
+    )
+    def read(source: ips.IcdcView) -> object:
+        return source.added
+
+    return read
 
 
-def _consume(lake: LakeCatalog, instance: dg.DagsterInstance, count: int, *, committed: bool) -> None:
-    """As runs of every asset leave the cursors; or as if none ever ran."""
+def create(lake: LakeCatalog) -> None:
+    lake.create_namespace("media")
+    schema = Schema(NestedField(1, "event", LongType()), NestedField(2, "day", DateType()))
+    by_day = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "day"))
+    for table in range(TABLES):
+        lake.client.create_table(f"media.events_{table}", schema, partition_spec=by_day)
+
+
+def append(lake: LakeCatalog) -> None:
+    days = [FIRST_DAY + dt.timedelta(days=number) for number in range(DAYS)]
+    rows = pa.table([pa.array(range(DAYS), pa.int64()), pa.array(days, pa.date32())], names=["event", "day"])
+    for table in range(TABLES):
+        lake.client.load_table(f"media.events_{table}").append(rows)
+
+
+def consume(lake: LakeCatalog, instance: dg.DagsterInstance, *, partitioned: bool) -> None:
+    """As runs that consumed everything leave the cursors."""
     store = CursorStore(instance)
-    for number in range(count):
-        edge = Edge(f"target_{number}", f"source_{number}")
-        metadata = lake.load(f"db.source_{number}", asset="benchmark")
-        head = metadata.ancestry().head
-        at = Watermark.at(head, table_uuid=metadata.uuid, ref="main") if head and committed else None
-        store.set(EdgeState(edge, committed=at, number=int(committed)))
+    keys = [(FIRST_DAY + dt.timedelta(days=number)).isoformat() for number in range(DAYS)] if partitioned else [None]
+    for table in range(TABLES):
+        metadata = lake.load(f"media.events_{table}", asset="benchmark")
+        head = metadata.ancestry().snapshots[0]
+        for number in range(READERS):
+            for key in keys:
+                edge = Edge(f"reader_{table}_{number}", f"events_{table}", key)
+                number_taken = store.get(edge).number + 1
+                store.set(EdgeState(edge, committed=metadata.watermark_at(head, "main"), number=number_taken))
 
 
-def _ticks(definitions: dg.Definitions, instance: dg.DagsterInstance) -> dict[str, Callable[[Any], Any]]:
-    def conditions(cursor: Any) -> Any:  # noqa: ANN401  # Dagster's
-        result = dg.evaluate_automation_conditions(defs=definitions, instance=instance, cursor=cursor)
-        return result.cursor
+def measure(folder: Path, *, partitioned: bool) -> Figures:
+    folder.mkdir()
+    lake = LakeCatalog.embedded("lake", folder / "lake")
+    create(lake)
+    append(lake)
+    repository = definitions(folder, partitioned=partitioned).get_repository_def()
+    sensors = [each for each in repository.sensor_defs if each.name.startswith(AUTOMATION_SENSOR)]
+    cursors: dict[str, str | None] = {}
 
-    def sensor(name: str) -> Callable[[Any], Any]:
-        def tick(cursor: Any) -> Any:  # noqa: ANN401  # as above
-            with dg.build_sensor_context(instance=instance, cursor=cursor, definitions=definitions) as context:
-                return definitions.resolve_sensor_def(name).evaluate_tick(context).cursor
+    def tick(instance: dg.DagsterInstance, assets: int) -> None:
+        found: set[dg.AssetKey] = set()
+        for sensor in sensors:
+            result = sensor.evaluate_tick(
+                dg.build_sensor_context(
+                    instance, cursor=cursors.get(sensor.name), repository_def=repository, sensor_name=sensor.name
+                )
+            )
+            cursors[sensor.name] = result.cursor
+            found |= {key for request in result.run_requests or () for key in request.asset_selection or ()}
+        require(len(found) == assets, f"runs of {len(found)} assets were requested")
 
-        return tick
+    with dg.DagsterInstance.from_config(dagster_home(folder / "dagster", None)) as instance:
+        consume(lake, instance, partitioned=partitioned)
+        first = seconds(lambda: tick(instance, 0))
+        idle = min(seconds(lambda: tick(instance, 0)) for _ in range(3))
+        append(lake)
+        return Figures(first, idle, seconds(lambda: tick(instance, TABLES * READERS)))
 
-    return {
-        "automation conditions": conditions,
-        "outside tables": sensor(OUTSIDE_TABLES_SENSOR),
-        "pending checks": sensor(PENDING_SENSOR),
-    }
+
+def require(holds: bool, otherwise: str) -> None:  # noqa: FBT001  # as an assertion
+    if not holds:
+        raise AssertionError(otherwise)
+
+
+def seconds(work: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def report() -> str:
+    """A table of the figures, as Markdown."""
+    with tempfile.TemporaryDirectory() as folder:
+        found = {
+            "without partitions": measure(Path(folder, "plain"), partitioned=False),
+            f"daily, {DAYS} partitions changed": measure(Path(folder, "daily"), partitioned=True),
+        }
+    lines = [f"| {name} | {f.first:.1f} s | {f.idle:.1f} s | {f.pending:.1f} s |" for name, f in found.items()]
+    edges = f"{TABLES * READERS} edges, {READERS} each on {TABLES} tables"
+    return f"""## A tick
+
+What a tick of the automation sensors takes with {edges}, Dagster and the
+catalog on SQLite: the first one, one that finds nothing pending, and one that requests a run of every asset.
+
+| assets | first | nothing pending | everything pending |
+| --- | ---: | ---: | ---: |
+""" + "\n".join(lines)
 
 
 if __name__ == "__main__":
-    main()
+    print(report())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def change_run_requests(
     sensor: dg.SensorDefinition,
     change: Callable[[dg.SensorEvaluationContext, Sequence[dg.RunRequest]], Sequence[dg.RunRequest]],
 ) -> None:
-    """Let ``change`` have a say in what ``sensor`` requests (dagster 1.13.27).
+    """Let ``change`` have a say in what ``sensor`` requests, if that is nothing, too (dagster 1.13.27).
 
     The automation sensor asks for a run per partition, or for a backfill, which is looked at twice a minute only.
     """
@@ -53,13 +54,26 @@ def change_run_requests(
 
     def changed(context: dg.SensorEvaluationContext) -> Any:  # noqa: ANN401  # as in Dagster
         return [
-            result._replace(run_requests=list(change(context, result.run_requests)))
-            if getattr(result, "run_requests", None)
+            result._replace(run_requests=list(change(context, result.run_requests or ())))
+            if hasattr(result, "run_requests")
             else result
             for result in evaluate(context)
         ]
 
     sensor._evaluation_fn = changed  # noqa: SLF001  # as above
+
+
+def set_input_data_version(step: Any, upstream: dg.AssetKey, version: str) -> None:  # noqa: ANN401  # its class isn't public
+    """Let what a step materialises say which version of an upstream it is made of (dagster 1.13.27).
+
+    Dagster takes what was reported as the step began; if that was nothing, any report makes it stale.
+    """
+    from dagster import DagsterEventType, DataVersion  # noqa: PLC0415  # not for those who only want Spark
+    from dagster._core.execution.context.data_version_cache import InputAssetVersionInfo  # noqa: PLC0415
+
+    found = step.maybe_fetch_and_get_input_asset_version_info(upstream)
+    known = found or InputAssetVersionInfo(0, DagsterEventType.ASSET_MATERIALIZATION, None, "", 0.0)
+    step.input_asset_records[upstream] = replace(known, data_version=DataVersion(version))
 
 
 def definitions_at(options: dict[str, Any]) -> Iterator[dg.Definitions]:

@@ -53,6 +53,11 @@ class Snapshot:
         counts = (f"{what}-{kind}-files" for what in ("added", "deleted", "removed") for kind in ("data", "delete"))
         return all(self.summary.get(count, "0") == "0" for count in counts)
 
+    @property
+    def keeps_rows(self) -> bool:
+        """Whether it says that the table holds the same rows after it as before."""
+        return self.only_moves or self.changes_no_file
+
 
 @dataclass(frozen=True, slots=True)
 class Ancestry:
@@ -77,6 +82,14 @@ class Ancestry:
     def head(self) -> Snapshot | None:
         """The newest snapshot; None in an empty ancestry."""
         return self.snapshots[0] if self.snapshots else None
+
+    @property
+    def newest_change(self) -> Snapshot | None:
+        """The newest snapshot that may have changed rows; None if none that is retained may.
+
+        Two states of a table that have the same one hold the same rows.
+        """
+        return next((snapshot for snapshot in self.snapshots if not snapshot.keeps_rows), None)
 
     @property
     def is_whole(self) -> bool:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import unquote, urlsplit
 
 from pydantic import ValidationError as ResponseError
@@ -24,8 +25,10 @@ from sqlalchemy import ColumnElement, and_, select
 
 from dagster_ips.errors import CatalogUnreachableError, IpsError, UnknownTableError, UnsupportedTableError
 from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.iceberg.patience import NoAnswerError, Patience
 from dagster_ips.iceberg.storage import Storage
 
+_Answer = TypeVar("_Answer")
 _SQLITE = "sqlite:///"
 _UNREADABLE = (ValidationError, ResponseError)
 """What PyIceberg raises on metadata with something that it doesn't know, from a file and from a catalog's response."""
@@ -36,6 +39,8 @@ _SPARK_CATALOG_TYPES = {"sql": "jdbc", "rest": "rest", "glue": "glue", "hive": "
 class LakeCatalog:
     """A catalog by its PyIceberg properties. Properties may hold secrets and are in no repr, log or error.
 
+    With ``patience_seconds`` pointers and files are waited for no longer than that, as ``Patience`` says.
+
     Example:
         >>> lake = LakeCatalog.embedded("lake", Path("/data/lake"))
         >>> lake.spark_configuration()["spark.sql.catalog.lake.uri"]
@@ -45,6 +50,11 @@ class LakeCatalog:
     name: str
     properties: Mapping[str, str] = field(repr=False)
     spark_properties: Mapping[str, str] = field(default_factory=dict, repr=False)
+    patience_seconds: float | None = None
+    _patience: Patience | None = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_patience", self._new_patience())
 
     @classmethod
     def embedded(cls, name: str, folder: Path) -> LakeCatalog:
@@ -71,10 +81,22 @@ class LakeCatalog:
         translated |= self.spark_properties
         return {prefix: "org.apache.iceberg.spark.SparkCatalog"} | {f"{prefix}.{k}": v for k, v in translated.items()}
 
-    @property
+    @cached_property
     def storage(self) -> Storage:
         """Reads and writes the catalog's small files."""
-        return Storage(self.properties)
+        return Storage(self.properties, self.name, self._new_patience())
+
+    def locate(self, tables: Sequence[str]) -> Located:
+        """As ``metadata_locations``; what keeps one of them from being told keeps none of the others."""
+        try:
+            return Located(self.metadata_locations(tables))
+        except IpsError as error:
+            if len(tables) == 1:
+                return Located({}, {tables[0]: error})
+        # Together they fail for one: each by itself.
+        parts = [self.locate([table]) for table in tables]
+        found = {table: location for part in parts for table, location in part.found.items()}
+        return Located(found, {table: error for part in parts for table, error in part.errors.items()})
 
     def metadata_locations(self, tables: Sequence[str]) -> dict[str, str]:
         """Where each of ``tables`` has its current metadata.json; tables that don't exist are left out.
@@ -88,7 +110,8 @@ class LakeCatalog:
             catalog = self.client
             if isinstance(catalog, SqlCatalog):
                 namespaces = {namespace_of(table) for table in tables}
-                found = self._locations_by_sql(catalog, IcebergTables.table_namespace.in_(namespaces))
+                query = partial(self._locations_by_sql, catalog, IcebergTables.table_namespace.in_(namespaces))
+                found = self._asked(query)
                 return {table: found[table] for table in set(tables) & found.keys()}
             return dict(self._locations_one_by_one(catalog, tables))
 
@@ -156,7 +179,13 @@ class LakeCatalog:
         """PyIceberg's catalog of this configuration."""
         with self._reaching("connecting to it"):
             self._create_embedded_folder()
-            return load_catalog(self.name, **self.properties)
+            return self._asked(lambda: load_catalog(self.name, **self.properties))
+
+    def _asked(self, call: Callable[[], _Answer]) -> _Answer:
+        return self._patience.ask(call) if self._patience else call()
+
+    def _new_patience(self) -> Patience | None:
+        return Patience(self.patience_seconds) if self.patience_seconds is not None else None
 
     def _create_embedded_folder(self) -> None:
         uri = self.properties.get("uri", "")
@@ -174,7 +203,7 @@ class LakeCatalog:
     def _locations_one_by_one(self, catalog: Catalog, tables: Sequence[str]) -> Iterator[tuple[str, str]]:
         for table in tables:
             try:
-                yield table, catalog.load_table(table).metadata_location
+                yield table, self._asked(partial(_location, catalog, table))
             except NoSuchTableError:
                 continue
             except _UNREADABLE as error:
@@ -189,7 +218,16 @@ class LakeCatalog:
             if _is_answer(error):
                 raise
             # Drivers put addresses with passwords into their messages: only the kind of error is passed on.
-            raise CatalogUnreachableError(catalog=self.name, doing=doing, cause=type(error).__name__) from None
+            cause = str(error) if isinstance(error, NoAnswerError) else type(error).__name__
+            raise CatalogUnreachableError(catalog=self.name, doing=doing, cause=cause) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """Where tables have their current metadata.json, without those that don't exist; and why some can't be told."""
+
+    found: Mapping[str, str]
+    errors: Mapping[str, IpsError] = field(default_factory=dict)
 
 
 def namespace_of(table: str) -> str:
@@ -214,6 +252,10 @@ def _problems(error: Exception) -> str:
     if not isinstance(cause, ResponseError):
         return type(error).__name__
     return "; ".join(sorted({problem["msg"] for problem in cause.errors(include_input=False, include_url=False)}))
+
+
+def _location(catalog: Catalog, table: str) -> str:
+    return catalog.load_table(table).metadata_location
 
 
 def _jdbc_uri(uri: str) -> str:

@@ -9,27 +9,36 @@ from pathlib import Path
 
 from pyiceberg.io import FileIO, load_file_io
 
-from dagster_ips.errors import MetadataUnreadableError
+from dagster_ips.errors import CatalogUnreachableError, MetadataUnreadableError
+from dagster_ips.iceberg.patience import NoAnswerError, Patience
 
 
 @dataclass(frozen=True)
 class Storage:
-    """Reads and writes whole files by the catalog's own storage configuration."""
+    """Reads and writes whole files by the catalog's own storage configuration; waits for reads with ``patience``."""
 
     properties: Mapping[str, str] = field(repr=False)
+    catalog: str = ""
+    patience: Patience | None = None
 
     def read(self, location: str, *, table: str) -> bytes:
         """The file's content.
 
         Raises:
             MetadataUnreadableError: it can't be opened or read.
+            CatalogUnreachableError: it wasn't in time.
         """
         try:
-            with self._io(location).new_input(location).open() as stream:
-                return stream.read()
+            return self.patience.ask(lambda: self._content(location)) if self.patience else self._content(location)
+        except NoAnswerError as error:
+            raise CatalogUnreachableError(catalog=self.catalog, doing=f"reading {location}", cause=str(error)) from None
         except Exception as error:
             # Every storage has its own exceptions; all mean the same to the table that needs the file.
             raise MetadataUnreadableError(table=table, file=location, cause=type(error).__name__) from error
+
+    def _content(self, location: str) -> bytes:
+        with self._io(location).new_input(location).open() as stream:
+            return stream.read()
 
     def exists(self, location: str) -> bool:
         """Whether there is such a file."""

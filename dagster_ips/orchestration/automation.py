@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
 from collections.abc import Iterator
-from dataclasses import asdict
 from typing import Any
 
 import dagster as dg
-from dagster import AutomationCondition, AutomationContext, AutomationResult, DagsterRunStatus
+from dagster import AutomationCondition, AutomationContext, AutomationResult
 
 from dagster_ips.core.backlog import sum_of
-from dagster_ips.core.retry import RetryState
 from dagster_ips.errors import CatalogUnreachableError, DeclarationError, IpsError
+from dagster_ips.orchestration.blocked import BlockedCondition
 from dagster_ips.orchestration.cursor_store import CursorStore
-from dagster_ips.orchestration.watching import WatchedInputs, require_no_limits
-
-_FAILED = (DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED)
+from dagster_ips.orchestration.watching import WatchedInputs, require_no_limits, require_watched
 
 
 class PendingCondition(AutomationCondition[dg.AssetKey]):
@@ -69,11 +65,11 @@ class PendingCondition(AutomationCondition[dg.AssetKey]):
         An upstream that can't be read keeps nobody else waiting. Its own consumer is let run, to say so, unless what
         can't be reached is the catalog, or which partitions should run can't be told.
         """
-        watched = _require_watched(self._watched, context.key)
+        watched = require_watched(self._watched, context.key)
         try:
             return AutomationResult(context, self._due(context, watched))
         except IpsError as error:
-            context.log.error("what %s has to consume can't be told: %s", watched.name, error)  # noqa: TRY400  # it says it all
+            watched.watched.errors[watched.name] = error
             runs = not (watched.consumer.is_partitioned or isinstance(error, CatalogUnreachableError))
             return AutomationResult(context, context.candidate_subset if runs else context.get_empty_subset())
 
@@ -98,63 +94,6 @@ class PendingCondition(AutomationCondition[dg.AssetKey]):
         return context.candidate_subset.compute_intersection(found)
 
 
-class BlockedCondition(AutomationCondition[dg.AssetKey]):
-    """True while a failed asset waits before it is tried again: longer each time, and for good after five failures.
-
-    New data upstream or a new code version starts the count afresh; so does a person who materialises the asset.
-    """
-
-    def __init__(self, watched: WatchedInputs | None = None) -> None:
-        self._watched = watched
-
-    def bound(self, watched: WatchedInputs) -> BlockedCondition:
-        """The same condition, told what to watch."""
-        return BlockedCondition(watched)
-
-    @property
-    def name(self) -> str:
-        """The name in the UI."""
-        return "dagster_ips_blocked"
-
-    @property
-    def description(self) -> str:
-        """What the UI shows."""
-        return "Failed, and waiting for its next try, for new data, new code or a person"
-
-    def evaluate(self, context: AutomationContext[dg.AssetKey]) -> AutomationResult[dg.AssetKey]:
-        """All of the asset, or nothing of it."""
-        watched = _require_watched(self._watched, context.key)
-        if context.candidate_subset.is_empty:  # Nothing to hold back: two queries less for each asset that is idle.
-            return AutomationResult(context, context.candidate_subset, cursor=context.cursor)
-        instance = context.asset_graph_view.instance
-        state = RetryState(**json.loads(context.cursor)) if context.cursor else RetryState()
-        planned = instance.event_log_storage.get_latest_planned_materialization_info(context.key)
-        record = instance.get_run_record_by_id(planned.run_id) if planned else None
-        materialized = instance.get_latest_materialization_event(context.key)
-        succeeded = record and materialized and materialized.run_id == record.dagster_run.run_id
-        if record is None or succeeded or record.dagster_run.status not in _FAILED:
-            done = record is None or record.dagster_run.is_finished
-            kept = RetryState() if done else state
-            return AutomationResult(context, context.get_empty_subset(), cursor=json.dumps(asdict(kept)))
-        state = state.after_failure(self._fingerprint(context, watched), record.dagster_run.run_id)
-        waited = context.evaluation_time.timestamp() - (record.end_time or 0.0)
-        blocked = state.is_blocked(seconds_since_failure=waited)
-        subset = context.candidate_subset if blocked else context.get_empty_subset()
-        return AutomationResult(context, subset, cursor=json.dumps(asdict(state)))
-
-    def _fingerprint(self, context: AutomationContext[dg.AssetKey], watched: WatchedInputs) -> str:
-        try:
-            tables = watched.tables(tick=context.evaluation_time)
-        except IpsError:  # Until it can be read again, one more try is as good as another.
-            tables = {}
-        heads = {
-            f"{tracked.table} {tracked.ref}": str(tables[tracked.table].head_snapshot_id(tracked.ref))
-            for tracked in watched.inputs
-            if tracked.table in tables
-        }
-        return json.dumps([heads, context.asset_graph.get(context.key).code_version])
-
-
 def pending(*, min_bytes: int | None = None, max_wait: dt.timedelta | None = None) -> AutomationCondition[dg.AssetKey]:
     """An incremental input has changes that are not consumed. Joins with Dagster's conditions by ``&``, ``|``, ``~``.
 
@@ -173,7 +112,11 @@ def pending(*, min_bytes: int | None = None, max_wait: dt.timedelta | None = Non
 
 
 def blocked() -> AutomationCondition[dg.AssetKey]:
-    """The asset failed and waits: for its next try, and after five failures for data, code or a person."""
+    """The asset failed and waits: for its next try, and after five failures for data, code or a person.
+
+    Of a partitioned asset each partition by itself: the others go on. A run of several partitions that failed is tried
+    again in four parts, until the one that fails is alone.
+    """
     return BlockedCondition()
 
 
@@ -224,13 +167,3 @@ def _never_waited_for(**limit: object) -> DeclarationError:
     ((parameter, value),) = limit.items()
     problem = f"{parameter}={value} is never waited for."
     return DeclarationError(asset="pending()", problem=problem, remedy="Give a positive one, or leave it out.")
-
-
-def _require_watched(watched: WatchedInputs | None, key: dg.AssetKey) -> WatchedInputs:
-    if watched is None:
-        raise DeclarationError(
-            asset=key.to_user_string(),
-            problem="its automation condition asks what is pending, but it has no incremental input that is known.",
-            remedy="Pass the definitions through with_incremental(), and declare an input by incremental().",
-        )
-    return watched

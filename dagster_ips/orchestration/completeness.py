@@ -81,7 +81,10 @@ class Completeness:
         if key in self.consumers:
             return self._of_consumer(self.consumers[key], tick)
         watch = self.outside[key]
-        storage, table = watch.watched.catalog.open().storage, watch.watched.table(watch.table, tick=tick.began)
+        storage, table = (
+            watch.watched.catalog.open_for_ticks().storage,
+            watch.watched.table(watch.table, tick=tick.began),
+        )
         return time_at(storage, table, watch.event_time, _head(table, "main"))
 
     def _of_consumer(self, consumer: WatchedInputs, tick: Tick) -> dt.datetime | None:
@@ -101,7 +104,7 @@ class Completeness:
 
 
 def _completion(consumer: WatchedInputs, tick: Tick) -> Completion:
-    storage = consumer.watched.catalog.open().storage
+    storage = consumer.watched.catalog.open_for_ticks().storage
     if not consumer.consumer.is_partitioned:
         return Completion(storage)
     target = consumer.watched.table(consumer.consumer.table, tick=tick.began)

@@ -41,7 +41,10 @@ def iceberg_asset(
 ) -> dg.AssetSpec:
     """An Iceberg table that is written by an outside job, as an asset; a sensor watches it for new snapshots.
 
-    ``table`` is its name in the catalog, ``attributes`` go to ``AssetSpec`` (group_name, owners, description, …).
+    ``table`` is its name in the catalog, ``attributes`` go to ``AssetSpec`` (group_name, owners, description, …). With
+    ``partitions_def`` the sensor reports which partitions changed, if the metadata says what column their keys are
+    made of: ``metadata={"partition_expr": "event_date"}``. A partition without rows stays missing in Dagster.
+
     ``valid_through`` is the column of event times that tells up to when the table is complete: its highest value, less
     the ``lateness`` that events may have. ``"always"`` is a table without event time, which holds nothing back. A job
     that knows better stamps its commits: with the snapshot property ``dagster-ips.valid-through``.

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import dagster as dg
 
-from dagster_ips._compat import change_run_requests, knowing_partitions
 from dagster_ips.errors import DeclarationError
 from dagster_ips.orchestration.audits import check_audits
 from dagster_ips.orchestration.automation import bind, on_change
+from dagster_ips.orchestration.automation_sensors import automation_sensors
 from dagster_ips.orchestration.completeness import Completeness, OutsideWatch
 from dagster_ips.orchestration.consumers import (
     MetadataByKey,
@@ -24,14 +23,14 @@ from dagster_ips.orchestration.consumers import (
 )
 from dagster_ips.orchestration.declarations import event_time_of, plain
 from dagster_ips.orchestration.io_manager import IcdcIOManager
+from dagster_ips.orchestration.outside_news import OutsideTable
 from dagster_ips.orchestration.pending_checks import pending_checks, pending_checks_sensor
 from dagster_ips.orchestration.pending_sensor import PendingSensor
-from dagster_ips.orchestration.run_requests import in_few_runs, in_order_of_stages_below
-from dagster_ips.orchestration.sensors import OutsideTable, outside_tables_sensor
+from dagster_ips.orchestration.sensors import outside_tables_sensor
+from dagster_ips.orchestration.slicing import partition_expression, require_partition_expression
 from dagster_ips.orchestration.valid_through import bind_valid_through
 from dagster_ips.orchestration.watching import WatchedInputs, WatchedTables
 
-AUTOMATION_SENSOR = "ips_automation"
 _INTERVAL_SECONDS = 5
 _IO_MANAGER_KEY = "dagster/io_manager_key"
 
@@ -40,7 +39,7 @@ def with_incremental(definitions: dg.Definitions, *, interval_seconds: int = _IN
     """``definitions`` checked, with the triggers of their incremental assets.
 
     Added are: the condition ``on_change()`` where an incremental asset has none of its own and no ``pending_sensor``
-    drives it, one automation sensor for every asset with a condition that no sensor of the user's covers, a check
+    drives it, an automation sensor for every asset with a condition that no sensor of the user's covers, a check
     ``pending`` of each incremental asset with a sensor that keeps it true, and one sensor that watches outside tables.
     They tick every ``interval_seconds``. Everything else stays as it is.
 
@@ -69,7 +68,7 @@ def with_incremental(definitions: dg.Definitions, *, interval_seconds: int = _IN
         _with_complete_periods(_with_conditions(item, watched, driven), completeness)
         for item in definitions.assets or ()
     ]
-    sensors: list[Any] = [*own, *bound, _automation_sensor(own, interval_seconds)]
+    sensors: list[Any] = [*own, *bound, *automation_sensors(assets, own, list(watched.values()), interval_seconds)]
     checks: list[Any] = list(definitions.asset_checks or ())
     if watched:
         checks.append(pending_checks(list(watched.values())))
@@ -169,7 +168,20 @@ def _outside(specs: Sequence[dg.AssetSpec], managers: Mapping[str, IcdcIOManager
                 problem=f"its IO manager {keys[asset]!r}, whose catalog {table} is in, isn't an IcdcIOManager.",
                 remedy='Name one: iceberg_asset(..., io_manager_key="...").',
             )
-    return [OutsideTable(key, table, managers[keys[key]].catalog) for key, table in tables.items()]
+    for spec in specs:
+        if spec.key in tables and spec.partitions_def is not None:
+            require_partition_expression(spec.key.to_user_string(), spec.metadata)
+    return [
+        OutsideTable(
+            spec.key,
+            tables[spec.key],
+            managers[keys[spec.key]].catalog,
+            spec.partitions_def,
+            partition_expression(spec.metadata),
+        )
+        for spec in specs
+        if spec.key in tables
+    ]
 
 
 def _with_backfill_policy(assets: dg.AssetsDefinition) -> dg.AssetsDefinition:
@@ -194,32 +206,3 @@ def _specs(items: Iterable[Any]) -> list[dg.AssetSpec]:
         elif isinstance(item, dg.AssetsDefinition):
             specs += item.specs
     return specs
-
-
-def _automation_sensor(sensors: Iterable[Any], interval_seconds: int) -> dg.AutomationConditionSensorDefinition:
-    selection: dg.AssetSelection = dg.AssetSelection.all()
-    for sensor in sensors:
-        if isinstance(sensor, dg.AutomationConditionSensorDefinition):
-            selection -= sensor.asset_selection
-    with warnings.catch_warnings():
-        # Evaluated where the user's code is: Dagster's daemon silently skips conditions that it doesn't know. That
-        # choice is ours and still beta, so the warning about it is no news for the user.
-        warnings.simplefilter("ignore", dg.BetaWarning)
-        sensor = dg.AutomationConditionSensorDefinition(
-            AUTOMATION_SENSOR,
-            target=selection,
-            default_status=dg.DefaultSensorStatus.RUNNING,
-            minimum_interval_seconds=interval_seconds,
-            use_user_code_server=True,
-            emit_backfills=False,
-            description="Runs the assets whose incremental inputs have changes, and other assets with conditions.",
-        )
-    change_run_requests(sensor, _few_in_order)
-    return sensor
-
-
-def _few_in_order(context: dg.SensorEvaluationContext, requests: Sequence[dg.RunRequest]) -> list[dg.RunRequest]:
-    assert context.repository_def is not None  # noqa: S101  # the sensor runs where the definitions are
-    with knowing_partitions(context.instance):
-        graph = context.repository_def.asset_graph
-        return in_order_of_stages_below(in_few_runs(requests, graph), graph)

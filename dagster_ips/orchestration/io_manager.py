@@ -35,6 +35,7 @@ from dagster_ips.orchestration.resources import IcebergCatalog
 from dagster_ips.orchestration.run_metadata import RunReport, run_metadata
 from dagster_ips.orchestration.runs import Captured, Runs, order_new_table
 from dagster_ips.orchestration.slicing import require_partition_expression, rows_of_keys
+from dagster_ips.orchestration.versions import record_input, record_versions
 from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.frames import table_frame
 from dagster_ips.spark.session import DataFrame, SparkSession, configure
@@ -139,6 +140,8 @@ class IcdcIOManager(dg.ConfigurableIOManager):
             valid_through=captured.valid_through,
         )
         context.add_output_metadata(run_metadata(report))
+        partitions = context.asset_partition_keys if context.has_asset_partitions else ()
+        record_versions(context.step_context, key, captured, publication, partitions)
         runs.drop_old_tables(captured)
 
     def runs(self, instance: dg.DagsterInstance) -> Runs:
@@ -177,7 +180,9 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         lake = self.catalog.open()
         table = table_of(context.asset_key, metadata.get(context.asset_key, {}), self.default_namespace)
         found = lake.load(table, asset=_reader(context))
-        follow_head(_asset_context(), found)
+        if (running := _asset_context()) is not None:
+            follow_head(running, found)
+            record_input(context.step_context, context.asset_key, found, found.ancestry().head)
         # Dagster doesn't take any for several partitions.
         if not context.has_asset_partitions or len(context.asset_partition_keys) == 1:
             context.add_input_metadata({"snapshot": dg.MetadataValue.text(str(found.head_snapshot_id()))})

@@ -19,6 +19,7 @@ from dagster_ips.orchestration.declarations import description_of
 from dagster_ips.orchestration.io_manager import IcdcIOManager, metadata_by_key
 from dagster_ips.orchestration.run_metadata import RunReport, run_metadata
 from dagster_ips.orchestration.runs import Runs, order_new_table
+from dagster_ips.orchestration.versions import record_versions
 from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.changelog import removed
 from dagster_ips.spark.session import DataFrame, SparkSession
@@ -167,6 +168,7 @@ def capture(
         valid_through=captured.valid_through,
     )
     step.add_asset_metadata(run_metadata(report), asset_key=consumer.key)
+    record_versions(step, consumer.key, captured, written.publication)
     manager.was_written_by_capture(step, consumer.key)
     runs.drop_old_tables(captured)
 

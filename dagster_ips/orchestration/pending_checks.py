@@ -17,6 +17,7 @@ from dagster_ips.core.backlog import Backlog, sum_of
 from dagster_ips.errors import IpsError
 from dagster_ips.orchestration.cursor_store import CursorStore
 from dagster_ips.orchestration.run_metadata import size_text
+from dagster_ips.orchestration.tick_failures import said_of
 from dagster_ips.orchestration.watching import WatchedInputs
 
 PENDING_CHECK = "pending"
@@ -70,24 +71,25 @@ def pending_checks_sensor(watched: Sequence[WatchedInputs], *, interval_seconds:
         default_status=dg.DefaultSensorStatus.RUNNING,
         description="Keeps the check `pending` of incremental assets true.",
     )
-    def watch(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+    def watch(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         assert context.repository_def is not None  # noqa: S101  # the sensor runs where the definitions are
         graph, now = context.repository_def.asset_graph, dt.datetime.now(dt.UTC)
         shown: dict[str, Any] = json.loads(context.cursor) if context.cursor else {}
-        events = []
+        events, errors = [], {}
         for each in watched:
             try:
                 value, says = _looked_at(each, graph, context.instance, now)
             except IpsError as error:  # The others' checks stay true; the consumer's own run says it as an error.
                 context.log.warning("what %s has to consume can't be told: %s", each.name, error)
+                errors[each.name] = error
                 continue
             if says is not None and shown.get(each.name) != value:
                 shown[each.name] = value
                 key = dg.AssetKey.from_user_string(each.name)
                 events.append(dg.AssetCheckEvaluation(asset_key=key, check_name=PENDING_CHECK, **says))
-        if not events:
-            return dg.SkipReason("What is pending is as it was.")
-        return dg.SensorResult(asset_events=events, cursor=json.dumps(shown))
+        said = [] if events else ["What is pending is as it was."]
+        skip_reason = " ".join([*said, *said_of(errors)]) or None
+        return dg.SensorResult(asset_events=events, cursor=json.dumps(shown), skip_reason=skip_reason)
 
     return watch
 

@@ -22,6 +22,9 @@ class IcebergCatalog(dg.ConfigurableResource):  # type: ignore[type-arg]  # its 
     as ``{"type": "rest", "uri": …}``; they are handed to Spark as well, and ``spark_properties`` adds what Spark calls
     by another name (without the ``spark.sql.catalog.<name>.`` prefix). Secrets belong into ``dg.EnvVar``.
 
+    Sensors and conditions wait ``patience_seconds`` for an answer of the catalog or its storage and then go on with
+    what other catalogs hold.
+
     Example:
         >>> IcebergCatalog(folder="/data/lake").spark_config()["spark.sql.catalog.lake.type"]
         'jdbc'
@@ -31,6 +34,7 @@ class IcebergCatalog(dg.ConfigurableResource):  # type: ignore[type-arg]  # its 
     folder: str | None = None
     properties: dict[str, str] = Field(default_factory=dict, repr=False)
     spark_properties: dict[str, str] = Field(default_factory=dict, repr=False)
+    patience_seconds: float = 10.0
 
     def open(self) -> LakeCatalog:
         """The catalog itself; one object per configuration and process, so that connections are shared.
@@ -38,10 +42,23 @@ class IcebergCatalog(dg.ConfigurableResource):  # type: ignore[type-arg]  # its 
         Raises:
             DeclarationError: it has neither ``folder`` nor ``properties``, or both.
         """
+        return self._open(patience_seconds=None)
+
+    def open_for_ticks(self) -> LakeCatalog:
+        """As ``open``, for those who look at many catalogs and mustn't wait long for any.
+
+        Raises:
+            DeclarationError: as for ``open``.
+        """
+        return self._open(patience_seconds=self.patience_seconds)
+
+    def _open(self, *, patience_seconds: float | None) -> LakeCatalog:
         if (self.folder is None) == (not self.properties):
             remedy = "Give IcebergCatalog either folder=... or properties=..., not both."
             raise DeclarationError(asset="IcebergCatalog", problem="where the catalog is isn't clear.", remedy=remedy)
-        return _open(self.name, self.folder, _resolved(self.properties), _resolved(self.spark_properties))
+        return _open(
+            self.name, self.folder, _resolved(self.properties), _resolved(self.spark_properties), patience_seconds
+        )
 
     def spark_config(self) -> dict[str, str]:
         """Everything that a Spark session needs for this catalog, jars included.
@@ -60,14 +77,16 @@ def _resolved(properties: dict[str, str]) -> tuple[tuple[str, str], ...]:
     return tuple(sorted((key, value) for key, value in values.items() if value is not None))
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=32)
 def _open(
-    name: str, folder: str | None, properties: tuple[tuple[str, str], ...], spark: tuple[tuple[str, str], ...]
+    name: str,
+    folder: str | None,
+    properties: tuple[tuple[str, str], ...],
+    spark: tuple[tuple[str, str], ...],
+    patience_seconds: float | None,
 ) -> LakeCatalog:
-    if folder is not None:
-        embedded = LakeCatalog.embedded(name, Path(folder))
-        return LakeCatalog(name, embedded.properties, dict(spark))
-    return LakeCatalog(name, dict(properties), dict(spark))
+    known = LakeCatalog.embedded(name, Path(folder)).properties if folder is not None else dict(properties)
+    return LakeCatalog(name, known, dict(spark), patience_seconds)
 
 
 class LocalSparkConnect(LazyPySparkResource):

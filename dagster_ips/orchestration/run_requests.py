@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import dagster as dg
@@ -10,23 +11,35 @@ from dagster import AssetKey, BackfillPolicy, RunRequest
 
 from dagster_ips._compat import RANGE_END_TAG, RANGE_START_TAG
 
+_PARTS = 4
+"""Of a run that failed. Two would take long to find the one partition that fails, and more would be many runs that fail
+if all do."""
 
-def in_few_runs(requests: Iterable[RunRequest], graph: Any) -> list[RunRequest]:  # noqa: ANN401  # Dagster's asset graph has no public type
+
+def in_few_runs(
+    requests: Iterable[RunRequest],
+    graph: Any,  # noqa: ANN401  # Dagster's asset graph has no public type
+    failed: Mapping[AssetKey, Mapping[str, str]] = MappingProxyType({}),
+) -> list[RunRequest]:
     """``requests``, those for single partitions of the same assets joined to ranges, by the assets' backfill policy.
 
-    Assets without a policy, or with different ones, keep a run per partition, as in Dagster.
+    Assets without a policy, or with different ones, keep a run per partition, as in Dagster. What failed together, in
+    a run whose id ``failed`` says by asset and partition, is tried again in four parts.
     """
     joined: list[RunRequest] = []
-    alike: dict[tuple[AssetKey, ...], dict[str, RunRequest]] = {}
+    alike: dict[tuple[tuple[AssetKey, ...], tuple[str | None, ...]], dict[str, RunRequest]] = {}
     for request in requests:
         keys = tuple(sorted(request.asset_selection or ()))
         if request.partition_key is None or _policy(keys, graph) is None:
             joined.append(request)
         else:
-            alike.setdefault(keys, {})[request.partition_key] = request
-    for keys, by_partition in alike.items():
+            runs = tuple(failed.get(key, {}).get(request.partition_key) for key in keys)
+            alike.setdefault((keys, runs), {})[request.partition_key] = request
+    for (keys, runs), by_partition in alike.items():
         policy = _policy(keys, graph)
         most = policy.max_partitions_per_run if policy else 1
+        if any(runs):
+            most = min(most or len(by_partition), -(-len(by_partition) // _PARTS))
         for first, last in _ranges(graph.get(keys[0]).partitions_def, list(by_partition), most):
             joined.append(by_partition[first] if first == last else _of_range(by_partition[first], first, last))
     return joined

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import dagster as dg
@@ -33,7 +34,11 @@ class SameKeys:
 
     def made_of(self, upstream_keys: Collection[str]) -> frozenset[str]:
         """Those of them that are there now."""
-        return frozenset(upstream_keys) & self.upstream_keys.known()
+        return frozenset(upstream_keys) & self._there
+
+    @cached_property
+    def _there(self) -> frozenset[str]:
+        return self.upstream_keys.known()  # of which there may be thousands, asked for each key
 
     def lost(self, upstream_keys: Collection[str]) -> frozenset[str]:  # noqa: ARG002  # the protocol's
         """None: a row has a key of the consumer's or none at all."""
@@ -66,7 +71,7 @@ class MappedKeys:
 
     def made_of(self, upstream_keys: Collection[str]) -> frozenset[str]:
         """By the mapping, of the partitions that are there now."""
-        there = frozenset(upstream_keys) & self.upstream_keys.known()
+        there = frozenset(upstream_keys) & self._there
         subset = self.mapping.get_downstream_partitions_for_partitions(
             self.upstream.subset_with_partition_keys(sorted(there)),
             self.upstream,
@@ -80,7 +85,7 @@ class MappedKeys:
 
         Others may have a partition later.
         """
-        there = sorted(frozenset(upstream_keys) & self.upstream_keys.known())
+        there = sorted(frozenset(upstream_keys) & self._there)
         if isinstance(self.consumer, dg.StaticPartitionsDefinition):
             return frozenset(key for key in there if not self.made_of([key]))
         times = self.upstream, self.consumer
@@ -89,6 +94,10 @@ class MappedKeys:
         upstream, consumer = times
         early = [k for k in there if upstream.time_window_for_partition_key(k).end <= consumer.start]  # type: ignore[attr-defined]  # as just asked
         return frozenset(key for key in early if not self.made_of([key]))
+
+    @cached_property
+    def _there(self) -> frozenset[str]:
+        return self.upstream_keys.known()  # as for SameKeys
 
 
 def slicing(  # each is a thing of its own

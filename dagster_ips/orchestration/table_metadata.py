@@ -9,6 +9,8 @@ import dagster as dg
 from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.iceberg.metadata import TableMetadata
 
+ROW_COUNT = "dagster/row_count"
+
 
 def table_metadata(metadata: TableMetadata) -> dict[str, Any]:
     """Where it is, its columns, and its rows if its newest snapshot says how many there are.
@@ -37,4 +39,4 @@ def row_count(snapshot: Snapshot) -> dict[str, int]:
     """The table's rows at ``snapshot``; nothing where rows are hidden by delete files, of which only readers know."""
     if "total-records" not in snapshot.summary or int(snapshot.summary.get("total-delete-files", 0)) > 0:
         return {}
-    return {"dagster/row_count": int(snapshot.summary["total-records"])}
+    return {ROW_COUNT: int(snapshot.summary["total-records"])}

@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
+import dagster as dg
 from dagster import DagsterInstance
 
 from dagster_ips.core.backlog import Backlog, backlog
 from dagster_ips.core.capture import EdgeState
 from dagster_ips.core.edge import Edge
-from dagster_ips.errors import DeclarationError
-from dagster_ips.iceberg.catalog import LakeCatalog
+from dagster_ips.errors import DeclarationError, IpsError
+from dagster_ips.iceberg.catalog import LakeCatalog, Located
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.orchestration.consumers import Consumer
 from dagster_ips.orchestration.cursor_store import CursorStore
@@ -27,30 +28,41 @@ from dagster_ips.tracking.pending_partitions import PartitionWatch
 class WatchedTables:
     """The tables of one catalog that any consumer watches, and the consumers' edges.
 
-    A tick asks for all pointers by one query and for all cursors by another.
+    A tick asks for all pointers by one query and for all cursors by another. ``errors`` say of which consumers it
+    couldn't be told what they have to consume, until the sensor has said so: a condition's own log isn't the tick's.
+    ``failed`` are the runs in which partitions of a consumer failed last, as its condition saw it.
     """
 
     catalog: IcebergCatalog
     names: set[str] = field(default_factory=set)
     edges: set[Edge] = field(default_factory=set)
-    _located: tuple[dt.datetime, Mapping[str, str]] | None = None
+    errors: dict[str, IpsError] = field(default_factory=dict)
+    failed: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    _located: tuple[dt.datetime, Located] | None = None
     _states: tuple[dt.datetime, Mapping[Edge, EdgeState]] | None = None
 
-    def locations(self, *, tick: dt.datetime) -> Mapping[str, str]:
-        """Where each table has its current metadata.json, without those that don't exist; as ``tick`` began."""
+    def located(self, *, tick: dt.datetime) -> Located:
+        """Where each table has its current metadata.json, as ``tick`` began."""
         last = self._located
         if last is None or last[0] != tick:
-            last = self._located = (tick, self.catalog.open().metadata_locations(sorted(self.names)))
+            last = self._located = (tick, self.catalog.open_for_ticks().locate(sorted(self.names)))
         return last[1]
 
     def moved(self, *, tick: dt.datetime) -> bool:
         """Whether any table has changed since ``tick`` looked."""
-        return dict(self.locations(tick=tick)) != dict(self.catalog.open().metadata_locations(sorted(self.names)))
+        return self.located(tick=tick).found != self.catalog.open_for_ticks().locate(sorted(self.names)).found
 
     def table(self, name: str, *, tick: dt.datetime) -> TableMetadata | None:
-        """A table's metadata as ``tick`` began; None if there is no such table."""
-        location = self.locations(tick=tick).get(name)
-        return _metadata(self.catalog.open(), name, location) if location else None
+        """A table's metadata as ``tick`` began; None if there is no such table.
+
+        Raises:
+            IpsError: it can't be told or read.
+        """
+        located = self.located(tick=tick)
+        if name in located.errors:
+            raise located.errors[name]
+        location = located.found.get(name)
+        return metadata_at(self.catalog.open_for_ticks(), name, location) if location else None
 
     def states(self, store: CursorStore, *, tick: dt.datetime) -> Mapping[Edge, EdgeState]:
         """What each edge had consumed, as ``tick`` began."""
@@ -89,10 +101,16 @@ class WatchedInputs:
         return Edge(self.name, tracked.upstream)
 
     def tables(self, *, tick: dt.datetime) -> Mapping[str, TableMetadata]:
-        """The metadata of the inputs' tables by name, without those that don't exist."""
-        lake, located = self.watched.catalog.open(), self.watched.locations(tick=tick)
-        names = {*[tracked.table for tracked in self.inputs], self.consumer.table}
-        return {table: _metadata(lake, table, located[table]) for table in names if table in located}
+        """The metadata of the inputs' tables and the consumer's own by name, without those that don't exist.
+
+        Raises:
+            IpsError: one of them can't be told or read.
+        """
+        lake, located = self.watched.catalog.open_for_ticks(), self.watched.located(tick=tick)
+        names = sorted({*[tracked.table for tracked in self.inputs], self.consumer.table})
+        if errors := [located.errors[table] for table in names if table in located.errors]:
+            raise errors[0]
+        return {table: metadata_at(lake, table, located.found[table]) for table in names if table in located.found}
 
     def pending_partitions(
         self,
@@ -108,10 +126,20 @@ class WatchedInputs:
         tables = self.tables(tick=tick)
         if any(tracked.table not in tables for tracked in self.inputs):
             return None
-        storage, target = self.watched.catalog.open().storage, tables.get(self.consumer.table)
+        storage, target = self.watched.catalog.open_for_ticks().storage, tables.get(self.consumer.table)
         watch = PartitionWatch(storage, CursorStore(instance), self.name, target)
         tracked = self.consumer.tracked(graph, instance).values()
         return frozenset[str]().union(*[watch.pending(each, tables[each.table]) for each in tracked])
+
+    def changes(self, graph: Any, instance: DagsterInstance, partition: str) -> list[object]:  # noqa: ANN401  # as above
+        """What the newest changes are of which the partition of a partitioned consumer is made, as it was looked."""
+        found: list[object] = []
+        for tracked in self.consumer.tracked(graph, instance).values():
+            touched = CursorStore(instance).get_line(self.edge(tracked)).touched
+            assert tracked.slicing is not None  # noqa: S101  # the consumer is partitioned
+            keys = sorted(tracked.slicing.taken_by(partition) & touched.keys())
+            found.append([tracked.upstream, [[key, str(touched[key].last.snapshot_id)] for key in keys]])
+        return found
 
     def backlogs(self, store: CursorStore, *, tick: dt.datetime) -> Mapping[str, Backlog] | None:
         """What waits of each upstream; None as long as a table isn't there, because all are captured together."""
@@ -127,6 +155,21 @@ class WatchedInputs:
             )
             for tracked in self.inputs
         }
+
+
+def require_watched(watched: WatchedInputs | None, key: dg.AssetKey) -> WatchedInputs:
+    """What a condition of the asset ``key`` watches.
+
+    Raises:
+        DeclarationError: it wasn't told.
+    """
+    if watched is None:
+        raise DeclarationError(
+            asset=key.to_user_string(),
+            problem="its automation condition asks what is pending, but it has no incremental input that is known.",
+            remedy="Pass the definitions through with_incremental(), and declare an input by incremental().",
+        )
+    return watched
 
 
 def require_no_limits(watched: WatchedInputs, *limits: object) -> None:
@@ -145,6 +188,10 @@ def require_no_limits(watched: WatchedInputs, *limits: object) -> None:
 
 
 @lru_cache(maxsize=1024)
-def _metadata(lake: LakeCatalog, table: str, location: str) -> TableMetadata:
-    """A metadata file never changes, so a tick that finds the same pointer reads nothing."""
+def metadata_at(lake: LakeCatalog, table: str, location: str) -> TableMetadata:
+    """A metadata file never changes, so a tick that finds the same pointer reads nothing.
+
+    Raises:
+        MetadataUnreadableError, UnsupportedTableError: see ``TableMetadata.parse``.
+    """
     return TableMetadata.parse(table, location, lake.storage.read(location, table=table))

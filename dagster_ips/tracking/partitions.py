@@ -94,6 +94,35 @@ def look(storage: Storage, line: LineState, source: TableMetadata, tracked: Trac
     )
 
 
+def keys_there(storage: Storage, source: TableMetadata, slicing: Slicing) -> frozenset[str]:
+    """The keys that rows of ``main`` may have now; they may be keys that no partition has yet.
+
+    Raises:
+        UnknownColumnError: the table lacks a column that keys are made of.
+        MetadataUnreadableError: a manifest can't be read.
+    """
+    column_kinds(source, slicing.upstream_keys.columns)
+    head = source.ancestry().head
+    live = live_files(storage, source, head=head).changes.added if head else ()
+    return FileKeys(source, slicing).touched_by(live)
+
+
+def keys_changed(
+    storage: Storage, source: TableMetadata, slicing: Slicing, *, since: Watermark
+) -> frozenset[str] | None:
+    """The keys of rows of ``main`` that came or went after ``since``; None if the history can't be followed from there.
+
+    Raises:
+        As ``keys_there``.
+    """
+    column_kinds(source, slicing.upstream_keys.columns)
+    ancestry = source.ancestry()
+    found = interval_since(since, table_uuid=source.uuid, retained=source.snapshots, ancestry=ancestry)
+    if ancestry.head is None or not isinstance(found, Interval) or not is_readable(found):
+        return None
+    return FileKeys(source, slicing).touched_by(files_in(storage, source, found, ancestry.head).changes.touched)
+
+
 @dataclass(frozen=True, slots=True)
 class PartitionFiles:
     """The files of some partitions' captures, and from where each of them reads; None is from the beginning."""

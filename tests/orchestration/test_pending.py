@@ -16,7 +16,7 @@ from dagster_ips.core.capture import EdgeState
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.iceberg.catalog import LakeCatalog
-from dagster_ips.orchestration import sensors
+from dagster_ips.orchestration import outside_news, sensors
 from dagster_ips.orchestration.cursor_store import CursorStore
 from tests.lake import BY_DATE, SCHEMA, Lake, events
 
@@ -217,7 +217,7 @@ def test_no_snapshot_between_two_ticks_is_lost(
     for number in range(5):
         tables.append(events(range(10 * number, 10 * number + 2)))
     ids = [s.snapshot_id for s in tables.catalog.load("media.playback", asset="test").ancestry().snapshots]
-    monkeypatch.setattr(sensors, "MOST_SNAPSHOTS", 3)
+    monkeypatch.setattr(outside_news, "MOST_REPORTED", 3)
     versions = []
     for expected in (3, 2, 0):
         seen, cursor = tick(defined, instance, sensors.OUTSIDE_TABLES_SENSOR, cursor)

@@ -1,0 +1,17 @@
+"""What a tick says of what it couldn't read, while it went on with the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from dagster_ips.errors import IpsError
+
+_MOST_SHOWN = 3
+
+
+def said_of(errors: Mapping[str, IpsError]) -> Iterator[str]:
+    """Sentences on the assets of which nothing could be told, and why; none if there are none."""
+    for name, error in list(errors.items())[:_MOST_SHOWN]:
+        yield f"What is new for {name} can't be told: {error}"
+    if len(errors) > _MOST_SHOWN:
+        yield f"The same goes for {len(errors) - _MOST_SHOWN} more; the tick's log names them."

@@ -1,0 +1,105 @@
+"""Data versions, by which Dagster tells what is stale: the newest snapshot of a table that may have changed rows.
+
+A run that publishes nothing leaves it as it was, and so does compaction. An input's is that of what was really read:
+Dagster would take what was reported as the step began, though more may have been committed by then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import dagster as dg
+from dagster import DagsterInstance
+
+from dagster_ips._compat import set_input_data_version
+from dagster_ips.core.ancestry import Ancestry, Snapshot
+from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.orchestration.declarations import OUTSIDE, plain
+from dagster_ips.orchestration.runs import Captured
+from dagster_ips.tracking.following import MAIN
+from dagster_ips.tracking.publishing import Publication
+
+DATA_VERSION_TAG = "dagster/data_version"
+
+
+def record_versions(
+    step: Any,  # noqa: ANN401  # Dagster's class for it isn't public
+    asset: dg.AssetKey,
+    captured: Captured,
+    publication: Publication,
+    partitions: Iterable[str] = (),
+) -> None:
+    """Let the materialisation of ``asset``, or of its ``partitions``, say what was taken of each upstream and made."""
+    if not publication.superseded_by:  # Else another run took it.
+        for view in captured.views.values():
+            taken, capture = view.captured, view.captured.capture
+            if capture.to_inclusive is not None and capture.to_inclusive.ref == MAIN:
+                upstream = dg.AssetKey.from_user_string(capture.edge.upstream)
+                is_whole = capture.bite is None or capture.bite.is_last
+                record_input(step, upstream, taken.source, taken.head, is_whole=is_whole)
+    if step.has_data_version(asset):  # The user's own.
+        return
+    version = _made(step.instance, asset, publication, list(partitions))
+    if version is not None:
+        step.set_data_version(asset, dg.DataVersion(version))
+
+
+def record_input(
+    step: Any,  # noqa: ANN401  # as above
+    upstream: dg.AssetKey,
+    source: TableMetadata,
+    head: Snapshot | None,
+    *,
+    is_whole: bool = True,
+) -> None:
+    """Let what the step materialises say that of ``upstream`` it took all up to ``head``, or less if not ``is_whole``.
+
+    Of a partitioned upstream Dagster asks which partitions were reported after the step began, and nothing else.
+    """
+    graph = step.job_def.asset_layer.asset_graph
+    if head is None or not graph.has(upstream) or graph.get(upstream).partitions_def is not None:
+        return
+    is_outside = bool(plain(graph.get(upstream).metadata.get(OUTSIDE)))
+    version = _taken(source, head, None if is_outside else _reported(step.instance, upstream))
+    if not is_whole:
+        version = f"{head.snapshot_id} in part"
+    if version is not None:
+        set_input_data_version(step, upstream, version)
+
+
+def _taken(source: TableMetadata, head: Snapshot, reported: str | None) -> str | None:
+    """The version of ``source`` at ``head``; what was ``reported`` by a run, if that is part of it.
+
+    None if it can't be told: no change is retained, or versions of the upstream aren't snapshots.
+    """
+    ancestry = Ancestry.of(source.snapshots, head.snapshot_id)
+    if reported is not None:
+        if not reported.isdecimal() or int(reported) not in source.snapshots:
+            return None
+        if ancestry.find(int(reported)):
+            return reported
+    change = ancestry.newest_change
+    return str(change.snapshot_id) if change else None
+
+
+def _made(
+    instance: DagsterInstance, asset: dg.AssetKey, publication: Publication, partitions: Sequence[str]
+) -> str | None:
+    """The version of what is there now: what it was if nothing was published, as far as partitions agree on that."""
+    changed = [snapshot for snapshot in publication.snapshots if not snapshot.keeps_rows]
+    if not changed and not publication.superseded_by:
+        had = {_reported(instance, asset, partition) for partition in partitions or (None,)}
+        if len(had) == 1 and (version := had.pop()):
+            return version
+    head = publication.metadata.ancestry().newest_change if publication.metadata else None
+    newest = changed[-1] if changed else head
+    return str(newest.snapshot_id) if newest else None
+
+
+def _reported(instance: DagsterInstance, asset: dg.AssetKey, partition: str | None = None) -> str | None:
+    """The data version of the newest materialisation; None if there is none."""
+    wanted = dg.AssetRecordsFilter(asset_key=asset, asset_partitions=[partition] if partition else None)
+    records = instance.fetch_materializations(wanted, limit=1).records
+    event = records[0].asset_materialization if records else None
+    return (event.tags or {}).get(DATA_VERSION_TAG) if event else None

@@ -1,0 +1,77 @@
+"""A partition that fails keeps no other from being computed, and is tried again a bounded number of times."""
+
+from __future__ import annotations
+
+import dagster as dg
+import pytest
+from pyspark.sql import DataFrame
+
+import dagster_ips as ips
+from dagster_ips.core import retry
+from tests.lake import Lake, events
+from tests.partitioned import DAYS, expected_day, key, partitioned
+
+BAD = key(3)
+
+
+@dg.asset(
+    partitions_def=DAYS,
+    ins={"playback": ips.incremental()},
+    metadata=ips.append() | ips.table("media.fussy", partition_by=["event_date"]) | {"partition_expr": "event_date"},
+)
+def fussy(playback: ips.IcdcView) -> DataFrame:
+    if BAD in dg.AssetExecutionContext.get().partition_keys:
+        message = f"it can't compute {BAD}"
+        raise ValueError(message)
+    return playback.added.selectExpr("*", "seconds div 60 AS minutes")
+
+
+def follow(
+    definitions: dg.Definitions, instance: dg.DagsterInstance, cursor: str | None
+) -> tuple[list[str], str | None]:
+    """Run what is requested of ``fussy`` until that is nothing: the partitions of each run, and the cursor."""
+    repository = definitions.get_repository_def()
+    sensor = repository.get_sensor_def("ips_automation")
+    job, runs = definitions.resolve_implicit_global_asset_job_def(), []
+    while True:
+        context = dg.build_sensor_context(instance, cursor=cursor, repository_def=repository)
+        data = sensor.evaluate_tick(context)
+        cursor = data.cursor
+        requests = [each for each in data.run_requests or () if fussy.key in (each.asset_selection or ())]
+        if not requests:
+            return runs, cursor
+        for request in requests:
+            tags = dict(request.tags)
+            ends = [tags.get(f"dagster/asset_partition_range_{end}") for end in ("start", "end")]
+            runs.append("...".join(end or "" for end in ends) if any(ends) else request.partition_key or "")
+            job.execute_in_process(
+                instance=instance,
+                asset_selection=[fussy.key],
+                partition_key=request.partition_key,
+                tags={**tags, "dagster/sensor_name": "ips_automation"},
+                raise_on_error=False,
+            )
+
+
+@pytest.mark.slow
+def test_the_others_go_on_and_the_one_that_fails_waits_until_its_own_rows_change(
+    lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retry, "_FIRST_WAIT_SECONDS", 0.0)
+    definitions = partitioned(lake.folder, lake.spark_folder, fussy)
+    rows = [row for number in range(6) for row in events(range(10 * number, 10 * number + 3), day=number)]
+    lake.create_playback(rows)
+    runs, cursor = follow(definitions, instance, None)
+    range_of = f"{key(0)}...{key(5)}"
+    assert runs[:4] == [range_of, f"{key(0)}...{key(1)}", f"{key(2)}...{key(3)}", f"{key(4)}...{key(5)}"]
+    assert sorted(runs[4:]) == [key(2), BAD, BAD, BAD]
+    assert lake.rows("media.fussy") == expected_day([row for row in rows if row[1].isoformat() != BAD])
+
+    more = events(range(100, 103), day=1)
+    lake.append(more)
+    runs, cursor = follow(definitions, instance, cursor)
+    assert runs == [key(1)]
+    lake.append(events(range(110, 113), day=3))
+    runs, cursor = follow(definitions, instance, cursor)
+    assert runs == [BAD] * (retry.MOST_FAILURES - 1)  # the last failure of the old rows is the first of these
+    assert lake.rows("media.fussy") == expected_day([row for row in rows + more if row[1].isoformat() != BAD])

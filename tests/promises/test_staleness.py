@@ -1,0 +1,178 @@
+"""What Dagster shows as stale is stale: an asset is fresh once it has taken everything, until there is more."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import dagster as dg
+import pytest
+from dagster._core.definitions.data_version import CachingStaleStatusResolver
+from dagster._core.loader import LoadingContextForTest
+from pyspark.sql import DataFrame
+
+import dagster_ips as ips
+from dagster_ips.orchestration.sensors import OUTSIDE_TABLES_SENSOR
+from tests.lake import Lake, events
+from tests.orchestration.test_pending import tick
+from tests.partitioned import DAYS, SENSOR, day, day_agg, key, run
+from tests.pipeline import daily, daily_in_bites, expected_daily, materialize, pipeline, plays
+
+CHAIN = ("daily", "agg", "report")
+
+
+class Observed:
+    """A pipeline whose outside tables a sensor watches, and what Dagster says of its assets."""
+
+    def __init__(self, definitions: dg.Definitions, instance: dg.DagsterInstance) -> None:
+        self.definitions = definitions
+        self.instance = instance
+        self._cursor: str | None = None
+
+    def look(self) -> int:
+        """One tick of the sensor, as the daemon does it; how many changes it reported."""
+        found, self._cursor = tick(self.definitions, self.instance, OUTSIDE_TABLES_SENSOR, self._cursor)
+        for event in found:
+            self.instance.report_runless_asset_event(event)
+        return sum(isinstance(event, dg.AssetMaterialization) for event in found)
+
+    def stale(self, partition: str | None = None) -> set[str]:
+        """The assets that aren't fresh, of those that have been materialised."""
+        graph = self.definitions.resolve_asset_graph()
+        resolver = CachingStaleStatusResolver(self.instance, graph, LoadingContextForTest(self.instance))
+        status = {
+            asset.to_user_string(): resolver.get_status(asset, partition if graph.get(asset).is_partitioned else None)
+            for asset in graph.materializable_asset_keys
+        }
+        return {name for name, each in status.items() if each.value == "STALE"}
+
+
+@pytest.mark.slow
+def test_an_asset_is_stale_from_the_change_until_it_has_taken_it_and_then_the_next_one_is(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    definitions = pipeline(lake.folder, lake.spark_folder, plays)
+    observed = Observed(definitions, instance)
+    lake.create_playback(events(range(6)))
+    observed.look()
+    materialize(definitions, instance, *CHAIN, "plays")
+    assert observed.stale() == set()
+    lake.append(events(range(6, 9)))
+    assert observed.look() == 1
+    assert observed.stale() == {"daily", "plays"}
+    for asset, stale_now in (("plays", {"daily"}), ("daily", {"agg"}), ("agg", {"report"}), ("report", set())):
+        materialize(definitions, instance, asset)
+        assert observed.stale() == stale_now
+
+
+@pytest.mark.slow
+def test_compaction_makes_nothing_stale_and_neither_does_the_run_that_finds_no_change(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    definitions = pipeline(lake.folder, lake.spark_folder)
+    observed = Observed(definitions, instance)
+    lake.create_playback(events(range(6)))
+    lake.append(events(range(6, 9)))
+    observed.look()
+    materialize(definitions, instance, *CHAIN)
+    for table, reader in (("playback", "daily"), ("daily", "agg"), ("agg", "report")):
+        before = lake.commits(f"media.{table}")
+        lake.sql(f"CALL lake.system.rewrite_data_files('media.{table}', options => map('rewrite-all', 'true'))")
+        assert lake.commits(f"media.{table}") > before
+        assert observed.look() == 0
+        assert observed.stale() == set()
+        if reader != "report":
+            materialize(definitions, instance, reader)
+            assert observed.stale() == set()
+    observed.look()
+    lake.append(events(range(9, 12)))
+    observed.look()
+    assert observed.stale() == {"daily"}
+
+
+def test_what_was_committed_before_the_sensor_told_of_it_is_taken_all_the_same(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    definitions = pipeline(lake.folder, lake.spark_folder)
+    observed = Observed(definitions, instance)
+    lake.create_playback(events(range(6)))
+    materialize(definitions, instance, "daily")
+    assert observed.look() == 1
+    assert observed.stale() == set()
+    lake.append(events(range(6, 9)))
+    materialize(definitions, instance, "daily")
+    lake.sql("INSERT INTO lake.media.playback SELECT * FROM lake.media.playback WHERE FALSE")
+    assert observed.look() == 1
+    assert observed.stale() == set()
+    lake.append(events(range(9, 12)))
+    observed.look()
+    assert observed.stale() == {"daily"}
+
+
+@pytest.mark.slow
+def test_an_asset_that_has_taken_a_part_is_stale_until_it_has_the_rest(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    definitions = pipeline(lake.folder, lake.spark_folder, daily_in_bites)
+    observed = Observed(definitions, instance)
+    lake.create_playback([row for number in range(5) for row in events(range(3), day=number)])
+    observed.look()
+    for stale_after in ({"daily_in_bites"}, {"daily_in_bites"}, set()):
+        materialize(definitions, instance, "daily_in_bites")
+        assert observed.stale() == stale_after
+
+
+@pytest.mark.slow
+def test_a_partition_is_stale_only_by_changes_of_its_own(lake: Lake, instance: dg.DagsterInstance) -> None:
+    definitions = with_days(lake, day, day_agg)
+    observed = Observed(definitions, instance)
+    lake.create_playback([row for number in range(3) for row in events(range(3), day=number)])
+    assert observed.look() == 3
+    for asset in ("day", "day_agg"):
+        run(definitions, instance, asset, key(0), key(2))
+    assert [observed.stale(key(number)) for number in range(3)] == [set(), set(), set()]
+    lake.append(events(range(3, 6), day=1))
+    assert observed.look() == 1
+    assert [observed.stale(key(number)) for number in range(3)] == [set(), {"day"}, set()]
+    run(definitions, instance, "day", key(1), **SENSOR)
+    assert [observed.stale(key(number)) for number in range(3)] == [set(), {"day_agg"}, set()]
+    run(definitions, instance, "day_agg", key(1), **SENSOR)
+    lake.sql("CALL lake.system.rewrite_data_files('media.playback', options => map('rewrite-all', 'true'))")
+    assert observed.look() == 0
+    for first, last in ((0, 0), (1, 1), (2, 2)):  # and no change in any of them
+        run(definitions, instance, "day", key(first), key(last), **SENSOR)
+    assert [observed.stale(key(number)) for number in range(3)] == [set(), set(), set()]
+
+
+@pytest.mark.slow
+def test_assets_without_partitions_take_a_partitioned_outside_table_whole(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    @dg.asset(metadata=ips.table("media.copy"))
+    def copy(playback: DataFrame) -> DataFrame:
+        return playback
+
+    definitions = with_days(lake, daily, copy)
+    observed = Observed(definitions, instance)
+    rows = [row for number in range(3) for row in events(range(3), day=number)]
+    lake.create_playback(rows)
+    for more in ([], events(range(3, 6), day=1)):
+        if more:
+            lake.append(more)
+        rows += more
+        assert observed.look() == (1 if more else 3)
+        materialize(definitions, instance, "daily", "copy")
+        assert lake.rows("media.daily") == expected_daily(rows)
+        assert lake.rows("media.copy") == Counter(rows)
+        assert observed.stale() == set()
+
+
+def with_days(lake: Lake, *assets: dg.AssetsDefinition) -> dg.Definitions:
+    """``assets`` on the outside table, which has a partition for each day."""
+    manager = ips.IcdcIOManager(
+        catalog=ips.IcebergCatalog(folder=str(lake.folder)),
+        spark=ips.LocalSparkConnect(server_folder=str(lake.spark_folder)),
+    )
+    playback = ips.iceberg_asset(
+        "playback", table="media.playback", partitions_def=DAYS, metadata={"partition_expr": "event_date"}
+    )
+    return ips.with_incremental(dg.Definitions(assets=[playback, *assets], resources={"io_manager": manager}))
