@@ -5,13 +5,16 @@ No ``from __future__ import annotations`` here: Dagster reads the outputs' types
 
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import dagster as dg
 import pytest
+from click.testing import CliRunner
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
 
 import dagster_ips as ips
+from dagster_ips.cli.main import main
 from dagster_ips.core.capture import EdgeState
 from dagster_ips.core.edge import Edge
 from dagster_ips.errors import DeclarationError, UnfitFrameError
@@ -111,11 +114,20 @@ def test_a_run_of_one_table_leaves_the_change_pending_for_the_other(made: Made) 
     assert made.ids("odd") == Counter(range(1, 12, 2))
 
 
-def test_of_a_table_that_was_reset_everything_is_computed_and_the_other_stays_as_it_is(made: Made) -> None:
+def test_of_a_table_that_was_reset_everything_is_computed_and_the_other_stays_as_it_is(
+    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made.lake.sql("DELETE FROM lake.media.odd")
     made.lake.append(events(range(4, 9)))
-    administrator = Administrator(made.lake.catalog, CursorStore(made.instance), "media.odd")
-    administrator.reset(Edge("odd", "playback"), who="a test", why="its rows are gone")
+    file = tmp_path / "its_definitions.py"
+    file.write_text(
+        "from pathlib import Path\n\nfrom tests.pipeline import pipeline\n"
+        "from tests.promises.test_tables_made_together import halves\n\n"
+        f"defs = pipeline(Path({str(made.lake.folder)!r}), Path({str(made.lake.spark_folder)!r}), halves)\n"
+    )
+    monkeypatch.setenv("DAGSTER_HOME", made.instance.root_directory)
+    done = CliRunner().invoke(main, ["reset", "-f", str(file), "odd", "--why", "its rows are gone", "--yes"])
+    assert done.exit_code == 0, done.output
     assert made.run(*BOTH) == {"even": None, "odd": 9}
     assert made.run(*BOTH) == {"even": 5, "odd": None}
     assert made.ids("odd") == Counter(range(1, 9, 2))
