@@ -86,3 +86,14 @@ def test_a_compaction_of_everything_is_not_where_a_history_begins() -> None:
     written, compacted = (Snapshot(7, None, 7, 70, kind, "", everything) for kind in ("append", "replace"))
     assert Ancestry((written,)).is_whole
     assert not Ancestry((compacted,)).is_whole
+
+
+def test_the_newest_change_is_not_one_that_only_moved_rows_or_wrote_none() -> None:
+    counts = {"total-data-files": "3"}
+    append = Snapshot(1, None, 1, 10, "append", "m1", counts | {"added-data-files": "3"})
+    compaction = Snapshot(2, 1, 2, 20, "replace", "m2", counts | {"added-data-files": "1", "deleted-data-files": "3"})
+    nothing = Snapshot(3, 2, 3, 30, "overwrite", "m3", counts)
+    silent = Snapshot(4, 3, 4, 40, "overwrite", "m4")  # which may have done anything
+    by_id = {snapshot.snapshot_id: snapshot for snapshot in (append, compaction, nothing, silent)}
+    assert [Ancestry.of(by_id, head).newest_change for head in (1, 2, 3, 4)] == [append, append, append, silent]
+    assert Ancestry.of({2: compaction, 3: nothing}, 3).newest_change is None
