@@ -25,7 +25,7 @@ def caused_by(consumed: Iterable[tuple[TableMetadata, Capture]]) -> Cascade:
     """
     snapshots: list[Snapshot] = []
     for metadata, capture in consumed:
-        changed = [snapshot for snapshot in _consumed(metadata, capture) if not snapshot.only_moves]
+        changed = [snapshot for snapshot in _consumed(metadata, capture) if _changes_rows(snapshot)]
         outside = [snapshot for snapshot in changed if RUN not in snapshot.summary]
         snapshots += [s for s in changed if CASCADE in s.summary] + outside[:1]
     newest_first = sorted(snapshots, key=lambda snapshot: snapshot.timestamp_ms, reverse=True)
@@ -34,8 +34,7 @@ def caused_by(consumed: Iterable[tuple[TableMetadata, Capture]]) -> Cascade:
 
 def cascade_at_head(metadata: TableMetadata) -> Cascade:
     """What the newest commit to ``main`` follows from; nothing where it doesn't say."""
-    changed = (s for s in metadata.ancestry().snapshots if not s.only_moves)
-    newest = next(changed, None)
+    newest = next((s for s in metadata.ancestry().snapshots if _changes_rows(s)), None)
     return _of(newest) if newest and (CASCADE in newest.summary or RUN not in newest.summary) else Cascade()
 
 
@@ -53,6 +52,11 @@ def _consumed(metadata: TableMetadata, capture: Capture) -> tuple[Snapshot, ...]
             return between[::-1]
     head = ancestry.find(to.snapshot_id)
     return (head,) if head else ()
+
+
+def _changes_rows(snapshot: Snapshot) -> bool:
+    """Whether it may have, as far as its summary says; our own last commit of several statements adds none itself."""
+    return CASCADE in snapshot.summary or not (snapshot.only_moves or snapshot.changes_no_file)
 
 
 def _of(snapshot: Snapshot) -> Cascade:

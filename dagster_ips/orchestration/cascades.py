@@ -65,6 +65,6 @@ def started_by(run: dg.DagsterRun) -> Cascade:
 
 def links(cascade: Cascade) -> dg.MetadataValue[str]:
     """In metadata: each id, as a link to the runs that are tagged with it, and how many more there are."""
-    links = [f"[{each}](/runs?q[0]={quote(f'tag:{CASCADE_TAG}={each}', safe='')})" for each in cascade.ids]
+    links = [f"[{each}](/runs?q%5B%5D={quote(f'tag:{CASCADE_TAG}={each}', safe='')})" for each in cascade.ids]
     more = [f"and {cascade.more:,} more"] if cascade.more else []
     return dg.MetadataValue.md(" ".join([*links, *more]))

@@ -43,7 +43,8 @@ def test_what_follows_from_a_backfill_that_a_person_launched_has_its_id(
     assert set(found_by(instance, BACKFILL)) == {"day", "day_agg", "week"}
     assert "day" in found_by(instance, head(lake, "media.playback"))
     history = lake.catalog.load("media.day_agg", asset="test").ancestry().snapshots
-    assert [snapshot.summary[CASCADE] for snapshot in history] == [head(lake, "media.playback"), BACKFILL]
+    # The oldest is the root that Spark commits as it cuts a branch from an empty table.
+    assert [snapshot.summary[CASCADE] for snapshot in history[:-1]] == [head(lake, "media.playback"), BACKFILL]
 
 
 def test_what_follows_from_an_outside_commit_has_its_snapshot_down_to_assets_that_know_nothing_of_it(
@@ -65,7 +66,7 @@ def test_what_follows_from_an_outside_commit_has_its_snapshot_down_to_assets_tha
     assert stamp(lake, "media.agg") == stamp(lake, "media.plays") == stamp(lake, "media.report") == outside
     (made,) = result.asset_materializations_for_node("daily")
     assert made.metadata["cascade"] == dg.MetadataValue.md(
-        f"[{outside}](/runs?q[0]=tag%3Adagster_ips%2Fcascade%3D{outside})"
+        f"[{outside}](/runs?q%5B%5D=tag%3Adagster_ips%2Fcascade%3D{outside})"
     )
 
 
