@@ -81,10 +81,8 @@ class Completeness:
         if key in self.consumers:
             return self._of_consumer(self.consumers[key], tick)
         watch = self.outside[key]
-        storage, table = (
-            watch.watched.catalog.open_for_ticks().storage,
-            watch.watched.table(watch.table, tick=tick.began),
-        )
+        table = watch.watched.table(watch.table, tick=tick.began)
+        storage = watch.watched.catalog.open_for_ticks().storage
         return time_at(storage, table, watch.event_time, _head(table, "main"))
 
     def _of_consumer(self, consumer: WatchedInputs, tick: Tick) -> dt.datetime | None:
