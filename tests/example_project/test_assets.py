@@ -52,6 +52,7 @@ def passes(definitions: dg.Definitions, instance: dg.DagsterInstance) -> bool:
     return evaluation.passed
 
 
+@pytest.mark.slow
 def test_every_table_equals_a_full_recompute_after_late_days(
     lake: Lake, definitions: dg.Definitions, instance: dg.DagsterInstance
 ) -> None:

@@ -6,7 +6,7 @@ from tests.histories.fuzz import Budget, explained, run_batch
 from tests.histories.history import quicken
 from tests.lake import Lake
 
-CAPTURES = 50
+CAPTURES = 25
 SEED = 20_261
 
 

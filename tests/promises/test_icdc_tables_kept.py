@@ -25,6 +25,7 @@ def icdc_tables(lake: Lake) -> list[str]:
     return names
 
 
+@pytest.mark.slow
 def test_the_number_of_icdc_tables_stays_bounded_over_many_runs(lake: Lake, instance: dg.DagsterInstance) -> None:
     @dg.asset(
         ins={"playback": ips.incremental(), "daily": ips.incremental()},

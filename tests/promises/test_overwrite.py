@@ -127,6 +127,7 @@ def check_rounds(lake: Lake, instance: dg.DagsterInstance, rounds: Iterable[Sequ
             assert lake.rows(f"media.{target}") == expected, f"{target} after {steps}"
 
 
+@pytest.mark.slow
 def test_ranges_of_two_inputs_replace_what_changes_of_both_affect(changing: Lake, instance: dg.DagsterInstance) -> None:
     check_rounds(changing, instance, ROUNDS)
 

@@ -157,6 +157,7 @@ def check_rounds(lake: Lake, instance: dg.DagsterInstance, rounds: Iterable[Sequ
         assert not differences(lake), steps
 
 
+@pytest.mark.slow
 def test_every_target_equals_a_full_recompute_whatever_changed_upstream(
     changing: Lake, instance: dg.DagsterInstance
 ) -> None:

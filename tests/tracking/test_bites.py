@@ -198,7 +198,7 @@ class Backlog(RuleBasedStateMachine):
 
 
 TestBacklog = Backlog.TestCase
-TestBacklog.settings = settings(max_examples=20, stateful_step_count=12, deadline=None)
+TestBacklog.settings = settings(max_examples=8, stateful_step_count=12, deadline=None)
 
 
 @pytest.fixture
