@@ -35,7 +35,7 @@ from dagster_ips.orchestration.resources import IcebergCatalog
 from dagster_ips.orchestration.run_metadata import RunReport, run_metadata
 from dagster_ips.orchestration.runs import Captured, Runs, order_new_table
 from dagster_ips.orchestration.slicing import require_partition_expression, rows_of_keys
-from dagster_ips.orchestration.versions import record_input, record_versions
+from dagster_ips.orchestration.versions import keep_versions, record_input, record_versions
 from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.frames import table_frame
 from dagster_ips.spark.session import DataFrame, SparkSession, configure
@@ -117,6 +117,7 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         captured = of_step.get(key.to_user_string()) if of_step is not None else None
         if of_step is not None and captured is None:
             _report_waiting(context, behind=list(of_step))
+            keep_versions(context.step_context, key)
             return
         frame, write_mode = _returned(obj, write_mode_of(metadata, key.to_user_string()), key, is_consumer=is_consumer)
         captured = captured or Captured(cascade=cascade_of_run(context.step_context))

@@ -6,7 +6,7 @@ Dagster would take what was reported as the step began, though more may have bee
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import dagster as dg
@@ -21,6 +21,7 @@ from dagster_ips.tracking.following import MAIN
 from dagster_ips.tracking.publishing import Publication
 
 DATA_VERSION_TAG = "dagster/data_version"
+_INPUT_VERSION_TAG = "dagster/input_data_version"
 
 
 def record_versions(
@@ -42,6 +43,16 @@ def record_versions(
         return
     version = _made(step.instance, asset, publication, list(partitions))
     if version is not None:
+        step.set_data_version(asset, dg.DataVersion(version))
+
+
+def keep_versions(step: Any, asset: dg.AssetKey) -> None:  # noqa: ANN401  # as above
+    """Let the materialisation of ``asset``, which wasn't written, say of what and which version as the one before."""
+    tags = _newest_tags(step.instance, asset)
+    for upstream in step.job_def.asset_layer.asset_graph.get(asset).parent_keys:
+        if version := tags.get(f"{_INPUT_VERSION_TAG}/{upstream.to_user_string()}"):
+            set_input_data_version(step, upstream, version)
+    if (version := tags.get(DATA_VERSION_TAG)) and not step.has_data_version(asset):
         step.set_data_version(asset, dg.DataVersion(version))
 
 
@@ -99,7 +110,11 @@ def _made(
 
 def _reported(instance: DagsterInstance, asset: dg.AssetKey, partition: str | None = None) -> str | None:
     """The data version of the newest materialisation; None if there is none."""
+    return _newest_tags(instance, asset, partition).get(DATA_VERSION_TAG)
+
+
+def _newest_tags(instance: DagsterInstance, asset: dg.AssetKey, partition: str | None = None) -> Mapping[str, str]:
     wanted = dg.AssetRecordsFilter(asset_key=asset, asset_partitions=[partition] if partition else None)
     records = instance.fetch_materializations(wanted, limit=1).records
     event = records[0].asset_materialization if records else None
-    return (event.tags or {}).get(DATA_VERSION_TAG) if event else None
+    return (event.tags or {}) if event else {}

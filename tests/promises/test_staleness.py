@@ -16,6 +16,7 @@ from tests.lake import Lake, events
 from tests.orchestration.test_pending import tick
 from tests.partitioned import DAYS, SENSOR, day, day_agg, key, run
 from tests.pipeline import daily, daily_in_bites, expected_daily, materialize, pipeline, plays
+from tests.promises.test_tables_made_together import halves
 
 CHAIN = ("daily", "agg", "report")
 
@@ -164,6 +165,27 @@ def test_assets_without_partitions_take_a_partitioned_outside_table_whole(
         assert lake.rows("media.daily") == expected_daily(rows)
         assert lake.rows("media.copy") == Counter(rows)
         assert observed.stale() == set()
+
+
+def test_a_table_that_waits_for_another_of_its_step_stays_as_stale_as_it_was(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    definitions = pipeline(lake.folder, lake.spark_folder, halves)
+    observed = Observed(definitions, instance)
+    lake.create_playback(events(range(4)))
+    observed.look()
+    materialize(definitions, instance, "even", "odd")
+    assert observed.stale() == set()
+    lake.append(events(range(4, 9)))
+    observed.look()
+    with pytest.raises(ValueError, match="odd"):
+        materialize(definitions, instance, "even", "odd", tags={"fail": "odd"})
+    assert observed.stale() == {"odd"}
+    lake.append(events(range(9, 12)))
+    observed.look()
+    for stale_after in ({"even", "odd"}, set()):
+        materialize(definitions, instance, "even", "odd")
+        assert observed.stale() == stale_after
 
 
 def with_days(lake: Lake, *assets: dg.AssetsDefinition) -> dg.Definitions:
