@@ -73,13 +73,13 @@ def insert(lake: Lake, chance: random.Random, ids: range, titles: list[int]) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1])
 def test_every_kind_equals_its_upstream_whatever_changes(lake: Lake, instance: dg.DagsterInstance, seed: int) -> None:
     chance, definitions = random.Random(seed), pipeline(lake)
     lake.catalog.create_namespace("media")
     lake.sql(f"CREATE TABLE {TABLE} (id INT, at TIMESTAMP, region STRING, title INT, day DATE)")
     instance.add_dynamic_partitions("titles", ["1", "2"])
-    for number in range(4):
+    for number in range(3):
         insert(lake, chance, range(number * 10, number * 10 + 6), [1, 2])
         if number:
             lake.sql(f"DELETE FROM {TABLE} WHERE id % 7 = {chance.randrange(7)}")
