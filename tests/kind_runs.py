@@ -55,3 +55,12 @@ class Runs:
         for kind in of:
             for table, expected in kind.expected.items():
                 assert self.lake.rows(table) == expected(*(self.rows[name] for name in SOURCES)), table
+
+    def problems(self, *, since: int) -> list[str]:
+        """What the runs but the oldest ``since`` say of why they failed."""
+        said = []
+        runs = self.instance.get_runs()
+        for run in runs[: len(runs) - since]:
+            failures = self.instance.all_logs(run.run_id, of_type=dg.DagsterEventType.STEP_FAILURE)
+            said += [entry.dagster_event.step_failure_data.error_display_string for entry in failures]
+        return said

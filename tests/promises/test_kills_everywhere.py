@@ -56,9 +56,10 @@ def kill_each_and_run_again(runs: Runs, kinds: Sequence[Kind], point: str) -> No
     Where one table of a step is ahead of another, a second run is what takes both to the end.
     """
     runs.arrive()
+    before = len(runs.instance.get_runs())
     with ThreadPoolExecutor(AT_ONCE) as threads:
         ends = list(threads.map(lambda kind: kill(runs, kind, point), kinds))
-    assert ends == [-signal.SIGKILL] * len(kinds)
+    assert ends == [-signal.SIGKILL] * len(kinds), runs.problems(since=before)
     runs.arrive()
     runs.run_all(kinds)
     runs.run_all([kind for kind in kinds if kind in OF_TWO_TABLES])
