@@ -51,10 +51,7 @@ def kill(runs: Runs, kind: Kind, point: str) -> int | None:
 
 
 def kill_each_and_run_again(runs: Runs, kinds: Sequence[Kind], point: str) -> None:
-    """Rows that arrive, a run of each of ``kinds`` killed at ``point``, more rows, and a run of all.
-
-    Where one table of a step is ahead of another, a second run is what takes both to the end.
-    """
+    """Rows that arrive, a run of each of ``kinds`` killed at ``point``, more rows, and undisturbed runs."""
     runs.arrive()
     before = len(runs.instance.get_runs())
     with ThreadPoolExecutor(AT_ONCE) as threads:
@@ -62,8 +59,6 @@ def kill_each_and_run_again(runs: Runs, kinds: Sequence[Kind], point: str) -> No
     assert ends == [-signal.SIGKILL] * len(kinds), runs.problems(since=before)
     runs.arrive()
     runs.run_all(kinds)
-    if late := [kind for kind in runs.behind(kinds) if kind in OF_TWO_TABLES]:
-        runs.run_all(late)
 
 
 @pytest.mark.parametrize("point", POINTS)
