@@ -114,13 +114,13 @@ class IcdcIOManager(dg.ConfigurableIOManager):
                 remedy="Give the asset and its upstreams the same io_manager_key.",
             )
         is_consumer = of_step is not None
-        captured = of_step.get(key.to_user_string()) if of_step is not None else None
-        if of_step is not None and captured is None:
-            _report_waiting(context, behind=list(of_step))
+        unread = Captured(cascade=cascade_of_run(context.step_context))
+        captured = of_step.get(key.to_user_string()) if of_step is not None else unread
+        if captured is None:
+            _report_waiting(context, behind=list(of_step or ()))
             keep_versions(context.step_context, key)
             return
         frame, write_mode = _returned(obj, write_mode_of(metadata, key.to_user_string()), key, is_consumer=is_consumer)
-        captured = captured or Captured(cascade=cascade_of_run(context.step_context))
         result = Result(frame, write_mode, captured.mode, [view.change for view in captured.views.values()])
         table = table_of(key, metadata, self.default_namespace)
         if result.mode is Mode.INCREMENTAL and running is not None and len(keys_of_step(running.assets_def)) > 1:

@@ -51,16 +51,6 @@ def repeatable_job(lake: Lake) -> Any:  # noqa: ANN401  # Dagster has no public 
     return dg.build_reconstructable_job("tests.kinds", "kinds_job", reconstructable_args=folders)
 
 
-def problems(instance: dg.DagsterInstance, *, since: int) -> list[str]:
-    """What the runs of ``instance`` but the oldest ``since`` say of why they failed."""
-    said = []
-    runs = instance.get_runs()
-    for run in runs[: len(runs) - since]:
-        failures = instance.all_logs(run.run_id, of_type=dg.DagsterEventType.STEP_FAILURE)
-        said += [entry.dagster_event.step_failure_data.error_display_string for entry in failures]
-    return said
-
-
 @on_every_backend
 @pytest.mark.parametrize(
     "at",
@@ -89,7 +79,7 @@ def test_a_run_that_sleeps_while_others_publish_wakes_up_and_changes_nothing(run
         sleeper.join()
     assert {table: runs.lake.commits(table) for table in runs.tables()} == published
     runs.check_tables()
-    assert [said for said in problems(runs.instance, since=before) if "dagster_ips.errors" not in said] == []
+    assert [said for said in runs.problems(since=before) if "dagster_ips.errors" not in said] == []
     runs.arrive()
     runs.run_all()
     runs.check()
@@ -106,7 +96,7 @@ def test_of_runs_launched_at_once_one_publishes_and_the_others_end_with_a_clear_
         for process in processes:
             process.join()
         runs.arrive()
-    assert [said for said in problems(runs.instance, since=before) if "dagster_ips.errors" not in said] == []
+    assert [said for said in runs.problems(since=before) if "dagster_ips.errors" not in said] == []
     runs.run_all()
     runs.check()
 
