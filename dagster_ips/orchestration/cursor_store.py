@@ -75,17 +75,6 @@ class CursorStore:
                 states[edge] = decode(text, edge) if text else EdgeState(edge)
         return states
 
-    def get_all(self, edges: Iterable[Edge]) -> dict[Edge, EdgeState]:
-        """As ``get`` of each, in one query."""
-        keys = {_PREFIX + edge.id: edge for edge in edges}
-        if not keys:
-            return {}
-        try:
-            texts = self._storage.get_cursor_values(set(keys))
-        except NotImplementedError as error:
-            raise CursorStorageError(cause="get_cursor_values is not implemented") from error
-        return {edge: decode(text, edge) if (text := texts.get(key)) else EdgeState(edge) for key, edge in keys.items()}
-
     def set(self, state: EdgeState) -> None:
         """Store ``state``; durable when this returns.
 
