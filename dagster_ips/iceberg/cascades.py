@@ -8,7 +8,7 @@ from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.capture import Capture, Mode
 from dagster_ips.core.cascade import Cascade, together
 from dagster_ips.iceberg.metadata import TableMetadata
-from dagster_ips.iceberg.stamps import RUN
+from dagster_ips.iceberg.stamps import RUN, last_consumed
 
 CASCADE = "dagster-ips.cascade"
 
@@ -18,14 +18,15 @@ def properties(cascade: Cascade) -> dict[str, str]:
     return {CASCADE: str(cascade)} if cascade.ids else {}
 
 
-def caused_by(consumed: Iterable[tuple[TableMetadata, Capture]]) -> Cascade:
-    """What the snapshots that captures consume follow from.
+def caused_by(consumed: Iterable[tuple[TableMetadata, Capture]], target: TableMetadata | None) -> Cascade:
+    """What the snapshots that captures consume follow from; ``target`` is the consumer's table, None before it is made.
 
-    Of what an outside job committed, the newest snapshot stands for all. In mode ``full`` it is the head's alone.
+    Of what an outside job committed, the newest snapshot stands for all. Where everything is read, of an asset or of
+    partitions that were never computed, it is what came since the consumer last published.
     """
     snapshots: list[Snapshot] = []
     for metadata, capture in consumed:
-        changed = [snapshot for snapshot in _consumed(metadata, capture) if _changes_rows(snapshot)]
+        changed = [snapshot for snapshot in _consumed(metadata, capture, target) if _changes_rows(snapshot)]
         outside = [snapshot for snapshot in changed if RUN not in snapshot.summary]
         snapshots += [s for s in changed if CASCADE in s.summary] + outside[:1]
     newest_first = sorted(snapshots, key=lambda snapshot: snapshot.timestamp_ms, reverse=True)
@@ -38,20 +39,19 @@ def cascade_at_head(metadata: TableMetadata) -> Cascade:
     return _of(newest) if newest and (CASCADE in newest.summary or RUN not in newest.summary) else Cascade()
 
 
-def _consumed(metadata: TableMetadata, capture: Capture) -> tuple[Snapshot, ...]:
-    """Newest first."""
+def _consumed(metadata: TableMetadata, capture: Capture, target: TableMetadata | None) -> tuple[Snapshot, ...]:
+    """Newest first; only the newest where the history doesn't reach back, or nothing came since."""
     to, start = capture.to_inclusive, capture.from_exclusive
     if to is None:
         return ()
     ancestry = metadata.ancestry(to.ref)
-    if capture.mode is Mode.INCREMENTAL and start is not None:
-        between = ancestry.between(
-            from_snapshot_id_exclusive=start.snapshot_id, to_snapshot_id_inclusive=to.snapshot_id
-        )
-        if between is not None:
-            return between[::-1]
+    known = start.snapshot_id if capture.mode is Mode.INCREMENTAL and start else None
+    since = known or (last_consumed(target, capture.edge.line) if target else None)
+    between = ancestry.between(from_snapshot_id_exclusive=since, to_snapshot_id_inclusive=to.snapshot_id)
     head = ancestry.find(to.snapshot_id)
-    return (head,) if head else ()
+    if between is None or (capture.mode is Mode.FULL and not between):
+        return (head,) if head else ()
+    return between[::-1]
 
 
 def _changes_rows(snapshot: Snapshot) -> bool:

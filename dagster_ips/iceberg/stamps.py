@@ -67,6 +67,13 @@ def stamped_partitions(metadata: TableMetadata, line: Edge) -> frozenset[str]:
     return frozenset(key for value in values for key in json.loads(value).get("partitions", ()))
 
 
+def last_consumed(metadata: TableMetadata, line: Edge) -> int | None:
+    """The snapshot up to which the newest stamp of ``line``, of whatever partition, says to have read; None if none."""
+    stamps = (s.summary.get(_EDGE + line.id) for s in metadata.ancestry().snapshots)
+    newest = next((stamp for stamp in stamps if stamp), None)
+    return int(json.loads(newest)["to"]) if newest else None
+
+
 def bears_stamp(metadata: TableMetadata, edge: Edge) -> bool:
     """Whether any snapshot has a stamp of ``edge``, also one that isn't in ``main``'s history any more."""
     return any(_EDGE + edge.id in snapshot.summary for snapshot in metadata.snapshots.values())

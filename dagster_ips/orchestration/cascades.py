@@ -25,7 +25,9 @@ def is_automatic(run: dg.DagsterRun) -> bool:
 
 
 def cascade_of(
-    running: dg.AssetExecutionContext | dg.OpExecutionContext, consumed: Sequence[tuple[TableMetadata, Capture]]
+    running: dg.AssetExecutionContext | dg.OpExecutionContext,
+    consumed: Sequence[tuple[TableMetadata, Capture]],
+    target: TableMetadata | None,
 ) -> Cascade:
     """What the run follows from, by the snapshots that it consumes; the run is tagged with it.
 
@@ -34,7 +36,7 @@ def cascade_of(
     """
     run = running.run
     is_full = any(capture.mode is Mode.FULL for _, capture in consumed)
-    cascade = started_by(run) if is_full and not is_automatic(run) else caused_by(consumed)
+    cascade = started_by(run) if is_full and not is_automatic(run) else caused_by(consumed, target)
     if cascade.main is not None:
         # The tag is that of the step which captured last: mostly a run has one, or its steps follow from each other.
         running.instance.add_run_tags(run.run_id, {CASCADE_TAG: cascade.main})

@@ -140,7 +140,8 @@ class Runs:
         started: float,
     ) -> Captured:
         found = {name: view.captured for name, view in views.items()}
-        cascade = cascade_of(running, [(each.source, each.capture) for each in found.values()])
+        consumed = [(each.source, each.capture) for each in found.values()]
+        cascade = cascade_of(running, consumed, self.lake.find(consumer.table))
         tracked = consumer.tracked(running.job_def.asset_layer.asset_graph, running.instance)
         valid_through = self._completion(consumer, running).after((tracked[name], found[name]) for name in found)
         return Captured(views, time.monotonic() - started, cascade, valid_through)

@@ -44,6 +44,9 @@ class Completion:
         return min(time, self.last_window_end) if time and self.last_window_end else time
 
     def _of(self, tracked: TrackedInput, captured: CapturedInput) -> dt.datetime | None:
+        head = captured.source.head_snapshot_id(tracked.ref)
+        if time_at(self.storage, captured.source, tracked.event_time, head, ref=tracked.ref) is None:
+            return None  # What doesn't tell needn't be looked at partition by partition.
         consumed = self._consumed(tracked, captured)
         at = consumed.snapshot_id if consumed else None
         return time_at(self.storage, captured.source, tracked.event_time, at, ref=tracked.ref)

@@ -42,9 +42,9 @@ def test_what_follows_from_a_backfill_that_a_person_launched_has_its_id(
     # The day that was left out of the backfill runs by itself, and is no part of it.
     assert set(found_by(instance, BACKFILL)) == {"day", "day_agg", "week"}
     assert "day" in found_by(instance, head(lake, "media.playback"))
-    history = lake.catalog.load("media.day_agg", asset="test").ancestry().snapshots
-    # The oldest is the root that Spark commits as it cuts a branch from an empty table.
-    assert [snapshot.summary[CASCADE] for snapshot in history[:-1]] == [head(lake, "media.playback"), BACKFILL]
+    newest, oldest, _root = lake.catalog.load("media.day_agg", asset="test").ancestry().snapshots
+    assert BACKFILL in oldest.summary[CASCADE].split(",")
+    assert newest.summary[CASCADE] == head(lake, "media.playback")
 
 
 def test_what_follows_from_an_outside_commit_has_its_snapshot_down_to_assets_that_know_nothing_of_it(
