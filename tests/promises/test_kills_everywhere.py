@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import signal
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import dagster as dg
@@ -43,19 +43,26 @@ def runs(
         yield runs
 
 
-def kill(runs: Runs, kind: Kind, point: str) -> int | None:
-    """The exit code of a run of ``kind`` that is killed at ``point``."""
-    process = start_run(runs.instance.root_directory, runs.lake, *kind.names, at=point)
-    process.join()
-    return process.exitcode
+def killed(runs: Runs, kinds: Sequence[Kind], point: str) -> list[int | None]:
+    """The exit codes of runs of ``kinds`` that are killed at ``point``, some of them at a time.
+
+    All are started and waited for by one thread: of two that do, each may take the other's exit code away.
+    """
+    processes: list[multiprocessing.Process] = []
+    for kind in kinds:
+        if len(processes) >= AT_ONCE:
+            processes[-AT_ONCE].join()
+        processes.append(start_run(runs.instance.root_directory, runs.lake, *kind.names, at=point))
+    for process in processes:
+        process.join()
+    return [process.exitcode for process in processes]
 
 
 def kill_each_and_run_again(runs: Runs, kinds: Sequence[Kind], point: str) -> None:
     """Rows that arrive, a run of each of ``kinds`` killed at ``point``, more rows, and undisturbed runs."""
     runs.arrive()
     before = len(runs.instance.get_runs())
-    with ThreadPoolExecutor(AT_ONCE) as threads:
-        ends = list(threads.map(lambda kind: kill(runs, kind, point), kinds))
+    ends = killed(runs, kinds, point)
     assert ends == [-signal.SIGKILL] * len(kinds), runs.problems(since=before)
     runs.arrive()
     runs.run_all(kinds)
