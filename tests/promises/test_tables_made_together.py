@@ -103,6 +103,7 @@ def test_a_table_that_failed_is_taken_to_where_the_other_is_and_then_both_go_on(
     assert made.ids("odd") == Counter(range(1, 12, 2))
 
 
+@pytest.mark.slow
 def test_a_run_of_one_table_leaves_the_change_pending_for_the_other(made: Made) -> None:
     made.lake.append(events(range(4, 9)))
     assert made.run("odd") == {"odd": 5}
@@ -134,6 +135,7 @@ def test_of_a_table_that_was_reset_everything_is_computed_and_the_other_stays_as
     assert made.ids("even") == Counter(range(0, 9, 2))
 
 
+@pytest.mark.slow
 def test_a_table_that_is_new_beside_others_is_computed_alone(lake: Lake, instance: dg.DagsterInstance) -> None:
     @dg.multi_asset(ins={"playback": ips.incremental()}, outs={"even": HALVES["even"]}, can_subset=True)
     def before(playback: ips.IcdcView) -> Iterator[dg.Output[DataFrame]]:
@@ -150,6 +152,7 @@ def test_a_table_that_is_new_beside_others_is_computed_alone(lake: Lake, instanc
     assert made.ids("odd") == Counter(range(1, 12, 2))
 
 
+@pytest.mark.slow
 def test_the_mode_that_a_run_asks_for_holds_for_every_table(made: Made) -> None:
     made.lake.append(events(range(4, 9)))
     made.run("odd")
@@ -166,6 +169,7 @@ def expected_sums(rows: list[Event], *keys: int) -> Counter[tuple[object, ...]]:
     return Counter((*key, total) for key, total in seconds.items())
 
 
+@pytest.mark.slow
 def test_tables_of_the_same_groups_equal_their_recompute_after_updates_and_deletes(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
@@ -207,7 +211,7 @@ def test_tables_made_of_different_frames_are_refused_before_anything_is_written(
     assert CursorStore(instance).get(Edge("plain", "playback")).number == 1
 
 
-@pytest.mark.parametrize("sensor", ["ips_automation", "by_sensor"])
+@pytest.mark.parametrize("sensor", ["ips_automation", pytest.param("by_sensor", marks=pytest.mark.slow)])
 def test_one_run_is_requested_for_all_tables_of_a_step_until_each_has_all(made: Made, sensor: str) -> None:
     assets = [ips.iceberg_asset("playback", table="media.playback"), halves]
     sensors = [ips.pending_sensor("by_sensor", BOTH)] if sensor == "by_sensor" else []
@@ -228,6 +232,7 @@ def test_one_run_is_requested_for_all_tables_of_a_step_until_each_has_all(made: 
     assert made.ids("odd") == Counter(range(1, 12, 2))
 
 
+@pytest.mark.slow
 def test_one_run_is_requested_for_a_whole_step_that_can_not_be_divided_when_but_one_of_its_tables_is_behind(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
