@@ -121,15 +121,12 @@ class IcdcIOManager(dg.ConfigurableIOManager):
             keep_versions(context.step_context, key)
             return
         frame, write_mode = _returned(obj, write_mode_of(metadata, key.to_user_string()), key, is_consumer=is_consumer)
-        result = Result(frame, write_mode, captured.mode, [view.change for view in captured.views.values()])
         table = table_of(key, metadata, self.default_namespace)
-        if result.mode is Mode.INCREMENTAL and running is not None and len(keys_of_step(running.assets_def)) > 1:
-            require_one_frame(table, result.inputs)
         started = time.monotonic()
         # What another session writes would lack the stamps that this one sets.
         runs = replace(self.runs(context.step_context.instance), session=lambda: self._session_of(frame))
         with runs.writing(captured):
-            publication = _publish(runs, context, table, result, captured)
+            publication = _publish(runs, context, table, (frame, write_mode), captured)
         report = RunReport(
             table=table,
             views=captured.views,
@@ -202,9 +199,18 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         return session
 
 
-def _publish(runs: Runs, context: dg.OutputContext, table: str, result: Result, captured: Captured) -> Publication:
+def _publish(
+    runs: Runs, context: dg.OutputContext, table: str, returned: tuple[DataFrame, WriteMode], captured: Captured
+) -> Publication:
     lake, publisher = runs.lake, runs.publisher(context.run_id, captured)
     existing = lake.find(table)
+    # Asked before any frame is looked at: what it reads may be gone once other runs have published that.
+    if existing is not None and (superseded := publisher.superseded(existing, captured.captures)):
+        return superseded
+    result = Result(*returned, captured.mode, [view.change for view in captured.views.values()])
+    running = _asset_context()
+    if result.mode is Mode.INCREMENTAL and running is not None and len(keys_of_step(running.assets_def)) > 1:
+        require_one_frame(table, result.inputs)
     description = description_of(context.definition_metadata).tuned_for(result.write_mode)
     columns = existing.identity_partition_columns() if existing else description.partition_by
     result.check(table, tuple(columns))

@@ -75,12 +75,9 @@ class Publisher:
             Exception: whatever ``write`` or ``check`` raised; nothing is published or consumed then.
         """
         for attempt in range(1, _MOST_ATTEMPTS + 1):
-            self.require_valid(captures)
             before = self.catalog.load(table, asset=consumer)
-            if superseded := published_by_another(before, captures):
-                self.adopt(superseded)
-                _require_all_superseded(table, captures, superseded)
-                return Publication(before, superseded_by=tuple(h.newest for _, h in superseded if h.newest))
+            if superseded := self.superseded(before, captures):
+                return superseded
             branch = self.new_branch(table)
             try:
                 published_it = self._write_and_fast_forward(branch, before, captures, write, check)
@@ -109,6 +106,21 @@ class Publisher:
         """The summary properties of what is written to ``branch``."""
         stamp = stamp_properties(tuple(captures), attempt=branch.name, run_id=self.run_id)
         return stamp | dict(self.properties)
+
+    def superseded(self, target: TableMetadata, captures: Sequence[Capture]) -> Publication | None:
+        """What another run published of ``captures``, which is consumed by that; None if none did.
+
+        Raises:
+            CaptureVoidError: a person changed meanwhile what is consumed.
+            PublishError: as ``published_by_another``; or it published some of a run's partitions, and not all.
+        """
+        self.require_valid(captures)
+        superseded = published_by_another(target, captures)
+        if not superseded:
+            return None
+        self.adopt(superseded)
+        _require_all_superseded(target.table, captures, superseded)
+        return Publication(target, superseded_by=tuple(h.newest for _, h in superseded if h.newest))
 
     def new_branch(self, table: str) -> Branch:
         """A branch of a name that is this attempt's alone; not made yet."""
