@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     import dagster as dg
@@ -42,25 +43,22 @@ def knowing_partitions(instance: dg.DagsterInstance) -> contextlib.AbstractConte
     return partition_loading_context(dynamic_partitions_store=instance)
 
 
-def change_run_requests(
+def evaluate_by(
     sensor: dg.SensorDefinition,
-    change: Callable[[dg.SensorEvaluationContext, Sequence[dg.RunRequest]], Sequence[dg.RunRequest]],
+    evaluate: Callable[[dg.SensorEvaluationContext, Callable[[], dg.SensorResult]], dg.SensorResult],
 ) -> None:
-    """Let ``change`` have a say in what ``sensor`` requests, if that is nothing, too (dagster 1.13.27).
+    """Let ``evaluate`` do a tick of an automation sensor, with what Dagster would do in its hand (dagster 1.13.27).
 
-    The automation sensor asks for a run per partition, or for a backfill, which is looked at twice a minute only.
+    Dagster asks for a run per partition, or for a backfill, which is looked at twice a minute only. It may be asked
+    several times: what it finds depends on the sensor's cursor alone, which moves with what the tick returns.
     """
-    evaluate: Any = sensor._evaluation_fn  # noqa: SLF001  # there is no public way
+    dagsters: Any = sensor._evaluation_fn  # noqa: SLF001  # there is no public way
 
-    def changed(context: dg.SensorEvaluationContext) -> Any:  # noqa: ANN401  # as in Dagster
-        return [
-            result._replace(run_requests=list(change(context, result.run_requests or ())))
-            if hasattr(result, "run_requests")
-            else result
-            for result in evaluate(context)
-        ]
+    def result_of(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        (result,) = dagsters(context)
+        return cast("dg.SensorResult", result)
 
-    sensor._evaluation_fn = changed  # noqa: SLF001  # as above
+    sensor._evaluation_fn = lambda context: [evaluate(context, partial(result_of, context))]  # noqa: SLF001  # as above
 
 
 def set_input_data_version(step: Any, upstream: dg.AssetKey, version: str) -> None:  # noqa: ANN401  # its class isn't public

@@ -31,4 +31,6 @@ defs = ips.with_incremental(
     ),
     # Dagster's daemon looks at sensors every five seconds. With an interval of five, every other look comes too early.
     interval_seconds=1,
+    # What a tick waits the daemon would sleep.
+    wait_seconds=4,
 )

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import time
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
 import dagster as dg
 
-from dagster_ips._compat import change_run_requests, knowing_partitions
+from dagster_ips._compat import evaluate_by, knowing_partitions
+from dagster_ips.orchestration.news import News, news_of
 from dagster_ips.orchestration.run_requests import in_few_runs, in_order_of_stages_below
 from dagster_ips.orchestration.watching import WatchedInputs
 
@@ -19,11 +21,17 @@ MOST_ASSETS = 200
 
 
 def automation_sensors(
-    items: Iterable[Any], own: Iterable[Any], watched: Sequence[WatchedInputs], interval_seconds: int
+    items: Iterable[Any],
+    own: Iterable[Any],
+    watched: Sequence[WatchedInputs],
+    *,
+    interval_seconds: int,
+    wait_seconds: float,
 ) -> list[dg.AutomationConditionSensorDefinition]:
     """One sensor for all assets of ``items`` with a condition, or one for each 200 of them; without those of ``own``.
 
-    The first one covers what comes without a name, such as the conditions of checks.
+    The first one covers what comes without a name, such as the conditions of checks. It alone waits for news: those
+    after it have their ticks when it has had its own.
     """
     free: dg.AssetSelection = dg.AssetSelection.all()
     for sensor in own:
@@ -38,12 +46,17 @@ def automation_sensors(
         rest -= part
     named = {f"{AUTOMATION_SENSOR}_{number}": part & free for number, part in enumerate(parts, start=2)}
     return [
-        _sensor(name, each, watched, interval_seconds) for name, each in ({AUTOMATION_SENSOR: rest} | named).items()
+        _sensor(name, each, watched, interval_seconds, wait_seconds if name == AUTOMATION_SENSOR else 0)
+        for name, each in ({AUTOMATION_SENSOR: rest} | named).items()
     ]
 
 
 def _sensor(
-    name: str, selection: dg.AssetSelection, watched: Sequence[WatchedInputs], interval_seconds: int
+    name: str,
+    selection: dg.AssetSelection,
+    watched: Sequence[WatchedInputs],
+    interval_seconds: int,
+    wait_seconds: float,
 ) -> dg.AutomationConditionSensorDefinition:
     with warnings.catch_warnings():
         # Evaluated where the user's code is: Dagster's daemon silently skips conditions that it doesn't know. That
@@ -58,8 +71,25 @@ def _sensor(
             emit_backfills=False,
             description="Runs the assets whose incremental inputs have changes, and other assets with conditions.",
         )
-    change_run_requests(sensor, partial(_in_few_runs, watched))
+    evaluate_by(sensor, partial(_tick, watched, news_of(each.watched for each in watched), wait_seconds))
     return sensor
+
+
+def _tick(
+    watched: Sequence[WatchedInputs],
+    news: News,
+    wait_seconds: float,
+    context: dg.SensorEvaluationContext,
+    evaluate: Callable[[], dg.SensorResult],
+) -> dg.SensorResult:
+    """What the conditions ask for, in few runs. Where that is nothing, they are asked again as long as news come."""
+    until = time.monotonic() + wait_seconds
+    while True:
+        if wait_seconds:
+            news.look(context.instance, until=until)
+        result = evaluate()
+        if result.run_requests or not news.came(context.instance, until=until):
+            return result._replace(run_requests=_in_few_runs(watched, context, result.run_requests or ()))
 
 
 def _in_few_runs(

@@ -50,7 +50,11 @@ class WatchedTables:
 
     def moved(self, *, tick: dt.datetime) -> bool:
         """Whether any table has changed since ``tick`` looked."""
-        return self.located(tick=tick).found != self.catalog.open_for_ticks().locate(sorted(self.names)).found
+        return self.located(tick=tick).found != self.pointers()
+
+    def pointers(self) -> Mapping[str, str]:
+        """Where each table has its current metadata.json now, without those that it can't be told of."""
+        return self.catalog.open_for_ticks().locate(sorted(self.names)).found
 
     def table(self, name: str, *, tick: dt.datetime) -> TableMetadata | None:
         """A table's metadata as ``tick`` began; None if there is no such table.
