@@ -46,6 +46,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--commits", type=int, default=5)
     parser.add_argument("--rows-per-day", type=int, default=20_000)
+    parser.add_argument("--late", type=float, default=0.0, help="fraction of rows from the 13 days before")
     given = parser.parse_args()
     hops: dict[str, list[Hop]] = {stage: [] for stage in STAGES}
     totals = []
@@ -56,8 +57,8 @@ def main() -> None:
         with dg.DagsterInstance.from_config(str(services.home)) as instance:
             for number in range(given.commits + 1):
                 days = 1 if number else 14
-                rows = f"--rows-per-day={given.rows_per_day}"
-                services.run("python", "-m", "example_project.ingest", f"--days={days}", rows)
+                rows = (f"--rows-per-day={given.rows_per_day}", f"--late={given.late}")
+                services.run("python", "-m", "example_project.ingest", f"--days={days}", *rows)
                 committed = _committed(services.lake, "playback")
                 while not pipeline.is_caught_up():
                     services.require_alive()

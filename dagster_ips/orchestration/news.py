@@ -11,7 +11,7 @@ import dagster as dg
 from dagster_ips.orchestration.watching import WatchedTables
 
 _LOOK_SECONDS = 0.2
-_STILL_SECONDS = 0.5
+_STILL_SECONDS = 1.0
 """Outside jobs often commit several times in a row: one run for all of it is sooner done than two."""
 
 _UNFINISHED = dg.RunsFilter(
