@@ -74,6 +74,16 @@ def set_input_data_version(step: Any, upstream: dg.AssetKey, version: str) -> No
     step.input_asset_records[upstream] = replace(known, data_version=DataVersion(version))
 
 
+def set_input_event(step: Any, upstream: dg.AssetKey, storage_id: int) -> None:  # noqa: ANN401  # as above
+    """Let what a step materialises say up to which event of an upstream it is made of (dagster 1.13.27).
+
+    Of partitions, Dagster takes whatever is reported after that for news.
+    """
+    known = step.maybe_fetch_and_get_input_asset_version_info(upstream)
+    if known is not None:  # Else there was no event as the step began, and Dagster compares the newest with itself.
+        step.input_asset_records[upstream] = replace(known, storage_id=storage_id)
+
+
 def definitions_at(options: dict[str, Any]) -> Iterator[dg.Definitions]:
     """The definitions that the options of ``dagster`` commands name, in this process (dagster 1.13.27).
 

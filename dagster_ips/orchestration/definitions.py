@@ -190,11 +190,11 @@ def _outside(specs: Sequence[dg.AssetSpec], managers: Mapping[str, IcdcIOManager
             require_partition_expression(spec.key.to_user_string(), spec.metadata)
     return [
         OutsideTable(
-            spec.key,
-            tables[spec.key],
-            managers[keys[spec.key]].catalog,
-            spec.partitions_def,
-            partition_expression(spec.metadata),
+            key=spec.key,
+            table=tables[spec.key],
+            catalog=managers[keys[spec.key]].catalog,
+            partitions_def=spec.partitions_def,
+            partition_expression=partition_expression(spec.metadata),
         )
         for spec in specs
         if spec.key in tables

@@ -35,7 +35,7 @@ from dagster_ips.orchestration.resources import IcebergCatalog
 from dagster_ips.orchestration.run_metadata import RunReport, run_metadata
 from dagster_ips.orchestration.runs import Captured, Runs, order_new_table
 from dagster_ips.orchestration.slicing import require_partition_expression, rows_of_keys
-from dagster_ips.orchestration.versions import keep_versions, record_input, record_versions
+from dagster_ips.orchestration.versions import Read, keep_versions, record_input, record_versions
 from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.frames import table_frame
 from dagster_ips.spark.session import DataFrame, SparkSession, configure
@@ -139,7 +139,9 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         )
         context.add_output_metadata(run_metadata(report))
         partitions = context.asset_partition_keys if context.has_asset_partitions else ()
-        record_versions(context.step_context, key, captured, publication, partitions)
+        record_versions(
+            context.step_context, key, captured, publication, storage=runs.lake.storage, partitions=partitions
+        )
         runs.drop_old_tables(captured)
 
     def runs(self, instance: dg.DagsterInstance) -> Runs:
@@ -180,7 +182,7 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         found = lake.load(table, asset=_reader(context))
         if (running := _asset_context()) is not None:
             follow_head(running, found)
-            record_input(context.step_context, context.asset_key, found, found.ancestry().head)
+            record_input(context.step_context, context.asset_key, Read(found, found.ancestry().head, lake.storage))
         # Dagster doesn't take any for several partitions.
         if not context.has_asset_partitions or len(context.asset_partition_keys) == 1:
             context.add_input_metadata({"snapshot": dg.MetadataValue.text(str(found.head_snapshot_id()))})

@@ -15,11 +15,11 @@ from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.storage import Storage
+from dagster_ips.orchestration.declarations import DATA_VERSION_TAG
 from dagster_ips.orchestration.partition_keys import partition_keys
 from dagster_ips.orchestration.resources import IcebergCatalog
 from dagster_ips.orchestration.slicing import SameKeys
 from dagster_ips.orchestration.table_metadata import ROW_COUNT, row_count, table_metadata
-from dagster_ips.orchestration.versions import DATA_VERSION_TAG
 from dagster_ips.tracking.following import MAIN
 from dagster_ips.tracking.partitions import keys_changed, keys_there
 
@@ -31,15 +31,14 @@ _DIMENSION_TAG = "dagster/partition/"
 Event: TypeAlias = dg.AssetMaterialization | dg.AssetObservation
 
 
-class OutsideTable(NamedTuple):
-    """An asset that an outside job writes, and where it is.
+@dataclass(frozen=True, kw_only=True)
+class OutsideAsset:
+    """An asset that an outside job writes.
 
     ``partition_expression`` says which column, or columns, the keys of ``partitions_def`` are made of.
     """
 
     key: dg.AssetKey
-    table: str
-    catalog: IcebergCatalog
     partitions_def: dg.PartitionsDefinition[str] | None = None
     partition_expression: object = None
 
@@ -47,6 +46,14 @@ class OutsideTable(NamedTuple):
     def name(self) -> str:
         """The asset key as text."""
         return self.key.to_user_string()
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutsideTable(OutsideAsset):
+    """And where it is."""
+
+    table: str
+    catalog: IcebergCatalog
 
 
 @dataclass(frozen=True)
@@ -92,9 +99,9 @@ def partition_news_of(
 ) -> tuple[list[Event], Seen]:
     """The events of a partitioned asset, one per partition whose rows changed, however many snapshots changed them.
 
-    Their data version is the newest snapshot that may have changed rows. Found from metadata alone; files that were
-    only rewritten don't count. The first time it is every partition that has rows; if what happened since the last
-    look can't be followed, those that had any before as well.
+    Their data version is the newest snapshot that may have changed rows of theirs. Found from metadata alone; files
+    that were only rewritten don't count. The first time it is every partition that has rows; if what happened since the
+    last look can't be followed, those that had any before as well.
 
     Each is reported twice. Conditions go by materialisations; but whether a partition downstream is stale Dagster asks
     of observations, if nothing in it materialises the upstream, and takes one that follows a materialisation for new.
@@ -103,13 +110,39 @@ def partition_news_of(
         IpsError: it can't be told, and the next tick looks again.
     """
     looked = seen if metadata.metadata_location == seen.location else _looked(table, metadata, seen, storage, instance)
-    keys = _known_of(looked.waiting, table.partitions_def, instance)[:MOST_REPORTED]
+    keys = _oldest_first(looked.waiting, _known_of(looked.waiting, table.partitions_def, instance), metadata)
+    keys = keys[:MOST_REPORTED]
     observed = [_partition_observation(table, key, looked.waiting[key]) for key in keys]
     materialized = [
         _partition_materialization(table, metadata, key, looked.waiting[key], is_last=key == keys[-1]) for key in keys
     ]
     left = looked.waiting.keys() - set(keys)
     return [*observed, *materialized], replace(looked, waiting={key: looked.waiting[key] for key in sorted(left)})
+
+
+def tell_of_changes(
+    asset: OutsideAsset, source: TableMetadata, head: Snapshot, storage: Storage, instance: DagsterInstance
+) -> int | None:
+    """What was read of a partitioned asset up to ``head`` and the sensor hasn't told yet, as observations.
+
+    The sensor tells the same again, in the same words, which is no news. Returned is the storage id of the newest
+    event; None if something else was told meanwhile, if there is more than a tick reports, or if nothing was told ever.
+
+    Raises:
+        IpsError: it can't be told.
+    """
+    ancestry = source.ancestry()
+    told = _newest_told(asset.key, instance)
+    if ancestry.head != head or told is None or (since := ancestry.find(told.snapshot_id)) is None:
+        return None
+    changed = keys_changed(storage, source, _slicing(asset, instance), since=source.watermark_at(since, MAIN))
+    keys = _known_of(changed or (), asset.partitions_def, instance)
+    if changed is None or len(keys) > MOST_REPORTED:
+        return None
+    for key in _oldest_first(changed, keys, source):
+        instance.report_runless_asset_event(_partition_observation(asset, key, changed[key]))
+    told = _newest_told(asset.key, instance)
+    return told.storage_id if told and ancestry.find(told.snapshot_id) else None
 
 
 def is_waiting(table: OutsideTable, seen: Seen, instance: DagsterInstance) -> bool:
@@ -137,17 +170,48 @@ def decode(cursor: str | None) -> dict[str, Seen]:
 def _looked(
     table: OutsideTable, metadata: TableMetadata, seen: Seen, storage: Storage, instance: DagsterInstance
 ) -> Seen:
-    ancestry, definition = metadata.ancestry(), table.partitions_def
-    if ancestry.head is None or definition is None:
+    ancestry = metadata.ancestry()
+    if ancestry.head is None:
         return seen
-    slicing = SameKeys(partition_keys(definition, table.partition_expression, instance, asset=table.name))
+    slicing = _slicing(table, instance)
     changed = keys_changed(storage, metadata, slicing, since=seen.upto) if seen.upto else None
     if changed is None:
         before = instance.get_materialized_partitions(table.key) if seen.upto else set()
-        changed = keys_there(storage, metadata, slicing) | before
-    version = (ancestry.newest_change or ancestry.head).snapshot_id
-    waiting = {**seen.waiting, **dict.fromkeys(changed, version)}
-    return Seen(metadata.watermark_at(ancestry.head, MAIN), metadata.metadata_location, waiting)
+        version = (ancestry.newest_change or ancestry.head).snapshot_id
+        changed = dict.fromkeys(keys_there(storage, metadata, slicing) | before, version)
+    return Seen(metadata.watermark_at(ancestry.head, MAIN), metadata.metadata_location, {**seen.waiting, **changed})
+
+
+def _slicing(asset: OutsideAsset, instance: DagsterInstance) -> SameKeys:
+    assert asset.partitions_def is not None  # noqa: S101  # asked for partitioned assets only
+    return SameKeys(partition_keys(asset.partitions_def, asset.partition_expression, instance, asset=asset.name))
+
+
+class _Told(NamedTuple):
+    """An observation that was reported of a partition."""
+
+    snapshot_id: int
+    storage_id: int
+
+
+def _newest_told(asset: dg.AssetKey, instance: DagsterInstance) -> _Told | None:
+    """The newest observation; None if there is none, or none of a snapshot."""
+    for record in instance.fetch_observations(asset, limit=1).records:
+        event = record.asset_observation
+        version = (event.tags or {}).get(DATA_VERSION_TAG, "") if event else ""
+        if version.isdecimal():
+            return _Told(int(version), record.storage_id)
+    return None
+
+
+def _oldest_first(versions: Mapping[str, int], keys: Iterable[str], source: TableMetadata) -> list[str]:
+    """So that what was told last is the newest, and nothing before it is left out."""
+
+    def age(key: str) -> tuple[int, str]:
+        snapshot = source.snapshots.get(versions[key])
+        return (snapshot.sequence_number if snapshot else 0, key)
+
+    return sorted(keys, key=age)
 
 
 def _known_of(
@@ -192,13 +256,13 @@ def _partition_materialization(
     )
 
 
-def _partition_observation(table: OutsideTable, key: str, snapshot_id: int) -> dg.AssetObservation:
-    return dg.AssetObservation(table.key, partition=key, tags=_partition_tags(table, key, snapshot_id))
+def _partition_observation(asset: OutsideAsset, key: str, snapshot_id: int) -> dg.AssetObservation:
+    return dg.AssetObservation(asset.key, partition=key, tags=_partition_tags(asset, key, snapshot_id))
 
 
-def _partition_tags(table: OutsideTable, key: str, snapshot_id: int) -> Mapping[str, str]:
+def _partition_tags(asset: OutsideAsset, key: str, snapshot_id: int) -> Mapping[str, str]:
     """The data version, and the parts by which Dagster knows a key of several dimensions as one."""
-    tags, definition = {DATA_VERSION_TAG: str(snapshot_id)}, table.partitions_def
+    tags, definition = {DATA_VERSION_TAG: str(snapshot_id)}, asset.partitions_def
     if isinstance(definition, dg.MultiPartitionsDefinition):
         parts = definition.get_partition_key_from_str(key).keys_by_dimension
         tags |= {f"{_DIMENSION_TAG}{name}": part for name, part in parts.items()}

@@ -168,7 +168,7 @@ def capture(
         valid_through=captured.valid_through,
     )
     step.add_asset_metadata(run_metadata(report), asset_key=consumer.key)
-    record_versions(step, consumer.key, captured, written.publication)
+    record_versions(step, consumer.key, captured, written.publication, storage=runs.lake.storage)
     manager.was_written_by_capture(step, consumer.key)
     runs.drop_old_tables(captured)
 

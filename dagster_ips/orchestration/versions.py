@@ -7,28 +7,47 @@ Dagster would take what was reported as the step began, though more may have bee
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import dagster as dg
 from dagster import DagsterInstance
 
-from dagster_ips._compat import set_input_data_version
+from dagster_ips._compat import set_input_data_version, set_input_event
 from dagster_ips.core.ancestry import Ancestry, Snapshot
+from dagster_ips.errors import IpsError
 from dagster_ips.iceberg.metadata import TableMetadata
-from dagster_ips.orchestration.declarations import OUTSIDE, plain
+from dagster_ips.iceberg.storage import Storage
+from dagster_ips.orchestration.declarations import DATA_VERSION_TAG, OUTSIDE, plain
+from dagster_ips.orchestration.outside_news import OutsideAsset, tell_of_changes
 from dagster_ips.orchestration.runs import Captured
+from dagster_ips.orchestration.slicing import partition_expression
 from dagster_ips.tracking.following import MAIN
 from dagster_ips.tracking.publishing import Publication
 
-DATA_VERSION_TAG = "dagster/data_version"
 _INPUT_VERSION_TAG = "dagster/input_data_version"
 
 
-def record_versions(
+@dataclass(frozen=True)
+class Read:
+    """What a step has read of a table: all up to ``head``, or less if not ``is_whole``.
+
+    ``storage`` has the table's manifests.
+    """
+
+    source: TableMetadata
+    head: Snapshot | None
+    storage: Storage
+    is_whole: bool = True
+
+
+def record_versions(  # noqa: PLR0913  # each is a thing of its own
     step: Any,  # noqa: ANN401  # Dagster's class for it isn't public
     asset: dg.AssetKey,
     captured: Captured,
     publication: Publication,
+    *,
+    storage: Storage,
     partitions: Iterable[str] = (),
 ) -> None:
     """Let the materialisation of ``asset``, or of its ``partitions``, say what was taken of each upstream and made."""
@@ -38,7 +57,7 @@ def record_versions(
             if capture.to_inclusive is not None and capture.to_inclusive.ref == MAIN:
                 upstream = dg.AssetKey.from_user_string(capture.edge.upstream)
                 is_whole = capture.bite is None or capture.bite.is_last
-                record_input(step, upstream, taken.source, taken.head, is_whole=is_whole)
+                record_input(step, upstream, Read(taken.source, taken.head, storage, is_whole))
     if step.has_data_version(asset):  # The user's own.
         return
     version = _made(step.instance, asset, publication, list(partitions))
@@ -56,27 +75,40 @@ def keep_versions(step: Any, asset: dg.AssetKey) -> None:  # noqa: ANN401  # as 
         step.set_data_version(asset, dg.DataVersion(version))
 
 
-def record_input(
-    step: Any,  # noqa: ANN401  # as above
-    upstream: dg.AssetKey,
-    source: TableMetadata,
-    head: Snapshot | None,
-    *,
-    is_whole: bool = True,
-) -> None:
-    """Let what the step materialises say that of ``upstream`` it took all up to ``head``, or less if not ``is_whole``.
+def record_input(step: Any, upstream: dg.AssetKey, read: Read) -> None:  # noqa: ANN401  # as above
+    """Let what the step materialises say what of ``upstream`` it is made of.
 
-    Of a partitioned upstream Dagster asks which partitions were reported after the step began, and nothing else.
+    Of a partitioned upstream Dagster asks which partitions were reported after the step began. So the changes of an
+    outside table that nobody has told of are told here, and what was told up to the head that was read counts as taken.
     """
     graph = step.job_def.asset_layer.asset_graph
-    if head is None or not graph.has(upstream) or graph.get(upstream).partitions_def is not None:
+    source, head = read.source, read.head
+    if head is None or not graph.has(upstream):
         return
     is_outside = bool(plain(graph.get(upstream).metadata.get(OUTSIDE)))
+    if (definition := graph.get(upstream).partitions_def) is not None:
+        if is_outside and read.is_whole:
+            expression = partition_expression(graph.get(upstream).metadata)
+            _record_partitions(
+                step, OutsideAsset(key=upstream, partitions_def=definition, partition_expression=expression), read
+            )
+        return
     version = _taken(source, head, None if is_outside else _reported(step.instance, upstream))
-    if not is_whole:
+    if not read.is_whole:
         version = f"{head.snapshot_id} in part"
     if version is not None:
         set_input_data_version(step, upstream, version)
+
+
+def _record_partitions(step: Any, asset: OutsideAsset, read: Read) -> None:  # noqa: ANN401  # as above
+    assert read.head is not None  # noqa: S101  # record_input asked before
+    try:
+        event = tell_of_changes(asset, read.source, read.head, read.storage, step.instance)
+    except IpsError as error:  # What was read is published, and right; only the UI may show it as stale.
+        step.log.warning("which partitions of %s changed can't be told: %s", asset.name, error)
+        return
+    if event is not None:
+        set_input_event(step, asset.key, event)
 
 
 def _taken(source: TableMetadata, head: Snapshot, reported: str | None) -> str | None:

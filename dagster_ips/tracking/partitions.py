@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 from dagster_ips.core.capture import EdgeState
 from dagster_ips.core.changes import DataFile
@@ -109,18 +110,31 @@ def keys_there(storage: Storage, source: TableMetadata, slicing: Slicing) -> fro
 
 def keys_changed(
     storage: Storage, source: TableMetadata, slicing: Slicing, *, since: Watermark
-) -> frozenset[str] | None:
-    """The keys of rows of ``main`` that came or went after ``since``; None if the history can't be followed from there.
+) -> Mapping[str, int] | None:
+    """The keys of rows of ``main`` that came or went after ``since``, and the newest snapshot that changed each.
+
+    None if the history can't be followed from there. The snapshot doesn't depend on ``since``, except after a rollback
+    or an expiry: there it is the newest of all.
 
     Raises:
         As ``keys_there``.
     """
     column_kinds(source, slicing.upstream_keys.columns)
-    ancestry = source.ancestry()
+    ancestry, files = source.ancestry(), FileKeys(source, slicing)
     found = interval_since(since, table_uuid=source.uuid, retained=source.snapshots, ancestry=ancestry)
     if ancestry.head is None or not isinstance(found, Interval) or not is_readable(found):
         return None
-    return FileKeys(source, slicing).touched_by(files_in(storage, source, found, ancestry.head).changes.touched)
+    keys = files.touched_by(files_in(storage, source, found, ancestry.head).changes.touched)
+    newest = dict.fromkeys(keys, (ancestry.newest_change or ancestry.head).snapshot_id)
+    changes = [snapshot for snapshot in found.snapshots if not snapshot.keeps_rows]
+    if found.start is None or found.abandoned or len(changes) == 1:
+        return newest
+    by_snapshot: dict[str, int] = {}
+    for start, snapshot in pairwise((found.start, *found.snapshots)):
+        if not snapshot.keeps_rows:
+            touched = files_in(storage, source, Interval(start, (snapshot,)), snapshot).changes.touched
+            by_snapshot |= dict.fromkeys(files.touched_by(touched) & keys, snapshot.snapshot_id)
+    return newest | by_snapshot
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from random import Random
 
 import dagster as dg
 import pytest
@@ -142,6 +143,40 @@ def test_a_partition_is_stale_only_by_changes_of_its_own(lake: Lake, instance: d
     for first, last in ((0, 0), (1, 1), (2, 2)):  # and no change in any of them
         run(definitions, instance, "day", key(first), key(last), **SENSOR)
     assert [observed.stale(key(number)) for number in range(3)] == [set(), set(), set()]
+
+
+@pytest.mark.parametrize("seed", [2, *[pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 3, 4)]])
+def test_a_partition_is_stale_exactly_if_it_changed_after_its_run_whenever_the_sensor_looked(
+    lake: Lake, instance: dg.DagsterInstance, seed: int
+) -> None:
+    definitions, some = with_days(lake, day, day_agg), Random(seed)
+    observed, numbers = Observed(definitions, instance), range(4)
+    lake.create_playback([row for number in numbers for row in events(range(3), day=number)])
+    observed.look()
+    run(definitions, instance, "day", key(0), key(3))
+    behind, event = set[int](), 10
+    for _ in range(16):
+        match some.choice(["commit", "commit", "run", "run", "look", "compact"]):
+            case "commit":
+                changed = some.sample(numbers, some.randint(1, 2))
+                lake.append([row for number in changed for row in events(range(event, event + 1), day=number)])
+                behind.update(changed)
+                event += 1
+            case "run":
+                taken = some.choice(numbers)
+                run(definitions, instance, "day", key(taken), **SENSOR)
+                behind.discard(taken)
+            case "look":
+                observed.look()
+                assert {n for n in numbers if "day" in observed.stale(key(n))} == behind
+            case "compact":
+                lake.sql("CALL lake.system.rewrite_data_files('media.playback', options => map('rewrite-all', 'true'))")
+    observed.look()
+    assert {n for n in numbers if "day" in observed.stale(key(n))} == behind
+    for number in behind:
+        run(definitions, instance, "day", key(number), **SENSOR)
+    observed.look()
+    assert [observed.stale(key(number)) & {"day"} for number in numbers] == [set()] * len(numbers)
 
 
 @pytest.mark.slow
