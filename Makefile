@@ -5,6 +5,9 @@ SHELL := bash
 PYTHON_HERE := .local/venv/bin/python
 ARGS ?=
 SEED ?= 1
+# Processes of tests at once. Each has a Spark of its own, which keeps a core busy and takes 2 GB.
+WORKERS ?= 2
+QUICK_TESTS = $(PYTHON_HERE) -m pytest --doctest-modules -m "not slow" --numprocesses=$(WORKERS) --dist=worksteal
 SECONDS ?= 600
 
 # The jars and the local Spark of this checkout live with it, not in the home folder.
@@ -21,11 +24,12 @@ demo-check: setup ## run the example pipeline from end to end, check what it say
 	$(PYTHON_HERE) -m example_project.demo --check
 
 test: setup ## tests and the examples in docstrings, all but the slow; ARGS="-k words" to choose
-	$(PYTHON_HERE) -m pytest --doctest-modules -m "not slow" $(ARGS)
+	$(QUICK_TESTS) $(ARGS)
 
 test-all: setup ## every test, with servers, browser and soak
 	@scripts/setup_browser.sh
-	$(PYTHON_HERE) -m pytest --doctest-modules $(ARGS)
+	$(QUICK_TESTS) $(ARGS)
+	$(PYTHON_HERE) -m pytest -m slow $(ARGS)
 
 screenshots: setup ## the docs' screenshots, anew, from the tests in a browser
 	@scripts/setup_browser.sh
