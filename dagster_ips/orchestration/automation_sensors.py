@@ -11,7 +11,7 @@ from typing import Any
 import dagster as dg
 
 from dagster_ips._compat import evaluate_by, knowing_partitions
-from dagster_ips.orchestration.news import News, news_of
+from dagster_ips.orchestration.news import News
 from dagster_ips.orchestration.run_requests import in_few_runs, in_order_of_stages_below
 from dagster_ips.orchestration.watching import WatchedInputs
 
@@ -71,7 +71,7 @@ def _sensor(
             emit_backfills=False,
             description="Runs the assets whose incremental inputs have changes, and other assets with conditions.",
         )
-    evaluate_by(sensor, partial(_tick, watched, news_of(each.watched for each in watched), wait_seconds))
+    evaluate_by(sensor, partial(_tick, watched, News.of(each.watched for each in watched), wait_seconds))
     return sensor
 
 

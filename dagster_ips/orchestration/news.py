@@ -44,6 +44,11 @@ class News:
     watched: Sequence[WatchedTables]
     _seen: Situation = field(default_factory=Situation)
 
+    @classmethod
+    def of(cls, watched: Iterable[WatchedTables]) -> News:
+        """Of tables of which some may be named several times."""
+        return cls(list({id(each): each for each in watched}.values()))
+
     def look(self, instance: dg.DagsterInstance, *, until: float) -> None:
         """Look how things are; where a table has changed, when no more changes come.
 
@@ -62,11 +67,6 @@ class News:
 
     def _now(self, instance: dg.DagsterInstance) -> Situation:
         return Situation([each.pointers() for each in self.watched], frozenset(instance.get_run_ids(_UNFINISHED)))
-
-
-def news_of(watched: Iterable[WatchedTables]) -> News:
-    """News of tables of which some may be named several times."""
-    return News(list({id(each): each for each in watched}.values()))
 
 
 def _sleep(seconds: float, *, until: float) -> bool:

@@ -86,7 +86,7 @@ def test_what_was_committed_before_a_tick_is_requested_without_news(
 def watched(tables: Tables) -> news.News:
     each = WatchedTables(ips.IcebergCatalog(folder=str(tables.folder)))
     each.names.add("media.playback")
-    return news.news_of([each, each])
+    return news.News.of([each, each])
 
 
 def test_a_look_lasts_until_a_job_that_commits_several_times_is_done(
