@@ -63,7 +63,11 @@ def pending_checks(watched: Sequence[WatchedInputs]) -> dg.AssetChecksDefinition
 
 
 def pending_checks_sensor(watched: Sequence[WatchedInputs], *, interval_seconds: int) -> dg.SensorDefinition:
-    """Evaluates each check whose value has changed since the last tick, without a run."""
+    """Evaluates each check whose value has changed since the last tick, without a run.
+
+    And each whose asset was materialised: Dagster shows no result of a check that is older than its asset.
+    """
+    keys = {each.name: dg.AssetKey.from_user_string(each.name) for each in watched}
 
     @dg.sensor(
         name=PENDING_SENSOR,
@@ -75,6 +79,7 @@ def pending_checks_sensor(watched: Sequence[WatchedInputs], *, interval_seconds:
         assert context.repository_def is not None  # noqa: S101  # the sensor runs where the definitions are
         graph, now = context.repository_def.asset_graph, dt.datetime.now(dt.UTC)
         shown: dict[str, Any] = json.loads(context.cursor) if context.cursor else {}
+        records = {each.asset_entry.asset_key: each for each in context.instance.get_asset_records(list(keys.values()))}
         events, errors = [], {}
         for each in watched:
             try:
@@ -83,10 +88,11 @@ def pending_checks_sensor(watched: Sequence[WatchedInputs], *, interval_seconds:
                 context.log.warning("what %s has to consume can't be told: %s", each.name, error)
                 errors[each.name] = error
                 continue
-            if says is not None and shown.get(each.name) != value:
-                shown[each.name] = value
-                key = dg.AssetKey.from_user_string(each.name)
-                events.append(dg.AssetCheckEvaluation(asset_key=key, check_name=PENDING_CHECK, **says))
+            record = records.get(keys[each.name])
+            now_shown = [value, record.asset_entry.last_materialization_storage_id if record else None]
+            if says is not None and shown.get(each.name) != now_shown:
+                shown[each.name] = now_shown
+                events.append(dg.AssetCheckEvaluation(asset_key=keys[each.name], check_name=PENDING_CHECK, **says))
         said = [] if events else ["What is pending is as it was."]
         skip_reason = " ".join([*said, *said_of(errors)]) or None
         return dg.SensorResult(asset_events=events, cursor=json.dumps(shown), skip_reason=skip_reason)

@@ -154,6 +154,10 @@ def test_the_pending_check_is_true_without_a_run_and_speaks_only_when_something_
     tables.append(events(range(3, 5)))
     (third,), cursor = tick(defined, instance, "ips_pending", cursor)
     assert (third.passed, third.metadata["rows pending"].value) == (False, 2)
+    instance.report_runless_asset_event(dg.AssetMaterialization("daily"))
+    (again,), cursor = tick(defined, instance, "ips_pending", cursor)  # Dagster shows none older than its asset.
+    assert (again.passed, again.description) == (False, third.description)
+    assert tick(defined, instance, "ips_pending", cursor)[0] == []
 
 
 @pytest.mark.parametrize(
