@@ -20,6 +20,7 @@ from dagster_ips.orchestration.partition_keys import partition_keys
 from dagster_ips.orchestration.resources import IcebergCatalog
 from dagster_ips.orchestration.slicing import SameKeys
 from dagster_ips.orchestration.table_metadata import ROW_COUNT, row_count, table_metadata
+from dagster_ips.tracking.effects import Effect, effect
 from dagster_ips.tracking.following import MAIN
 from dagster_ips.tracking.partitions import keys_changed, keys_there
 
@@ -140,7 +141,8 @@ def tell_of_changes(
     if changed is None or len(keys) > MOST_REPORTED:
         return None
     for key in _oldest_first(changed, keys, source):
-        instance.report_runless_asset_event(_partition_observation(asset, key, changed[key]))
+        with effect(Effect.REPORT_EVENT):
+            instance.report_runless_asset_event(_partition_observation(asset, key, changed[key]))
     told = _newest_told(asset.key, instance)
     return told.storage_id if told and ancestry.find(told.snapshot_id) else None
 
