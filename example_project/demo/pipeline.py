@@ -1,6 +1,6 @@
 """What the pipeline has done, as Dagster's own event log and the tables tell it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,10 +22,11 @@ AUTOMATION_SENSOR = "ips_automation"
 
 @dataclass(frozen=True)
 class Materialization:
-    """One materialisation of a stage: what it says it captured, and when its step ran (seconds since the epoch)."""
+    """What a run says it captured for some partitions of a stage, and when its step ran (seconds since the epoch)."""
 
     asset: str
     run_id: str
+    partitions: frozenset[str]
     mode: str
     rows_captured: int
     from_snapshot: str
@@ -45,8 +46,10 @@ class Pipeline:
     def materializations(self, stage: str) -> list[Materialization]:
         """Those of ``stage``, oldest first; one of each run, as it says the same of all partitions it computed."""
         fetched = self._instance.fetch_materializations(dg.AssetKey(stage), limit=1000)
-        by_run = {record.run_id: record for record in fetched.records}
-        return [self._parse(stage, record) for record in reversed(by_run.values())]
+        by_run: dict[str, list[dg.EventLogRecord]] = {}
+        for record in fetched.records:
+            by_run.setdefault(record.run_id, []).append(record)
+        return [self._parse(stage, records) for records in reversed(by_run.values())]
 
     def is_caught_up(self) -> bool:
         """Whether every stage has consumed its upstreams' heads, and the report has been made from the result."""
@@ -119,7 +122,8 @@ class Pipeline:
         causes = [str(entry.dagster_event.event_specific_data) for entry in logs if entry.dagster_event]
         return f"run {run_id}: {causes[0][:1500] if causes else 'no step failed'}"
 
-    def _parse(self, stage: str, record: dg.EventLogRecord) -> Materialization:
+    def _parse(self, stage: str, records: Sequence[dg.EventLogRecord]) -> Materialization:
+        record = records[-1]
         event = record.asset_materialization
         if event is None:
             message = f"record {record.storage_id} of {stage} is no materialisation"
@@ -131,6 +135,7 @@ class Pipeline:
         return Materialization(
             asset=stage,
             run_id=record.run_id,
+            partitions=frozenset(each.partition_key for each in records if each.partition_key is not None),
             mode=str(shown["mode"].value),
             rows_captured=int(str(shown["rows captured"].value)),
             from_snapshot=str(shown[f"{upstream}: from snapshot, exclusive"].value),
