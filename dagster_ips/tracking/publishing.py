@@ -78,7 +78,7 @@ class Publisher:
             before = self.catalog.load(table, asset=consumer)
             if superseded := self.superseded(before, captures):
                 return superseded
-            branch = self.new_branch(table)
+            branch, published_it = self.new_branch(table), True
             try:
                 published_it = self._write_and_fast_forward(branch, before, captures, write, check)
             except Exception as error:

@@ -10,6 +10,7 @@ import pytest
 
 from dagster_ips.core.edge import Edge
 from dagster_ips.orchestration.cursor_store import CursorStore
+from dagster_ips.tracking import effects
 from dagster_ips.tracking.effects import Effect
 from tests.lake import Lake, events
 from tests.pipeline import expected_agg, expected_daily, materialize, pipeline, run_in_process
@@ -79,3 +80,22 @@ def test_a_killed_run_that_had_published_is_committed_without_reading_its_rows_a
     assert lake.commits("media.daily") == commits
     (materialization,) = result.get_asset_materialization_events()
     assert materialization.materialization.metadata["rows captured"].value == 0
+
+
+def test_a_publication_whose_answer_is_lost_is_found_in_the_table_itself(
+    lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lose(now: Effect, when: str) -> None:
+        if (now, when) == (Effect.PUBLISH, "after"):
+            raise OSError
+
+    definitions, rows = pipeline(lake.folder, lake.spark_folder), events(range(6))
+    lake.create_playback(rows)
+    monkeypatch.setattr(effects, "observers", [lose])
+    materialize(definitions, instance, "daily")
+    more = events(range(6, 9))
+    lake.append(more)
+    materialize(definitions, instance, "daily")
+    assert lake.rows("media.daily") == expected_daily(rows + more)
+    state = CursorStore(instance).get(Edge("daily", "playback"))
+    assert (state.number, state.in_flight) == (2, None)

@@ -102,9 +102,18 @@ def test_of_runs_launched_at_once_one_publishes_and_the_others_end_with_a_clear_
 
 
 @on_every_backend
-@pytest.mark.parametrize("effect", [Effect.RECORD_CAPTURE, Effect.WRITE_BRANCH, Effect.PUBLISH, Effect.COMMIT])
+@pytest.mark.parametrize(
+    "at",
+    [
+        (Effect.RECORD_CAPTURE, "after"),
+        (Effect.WRITE_BRANCH, "after"),
+        (Effect.PUBLISH, "before"),
+        (Effect.COMMIT, "after"),
+    ],
+    ids=str,
+)
 def test_a_run_that_failed_is_repeated_from_where_it_failed(
-    runs: Runs, monkeypatch: pytest.MonkeyPatch, effect: Effect
+    runs: Runs, monkeypatch: pytest.MonkeyPatch, at: tuple[Effect, str]
 ) -> None:
     """Two assets are done, every other fails; the second try does those."""
     done: list[Effect] = []
@@ -112,7 +121,7 @@ def test_a_run_that_failed_is_repeated_from_where_it_failed(
     def fail(now: Effect, when: str) -> None:
         if (now, when) == (Effect.DROP_BRANCH, "after"):
             done.append(now)
-        if (now, when) == (effect, "after") and len(done) == 2:
+        if (now, when) == at and len(done) == 2:
             raise OSError
 
     job = repeatable_job(runs.lake)
@@ -126,6 +135,24 @@ def test_a_run_that_failed_is_repeated_from_where_it_failed(
     with dg.execute_job(job, instance=runs.instance, reexecution_options=options) as repeated:
         assert repeated.success
     runs.run_all()
+    runs.check()
+
+
+@on_every_backend
+def test_a_publication_whose_answer_is_lost_is_found_in_the_table_itself(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost: list[Effect] = []
+
+    def lose(now: Effect, when: str) -> None:
+        if (now, when) == (Effect.PUBLISH, "after"):
+            lost.append(now)
+            raise OSError
+
+    monkeypatch.setattr(effects, "observers", [lose])
+    with dg.execute_job(repeatable_job(runs.lake), instance=runs.instance) as found:
+        assert found.success
+    assert len(lost) >= len(KINDS)
     runs.check()
 
 
