@@ -48,8 +48,8 @@ def with_incremental(
     They tick every ``interval_seconds``. Everything else stays as it is.
 
     A tick of the automation sensor that finds nothing to run waits ``wait_seconds`` for a table to change or a run to
-    end, and looks again. Dagster's daemon begins a round of ticks every five seconds at most and sleeps in between: 4
-    answers a change at once and costs nobody anything, if no other code location waits. Less than 30.
+    begin or end, and looks again. Dagster's daemon begins a round of ticks every five seconds at most and sleeps in
+    between: 4 answers a change at once and keeps nobody waiting, if no other code location waits. Less than 30.
 
     Raises:
         DeclarationError: a declaration can't work; said before anything runs.

@@ -130,12 +130,10 @@ def _unmet(pipeline: Pipeline, rounds: list[dict[str, list[Materialization]]], l
         captured = sum(run.rows_captured for run in first)
         if captured != rows:
             problems.append(f"round {number}: playback_daily read {captured:,} rows of the {rows:,} that landed")
-        problems += [
-            f"round {number}: {run.asset} computed {', '.join(sorted(run.partitions & computed[run.asset]))} anew"
-            for run in (*first, *second)
-            if run.mode != "incremental" and run.partitions & computed[run.asset]
-        ]
         for run in (*first, *second):
+            anew = run.partitions & computed[run.asset] if run.mode != "incremental" else ()
+            if anew:
+                problems.append(f"round {number}: {run.asset} computed {', '.join(sorted(anew))} anew")
             computed[run.asset] |= run.partitions
         consumed = sum(run.rows_captured for run in second)
         if consumed != rows:
