@@ -1,4 +1,4 @@
-"""What makes it worth while to look at conditions again within a tick: a table that changed, a run that began or ended."""
+"""What makes it worth while to ask conditions again within a tick: a table changed, a run began or ended."""
 
 from __future__ import annotations
 
