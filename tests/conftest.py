@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +20,13 @@ collect_ignore = ["soak_definitions.py"]
 
 @pytest.fixture(scope="session")
 def spark_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The folder of this session's own Spark Connect server, started on first use."""
+    """The folder of this session's own Spark Connect server, started on first use.
+
+    Set ``WARM_SPARK`` to a folder to keep the server there from one session of tests to the next.
+    """
+    if kept := os.environ.get("WARM_SPARK"):
+        yield Path(kept)
+        return
     folder = tmp_path_factory.mktemp("spark-connect")
     yield folder
     stop_connect_server(folder)
