@@ -14,10 +14,12 @@ from dagster_ips.orchestration.declarations import (
     iceberg_asset,
     incremental,
     incremental_dep,
+    lookup,
     merge,
     overwrite_partitions,
     replace,
     table,
+    trusted,
 )
 from dagster_ips.orchestration.definitions import with_incremental
 from dagster_ips.orchestration.io_manager import IcdcIOManager
@@ -26,7 +28,7 @@ from dagster_ips.orchestration.own_sql import OwnSql, capture
 from dagster_ips.orchestration.pending_sensor import pending_sensor
 from dagster_ips.orchestration.resources import IcebergCatalog, LocalSparkConnect
 from dagster_ips.orchestration.valid_through import valid_through
-from dagster_ips.view import IcdcView, ViewStats
+from dagster_ips.view import IcdcView, ViewStats, affected
 
 __all__ = [
     "ChangeRange",
@@ -41,6 +43,7 @@ __all__ = [
     "Predicate",
     "RangeKind",
     "ViewStats",
+    "affected",
     "append",
     "audit",
     "blocked",
@@ -48,6 +51,7 @@ __all__ = [
     "iceberg_asset",
     "incremental",
     "incremental_dep",
+    "lookup",
     "merge",
     "on_change",
     "overwrite_partitions",
@@ -55,6 +59,7 @@ __all__ = [
     "pending_sensor",
     "replace",
     "table",
+    "trusted",
     "valid_through",
     "with_incremental",
 ]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     import dagster as dg
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 RANGE_START_TAG, RANGE_END_TAG = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
 
@@ -34,6 +34,11 @@ def leave_without_asking_the_server(session: SparkSession) -> None:
     """
     client: Any = getattr(session, "client")  # noqa: B009  # typed as the classic session, which has none
     atexit.unregister(client._cleanup_ml_cache)  # noqa: SLF001  # there is no public way
+
+
+def explained(frame: DataFrame) -> str:
+    """What ``explain(extended=True)`` prints (pyspark 4.1.4, classic and Connect)."""
+    return str(frame._explain_string(extended=True))  # type: ignore[operator]  # noqa: SLF001  # the public way prints
 
 
 def knowing_partitions(instance: dg.DagsterInstance) -> contextlib.AbstractContextManager[object]:

@@ -441,6 +441,45 @@ class UnfitFrameError(IpsError):
 
 
 @dataclass(eq=False)
+class UntracedResultError(IpsError):
+    """What a result is made of can't be seen in its plan."""
+
+    table: str
+    problem: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.table}: what the result of an incremental run is made of isn't known: {self.problem}. It may lack "
+            f"rows or have some twice, so nothing was written and nothing was consumed. Say it in Spark's own "
+            f"operations (is_empty and stats tell how much changed without a frame). Or, if each row of the result is "
+            f"made of one changed row, or within one group of affected(...) or scope, say so in the asset's metadata: "
+            f"trusted(because='...'). A run with the tag dagster_ips/mode=full computes everything."
+        )
+
+
+@dataclass(eq=False)
+class UnfollowedChangeError(IpsError):
+    """An input changed, and the result has nothing of its change, which would be consumed with it."""
+
+    table: str
+    upstream: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.table}: rows of {self.upstream} changed, and what changed isn't in the result, which only looks up "
+            f"its source: rows that were made before would stay as they are. Nothing was written and nothing was "
+            f"consumed. If its changes needn't be followed, declare the input by lookup() and take a "
+            f"DataFrame. If they must be, build the frame on ips.affected(fact, ..., by={_parameter(self.upstream)}, "
+            f"on=...), which has the groups that either change touches, or return an Overwrite. A run with the tag "
+            f"dagster_ips/mode=full computes everything once."
+        )
+
+
+def _parameter(upstream: str) -> str:
+    return upstream.rpartition("/")[2]
+
+
+@dataclass(eq=False)
 class ConditionError(IpsError):
     """The condition of an Overwrite is none."""
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from dagster_ips.core.capture import Mode
+from dagster_ips.core.changes import ChangeSet
 from dagster_ips.core.policy import OnRemoved
 from dagster_ips.core.ranges import Bound, ChangeRange, Predicate, equals, quoted
 from dagster_ips.errors import DeclarationError, UnknownColumnError
@@ -15,13 +17,23 @@ from dagster_ips.iceberg.icdc_tables import Tag
 from dagster_ips.iceberg.partitions import AffectedPartitions, affected_partitions
 from dagster_ips.spark.branches import sql_name
 from dagster_ips.spark.changelog import added, all_added, changelog, net_rows, removed, weighted
-from dagster_ips.spark.frames import rows_with_keys, table_frame
+from dagster_ips.spark.frames import distinct_keys, renamed, rows_with_keys, table_frame
+from dagster_ips.spark.plans import marked
 from dagster_ips.spark.session import DataFrame, SparkSession
 from dagster_ips.tracking.capturing import CapturedInput
 from dagster_ips.tracking.input_change import Frame, InputChange, TakenFrame
 from dagster_ips.tracking.parameters import parameters
 
 _MOST_LITERALS = 1000
+_NUMBERS = itertools.count(1)
+
+
+@dataclass
+class Taken:
+    """What an asset took from a view: its frames, and whether it asked which values changed."""
+
+    frames: list[TakenFrame] = field(default_factory=list)
+    is_asked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +60,8 @@ class IcdcView:
         self._captured = captured
         self._session = session
         self._catalog = catalog
-        self._taken: list[TakenFrame] = []
+        self._taken = Taken()
+        self._kept: list[DataFrame] = []
 
     @property
     def mode(self) -> Mode:
@@ -67,7 +80,7 @@ class IcdcView:
         For a run of partitions it may hold rows of others as well, unless the upstream is partitioned by the same
         columns; ``parameters["rows"]`` is the condition that leaves them out.
         """
-        self._remember(Frame.CHANGES)
+        self._taken.frames.append(TakenFrame(Frame.CHANGES, f"{self._catalog}.{self.icdc_table}"))
         return self._table
 
     @property
@@ -86,20 +99,17 @@ class IcdcView:
         After an update, delete or overwrite upstream they may hold rows that were there before and were only written
         again; ``added`` doesn't.
         """
-        self._remember(Frame.CHANGES)
-        return self._changes
+        return self._given(self._changes, Frame.CHANGES)
 
     @property
     def added(self) -> DataFrame:
         """The rows that the upstream has now and hadn't before; equal rows count one by one."""
-        self._remember(Frame.ADDED)
-        return self._added
+        return self._given(self._added, Frame.ADDED)
 
     @property
     def removed(self) -> DataFrame:
         """The rows that the upstream had before and hasn't now; none in mode ``full``."""
-        self._remember(Frame.REMOVED)
-        return removed(self._net)
+        return self._given(removed(self._net), Frame.REMOVED)
 
     @property
     def weighted(self) -> DataFrame:
@@ -108,8 +118,8 @@ class IcdcView:
         Raises:
             DeclarationError: the upstream has a column of that name.
         """
-        self._remember(Frame.WEIGHTED)
-        return weighted(self._net, self._free_name("_weight", "Take added and removed instead."))
+        name = self._free_name("_weight", "Take added and removed instead.")
+        return self._given(weighted(self._net, name), Frame.WEIGHTED)
 
     def changelog(self, keys: Sequence[str] | None = None, *, change_type: str = "_change_type") -> DataFrame:
         """``added`` and ``removed`` rows in one frame, with a column that says ``insert`` or ``delete``.
@@ -122,15 +132,13 @@ class IcdcView:
             DeclarationError: the upstream has a column named ``change_type``.
         """
         self._require_columns(keys or ())
-        self._remember(Frame.CHANGELOG)
         name = self._free_name(change_type, 'Name the new one otherwise: changelog(change_type="...").')
-        return changelog(self._net, keys or (), name)
+        return self._given(changelog(self._net, keys or (), name), Frame.CHANGELOG)
 
     @property
     def source(self) -> DataFrame:
         """The upstream as of the capture, rows and columns, whatever is committed to it meanwhile."""
-        self._remember(Frame.SOURCE)
-        return self._source
+        return self._given(self._source, Frame.SOURCE)
 
     def affected(self, *keys: str) -> DataFrame:
         """All live rows of the upstream whose ``keys`` occur in the change, in added rows or in removed ones.
@@ -142,18 +150,37 @@ class IcdcView:
         """
         self._require_columns(keys)
         if self._is_whole:
-            return self._source
-        self._remember(Frame.AFFECTED, keys)
-        changed = self._net if self._may_remove_rows else self._changes
-        return rows_with_keys(self._source, changed, keys, [self._pruning(key) for key in keys])
+            return self._given(self._source, Frame.AFFECTED, keys)
+        found = rows_with_keys(self._source, self._changed, keys, [self._pruning(key) for key in keys])
+        return self._given(found, Frame.AFFECTED, keys)
+
+    def affected_by(self, keys: Sequence[str], other: IcdcView, on: Mapping[str, str]) -> DataFrame:
+        """What ``affected(..., by=other, on=...)`` gives, ``on`` by this upstream's columns."""
+        self._require_columns([*keys, *on])
+        other._require_columns(list(on.values()))
+        joined = {other._captured.capture.edge.upstream: dict(on)}
+        if self._is_whole:
+            return self._given(self._source, Frame.AFFECTED, keys, joined)
+        if other.is_empty:
+            own = [self._pruning(key) for key in keys]
+            changed = distinct_keys(self._changed, keys)
+        else:
+            own = []
+            moved = renamed(other._changed, {theirs: mine for mine, theirs in on.items()})
+            touched = rows_with_keys(self._source, moved, list(on), [])
+            changed = distinct_keys(self._changed, keys).unionAll(distinct_keys(touched, keys)).distinct().persist()
+            self._kept.append(changed)
+        found = rows_with_keys(self._source, changed, keys, own)
+        return self._given(found, Frame.AFFECTED, keys, joined, changed)
 
     @property
     def partitions(self) -> tuple[Mapping[str, Bound | None], ...] | None:
         """The upstream's partitions that changed, as field name → value, in a stable order.
 
-        None if they can't be told: the upstream isn't partitioned, or a changed file was written under another
-        partition spec; and in mode ``full``, where it is every one.
+        Empty if none did. None if they can't be told: the upstream isn't partitioned, or a changed file was written
+        under another partition spec; and in mode ``full``, where it is every one.
         """
+        self._taken.is_asked = True
         found = self._affected_partitions
         return found.as_mappings() if found else None
 
@@ -161,10 +188,10 @@ class IcdcView:
     def scope(self) -> DataFrame:
         """All live rows of the upstream's partitions that changed; of all partitions if those can't be told."""
         found = self._affected_partitions
-        self._remember(Frame.SCOPE, found.columns if found else ())
-        if found is None:
-            return self._source.where("FALSE") if self.is_empty and not self._is_whole else self._source
-        return self._source.where(found.predicate(self._catalog))
+        rows = self._source if found is None else self._source.where(found.predicate(self._catalog))
+        # A full run reads all partitions, but its result must be made as that of any other run.
+        same = affected_partitions(ChangeSet(), self._captured.source) if self._is_whole else found
+        return self._given(rows, Frame.SCOPE, same.columns if same else ())
 
     @property
     def ranges(self) -> Mapping[str, ChangeRange]:
@@ -177,6 +204,10 @@ class IcdcView:
         Raises:
             UnknownColumnError: the upstream has no such column.
         """
+        self._taken.is_asked = True
+        return self._range(column)
+
+    def _range(self, column: str) -> ChangeRange:
         if self._is_whole:
             self._require_columns([column])
             return ChangeRange.everything(column)
@@ -192,6 +223,7 @@ class IcdcView:
         ``to_snapshot_id_inclusive`` (empty where there is none), and per range ``<column>_kind``, ``<column>_lower``,
         ``<column>_upper``.
         """
+        self._taken.is_asked = True
         return parameters(self._captured, self._catalog)
 
     def as_sql(self, frame: Frame) -> str:
@@ -199,7 +231,7 @@ class IcdcView:
 
         Rows with a map or a variant in them can't be compared by SQL: of those, added and removed are frames only.
         """
-        self._remember(frame)
+        self._taken.frames.append(TakenFrame(frame, ""))  # a statement has no plan that is looked at
         if frame is Frame.SOURCE:
             to, table = self._captured.capture.to_inclusive, self._captured.source.table
             if Tag.SOURCE in self._captured.tags:
@@ -240,7 +272,7 @@ class IcdcView:
         return InputChange(
             upstream=self._captured.capture.edge.upstream,
             columns=self._captured.source.column_names,
-            taken=tuple(self._taken),
+            taken=tuple(self._taken.frames),
             is_empty=self.is_empty,
             may_remove_rows=self._may_remove_rows,
             ignores_removed=self._captured.policies.on_removed is OnRemoved.IGNORE,
@@ -248,7 +280,9 @@ class IcdcView:
             source=self._source,
             partitions=self._affected_partitions,
             pruning=self._pruning,
+            table=f"{self._catalog}.{self._captured.source.table}",
             is_bite=self._captured.capture.bite is not None,
+            is_asked=self._taken.is_asked,
         )
 
     def of_another_table(self, captured: CapturedInput) -> IcdcView:
@@ -264,6 +298,8 @@ class IcdcView:
         """Let Spark forget what it kept for this view."""
         if self._may_remove_rows and "_net" in self.__dict__:
             self._net.unpersist()
+        while self._kept:
+            self._kept.pop().unpersist()
 
     @property
     def _is_whole(self) -> bool:
@@ -286,6 +322,11 @@ class IcdcView:
     @cached_property
     def _changes(self) -> DataFrame:
         return self._of_run(table_frame(self._session, self._catalog, self._captured.capture.icdc_table))
+
+    @property
+    def _changed(self) -> DataFrame:
+        """Rows that came or went, whatever else is in a column beside theirs."""
+        return self._net if self._may_remove_rows else self._changes
 
     @cached_property
     def _added(self) -> DataFrame:
@@ -317,10 +358,23 @@ class IcdcView:
     def _affected_partitions(self) -> AffectedPartitions | None:
         if self._is_whole:
             return None
+        if self.is_empty:
+            return AffectedPartitions((), frozenset())
         return affected_partitions(self._captured.files.changes, self._captured.source)
 
-    def _remember(self, frame: Frame, keys: Sequence[str] = ()) -> None:
-        self._taken.append(TakenFrame(frame, tuple(keys)))
+    def _given(  # what a TakenFrame has
+        self,
+        rows: DataFrame,
+        frame: Frame,
+        keys: Sequence[str] = (),
+        on: Mapping[str, Mapping[str, str]] | None = None,
+        changed: DataFrame | None = None,
+    ) -> DataFrame:
+        """``rows`` as the asset gets them, to be known again in the plan of its result."""
+        taken = TakenFrame(frame, f"__ips_{next(_NUMBERS)}", tuple(keys), on or {}, changed)
+        self._taken.frames.append(taken)
+        upstream = self._captured.capture.edge.upstream
+        return marked(rows, taken.mark, name=upstream.rpartition("/")[2])
 
     def _free_name(self, name: str, remedy: str) -> str:
         # Spark tells no cases apart.
@@ -335,7 +389,7 @@ class IcdcView:
     def _pruning(self, column: str) -> Predicate:
         values = partition_values(self._captured.files.changes, self._captured.source, column)
         if values is None or len(values) > _MOST_LITERALS:
-            return self.range(column).between(column)
+            return self._range(column).between(column)
         # Never IN, on which Iceberg fails where a partition of a string column is null.
         name, known = quoted(column), sorted(value for value in values if value is not None)
         conditions = [equals(name, value) for value in known]
@@ -352,6 +406,33 @@ class IcdcView:
                     known=known,
                     remedy="Correct the name where the asset uses its IcdcView; nothing was written or consumed.",
                 )
+
+
+def affected(fact: IcdcView, *keys: str, by: IcdcView, on: str | Sequence[str] | Mapping[str, str]) -> DataFrame:
+    """The rows of ``fact`` whose ``keys`` occur in its own change, or among the rows that a change of ``by`` touches.
+
+    For a fact that is joined with a dimension where both may change: take this, join ``by.source`` to it by the columns
+    ``on`` and group by ``keys``. ``on`` are the columns that the join goes by, ``{fact's: by's}`` where they have other
+    names. A row of ``by`` that changed touches the rows of ``fact`` that it joins, those of removed ones included.
+    Null is a key like any other.
+
+    Returns:
+        Live rows and all columns of ``fact``; in mode ``full`` all of them, and none if nothing changed.
+
+    Raises:
+        UnknownColumnError: an upstream has no such column.
+
+    Example::
+
+        rows = affected(plays, "event_date", "account", by=title, on="title_id")
+        return rows.join(title.source, "title_id").groupBy("event_date", "account").agg(...)
+    """
+    if isinstance(on, Mapping):
+        pairs = dict(on)
+    else:
+        names = [on] if isinstance(on, str) else on
+        pairs = dict(zip(names, names, strict=True))
+    return fact.affected_by(keys, by, pairs)
 
 
 def _number(text: str | None) -> int | None:

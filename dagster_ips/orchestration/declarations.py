@@ -28,6 +28,8 @@ TABLE = "dagster_ips/table"
 DATA_VERSION_TAG = "dagster/data_version"
 OUTSIDE = "dagster_ips/outside"
 EVENT_TIME = "dagster_ips/event_time"
+LOOKUP = "dagster_ips/lookup"
+TRUSTED = "dagster_ips/trusted"
 _ALWAYS = "always"
 
 
@@ -140,6 +142,44 @@ def incremental(  # noqa: PLR0913  # each is a thing of its own
     return dg.AssetIn(
         key=key, metadata={**(metadata or {}), INCREMENTAL: declared}, partition_mapping=partition_mapping
     )
+
+
+def lookup(
+    key: dg.AssetKey | Sequence[str] | str | None = None, *, metadata: Mapping[str, Any] | None = None
+) -> dg.AssetIn:
+    """An input that is read whole and looked up, whose own changes the asset doesn't follow.
+
+    What was made of it before stays as it is, so the target is a full recompute only as far as the input stays the
+    same. ``key`` is the upstream asset, by default the parameter's name; the parameter is a DataFrame.
+
+    Example:
+        >>> lookup("title").key.to_user_string()
+        'title'
+    """
+    return dg.AssetIn(key=key, metadata={**(metadata or {}), LOOKUP: True})
+
+
+def trusted(because: str) -> dict[str, Any]:
+    """Say that an asset's result is right though Spark's plan doesn't show it, and why; each run shows that.
+
+    Of changed rows each row of the result is made of one, and of ``affected`` or ``scope`` within one group; a value
+    that the asset collected, or a function in Python over whole partitions of a frame, doesn't show that. An asset that
+    isn't trusted is refused there.
+
+    Example:
+        >>> trusted(because="scores each play by a model")
+        {'dagster_ips/trusted': 'scores each play by a model'}
+    """
+    if not because.strip():
+        remedy = "Say why its rows are right, for those who read the table."
+        raise DeclarationError(asset="trusted()", problem="it gives no reason.", remedy=remedy)
+    return {TRUSTED: because}
+
+
+def trusted_because(metadata: Mapping[str, Any]) -> str | None:
+    """Why an asset's result is right though its plan doesn't show it; None if its plan must."""
+    value = plain(metadata.get(TRUSTED))
+    return None if value is None else str(value)
 
 
 def incremental_dep(  # noqa: PLR0913  # as for incremental

@@ -12,7 +12,6 @@ import dagster as dg
 from dagster_pyspark import LazyPySparkResource
 from pydantic import PrivateAttr
 
-from dagster_ips.core.capture import Mode
 from dagster_ips.core.ranges import Predicate
 from dagster_ips.core.retention import Retention
 from dagster_ips.core.write_mode import OverwriteWhere, Replace, WriteMode
@@ -29,7 +28,7 @@ from dagster_ips.orchestration.consumers import (
     keys_of_step,
 )
 from dagster_ips.orchestration.cursor_store import CursorStore
-from dagster_ips.orchestration.declarations import INCREMENTAL, description_of, table_of, write_mode_of
+from dagster_ips.orchestration.declarations import INCREMENTAL, description_of, table_of, trusted_because, write_mode_of
 from dagster_ips.orchestration.overwrite import Overwrite
 from dagster_ips.orchestration.resources import IcebergCatalog
 from dagster_ips.orchestration.run_metadata import RunReport, run_metadata
@@ -42,7 +41,6 @@ from dagster_ips.spark.session import DataFrame, SparkSession, configure
 from dagster_ips.spark.targets import create_table
 from dagster_ips.tracking.effects import Effect, effect
 from dagster_ips.tracking.publishing import Publication
-from dagster_ips.tracking.together import require_one_frame
 from dagster_ips.tracking.writing import Result
 from dagster_ips.view import IcdcView
 
@@ -209,13 +207,16 @@ def _publish(
     # Asked before any frame is looked at: what it reads may be gone once other runs have published that.
     if existing is not None and (superseded := publisher.superseded(existing, captured.captures)):
         return superseded
-    result = Result(*returned, captured.mode, [view.change for view in captured.views.values()])
+    changes = [view.change for view in captured.views.values()]
+    because = trusted_because(context.definition_metadata)
+    result = Result(*returned, captured.mode, changes, is_trusted=because is not None)
+    if because is not None:
+        context.add_output_metadata({"trusted, not proved by the plan": because})
     running = _asset_context()
-    if result.mode is Mode.INCREMENTAL and running is not None and len(keys_of_step(running.assets_def)) > 1:
-        require_one_frame(table, result.inputs)
+    is_one_of_several = running is not None and len(keys_of_step(running.assets_def)) > 1
     description = description_of(context.definition_metadata).tuned_for(result.write_mode)
     columns = existing.identity_partition_columns() if existing else description.partition_by
-    result.check(table, tuple(columns))
+    result = result.checked(table, tuple(columns), catalog=lake.name, shares_views=is_one_of_several)
     if context.has_asset_partitions:
         require_partition_expression(context.asset_key.to_user_string(), context.definition_metadata)
     new = sorted({key for view in captured.views.values() for key in view.captured.new_partitions})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -43,6 +43,11 @@ def free_prefix(columns: Sequence[str]) -> str:
 def distinct_keys(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
     """The distinct values of the columns ``keys``."""
     return rows.select(*[F.col(quoted(key)) for key in keys]).distinct()
+
+
+def renamed(rows: DataFrame, names: Mapping[str, str]) -> DataFrame:
+    """The columns ``names`` of ``rows``, each under the name it maps to."""
+    return rows.select(*[F.col(quoted(old)).alias(new) for old, new in names.items()])
 
 
 def all_of(conditions: Sequence[Column]) -> Column:

@@ -1,14 +1,27 @@
-"""Whether the frame an asset returned fits the way it is to be written: what can be known before anything is."""
+"""Whether the frame an asset returned fits the way it is to be written: what can be known before anything is.
+
+Only what is known to be right is let through. What isn't known is refused as well, unless the run computes everything
+or the asset says by ``trusted()`` that it is right.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from dagster_ips.core.capture import Mode
 from dagster_ips.core.write_mode import Append, Merge, OverwritePartitions, OverwriteWhere, Replace, WriteMode
-from dagster_ips.errors import FragmentOverwriteError, RemovedRowsError, UnfitFrameError, UnknownColumnError
+from dagster_ips.errors import (
+    FragmentOverwriteError,
+    RemovedRowsError,
+    UnfitFrameError,
+    UnfollowedChangeError,
+    UnknownColumnError,
+    UntracedResultError,
+)
 from dagster_ips.spark.session import DataFrame
 from dagster_ips.spark.writes.overwrite_where import require_condition
 from dagster_ips.tracking.input_change import Frame, InputChange, TakenFrame
+from dagster_ips.tracking.provenance import Provenance
 
 
 def require_columns(frame: DataFrame, write_mode: WriteMode, *, table: str, partition_columns: Sequence[str]) -> None:
@@ -37,6 +50,84 @@ def require_columns(frame: DataFrame, write_mode: WriteMode, *, table: str, part
             )
 
 
+def require_known(made: Provenance, write_mode: WriteMode, mode: Mode, *, table: str) -> None:
+    """Fail unless the plan shows that the result is what it would be of all rows, as far as they changed.
+
+    A full run is made of all rows. What only isn't known it therefore lets through; what is wrong it refuses as every
+    other run would, so that you hear of it with the first.
+
+    Raises:
+        UnfitFrameError: something in the plan needs rows that the frames leave out, or keys aren't the upstream's.
+        UntracedResultError: what the result is made of isn't known.
+    """
+    if isinstance(write_mode, OverwriteWhere | Replace):
+        return  # made of source alone, of which nothing is left out
+    for change, taken, fault in made.faults:
+        raise UnfitFrameError(
+            table=table,
+            upstream=change.upstream,
+            frame=str(taken),
+            problem=f"{fault.what} stands over it in the result's plan, which would be made of a part of the rows",
+            remedy=_ALLOWED[taken in change.groups],
+        )
+    if made.unknown:
+        if mode is Mode.INCREMENTAL:
+            raise UntracedResultError(table=table, problem=made.unknown[0])
+        return
+    for change in made.inputs:
+        for taken in change.taken:
+            for column in _kept(write_mode, change, taken):
+                if not made.keeps(column, taken):
+                    raise UnfitFrameError(
+                        table=table,
+                        upstream=change.upstream,
+                        frame=str(taken),
+                        problem=f"column {column!r} of the result isn't that of {change.upstream} as it is, so rows "
+                        "that belong together there may not here, and rows to remove can't be found by it",
+                        remedy=f"Leave {column} as {change.upstream} has it, and add what you make of it under another "
+                        "name; or return an Overwrite of a frame built on source.",
+                    )
+
+
+_ALLOWED = {
+    False: "Over changed rows only what makes each row of one of them is right: select, where, explode, joins with "
+    "tables that didn't change. For groups of rows build the frame on affected(...) or scope.",
+    True: "Keep within the groups: group, partition windows and join by the columns that affected(...) names or scope "
+    "is partitioned by. For everything else return an Overwrite of a frame built on source, or write by replace().",
+}
+
+
+def _kept(write_mode: WriteMode, change: InputChange, taken: TakenFrame) -> Sequence[str]:
+    """The columns of the result that must be the frame's own."""
+    if taken.frame in (Frame.AFFECTED, Frame.SCOPE):
+        return taken.keys
+    match write_mode:
+        case Append(_, remove_on) if taken in change.fragments:
+            return remove_on
+        case Merge(on) if taken in change.fragments and change.may_remove_rows:
+            return on
+        case _:
+            return ()
+
+
+def require_followed(inputs: Sequence[InputChange], made: Provenance, write_mode: WriteMode, *, table: str) -> None:
+    """Fail unless the result follows each of ``inputs``, with all that was taken of them, whose rows changed.
+
+    Raises:
+        UnfollowedChangeError: the result has nothing of the change of one, which would be consumed with it.
+    """
+    if isinstance(write_mode, Replace):
+        return
+    joined = {upstream for change in made.inputs for taken in change.taken for upstream in taken.on}
+    for change, seen in zip(inputs, made.inputs, strict=True):
+        if isinstance(write_mode, OverwriteWhere):
+            is_followed = change.is_asked or any(taken.frame is not Frame.SOURCE for taken in change.taken)
+        else:
+            is_followed = change.upstream in joined or any(t.frame is not Frame.SOURCE for t in seen.taken)
+        if not is_followed and not change.has_no_change():
+            raise UnfollowedChangeError(table=table, upstream=change.upstream)
+
+
 def require_fit(
     frame: DataFrame,
     write_mode: WriteMode,
@@ -45,7 +136,7 @@ def require_fit(
     table: str,
     partition_columns: Sequence[str],
 ) -> None:
-    """Fail unless the frames that were taken of ``inputs`` give what an incremental run writes to ``table``.
+    """Fail unless the frames of ``inputs`` that the result is made of give what a run writes to ``table``.
 
     Raises:
         ConditionError: what an Overwrite replaces isn't said by a condition.
@@ -57,12 +148,13 @@ def require_fit(
     match write_mode:
         case Append() as append:
             _require_fragments(table, inputs)
+            _require_nothing_beside_fragments(table, inputs)
             _require_own_bites(table, inputs)
             for change in inputs:
                 _require_appendable(table, append, change)
         case Merge(on, latest_by):
             _require_groups_of_one_input(table, inputs)
-            _require_kept_lookups(table, inputs)
+            _require_nothing_beside_fragments(table, inputs)
             for change in inputs:
                 _require_groups_of_key(table, on, change)
                 _require_mergeable(table, on, latest_by, change)
@@ -121,7 +213,8 @@ def _require_own_bites(table: str, inputs: Sequence[InputChange]) -> None:
 
 def _require_groups_of_one_input(table: str, inputs: Sequence[InputChange]) -> None:
     """Groups that changed in one input say nothing of those that changed in another, though the result has both."""
-    taken_from = [change for change in inputs if change.taken]
+    joined = {upstream for change in inputs for taken in change.taken for upstream in taken.on}
+    taken_from = [change for change in inputs if change.taken and change.upstream not in joined]
     for change in taken_from:
         others = ", ".join(other.upstream for other in taken_from if other is not change)
         for taken in change.taken:
@@ -137,18 +230,18 @@ def _require_groups_of_one_input(table: str, inputs: Sequence[InputChange]) -> N
                 )
 
 
-def _require_kept_lookups(table: str, inputs: Sequence[InputChange]) -> None:
-    """A row that left what changed rows are joined with leaves keys in the target that the frame has no rows for."""
-    has_fragments = any(change.fragments for change in inputs)
+def _require_nothing_beside_fragments(table: str, inputs: Sequence[InputChange]) -> None:
+    """What a changed row makes of all rows of its own input is made again with each change of those."""
     for change in inputs:
-        if has_fragments and change.taken and not change.fragments and change.may_remove_rows:
-            raise RemovedRowsError(
+        others = [taken for taken in change.taken if taken not in change.fragments]
+        if change.fragments and others:
+            raise UnfitFrameError(
                 table=table,
                 upstream=change.upstream,
-                problem="the asset only looks it up for changed rows of another input, so what else was made of them "
-                "isn't computed again",
-                remedy=f"If changes of {change.upstream} needn't be followed, read it as a plain DataFrame, without "
-                f"incremental().",
+                frame=f"{change.fragments[0]} and {others[0]}",
+                problem="what its changed rows make of its other rows has to be made again for rows that didn't change",
+                remedy="Build the frame on affected(...) of the columns that the rows share, and write by "
+                "merge(on=...) or overwrite_partitions(); or return an Overwrite.",
             )
 
 

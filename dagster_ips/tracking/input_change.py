@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 
+from dagster_ips.core.lineage import Leaf, Unit
 from dagster_ips.core.ranges import Predicate
 from dagster_ips.iceberg.partitions import AffectedPartitions
 from dagster_ips.spark.changelog import added
@@ -31,10 +32,24 @@ _FRAGMENTS = (Frame.CHANGES, Frame.ADDED, Frame.REMOVED, Frame.WEIGHTED, Frame.C
 
 @dataclass(frozen=True)
 class TakenFrame:
-    """A frame that an asset took from a view, and the columns by which whole groups of rows are in it."""
+    """A frame that an asset took from a view, and the columns by which whole groups of rows are in it.
+
+    ``mark`` is what Spark's plans show it as. ``on`` says, where the groups hold also what changes of other inputs
+    touch, which columns of theirs equal which of each of those, by upstream; ``changed`` are the keys of the groups
+    then, which otherwise are those of the input's changed rows.
+    """
 
     frame: Frame
+    mark: str
     keys: tuple[str, ...] = ()
+    on: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    changed: DataFrame | None = field(default=None, compare=False)
+
+    def leaf(self, upstream: str) -> Leaf:
+        """The frame as it stands in a plan."""
+        whole = Unit.WHOLE if self.frame is Frame.SOURCE else Unit.GROUP
+        unit = Unit.ROW if self.frame in _FRAGMENTS else whole
+        return Leaf(self.mark, upstream, unit, self.keys, self.on)
 
     def __str__(self) -> str:
         return f"{self.frame}({', '.join(self.keys)})" if self.keys else self.frame
@@ -46,7 +61,8 @@ class InputChange:
 
     ``net`` are the added and removed rows with their weight, ``source`` the rows there are now; lazy, as every frame.
     ``pruning`` gives a condition that every row meets whose value of a column occurs in the change. ``is_bite`` says
-    that the change is only some files of one, of which ``source`` has all.
+    that the change is only some files of one, of which ``source`` has all. ``table`` is the upstream's, as plans show
+    it. ``is_asked`` says that the asset asked which values changed: for ranges, partitions or parameters.
     """
 
     upstream: str
@@ -59,7 +75,9 @@ class InputChange:
     source: DataFrame
     partitions: AffectedPartitions | None
     pruning: Callable[[str], Predicate]
+    table: str
     is_bite: bool = False
+    is_asked: bool = False
 
     def has_no_change(self) -> bool:
         """Whether no row changed; runs a job only if files changed whose rows may all be as they were."""
@@ -75,11 +93,17 @@ class InputChange:
         """The frames taken that hold whole groups of rows."""
         return [taken for taken in self.taken if taken.frame is Frame.AFFECTED]
 
+    def changed_keys(self, group: TakenFrame) -> DataFrame:
+        """The keys of the groups in one of ``groups``, distinct."""
+        return distinct_keys(self.net if group.changed is None else group.changed, group.keys)
+
     def made_of(self, keys: Sequence[str]) -> DataFrame:
         """The values of ``keys`` that rows of the result have if it keeps those columns as they are."""
         if self.fragments:
             return distinct_keys(added(self.net), keys)
-        return distinct_keys(self.net if self.groups else self.source, keys)
+        if self.groups and self.groups[0].changed is None:
+            return distinct_keys(self.net, keys)
+        return distinct_keys(self.source, keys)
 
     @property
     def fragments(self) -> list[TakenFrame]:

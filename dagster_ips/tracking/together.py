@@ -13,11 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from dagster_ips.core.capture import EdgeState, Mode
-from dagster_ips.errors import UnfitFrameError
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.tracking.capturing import CapturedInput, Capturer, Looked
 from dagster_ips.tracking.following import TrackedInput
-from dagster_ips.tracking.input_change import InputChange
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,24 +45,6 @@ def capture_together(
     # What was looked at last is the newest, so everything that is consumed is in its history.
     chosen, sources = _furthest_behind(looked, looked[-1].sources)
     return {each.consumer: capturer.take(replace(each, sources=sources), run_id=run_id) for each in chosen}
-
-
-def require_one_frame(table: str, changes: Sequence[InputChange]) -> None:
-    """Fail if a step that makes several tables took several frames: each must be checked and written by its own.
-
-    Raises:
-        UnfitFrameError: it did.
-    """
-    taken = {str(each): change.upstream for change in changes for each in change.taken}
-    if len(taken) > 1:
-        raise UnfitFrameError(
-            table=table,
-            upstream=", ".join(dict.fromkeys(taken.values())),
-            frame=" and ".join(taken),
-            problem="its step makes several tables, and which of them is made of which frame can't be told",
-            remedy="Build all of them on the same one, for instance on affected(...) of columns that each merge key "
-            "has; look up other inputs as plain DataFrames; or make each table an asset of its own.",
-        )
 
 
 def _furthest_behind(

@@ -30,12 +30,10 @@ from dagster_ips.spark.writes.overwrite_where import (
     refuse_rows_outside_partitions,
     replace_where,
 )
-from dagster_ips.spark.writes.partition_filter import collected, exactly
 from dagster_ips.spark.writes.remove import remove_rows
-from dagster_ips.tracking.fitness import require_columns, require_fit
+from dagster_ips.tracking.fitness import require_columns, require_fit, require_followed, require_known
 from dagster_ips.tracking.input_change import Frame, InputChange
-
-_SAMPLED_ROWS = 100
+from dagster_ips.tracking.provenance import Provenance, provenance
 
 
 @dataclass(frozen=True)
@@ -44,7 +42,8 @@ class Result:
 
     ``partitions`` is a condition on the rows of the partitions that the run computes, which are all that it may write;
     None if the asset has no partitions. ``new_partitions`` is one on those of them that it computes for the first time:
-    what the target has there is no result of earlier runs.
+    what the target has there is no result of earlier runs. ``is_trusted`` says that the asset's author vouches for what
+    the plan doesn't show.
     """
 
     frame: DataFrame
@@ -53,16 +52,31 @@ class Result:
     inputs: Sequence[InputChange] = ()
     partitions: str | None = None
     new_partitions: str | None = None
+    is_trusted: bool = False
 
-    def check(self, table: str, partition_columns: Sequence[str]) -> None:
-        """Refuse what can be known to be wrong before anything is written.
+    def checked(self, table: str, partition_columns: Sequence[str], *, catalog: str, shares_views: bool) -> Result:
+        """The result as it is to be written: of ``inputs`` just the frames that it is made of.
+
+        What can be known to be wrong is refused before anything is written. A run of everything refuses what any later
+        one would, so that the first says it. ``shares_views`` is as in ``provenance``.
 
         Raises:
-            IpsError: as ``fitness.require_columns`` and ``fitness.require_fit`` do.
+            IpsError: as the functions of ``fitness`` do.
         """
-        require_columns(self.frame, self.write_mode, table=table, partition_columns=partition_columns)
-        if self.mode is Mode.INCREMENTAL or any(change.is_bite for change in self.inputs):
-            require_fit(self.frame, self.write_mode, self.inputs, table=table, partition_columns=partition_columns)
+        mode = self.write_mode
+        require_columns(self.frame, mode, table=table, partition_columns=partition_columns)
+        if not self.inputs:
+            return self
+        if self.is_trusted:
+            made = Provenance(self.inputs)
+        else:
+            made = provenance(self.frame, self.inputs, table=f"{catalog}.{table}", shares_views=shares_views)
+        require_fit(self.frame, mode, made.inputs, table=table, partition_columns=partition_columns)
+        if not self.is_trusted:
+            require_known(made, mode, self.mode, table=table)
+        if self.mode is Mode.INCREMENTAL:
+            require_followed(self.inputs, made, mode, table=table)
+        return replace(self, inputs=made.inputs)
 
     def changes_nothing(self) -> bool:
         """Whether no input has a changed row, so that there is nothing to write. Never in mode ``full``."""
@@ -98,6 +112,7 @@ class Result:
                 append_rows(self.frame, branch, dedup_on=dedup_on, partition_columns=columns)
             case Merge(on, latest_by):
                 groups = [group for change in self.inputs for group in change.groups]
+                renewed = None if groups or latest_by else self._renewed(on)
                 merge_rows(
                     self.frame,
                     branch,
@@ -105,6 +120,7 @@ class Result:
                     latest_by=latest_by,
                     keeps_newer=not groups,
                     gone=list(self._gone(branch, on)),
+                    renewed=renewed,
                     partition_columns=columns,
                 )
             case OverwritePartitions() if any(change.is_whole for change in self.inputs):
@@ -134,7 +150,7 @@ class Result:
             if remove_on:
                 if change.taken:
                     self._require_same_keys(branch, remove_on, change)
-                _require_no_live_rows(branch, remove_on, change)
+                self._require_no_live_rows(branch, remove_on, change)
                 remove_rows(rows, branch, on=remove_on, upstream=change.upstream, partition_columns=partition_columns)
             elif not rows.isEmpty():
                 raise RemovedRowsError(
@@ -148,38 +164,61 @@ class Result:
     def _gone(self, branch: Branch, on: Sequence[str]) -> Iterator[ChangedKeys]:
         """Keys that the target must not have any more unless the result has them."""
         for change in self.inputs:
-            if change.may_remove_rows and change.taken:
+            if change.may_remove_rows and (change.groups or change.fragments):
                 self._require_same_keys(branch, change.groups[0].keys if change.groups else on, change)
             if change.groups:
-                yield from (ChangedKeys(group.keys, distinct_keys(change.net, group.keys)) for group in change.groups)
-            elif change.may_remove_rows:
-                if change.fragments:
-                    _require_no_live_rows(branch, on, change)
+                yield from (ChangedKeys(group.keys, change.changed_keys(group)) for group in change.groups)
+            elif change.may_remove_rows and change.fragments:
+                self._require_no_live_rows(branch, on, change)
                 yield ChangedKeys(on, distinct_keys(removed(change.net), on))
+
+    def _renewed(self, on: Sequence[str]) -> Sequence[DataFrame]:
+        """Keys whose row upstream was removed, so that another one may take its place."""
+        return [
+            distinct_keys(removed(change.net), on)
+            for change in self.inputs
+            if change.fragments and change.may_remove_rows
+        ]
 
     def _require_same_keys(self, branch: Branch, keys: Sequence[str], change: InputChange) -> None:
         """What was made of removed rows is found in the target by its keys, so the asset must not have changed those.
 
-        The returned rows show whether it did. Where there are none, some of the target's do: not one that has a key of
-        its upstream is no accident. An asset that changes but some of its keys isn't found out then.
+        The plan shows that. Where the asset is trusted instead, the returned rows are looked at.
         """
+        if not self.is_trusted:
+            return
         inputs = [each for each in self.inputs if each.taken and set(keys) <= set(each.columns)]
         found = distinct_keys(self.frame, keys)
         strange = found.exceptAll(_union([each.made_of(keys) for each in inputs]).distinct()).limit(1).collect()
         if strange:
             raise _changed_key(branch, keys, change, tuple(strange[0]))
-        if found.isEmpty():
-            there = self.frame.sparkSession.table(branch.sql_name)
-            some = collected(distinct_keys(there.limit(_SAMPLED_ROWS), keys))
-            rows = _union([part.select(*map(quoted, keys)) for i in inputs for part in (i.source, removed(i.net))])
-            if some and rows.where(exactly(keys, some)).isEmpty():
-                raise _changed_key(branch, keys, change, some[0])
+
+    def _require_no_live_rows(self, branch: Branch, keys: Sequence[str], change: InputChange) -> None:
+        """What was made of a removed row can't be told by its key from what was made of another that is still there.
+
+        The other may be another input's, where rows of several are put together.
+        """
+        gone, names = removed(change.net), [quoted(key) for key in keys]
+        for other in self.inputs:
+            if not other.fragments or not set(keys) <= set(other.columns):
+                continue
+            live = rows_with_keys(other.source, gone, keys, [change.pruning(key) for key in keys])
+            both = live.select(*names).exceptAll(added(other.net).select(*names)).limit(1).collect()
+            if both:
+                raise RemovedRowsError(
+                    table=branch.table,
+                    upstream=change.upstream,
+                    problem=f"{_still(change, other)} of the key {tuple(both[0])} ({', '.join(keys)}) of a removed "
+                    "one, so which of them go isn't known",
+                    remedy="Name columns that identify one row, or write by merge(on=...) a frame built on "
+                    "affected(...).",
+                )
 
     def _changed_partitions(self) -> Iterator[ChangedKeys]:
         for change in self.inputs:
             for taken in change.taken:
                 if taken.frame is Frame.AFFECTED:
-                    yield ChangedKeys(taken.keys, distinct_keys(change.net, taken.keys))
+                    yield ChangedKeys(taken.keys, change.changed_keys(taken))
                 elif taken.frame is Frame.SCOPE and change.partitions:
                     yield ChangedKeys(taken.keys, sorted(change.partitions.values, key=repr))
 
@@ -211,19 +250,8 @@ def _changed_key(
     )
 
 
-def _require_no_live_rows(branch: Branch, keys: Sequence[str], change: InputChange) -> None:
-    """What was made of a removed row can't be told by its key from what was made of another that is still there."""
-    gone, names = removed(change.net), [quoted(key) for key in keys]
-    live = rows_with_keys(change.source, gone, keys, [change.pruning(key) for key in keys])
-    both = live.select(*names).exceptAll(added(change.net).select(*names)).limit(1).collect()
-    if both:
-        raise RemovedRowsError(
-            table=branch.table,
-            upstream=change.upstream,
-            problem=f"it still has other rows of the key {tuple(both[0])} ({', '.join(keys)}) of a removed one, so "
-            "which of them go isn't known",
-            remedy="Name columns that identify one row, or write by merge(on=...) a frame built on affected(...).",
-        )
+def _still(change: InputChange, other: InputChange) -> str:
+    return "it still has other rows" if other is change else f"{other.upstream} has rows"
 
 
 def _union(frames: Sequence[DataFrame]) -> DataFrame:

@@ -31,16 +31,18 @@ def merge_rows(  # noqa: PLR0913  # each is a thing of its own
     keeps_newer: bool,
     gone: Sequence[ChangedKeys],
     partition_columns: Sequence[str],
+    renewed: Sequence[DataFrame] | None = None,
 ) -> None:
     """Merge ``frame`` into ``branch`` by the columns ``on``; a null key matches a null key.
 
     The frame is computed once. Only the target's partitions that it touches are read, by literal predicates, and only
     rows that differ go through a MERGE, as matched rows; new ones are appended. A MERGE that also inserts would be an
     outer join that shuffles the target. With ``latest_by`` and ``keeps_newer`` a row never gives way to one that is
-    older. Rows of the target whose columns have values of ``gone`` are deleted unless ``frame`` has their key.
+    older. Rows of the target whose columns have values of ``gone`` are deleted unless ``frame`` has their key. With
+    ``renewed``, frames of keys, a row may take the place of one in the target only if its key is among those.
 
     Raises:
-        DuplicateKeysError: several rows have one key and nothing says which of them wins.
+        DuplicateKeysError: several rows have one key, the target's included, and nothing says which of them wins.
     """
     prune = [column for column in partition_columns if column in on]
     with computed_once(latest_rows(frame, on, latest_by)) as rows:
@@ -59,6 +61,8 @@ def merge_rows(  # noqa: PLR0913  # each is a thing of its own
             touched = sorted(set(partitions), key=repr)
             matched = _matched(both, there.where(among(prune, touched)), on, guard)
             matched = kept.enter_context(computed_once(matched))
+            if renewed is not None:
+                _refuse_rows_beside_others(matched, renewed, on, table=branch.table)
             # mergeInto gives the target no alias: its columns go by the last part of its name.
             target = quoted(f"branch_{branch.name}")
             changed = matched.where(_DIFFERS).drop(_DIFFERS)
@@ -104,6 +108,22 @@ def _matched(rows: DataFrame, there: DataFrame, on: Sequence[str], latest_by: st
         differs &= _in(_TARGET, latest_by).isNull() | (_in(_SOURCE, latest_by) >= _in(_TARGET, latest_by))
     differs |= _in(_SOURCE, _GONE)
     return target.join(source, same).select(*[_in(_SOURCE, c) for c in rows.columns], differs.alias(_DIFFERS))
+
+
+def _refuse_rows_beside_others(
+    matched: DataFrame, renewed: Sequence[DataFrame], on: Sequence[str], *, table: str
+) -> None:
+    """Fail where a key that the target has comes again and its row there still counts, as a full run would.
+
+    Raises:
+        DuplicateKeysError: one does; the error names an example.
+    """
+    others = distinct_keys(matched.where(~F.col(_GONE)), on).alias(_SOURCE)
+    for keys in renewed:
+        same = all_of([_in(_MATCHED, key).eqNullSafe(_in(_SOURCE, key)) for key in on])
+        others = others.join(keys.alias(_MATCHED), same, "left_anti").alias(_SOURCE)
+    if found := others.limit(1).collect():
+        raise DuplicateKeysError(table=table, keys=tuple(on), example=str(tuple(found[0])))
 
 
 def _update(changed: DataFrame, branch: Branch, on: Sequence[str], target: str, touched: Column) -> None:

@@ -1,0 +1,383 @@
+"""Which frames of its inputs a result is made of, in which way, and which of its columns are theirs, unchanged.
+
+Known from the analysed plan by a list of what is allowed: what isn't on it is a fault, never guessed. A *leaf* is a
+frame that a view handed out, as it stands in the plan. Its *unit* says what a result may put together without rows that
+the frame leaves out: single rows of a fragment (``added``), rows that share the keys of whole groups (``affected``), or
+anything of a whole table (``source``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from dagster_ips.core.plan import Node, elements, equalities
+
+RESULT = "__ips_result_"
+_RESULT_COLUMN = re.compile(rf"(?P<source>.+) AS {RESULT}(?P<at>\d+)#\d+L?", re.DOTALL)
+_NAME = re.compile(r"(?P<name>.+)#\d+L?", re.DOTALL)
+
+_ROW_BY_ROW = {
+    *("Project", "Filter", "Generate", "Expand", "LateralJoin"),
+    *("SubqueryAlias", "View", "Sort", "Repartition", "RepartitionByExpression", "RebalancePartitions"),
+    *("ResolvedHint", "CollectMetrics", "ReturnAnswer"),
+}
+_LIMITS = {"GlobalLimit": "limit", "LocalLimit": "limit", "Offset": "offset", "Tail": "tail", "Sample": "sample"}
+_SETS = {"Intersect": "an intersection", "Except": "a difference"}
+
+
+class Unit(StrEnum):
+    """What of a frame belongs together."""
+
+    ROW = "row"
+    GROUP = "group"
+    WHOLE = "whole"
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A frame of a view: the name that marks it in a plan, who it is of, and what of it belongs together.
+
+    ``keys`` are the columns that rows of a group share; a group without keys is the whole table. ``on`` says, where the
+    groups also hold what another input's change touches, which columns of theirs equal which of that input.
+    """
+
+    name: str
+    upstream: str
+    unit: Unit
+    keys: tuple[str, ...] = ()
+    on: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    @property
+    def is_everything(self) -> bool:
+        """Whether all rows are there that anything of it could be made of."""
+        return self.unit is Unit.WHOLE or (self.unit is Unit.GROUP and not self.keys)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something above a leaf that needs rows which the leaf leaves out; ``is_unknown`` if it only may."""
+
+    leaf: str
+    what: str
+    is_unknown: bool = False
+
+
+Origin = tuple[str, str]
+"""A leaf's name and a column of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """What a result is made of.
+
+    ``leaves`` are the names of all leaves in the plan; ``rows`` are those of them whose units are in the result row by
+    row or group by group. ``columns`` are the result's that are columns of leaves, unchanged: of a union, of each
+    branch's. ``tables`` are the other tables that are read.
+    """
+
+    leaves: frozenset[str]
+    rows: frozenset[str]
+    columns: Mapping[str, frozenset[Origin]]
+    faults: tuple[Fault, ...]
+    tables: frozenset[str]
+
+    def keeps(self, column: str, *, leaf: str, as_: str) -> bool:
+        """Whether the result's ``column`` is ``as_`` of ``leaf``, unchanged."""
+        return (leaf, as_) in self.columns.get(column, frozenset())
+
+
+def lineage(plan: Node, columns: Sequence[str], leaves: Iterable[Leaf]) -> Lineage:
+    """What a frame of ``columns`` is made of, whose analysed ``plan`` ends in a projection to ``RESULT`` and a number.
+
+    Columns that occur in no leaf, and leaves that the plan doesn't have, are simply not in it.
+    """
+    walk = _Walk({leaf.name: leaf for leaf in leaves})
+    made = walk.visit(plan)
+    named: dict[str, frozenset[Origin]] = {}
+    for element in _result_columns(plan):
+        found = _RESULT_COLUMN.fullmatch(element)
+        if found and (origins := walk.of_result.get(found["source"])):
+            named[columns[int(found["at"])]] = origins
+    for name in sorted(made.rows & walk.looked_up):
+        walk.fault(name, f"its rows aren't joined to the affected ones by {_listed(walk.leaves[name].keys)}")
+    return Lineage(
+        frozenset(walk.seen),
+        made.rows - walk.looked_up,
+        named,
+        tuple(dict.fromkeys(walk.faults)),
+        frozenset(walk.tables),
+    )
+
+
+def _result_columns(plan: Node) -> Sequence[str]:
+    if _is_result(plan):
+        return elements("".join(plan.lists[:1])) or ()
+    return next((found for child in plan.children if (found := _result_columns(child))), ())
+
+
+def _is_result(node: Node) -> bool:
+    return node.operator == "Project" and f" AS {RESULT}0#" in node.text
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """What a part of the plan is made of: ``rows`` as in ``Lineage``, and all ``leaves``.
+
+    ``columns`` are by the plan's own names of them, as ``k#12``: what they are in all rows that are made of the leaf.
+    """
+
+    rows: frozenset[str] = frozenset()
+    columns: Mapping[str, frozenset[Origin]] = field(default_factory=dict)
+    leaves: frozenset[str] = frozenset()
+
+
+class _Walk:
+    """One walk over a plan, from its leaves up."""
+
+    def __init__(self, leaves: Mapping[str, Leaf]) -> None:
+        joined_to = {of: on for leaf in leaves.values() for of, on in leaf.on.items()}
+        # What changed groups are joined with may be put together by the columns that join it, and in no other way.
+        joined = {
+            name: replace(leaf, unit=Unit.GROUP, keys=tuple(joined_to[leaf.upstream].values()))
+            for name, leaf in leaves.items()
+            if leaf.unit is Unit.WHOLE and leaf.upstream in joined_to
+        }
+        self.leaves = {**leaves, **joined}
+        self.looked_up = frozenset(joined)
+        self.of_result: Mapping[str, frozenset[Origin]] = {}
+        self.seen: set[str] = set()
+        self.tables: set[str] = set()
+        self.faults: list[Fault] = []
+        self._shared: dict[str, tuple[Node, _Made]] = {}
+
+    def fault(self, leaf: str, what: str, *, is_unknown: bool = False) -> None:
+        """Remember that ``what`` stands above ``leaf``."""
+        self.faults.append(Fault(leaf, what, is_unknown))
+
+    def visit(self, node: Node) -> _Made:
+        """What the part of the plan below and with ``node`` is made of."""
+        made = self._leaf(node) or self._combined(node)
+        for subquery in node.subqueries:
+            inner = self.visit(subquery)
+            for name in inner.rows:
+                self.fault(name, "a subquery in an expression")
+            made = replace(made, rows=made.rows | inner.rows, leaves=made.leaves | inner.leaves)
+        return made
+
+    def _leaf(self, node: Node) -> _Made | None:
+        name = node.text.partition(" ")[2] if node.operator == "SubqueryAlias" else ""
+        if name in self.leaves and node.children and node.children[0].operator == "Project":
+            listed = elements("".join(node.children[0].lists[:1])) or ()
+            return self._of_leaf(name, [element.rpartition(" AS ")[2] for element in listed])
+        if not node.children and node.operator.startswith("RelationV2"):
+            table = node.text.rpartition("] ")[2].split(" ")[0]
+            if table in self.leaves:
+                return self._of_leaf(table, elements("".join(node.lists[:1])) or ())
+            self.tables.add(table)
+        return None
+
+    def _of_leaf(self, name: str, tokens: Sequence[str]) -> _Made:
+        leaf = self.leaves[name]
+        self.seen.add(name)
+        named = {token: found["name"] for token in tokens if (found := _NAME.fullmatch(token))}
+        columns = {token: frozenset([(name, column)]) for token, column in named.items()}
+        own = frozenset([name])
+        return _Made(frozenset() if leaf.unit is Unit.WHOLE else own, columns, own)
+
+    def _combined(self, node: Node) -> _Made:
+        match node.operator:
+            case "WithCTE":
+                for definition in node.children[:-1]:
+                    made = self.visit(definition.children[0])
+                    self._shared[definition.text.split()[1].rstrip(",")] = (definition.children[0], made)
+                return self.visit(node.children[-1])
+            case "CTERelationRef":
+                return self._reference(node)
+            case "Join" if len(node.children) == 2:  # noqa: PLR2004  # its two sides
+                return self._join(node, *[self.visit(child) for child in node.children])
+            case "Union":
+                return self._union(node, [self.visit(child) for child in node.children])
+        below = [self.visit(child) for child in node.children]
+        if _is_result(node) and below:
+            self.of_result = below[0].columns
+        all_ = _together(below)
+        if len(below) != 1 or not self._allows(node, below[0]):
+            self._refuse(node, all_.rows)
+            return all_
+        return replace(all_, columns=self._passed_on(node, below[0]))
+
+    def _allows(self, node: Node, below: _Made) -> bool:
+        """Whether the operator is known; faults of a known one are remembered."""
+        lists = node.lists
+        match node.operator:
+            case "Aggregate":
+                grouping = (elements(lists[0]) or ()) if len(lists) > 1 else ()
+                self._require_keys(below, grouping, "an aggregate", "grouped")
+            case "Window":
+                partition = (elements(lists[1]) or ()) if len(lists) > 1 else ()
+                self._require_keys(below, partition, "a window", "partitioned")
+            case "Deduplicate":
+                kept = (elements(lists[0]) or ()) if lists else ()
+                self._require_keys(below, kept, "distinct rows", "told apart")
+            case "Distinct":
+                self._require_keys(below, tuple(below.columns), "distinct rows", "told apart")
+            case limit if limit in _LIMITS:
+                # No rows at all are no rows of a full run, either; and so the plan is asked for.
+                partial = [] if node.text.endswith("Limit 0") else self._partial(below.rows)
+                for name in partial:
+                    self.fault(name, f"a {_LIMITS[limit]}")
+            case operator:
+                return operator in _ROW_BY_ROW
+        return True
+
+    def _require_keys(self, below: _Made, by: Sequence[str], what: str, how: str) -> None:
+        """Rows that are put together must share the keys of whole groups."""
+        for name in self._partial(below.rows):
+            leaf = self.leaves[name]
+            kept = {column for token in by for of, column in below.columns.get(token, ()) if of == name}
+            if leaf.unit is Unit.ROW:
+                self.fault(name, what)
+            elif not set(leaf.keys) <= kept:
+                self.fault(name, f"{what} that isn't {how} by {_listed(leaf.keys)} as the upstream has it")
+
+    def _partial(self, rows: frozenset[str]) -> list[str]:
+        return sorted(name for name in rows if not self.leaves[name].is_everything)
+
+    def _passed_on(self, node: Node, below: _Made) -> Mapping[str, frozenset[Origin]]:
+        """The columns that a node passes on as they are, under their own names or new ones."""
+        if node.operator not in {"Project", "Aggregate"}:
+            return below.columns
+        listed = node.text
+        passed: dict[str, frozenset[Origin]] = {}
+        for token, origins in below.columns.items():
+            found = re.findall(rf"(?:\[|, ){re.escape(token)}(?: AS ([^,\[\]]+#\d+L?))?(?=, |\])", listed)
+            for renamed in found:
+                passed[renamed or token] = origins
+        return passed
+
+    def _refuse(self, node: Node, rows: frozenset[str]) -> None:
+        for name in self._partial(rows):
+            if node.operator in _SETS:
+                self.fault(name, _SETS[node.operator])
+            else:
+                self.fault(name, f"{node.operator}, whose rows can't be traced", is_unknown=True)
+
+    def _reference(self, node: Node) -> _Made:
+        found = self._shared.get(node.text.split()[1].rstrip(","))
+        if found is None:
+            return _Made()
+        definition, made = found
+        own, theirs = elements("".join(node.lists[:1])), _order(definition)
+        if own is None or theirs is None or len(own) != len(theirs):
+            return replace(made, columns={})
+        pairs = zip(own, theirs, strict=True)
+        return replace(made, columns={new: made.columns[old] for new, old in pairs if old in made.columns})
+
+    def _union(self, node: Node, below: Sequence[_Made]) -> _Made:
+        all_ = _together(below)
+        if all_.rows and not all(each.rows for each in below):
+            for name in self._partial(all_.rows):
+                self.fault(name, "a union with rows that are no part of a change")
+        orders = [_order(child) for child in node.children]
+        known = [order for order in orders if order is not None]
+        if len(known) < len(orders) or len({len(order) for order in known}) != 1:
+            return all_
+        columns = {}
+        for tokens in zip(*known, strict=True):
+            parts = [
+                (made.leaves, made.columns.get(token, frozenset())) for made, token in zip(below, tokens, strict=True)
+            ]
+            origins = frozenset[Origin]().union(*[of for _, of in parts])
+            columns[tokens[0]] = frozenset(o for o in origins if all(o in of for leaves, of in parts if o[0] in leaves))
+        return replace(all_, columns=columns)
+
+    def _join(self, node: Node, left: _Made, right: _Made) -> _Made:
+        kind, _, condition = node.text.removeprefix("Join ").partition(", ")
+        kept = {"LeftOuter": left, "RightOuter": right, "LeftSemi": left, "LeftAnti": left}.get(kind)
+        is_known = kept is not None or kind in {"Inner", "Cross"}
+        rows = left.rows | right.rows
+        equal = list(equalities(condition))
+        for made, other in ((left, right), (right, left)):
+            for name in self._partial(made.rows):
+                if not is_known:
+                    self.fault(name, f"a {kind} join")
+                elif kept is other and not self._goes_with(name, other, made, equal):
+                    self.fault(name, f"a {kind} join, on the side that doesn't decide which rows there are")
+                elif self._partial(other.rows) and not self._goes_with_any(name, made, other, equal):
+                    others = ", ".join(sorted({self.leaves[each].upstream for each in self._partial(other.rows)}))
+                    self.fault(name, f"a join with other changed rows ({others})")
+        joined = {of for name in rows for of in self.leaves[name].on}
+        absorbed = {name for name in rows & self.looked_up if self.leaves[name].upstream in joined}
+        columns = {**left.columns, **right.columns} if is_known else {}
+        for one, two in equal:
+            # Equal columns are both sides' own, but where a row has no match on the side of one.
+            if origins := columns.get(one, frozenset()) | columns.get(two, frozenset()):
+                columns[one] = columns[two] = origins
+        if kept is not None:
+            other = right if kept is left else left
+            columns = {token: origins for token, origins in columns.items() if token not in other.columns}
+        return _Made(rows - absorbed, columns, left.leaves | right.leaves)
+
+    def _goes_with_any(self, name: str, made: _Made, other: _Made, equal: Sequence[tuple[str, str]]) -> bool:
+        return all(self._pair(name, made, each, other, equal) for each in self._partial(other.rows))
+
+    def _goes_with(self, name: str, other: _Made, made: _Made, equal: Sequence[tuple[str, str]]) -> bool:
+        """Whether each row of a side that is kept has groups of the other side with it that are whole."""
+        return bool(self._partial(other.rows)) and self._goes_with_any(name, made, other, equal)
+
+    def _pair(self, one: str, made: _Made, two: str, other: _Made, equal: Sequence[tuple[str, str]]) -> bool:
+        """Whether rows of two leaves meet only within groups that both have as a whole."""
+        first, second = self.leaves[one], self.leaves[two]
+        if Unit.ROW in {first.unit, second.unit}:
+            return False
+        if second.upstream in first.on:
+            pairs = set(first.on[second.upstream].items())
+        elif first.upstream in second.on:
+            pairs = {(mine, theirs) for theirs, mine in second.on[first.upstream].items()}
+        elif first.upstream == second.upstream and set(first.keys) == set(second.keys):
+            pairs = {(key, key) for key in first.keys}
+        else:
+            return False
+        return all(_are_equal((one, mine), made, (two, theirs), other, equal) for mine, theirs in pairs)
+
+
+def _together(below: Sequence[_Made]) -> _Made:
+    """What several parts are made of, whose columns aren't known any more."""
+    rows = frozenset[str]().union(*[each.rows for each in below])
+    return _Made(rows, leaves=frozenset[str]().union(*[each.leaves for each in below]))
+
+
+def _are_equal(one: Origin, made: _Made, two: Origin, other: _Made, equal: Sequence[tuple[str, str]]) -> bool:
+    return any(
+        (one in made.columns.get(a, ()) and two in other.columns.get(b, ()))
+        or (one in made.columns.get(b, ()) and two in other.columns.get(a, ()))
+        for a, b in equal
+    )
+
+
+def _order(node: Node) -> list[str] | None:  # noqa: PLR0911  # one return an operator
+    """The plan's names of a node's columns, in order; None if they can't be told."""
+    match node.operator:
+        case "Project" | "Aggregate":
+            listed = elements(node.lists[-1]) if node.lists else None
+            return None if listed is None else [element.rpartition(" AS ")[2] for element in listed]
+        case "CTERelationRef" | "LocalRelation":
+            return elements(node.lists[0]) if node.lists else None
+        case "Join" if len(node.children) == 2:  # noqa: PLR2004  # its two sides
+            left, right = [_order(child) for child in node.children]
+            if any(kind in node.text[:16] for kind in ("LeftSemi", "LeftAnti")):
+                return left
+            return None if left is None or right is None else [*left, *right]
+        case "Generate" | "Window" | "Expand" | "WithCTE":
+            return None
+        case operator if operator.startswith("RelationV2"):
+            return elements(node.lists[0]) if node.lists else None
+        case _:
+            return _order(node.children[0]) if node.children else None
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names) or "its key"

@@ -1,0 +1,56 @@
+"""Frames that are known again in Spark's plans, and the analysed plan of one."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
+
+from dagster_ips._compat import explained
+from dagster_ips.core.lineage import RESULT
+from dagster_ips.core.plan import Node, PlanUnreadableError, parse_plan
+from dagster_ips.core.ranges import quoted
+
+_SHOWN_FIELDS = "spark.sql.debug.maxToStringFields"
+_MOST_FIELDS = "1000000"
+
+
+def marked(frame: DataFrame, mark: str, *, name: str) -> DataFrame:
+    """``frame``, which plans show as ``mark``, with columns that no other frame has; ``name`` qualifies them in SQL."""
+    return frame.select(*[F.col(quoted(column)).alias(column) for column in frame.columns]).alias(mark).alias(name)
+
+
+def result_plan(frame: DataFrame) -> Node:
+    """The analysed plan of ``frame``, its columns numbered as ``core.lineage`` wants them; runs no job.
+
+    Raises:
+        PlanUnreadableError: Spark explains it in a way that isn't known, or two columns have the name that it gives.
+    """
+    columns = frame.columns
+    if len(set(columns)) < len(columns):
+        twice = next(column for column in columns if columns.count(column) > 1)
+        raise PlanUnreadableError(twice)
+    numbered = [F.col(quoted(column)).alias(f"{RESULT}{at}") for at, column in enumerate(columns)]
+    # Without rows there is nothing for Spark to plan beyond what is looked at.
+    empty = frame.select(*numbered).limit(0)
+    with _all_fields_shown(frame.sparkSession):
+        text = explained(empty)
+    analysed = text.partition("== Analyzed Logical Plan ==")[2].partition("== Optimized Logical Plan ==")[0]
+    _schema, _, tree = analysed.strip("\n").partition("\n")
+    return parse_plan(tree)
+
+
+@contextlib.contextmanager
+def _all_fields_shown(session: SparkSession) -> Iterator[None]:
+    """Spark shortens long lists otherwise."""
+    before = session.conf.get(_SHOWN_FIELDS, None)
+    session.conf.set(_SHOWN_FIELDS, _MOST_FIELDS)
+    try:
+        yield
+    finally:
+        if before is None:
+            session.conf.unset(_SHOWN_FIELDS)
+        else:
+            session.conf.set(_SHOWN_FIELDS, before)

@@ -1,0 +1,347 @@
+"""Assets whose results would be wrong in silence are refused, and those that do the same rightly aren't."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import dagster as dg
+import pytest
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
+
+import dagster_ips as ips
+from dagster_ips.errors import (
+    DuplicateKeysError,
+    IpsError,
+    RemovedRowsError,
+    UnfitFrameError,
+    UnfollowedChangeError,
+    UntracedResultError,
+)
+from tests.lake import Lake
+from tests.pipeline import materialize, pipeline
+
+Compute = Callable[..., DataFrame]
+
+
+@pytest.fixture
+def tables(lake: Lake) -> Lake:
+    """``plays`` of titles, by day, and ``title`` with a genre, which isn't partitioned."""
+    lake.catalog.create_namespace("media")
+    lake.sql("CREATE TABLE lake.media.plays (id int, day string, title int, n int) USING iceberg PARTITIONED BY (day)")
+    lake.sql("CREATE TABLE lake.media.title (title int, genre string) USING iceberg")
+    lake.sql("INSERT INTO lake.media.plays VALUES (1, 'mo', 1, 10), (2, 'mo', 2, 20), (3, 'tu', 1, 30)")
+    lake.sql("INSERT INTO lake.media.title VALUES (1, 'news'), (2, 'film')")
+    return lake
+
+
+def asset(write: dict[str, Any], compute: Compute, *, inputs: int = 1, by: str = "day") -> dg.AssetsDefinition:
+    metadata = write | ips.table("media.out", partition_by=[by])
+    if inputs == 1:
+
+        @dg.asset(name="out", ins={"plays": ips.incremental()}, metadata=metadata)
+        def of_one(plays: ips.IcdcView) -> DataFrame:
+            return compute(plays)
+
+        return of_one
+
+    @dg.asset(name="out", ins={"plays": ips.incremental(), "title": ips.incremental()}, metadata=metadata)
+    def of_two(plays: ips.IcdcView, title: ips.IcdcView) -> DataFrame:
+        return compute(plays, title)
+
+    return of_two
+
+
+class Out:
+    """The table ``media.out`` that an asset makes, run after run."""
+
+    def __init__(self, lake: Lake, instance: dg.DagsterInstance, made: dg.AssetsDefinition) -> None:
+        outside = [ips.iceberg_asset(name, table=f"media.{name}") for name in ("plays", "title")]
+        self._definitions = pipeline(lake.folder, lake.spark_folder, made, *outside)  # type: ignore[arg-type]
+        self._lake, self._instance = lake, instance
+
+    def run(self, *steps: str, **tags: str) -> Counter[tuple[Any, ...]]:
+        for step in steps:
+            self._lake.sql(step)
+        named = {f"dagster_ips/{name}": value for name, value in tags.items()}
+        materialize(self._definitions, self._instance, "out", tags=named)
+        return self.held()
+
+    def held(self) -> Counter[tuple[Any, ...]]:
+        return self._lake.rows("media.out")
+
+
+def refused(out: Out, step: str, error: type[IpsError], match: str) -> None:
+    """The step is refused, nothing changed, and a full run computes all."""
+    before = out.held()
+    with pytest.raises(error, match=match):
+        out.run(step)
+    assert out.held() == before
+
+
+def joined(plays: DataFrame, title: DataFrame) -> DataFrame:
+    return plays.join(title, "title").select("id", "day", "n", "genre")
+
+
+ADD_PLAY = "INSERT INTO lake.media.plays VALUES (4, 'tu', 2, 40)"
+ADD_TITLE = "INSERT INTO lake.media.title VALUES (3, 'talk')"
+CHANGE_TITLE = "UPDATE lake.media.title SET genre = 'show' WHERE title = 2"
+
+
+@pytest.mark.parametrize("write", [ips.append(), ips.merge(on=["id"])], ids=["append", "merge"])
+def test_a_change_of_an_input_that_is_only_looked_up_is_refused(
+    tables: Lake, instance: dg.DagsterInstance, write: dict[str, Any]
+) -> None:
+    out = Out(tables, instance, asset(write, lambda plays, title: joined(plays.added, title.source), inputs=2))
+    out.run()
+    assert out.run(ADD_PLAY)[4, "tu", 40, "film"] == 1
+    tables.sql("UPDATE lake.media.title SET genre = 'film' WHERE title = 2")  # files changed, and no row
+    out.run()
+    refused(out, CHANGE_TITLE, UnfollowedChangeError, r"rows of title changed.*lookup\(\).*affected.*Overwrite")
+
+
+def test_a_lookup_says_that_its_changes_are_not_followed(tables: Lake, instance: dg.DagsterInstance) -> None:
+    metadata = ips.append() | ips.table("media.out", partition_by=["day"])
+
+    @dg.asset(ins={"plays": ips.incremental(), "title": ips.lookup()}, metadata=metadata)
+    def out(plays: ips.IcdcView, title: DataFrame) -> DataFrame:
+        return joined(plays.added, title)
+
+    made = Out(tables, instance, out)
+    made.run()
+    assert made.run(ADD_PLAY, CHANGE_TITLE) == Counter(
+        {(1, "mo", 10, "news"): 1, (2, "mo", 20, "film"): 1, (3, "tu", 30, "news"): 1, (4, "tu", 40, "show"): 1}
+    )
+
+
+def per_genre(rows: DataFrame) -> DataFrame:
+    return rows.groupBy("day", "genre").agg(F.sum("n").cast("int").alias("n"))
+
+
+HOW_TOUCHED: dict[str, tuple[dict[str, Any], Callable[[DataFrame, DataFrame], DataFrame], tuple[str, ...]]] = {
+    "groups, merged": (
+        ips.merge(on=["day", "genre"]),
+        lambda plays, title: per_genre(plays.join(title, "title")),
+        ("day",),
+    ),
+    "partitions": (ips.overwrite_partitions(), lambda plays, title: joined(plays, title), ("day",)),
+    "rows of groups, with what has no title": (
+        ips.merge(on=["day", "title"]),
+        lambda plays, title: (
+            plays.join(title.groupBy("title").agg(F.max("genre").alias("genre")), "title", "left")
+            .groupBy("day", "title")
+            .agg(F.sum("n").alias("n"), F.max("genre").alias("genre"))
+        ),
+        ("day", "title"),
+    ),
+}
+
+STEPS = (
+    ADD_PLAY,
+    CHANGE_TITLE,
+    f"{ADD_TITLE}; INSERT INTO lake.media.plays VALUES (5, 'we', 3, 50), (6, 'we', NULL, 60)",
+    "DELETE FROM lake.media.title WHERE title = 1",
+    "DELETE FROM lake.media.plays WHERE day = 'mo'",
+    "INSERT INTO lake.media.title VALUES (1, 'news'), (NULL, 'none')",
+    "UPDATE lake.media.plays SET title = 2, day = 'th' WHERE id = 3",
+)
+
+
+@pytest.mark.parametrize("how", HOW_TOUCHED)
+def test_groups_that_either_change_touches_equal_a_recompute(
+    tables: Lake, instance: dg.DagsterInstance, how: str
+) -> None:
+    write, compute, keys = HOW_TOUCHED[how]
+
+    def made(plays: ips.IcdcView, title: ips.IcdcView) -> DataFrame:
+        return compute(ips.affected(plays, *keys, by=title, on="title"), title.source)
+
+    out = Out(tables, instance, asset(write, made, inputs=2))
+    out.run()
+    for step in STEPS:
+        for statement in step.split("; "):
+            tables.sql(statement)
+        plays, title = (tables.sql(f"SELECT * FROM lake.media.{name}") for name in ("plays", "title"))
+        columns = tables.sql("SELECT * FROM lake.media.out").columns
+        assert out.run() == Counter(tuple(row) for row in compute(plays, title).select(*columns).collect())
+
+
+WRONG_ALWAYS: dict[str, tuple[dict[str, Any], Compute, str]] = {
+    "partial sums": (
+        ips.merge(on=["day"]),
+        lambda plays: plays.added.groupBy("day").agg(F.sum("n").alias("n")),
+        "an aggregate",
+    ),
+    "appended counts": (ips.append(), lambda plays: plays.added.groupBy("day").count(), "an aggregate"),
+    "a rank among new rows": (
+        ips.append(),
+        lambda plays: plays.added.withColumn("r", F.rank().over(Window.partitionBy("day").orderBy("n"))),
+        "a window",
+    ),
+    "the newest of new rows": (ips.merge(on=["day"]), lambda plays: plays.added.dropDuplicates(["day"]), "distinct"),
+    "a share of all": (
+        ips.append(),
+        lambda plays: plays.added.crossJoin(plays.source.agg(F.sum("n").alias("all"))),
+        "has to be made again for rows that didn't change",
+    ),
+    "groups of a lowered key": (
+        ips.merge(on=["day"]),
+        lambda plays: plays.affected("day").withColumn("day", F.lower("day")).groupBy("day").agg(F.sum("n").alias("n")),
+        "isn't grouped by day",
+    ),
+    "a lowered key": (
+        ips.merge(on=["day", "id"]),
+        lambda plays: plays.affected("day", "id").withColumn("day", F.lower("day")),
+        "column 'day' of the result isn't that of plays",
+    ),
+    "a key changed in part": (
+        ips.append(remove_on=["id"]),
+        lambda plays: plays.added.withColumn("id", F.when(F.col("n") > 15, F.col("id") + 100).otherwise(F.col("id"))),
+        "column 'id' of the result isn't that of plays",
+    ),
+    "constant rows": (
+        ips.append(),
+        lambda plays: plays.added.unionAll(plays.added.sparkSession.sql("SELECT 0, 'mo', 0, 0")),
+        "no part of a change",
+    ),
+}
+
+
+@pytest.mark.parametrize("how", WRONG_ALWAYS)
+def test_what_only_a_full_run_would_make_right_is_refused_from_the_first_run_on(
+    tables: Lake, instance: dg.DagsterInstance, how: str
+) -> None:
+    write, compute, match = WRONG_ALWAYS[how]
+    with pytest.raises(UnfitFrameError, match=match):
+        Out(tables, instance, asset(write, compute)).run()
+    out = Out(tables, instance, asset(ips.replace(), lambda plays: plays.source))
+    out.run()
+    refused(Out(tables, instance, asset(write, compute)), ADD_PLAY, UnfitFrameError, match)
+
+
+def in_python(plays: ips.IcdcView) -> DataFrame:
+    return plays.added.mapInPandas(lambda parts: parts, "id int, day string, title int, n int")
+
+
+def collected(plays: ips.IcdcView) -> DataFrame:
+    return plays.added.withColumn("of", F.lit(plays.source.count()))
+
+
+def made_anew(plays: ips.IcdcView) -> DataFrame:
+    rows = [tuple(row) for row in plays.added.collect()]
+    return plays.source.sparkSession.createDataFrame(rows, "id int, day string, title int, n int")
+
+
+UNSEEN = {"a function of Python": in_python, "a collected value": collected, "collected rows": made_anew}
+
+
+@pytest.mark.parametrize("how", UNSEEN)
+def test_what_a_plan_does_not_show_is_refused_unless_it_is_trusted_or_computed_in_full(
+    tables: Lake, instance: dg.DagsterInstance, how: str
+) -> None:
+    out = Out(tables, instance, asset(ips.append(), UNSEEN[how]))
+    out.run()
+    refused(out, ADD_PLAY, UntracedResultError, r"isn't known.*trusted\(because=.*mode=full")
+    assert len(out.run(mode="full")) == 4
+    trusted = ips.append() | ips.trusted(because="each row is made of one")
+    again = Out(tables, instance, asset(trusted, UNSEEN[how]))
+    assert len(again.run("INSERT INTO lake.media.plays VALUES (5, 'tu', 2, 50)")) == 5
+
+
+def test_a_scope_that_did_not_change_does_not_empty_the_table(tables: Lake, instance: dg.DagsterInstance) -> None:
+    both = asset(
+        ips.overwrite_partitions(),
+        lambda plays, title: title.scope.join(plays.source, "title").select("id", "day", "n", "genre"),
+        inputs=2,
+    )
+    with pytest.raises(UnfitFrameError, match="changed only in"):
+        Out(tables, instance, both).run()
+    one = asset(
+        ips.overwrite_partitions(),
+        lambda title: title.scope.withColumn("day", F.lit("mo")),
+    )
+    assert one.input_names
+    alone = dg.asset(
+        name="out",
+        ins={"title": ips.incremental(), "plays": ips.incremental()},
+        metadata=ips.overwrite_partitions() | ips.table("media.out", partition_by=["genre"]),
+    )(_titles)
+    out = Out(tables, instance, alone)
+    before = out.run()
+    with pytest.raises(UnfollowedChangeError, match="rows of plays changed"):
+        out.run(ADD_PLAY)
+    assert out.held() == before
+
+
+def _titles(title: ips.IcdcView, plays: ips.IcdcView) -> DataFrame:
+    assert plays.stats.files >= 0
+    return title.scope
+
+
+def test_a_row_removed_from_one_of_two_inputs_does_not_take_the_other_ones_row(
+    tables: Lake, instance: dg.DagsterInstance
+) -> None:
+    tables.sql("CREATE TABLE lake.media.extra (id int, day string, title int, n int) USING iceberg")
+    tables.sql("INSERT INTO lake.media.extra VALUES (1, 'mo', 1, -1), (9, 'mo', 1, 90)")
+
+    @dg.asset(
+        ins={"plays": ips.incremental(), "extra": ips.incremental()},
+        metadata=ips.append(remove_on=["id"]) | ips.table("media.out", partition_by=["day"]),
+    )
+    def out(plays: ips.IcdcView, extra: ips.IcdcView) -> DataFrame:
+        return plays.added.where("id > 1").unionAll(extra.added)
+
+    outside = ips.iceberg_asset("extra", table="media.extra")
+    made = Out(tables, instance, out)
+    made._definitions = dg.Definitions.merge(made._definitions, dg.Definitions(assets=[outside]))
+    before = made.run()
+    refused(made, "DELETE FROM lake.media.plays WHERE id = 1", RemovedRowsError, "extra has rows of the key")
+    assert before[1, "mo", 1, -1] == 1
+
+
+def test_a_key_that_comes_again_is_refused_as_in_a_full_run(tables: Lake, instance: dg.DagsterInstance) -> None:
+    out = Out(tables, instance, asset(ips.merge(on=["id"]), lambda plays: plays.added))
+    out.run()
+    assert out.run("UPDATE lake.media.plays SET n = 11 WHERE id = 1")[1, "mo", 1, 11] == 1
+    again = "INSERT INTO lake.media.plays VALUES (1, 'mo', 1, 12)"
+    refused(out, again, DuplicateKeysError, r"several rows for one key.*\(1,\)")
+    with pytest.raises(DuplicateKeysError):
+        out.run(mode="full")
+
+
+def test_an_upstream_that_is_read_beside_its_view_is_its_source(tables: Lake, instance: dg.DagsterInstance) -> None:
+    def beside(plays: ips.IcdcView) -> DataFrame:
+        added = plays.added
+        everything = added.sparkSession.table("lake.media.plays").groupBy("day").agg(F.sum("n").alias("all"))
+        return added.join(everything, "day")
+
+    with pytest.raises(UnfitFrameError, match="has to be made again"):
+        Out(tables, instance, asset(ips.append(), beside)).run()
+
+
+def test_an_asset_that_reads_its_own_table_is_refused(tables: Lake, instance: dg.DagsterInstance) -> None:
+    def own(plays: ips.IcdcView) -> DataFrame:
+        rows = plays.added
+        if plays.mode == "full":
+            return rows
+        seen = rows.sparkSession.table("lake.media.out").select("id")
+        return rows.join(seen, "id", "left_anti")
+
+    out = Out(tables, instance, asset(ips.append(), own))
+    out.run()
+    refused(out, ADD_PLAY, UntracedResultError, "reads lake.media.out, which it is to be written to")
+
+
+def test_a_table_read_by_its_name_is_the_change(tables: Lake, instance: dg.DagsterInstance) -> None:
+    @dg.asset(ins={"plays": ips.incremental()}, metadata=ips.append() | ips.table("media.out", partition_by=["day"]))
+    def out(context: dg.AssetExecutionContext, plays: str) -> DataFrame:
+        from pyspark.sql import SparkSession  # noqa: PLC0415  # as a user would
+
+        session = SparkSession.getActiveSession() or tables.session
+        return session.table(plays)
+
+    made = Out(tables, instance, out)
+    made.run()
+    assert made.run(ADD_PLAY)[4, "tu", 2, 40] == 1

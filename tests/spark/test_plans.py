@@ -1,0 +1,259 @@
+"""What a result is made of is known from its plan: what is let through is right, and what is wrong is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession, Window, WindowSpec
+from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
+
+from dagster_ips.core.lineage import Leaf, Lineage, Unit, lineage
+from dagster_ips.spark.connect_server import ConnectServer
+from dagster_ips.spark.plans import marked, result_plan
+from dagster_ips.spark.session import connect_session
+
+Frames = Mapping[str, DataFrame]
+Made = Callable[[Frames], DataFrame]
+
+FACTS = "VALUES (1, 'x', DATE'2026-01-01', 3), (2, 'y', DATE'2026-01-02', 4), (3, NULL, NULL, 5) AS t(id, k, d, v)"
+NAMES = "VALUES (1, 'one', 'x'), (2, 'two', 'y') AS t(id, name, other)"
+LEAVES = {
+    "added": Leaf("__ips_row", "a", Unit.ROW),
+    "groups": Leaf("__ips_group", "a", Unit.GROUP, ("k", "d")),
+    "more": Leaf("__ips_more", "a", Unit.GROUP, ("k", "d")),
+    "others": Leaf("__ips_others", "b", Unit.ROW),
+    "source": Leaf("__ips_whole", "b", Unit.WHOLE),
+    "touched": Leaf("__ips_touched", "a", Unit.GROUP, ("k", "d"), {"c": {"id": "id"}}),
+    "dimension": Leaf("__ips_dimension", "c", Unit.WHOLE),
+}
+
+
+@pytest.fixture(scope="module")
+def session(spark_server: ConnectServer) -> SparkSession:
+    return connect_session(spark_server.remote, {})
+
+
+@pytest.fixture(scope="module")
+def frames(session: SparkSession) -> Iterator[Frames]:
+    """Frames as views hand them out, and ``lookup``, which is none; each is a temporary view of its name, too."""
+    found = {"lookup": session.sql(f"SELECT * FROM {NAMES}")}
+    for name, leaf in LEAVES.items():
+        rows = session.sql(f"SELECT * FROM {NAMES if leaf.unit is Unit.WHOLE else FACTS}")
+        found[name] = marked(rows, leaf.name, name=name)
+    for name, frame in found.items():
+        frame.createOrReplaceTempView(name)
+    yield found
+    for name in found:
+        session.catalog.dropTempView(name)
+
+
+def made_of(frame: DataFrame) -> Lineage:
+    return lineage(result_plan(frame), frame.columns, LEAVES.values())
+
+
+def faults(frame: DataFrame) -> list[str]:
+    return [fault.what for fault in made_of(frame).faults]
+
+
+def sql(text: str) -> Made:
+    return lambda f: f["added"].sparkSession.sql(text)
+
+
+def by_keys() -> WindowSpec:
+    return Window.partitionBy("k", "d").orderBy("id")
+
+
+RIGHT: dict[str, Made] = {
+    "the rows as they are": lambda f: f["added"],
+    "filtered": lambda f: f["added"].where("v > 3 AND k IN ('x', 'a, b) [c')").filter(F.col("id").isin(1, 2)),
+    "computed": lambda f: f["added"].select("id", (F.col("v") * 2).alias("w"), F.upper("k").alias("k")),
+    "a literal of several lines": lambda f: f["added"].withColumn("t", F.lit("one\n  two)\n[three")),
+    "exploded": lambda f: f["added"].select("id", F.explode(F.array("v", "id")).alias("e")),
+    "exploded in SQL": sql("SELECT id, e FROM added LATERAL VIEW explode(array(v, id)) t AS e"),
+    "unpivoted": lambda f: f["added"].unpivot(["id"], ["v"], "name", "value"),
+    "joined with a lookup": lambda f: f["added"].join(f["lookup"], "id"),
+    "left-joined with a lookup": lambda f: f["added"].join(f["lookup"], "id", "left"),
+    "a lookup right-joined": lambda f: f["lookup"].join(f["added"], "id", "right"),
+    "filtered by a lookup": lambda f: f["added"].join(f["lookup"], "id", "left_semi"),
+    "filtered by what a lookup lacks": lambda f: f["added"].join(f["lookup"], "id", "left_anti"),
+    "joined with totals of a lookup": lambda f: f["added"].join(f["lookup"].groupBy("id").count(), "id"),
+    "joined with the source of another": lambda f: f["added"].join(f["source"], "id"),
+    "cross-joined": lambda f: f["added"].crossJoin(f["lookup"].limit(1).select("name")),
+    "filtered by a subquery": sql("SELECT * FROM added WHERE id IN (SELECT id FROM lookup) OR v > 9"),
+    "filtered by a correlated subquery": sql(
+        "SELECT id, (SELECT max(name) FROM lookup l WHERE l.id = a.id) m FROM added a "
+        "WHERE EXISTS (SELECT 1 FROM lookup l WHERE l.id = a.id)"
+    ),
+    "put together": lambda f: f["added"].select("id", "k").unionAll(f["others"].select("id", "k")),
+    "put together by name": lambda f: (
+        f["added"].select("id", "k").unionByName(f["others"].select("k", "id", "v"), allowMissingColumns=True)
+    ),
+    "sorted and repartitioned": lambda f: f["added"].orderBy("id").repartition(3, "k").coalesce(1).hint("broadcast"),
+    "renamed, filled, dropped": lambda f: f["added"].withColumnRenamed("k", "q").na.fill({"q": "?"}).drop("v"),
+    "with a common table expression": sql("WITH w AS (SELECT id, v + 1 AS v FROM added) SELECT * FROM w WHERE v > 1"),
+    "kept by Spark": lambda f: f["added"].where("v > 1").persist(),
+    "groups as they are": lambda f: f["groups"].where("v > 0").withColumn("w", F.lit(1)),
+    "grouped": lambda f: f["groups"].groupBy("k", "d").agg(F.sum("v"), F.countDistinct("id"), F.median("v")),
+    "grouped by more": lambda f: f["groups"].groupBy("k", F.upper("k").alias("u"), "d").count(),
+    "grouped twice": lambda f: (
+        f["groups"].groupBy("k", "d", "id").agg(F.max("v").alias("v")).groupBy("k", "d").sum("v")
+    ),
+    "grouped in SQL": sql("SELECT g.k AS q, d, sum(v) FROM groups g WHERE v > 0 GROUP BY 1, 2 HAVING sum(v) > 1"),
+    "ranked within": lambda f: f["groups"].withColumn("r", F.row_number().over(by_keys())).where("r = 1"),
+    "distinct within": lambda f: f["groups"].select("k", "d", "v").distinct(),
+    "one within": lambda f: f["groups"].dropDuplicates(["d", "k"]),
+    "pivoted within": lambda f: f["groups"].groupBy("k", "d").pivot("id", [1, 2]).sum("v"),
+    "shares within": lambda f: f["groups"].join(f["more"].groupBy("k", "d").agg(F.sum("v").alias("t")), ["k", "d"]),
+    "shares within, in SQL": sql(
+        "WITH t AS (SELECT k, d, sum(v) AS t FROM groups GROUP BY k, d) "
+        "SELECT g.id, g.k, g.d, g.v / t.t AS s FROM groups g LEFT JOIN t ON g.k = t.k AND g.d <=> t.d"
+    ),
+    "groups put together": lambda f: f["groups"].select("k", "d", "v").unionAll(f["more"].select("k", "d", "id")),
+    "put together, then grouped": lambda f: (
+        f["groups"].select("k", "d").unionAll(f["more"].select("k", "d")).groupBy("k", "d").count()
+    ),
+    "groups with a lookup": lambda f: f["groups"].join(f["lookup"], "id", "left").groupBy("d", "k").count(),
+    "touched groups with what touched them": lambda f: (
+        f["touched"].join(f["dimension"], "id").groupBy("k", "d", "name").sum("v")
+    ),
+    "touched groups with totals of what touched them": lambda f: f["touched"].join(
+        f["dimension"].groupBy("id").agg(F.max("name").alias("name")), "id", "left"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_what_is_right_is_let_through(frames: Frames, name: str) -> None:
+    assert not faults(RIGHT[name](frames))
+
+
+WRONG: dict[str, tuple[Made, str]] = {
+    "totals": (lambda f: f["added"].groupBy("k").agg(F.sum("v")), "an aggregate"),
+    "a count of all": (lambda f: f["added"].groupBy().count(), "an aggregate"),
+    "totals in SQL": (sql("SELECT k, sum(v) FROM added GROUP BY ALL"), "an aggregate"),
+    "rolled up": (lambda f: f["added"].rollup("k", "d").count(), "an aggregate"),
+    "pivoted": (lambda f: f["added"].groupBy("k").pivot("id", [1, 2]).sum("v"), "an aggregate"),
+    "ranked": (lambda f: f["added"].withColumn("r", F.row_number().over(by_keys())), "a window"),
+    "what came before": (lambda f: f["added"].withColumn("p", F.lag("v").over(by_keys())), "a window"),
+    "distinct": (lambda f: f["added"].select("k").distinct(), "distinct rows"),
+    "one each": (lambda f: f["added"].dropDuplicates(["k"]), "distinct rows"),
+    "distinct in SQL": (sql("SELECT DISTINCT k FROM added"), "distinct rows"),
+    "the top": (lambda f: f["added"].orderBy("v").limit(3), "a limit"),
+    "a sample": (lambda f: f["added"].sample(0.5), "a sample"),
+    "joined with itself": (lambda f: f["added"].join(f["added"].groupBy("k").count(), "k"), "an aggregate"),
+    "its own other rows": (
+        lambda f: f["added"].join(f["others"].select("id", F.col("v").alias("w")), "id"),
+        "other changed rows",
+    ),
+    "looked up by others": (lambda f: f["lookup"].join(f["added"], "id", "left"), "doesn't decide"),
+    "a full join": (lambda f: f["added"].join(f["lookup"], ["id"], "full"), "FullOuter"),
+    "deciding what others stay": (lambda f: f["lookup"].join(f["added"], "id", "left_anti"), "doesn't decide"),
+    "in a subquery": (sql("SELECT * FROM lookup WHERE id IN (SELECT id FROM added)"), "a subquery"),
+    "a share of its total": (sql("SELECT v / (SELECT sum(v) FROM added) AS s FROM added"), "a subquery"),
+    "with constant rows": (lambda f: f["added"].select("id").unionAll(f["lookup"].select("id")), "no part of a change"),
+    "without others": (lambda f: f["added"].select("id").exceptAll(f["lookup"].select("id")), "a difference"),
+    "in both": (lambda f: f["added"].select("id").intersect(f["lookup"].select("id")), "an intersection"),
+    "a function of Python": (lambda f: f["added"].select("id").mapInPandas(lambda rows: rows, "id int"), "be traced"),
+    "groups of another key": (lambda f: f["groups"].groupBy("k").count(), "isn't grouped by k, d"),
+    "groups of a lowered key": (
+        lambda f: f["groups"].withColumn("k", F.lower("k")).groupBy("k", "d").count(),
+        "isn't grouped by k, d",
+    ),
+    "groups of a negated key": (lambda f: f["groups"].groupBy(F.lower("k"), "d").count(), "isn't grouped by k, d"),
+    "groups of all": (lambda f: f["groups"].groupBy().count(), "isn't grouped by"),
+    "groups rolled up": (lambda f: f["groups"].rollup("k", "d").count(), "isn't grouped by"),
+    "ranked over groups": (
+        lambda f: f["groups"].withColumn("r", F.rank().over(Window.partitionBy("k").orderBy("id"))),
+        "isn't partitioned by",
+    ),
+    "ranked over all groups": (
+        lambda f: f["groups"].withColumn("r", F.rank().over(Window.orderBy("k", "d"))),
+        "isn't partitioned by",
+    ),
+    "one over groups": (lambda f: f["groups"].dropDuplicates(["k"]), "isn't told apart by"),
+    "the top of groups": (lambda f: f["groups"].orderBy("v").limit(5), "a limit"),
+    "groups joined by a part of their key": (
+        lambda f: f["groups"].join(f["more"].groupBy("k", "d").agg(F.sum("v").alias("t")).drop("d"), "k"),
+        "other changed rows",
+    ),
+    "groups joined beside their key": (
+        lambda f: (
+            f["groups"]
+            .alias("l")
+            .join(f["more"].alias("r"), F.expr("l.k = r.k AND (l.d = r.d OR l.v > 3)"))
+            .select("l.k", "l.d")
+        ),
+        "other changed rows",
+    ),
+    "a dimension joined otherwise": (
+        lambda f: f["touched"].join(f["dimension"].select("name", F.col("other").alias("k")), "k"),
+        "other changed rows",
+    ),
+    "totals of a dimension": (
+        lambda f: f["touched"].join(f["dimension"].groupBy("name").agg(F.max("id").alias("id")), "id"),
+        "isn't grouped by id",
+    ),
+    "a share in a dimension": (
+        sql("SELECT t.*, (SELECT count(*) FROM dimension) AS n FROM touched t"),
+        "a subquery",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_needs_rows_that_a_frame_leaves_out_is_a_fault(frames: Frames, name: str) -> None:
+    make, what = WRONG[name]
+    found = faults(make(frames))
+    assert found
+    assert any(what in each for each in found)
+
+
+KEPT: dict[str, tuple[Made, set[str]]] = {
+    "as they are": (lambda f: f["added"], {"id", "k", "d", "v"}),
+    "filtered, sorted, joined": (
+        lambda f: f["added"].where("v > 1").join(f["lookup"], "id"),
+        {"id", "k", "d", "v"},
+    ),
+    "lowered": (lambda f: f["added"].withColumn("k", F.lower("k")), {"id", "d", "v"}),
+    "cast": (lambda f: f["added"].withColumn("id", F.col("id").cast("long")), {"k", "d", "v"}),
+    "negated": (lambda f: f["added"].select((-F.col("v")).alias("v"), (~(F.col("id") > 1)).alias("id"), "k"), {"k"}),
+    "swapped": (lambda f: f["added"].select(F.col("id").alias("v"), F.col("v").alias("id"), "k"), {"k"}),
+    "filled": (lambda f: f["added"].na.fill({"k": "?"}), {"id", "d", "v"}),
+    "another's": (
+        lambda f: f["added"].drop("k").join(f["lookup"].withColumnRenamed("other", "k"), "id").select("k", "v"),
+        {"v"},
+    ),
+    "another's that is equal": (lambda f: f["lookup"].join(f["added"], "id").select("id", "k"), {"id", "k"}),
+    "another's or null": (lambda f: f["lookup"].join(f["added"].select("id", "v"), "id", "left").select("v"), set()),
+    "put together otherwise": (
+        lambda f: f["added"].select("id", "v").unionAll(f["added"].select("v", "id")),
+        set(),
+    ),
+    "grouped": (sql("SELECT k, max(d) AS d, sum(v) v FROM groups GROUP BY k"), {"k"}),
+    "in SQL": (
+        sql(
+            "WITH w AS (SELECT k AS q, d FROM added) SELECT a.q AS k, b.d FROM w a JOIN lookup b2 ON true CROSS JOIN (SELECT 1 AS d) b"
+        ),
+        {"k"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_a_column_is_known_to_be_the_upstreams_only_where_it_is(frames: Frames, name: str) -> None:
+    make, expected = KEPT[name]
+    frame = make(frames)
+    made = made_of(frame)
+    marks = {LEAVES["added"].name, LEAVES["groups"].name} & made.leaves
+    kept = {column for column in frame.columns if all(made.keeps(column, leaf=m, as_=column) for m in marks)}
+    assert kept == expected
+
+
+def test_a_union_keeps_a_column_only_if_each_part_does(frames: Frames) -> None:
+    both = frames["added"].select("id", "k").unionAll(frames["others"].select("v", "k"))
+    made = made_of(both)
+    others = LEAVES["others"].name
+    assert made.keeps("k", leaf=others, as_="k")
+    assert made.keeps("id", leaf=LEAVES["added"].name, as_="id")
+    assert not made.keeps("id", leaf=others, as_="id")
