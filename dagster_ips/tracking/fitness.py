@@ -262,7 +262,7 @@ def _require_groups_of_key(table: str, on: Sequence[str], change: InputChange) -
 
 
 def _require_appendable(table: str, append: Append, change: InputChange) -> None:
-    if not change.may_remove_rows:
+    if not (change.may_remove_rows and change.fragments):
         return
     if any(taken.frame is not Frame.ADDED for taken in change.taken):
         raise RemovedRowsError(
@@ -282,9 +282,11 @@ def _require_appendable(table: str, append: Append, change: InputChange) -> None
 
 
 def _require_mergeable(table: str, on: Sequence[str], latest_by: str | None, change: InputChange) -> None:
-    if not change.may_remove_rows or change.groups:
+    if not (change.may_remove_rows and change.fragments):
         return
-    if latest_by is not None:
+    if any(taken.frame is not Frame.ADDED for taken in change.fragments):
+        problem = f"the asset built its frame on {change.fragments[0]}, which may hold rows that aren't new or are gone"
+    elif latest_by is not None:
         problem = f"which row of a key is the latest by {latest_by} now can't be told from the change alone"
     elif missing := [key for key in on if key not in change.columns]:
         problem = f"it has no column {missing[0]!r}, so the rows to remove can't be found by their keys"

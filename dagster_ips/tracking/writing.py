@@ -144,12 +144,11 @@ class Result:
 
     def _remove(self, branch: Branch, remove_on: Sequence[str], partition_columns: Sequence[str]) -> None:
         for change in self.inputs:
-            if not change.may_remove_rows:
+            if not (change.may_remove_rows and change.fragments):
                 continue
             rows = removed(change.net)
             if remove_on:
-                if change.taken:
-                    self._require_same_keys(branch, remove_on, change)
+                self._require_same_keys(branch, remove_on, change)
                 self._require_no_live_rows(branch, remove_on, change)
                 remove_rows(rows, branch, on=remove_on, upstream=change.upstream, partition_columns=partition_columns)
             elif not rows.isEmpty():

@@ -233,7 +233,8 @@ KEPT: dict[str, tuple[Made, set[str]]] = {
     "grouped": (sql("SELECT k, max(d) AS d, sum(v) v FROM groups GROUP BY k"), {"k"}),
     "in SQL": (
         sql(
-            "WITH w AS (SELECT k AS q, d FROM added) SELECT a.q AS k, b.d FROM w a JOIN lookup b2 ON true CROSS JOIN (SELECT 1 AS d) b"
+            "WITH w AS (SELECT k AS q, d FROM added) SELECT w.q AS k, o.d "
+            "FROM w JOIN lookup ON true CROSS JOIN (SELECT 1 AS d) o"
         ),
         {"k"},
     ),
