@@ -1,0 +1,169 @@
+"""Whatever plan is let through obeys the law that it is let through for, on random plans and rows.
+
+Over changed rows: what is made of all rows is what is made of the earlier ones and, beside it, of the new ones. Over
+groups: what is made of all rows has for changed keys exactly what is made of those groups alone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, event, given, note, settings
+from hypothesis import strategies as st
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
+
+from dagster_ips.core.lineage import Leaf, Unit, lineage
+from dagster_ips.spark.connect_server import ConnectServer
+from dagster_ips.spark.plans import marked, result_plan
+from dagster_ips.spark.session import connect_session
+
+Step = Callable[[DataFrame, DataFrame], DataFrame]
+"""From a frame and the frame it all began with to the next."""
+
+KEYS = ("k", "d")
+COLUMNS = ("k", "d", "v")
+SCHEMA = "k string, d int, v int"
+ROWS = st.lists(
+    st.tuples(st.sampled_from(["a", "A", None]), st.sampled_from([1, 2, None]), st.integers(0, 3)), max_size=6
+)
+
+
+def grouped(by: tuple[str, ...]) -> Step:
+    """Rows of groups, in the columns that every step gives."""
+    rest = [F.max(column).alias(column) for column in COLUMNS[:2] if column not in by]
+    return lambda frame, _: frame.groupBy(*by).agg(F.sum("v").cast("int").alias("v"), *rest).select(*COLUMNS)
+
+
+def ranked(by: tuple[str, ...]) -> Step:
+    # All columns in the order, so that rows that tie are equal.
+    window = lambda: (Window.partitionBy(*by) if by else Window).orderBy(*COLUMNS)  # noqa: E731  # once a session is there
+    return lambda frame, _: frame.withColumn("v", F.rank().over(window()))
+
+
+def joined(kind: str, by: tuple[str, ...], *, side: str) -> Step:
+    def with_lookup(frame: DataFrame, _: DataFrame) -> DataFrame:
+        lookup = frame.sparkSession.sql("SELECT * FROM VALUES ('a', 1, 7), ('A', 2, 8) AS t(k, d, w)")
+        other = lookup.select(*[F.col(each).alias(f"l_{each}") for each in ("k", "d", "w")])
+        same = [F.col(each) == F.col(f"l_{each}") for each in by]
+        left, right = (frame, other) if side == "left" else (other, frame)
+        found = left.join(right, same, kind)
+        return found.select(*COLUMNS) if "k" in found.columns else found.toDF(*COLUMNS)
+
+    return with_lookup
+
+
+def shared(kind: str, by: tuple[str, ...]) -> Step:
+    """With totals of the frame that it all began with."""
+
+    def with_totals(frame: DataFrame, first: DataFrame) -> DataFrame:
+        totals = first.groupBy(*by).agg(F.count("*").cast("int").alias("n"))
+        other = totals.select(*[F.col(each).alias(f"t_{each}") for each in (*by, "n")])
+        same = [F.col(each).eqNullSafe(F.col(f"t_{each}")) for each in by]
+        found = frame.join(other, same, kind)
+        return found.select("k", "d", F.col("t_n" if "t_n" in found.columns else "v").alias("v"))
+
+    return with_totals
+
+
+BY = st.sampled_from([("k",), ("d",), ("k", "d"), ("d", "k")])
+KINDS = st.sampled_from(["inner", "left", "right", "full", "left_semi", "left_anti", "cross"])
+
+STEPS: st.SearchStrategy[tuple[str, Step]] = st.one_of(
+    st.sampled_from(
+        [
+            ("where", lambda f, _: f.where("v > 1 OR k IS NULL")),
+            ("compute", lambda f, _: f.withColumn("v", F.col("v") + 1)),
+            ("lower", lambda f, _: f.withColumn("k", F.lower("k"))),
+            ("fill", lambda f, _: f.na.fill({"k": "a"})),
+            ("swap", lambda f, _: f.select("k", F.col("v").alias("d"), F.col("d").alias("v"))),
+            ("explode", lambda f, _: f.select("k", "d", F.explode(F.array("v", F.lit(9))).alias("v"))),
+            ("distinct", lambda f, _: f.distinct()),
+            ("limit", lambda f, _: f.orderBy(*COLUMNS).limit(2)),
+            ("twice", lambda f, _: f.unionAll(f.withColumn("v", F.lit(5)))),
+            ("with the first", lambda f, first: f.unionAll(first)),
+            ("with constants", lambda f, _: f.unionAll(f.sparkSession.sql("SELECT 'a' AS k, 1 AS d, 3 AS v"))),
+            ("without the first", lambda f, first: f.exceptAll(first)),
+            ("in both", lambda f, first: f.intersect(first)),
+            ("in its values", lambda f, _: f.where(F.col("v").isin(0, 1, 2, 5))),
+        ]
+    ),
+    BY.map(lambda by: (f"grouped by {by}", grouped(by))),
+    st.one_of(BY, st.just(())).map(lambda by: (f"ranked by {by}", ranked(by))),
+    BY.map(
+        lambda by: (
+            f"one of {by}",
+            lambda f, _: (
+                f.groupBy(*by)
+                .agg(F.min_by("v", "v").alias("v"))
+                .select(
+                    *[
+                        F.col(c) if c in (*by, "v") else F.lit(None).cast("string" if c == "k" else "int").alias(c)
+                        for c in COLUMNS
+                    ]
+                )
+            ),
+        )
+    ),
+    st.tuples(KINDS, BY, st.sampled_from(["left", "right"])).map(
+        lambda j: (f"{j[2]} in a {j[0]} join by {j[1]}", joined(j[0], j[1], side=j[2]))
+    ),
+    st.tuples(st.sampled_from(["inner", "left", "left_semi", "left_anti"]), BY).map(
+        lambda j: (f"shared by {j[1]}, {j[0]}", shared(*j))
+    ),
+)
+
+
+@pytest.fixture(scope="module")
+def session(spark_server: ConnectServer) -> SparkSession:
+    return connect_session(spark_server.remote, {"spark.sql.crossJoin.enabled": "true"})
+
+
+def made(session: SparkSession, rows: list[tuple[Any, ...]], steps: list[tuple[str, Step]], mark: str) -> DataFrame:
+    first = marked(session.createDataFrame(rows, SCHEMA), mark, name="frame")
+    frame = first
+    for _, step in steps:
+        frame = step(frame, first)
+    return frame
+
+
+def held(frame: DataFrame) -> Counter[tuple[Any, ...]]:
+    return Counter(tuple(row) for row in frame.collect())
+
+
+def obeys_its_law(session: SparkSession, steps: list[tuple[str, Step]], before: list[Any], new: list[Any]) -> None:
+    every = made(session, before + new, steps, "__ips_row")
+    note(" | ".join(name for name, _ in steps))
+    if not lineage(result_plan(every), every.columns, [Leaf("__ips_row", "a", Unit.ROW)]).faults:
+        event("over rows: let through")
+        assert held(every) == held(made(session, before, steps, "__ips_row")) + held(
+            made(session, new, steps, "__ips_row")
+        )
+    changed = {row[:2] for row in new}
+    groups = made(session, [row for row in before + new if row[:2] in changed], steps, "__ips_group")
+    found = lineage(result_plan(groups), groups.columns, [Leaf("__ips_group", "a", Unit.GROUP, KEYS)])
+    if not found.faults and all(found.keeps(key, leaf="__ips_group", as_=key) for key in KEYS):
+        event("over groups: let through")
+        of_all = Counter({row: n for row, n in held(every).items() if row[:2] in changed})
+        assert held(groups) == of_all
+
+
+def check(session: SparkSession, examples: int) -> None:
+    @settings(max_examples=examples, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @given(st.lists(STEPS, min_size=1, max_size=4), ROWS, ROWS)
+    def whatever(steps: list[tuple[str, Step]], before: list[Any], new: list[Any]) -> None:
+        obeys_its_law(session, steps, before, new)
+
+    whatever()
+
+
+def test_a_plan_that_is_let_through_obeys_its_law(session: SparkSession) -> None:
+    check(session, 40)
+
+
+@pytest.mark.slow
+def test_many_plans_that_are_let_through_obey_their_law(session: SparkSession) -> None:
+    check(session, 1000)
