@@ -247,7 +247,7 @@ def _require_nothing_beside_fragments(table: str, inputs: Sequence[InputChange])
 
 def _require_groups_of_key(table: str, on: Sequence[str], change: InputChange) -> None:
     """A key's rows must all be in the frame if some are, or a part of a sum replaces the sum."""
-    for taken in change.taken:
+    for taken in () if change.is_empty else change.taken:
         is_grouped = taken.frame is Frame.AFFECTED or (taken.frame is Frame.SCOPE and change.partitions is not None)
         if is_grouped and not (taken.keys and set(taken.keys) <= set(on)):
             raise UnfitFrameError(
@@ -301,7 +301,7 @@ def _require_mergeable(table: str, on: Sequence[str], latest_by: str | None, cha
 
 
 def _require_whole_partitions(table: str, partition_columns: Sequence[str], change: InputChange) -> None:
-    for taken in change.taken:
+    for taken in () if change.is_empty else change.taken:
         is_whole = change.is_whole or (taken.keys and set(taken.keys) <= set(partition_columns))
         if taken.frame is not Frame.SOURCE and not is_whole:
             columns = ", ".join(partition_columns) or "no column"

@@ -26,6 +26,11 @@ class Provenance:
     unknown: Sequence[str] = ()
     lineage: Lineage | None = None
 
+    def trusted(self, inputs: Sequence[InputChange]) -> Provenance:
+        """Inputs of which nothing is in the plan are taken to be in the result by all that was taken of them."""
+        both = zip(inputs, self.inputs, strict=True)
+        return Provenance([seen if seen.taken else replace(seen, taken=change.taken) for change, seen in both])
+
     def keeps(self, column: str, taken: TakenFrame) -> bool:
         """Whether the result's ``column`` is the frame's of that name, unchanged, in all that is made of the frame."""
         return self.lineage is not None and self.lineage.keeps(column, leaf=taken.mark, as_=column)

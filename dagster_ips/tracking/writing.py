@@ -33,7 +33,7 @@ from dagster_ips.spark.writes.overwrite_where import (
 from dagster_ips.spark.writes.remove import remove_rows
 from dagster_ips.tracking.fitness import require_columns, require_fit, require_followed, require_known
 from dagster_ips.tracking.input_change import Frame, InputChange
-from dagster_ips.tracking.provenance import Provenance, provenance
+from dagster_ips.tracking.provenance import provenance
 
 
 @dataclass(frozen=True)
@@ -67,10 +67,9 @@ class Result:
         require_columns(self.frame, mode, table=table, partition_columns=partition_columns)
         if not self.inputs:
             return self
+        made = provenance(self.frame, self.inputs, table=f"{catalog}.{table}", shares_views=shares_views)
         if self.is_trusted:
-            made = Provenance(self.inputs)
-        else:
-            made = provenance(self.frame, self.inputs, table=f"{catalog}.{table}", shares_views=shares_views)
+            made = made.trusted(self.inputs)
         require_fit(self.frame, mode, made.inputs, table=table, partition_columns=partition_columns)
         if not self.is_trusted:
             require_known(made, mode, self.mode, table=table)

@@ -57,8 +57,8 @@ def asset(write: dict[str, Any], compute: Compute, *, inputs: int = 1, by: str =
 class Out:
     """The table ``media.out`` that an asset makes, run after run."""
 
-    def __init__(self, lake: Lake, instance: dg.DagsterInstance, made: dg.AssetsDefinition) -> None:
-        outside = [ips.iceberg_asset(name, table=f"media.{name}") for name in ("plays", "title")]
+    def __init__(self, lake: Lake, instance: dg.DagsterInstance, made: dg.AssetsDefinition, *more: str) -> None:
+        outside = [ips.iceberg_asset(name, table=f"media.{name}") for name in ("plays", "title", *more)]
         self._definitions = pipeline(lake.folder, lake.spark_folder, made, *outside)  # type: ignore[arg-type]
         self._lake, self._instance = lake, instance
 
@@ -230,8 +230,9 @@ def collected(plays: ips.IcdcView) -> DataFrame:
 
 
 def made_anew(plays: ips.IcdcView) -> DataFrame:
-    rows = [tuple(row) for row in plays.added.collect()]
-    return plays.source.sparkSession.createDataFrame(rows, "id int, day string, title int, n int")
+    rows = plays.added
+    found = [tuple(row) for row in rows.collect()]
+    return rows.sparkSession.createDataFrame(found, "id int, day string, title int, n int")
 
 
 UNSEEN = {"a function of Python": in_python, "a collected value": collected, "collected rows": made_anew}
@@ -288,9 +289,7 @@ def test_a_row_removed_from_one_of_two_inputs_does_not_take_the_other_ones_row(
     def out(plays: ips.IcdcView, extra: ips.IcdcView) -> DataFrame:
         return plays.added.where("id > 1").unionAll(extra.added)
 
-    outside = ips.iceberg_asset("extra", table="media.extra")
-    made = Out(tables, instance, out)
-    made._definitions = dg.Definitions.merge(made._definitions, dg.Definitions(assets=[outside]))
+    made = Out(tables, instance, out, "extra")
     before = made.run()
     refused(made, "DELETE FROM lake.media.plays WHERE id = 1", RemovedRowsError, "extra has rows of the key")
     assert before[1, "mo", 1, -1] == 1
