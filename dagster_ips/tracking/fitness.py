@@ -113,15 +113,19 @@ def _kept(write_mode: WriteMode, change: InputChange, taken: TakenFrame) -> Sequ
 def require_followed(inputs: Sequence[InputChange], made: Provenance, write_mode: WriteMode, *, table: str) -> None:
     """Fail unless the result follows each of ``inputs``, with all that was taken of them, whose rows changed.
 
+    What an Overwrite replaces is its author's word; but a condition that was made of the changes of some inputs, and
+    not of another's, has left that one out.
+
     Raises:
         UnfollowedChangeError: the result has nothing of the change of one, which would be consumed with it.
     """
     if isinstance(write_mode, Replace):
         return
     joined = {upstream for change in made.inputs for taken in change.taken for upstream in taken.on}
+    asked = {i.upstream for i in inputs if i.is_asked or any(taken.frame is not Frame.SOURCE for taken in i.taken)}
     for change, seen in zip(inputs, made.inputs, strict=True):
         if isinstance(write_mode, OverwriteWhere):
-            is_followed = change.is_asked or any(taken.frame is not Frame.SOURCE for taken in change.taken)
+            is_followed = change.upstream in asked or not asked
         else:
             is_followed = change.upstream in joined or any(t.frame is not Frame.SOURCE for t in seen.taken)
         if not is_followed and not change.has_no_change():
