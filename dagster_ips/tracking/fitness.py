@@ -153,7 +153,6 @@ def require_fit(
         case Append() as append:
             _require_fragments(table, inputs)
             _require_nothing_beside_fragments(table, inputs)
-            _require_own_bites(table, inputs)
             for change in inputs:
                 _require_appendable(table, append, change)
         case Merge(on, latest_by):
@@ -200,21 +199,6 @@ def _require_fragments(table: str, inputs: Sequence[InputChange]) -> None:
                 )
 
 
-def _require_own_bites(table: str, inputs: Sequence[InputChange]) -> None:
-    """Rows of ``source`` that a later bite brings are appended with that; joined before, they'd be there twice."""
-    for change in inputs:
-        others = [other.upstream for other in inputs if other is not change and other.fragments]
-        if change.is_bite and others and change.fragments and any(t.frame is Frame.SOURCE for t in change.taken):
-            raise UnfitFrameError(
-                table=table,
-                upstream=change.upstream,
-                frame=Frame.SOURCE,
-                problem=f"it is taken in bites, and changed rows of {', '.join(others)} would meet rows of it that "
-                "are still to come",
-                remedy=f"Leave max_bytes and max_files of {change.upstream} out.",
-            )
-
-
 def _require_groups_of_one_input(table: str, inputs: Sequence[InputChange]) -> None:
     """Groups that changed in one input say nothing of those that changed in another, though the result has both."""
     joined = {upstream for change in inputs for taken in change.taken for upstream in taken.on}
@@ -228,9 +212,9 @@ def _require_groups_of_one_input(table: str, inputs: Sequence[InputChange]) -> N
                     upstream=change.upstream,
                     frame=str(taken),
                     problem=f"it lacks the groups that changed only in {others}, of which the result is made as well",
-                    remedy=f"Return an Overwrite of a frame built on source of every input; or, if changes of {others} "
-                    f"needn't be followed, read it as a plain DataFrame, without incremental(). The run tag "
-                    f"dagster_ips/mode=full recomputes the table as it is declared.",
+                    remedy=f"If changes of {others} needn't be followed, declare it by lookup() and read it as a plain "
+                    f"DataFrame. If they must be, build the frame on ips.affected(..., by=..., on=...), which has the "
+                    f"groups that either change touches, or return an Overwrite of a frame built on source of both.",
                 )
 
 

@@ -337,7 +337,8 @@ class Target:
         columns = tuple(_columns(self.names, self.kind.partition_by))
         properties = {"format-version": str(self.source.version)}
         description = TableDescription(columns, properties=properties).tuned_for(write_mode)
-        result.check(self.name, existing.identity_partition_columns() if existing else columns)
+        there = existing.identity_partition_columns() if existing else columns
+        result = result.checked(self.name, tuple(there), catalog=lake.catalog.name, shares_views=False)
         if existing is not None and result.changes_nothing():
             publisher.commit_without_writing([captured.capture])
             return False

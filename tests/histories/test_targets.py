@@ -28,10 +28,10 @@ def _keeps_what_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _refuses_everything(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: Any) -> None:  # noqa: ANN401  # whatever check is called with
+    def refuse(*_: Any, **__: Any) -> None:  # noqa: ANN401  # whatever check is called with
         raise RemovedRowsError(table="t", upstream="u", problem="p", remedy="r")
 
-    monkeypatch.setattr(writing.Result, "check", refuse)
+    monkeypatch.setattr(writing.Result, "checked", refuse)
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,7 @@ UNFIT: Sequence[tuple[dict[str, Any], Compute, type[IpsError], str]] = [
     (ips.overwrite_partitions(), lambda a: sums(a.source), UnfitFrameError, "on source.*become empty.*on scope"),
     (
         ips.merge(on=["k"]),
-        lambda a: sums(a.affected("k", "n")),
+        lambda a: a.affected("k", "n"),
         UnfitFrameError,
         r"affected\(k, n\).*part of the merge",
     ),

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
 
 import dagster_ips as ips
-from dagster_ips.errors import RemovedRowsError
+from dagster_ips.errors import RemovedRowsError, UnfitFrameError
 from tests.lake import Lake, events
 from tests.pipeline import materialize, pipeline
 
@@ -240,5 +240,5 @@ def test_a_merge_by_keys_that_the_asset_changed_is_refused(changing: Lake, insta
     definitions = pipeline(changing.folder, changing.spark_folder, shifted)
     materialize(definitions, instance, "shifted")
     changing.sql("UPDATE lake.media.playback SET seconds = 77 WHERE event_id = 3")
-    with pytest.raises(RemovedRowsError, match="no row of its upstream has"):
+    with pytest.raises(UnfitFrameError, match="'event_id' of the result isn't that of playback"):
         materialize(definitions, instance, "shifted")
