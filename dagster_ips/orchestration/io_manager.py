@@ -14,9 +14,10 @@ from pydantic import PrivateAttr
 
 from dagster_ips.core.ranges import Predicate
 from dagster_ips.core.retention import Retention
+from dagster_ips.core.table_name import namespace_of
 from dagster_ips.core.write_mode import OverwriteWhere, Replace, WriteMode
 from dagster_ips.errors import DeclarationError, OutputTypeError
-from dagster_ips.iceberg.catalog import LakeCatalog, namespace_of
+from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.orchestration.audits import run_audits
 from dagster_ips.orchestration.cascades import cascade_of_run, follow_head

@@ -76,6 +76,20 @@ def test_tables_that_do_not_exist_are_left_out_of_the_answer(tmp_path: Path) -> 
     assert found[TABLE] == lake.client.load_table(TABLE).metadata_location
 
 
+def test_a_table_whose_name_has_a_dot_is_another_than_one_in_a_namespace_within(tmp_path: Path) -> None:
+    lake = LakeCatalog.embedded("lake", tmp_path)
+    lake.create_namespace("media")
+    lake.create_namespace("media.my")
+    dotted = lake.client.create_table(("media", "my.table"), SCHEMA).metadata.table_uuid
+    nested = lake.client.create_table(("media", "my", "table"), SCHEMA).metadata.table_uuid
+    assert lake.load("media.`my.table`", asset="daily").uuid == str(dotted)
+    assert lake.load("media.my.table", asset="daily").uuid == str(nested)
+    assert lake.metadata_locations_by_prefix("media", "my").keys() == {"media.`my.table`"}
+    lake.drop("media.`my.table`")
+    assert lake.find("media.`my.table`") is None
+    assert lake.find("media.my.table") is not None
+
+
 def test_another_engines_commit_is_seen_at_once(tmp_path: Path) -> None:
     source = Source(tmp_path)
     before = source.lake.load(TABLE, asset="daily").head_snapshot_id()
@@ -112,10 +126,10 @@ def test_tables_are_found_by_the_beginning_of_their_name(
         lake.client.create_table(name, SCHEMA)
     if kind == "one by one":
         monkeypatch.setattr("dagster_ips.iceberg.catalog.SqlCatalog", type(None))
-    assert lake.metadata_locations_by_prefix("media.play") == lake.metadata_locations(["media.play_back", TABLE])
-    assert lake.metadata_locations_by_prefix("media.play_").keys() == {"media.play_back"}
-    assert lake.metadata_locations_by_prefix("media.old.p").keys() == {"media.old.playback"}
-    assert not lake.metadata_locations_by_prefix("media.x")
+    assert lake.metadata_locations_by_prefix("media", "play") == lake.metadata_locations(["media.play_back", TABLE])
+    assert lake.metadata_locations_by_prefix("media", "play_").keys() == {"media.play_back"}
+    assert lake.metadata_locations_by_prefix("media.old", "p").keys() == {"media.old.playback"}
+    assert not lake.metadata_locations_by_prefix("media", "x")
 
 
 def test_dropping_a_table_leaves_its_files_and_may_be_done_twice(tmp_path: Path) -> None:
