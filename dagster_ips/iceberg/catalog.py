@@ -25,7 +25,7 @@ from sqlalchemy import ColumnElement, and_, select
 
 from dagster_ips.core.table_name import name_of, parts_of
 from dagster_ips.errors import CatalogUnreachableError, IpsError, UnknownTableError, UnsupportedTableError
-from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.iceberg.metadata import TableMetadata, unsupported_view
 from dagster_ips.iceberg.patience import NoAnswerError, Patience
 from dagster_ips.iceberg.storage import Storage
 
@@ -137,17 +137,20 @@ class LakeCatalog:
             names = [identifier for identifier in catalog.list_tables(within) if identifier[-1].startswith(start)]
             return dict(self._locations_one_by_one(catalog, [name_of(each) for each in names]))
 
-    def load(self, table: str, *, asset: str) -> TableMetadata:
+    def load(self, table: str, *, asset: str, consumed_snapshot_id: int | None = None) -> TableMetadata:
         """The table's current metadata, never from a cache.
 
         Raises:
-            UnknownTableError: there is no such table; ``asset`` is who asked.
+            UnknownTableError: there is no such table; ``asset`` is who asked, and up to where it was consumed before.
+            UnsupportedTableError: it is a view, or no table that can be captured.
             CatalogUnreachableError: the catalog did not answer.
             MetadataUnreadableError: the metadata file is missing or damaged.
         """
         found = self.find(table)
+        if found is None and self._is_view(table):
+            raise unsupported_view(table)
         if found is None:
-            raise UnknownTableError(table=table, catalog=self.name, asset=asset)
+            raise UnknownTableError(table, self.name, asset, consumed_snapshot_id)
         return found
 
     def find(self, table: str) -> TableMetadata | None:
@@ -156,6 +159,12 @@ class LakeCatalog:
         if location is None:
             return None
         return TableMetadata.parse(table, location, self.storage.read(location, table=table))
+
+    def _is_view(self, table: str) -> bool:
+        """Whether the catalog keeps views apart from tables, and has one of that name."""
+        with self._reaching(f"asking for {table}"), contextlib.suppress(NotImplementedError):
+            return self.client.view_exists(parts_of(table))
+        return False
 
     def register(self, table: str, metadata_location: str) -> None:
         """Make a metadata.json known as ``table``, in a namespace that is created if it is missing."""
@@ -212,7 +221,8 @@ class LakeCatalog:
                 continue
             except _UNREADABLE as error:
                 problem = f"the catalog is asked through PyIceberg, which can't read it ({_problems(error)})"
-                raise UnsupportedTableError(table=table, problem=problem) from None
+                remedy = "Upgrade PyIceberg, or take what it doesn't know out of the table."
+                raise UnsupportedTableError(table=table, problem=problem, remedy=remedy) from None
 
     @contextlib.contextmanager
     def _reaching(self, doing: str) -> Iterator[None]:

@@ -16,6 +16,7 @@ from dagster_ips.iceberg.partitions import affected_partitions
 from dagster_ips.iceberg.stamps import target_history
 from dagster_ips.state.store import EdgeStore
 from dagster_ips.tracking.beginning import Beginner
+from dagster_ips.tracking.capturing import require_ref_and_columns
 from dagster_ips.tracking.following import StartOver, TrackedInput, end_of, files_in, follow
 
 
@@ -72,7 +73,9 @@ class Inspector:
             state = settle(self.store.get(edge), history)
             if what := unexpected_change(state, history):
                 raise TargetChangedError(table=self.target, consumer=consumer, what=what)
-            source = self.catalog.load(tracked.table, asset=consumer)
+            consumed = state.committed.snapshot_id if state.committed else None
+            source = self.catalog.load(tracked.table, asset=consumer, consumed_snapshot_id=consumed)
+            require_ref_and_columns(tracked, source, consumer)
             begun = Beginner(self.catalog, self.icdc_namespace, metadata).begin(state, source, tracked)
             pending = self.pending(begun, source, tracked)
         except CursorStorageError:

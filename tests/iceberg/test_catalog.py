@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from dagster_ips.errors import CatalogUnreachableError, UnknownTableError
+from dagster_ips.errors import CatalogUnreachableError, UnknownTableError, UnsupportedTableError
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.orchestration.resources import IcebergCatalog
 from tests.iceberg.sources import SCHEMA, TABLE, TARGET, Source
@@ -100,6 +100,15 @@ def test_another_engines_commit_is_seen_at_once(tmp_path: Path) -> None:
 def test_a_missing_table_is_named_with_who_asked(tmp_path: Path) -> None:
     with pytest.raises(UnknownTableError, match=r"^daily: catalog lake has no table media\.nowhere\."):
         Source(tmp_path).lake.load("media.nowhere", asset="daily")
+
+
+def test_a_view_is_called_one_where_the_catalog_keeps_views_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = Source(tmp_path).lake
+    monkeypatch.setattr(lake.client, "view_exists", lambda identifier: identifier == ("media", "seen"))
+    with pytest.raises(UnsupportedTableError, match=r"^media\.seen: it is a view"):
+        lake.load("media.seen", asset="daily")
 
 
 def test_spark_gets_a_databases_login_apart_from_its_address() -> None:

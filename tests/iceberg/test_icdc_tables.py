@@ -181,12 +181,18 @@ def test_a_full_capture_leaves_out_what_spark_deleted(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "problem"),
-    [({"format-version": 4}, "format version is 4"), ({"encryption-keys": [{"key-id": "k"}]}, "encrypted")],
+    ("change", "problem", "remedy"),
+    [
+        ({"format-version": 4}, "format version is 4", "Upgrade"),
+        ({"encryption-keys": [{"key-id": "k"}]}, "encrypted", "Read it through"),
+        ({"view-uuid": "v"}, "it is a view", "Name the tables"),
+    ],
 )
-def test_a_table_that_could_be_misread_is_refused(source: Source, change: dict[str, object], problem: str) -> None:
+def test_a_table_that_could_be_misread_is_refused(
+    source: Source, change: dict[str, object], problem: str, remedy: str
+) -> None:
 
     path = Path(urlsplit(source.table.metadata_location).path)
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
-    with pytest.raises(UnsupportedTableError, match=problem):
+    with pytest.raises(UnsupportedTableError, match=rf"{problem}.* ({remedy})\b"):
         source.capture()
