@@ -8,7 +8,7 @@ from dagster_ips.core.capture import EdgeState, Stamp
 from dagster_ips.core.changes import ChangeSet
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.target import settle, unexpected_change
-from dagster_ips.errors import CursorStorageError, IpsError, TargetChangedError
+from dagster_ips.errors import CursorStorageError, IpsError, TargetChangedError, UnknownTableError
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.change_reader import live_files
 from dagster_ips.iceberg.metadata import TableMetadata
@@ -36,7 +36,8 @@ class Pending:
 class EdgeStatus:
     """One edge: its state as the next run would find it, what is pending, and what is in flight since when.
 
-    ``problem`` says why the next run would fail; None if nothing is known to be in its way. ``pending`` is None then.
+    ``problem`` says why the next run would fail; None if nothing is known to be in its way. ``is_waiting``: the
+    upstream's table isn't there yet and never was. ``pending`` is None in both cases.
     """
 
     edge: Edge
@@ -47,6 +48,7 @@ class EdgeStatus:
     in_flight_since_ms: int | None
     pending: Pending | None
     problem: str | None
+    is_waiting: bool = False
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ class Inspector:
         edge = Edge(consumer, tracked.upstream)
         metadata = self.catalog.find(self.target)
         history = target_history(metadata, edge) if metadata else None
-        state, problem, pending = EdgeState(edge), None, None
+        state, problem, pending, is_waiting = EdgeState(edge), None, None, False
         try:
             state = settle(self.store.get(edge), history)
             if what := unexpected_change(state, history):
@@ -80,6 +82,9 @@ class Inspector:
             pending = self.pending(begun, source, tracked)
         except CursorStorageError:
             raise
+        except UnknownTableError as error:
+            is_waiting = error.consumed_snapshot_id is None
+            problem = None if is_waiting else str(error)
         except IpsError as error:
             problem = str(error)
         return EdgeStatus(
@@ -91,6 +96,7 @@ class Inspector:
             in_flight_since_ms=self._since(state),
             pending=pending,
             problem=problem,
+            is_waiting=is_waiting,
         )
 
     def pending(self, state: EdgeState, source: TableMetadata, tracked: TrackedInput) -> Pending:
