@@ -413,7 +413,7 @@ class RangeTypesError(IpsError):
         return (
             f"The change ranges of {self.column} ({self.type}) and {self.other_column} ({self.other_type}) can't be "
             f"united: their values have no common order. Unite ranges of columns that mean the same, or join their "
-            f"conditions instead: f\"{{a.since('...')}} OR {{b.since('...')}}\"."
+            f"conditions instead: a.since('...') | b.since('...')."
         )
 
 
