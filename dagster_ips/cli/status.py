@@ -51,6 +51,9 @@ def status(workplace: Workplace, *, asset: str | None, as_json: bool) -> None:
     for each in found:
         for remark in _remarks(each):
             click.echo(f"\n{each.edge}: {remark}")
+    for each_known in known:
+        if each_known.warning:
+            click.echo(f"\n{each_known.warning}")
     if lines:
         click.echo("" if not found else "\n", nl=False)
         click.echo(table(_OF_PARTITIONS, [_line_row(line) for line in lines]))

@@ -25,6 +25,16 @@ _MOST_SHOWN = 20
 PENDING_SENSOR = "ips_pending"
 
 
+def without_triggers(key: dg.AssetKey, graph: Any) -> str | None:  # noqa: ANN401  # Dagster's asset graph has no public type
+    """What to say of an asset that reads incrementally and that nothing runs; None if ``with_incremental`` saw it."""
+    if dg.AssetCheckKey(key, PENDING_CHECK) in graph.asset_check_keys:
+        return None
+    return (
+        f"{key.to_user_string()} reads incrementally, but its definitions didn't go through with_incremental, so "
+        f"nothing runs it when its inputs change. Load them by defs = ips.with_incremental(dg.Definitions(...))."
+    )
+
+
 class Never(dg.AutomationCondition[dg.AssetCheckKey]):
     """A check without a condition is added as a step to every run that Dagster's automation requests of its asset."""
 

@@ -75,3 +75,16 @@ def test_a_stage_that_was_not_built_yet_waits_and_is_no_failure(
     said = says("status", "-f", definitions, fails=False)
     assert "the next run fails" not in said
     assert "later ← daily: waits for media.daily, the table of daily" in said
+
+
+def test_assets_that_nothing_ever_runs_are_told(
+    definitions: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("DAGSTER_HOME", str(home))
+    assert "with_incremental" not in says("status", "-f", definitions, fails=False)
+    unwrapped = tmp_path / "others.py"
+    unwrapped.write_text(Path(definitions).read_text().replace("ips.with_incremental(", "("))
+    said = says("status", "-f", str(unwrapped), fails=False)
+    assert "daily reads incrementally, but its definitions didn't go through with_incremental" in said

@@ -6,10 +6,13 @@ import logging
 from pathlib import Path
 
 import dagster as dg
+import pytest
 from pyspark.sql import DataFrame
 
 import dagster_ips as ips
 from dagster_ips.errors import UnknownTableError
+from tests.lake import Lake, events
+from tests.pipeline import materialize, pipeline
 
 
 @dg.asset(ins={"playback": ips.incremental()}, metadata=ips.append() | ips.table("media.daily"))
@@ -28,3 +31,16 @@ def test_an_error_of_ours_is_a_line_of_the_log_and_not_only_under_stack_traces(
     assert not result.success
     said = [entry.user_message for entry in instance.all_logs(result.run_id) if entry.level == logging.ERROR]
     assert str(UnknownTableError(table="media.playback", catalog="lake", asset="daily")) in said
+
+
+@pytest.mark.parametrize("is_wrapped", [False, True])
+def test_a_run_says_that_nothing_else_would_have_started_it(
+    lake: Lake, instance: dg.DagsterInstance, *, is_wrapped: bool
+) -> None:
+    lake.create_playback(events([1]))
+    definitions = pipeline(lake.folder, lake.spark_folder)
+    if not is_wrapped:
+        definitions = dg.Definitions(assets=definitions.assets, resources=definitions.resources)
+    result = materialize(definitions, instance, "daily")
+    warned = [entry.user_message for entry in instance.all_logs(result.run_id) if entry.level == logging.WARNING]
+    assert is_wrapped is not any("its definitions didn't go through with_incremental" in said for said in warned)
