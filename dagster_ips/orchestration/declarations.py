@@ -31,6 +31,8 @@ OUTSIDE = "dagster_ips/outside"
 EVENT_TIME = "dagster_ips/event_time"
 LOOKUP = "dagster_ips/lookup"
 TRUSTED = "dagster_ips/trusted"
+TARGET_LAG = "dagster_ips/target_lag_seconds"
+USUAL_LAG = dt.timedelta(hours=1)
 _ALWAYS = "always"
 
 
@@ -309,6 +311,27 @@ def table(
         "properties": dict(properties or {}),
     }
     return {TABLE: described} | ({TABLE_NAME: _table_name("table()", name)} if name else {})
+
+
+def target_lag(longest: dt.timedelta) -> dict[str, Any]:
+    """For how long a change may wait before the asset's check ``pending`` warns; an hour where nothing is said.
+
+    Example:
+        >>> merge(on=["account"]) | target_lag(dt.timedelta(minutes=10))
+        {'dagster_ips/write': {...}, 'dagster_ips/target_lag_seconds': 600.0}
+    """
+    if longest < dt.timedelta(0):
+        problem = f"{longest} is no time that a change could wait."
+        raise DeclarationError(
+            asset="target_lag()", problem=problem, remedy="Give a positive one, or 0 to warn at once."
+        )
+    return {TARGET_LAG: longest.total_seconds()}
+
+
+def target_lag_of(metadata: Mapping[str, Any]) -> dt.timedelta:
+    """What ``target_lag()`` said in an asset's metadata."""
+    seconds = plain(metadata.get(TARGET_LAG))
+    return USUAL_LAG if seconds is None else dt.timedelta(seconds=seconds)
 
 
 def write_mode_of(metadata: Mapping[str, Any], asset: str) -> WriteMode | None:
