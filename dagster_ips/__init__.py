@@ -19,6 +19,7 @@ from dagster_ips.orchestration.declarations import (
     overwrite_partitions,
     replace,
     table,
+    target_lag,
     trusted,
 )
 from dagster_ips.orchestration.definitions import with_incremental
@@ -59,6 +60,7 @@ __all__ = [
     "pending_sensor",
     "replace",
     "table",
+    "target_lag",
     "trusted",
     "valid_through",
     "with_incremental",

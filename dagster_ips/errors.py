@@ -55,16 +55,22 @@ class RetentionError(IpsError):
 
 @dataclass(eq=False)
 class UnknownTableError(IpsError):
-    """The catalog has no such table."""
+    """The catalog has no such table; ``consumed_snapshot_id`` is up to where it was read when it still had."""
 
     table: str
     catalog: str
     asset: str
+    consumed_snapshot_id: int | None = None
 
     def __str__(self) -> str:
+        none = f"{self.asset}: catalog {self.catalog} has no table {self.table}"
+        where = "iceberg_asset(..., table=...) or in table(...)"
+        if self.consumed_snapshot_id is None:
+            return f"{none}. Nothing was read and no state changed. Create the table, or correct the name in {where}."
         return (
-            f"{self.asset}: catalog {self.catalog} has no table {self.table}. Nothing was read and no state changed. "
-            f"Create the table, or correct the name in iceberg_asset(..., table=...) or in table(...)."
+            f"{none} any more, which was consumed up to snapshot {self.consumed_snapshot_id}: it was dropped or "
+            f"renamed. Nothing was read and no state changed. If it was renamed, write its new name in {where}: it is "
+            f"gone on with from there. If it was dropped, restore it by registering its last metadata.json."
         )
 
 
@@ -142,7 +148,7 @@ class InstanceError(IpsError):
 
 @dataclass(eq=False)
 class UnknownRefError(IpsError):
-    """An input follows a branch that its table doesn't have."""
+    """An input follows a branch that its table doesn't have; ``known`` are those that it has."""
 
     table: str
     ref: str
@@ -151,25 +157,45 @@ class UnknownRefError(IpsError):
 
     def __str__(self) -> str:
         return (
-            f"{self.table} has no branch or tag {self.ref!r}, which {self.asset} follows by incremental(ref=...); it "
+            f"{self.table} has no branch {self.ref!r}, which {self.asset} follows by incremental(ref=...); it "
             f"has {', '.join(self.known) or 'none'}. Following another instead would give other rows, so nothing was "
             f"captured and no state changed. Create {self.ref!r}, or correct the name."
         )
 
 
 @dataclass(eq=False)
+class TagFollowedError(IpsError):
+    """An input follows a tag, which never moves."""
+
+    table: str
+    tag: str
+    snapshot_id: int
+    branches: tuple[str, ...]
+    asset: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.table}: {self.tag!r}, which {self.asset} follows by incremental(ref=...), is a tag. It stays at "
+            f"snapshot {self.snapshot_id}, so rows that come later would never be read; nothing was captured and no "
+            f"state changed. Follow a branch ({', '.join(self.branches) or 'main'}), or read the tag as it is in an "
+            f"input without incremental()."
+        )
+
+
+@dataclass(eq=False)
 class UnknownPlaceError(IpsError):
-    """A snapshot or a time that was named isn't in a table's history."""
+    """A snapshot or a time that was named isn't in a table's history, which reaches as ``history`` says."""
 
     table: str
     place: str
     why: str
     asked_by: str
+    history: str
 
     def __str__(self) -> str:
         return (
             f"{self.table}: {self.place}, which {self.asked_by} names, {self.why}. What comes after it can't be told, "
-            f"so no state changed. Name a snapshot of its history that is retained, or a time that history reaches."
+            f"so no state changed. Name a snapshot or a time in its history, which has {self.history}."
         )
 
 
@@ -198,11 +224,12 @@ class UnsupportedTableError(IpsError):
 
     table: str
     problem: str
+    remedy: str
 
     def __str__(self) -> str:
         return (
             f"{self.table}: {self.problem}. An ICDC table made of it could show wrong rows, so none was made and no "
-            f"state changed."
+            f"state changed. {self.remedy}"
         )
 
 
@@ -386,7 +413,7 @@ class RangeTypesError(IpsError):
         return (
             f"The change ranges of {self.column} ({self.type}) and {self.other_column} ({self.other_type}) can't be "
             f"united: their values have no common order. Unite ranges of columns that mean the same, or join their "
-            f"conditions instead: f\"{{a.since('...')}} OR {{b.since('...')}}\"."
+            f"conditions instead: a.since('...') | b.since('...')."
         )
 
 

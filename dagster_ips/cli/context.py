@@ -100,17 +100,33 @@ def at_workplace(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def with_workplace(**options: Any) -> None:  # noqa: ANN401  # click's
         # Takes its own options out and leaves the command's.
-        consumers = known_consumers(*definitions_at(options))
-        try:
-            instance = dg.DagsterInstance.get()
-        except dg.DagsterHomeNotSetError as error:
-            problem = str(error).partition("\n")[0]
-            remedy = "Set DAGSTER_HOME to the folder of the instance's dagster.yaml."
-            raise InstanceError(problem=problem, remedy=remedy) from error
-        with instance:
+        consumers = _consumers_at(options)
+        with _instance() as instance:
             command(Workplace(consumers, instance), **options)
 
     return with_workplace
+
+
+def _consumers_at(options: dict[str, Any]) -> Mapping[str, KnownConsumer]:
+    try:
+        return known_consumers(*definitions_at(options))
+    except (FileNotFoundError, dg.DagsterError) as error:
+        remedy = "Say where they are as for dagster: -m MODULE, -f FILE or -w WORKSPACE, or in pyproject.toml."
+        raise InstanceError(problem=f"The definitions can't be loaded: {_sentence(error)}", remedy=remedy) from error
+
+
+def _instance() -> dg.DagsterInstance:
+    try:
+        return dg.DagsterInstance.get()
+    except dg.DagsterError as error:
+        problem = f"There is no Dagster instance here: {_sentence(error)}"
+        remedy = "Set DAGSTER_HOME to the absolute path of the folder with the instance's dagster.yaml."
+        raise InstanceError(problem=problem, remedy=remedy) from error
+
+
+def _sentence(error: Exception) -> str:
+    """What it says at first."""
+    return f"{str(error).strip().splitlines()[0].rstrip(' .')}."
 
 
 def who_is_asking() -> str:

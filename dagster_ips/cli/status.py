@@ -51,6 +51,9 @@ def status(workplace: Workplace, *, asset: str | None, as_json: bool) -> None:
     for each in found:
         for remark in _remarks(each):
             click.echo(f"\n{each.edge}: {remark}")
+    for each_known in known:
+        if each_known.warning:
+            click.echo(f"\n{each_known.warning}")
     if lines:
         click.echo("" if not found else "\n", nl=False)
         click.echo(table(_OF_PARTITIONS, [_line_row(line) for line in lines]))
@@ -58,7 +61,7 @@ def status(workplace: Workplace, *, asset: str | None, as_json: bool) -> None:
 
 def _row(each: EdgeStatus) -> Sequence[str]:
     state, pending, held = each.state, each.pending, each.state.in_flight
-    waits = "?" if pending is None else "nothing"
+    waits = "no table yet" if each.is_waiting else "?" if pending is None else "nothing"
     if pending is not None and (pending.files or pending.snapshots):
         what = "everything: " if pending.is_full else ""
         waits = (
@@ -97,6 +100,11 @@ def _line_as_json(line: LineState) -> dict[str, Any]:
 def _remarks(status: EdgeStatus) -> list[str]:
     state = status.state
     remarks = [f"the next run fails: {status.problem}"] if status.problem else []
+    if status.is_waiting:
+        remarks.append(
+            f"waits for {status.table}, the table of {status.edge.upstream}, which isn't there yet. If it should be, "
+            "correct the name in iceberg_asset(..., table=...) or in table(...)"
+        )
     if state.reread_to:
         remarks.append(f"was rewound; the next run reads again up to {_at(state.reread_to)}")
     return remarks + [f"{each.kind} on {moment(each.at_ms)} by {each.who}: {each.why}" for each in state.interventions]
@@ -154,6 +162,7 @@ def _as_json(each: EdgeStatus) -> dict[str, Any]:
             for done in state.interventions
         ],
         "problem": each.problem,
+        "waits_for_table": each.table if each.is_waiting else None,
     }
 
 

@@ -29,9 +29,44 @@ class RangeKind(StrEnum):
 
 
 class Predicate(str):
-    """A SQL condition; every frame's ``where`` takes it, and it can stand in a SQL text as it is."""
+    """A SQL condition; every frame's ``where`` takes it, and it can stand in a SQL text as it is.
+
+    Joined by ``|`` and ``&`` with another, or with a condition as text, it is a Predicate as well.
+
+    Example:
+        >>> Predicate("day >= 3") | Predicate("plan = 'basic'"), Predicate("day >= 3") & "vip"
+        ("((day >= 3) OR (plan = 'basic'))", '((day >= 3) AND (vip))')
+        >>> Predicate("FALSE") | Predicate("vip"), Predicate("TRUE") & "vip"
+        ('vip', 'vip')
+    """
 
     __slots__ = ()
+
+    def __or__(self, other: str) -> Predicate:
+        """The rows that match either."""
+        return _joined(self, "OR", other, neutral="FALSE") if isinstance(other, str) else NotImplemented
+
+    def __ror__(self, other: str) -> Predicate:
+        """As ``|``."""
+        return Predicate(other) | self if isinstance(other, str) else NotImplemented
+
+    def __and__(self, other: str) -> Predicate:
+        """The rows that match both."""
+        return _joined(self, "AND", other, neutral="TRUE") if isinstance(other, str) else NotImplemented
+
+    def __rand__(self, other: str) -> Predicate:
+        """As ``&``."""
+        return Predicate(other) & self if isinstance(other, str) else NotImplemented
+
+
+def _joined(left: str, operator: str, right: str, *, neutral: str) -> Predicate:
+    """Without what says nothing, so that a range that is empty or open costs no pruning."""
+    decisive = "FALSE" if neutral == "TRUE" else "TRUE"
+    if decisive in (left, right):
+        return Predicate(decisive)
+    if neutral in (left, right):
+        return Predicate(right if left == neutral else left)
+    return Predicate(f"(({left}) {operator} ({right}))")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +153,8 @@ class ChangeRange:
         Raises:
             RangeTypesError: the columns' values have no common order.
         """
+        if not isinstance(other, ChangeRange):
+            return NotImplemented
         if other.is_empty:
             return self
         if self.is_empty:

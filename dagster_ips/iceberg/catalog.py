@@ -23,12 +23,15 @@ from pyiceberg.exceptions import (
 )
 from sqlalchemy import ColumnElement, and_, select
 
+from dagster_ips.core.table_name import name_of, parts_of
 from dagster_ips.errors import CatalogUnreachableError, IpsError, UnknownTableError, UnsupportedTableError
-from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.iceberg.metadata import TableMetadata, unsupported_view
 from dagster_ips.iceberg.patience import NoAnswerError, Patience
 from dagster_ips.iceberg.storage import Storage
 
 _Answer = TypeVar("_Answer")
+_Row = tuple[str, str]
+"""Namespace and name of a table, as a database catalog keeps them."""
 _SQLITE = "sqlite:///"
 _UNREADABLE = (ValidationError, ResponseError)
 """What PyIceberg raises on metadata with something that it doesn't know, from a file and from a catalog's response."""
@@ -109,41 +112,45 @@ class LakeCatalog:
         with self._reaching(f"asking for {', '.join(tables)}"):
             catalog = self.client
             if isinstance(catalog, SqlCatalog):
-                namespaces = {namespace_of(table) for table in tables}
+                rows = {table: _row_of(table) for table in tables}
+                namespaces = {namespace for namespace, _ in rows.values()}
                 query = partial(self._locations_by_sql, catalog, IcebergTables.table_namespace.in_(namespaces))
                 found = self._asked(query)
-                return {table: found[table] for table in set(tables) & found.keys()}
+                return {table: found[row] for table, row in rows.items() if row in found}
             return dict(self._locations_one_by_one(catalog, tables))
 
-    def metadata_locations_by_prefix(self, prefix: str) -> dict[str, str]:
-        """As ``metadata_locations``, of every table whose full name starts with ``prefix``, a namespace and more.
+    def metadata_locations_by_prefix(self, namespace: str, start: str) -> dict[str, str]:
+        """As ``metadata_locations``, of every table of ``namespace`` whose own name starts with ``start``.
 
         Raises:
             CatalogUnreachableError: the catalog did not answer.
         """
-        namespace, _, start = prefix.rpartition(".")
-        with self._reaching(f"listing {prefix}*"):
+        within = parts_of(namespace)
+        with self._reaching(f"listing {namespace}.{start}*"):
             catalog = self.client
             if isinstance(catalog, SqlCatalog):
-                in_namespace = IcebergTables.table_namespace == namespace
+                in_namespace = IcebergTables.table_namespace == _stored(within)
                 starts = IcebergTables.table_name.startswith(start, autoescape=True)
-                found = self._locations_by_sql(catalog, and_(in_namespace, starts))
-            else:
-                names = [".".join(identifier) for identifier in catalog.list_tables(namespace)]
-                found = dict(self._locations_one_by_one(catalog, [n for n in names if n.startswith(prefix)]))
-            return {name: location for name, location in found.items() if name.startswith(prefix)}
+                rows = self._locations_by_sql(catalog, and_(in_namespace, starts))
+                # To SQLite's LIKE upper and lower case are one.
+                return {name_of([*within, name]): at for (_, name), at in rows.items() if name.startswith(start)}
+            names = [identifier for identifier in catalog.list_tables(within) if identifier[-1].startswith(start)]
+            return dict(self._locations_one_by_one(catalog, [name_of(each) for each in names]))
 
-    def load(self, table: str, *, asset: str) -> TableMetadata:
+    def load(self, table: str, *, asset: str, consumed_snapshot_id: int | None = None) -> TableMetadata:
         """The table's current metadata, never from a cache.
 
         Raises:
-            UnknownTableError: there is no such table; ``asset`` is who asked.
+            UnknownTableError: there is no such table; ``asset`` is who asked, and up to where it was consumed before.
+            UnsupportedTableError: it is a view, or no table that can be captured.
             CatalogUnreachableError: the catalog did not answer.
             MetadataUnreadableError: the metadata file is missing or damaged.
         """
         found = self.find(table)
+        if found is None and self._is_view(table):
+            raise unsupported_view(table)
         if found is None:
-            raise UnknownTableError(table=table, catalog=self.name, asset=asset)
+            raise UnknownTableError(table, self.name, asset, consumed_snapshot_id)
         return found
 
     def find(self, table: str) -> TableMetadata | None:
@@ -153,12 +160,18 @@ class LakeCatalog:
             return None
         return TableMetadata.parse(table, location, self.storage.read(location, table=table))
 
+    def _is_view(self, table: str) -> bool:
+        """Whether the catalog keeps views apart from tables, and has one of that name."""
+        with self._reaching(f"asking for {table}"), contextlib.suppress(NotImplementedError):
+            return self.client.view_exists(parts_of(table))
+        return False
+
     def register(self, table: str, metadata_location: str) -> None:
         """Make a metadata.json known as ``table``, in a namespace that is created if it is missing."""
         with self._reaching(f"registering {table}"):
-            self.client.create_namespace_if_not_exists(namespace_of(table))
+            self.client.create_namespace_if_not_exists(parts_of(table)[:-1])
             try:
-                self.client.register_table(table, metadata_location)
+                self.client.register_table(parts_of(table), metadata_location)
             except _UNREADABLE:
                 # It is registered by then; only reading it back fails, for a type that PyIceberg doesn't know yet.
                 if self.metadata_locations([table]).get(table) != metadata_location:
@@ -167,12 +180,12 @@ class LakeCatalog:
     def drop(self, table: str) -> None:
         """Make the catalog forget ``table``; every file stays. A table that is gone already is no error."""
         with self._reaching(f"dropping {table}"), contextlib.suppress(NoSuchTableError):
-            self.client.drop_table(table)
+            self.client.drop_table(parts_of(table))
 
     def create_namespace(self, namespace: str) -> None:
         """Create the namespace unless it is there."""
         with self._reaching(f"creating namespace {namespace}"):
-            self.client.create_namespace_if_not_exists(namespace)
+            self.client.create_namespace_if_not_exists(parts_of(namespace))
 
     @cached_property
     def client(self) -> Catalog:
@@ -192,13 +205,13 @@ class LakeCatalog:
         if uri.startswith(_SQLITE):
             Path(uri.removeprefix(_SQLITE).partition("?")[0]).parent.mkdir(parents=True, exist_ok=True)
 
-    def _locations_by_sql(self, catalog: SqlCatalog, which: ColumnElement[bool]) -> dict[str, str]:
+    def _locations_by_sql(self, catalog: SqlCatalog, which: ColumnElement[bool]) -> dict[_Row, str]:
         rows = IcebergTables
         query = select(rows.table_namespace, rows.table_name, rows.metadata_location).where(
             rows.catalog_name == catalog.name, which
         )
         with catalog.engine.connect() as connection:
-            return {f"{ns}.{name}": location for ns, name, location in connection.execute(query) if location}
+            return {(ns, name): location for ns, name, location in connection.execute(query) if location}
 
     def _locations_one_by_one(self, catalog: Catalog, tables: Sequence[str]) -> Iterator[tuple[str, str]]:
         for table in tables:
@@ -208,7 +221,8 @@ class LakeCatalog:
                 continue
             except _UNREADABLE as error:
                 problem = f"the catalog is asked through PyIceberg, which can't read it ({_problems(error)})"
-                raise UnsupportedTableError(table=table, problem=problem) from None
+                remedy = "Upgrade PyIceberg, or take what it doesn't know out of the table."
+                raise UnsupportedTableError(table=table, problem=problem, remedy=remedy) from None
 
     @contextlib.contextmanager
     def _reaching(self, doing: str) -> Iterator[None]:
@@ -230,14 +244,14 @@ class Located:
     errors: Mapping[str, IpsError] = field(default_factory=dict)
 
 
-def namespace_of(table: str) -> str:
-    """All of a table's name but its last part.
+def _row_of(table: str) -> _Row:
+    *namespace, name = parts_of(table)
+    return _stored(namespace), name
 
-    Example:
-        >>> namespace_of("media.playback")
-        'media'
-    """
-    return table.rpartition(".")[0]
+
+def _stored(namespace: Sequence[str]) -> str:
+    """A namespace as databases keep it, which tells no dot in a part from one between parts."""
+    return ".".join(namespace)
 
 
 def _is_answer(error: Exception) -> bool:
@@ -255,7 +269,7 @@ def _problems(error: Exception) -> str:
 
 
 def _location(catalog: Catalog, table: str) -> str:
-    return catalog.load_table(table).metadata_location
+    return catalog.load_table(parts_of(table)).metadata_location
 
 
 def _jdbc_uri(uri: str) -> str:

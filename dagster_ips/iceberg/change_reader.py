@@ -164,8 +164,7 @@ class _Difference:
         rewrites, moved = self._rewrites()
         if not rewrites:
             return
-        reaches = Reach.of(self._own_deletes), self._changed
-        disturbed = {path for path, entry in moved.items() if any(reach.covers(entry) for reach in reaches)}
+        disturbed = {path for path, entry in moved.items() if self._was_deleted_from(entry)}
         for rewrite in without_change(rewrites, added=added.keys(), removed=removed.keys(), disturbed=disturbed):
             if not self._keeps_rows(rewrite, moved):
                 continue
@@ -252,24 +251,33 @@ class _Difference:
         return [entry for snapshot in writers for entry in self._own(snapshot, Content.DELETES)]
 
     @cached_property
-    def _changed(self) -> Reach:
-        """What the delete files that are live at only one end may apply to.
+    def _own_reach(self) -> Reach:
+        return Reach.of(self._own_deletes)
 
-        If none came or went but by ``replace`` snapshots, they say the same at both ends.
-        """
-        changed = [*self._came(Content.DELETES), *self._went(Content.DELETES)]
-        if not changed or not (self.interval.abandoned or self._own_deletes):
+    @cached_property
+    def _changed(self) -> Reach:
+        """What the delete files that are live at only one end may apply to."""
+        if not (self.interval.abandoned or self._own_deletes):
             return Reach()
-        return Reach.of(changed)
+        return Reach.of([*self._came(Content.DELETES), *self._went(Content.DELETES)])
+
+    def _was_deleted_from(self, data: ManifestEntry) -> bool:
+        """Whether a row of the file may have been deleted, or be there again, between the interval's ends.
+
+        Delete files that came or went by ``replace`` snapshots alone say the same at both ends. What the abandoned
+        snapshots did isn't looked at, so after a rollback every difference counts.
+        """
+        return self._own_reach.covers(data) or (bool(self.interval.abandoned) and self._changed.covers(data))
 
     def _hidden(self, dealt_with: AbstractSet[str]) -> tuple[ManifestEntry, ...]:
-        """The files live at both ends that delete files came to or went from."""
+        """The files live at both ends that rows were deleted from, so that delete files came or went."""
         reach = self._changed.without_paths(dealt_with)
         if reach.is_nowhere:
             return ()
         new = {entry.identity for entry in self._came(Content.DATA)}
         rows = [row for row in self._rows_after if reach.may_cover_files_of(row)]
-        return tuple(e for e in self._live(Content.DATA, rows) if e.identity not in new and reach.covers(e))
+        candidates = [e for e in self._live(Content.DATA, rows) if e.identity not in new and reach.covers(e)]
+        return tuple(entry for entry in candidates if self._was_deleted_from(entry))
 
     def _deletes_on(self, data: Sequence[ManifestEntry], rows: Sequence[ManifestRow]) -> tuple[ManifestEntry, ...]:
         oldest = min((entry.sequence_number for entry in data), default=None)

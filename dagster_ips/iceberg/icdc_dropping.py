@@ -29,7 +29,7 @@ def icdc_tables(catalog: LakeCatalog, edge: Edge, *, namespace: str) -> list[Icd
     Raises:
         CatalogUnreachableError: the catalog did not answer.
     """
-    located = catalog.metadata_locations_by_prefix(f"{namespace}.{name_prefix(edge)}")
+    located = catalog.metadata_locations_by_prefix(namespace, name_prefix(edge))
     read = [_read(catalog.storage, name, location) for name, location in located.items()]
     known = [(metadata, capture_number(metadata, edge)) for metadata in read if metadata is not None]
     return [

@@ -43,8 +43,8 @@ def location(source: TableMetadata, table: str) -> str:
         raise UnsupportedTableError(
             table=source.table,
             problem=f"its location {source.location} is the root of its storage, so that an ICDC table could only lie "
-            "inside it, where the source's maintenance deletes files, or in a storage that isn't its own. Move the "
-            "table into a folder of its bucket",
+            "inside it, where the source's maintenance deletes files, or in a storage that isn't its own",
+            remedy="Move the table into a folder of its bucket.",
         )
     beside = source.location.rstrip("/").rpartition("/")[0]
     return f"{beside}/_{namespace}/{name}"

@@ -41,10 +41,12 @@ class TableMetadata:
 
         Raises:
             MetadataUnreadableError: it isn't one.
-            UnsupportedTableError: its format is newer than we know, or the table is encrypted.
+            UnsupportedTableError: it is a view's, its format is newer than we know, or the table is encrypted.
         """
         try:
             raw = json.loads(gzip.decompress(content) if content.startswith(_GZIP) else content)
+            if "view-uuid" in raw:
+                raise unsupported_view(table)
             version = int(raw["format-version"])
             metadata = cls(table, metadata_location, raw)
             _ = metadata.uuid, metadata.location, metadata.default_spec
@@ -54,9 +56,10 @@ class TableMetadata:
             raise MetadataUnreadableError(table=table, file=metadata_location, cause=cause) from error
         if version > NEWEST_FORMAT_VERSION:
             problem = f"its format version is {version}, and {NEWEST_FORMAT_VERSION} is the newest that is understood"
-            raise UnsupportedTableError(table=table, problem=problem)
+            raise UnsupportedTableError(table=table, problem=problem, remedy="Upgrade dagster_ips.")
         if raw.get("encryption-keys") or raw.get("properties", {}).get("encryption.key-id"):
-            raise UnsupportedTableError(table=table, problem="it is encrypted")
+            remedy = "Read it through another IO manager; what is made of it can then be consumed incrementally."
+            raise UnsupportedTableError(table=table, problem="it is encrypted", remedy=remedy)
         return metadata
 
     @property
@@ -104,9 +107,17 @@ class TableMetadata:
                 raise ValueError(message)
 
     @property
-    def refs(self) -> tuple[str, ...]:
-        """The names of its branches and tags."""
-        return tuple(self.raw.get("refs") or ())
+    def branches(self) -> tuple[str, ...]:
+        """The names of its branches."""
+        return self._refs("branch")
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """The names of its tags, none of which ever moves."""
+        return self._refs("tag")
+
+    def _refs(self, kind: str) -> tuple[str, ...]:
+        return tuple(name for name, ref in (self.raw.get("refs") or {}).items() if ref["type"] == kind)
 
     def watermark_at(self, snapshot: Snapshot, ref: str) -> Watermark:
         """Where a consumer is that has consumed all of ``ref`` up to ``snapshot``, read by the current schema."""
@@ -214,6 +225,15 @@ class TableMetadata:
             for field in spec
             if field["transform"] == "identity" and field.get("source-id") in names
         )
+
+
+def unsupported_view(table: str) -> UnsupportedTableError:
+    """What to say of a view where a table was expected."""
+    return UnsupportedTableError(
+        table=table,
+        problem="it is a view, which has no files and no snapshots: what changed in it can't be told",
+        remedy="Name the tables that it is made of as the asset's inputs, and select from them in the asset.",
+    )
 
 
 def _leaf_kinds(fields: list[dict[str, Any]]) -> Iterator[tuple[int, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,6 +18,7 @@ from dagster_ips.errors import DeclarationError
 from dagster_ips.orchestration.declarations import (
     INCREMENTAL,
     OUTSIDE,
+    USUAL_LAG,
     description_of,
     event_time_of,
     limits_of,
@@ -24,6 +26,7 @@ from dagster_ips.orchestration.declarations import (
     policies_of,
     start_of,
     table_of,
+    target_lag_of,
     write_mode_of,
 )
 from dagster_ips.orchestration.overwrite import Overwrite
@@ -44,7 +47,8 @@ class Consumer:
     """An asset that reads at least one upstream incrementally.
 
     ``step`` are the assets that are made together with it, itself included. ``partition_columns`` are the upstreams'
-    columns that the partitions of a partitioned asset are made of, where they were named, by input.
+    columns that the partitions of a partitioned asset are made of, where they were named, by input. ``target_lag`` is
+    for how long what changed may wait.
     """
 
     key: dg.AssetKey
@@ -53,6 +57,7 @@ class Consumer:
     step: tuple[dg.AssetKey, ...]
     is_partitioned: bool = False
     partition_columns: Mapping[str, str] = field(default_factory=dict)
+    target_lag: dt.timedelta = USUAL_LAG
 
     @property
     def name(self) -> str:
@@ -128,7 +133,7 @@ def _reading(
         _require_no_start(key, inputs)
     _require_limits_that_help(key, write_mode, inputs, is_partitioned=is_partitioned)
     table = table_of(key, metadata[key], default_namespace)
-    return Consumer(key, table, inputs, step, is_partitioned, columns)
+    return Consumer(key, table, inputs, step, is_partitioned, columns, target_lag_of(metadata[key]))
 
 
 def capturing_consumers(
@@ -190,7 +195,8 @@ def _capturing(
         upstream.to_user_string(): _tracked(upstream, each, None, metadata, default_namespace)
         for upstream, each in declared.items()
     }
-    return Consumer(key, table_of(key, metadata[key], default_namespace), inputs, keys_of_step(assets))
+    table = table_of(key, metadata[key], default_namespace)
+    return Consumer(key, table, inputs, keys_of_step(assets), target_lag=target_lag_of(metadata[key]))
 
 
 def _tracked(

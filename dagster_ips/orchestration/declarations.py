@@ -15,6 +15,7 @@ import dagster as dg
 from dagster_ips.core.limits import Limits
 from dagster_ips.core.place import Everywhere, Start, parse_start
 from dagster_ips.core.policy import InputPolicies, OnExpired, OnRemoved, OnRollback, OnUnmapped
+from dagster_ips.core.table_name import name_of, parts_of
 from dagster_ips.core.valid_through import EventTime
 from dagster_ips.core.write_mode import Append, Merge, OverwritePartitions, Replace, WriteMode
 from dagster_ips.errors import DeclarationError
@@ -30,6 +31,8 @@ OUTSIDE = "dagster_ips/outside"
 EVENT_TIME = "dagster_ips/event_time"
 LOOKUP = "dagster_ips/lookup"
 TRUSTED = "dagster_ips/trusted"
+TARGET_LAG = "dagster_ips/target_lag_seconds"
+USUAL_LAG = dt.timedelta(hours=1)
 _ALWAYS = "always"
 
 
@@ -44,9 +47,10 @@ def iceberg_asset(
 ) -> dg.AssetSpec:
     """An Iceberg table that is written by an outside job, as an asset; a sensor watches it for new snapshots.
 
-    ``table`` is its name in the catalog, ``attributes`` go to ``AssetSpec`` (group_name, owners, description, …). With
-    ``partitions_def`` the sensor reports which partitions changed, if the metadata says what column their keys are
-    made of: ``metadata={"partition_expr": "event_date"}``. A partition without rows stays missing in Dagster.
+    ``table`` is its name in the catalog, a part with a dot in backquotes: "media.`my.table`". ``attributes`` go to
+    ``AssetSpec`` (group_name, owners, description, …). With ``partitions_def`` the sensor reports which partitions
+    changed, if the metadata says what column their keys are made of: ``metadata={"partition_expr": "event_date"}``. A
+    partition without rows stays missing in Dagster.
 
     ``valid_through`` is the column of event times that tells up to when the table is complete: its highest value, less
     the ``lateness`` that events may have. ``"always"`` is a table without event time, which holds nothing back. A job
@@ -56,10 +60,7 @@ def iceberg_asset(
         >>> iceberg_asset("playback", table="media.playback").metadata["dagster/table_name"]
         'media.playback'
     """
-    if not table.rpartition(".")[0]:
-        problem = f"table={table!r} has no namespace."
-        raise DeclarationError(asset=str(key), problem=problem, remedy='Name it with one, as in "media.playback".')
-    metadata = {**attributes.pop("metadata", {}), TABLE_NAME: table, OUTSIDE: True}
+    metadata = {**attributes.pop("metadata", {}), TABLE_NAME: _table_name(str(key), table), OUTSIDE: True}
     if valid_through is not None:
         metadata[EVENT_TIME] = _event_time(str(key), valid_through, lateness)
     kinds = {"iceberg", *attributes.pop("kinds", ())}
@@ -297,7 +298,8 @@ def table(
 ) -> dict[str, Any]:
     """The table that the first write creates: its name, Spark SQL partition and sort expressions, table properties.
 
-    Without ``name`` it is the asset's key. A table that exists keeps its layout.
+    Without ``name`` it is the asset's key. A part with a dot stands in backquotes: "media.`my.table`". A table that
+    exists keeps its layout.
 
     Example:
         >>> table("media.daily", partition_by=["event_date"])["dagster/table_name"]
@@ -308,7 +310,28 @@ def table(
         "sort_by": _names(sort_by, "sort_by"),
         "properties": dict(properties or {}),
     }
-    return {TABLE: described} | ({TABLE_NAME: name} if name else {})
+    return {TABLE: described} | ({TABLE_NAME: _table_name("table()", name)} if name else {})
+
+
+def target_lag(longest: dt.timedelta) -> dict[str, Any]:
+    """For how long a change may wait before the asset's check ``pending`` warns; an hour where nothing is said.
+
+    Example:
+        >>> merge(on=["account"]) | target_lag(dt.timedelta(minutes=10))
+        {'dagster_ips/write': {...}, 'dagster_ips/target_lag_seconds': 600.0}
+    """
+    if longest < dt.timedelta(0):
+        problem = f"{longest} is no time that a change could wait."
+        raise DeclarationError(
+            asset="target_lag()", problem=problem, remedy="Give a positive one, or 0 to warn at once."
+        )
+    return {TARGET_LAG: longest.total_seconds()}
+
+
+def target_lag_of(metadata: Mapping[str, Any]) -> dt.timedelta:
+    """What ``target_lag()`` said in an asset's metadata."""
+    seconds = plain(metadata.get(TARGET_LAG))
+    return USUAL_LAG if seconds is None else dt.timedelta(seconds=seconds)
 
 
 def write_mode_of(metadata: Mapping[str, Any], asset: str) -> WriteMode | None:
@@ -366,8 +389,21 @@ def table_of(key: dg.AssetKey, metadata: Mapping[str, Any], default_namespace: s
     """The asset's table: what the metadata says, else its key, in ``default_namespace`` if that has but one part."""
     named = plain(metadata.get(TABLE_NAME))
     if named:
-        return str(named)
-    return ".".join(key.path) if len(key.path) > 1 else f"{default_namespace}.{key.path[0]}"
+        return _table_name(key.to_user_string(), str(named))
+    return name_of(key.path if len(key.path) > 1 else [*parts_of(default_namespace), *key.path])
+
+
+def _table_name(asset: str, name: str) -> str:
+    try:
+        parts = parts_of(name)
+    except ValueError as error:
+        remedy = "Write a part that has a dot or a backquote in it as in Spark SQL: media.`my.table`."
+        problem = f"its table's name can't be read: {error}."
+        raise DeclarationError(asset=asset, problem=problem, remedy=remedy) from None
+    if len(parts) == 1:
+        remedy = 'Name it with one, as in "media.playback".'
+        raise DeclarationError(asset=asset, problem=f"its table {name!r} has no namespace.", remedy=remedy)
+    return name_of(parts)
 
 
 def plain(value: Any) -> Any:  # noqa: ANN401  # metadata values are of any kind

@@ -3,8 +3,9 @@
 No ``from __future__ import annotations`` here: Dagster reads ``ResourceDependency`` off the class as it is made.
 """
 
+import contextlib
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,9 +15,10 @@ from pydantic import PrivateAttr
 
 from dagster_ips.core.ranges import Predicate
 from dagster_ips.core.retention import Retention
+from dagster_ips.core.table_name import namespace_of
 from dagster_ips.core.write_mode import OverwriteWhere, Replace, WriteMode
-from dagster_ips.errors import DeclarationError, OutputTypeError
-from dagster_ips.iceberg.catalog import LakeCatalog, namespace_of
+from dagster_ips.errors import DeclarationError, IpsError, OutputTypeError
+from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.orchestration.audits import run_audits
 from dagster_ips.orchestration.cascades import cascade_of_run, follow_head
@@ -85,12 +87,8 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         Raises:
             IpsError: nothing was captured, and no state changed.
         """
-        metadata = metadata_by_key(context.step_context)
-        if INCREMENTAL not in (context.definition_metadata or {}) or _asset_context() is None:
-            return self._whole_table(context, metadata)
-        captured = self._captures_of_step(context, metadata)
-        view = next(iter(captured.values())).views[context.name]
-        return _in_form(view, context.dagster_type.typing_type, context)
+        with _logged(context):
+            return self._loaded(context)
 
     def handle_output(self, context: dg.OutputContext, obj: Any) -> None:  # noqa: ANN401  # whatever the asset returned
         """Write, publish, commit.
@@ -98,6 +96,18 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         Raises:
             IpsError: nothing was published and nothing was consumed.
         """
+        with _logged(context):
+            self._handle(context, obj)
+
+    def _loaded(self, context: dg.InputContext) -> Any:  # noqa: ANN401  # see load_input
+        metadata = metadata_by_key(context.step_context)
+        if INCREMENTAL not in (context.definition_metadata or {}) or _asset_context() is None:
+            return self._whole_table(context, metadata)
+        captured = self._captures_of_step(context, metadata)
+        view = next(iter(captured.values())).views[context.name]
+        return _in_form(view, context.dagster_type.typing_type, context)
+
+    def _handle(self, context: dg.OutputContext, obj: object) -> None:
         key, metadata = context.asset_key, context.definition_metadata
         running = _asset_context()
         if running is not None and captures_by_itself(running.assets_def, key):
@@ -197,6 +207,16 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         session: SparkSession = self.spark.spark_session
         configure(session, lake.spark_configuration())
         return session
+
+
+@contextlib.contextmanager
+def _logged(context: dg.InputContext | dg.OutputContext) -> Iterator[None]:
+    """An error of ours in the run's log by itself: in the step's failure it stands below Dagster's own."""
+    try:
+        yield
+    except IpsError as error:
+        context.log.error(str(error))  # noqa: TRY400  # the stack trace is in the step's failure
+        raise
 
 
 def _publish(

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import dagster as dg
 
 from dagster_ips.core.capture import Mode
+from dagster_ips.core.table_name import namespace_of
 from dagster_ips.errors import DeclarationError, RemovedRowsError
-from dagster_ips.iceberg.catalog import namespace_of
 from dagster_ips.orchestration.audits import run_audits
 from dagster_ips.orchestration.consumers import Consumer, MetadataByKey, capturing_consumers
 from dagster_ips.orchestration.declarations import description_of

@@ -8,7 +8,7 @@ No ``from __future__ import annotations`` here: Dagster reads the annotation of 
 import datetime as dt
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import dagster as dg
@@ -22,7 +22,18 @@ from dagster_ips.orchestration.watching import WatchedInputs
 
 PENDING_CHECK = "pending"
 _MOST_SHOWN = 20
+_ALL_CONSUMED = "everything is consumed"
 PENDING_SENSOR = "ips_pending"
+
+
+def without_triggers(key: dg.AssetKey, graph: Any) -> str | None:  # noqa: ANN401  # Dagster's asset graph has no public type
+    """What to say of an asset that reads incrementally and that nothing runs; None if ``with_incremental`` saw it."""
+    if dg.AssetCheckKey(key, PENDING_CHECK) in graph.asset_check_keys:
+        return None
+    return (
+        f"{key.to_user_string()} reads incrementally, but its definitions didn't go through with_incremental, so "
+        f"nothing runs it when its inputs change. Load them by defs = ips.with_incremental(dg.Definitions(...))."
+    )
 
 
 class Never(dg.AutomationCondition[dg.AssetCheckKey]):
@@ -45,19 +56,19 @@ def pending_checks(watched: Sequence[WatchedInputs]) -> dg.AssetChecksDefinition
         dg.AssetCheckSpec(
             PENDING_CHECK,
             asset=key,
-            description="Whether every change of its inputs is consumed.",
+            description=f"Whether no change of its inputs waits for longer than {each.consumer.target_lag}.",
             automation_condition=Never(),
         )
-        for key in by_key
+        for key, each in by_key.items()
     ]
 
     @dg.multi_asset_check(name="ips_pending_checks", specs=specs, can_subset=True)
     def evaluate(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
-        now = dt.datetime.now(dt.UTC)
+        now = _now()
         for check in sorted(context.selected_asset_check_keys):
             graph = context.job_def.asset_layer.asset_graph
-            _, says = _looked_at(by_key[check.asset_key], graph, context.instance, now)
-            yield dg.AssetCheckResult(asset_key=check.asset_key, check_name=check.name, **(says or _shown({})))
+            says = _looked_at(by_key[check.asset_key], graph, context.instance, now).says or _nothing_there()
+            yield dg.AssetCheckResult(asset_key=check.asset_key, check_name=check.name, **says)
 
     return evaluate
 
@@ -77,27 +88,52 @@ def pending_checks_sensor(watched: Sequence[WatchedInputs], *, interval_seconds:
     )
     def watch(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         assert context.repository_def is not None  # noqa: S101  # the sensor runs where the definitions are
-        graph, now = context.repository_def.asset_graph, dt.datetime.now(dt.UTC)
-        shown: dict[str, Any] = json.loads(context.cursor) if context.cursor else {}
+        graph, now = context.repository_def.asset_graph, _now()
+        shown, seen = _remembered(context.cursor)
         records = {each.asset_entry.asset_key: each for each in context.instance.get_asset_records(list(keys.values()))}
         events, errors = [], {}
         for each in watched:
             try:
-                value, says = _looked_at(each, graph, context.instance, now)
+                look = _looked_at(each, graph, context.instance, now, seen.get(each.name, {}))
             except IpsError as error:  # The others' checks stay true; the consumer's own run says it as an error.
                 context.log.warning("what %s has to consume can't be told: %s", each.name, error)
                 errors[each.name] = error
                 continue
             record = records.get(keys[each.name])
-            now_shown = [value, record.asset_entry.last_materialization_storage_id if record else None]
-            if says is not None and shown.get(each.name) != now_shown:
+            seen[each.name] = look.first_seen_ms
+            now_shown = [look.value, record.asset_entry.last_materialization_storage_id if record else None]
+            if look.says is not None and shown.get(each.name) != now_shown:
                 shown[each.name] = now_shown
-                events.append(dg.AssetCheckEvaluation(asset_key=keys[each.name], check_name=PENDING_CHECK, **says))
+                of = keys[each.name]
+                events.append(dg.AssetCheckEvaluation(asset_key=of, check_name=PENDING_CHECK, **look.says))
         said = [] if events else ["What is pending is as it was."]
         skip_reason = " ".join([*said, *said_of(errors)]) or None
-        return dg.SensorResult(asset_events=events, cursor=json.dumps(shown), skip_reason=skip_reason)
+        cursor = json.dumps({"shown": shown, "seen": seen})
+        return dg.SensorResult(asset_events=events, cursor=cursor, skip_reason=skip_reason)
 
     return watch
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What is pending of a consumer, to be compared, and what its check says; None as long as a table isn't there.
+
+    ``first_seen_ms`` is since when each partition has been seen to wait, by key.
+    """
+
+    value: Any
+    says: dict[str, Any] | None
+    first_seen_ms: dict[str, float] = field(default_factory=dict)
+
+
+def _now() -> dt.datetime:
+    return dt.datetime.now(dt.UTC)
+
+
+def _remembered(cursor: str | None) -> tuple[dict[str, Any], dict[str, dict[str, float]]]:
+    """What each check showed, and since when partitions wait; nothing of a cursor that an older version wrote."""
+    known = json.loads(cursor) if cursor else {}
+    return (known["shown"], known["seen"]) if known.keys() == {"shown", "seen"} else ({}, {})
 
 
 def _looked_at(
@@ -105,30 +141,44 @@ def _looked_at(
     graph: Any,  # noqa: ANN401  # Dagster's asset graph has no public type
     instance: dg.DagsterInstance,
     now: dt.datetime,
-) -> tuple[Any, dict[str, Any] | None]:
-    """What is pending of a consumer, to be compared, and what its check says; None as long as a table isn't there."""
+    first_seen_ms: Mapping[str, float] | None = None,
+) -> _Look:
+    """Without ``first_seen_ms`` it isn't known since when partitions wait, and all of them count as late."""
+    lag, now_ms = each.consumer.target_lag, now.timestamp() * 1000
     if each.consumer.is_partitioned:
         keys = each.pending_partitions(graph, instance, tick=now)
-        return sorted(keys or ()), None if keys is None else _shown_partitions(sorted(keys))
+        if keys is None:
+            return _Look([], None)
+        otherwise = 0.0 if first_seen_ms is None else now_ms
+        seen = {key: (first_seen_ms or {}).get(key, otherwise) for key in sorted(keys)}
+        is_late = any(now_ms - since >= lag.total_seconds() * 1000 for since in seen.values())
+        return _Look([sorted(keys), is_late], _shown_partitions(sorted(keys), lag, is_late=is_late), seen)
     waiting = each.backlogs(CursorStore(instance), tick=now)
-    value = {upstream: asdict(backlog) for upstream, backlog in (waiting or {}).items()}
-    return value, None if waiting is None else _shown(waiting)
+    if waiting is None:
+        return _Look([], None)
+    is_late = any(b.is_due(now_ms=now_ms, max_wait_seconds=lag.total_seconds()) for b in waiting.values())
+    value = [{upstream: asdict(backlog) for upstream, backlog in waiting.items()}, is_late]
+    return _Look(value, _shown(waiting, lag, is_late=is_late))
 
 
-def _shown_partitions(keys: Sequence[str]) -> dict[str, Any]:
+def _nothing_there() -> dict[str, Any]:
+    return _shown({}, dt.timedelta(0), is_late=False)
+
+
+def _shown_partitions(keys: Sequence[str], lag: dt.timedelta, *, is_late: bool) -> dict[str, Any]:
     """What a partitioned asset's check says."""
     listed = ", ".join(keys[:_MOST_SHOWN]) + (", …" if len(keys) > _MOST_SHOWN else "")
     have = "1 partition has" if len(keys) == 1 else f"{len(keys):,} partitions have"
-    said = f"{have} changes that are not consumed: {listed}"
+    said = f"{have} changes that are not consumed{_lag_text(lag, is_late=is_late)}: {listed}"
     return {
-        "passed": not keys,
+        "passed": not is_late,
         "severity": dg.AssetCheckSeverity.WARN,
-        "description": said if keys else "everything is consumed",
+        "description": said if keys else _ALL_CONSUMED,
         "metadata": {"partitions pending": len(keys)},
     }
 
 
-def _shown(waiting: Mapping[str, Backlog]) -> dict[str, Any]:
+def _shown(waiting: Mapping[str, Backlog], lag: dt.timedelta, *, is_late: bool) -> dict[str, Any]:
     """What a check says: a sentence, numbers that plot, and which input they come from if there are several."""
     total = sum_of(waiting.values())
     metadata: dict[str, Any] = {
@@ -146,11 +196,15 @@ def _shown(waiting: Mapping[str, Backlog]) -> dict[str, Any]:
         ]
         metadata["by input"] = dg.MetadataValue.table([dg.TableRecord(row) for row in rows])
     return {
-        "passed": total.is_empty,
+        "passed": not is_late,
         "severity": dg.AssetCheckSeverity.WARN,
-        "description": _sentence(waiting),
+        "description": _ALL_CONSUMED if total.is_empty else _sentence(waiting) + _lag_text(lag, is_late=is_late),
         "metadata": metadata,
     }
+
+
+def _lag_text(lag: dt.timedelta, *, is_late: bool) -> str:
+    return f", for longer than the target lag of {lag}" if is_late else f", within the target lag of {lag}"
 
 
 def _sentence(waiting: Mapping[str, Backlog]) -> str:
@@ -164,4 +218,4 @@ def _sentence(waiting: Mapping[str, Backlog]) -> str:
                 f"{commits} of {upstream} not consumed: {found.files:,} files, {found.rows:,} rows, "
                 f"{size_text(found.size_bytes)}"
             )
-    return "; ".join(parts) or "everything is consumed"
+    return "; ".join(parts)

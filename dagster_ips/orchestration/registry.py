@@ -13,16 +13,21 @@ from dagster_ips.errors import UnknownConsumerError
 from dagster_ips.orchestration.consumers import Consumer, consumers_of, executable_assets
 from dagster_ips.orchestration.declarations import write_mode_of
 from dagster_ips.orchestration.io_manager import IcdcIOManager
+from dagster_ips.orchestration.pending_checks import without_triggers
 from dagster_ips.tracking.following import TrackedInput
 
 
 @dataclass(frozen=True)
 class KnownConsumer:
-    """A consumer, how its table is written (None: an Overwrite says it) and the IO manager that does it."""
+    """A consumer, how its table is written (None: an Overwrite says it) and the IO manager that does it.
+
+    ``warning`` is what to say if nothing ever runs it.
+    """
 
     consumer: Consumer
     write_mode: WriteMode | None
     manager: IcdcIOManager
+    warning: str | None = None
 
     @property
     def retention(self) -> Retention:
@@ -56,14 +61,14 @@ def known_consumers(*all_definitions: dg.Definitions) -> Mapping[str, KnownConsu
 def _consumers_in(definitions: dg.Definitions) -> Iterator[tuple[str, KnownConsumer]]:
     metadata = {spec.key: spec.metadata for spec in definitions.resolve_all_asset_specs()}
     managers = {key: value for key, value in (definitions.resources or {}).items() if isinstance(value, IcdcIOManager)}
-    assets = definitions.resolve_asset_graph().assets_defs
-    for each in executable_assets(assets):
+    graph = definitions.resolve_asset_graph()
+    for each in executable_assets(graph.assets_defs):
         manager = next((managers[key] for key in _io_manager_keys(each) if key in managers), None)
         if manager is None:
             continue
         for consumer in consumers_of(each, metadata, manager.default_namespace):
             write_mode = write_mode_of(metadata[consumer.key], consumer.name)
-            yield consumer.name, KnownConsumer(consumer, write_mode, manager)
+            yield consumer.name, KnownConsumer(consumer, write_mode, manager, without_triggers(consumer.key, graph))
 
 
 def consumer_named(known: Mapping[str, KnownConsumer], asset: str) -> KnownConsumer:

@@ -93,8 +93,8 @@ class LocalSparkConnect(LazyPySparkResource):
     """A Spark on this machine that stays warm between runs: a Spark Connect server, started by whoever needs it first.
 
     A run is a process of its own, and a JVM of its own would cost it ten seconds and more. The server outlives the
-    runs; stop it with ``python -m dagster_ips.spark.connect_server stop``. ``spark_config`` configures the run's own
-    session, ``server_config`` the server as it starts.
+    runs; stop it with ``python -m dagster_ips.spark.connect_server stop``. The log of the run that starts it says how
+    far it is. ``spark_config`` configures the run's own session, ``server_config`` the server as it starts.
     """
 
     spark_config: dict[str, Any] = Field(default_factory=dict)
@@ -116,6 +116,7 @@ class LocalSparkConnect(LazyPySparkResource):
                 driver_memory=self.driver_memory,
                 cores=self.cores,
                 conf=self.server_config,
+                say=dg.get_dagster_logger().info,
             )
             self._session = connect_session(server.remote, {key: str(v) for key, v in self.spark_config.items()})
         return self._session

@@ -23,6 +23,7 @@ from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.orchestration.cascades import cascade_of, is_automatic
 from dagster_ips.orchestration.consumers import Consumer
 from dagster_ips.orchestration.cursor_store import CursorStore
+from dagster_ips.orchestration.pending_checks import without_triggers
 from dagster_ips.orchestration.slicing import last_window_end
 from dagster_ips.spark.session import SparkSession
 from dagster_ips.spark.targets import TableDescription, order_table
@@ -139,10 +140,13 @@ class Runs:
         views: Mapping[str, IcdcView],
         started: float,
     ) -> Captured:
+        graph = running.job_def.asset_layer.asset_graph
+        if missing := without_triggers(consumer.key, graph):
+            running.log.warning(missing)
         found = {name: view.captured for name, view in views.items()}
         consumed = [(each.source, each.capture) for each in found.values()]
         cascade = cascade_of(running, consumed, self.lake.find(consumer.table))
-        tracked = consumer.tracked(running.job_def.asset_layer.asset_graph, running.instance)
+        tracked = consumer.tracked(graph, running.instance)
         valid_through = self._completion(consumer, running).after((tracked[name], found[name]) for name in found)
         return Captured(views, time.monotonic() - started, cascade, valid_through)
 

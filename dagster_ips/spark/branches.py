@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pyspark.sql import SparkSession
 
 from dagster_ips.core.ranges import literal, quoted
+from dagster_ips.core.table_name import parts_of
 
 _PROPERTY = "spark.sql.iceberg.snapshot-property."
 _RETAIN_DAYS = 1
@@ -68,7 +69,7 @@ def sql_name(catalog: str, table: str) -> str:
 
 
 def _quoted_parts(table: str) -> str:
-    return ".".join(quoted(part) for part in table.split("."))
+    return ".".join(quoted(part) for part in parts_of(table))
 
 
 @contextlib.contextmanager

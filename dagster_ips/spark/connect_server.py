@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -100,15 +100,18 @@ class _Record:
         )
 
 
-def ensure_connect_server(
+def ensure_connect_server(  # noqa: PLR0913  # each is a thing of its own
     folder: Path | None = None,
     *,
     driver_memory: str = "2g",
     cores: int | None = None,
     conf: Mapping[str, str] = NO_CONF,
     jars: Sequence[Path] | None = None,
+    say: Callable[[str], None] = lambda _: None,
 ) -> ConnectServer:
-    """The server of ``folder``: the one that runs there, else a new one, started and warmed (about 20 seconds).
+    """The server of ``folder``: the one that runs there, else a new one, started and warmed.
+
+    That takes about 20 seconds, and minutes on a machine that is busy or has to download Spark's jars.
 
     Processes that ask at once get the same server. A server that died or doesn't answer is replaced.
 
@@ -118,6 +121,7 @@ def ensure_connect_server(
         cores: Threads for tasks; every core of the machine if None.
         conf: Spark configuration that is set last. ``spark.jars`` is appended to ``jars``.
         jars: What Spark loads from the start; `spark_jars` if None.
+        say: Told what takes long, a sentence at a time; nothing if the server runs already.
 
     Example:
         >>> import tempfile
@@ -129,10 +133,9 @@ def ensure_connect_server(
         SparkStartError: a new one did not come up. Nothing is left running.
     """
     folder = _folder(folder)
-    configuration = _configuration(
-        folder, driver_memory=driver_memory, cores=cores, conf=conf, jars=spark_jars() if jars is None else jars
-    )
-    with exclusive_lock(folder / "lock"):
+    jars = spark_jars(say=say) if jars is None else jars
+    configuration = _configuration(folder, driver_memory=driver_memory, cores=cores, conf=conf, jars=jars)
+    with exclusive_lock(folder / "lock", on_wait=lambda: say(f"Another process is starting Spark in {folder}.")):
         if record := _read(folder):
             if record.version != RECORD_VERSION and record.process.is_alive():
                 difference = f"its record has version {record.version}, asked for {RECORD_VERSION}"
@@ -142,7 +145,7 @@ def ensure_connect_server(
                     raise SparkServerDiffersError(str(folder), record.process.pid, differences)
                 return record.server()
             _stop(folder, record)
-        return _start(folder, configuration)
+        return _start(folder, configuration, say)
 
 
 def connect_server_status(folder: Path | None = None) -> ConnectServer | None:
@@ -215,12 +218,17 @@ def _differences(running: Mapping[str, str], wanted: Mapping[str, str]) -> tuple
     )
 
 
-def _start(folder: Path, configuration: Mapping[str, str]) -> ConnectServer:
+def _start(folder: Path, configuration: Mapping[str, str], say: Callable[[str], None]) -> ConnectServer:
     """Starts and warms a server; the caller holds the lock. Tries other ports when somebody took the chosen ones."""
+    started = time.monotonic()
     for attempt in range(1, PORT_ATTEMPTS + 1):
         record = _launch(folder, configuration)
+        say(
+            f"Starting a Spark that stays for later runs (about 20 seconds, more on a busy machine; log: {record.log})."
+        )
         try:
             _await_port(record)
+            say("Spark answers. A first query warms it.")
             _warm_up(record)
         except SparkStartError as error:
             _stop(folder, record)
@@ -232,6 +240,7 @@ def _start(folder: Path, configuration: Mapping[str, str]) -> ConnectServer:
         else:
             ready = _Record(record.process, record.port, record.ui_port, record.log, record.configuration, ready=True)
             _write(folder, ready)
+            say(f"Spark is warm after {time.monotonic() - started:.0f} seconds (process {record.process.pid}).")
             return ready.server()
     raise AssertionError  # The last attempt returns or raises.
 
@@ -361,15 +370,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("stopped" if stop_connect_server(given.folder) else "no server was running")
         return 0
     try:
-        server = ensure_connect_server(given.folder) if given.action == "start" else connect_server_status(given.folder)
+        server = _start_aloud(given.folder) if given.action == "start" else connect_server_status(given.folder)
     except IpsError as error:
         print(error, file=sys.stderr)
         return 1
     if server is None:
-        print("no server is running")
+        print(_why_none(_folder(given.folder)))
         return 1
     print(f"{server.remote}  process {server.pid}  {server.ui or 'no UI'}  {server.log}")
     return 0
+
+
+def _start_aloud(folder: Path | None) -> ConnectServer:
+    return ensure_connect_server(folder, say=lambda said: print(said, file=sys.stderr, flush=True))
+
+
+def _why_none(folder: Path) -> str:
+    record = _read(folder)
+    if record is None or not record.process.is_alive():
+        return "no server is running"
+    if record.version != RECORD_VERSION:
+        return f"a server of another version of this library is running (process {record.process.pid})"
+    doing = "runs but doesn't answer" if record.ready else "is starting"
+    return f"a server {doing} (process {record.process.pid}, log: {record.log})"
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -100,7 +101,7 @@ class JarChecksumError(IpsError):
         )
 
 
-def spark_jars(cache: Path | None = None) -> tuple[Path, ...]:
+def spark_jars(cache: Path | None = None, *, say: Callable[[str], None] = lambda _: None) -> tuple[Path, ...]:
     """The local jars that Spark needs for Iceberg, in the order of `PACKAGES`, as absolute paths.
 
     The first call on an empty cache resolves them (62 MB, some seconds); any number of processes may make it at once.
@@ -108,6 +109,7 @@ def spark_jars(cache: Path | None = None) -> tuple[Path, ...]:
 
     Args:
         cache: The folder that has them in ``jars``; `cache_folder` if None.
+        say: Told what takes long.
 
     Example:
         >>> [jar.name for jar in spark_jars()]
@@ -121,6 +123,7 @@ def spark_jars(cache: Path | None = None) -> tuple[Path, ...]:
     jars = tuple(cache / "jars" / package.file_name for package in PACKAGES)
     if not _missing(cache):
         return jars
+    say(f"Downloading Spark's jars for Iceberg (62 MB) into {cache / 'jars'}, once for this machine.")
     with exclusive_lock(cache / "jars" / ".lock"):
         if missing := _missing(cache):  # Another process may have brought them while this one waited.
             _resolve(missing, cache)

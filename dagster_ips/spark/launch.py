@@ -3,7 +3,7 @@
 import fcntl
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -53,8 +53,10 @@ def spark_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 @contextmanager
-def exclusive_lock(path: Path) -> Iterator[None]:
+def exclusive_lock(path: Path, *, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
     """Holds the lock file ``path`` (made if absent) against every other process and thread; waits for it.
+
+    ``on_wait`` is called if it has to wait.
 
     The lock goes with its holder: a killed process leaves none behind, and child processes don't inherit it.
 
@@ -65,7 +67,11 @@ def exclusive_lock(path: Path) -> Iterator[None]:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            on_wait()
+            fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 
-from dagster_ips.core.ancestry import Snapshot
+from dagster_ips.core.ancestry import Ancestry, Snapshot
 from dagster_ips.core.capture import EdgeState
-from dagster_ips.core.place import Everywhere, Nowhere, Start, find_place
+from dagster_ips.core.place import AtTime, Everywhere, Nowhere, Start, find_place
 from dagster_ips.errors import LostCursorError, UnknownPlaceError
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.icdc_memory import RememberedCapture, newest_capture
@@ -79,5 +79,15 @@ def snapshot_at(place: Start, source: TableMetadata, ref: str, *, asked_by: str)
     if found is Nowhere.BEFORE_ALL:
         return None
     if isinstance(found, Nowhere):
-        raise UnknownPlaceError(table=source.table, place=str(place), why=found, asked_by=asked_by)
+        raise UnknownPlaceError(source.table, str(place), found, asked_by, _reach_of(ancestry))
     return found
+
+
+def _reach_of(ancestry: Ancestry) -> str:
+    if not ancestry.snapshots:
+        return "no snapshot yet"
+    oldest, newest = (
+        f"snapshot {each.snapshot_id} of {AtTime(each.timestamp_ms)}"
+        for each in (ancestry.snapshots[-1], ancestry.snapshots[0])
+    )
+    return f"{oldest}, the oldest that is retained, to {newest}"

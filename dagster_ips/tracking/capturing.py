@@ -16,7 +16,13 @@ from dagster_ips.core.ranges import ChangeRange, Predicate
 from dagster_ips.core.target import TargetHistory, settle, unexpected_change
 from dagster_ips.core.touched import LineState
 from dagster_ips.core.watermark import Watermark
-from dagster_ips.errors import StateUnreadableError, TargetChangedError, UnknownRefError, UnmappedRowsError
+from dagster_ips.errors import (
+    StateUnreadableError,
+    TagFollowedError,
+    TargetChangedError,
+    UnknownRefError,
+    UnmappedRowsError,
+)
 from dagster_ips.iceberg import icdc_names
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.change_reader import CapturedFiles
@@ -153,9 +159,7 @@ class Capturer:
         """
         metadata = self.catalog.find(target)
         settled = [self._settled(_edges(consumer, i, partitions), metadata, target, asked_for) for i in inputs]
-        sources = [self.catalog.load(tracked.table, asset=consumer) for tracked in inputs]
-        for tracked, source in zip(inputs, sources, strict=True):
-            _require_ref_and_columns(tracked, source, consumer)
+        sources = [self._source(tracked, of, consumer) for tracked, of in zip(inputs, settled, strict=True)]
         lines = [self._line(*each, consumer) for each in zip(inputs, sources, strict=True)]
         states = [[state for state, _ in each] for each in settled]
         begin = Beginner(self.catalog, self.icdc_namespace, metadata).begin
@@ -227,6 +231,17 @@ class Capturer:
                 with effect(Effect.RECORD_CAPTURE):
                     self.store.set(state.with_in_flight(capture))
         return tuple(captured)
+
+    def _source(
+        self, tracked: TrackedInput, settled: Sequence[tuple[EdgeState, object]], consumer: str
+    ) -> TableMetadata:
+        consumed = [state.committed for state, _ in settled if state.committed]
+        newest = max(consumed, key=lambda watermark: watermark.position, default=None)
+        source = self.catalog.load(
+            tracked.table, asset=consumer, consumed_snapshot_id=newest.snapshot_id if newest else None
+        )
+        require_ref_and_columns(tracked, source, consumer)
+        return source
 
     def _settled(
         self, edges: Sequence[Edge], metadata: TableMetadata | None, target: str, asked_for: Mode | None
@@ -330,9 +345,20 @@ def _edges(consumer: str, tracked: TrackedInput, partitions: RunPartitions | Non
     return [line] if partitions is None else [line.of(key) for key in partitions.keys]
 
 
-def _require_ref_and_columns(tracked: TrackedInput, source: TableMetadata, consumer: str) -> None:
-    if tracked.ref not in ("main", *source.refs):
-        raise UnknownRefError(table=tracked.table, ref=tracked.ref, known=source.refs, asset=consumer)
+def require_ref_and_columns(tracked: TrackedInput, source: TableMetadata, consumer: str) -> None:
+    """Refuse what is declared of the input if its table can't have it.
+
+    Raises:
+        TagFollowedError: its ref is a tag.
+        UnknownRefError: there is no such branch.
+        UnknownColumnError: there is no such column.
+    """
+    if tracked.ref in source.tags:
+        at = source.head_snapshot_id(tracked.ref)
+        assert at is not None  # noqa: S101  # a ref has a snapshot
+        raise TagFollowedError(tracked.table, tracked.ref, at, source.branches, consumer)
+    if tracked.ref not in ("main", *source.branches):
+        raise UnknownRefError(table=tracked.table, ref=tracked.ref, known=source.branches, asset=consumer)
     for column in tracked.ranges:
         require_column(source, column)
     if tracked.event_time and tracked.event_time.column:

@@ -8,7 +8,7 @@ from dagster_ips.core.capture import EdgeState, Stamp
 from dagster_ips.core.changes import ChangeSet
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.target import settle, unexpected_change
-from dagster_ips.errors import CursorStorageError, IpsError, TargetChangedError
+from dagster_ips.errors import CursorStorageError, IpsError, TargetChangedError, UnknownTableError
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.change_reader import live_files
 from dagster_ips.iceberg.metadata import TableMetadata
@@ -16,6 +16,7 @@ from dagster_ips.iceberg.partitions import affected_partitions
 from dagster_ips.iceberg.stamps import target_history
 from dagster_ips.state.store import EdgeStore
 from dagster_ips.tracking.beginning import Beginner
+from dagster_ips.tracking.capturing import require_ref_and_columns
 from dagster_ips.tracking.following import StartOver, TrackedInput, end_of, files_in, follow
 
 
@@ -35,7 +36,8 @@ class Pending:
 class EdgeStatus:
     """One edge: its state as the next run would find it, what is pending, and what is in flight since when.
 
-    ``problem`` says why the next run would fail; None if nothing is known to be in its way. ``pending`` is None then.
+    ``problem`` says why the next run would fail; None if nothing is known to be in its way. ``is_waiting``: the
+    upstream's table isn't there yet and never was. ``pending`` is None in both cases.
     """
 
     edge: Edge
@@ -46,6 +48,7 @@ class EdgeStatus:
     in_flight_since_ms: int | None
     pending: Pending | None
     problem: str | None
+    is_waiting: bool = False
 
 
 @dataclass(frozen=True)
@@ -67,16 +70,21 @@ class Inspector:
         edge = Edge(consumer, tracked.upstream)
         metadata = self.catalog.find(self.target)
         history = target_history(metadata, edge) if metadata else None
-        state, problem, pending = EdgeState(edge), None, None
+        state, problem, pending, is_waiting = EdgeState(edge), None, None, False
         try:
             state = settle(self.store.get(edge), history)
             if what := unexpected_change(state, history):
                 raise TargetChangedError(table=self.target, consumer=consumer, what=what)
-            source = self.catalog.load(tracked.table, asset=consumer)
+            consumed = state.committed.snapshot_id if state.committed else None
+            source = self.catalog.load(tracked.table, asset=consumer, consumed_snapshot_id=consumed)
+            require_ref_and_columns(tracked, source, consumer)
             begun = Beginner(self.catalog, self.icdc_namespace, metadata).begin(state, source, tracked)
             pending = self.pending(begun, source, tracked)
         except CursorStorageError:
             raise
+        except UnknownTableError as error:
+            is_waiting = error.consumed_snapshot_id is None
+            problem = None if is_waiting else str(error)
         except IpsError as error:
             problem = str(error)
         return EdgeStatus(
@@ -88,6 +96,7 @@ class Inspector:
             in_flight_since_ms=self._since(state),
             pending=pending,
             problem=problem,
+            is_waiting=is_waiting,
         )
 
     def pending(self, state: EdgeState, source: TableMetadata, tracked: TrackedInput) -> Pending:

@@ -8,7 +8,8 @@ import time
 from dagster_ips.core.capture import Capture
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.retention import IcdcTable, Retention, expired
-from dagster_ips.iceberg.catalog import LakeCatalog, namespace_of
+from dagster_ips.core.table_name import namespace_of
+from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.icdc_dropping import drop_icdc_table, icdc_tables
 from dagster_ips.state.store import EdgeStore
 from dagster_ips.tracking.effects import Effect, effect

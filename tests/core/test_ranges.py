@@ -131,6 +131,21 @@ def test_the_columns_name_may_differ_between_united_ranges() -> None:
     assert (days | ChangeRange.of("valid_on", [(0, 1)], kind=RangeKind.EXACT)).column == "event_date"
 
 
+@given(ranges, ranges)
+def test_conditions_of_different_columns_join(left: ChangeRange, right: ChangeRange) -> None:
+    some, others = left.between("x"), right.since("x")
+    assert matched(some | others) == matched(some) | matched(others)
+    assert matched(some & others) == matched(some) & matched(others)
+    assert matched("x = 1" | some) == matched("x = 1") | matched(some)
+
+
+def test_a_range_is_no_condition() -> None:
+    some = ChangeRange.nothing("x")
+    for join in (lambda: some.since("x") | some, lambda: some | some.since("x")):
+        with pytest.raises(TypeError, match="unsupported operand"):
+            join()
+
+
 def one_of(value: Bound, column: str = "x") -> ChangeRange:
     return ChangeRange.of(column, [(value, value)], kind=RangeKind.EXACT)
 

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from dagster_ips.errors import CatalogUnreachableError, UnknownTableError
+from dagster_ips.errors import CatalogUnreachableError, UnknownTableError, UnsupportedTableError
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.orchestration.resources import IcebergCatalog
 from tests.iceberg.sources import SCHEMA, TABLE, TARGET, Source
@@ -76,6 +76,20 @@ def test_tables_that_do_not_exist_are_left_out_of_the_answer(tmp_path: Path) -> 
     assert found[TABLE] == lake.client.load_table(TABLE).metadata_location
 
 
+def test_a_table_whose_name_has_a_dot_is_another_than_one_in_a_namespace_within(tmp_path: Path) -> None:
+    lake = LakeCatalog.embedded("lake", tmp_path)
+    lake.create_namespace("media")
+    lake.create_namespace("media.my")
+    dotted = lake.client.create_table(("media", "my.table"), SCHEMA).metadata.table_uuid
+    nested = lake.client.create_table(("media", "my", "table"), SCHEMA).metadata.table_uuid
+    assert lake.load("media.`my.table`", asset="daily").uuid == str(dotted)
+    assert lake.load("media.my.table", asset="daily").uuid == str(nested)
+    assert lake.metadata_locations_by_prefix("media", "my").keys() == {"media.`my.table`"}
+    lake.drop("media.`my.table`")
+    assert lake.find("media.`my.table`") is None
+    assert lake.find("media.my.table") is not None
+
+
 def test_another_engines_commit_is_seen_at_once(tmp_path: Path) -> None:
     source = Source(tmp_path)
     before = source.lake.load(TABLE, asset="daily").head_snapshot_id()
@@ -86,6 +100,15 @@ def test_another_engines_commit_is_seen_at_once(tmp_path: Path) -> None:
 def test_a_missing_table_is_named_with_who_asked(tmp_path: Path) -> None:
     with pytest.raises(UnknownTableError, match=r"^daily: catalog lake has no table media\.nowhere\."):
         Source(tmp_path).lake.load("media.nowhere", asset="daily")
+
+
+def test_a_view_is_called_one_where_the_catalog_keeps_views_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = Source(tmp_path).lake
+    monkeypatch.setattr(lake.client, "view_exists", lambda identifier: identifier == ("media", "seen"))
+    with pytest.raises(UnsupportedTableError, match=r"^media\.seen: it is a view"):
+        lake.load("media.seen", asset="daily")
 
 
 def test_spark_gets_a_databases_login_apart_from_its_address() -> None:
@@ -112,10 +135,10 @@ def test_tables_are_found_by_the_beginning_of_their_name(
         lake.client.create_table(name, SCHEMA)
     if kind == "one by one":
         monkeypatch.setattr("dagster_ips.iceberg.catalog.SqlCatalog", type(None))
-    assert lake.metadata_locations_by_prefix("media.play") == lake.metadata_locations(["media.play_back", TABLE])
-    assert lake.metadata_locations_by_prefix("media.play_").keys() == {"media.play_back"}
-    assert lake.metadata_locations_by_prefix("media.old.p").keys() == {"media.old.playback"}
-    assert not lake.metadata_locations_by_prefix("media.x")
+    assert lake.metadata_locations_by_prefix("media", "play") == lake.metadata_locations(["media.play_back", TABLE])
+    assert lake.metadata_locations_by_prefix("media", "play_").keys() == {"media.play_back"}
+    assert lake.metadata_locations_by_prefix("media.old", "p").keys() == {"media.old.playback"}
+    assert not lake.metadata_locations_by_prefix("media", "x")
 
 
 def test_dropping_a_table_leaves_its_files_and_may_be_done_twice(tmp_path: Path) -> None:

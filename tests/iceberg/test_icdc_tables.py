@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -14,11 +15,12 @@ from pyiceberg.table import Table
 from dagster_ips.core.capture import Mode
 from dagster_ips.errors import UnsupportedTableError
 from dagster_ips.iceberg.avro import SCHEMA_KEY, read_avro, write_avro
+from dagster_ips.iceberg.partitions import affected_partitions
 from dagster_ips.state.store import MemoryEdgeStore
-from dagster_ips.tracking.capturing import Capturer
+from dagster_ips.tracking.capturing import CapturedInput, Capturer
 from dagster_ips.tracking.following import TrackedInput
 from tests.iceberg.sources import TABLE, Source, numbered
-from tests.lake import Lake, events
+from tests.lake import FIRST_DAY, Lake, events
 
 MERGED = {"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-to-merge": "2"}
 
@@ -180,13 +182,47 @@ def test_a_full_capture_leaves_out_what_spark_deleted(lake: Lake) -> None:
     assert sorted(read["event_id"].to_pylist()) == [0, 1, 2, 4, 5]
 
 
+@pytest.mark.parametrize("compact", ["rewrite_data_files", "rewrite_position_delete_files"])
+def test_a_partition_that_only_lost_delete_files_to_compaction_is_not_changed(lake: Lake, compact: str) -> None:
+    lake.create_playback(events([1, 2, 3, 4]) + events([5, 6, 7, 8], day=1))
+    lake.sql("ALTER TABLE lake.media.playback SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')")
+    for number in (1, 2):
+        lake.sql(f"DELETE FROM lake.media.playback WHERE event_id = {number}")
+    capturer = Capturer(lake.catalog, store := MemoryEdgeStore())
+    lake.create_playback(table="media.daily")
+
+    def capture() -> CapturedInput:
+        tracked = [TrackedInput("playback", TABLE)]
+        (captured,) = capturer.capture("daily", tracked, target="media.daily", asked_for=None, run_id="run")
+        return captured
+
+    consumed = capture().capture
+    store.set(store.get(consumed.edge).with_committed(consumed, None))
+    options = "map('rewrite-all', 'true', 'remove-dangling-deletes', 'true')"
+    if compact == "rewrite_position_delete_files":
+        options = "map('rewrite-all', 'true')"
+    where = f"event_date = DATE '{FIRST_DAY}'"
+    call = f"CALL lake.system.{compact}(table => 'media.playback', options => {options}, where => \"{where}\")"
+    assert lake.sql(call).collect()[0][0]
+    lake.sql("DELETE FROM lake.media.playback WHERE event_id = 8")
+    changed = affected_partitions(capture().files.changes, lake.catalog.load(TABLE, asset="test"))
+    assert changed
+    assert changed.values == {(FIRST_DAY + dt.timedelta(days=1),)}
+
+
 @pytest.mark.parametrize(
-    ("change", "problem"),
-    [({"format-version": 4}, "format version is 4"), ({"encryption-keys": [{"key-id": "k"}]}, "encrypted")],
+    ("change", "problem", "remedy"),
+    [
+        ({"format-version": 4}, "format version is 4", "Upgrade"),
+        ({"encryption-keys": [{"key-id": "k"}]}, "encrypted", "Read it through"),
+        ({"view-uuid": "v"}, "it is a view", "Name the tables"),
+    ],
 )
-def test_a_table_that_could_be_misread_is_refused(source: Source, change: dict[str, object], problem: str) -> None:
+def test_a_table_that_could_be_misread_is_refused(
+    source: Source, change: dict[str, object], problem: str, remedy: str
+) -> None:
 
     path = Path(urlsplit(source.table.metadata_location).path)
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
-    with pytest.raises(UnsupportedTableError, match=problem):
+    with pytest.raises(UnsupportedTableError, match=rf"{problem}.* ({remedy})\b"):
         source.capture()

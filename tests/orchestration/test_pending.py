@@ -16,7 +16,7 @@ from dagster_ips.core.capture import EdgeState
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.iceberg.catalog import LakeCatalog
-from dagster_ips.orchestration import outside_news, sensors
+from dagster_ips.orchestration import outside_news, pending_checks, sensors
 from dagster_ips.orchestration.cursor_store import CursorStore
 from tests.lake import BY_DATE, SCHEMA, Lake, events
 
@@ -45,8 +45,11 @@ def definitions(
     condition: dg.AutomationCondition[dg.AssetKey] | None = None,
     own_sensors: tuple[dg.SensorDefinition, ...] = (),
     outside: tuple[str, ...] = ("playback",),
+    lag: dt.timedelta | None = None,
 ) -> dg.Definitions:
-    @dg.asset(ins={"playback": ips.incremental()}, metadata=ips.append(), automation_condition=condition)
+    metadata = ips.append() | ({} if lag is None else ips.target_lag(lag))
+
+    @dg.asset(ins={"playback": ips.incremental()}, metadata=metadata, automation_condition=condition)
     def daily(playback: ips.IcdcView) -> object:
         return playback.added
 
@@ -137,7 +140,7 @@ def test_a_small_change_waits_until_enough_is_pending_or_it_is_old(
 def test_the_pending_check_is_true_without_a_run_and_speaks_only_when_something_changed(
     tables: Tables, instance: dg.DagsterInstance
 ) -> None:
-    defined = definitions(tables)
+    defined = definitions(tables, lag=dt.timedelta(0))
     assert tick(defined, instance, "ips_pending")[0] == []
     tables.create("playback")
     tables.append(events(range(3)))
@@ -160,15 +163,43 @@ def test_the_pending_check_is_true_without_a_run_and_speaks_only_when_something_
     assert tick(defined, instance, "ips_pending", cursor)[0] == []
 
 
+def test_the_pending_check_passes_while_what_waits_is_younger_than_the_target_lag(
+    tables: Tables, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables.create("playback")
+    tables.append(events(range(3)))
+    for lag in (None, dt.timedelta(minutes=10)):
+        defined = definitions(tables, lag=lag)
+        (young,), cursor = tick(defined, instance, "ips_pending")
+        assert young.passed
+        assert "3 rows" in young.description
+        assert f"within the target lag of {lag or '1:00:00'}" in young.description
+        with monkeypatch.context() as later:
+            now = dt.datetime.now(dt.UTC) + (lag or dt.timedelta(hours=1))
+            later.setattr(pending_checks, "_now", lambda now=now: now)
+            (old,), cursor = tick(defined, instance, "ips_pending", cursor)
+            assert not old.passed
+            assert "for longer than the target lag" in old.description
+            assert tick(defined, instance, "ips_pending", cursor)[0] == []
+
+
+def test_a_cursor_of_the_pending_sensor_from_before_target_lags_can_be_gone_on_with(
+    tables: Tables, instance: dg.DagsterInstance
+) -> None:
+    tables.create("playback")
+    (shown,), _ = tick(definitions(tables), instance, "ips_pending", '{"daily": [{"playback": {"files": 1}}, null]}')
+    assert shown.passed
+
+
 @pytest.mark.parametrize(
     ("changed", "says"),
     [
-        ([1], "1 partition has changes that are not consumed: 2026-01-02"),
-        ([1, 4], "2 partitions have changes that are not consumed: 2026-01-02, 2026-01-05"),
+        ([1], "1 partition has changes that are not consumed{}: 2026-01-02"),
+        ([1, 4], "2 partitions have changes that are not consumed{}: 2026-01-02, 2026-01-05"),
     ],
 )
 def test_the_pending_check_of_a_partitioned_asset_names_what_waits(
-    tables: Tables, instance: dg.DagsterInstance, changed: list[int], says: str
+    tables: Tables, instance: dg.DagsterInstance, changed: list[int], says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @dg.asset(
         partitions_def=dg.DailyPartitionsDefinition("2026-01-01"),
@@ -180,8 +211,14 @@ def test_the_pending_check_of_a_partitioned_asset_names_what_waits(
 
     tables.create("playback")
     tables.append([row for number in changed for row in events(range(number * 10, number * 10 + 3), day=number)])
-    (evaluation,) = tick(_of(tables, daily), instance, "ips_pending")[0]
-    assert (evaluation.passed, evaluation.description) == (False, says)
+    defined = _of(tables, daily)
+    (young,), cursor = tick(defined, instance, "ips_pending")
+    assert (young.passed, young.description) == (True, says.format(", within the target lag of 1:00:00"))
+    later = dt.datetime.now(dt.UTC) + dt.timedelta(hours=1)
+    monkeypatch.setattr(pending_checks, "_now", lambda: later)
+    (old,), cursor = tick(defined, instance, "ips_pending", cursor)
+    assert (old.passed, old.description) == (False, says.format(", for longer than the target lag of 1:00:00"))
+    assert tick(defined, instance, "ips_pending", cursor)[0] == []
 
 
 def test_a_pending_sensor_requests_each_change_once_and_takes_the_place_of_the_condition(

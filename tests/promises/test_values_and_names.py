@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Sequence
 
+import dagster as dg
 import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
 
+import dagster_ips as ips
 from dagster_ips.core.write_mode import Append, Merge, OverwritePartitions, WriteMode
 from dagster_ips.errors import DeclarationError
 from dagster_ips.spark.targets import TableDescription, create_table
@@ -19,6 +22,7 @@ from dagster_ips.tracking.publishing import Publisher
 from dagster_ips.tracking.writing import Result
 from dagster_ips.view import IcdcView
 from tests.lake import Lake
+from tests.pipeline import materialize
 
 UP = "lake.media.up"
 
@@ -137,6 +141,28 @@ def test_names_that_need_quotes_are_quoted_everywhere(lake: Lake) -> None:
         consumer = Consumer(lake, mode, take, target=target, partition_by=["my key"])
         consumer.run()
         assert lake.sql(f"SELECT s.`x-y`[0].`p q` AS q FROM lake.media.`{target}`").collect()[0].q == 2
+
+
+def test_a_table_whose_name_has_a_dot_is_read_and_written_as_any_other(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    lake.catalog.create_namespace("media")
+    lake.sql("CREATE TABLE lake.media.`my.table` (id int) USING iceberg")
+
+    @dg.asset(ins={"up": ips.incremental()}, metadata=ips.append() | ips.table("media.`my.copy`"))
+    def copy(up: ips.IcdcView) -> DataFrame:
+        return up.added
+
+    up = ips.iceberg_asset("up", table="media.`my.table`")
+    manager = ips.IcdcIOManager(
+        catalog=ips.IcebergCatalog(folder=str(lake.folder)),
+        spark=ips.LocalSparkConnect(server_folder=str(lake.spark_folder)),
+    )
+    definitions = ips.with_incremental(dg.Definitions(assets=[up, copy], resources={"io_manager": manager}))
+    for number in (1, 2):
+        lake.sql(f"INSERT INTO lake.media.`my.table` VALUES ({number})")
+        materialize(definitions, instance, "copy")
+    assert lake.rows("media.`my.copy`") == Counter([(1,), (2,)])
 
 
 def test_columns_that_are_called_as_our_own_lose_nothing(lake: Lake) -> None:

@@ -5,9 +5,10 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from dagster_ips.spark.connect_server import (
     ensure_connect_server,
     stop_connect_server,
 )
+from dagster_ips.spark.launch import exclusive_lock
 from dagster_ips.spark.process import ProcessIdentity, identity_of, launch_detached
 
 MEMORY = "1g"
@@ -143,6 +145,45 @@ def test_a_server_recorded_by_another_version_is_not_used_but_can_be_stopped(tmp
     assert process.is_alive()
     assert stop_connect_server(tmp_path) is True
     assert not process.is_alive()
+
+
+def test_status_tells_a_server_that_is_starting_from_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert connect_server.main(["status", "--folder", str(tmp_path)]) == 1
+    assert capsys.readouterr().out == "no server is running\n"
+    process = sleeper(tmp_path)
+    record(tmp_path, process, ready=False)
+    assert connect_server.main(["status", "--folder", str(tmp_path)]) == 1
+    assert f"a server is starting (process {process.pid}" in capsys.readouterr().out
+    stop_connect_server(tmp_path)
+
+
+def test_what_takes_long_is_said_as_it_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    launched = sleeper(tmp_path)
+    monkeypatch.setattr(connect_server, "launch_detached", lambda *_, **__: launched)
+    monkeypatch.setattr(connect_server, "_await_port", lambda _: said.append("(waits for the port)"))
+    monkeypatch.setattr(connect_server, "_warm_up", lambda _: said.append("(warms)"))
+    ensure_connect_server(tmp_path, jars=[], say=said.append)
+    stop_connect_server(tmp_path)
+    starting, port, answers, warms, warm = said
+    assert (port, warms) == ("(waits for the port)", "(warms)")
+    assert starting.startswith("Starting a Spark that stays")
+    assert answers.startswith("Spark answers")
+    assert warm.startswith("Spark is warm after")
+
+
+def test_who_waits_for_another_start_says_so(tmp_path: Path) -> None:
+    waits = threading.Event()
+    with exclusive_lock(tmp_path / "lock"):
+        waiting = threading.Thread(target=_hold, args=(tmp_path / "lock", waits.set))
+        waiting.start()
+        assert waits.wait(timeout=10)
+    waiting.join()
+
+
+def _hold(path: Path, on_wait: Callable[[], None]) -> None:
+    with exclusive_lock(path, on_wait=on_wait):
+        pass
 
 
 @pytest.mark.slow

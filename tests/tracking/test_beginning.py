@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -105,9 +106,11 @@ def test_a_snapshot_or_a_time_is_where_what_comes_after_it_is_new(source: Source
 def test_a_start_that_is_not_in_the_history_is_refused_and_nothing_recorded(
     source: Source, start: str, why: str
 ) -> None:
-    source.table.maintenance.expire_snapshots().by_id(snapshots(source)[0]).commit()
-    with pytest.raises(UnknownPlaceError, match=why):
+    expired, oldest, newest = snapshots(source)
+    source.table.maintenance.expire_snapshots().by_id(expired).commit()
+    with pytest.raises(UnknownPlaceError, match=why) as raised:
         capture(source, start)
+    assert re.search(rf"has snapshot {oldest} of 20.*, to snapshot {newest} of 20", str(raised.value))
     assert source.state == EdgeState(EDGE)
 
 

@@ -19,12 +19,14 @@ from dagster_ips.errors import (
     SourceExpiredError,
     SourceRecreatedError,
     SourceRolledBackError,
+    TagFollowedError,
     UnknownRefError,
     UnknownTableError,
 )
 from dagster_ips.state.store import MemoryEdgeStore
 from dagster_ips.tracking.capturing import Capturer
 from dagster_ips.tracking.following import TrackedInput
+from dagster_ips.tracking.inspection import Inspector
 from tests.iceberg.sources import EDGE, TABLE, TARGET, Source, numbered
 
 
@@ -153,7 +155,11 @@ def test_snapshots_older_than_the_watermark_may_expire(source: Source) -> None:
 
 def test_an_unknown_table_is_named_with_who_asked_and_where(source: Source) -> None:
     source.lake.client.drop_table(TABLE)
-    assert refused(source, UnknownTableError).startswith(f"daily: catalog lake has no table {TABLE}.")
+    consumed = source.state.committed
+    assert consumed
+    message = refused(source, UnknownTableError)
+    assert message.startswith(f"daily: catalog lake has no table {TABLE} any more")
+    assert f"consumed up to snapshot {consumed.snapshot_id}" in message
 
 
 def test_if_one_of_several_inputs_fails_none_is_recorded(source: Source) -> None:
@@ -268,6 +274,20 @@ def test_an_expired_watermark_before_a_delete_says_which_snapshot_it_was_needed_
     message = refused(source, SourceExpiredError)
     assert f"snapshot {snapshot_ids(source)[-1]}, a `delete`, removed" in message
     assert "on_expired='full'" in message
+
+
+def test_a_tag_is_refused_because_it_never_moves(source: Source) -> None:
+    at = source.state.committed
+    assert at
+    source.table.manage_snapshots().create_tag(at.snapshot_id, "released").commit()
+    tracked = TrackedInput(EDGE.upstream, TABLE, ref="released")
+    with pytest.raises(TagFollowedError, match=rf"'released'.* is a tag\. It stays at snapshot {at.snapshot_id}"):
+        Capturer(source.lake, source.store).capture(
+            EDGE.consumer, [tracked], target=TARGET, asked_for=None, run_id="run"
+        )
+    told = Inspector(source.lake, source.store, TARGET).status(EDGE.consumer, tracked)
+    assert told.problem
+    assert "is a tag" in told.problem
 
 
 def test_a_branch_that_does_not_exist_is_not_main(source: Source) -> None:

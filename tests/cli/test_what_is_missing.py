@@ -1,0 +1,90 @@
+"""What a command needs and doesn't find is said in a sentence, without a traceback."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from dagster_ips.cli.main import main
+
+DEFINITIONS = """
+import dagster as dg
+from pyspark.sql import DataFrame
+
+import dagster_ips as ips
+
+
+@dg.asset(ins={{"playback": ips.incremental()}}, metadata=ips.append() | ips.table("media.daily"))
+def daily(playback: ips.IcdcView) -> DataFrame: ...
+
+
+@dg.asset(ins={{"daily": ips.incremental()}}, metadata=ips.append() | ips.table("media.later"))
+def later(daily: ips.IcdcView) -> DataFrame: ...
+
+
+catalog = ips.IcebergCatalog(folder={folder!r})
+io_manager = ips.IcdcIOManager(catalog=catalog, spark=ips.LocalSparkConnect())
+playback = ips.iceberg_asset("playback", table="media.playback")
+defs = ips.with_incremental(dg.Definitions(assets=[playback, daily, later], resources={{"io_manager": io_manager}}))
+"""
+
+
+@pytest.fixture
+def definitions(tmp_path: Path) -> str:
+    file = tmp_path / "its_definitions.py"
+    file.write_text(DEFINITIONS.format(folder=str(tmp_path / "lake")))
+    return str(file)
+
+
+def says(*words: str, fails: bool = True) -> str:
+    result = CliRunner().invoke(main, words)
+    assert result.exit_code == (1 if fails else 0), result.output
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.output
+
+
+@pytest.mark.parametrize(
+    ("where", "what"), [(("-f", "not_there.py"), "not_there.py"), (("-m", "not_there"), "No module named 'not_there'")]
+)
+def test_definitions_that_are_not_there(where: tuple[str, str], what: str) -> None:
+    said = says("status", *where)
+    assert said.startswith("Error: The definitions can't be loaded: ")
+    assert what in said
+    assert "-f FILE" in said
+
+
+@pytest.mark.parametrize("home", [None, "not/absolute", "/nowhere/at/all"])
+def test_an_instance_that_is_not_there(definitions: str, home: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    if home is None:
+        monkeypatch.delenv("DAGSTER_HOME", raising=False)
+    else:
+        monkeypatch.setenv("DAGSTER_HOME", home)
+    said = says("status", "-f", definitions)
+    assert said.startswith("Error: There is no Dagster instance here: ")
+    assert "Set DAGSTER_HOME" in said
+
+
+def test_a_stage_that_was_not_built_yet_waits_and_is_no_failure(
+    definitions: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("DAGSTER_HOME", str(home))
+    said = says("status", "-f", definitions, fails=False)
+    assert "the next run fails" not in said
+    assert "later ← daily: waits for media.daily, the table of daily" in said
+
+
+def test_assets_that_nothing_ever_runs_are_told(
+    definitions: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("DAGSTER_HOME", str(home))
+    assert "with_incremental" not in says("status", "-f", definitions, fails=False)
+    unwrapped = tmp_path / "others.py"
+    unwrapped.write_text(Path(definitions).read_text().replace("ips.with_incremental(", "("))
+    said = says("status", "-f", str(unwrapped), fails=False)
+    assert "daily reads incrementally, but its definitions didn't go through with_incremental" in said
