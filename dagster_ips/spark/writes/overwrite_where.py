@@ -2,48 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
-from pyspark.errors import AnalysisException, IllegalArgumentException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
+from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, MapType, StructType
 
 from dagster_ips.core.condition import mentions, mentions_only
 from dagster_ips.errors import ConditionError, OutsideConditionError, OutsidePartitionsError, UnknownColumnError
 from dagster_ips.spark.branches import Branch
-from dagster_ips.spark.frames import computed_once
+from dagster_ips.spark.frames import computed_once, distinct_keys
+from dagster_ips.spark.writes.partition_filter import collected, exactly
+
+_ONE = "__ips_one"
+_MOST_PARTITIONS = 10_000
+_T = TypeVar("_T")
 
 
 def replace_where(frame: DataFrame, branch: Branch, *, where: str, whole_file_columns: Sequence[str]) -> None:
     """Replace the rows of ``branch`` that match ``where`` by ``frame``'s, all of which must match it as well.
 
-    One overwrite if files match as a whole: if ``where`` names none but ``whole_file_columns``, of which every file
-    holds one value. Otherwise matching rows are deleted and the frame's appended.
+    Spark alone says what matches: to Iceberg ``c <> 'x'`` holds where ``c`` is null. If ``where`` names none but
+    ``whole_file_columns``, of which every file holds one value, the values that match are found first and one
+    overwrite replaces them. Otherwise matching rows are deleted and the frame's appended.
 
     Raises:
         UnknownColumnError: the table has no column that ``where`` names.
         ConditionError: rows can't be chosen by it, as by a subquery or at random.
         OutsideConditionError: a row of ``frame`` doesn't match.
     """
-    there = frame.sparkSession.table(branch.sql_name)
+    session = frame.sparkSession
+    there = session.table(branch.sql_name)
     require_condition(there, where, of=branch.table)
-    matches_whole_files = mentions_only(where, whole_file_columns, of=there.columns)
     with computed_once(frame) as rows:
         _refuse_rows_outside(rows, where, table=branch.table)
-        if not (matches_whole_files and _overwrite(rows, branch, where)):
-            delete_where(where, branch, frame.sparkSession)
+        partitions = _matching_partitions(there, where, whole_file_columns)
+        if partitions is not None:
+            rows.writeTo(branch.sql_name).overwrite(partitions)
+        else:
+            delete_where(where, branch, session)
             rows.writeTo(branch.sql_name).append()
 
 
 def require_condition(rows: DataFrame, where: str, *, of: str) -> None:
-    """Fail unless ``where`` is a condition on ``rows``, which are ``of`` a table.
+    """Fail unless ``where`` is a condition on ``rows``, which are ``of`` a table, and always says the same of a row.
 
     Raises:
         UnknownColumnError: they have no column that it names.
-        ConditionError: it isn't a condition.
+        ConditionError: it isn't such a condition.
     """
     try:
-        _ = rows.where(where).schema
+        # As a join's, which may not be random, as a filter's may.
+        _ = _one_row(rows.sparkSession).join(rows, F.expr(where)).schema
     except AnalysisException as error:
         if (error.getCondition() or "").startswith("UNRESOLVED_COLUMN"):
             raise UnknownColumnError(
@@ -78,7 +90,8 @@ def _refuse_rows_outside(rows: DataFrame, where: str, *, table: str) -> None:
 
 def _outside(rows: DataFrame, where: str) -> tuple[int, str] | None:
     """How many rows don't match, and one of them; None if all do."""
-    outside = rows.where(~F.coalesce(F.expr(where), F.lit(False)))  # noqa: FBT003
+    # Not by the condition itself, by which Spark skips batches of kept rows: those of NaN alone wrongly.
+    outside = rows.where(F.array(F.expr(where)) != F.array(F.lit(True)))  # noqa: FBT003
     found = outside.limit(1).collect()
     if not found:
         return None
@@ -86,13 +99,26 @@ def _outside(rows: DataFrame, where: str) -> tuple[int, str] | None:
     return outside.count(), ", ".join(f"{column} = {found[0][column]!r}" for column in named)
 
 
-def _overwrite(rows: DataFrame, branch: Branch, where: str) -> bool:
-    """Whether Iceberg understands ``where``, which is found before any row is written."""
+def _matching_partitions(there: DataFrame, where: str, columns: Sequence[str]) -> Column | None:
+    """The filter of the files that match ``where``; None if it names other ``columns``, or matches too many values."""
+    if not mentions_only(where, columns, of=[*there.columns, "select"]):
+        return None
+    named = [column for column in columns if any(mentions(where, [column]))]
+    values = distinct_keys(there, named) if named else _one_row(there.sparkSession).toDF("__ips_other")
+    one = _one_row(there.sparkSession)
+
+    def found(condition: Column) -> list[tuple[object, ...]]:
+        # By a join: a filter would also find columns that aren't among the values.
+        matching = one.join(values, condition).select(*[values[name] for name in values.columns])
+        return collected(matching.limit(_MOST_PARTITIONS + 1))
+
     try:
-        rows.writeTo(branch.sql_name).overwrite(F.expr(where))
-    except (AnalysisException, IllegalArgumentException):
-        return False
-    return True
+        matching = _evaluated(where, there, found)
+    except AnalysisException:  # it names what the text didn't show, as Iceberg's own _file
+        return None
+    if len(matching) > _MOST_PARTITIONS:
+        return None
+    return exactly(named, matching if named else [() for _ in matching])
 
 
 def delete_where(where: str, branch: Branch, session: SparkSession) -> None:
@@ -100,10 +126,58 @@ def delete_where(where: str, branch: Branch, session: SparkSession) -> None:
 
     By MERGE, because a DELETE that finds whole files to drop commits without the session's stamp.
     """
+    there = session.table(branch.sql_name)
+
+    one = _one_row(session)
+
+    def delete(condition: Column) -> None:
+        if not one.join(there, condition).isEmpty():
+            one.mergeInto(branch.sql_name, condition).whenMatched().delete().merge()
+
     try:
-        if session.table(branch.sql_name).where(where).isEmpty():
-            return
-        anything = session.range(1).toDF("__ips_one")
-        anything.mergeInto(branch.sql_name, F.expr(where)).whenMatched().delete().merge()
+        _evaluated(where, there, delete)
     except AnalysisException as error:
         raise _not_a_condition(where, branch.table, error) from error
+
+
+def _evaluated(where: str, there: DataFrame, use: Callable[[Column], _T]) -> _T:
+    """What ``use`` gives for the condition ``where`` on ``there``, as one that joins it with ``_one_row``.
+
+    Spark alone evaluates it: one on partition columns it would leave to Iceberg, to which ``c <> 'x'`` holds of a null.
+    Iceberg sees it besides, to skip files that can't match, unless it skips too many: of floats it skips NaN, which to
+    Spark is above every number, and takes -0.0 for less than 0.0. Nor does it see what it or Spark's optimizer fails
+    on, as IN where a partition is null.
+    """
+    condition = F.expr(where)
+    # In an array nothing looks into it.
+    unseen = F.array(condition) == F.array(F.col(_ONE) == 0)
+    if any(mentions(where, _with_floats(there))):
+        return use(unseen)
+    try:
+        return use(condition & unseen)
+    except AnalysisException:
+        raise
+    except PySparkException:
+        return use(unseen)
+
+
+def _with_floats(rows: DataFrame) -> Iterator[str]:
+    return (field.name for field in rows.schema.fields if _has_float(field.dataType))
+
+
+def _has_float(kind: DataType) -> bool:
+    match kind:
+        case FloatType() | DoubleType():
+            return True
+        case ArrayType():
+            return _has_float(kind.elementType)
+        case MapType():
+            return _has_float(kind.keyType) or _has_float(kind.valueType)
+        case StructType():
+            return any(_has_float(field.dataType) for field in kind.fields)
+        case _:
+            return False
+
+
+def _one_row(session: SparkSession) -> DataFrame:
+    return session.range(1).toDF(_ONE)

@@ -63,6 +63,8 @@ def _is(column: Column, value: object) -> Column:
     match value:
         case None:
             return column.isNull()
+        case bool():  # Spark makes "= FALSE" a NOT, which Iceberg takes to hold of a null
+            return column.isNotNull() & (column == F.lit(value))
         case float() if value == 0:  # Iceberg orders -0.0 below 0.0, which are equal to Spark
             return (column >= F.lit(-0.0)) & (column <= F.lit(0.0))
         case dt.datetime():  # F.lit takes a naive one for the process's own time
