@@ -419,17 +419,24 @@ class RangeTypesError(IpsError):
 
 @dataclass(eq=False)
 class DuplicateKeysError(IpsError):
-    """Several rows for one merge key."""
+    """Several rows for one merge key; with ``latest_by`` they are equally late."""
 
     table: str
     keys: tuple[str, ...]
     example: str
+    latest_by: str | None = None
 
     def __str__(self) -> str:
+        equally = f" that are equally late by {self.latest_by}" if self.latest_by else ""
+        remedy = (
+            f"Make the key unique, or the rows of one key differ in {self.latest_by}."
+            if self.latest_by
+            else "Make the key unique, or name the column that decides: merge(on=..., latest_by=...)."
+        )
         return (
-            f"{self.table}: the merged frame has several rows for one key ({', '.join(self.keys)}), for example "
+            f"{self.table}: the merge has several rows{equally} for one key ({', '.join(self.keys)}), for example "
             f"{self.example}. Which of them should win is not known, so nothing was written and nothing was consumed. "
-            f"Make the key unique, or name the column that decides: merge(on=..., latest_by=...)."
+            f"{remedy}"
         )
 
 

@@ -277,7 +277,11 @@ def equals(expression: str, value: Bound) -> str:
     Example:
         >>> equals("x", 1), equals("x", 0.0)
         ('x = 1', "(x >= DOUBLE('-0.0') AND x <= DOUBLE('0.0'))")
+        >>> equals("x", False)
+        '(x = FALSE AND x IS NOT NULL)'
     """
+    if value is False:  # Spark makes it NOT x, which Iceberg takes to hold of a null
+        return f"({expression} = FALSE AND {expression} IS NOT NULL)"
     low, high = _lowest_equal(value), _highest_equal(value)
     # repr tells the zeros apart.
     if repr(low) != repr(high):

@@ -15,8 +15,8 @@ from dagster_ips.spark.writes.partition_filter import partitions_of
 def append_rows(frame: DataFrame, branch: Branch, *, dedup_on: Sequence[str], partition_columns: Sequence[str]) -> None:
     """Append ``frame`` to ``branch``. With ``dedup_on``, one row per key, and none whose key the table already has.
 
-    Only the partitions that the frame touches are probed when the table is partitioned by columns of the frame, so a
-    key must not move between partitions. Rows with a null in the key are never taken for duplicates.
+    Where columns of the key partition the table, only the partitions that the frame touches are probed. Rows with a
+    null in the key are never taken for duplicates.
     """
     if not dedup_on:
         frame.writeTo(branch.sql_name).append()
@@ -24,7 +24,7 @@ def append_rows(frame: DataFrame, branch: Branch, *, dedup_on: Sequence[str], pa
     with computed_once(frame) as computed:
         rows = first_per_key(computed, dedup_on)
         there = frame.sparkSession.table(branch.sql_name)
-        probe = [column for column in partition_columns if column in frame.columns]
+        probe = [column for column in partition_columns if column in dedup_on]
         existing = there.where(partitions_of(rows, probe)) if probe else there
         keys = existing.select(*[existing[quoted(key)].alias(f"__ips_{i}") for i, key in enumerate(dedup_on)])
         same = all_of([rows[quoted(key)] == keys[f"__ips_{i}"] for i, key in enumerate(dedup_on)])

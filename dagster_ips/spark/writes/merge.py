@@ -19,7 +19,7 @@ from dagster_ips.spark.writes.overwrite import ChangedKeys
 from dagster_ips.spark.writes.partition_filter import among, collected
 
 _SOURCE, _TARGET, _MATCHED = "ips_source", "ips_target", "ips_matched"
-_DIFFERS, _GONE = "__ips_differs", "__ips_gone"
+_DIFFERS, _TIES, _GONE = "__ips_differs", "__ips_ties", "__ips_gone"
 
 
 def merge_rows(  # noqa: PLR0913  # each is a thing of its own
@@ -37,8 +37,8 @@ def merge_rows(  # noqa: PLR0913  # each is a thing of its own
 
     The frame is computed once. Only the target's partitions that it touches are read, by literal predicates, and only
     rows that differ go through a MERGE, as matched rows; new ones are appended. A MERGE that also inserts would be an
-    outer join that shuffles the target. With ``latest_by`` and ``keeps_newer`` a row never gives way to one that is
-    older. Rows of the target whose columns have values of ``gone`` are deleted unless ``frame`` has their key. With
+    outer join that shuffles the target. With ``latest_by`` and ``keeps_newer`` a row gives way only to one that is
+    newer. Rows of the target whose columns have values of ``gone`` are deleted unless ``frame`` has their key. With
     ``renewed``, frames of keys, a row may take the place of one in the target only if its key is among those.
 
     Raises:
@@ -63,9 +63,11 @@ def merge_rows(  # noqa: PLR0913  # each is a thing of its own
             matched = kept.enter_context(computed_once(matched))
             if renewed is not None:
                 _refuse_rows_beside_others(matched, renewed, on, table=branch.table)
+            if guard is not None:
+                _refuse_ties(matched, on, guard, table=branch.table)
             # mergeInto gives the target no alias: its columns go by the last part of its name.
             target = quoted(f"branch_{branch.name}")
-            changed = matched.where(_DIFFERS).drop(_DIFFERS)
+            changed = matched.where(_DIFFERS).drop(_DIFFERS, _TIES)
             _update(changed, branch, on, target, among(prune, touched, alias=target))
             there_already = all_of([_in(_SOURCE, key).eqNullSafe(_in(_MATCHED, key)) for key in on])
             new = rows.alias(_SOURCE).join(matched.alias(_MATCHED), there_already, "left_anti")
@@ -92,7 +94,7 @@ def _partitions(rows: DataFrame, prune: Sequence[str]) -> list[tuple[object, ...
 
 
 def _matched(rows: DataFrame, there: DataFrame, on: Sequence[str], latest_by: str | None) -> DataFrame:
-    """The rows whose key the target has, and whether they must replace what is there.
+    """The rows whose key the target has, and whether they must replace what is there, or are another that is as late.
 
     An inner join, so that Spark may broadcast the rows and leave the target where it is.
     """
@@ -104,10 +106,23 @@ def _matched(rows: DataFrame, there: DataFrame, on: Sequence[str], latest_by: st
     differs = any_of(
         [~comparable(_in(_TARGET, c), here[c]).eqNullSafe(comparable(_in(_SOURCE, c), new[c])) for c in others]
     )
+    ties = F.lit(False)  # noqa: FBT003
     if latest_by is not None:
-        differs &= _in(_TARGET, latest_by).isNull() | (_in(_SOURCE, latest_by) >= _in(_TARGET, latest_by))
+        ties = differs & _in(_SOURCE, latest_by).eqNullSafe(_in(_TARGET, latest_by))
+        differs &= _in(_TARGET, latest_by).isNull() | (_in(_SOURCE, latest_by) > _in(_TARGET, latest_by))
     differs |= _in(_SOURCE, _GONE)
-    return target.join(source, same).select(*[_in(_SOURCE, c) for c in rows.columns], differs.alias(_DIFFERS))
+    shown = [_in(_SOURCE, c) for c in rows.columns]
+    return target.join(source, same).select(*shown, differs.alias(_DIFFERS), ties.alias(_TIES))
+
+
+def _refuse_ties(matched: DataFrame, on: Sequence[str], latest_by: str, *, table: str) -> None:
+    """Fail where a row is as late as the other one of its key that the target has, as a full run would.
+
+    Raises:
+        DuplicateKeysError: one is; the error names an example.
+    """
+    if found := matched.where(F.col(_TIES) & ~F.col(_GONE)).select(*map(quoted, on)).limit(1).collect():
+        raise DuplicateKeysError(table=table, keys=tuple(on), example=str(tuple(found[0])), latest_by=latest_by)
 
 
 def _refuse_rows_beside_others(

@@ -1,0 +1,261 @@
+"""Each way to write does to random earlier rows what it does to a list of them, nulls, NaN and -0.0 among the keys."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import DataFrame
+
+from dagster_ips.errors import DuplicateKeysError, RemovedRowsError, UnfitFrameError
+from dagster_ips.spark.branches import Branch
+from dagster_ips.spark.frames import distinct_keys
+from dagster_ips.spark.writes.append import append_rows
+from dagster_ips.spark.writes.merge import merge_rows
+from dagster_ips.spark.writes.overwrite import ChangedKeys, replace_partitions
+from dagster_ips.spark.writes.remove import remove_rows
+from tests.lake import Lake
+
+COLUMNS = ("k", "p", "d", "t", "v")
+SCHEMA = "k STRING, p DOUBLE, d DATE, t DOUBLE, v INT"
+PARTITION = ("p", "d")
+KEYS = [("k",), ("k", "d"), ("k", "p"), ("p", "d"), ("p",)]
+
+Row: TypeAlias = tuple[object, ...]
+
+floats = st.sampled_from([None, 0.0, -0.0, math.nan, 1.5])
+rows = st.tuples(
+    st.sampled_from([None, "a", "b", ""]),
+    floats,
+    st.sampled_from([None, dt.date(2026, 1, 1), dt.date(2026, 1, 2)]),
+    floats,
+    st.integers(0, 2),
+)
+some_rows = st.lists(rows, max_size=6)
+keys = st.sampled_from(KEYS)
+
+
+def examples(count: int) -> settings:
+    return settings(
+        max_examples=count,
+        deadline=None,
+        phases=[Phase.explicit, Phase.generate],
+        suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    )
+
+
+def equal(row: Row) -> Row:
+    """The row in a form that is equal exactly when SQL's IS NOT DISTINCT FROM says so."""
+    return tuple(("NaN" if math.isnan(v) else v + 0.0) if isinstance(v, float) else v for v in row)
+
+
+def key_of(row: Row, on: Sequence[str]) -> Row:
+    return equal(tuple(row[COLUMNS.index(column)] for column in on))
+
+
+def is_repeated(some: Sequence[Row], on: Sequence[str]) -> bool:
+    return len({key_of(row, on) for row in some}) < len(some)
+
+
+@dataclass
+class Table:
+    """A table, and branches of it that begin empty."""
+
+    lake: Lake
+    branches: int = 0
+
+    def frame(self, some: Sequence[Row]) -> DataFrame:
+        return self.lake.session.createDataFrame(list(some), SCHEMA)
+
+    def holding(self, some: Sequence[Row]) -> Branch:
+        self.branches += 1
+        branch = Branch("lake", "t.some", f"branch{self.branches}")
+        branch.create(self.lake.session, head_snapshot_id=None)
+        # Two files of a partition, so that a file may hold rows that go beside rows that stay.
+        self.frame(some).coalesce(1).writeTo(branch.sql_name).append()
+        return branch
+
+    def rows(self, branch: Branch) -> Counter[Row]:
+        return Counter(equal(tuple(row)) for row in self.lake.session.table(branch.sql_name).collect())
+
+
+@pytest.fixture
+def table(lake: Lake) -> Table:
+    lake.catalog.create_namespace("t")
+    lake.sql(f"CREATE TABLE lake.t.some ({SCHEMA}) USING iceberg PARTITIONED BY ({', '.join(PARTITION)})")
+    return Table(lake)
+
+
+def check_append(table: Table, earlier: list[Row], new: list[Row], on: Sequence[str]) -> None:
+    branch = table.holding(earlier)
+    append_rows(table.frame(new), branch, dedup_on=on, partition_columns=PARTITION)
+    added = table.rows(branch) - Counter(map(equal, earlier))
+    assert table.rows(branch) - added == Counter(map(equal, earlier))
+    there = {key_of(row, on) for row in earlier}
+    wanted = {key_of(row, on) for row in new} - there
+    complete = [row for row in added.elements() if None not in key_of(row, on)]
+    assert sorted(map(repr, (key_of(row, on) for row in complete))) == sorted(
+        repr(key) for key in wanted if None not in key
+    )
+    assert set(complete) <= set(map(equal, new))
+    with_nulls = Counter(equal(row) for row in new if None in key_of(row, on))
+    assert added - Counter(complete) == with_nulls
+
+
+def check_merge(table: Table, earlier: list[Row], new: list[Row], on: Sequence[str], latest_by: str | None) -> None:
+    unique = list({key_of(row, on): row for row in earlier}.values())
+    branch = table.holding(unique)
+    expected = {key_of(row, on): equal(row) for row in unique}
+    refused = False
+    by_key: dict[Row, list[Row]] = {}
+    for row in new:
+        by_key.setdefault(key_of(row, on), []).append(row)
+    for key, found in by_key.items():
+        if latest_by is None:
+            refused |= len(found) > 1
+            expected[key] = equal(found[0])
+        else:
+            one = {equal(row) for row in ([expected[key]] if key in expected else []) + found}
+            latest = max(_rank(row, latest_by) for row in one)
+            best = [row for row in one if _rank(row, latest_by) == latest]
+            refused |= len(best) > 1
+            expected[key] = best[0]
+
+    def merge() -> None:
+        merge_rows(
+            table.frame(new),
+            branch,
+            on=on,
+            latest_by=latest_by,
+            keeps_newer=True,
+            gone=[],
+            partition_columns=PARTITION,
+        )
+
+    if refused:
+        with pytest.raises(DuplicateKeysError):
+            merge()
+        assert table.rows(branch) == Counter(map(equal, unique))
+    else:
+        merge()
+        assert table.rows(branch) == Counter(expected.values())
+
+
+def _rank(row: Row, latest_by: str) -> float:
+    """Where the row stands by SQL's order: nulls lowest, NaN highest."""
+    (value,) = key_of(row, [latest_by])
+    match value:
+        case None:
+            return -math.inf
+        case "NaN":
+            return math.inf
+        case _:
+            assert isinstance(value, float)
+            return value
+
+
+def check_remove(table: Table, earlier: list[Row], removed: list[Row], on: Sequence[str]) -> None:
+    branch = table.holding(earlier)
+    there = Counter(key_of(row, on) for row in earlier)
+    gone = Counter(key_of(row, on) for row in removed)
+
+    def remove() -> None:
+        remove_rows(table.frame(removed), branch, on=on, upstream="u", partition_columns=PARTITION)
+
+    if any(there[key] > gone[key] for key in gone):
+        with pytest.raises(RemovedRowsError):
+            remove()
+    else:
+        remove()
+        assert table.rows(branch) == Counter(equal(row) for row in earlier if key_of(row, on) not in gone)
+
+
+def check_partitions(table: Table, earlier: list[Row], new: list[Row], changed: list[Row]) -> None:
+    branch = table.holding(earlier)
+    keys = ChangedKeys(PARTITION, distinct_keys(table.frame(changed), PARTITION))
+    replaced = {key_of(row, PARTITION) for row in changed}
+
+    def replace() -> None:
+        replace_partitions(table.frame(new), branch, columns=PARTITION, changed=[keys], upstream="u")
+
+    if {key_of(row, PARTITION) for row in new} <= replaced:
+        replace()
+        left = [row for row in earlier if key_of(row, PARTITION) not in replaced]
+        assert table.rows(branch) == Counter(map(equal, [*left, *new]))
+    else:
+        with pytest.raises(UnfitFrameError):
+            replace()
+
+
+@examples(4)
+@given(earlier=some_rows, new=some_rows, on=keys)
+def test_an_append_leaves_out_what_has_a_key_that_is_there(
+    table: Table, earlier: list[Row], new: list[Row], on: Sequence[str]
+) -> None:
+    check_append(table, earlier, new, on)
+
+
+def test_a_key_that_is_there_in_another_partition_is_not_appended_again(table: Table) -> None:
+    first, second = dt.date(2026, 1, 1), dt.date(2026, 1, 2)
+    check_append(table, [("a", 1.5, first, None, 1)], [("a", 1.5, second, None, 2), ("b", 1.5, second, None, 3)], ["k"])
+
+
+@examples(4)
+@given(earlier=some_rows, new=some_rows, on=keys, latest_by=st.sampled_from([None, "t"]))
+def test_a_merge_leaves_one_row_per_key_the_new_one_or_the_latest(
+    table: Table, earlier: list[Row], new: list[Row], on: Sequence[str], latest_by: str | None
+) -> None:
+    check_merge(table, earlier, new, on, latest_by)
+
+
+@pytest.mark.parametrize("time", [1.5, None, math.nan])
+def test_a_row_as_late_as_another_of_its_key_is_refused_also_if_that_is_there_already(
+    table: Table, time: float | None
+) -> None:
+    branch = table.holding([("a", None, None, time, 1)])
+    with pytest.raises(DuplicateKeysError, match=r"equally late by t.*'a'.*differ in t"):
+        merge_rows(
+            table.frame([("a", None, None, time, 2)]),
+            branch,
+            on=["k"],
+            latest_by="t",
+            keeps_newer=True,
+            gone=[],
+            partition_columns=PARTITION,
+        )
+    check_merge(table, [("a", None, None, time, 1)], [("a", None, None, time, 1)], ["k"], "t")
+
+
+@examples(4)
+@given(earlier=some_rows, removed=some_rows, on=keys)
+def test_removed_rows_go_by_their_key_and_no_other_row_does(
+    table: Table, earlier: list[Row], removed: list[Row], on: Sequence[str]
+) -> None:
+    check_remove(table, earlier, removed, on)
+
+
+@examples(4)
+@given(earlier=some_rows, changed=some_rows, extra=st.lists(rows, max_size=1))
+def test_partitions_are_replaced_also_those_of_null_and_nan(
+    table: Table, earlier: list[Row], changed: list[Row], extra: list[Row]
+) -> None:
+    check_partitions(table, earlier, changed[:2] + extra, changed)
+
+
+@pytest.mark.slow
+@examples(40)
+@given(earlier=some_rows, new=some_rows, on=keys, latest_by=st.sampled_from([None, "t"]))
+def test_every_way_to_write_does_what_it_does_to_a_list(
+    table: Table, earlier: list[Row], new: list[Row], on: Sequence[str], latest_by: str | None
+) -> None:
+    check_append(table, earlier, new, on)
+    check_merge(table, earlier, new, on, latest_by)
+    check_remove(table, earlier, new, on)
+    check_partitions(table, earlier, new[:2], new)
