@@ -418,6 +418,22 @@ class RangeTypesError(IpsError):
 
 
 @dataclass(eq=False)
+class UnorderedColumnError(IpsError):
+    """A range was asked for of a column whose values have no lowest and highest."""
+
+    table: str
+    column: str
+    type: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.table}: column {self.column!r} ({self.type}) has no lowest and highest value, so no range tells "
+            f"what changed in it. Nothing was written and nothing was consumed. Name top-level columns of plain values, "
+            f"such as dates, numbers or texts, in incremental(ranges=...) and range(...)."
+        )
+
+
+@dataclass(eq=False)
 class DuplicateKeysError(IpsError):
     """Several rows for one merge key; with ``latest_by`` they are equally late."""
 

@@ -12,7 +12,7 @@ from dagster_ips.core.changes import ChangeSet
 from dagster_ips.core.policy import OnRemoved
 from dagster_ips.core.ranges import Bound, ChangeRange, Predicate, equals, quoted
 from dagster_ips.errors import DeclarationError, UnknownColumnError
-from dagster_ips.iceberg.column_ranges import change_range, partition_values
+from dagster_ips.iceberg.column_ranges import change_range, partition_values, require_plain_column
 from dagster_ips.iceberg.icdc_tables import Tag
 from dagster_ips.iceberg.partitions import AffectedPartitions, affected_partitions
 from dagster_ips.spark.branches import sql_name
@@ -203,6 +203,7 @@ class IcdcView:
 
         Raises:
             UnknownColumnError: the upstream has no such column.
+            UnorderedColumnError: its values are maps, lists, structs or variants.
         """
         self._taken.is_asked = True
         return self._range(column)
@@ -210,6 +211,7 @@ class IcdcView:
     def _range(self, column: str) -> ChangeRange:
         if self._is_whole:
             self._require_columns([column])
+            require_plain_column(self._captured.source, column)
             return ChangeRange.everything(column)
         known = self._captured.ranges.get(column)
         return known or change_range(self._captured.files.changes, self._captured.source, column)

@@ -28,7 +28,7 @@ from pyiceberg.types import (
 
 from dagster_ips.core.changes import ChangeSet, DataFile
 from dagster_ips.core.ranges import Bound, ChangeRange, RangeKind
-from dagster_ips.errors import UnknownColumnError
+from dagster_ips.errors import UnknownColumnError, UnorderedColumnError
 from dagster_ips.iceberg.metadata import TableMetadata
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -45,6 +45,7 @@ _ORDERED = (
     StringType,
     DecimalType,
 )
+_NOT_PLAIN = {"map", "list", "struct", "nested", "variant"}
 
 
 def change_range(changes: ChangeSet, metadata: TableMetadata, column: str) -> ChangeRange:
@@ -55,8 +56,9 @@ def change_range(changes: ChangeSet, metadata: TableMetadata, column: str) -> Ch
 
     Raises:
         UnknownColumnError: the table has no such top-level column.
+        UnorderedColumnError: its values are no plain ones.
     """
-    field = require_column(metadata, column)
+    field = require_plain_column(metadata, column)
     if field is None or not is_ordered(field):
         return ChangeRange.everything(column) if changes.touched else ChangeRange.nothing(column)
     exact = not (changes.may_remove_rows or changes.has_deletes)
@@ -103,6 +105,20 @@ def require_column(metadata: TableMetadata, column: str) -> NestedField | None:
             remedy="Correct the name in incremental(ranges=...) or affected(...); nothing was captured.",
         )
     return metadata.columns.get(column)
+
+
+def require_plain_column(metadata: TableMetadata, column: str) -> NestedField | None:
+    """As ``require_column``, one that may have a range.
+
+    Raises:
+        UnknownColumnError: the table doesn't have it.
+        UnorderedColumnError: it holds maps, lists, structs or variants.
+    """
+    field = require_column(metadata, column)
+    kind = metadata.column_types[column]
+    if kind.partition("<")[0] in _NOT_PLAIN:
+        raise UnorderedColumnError(table=metadata.table, column=column, type=kind)
+    return field
 
 
 def identity_value(file: DataFile, metadata: TableMetadata, field: NestedField) -> tuple[Bound | None] | None:

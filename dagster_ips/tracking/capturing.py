@@ -26,7 +26,7 @@ from dagster_ips.errors import (
 from dagster_ips.iceberg import icdc_names
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.change_reader import CapturedFiles
-from dagster_ips.iceberg.column_ranges import change_range, require_column
+from dagster_ips.iceberg.column_ranges import change_range, require_plain_column
 from dagster_ips.iceberg.event_time import require_time_column
 from dagster_ips.iceberg.icdc_tables import Tag, author_icdc_table
 from dagster_ips.iceberg.metadata import TableMetadata
@@ -360,6 +360,6 @@ def require_ref_and_columns(tracked: TrackedInput, source: TableMetadata, consum
     if tracked.ref not in ("main", *source.branches):
         raise UnknownRefError(table=tracked.table, ref=tracked.ref, known=source.branches, asset=consumer)
     for column in tracked.ranges:
-        require_column(source, column)
+        require_plain_column(source, column)
     if tracked.event_time and tracked.event_time.column:
         require_time_column(source, tracked.event_time.column)

@@ -4,15 +4,50 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestampType,
+    TimestamptzType,
+    TimeType,
+    UUIDType,
+)
 
 from dagster_ips.core.changes import ChangeSet, DataFile
 from dagster_ips.core.ranges import ChangeRange, RangeKind
-from dagster_ips.errors import UnknownColumnError
+from dagster_ips.errors import UnknownColumnError, UnorderedColumnError
+from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.column_ranges import change_range, partition_values
-from tests.iceberg.sources import TABLE, Source, numbered
+from dagster_ips.state.store import MemoryEdgeStore
+from dagster_ips.tracking.capturing import CapturedInput, Capturer
+from dagster_ips.tracking.following import TrackedInput
+from tests.iceberg.sources import TABLE, TARGET, Source, numbered
+from tests.iceberg.test_appended_histories import check_range
 
 JANUARY_3, JANUARY_5 = dt.date(2026, 1, 3), dt.date(2026, 1, 5)
 
@@ -106,3 +141,86 @@ def test_a_range_over_an_unknown_column_is_refused_before_anything_is_captured(t
     with pytest.raises(UnknownColumnError, match=rf"{TABLE} has no column 'nowhere'; it has number, day"):
         source.capture("nowhere")
     assert source.state.in_flight is None
+
+
+days = st.dates(dt.date(1, 1, 1), dt.date(9999, 12, 31))
+moments = st.datetimes(dt.datetime(1, 1, 1), dt.datetime(9999, 12, 31))  # noqa: DTZ001  # without a zone on purpose
+KINDS: list[tuple[IcebergType, pa.DataType, st.SearchStrategy[Any]]] = [
+    (BooleanType(), pa.bool_(), st.booleans()),
+    (IntegerType(), pa.int32(), st.integers(-(2**31), 2**31 - 1)),
+    (LongType(), pa.int64(), st.integers(-(2**63), 2**63 - 1)),
+    (FloatType(), pa.float32(), st.floats(width=32)),
+    (DoubleType(), pa.float64(), st.floats()),
+    (DecimalType(9, 2), pa.decimal128(9, 2), st.decimals(-9999999, 9999999, places=2)),
+    (DecimalType(38, 4), pa.decimal128(38, 4), st.decimals(-(10**30), 10**30, places=4)),
+    (DateType(), pa.date32(), days),
+    (TimestampType(), pa.timestamp("us"), moments),
+    (TimestamptzType(), pa.timestamp("us", "UTC"), moments.map(lambda moment: moment.replace(tzinfo=dt.UTC))),
+    (StringType(), pa.string(), st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=40)),
+    (BinaryType(), pa.binary(), st.binary(max_size=20)),
+    (FixedType(4), pa.binary(4), st.binary(min_size=4, max_size=4)),
+    (UUIDType(), pa.binary(16), st.uuids().map(lambda value: value.bytes)),
+    (TimeType(), pa.time64("us"), st.times()),
+]
+UNORDERED = (BinaryType, FixedType, UUIDType, TimeType)
+NESTED: list[IcebergType] = [
+    StructType(NestedField(101, "a", IntegerType())),
+    ListType(102, IntegerType()),
+    MapType(103, StringType(), 104, IntegerType()),
+]
+PLAIN = [NestedField(i + 1, f"c{i}", kind) for i, (kind, *_) in enumerate(KINDS)]
+OTHERS = [NestedField(50 + i, f"n{i}", kind) for i, kind in enumerate(NESTED)]
+ARROW = pa.schema([(field.name, kind) for field, (_, kind, _) in zip(PLAIN, KINDS, strict=True)])
+
+rows_of_any_type = st.lists(st.tuples(*[st.none() | values for *_, values in KINDS]), min_size=1, max_size=4)
+
+
+class EveryType:
+    """A table with a column of every type, of whose rows those of the last appends are captured."""
+
+    def __init__(self, folder: Path, partition_by: int | None = None) -> None:
+        self.lake = LakeCatalog.embedded("lake", folder)
+        self.lake.create_namespace("media")
+        self.lake.client.create_table(TARGET, Schema(*PLAIN))
+        fields = [] if partition_by is None else [PartitionField(partition_by + 1, 1000, IdentityTransform(), "part")]
+        self.lake.client.create_table(TABLE, Schema(*PLAIN, *OTHERS), partition_spec=PartitionSpec(*fields))
+
+    def append(self, rows: Sequence[tuple[Any, ...]]) -> None:
+        arrays = [pa.array(values, kind) for values, kind in zip(zip(*rows, strict=True), ARROW.types, strict=True)]
+        self.lake.client.load_table(TABLE).append(pa.table(arrays, schema=ARROW))
+
+    def capture(self, *ranges: str) -> CapturedInput:
+        tracked = TrackedInput("playback", TABLE, ranges)
+        capturer = Capturer(self.lake, MemoryEdgeStore())
+        (captured,) = capturer.capture("daily", [tracked], target=TARGET, asked_for=None, run_id="run")
+        return captured
+
+
+@settings(max_examples=12, deadline=None)
+@given(appends=st.lists(rows_of_any_type, min_size=1, max_size=2), partition_by=st.none() | st.integers(0, 10))
+def test_a_range_of_any_type_holds_every_changed_row_and_is_exact_where_it_says_so(
+    appends: list[list[tuple[Any, ...]]], partition_by: int | None
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        table = EveryType(Path(folder), partition_by)
+        for rows in appends:
+            table.append(rows)
+        found = table.capture(*ARROW.names).ranges
+        for i, (kind, *_) in enumerate(KINDS):
+            if isinstance(kind, UNORDERED):
+                assert found[f"c{i}"] == ChangeRange.everything(f"c{i}")
+            else:
+                check_range(found[f"c{i}"], [row[i] for rows in appends for row in rows])
+
+
+@pytest.mark.parametrize("column", ["n0", "n1", "n2"])
+def test_a_range_over_a_struct_a_list_or_a_map_is_refused_before_anything_is_captured(
+    tmp_path: Path, column: str
+) -> None:
+    with pytest.raises(UnorderedColumnError, match=rf"{column}.*no lowest and highest.*top-level columns"):
+        EveryType(tmp_path).capture(column)
+
+
+def test_a_range_over_a_field_of_a_struct_is_refused_before_anything_is_captured(tmp_path: Path) -> None:
+    with pytest.raises(UnknownColumnError, match=r"no column 'n0\.a'"):
+        EveryType(tmp_path).capture("n0.a")
