@@ -428,8 +428,8 @@ class UnorderedColumnError(IpsError):
     def __str__(self) -> str:
         return (
             f"{self.table}: column {self.column!r} ({self.type}) has no lowest and highest value, so no range tells "
-            f"what changed in it. Nothing was written and nothing was consumed. Name top-level columns of plain values, "
-            f"such as dates, numbers or texts, in incremental(ranges=...) and range(...)."
+            f"what changed in it. Nothing was written and nothing was consumed. Name top-level columns of plain "
+            f"values, such as dates, numbers or texts, in incremental(ranges=...) and range(...)."
         )
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
 
+from dagster_ips.core.ranges import equals
 from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.writes.overwrite_where import delete_where, replace_where
 from dagster_ips.spark.writes.partition_filter import collected, exactly
@@ -129,3 +130,11 @@ def test_a_partitions_value_is_found_exactly_whatever_its_type(lake: Lake, kind:
         nothing: DataFrame = table.plain.where("FALSE")
         nothing.writeTo(branch.sql_name).overwrite(exactly(["c"], [(value,)]))
         assert table.ids(branch) == sorted(set(everything) - set(ids)), value
+
+
+def test_partitions_of_false_and_of_true_are_read_without_those_of_null(lake: Lake) -> None:
+    table = of_one_column(lake, "boolean", partitioned=True)
+    partitions = f"({equals('c', value=False)} AND other = 'k') OR ({equals('c', value=True)} AND other = 'z')"
+    branch = table.branch("read")
+    assert table.ids(branch) == [0, 1, 2]
+    assert [row.id for row in lake.session.table(branch.sql_name).where(partitions).collect()] == [1]

@@ -250,7 +250,7 @@ def test_partitions_are_replaced_also_those_of_null_and_nan(
 
 
 @pytest.mark.slow
-@examples(40)
+@examples(15)
 @given(earlier=some_rows, new=some_rows, on=keys, latest_by=st.sampled_from([None, "t"]))
 def test_every_way_to_write_does_what_it_does_to_a_list(
     table: Table, earlier: list[Row], new: list[Row], on: Sequence[str], latest_by: str | None
