@@ -274,7 +274,7 @@ class Capturer:
             columns = tracked.slicing.upstream_keys.columns
             raise UnmappedRowsError(consumer=consumer, upstream=tracked.upstream, columns=columns, values=line.unmapped)
         # The first look finds what has rows now, and not what had some when it was consumed.
-        return line if known.scanned else replace(known, unmapped=line.unmapped)
+        return line if known.scanned else known.with_strays(line.strays)
 
     def _changed(
         self, states: Sequence[EdgeState], source: TableMetadata, tracked: TrackedInput, line: LineState | None
