@@ -85,6 +85,18 @@ class LineState:
         found = {each for stray in self.strays.values() for each in (*stray.values, *stray.keys)}
         return tuple(sorted(found)[:_SHOWN])
 
+    @property
+    def unread_text(self) -> str:
+        """What an unread file means, with an example and its cause; empty if there is none."""
+        if not self.unread:
+            return ""
+        path, example = min(self.unread.items())
+        many = f"{len(self.unread):,} files" if len(self.unread) > 1 else "a file"
+        return (
+            f"rows of {many} of {self.edge.upstream} are of partitions that aren't known, so no run is requested for "
+            f"them: {path}, {example.cause}"
+        )
+
     def looked_at(self, scanned: Watermark, found: Found, *, abandoned: Iterable[int] = ()) -> LineState:
         """What ``found`` says changed after what was looked at before, up to ``scanned``."""
         changed = {key: Touched(self._since(key), scanned) for key in found.keys}

@@ -109,21 +109,22 @@ def _looked_at(
     """What is pending of a consumer, to be compared, and what its check says; None as long as a table isn't there."""
     if each.consumer.is_partitioned:
         keys = each.pending_partitions(graph, instance, tick=now)
-        return sorted(keys or ()), None if keys is None else _shown_partitions(sorted(keys))
+        unread = each.unread(instance)
+        return [sorted(keys or ()), *unread], None if keys is None else _shown_partitions(sorted(keys), unread)
     waiting = each.backlogs(CursorStore(instance), tick=now)
     value = {upstream: asdict(backlog) for upstream, backlog in (waiting or {}).items()}
     return value, None if waiting is None else _shown(waiting)
 
 
-def _shown_partitions(keys: Sequence[str]) -> dict[str, Any]:
-    """What a partitioned asset's check says."""
+def _shown_partitions(keys: Sequence[str], unread: Sequence[str]) -> dict[str, Any]:
+    """What a partitioned asset's check says; ``unread`` of rows whose partitions aren't known."""
     listed = ", ".join(keys[:_MOST_SHOWN]) + (", …" if len(keys) > _MOST_SHOWN else "")
     have = "1 partition has" if len(keys) == 1 else f"{len(keys):,} partitions have"
-    said = f"{have} changes that are not consumed: {listed}"
+    said = [f"{have} changes that are not consumed: {listed}"] if keys else []
     return {
-        "passed": not keys,
+        "passed": not (keys or unread),
         "severity": dg.AssetCheckSeverity.WARN,
-        "description": said if keys else "everything is consumed",
+        "description": "; ".join([*said, *unread]) or "everything is consumed",
         "metadata": {"partitions pending": len(keys)},
     }
 

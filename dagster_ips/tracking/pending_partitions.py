@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from dagster_ips.core.capture import EdgeState
 from dagster_ips.core.edge import Edge
-from dagster_ips.core.touched import LineState, Touched, Unread
+from dagster_ips.core.touched import LineState, Touched
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.stamps import stamped_partitions
@@ -75,10 +75,6 @@ class PartitionWatch:
         if line.scanned is None or len(known) < len(starts):
             return None
         return min([line.scanned, *known], key=lambda start: start.position)
-
-    def unread(self, tracked: TrackedInput) -> Mapping[str, Unread]:
-        """The files whose rows are of partitions that couldn't be told, by path, as it was looked last."""
-        return self.store.get_line(Edge(self.consumer, tracked.upstream)).unread
 
     def _look(self, known: LineState, tracked: TrackedInput, source: TableMetadata) -> _Look:
         slicing = tracked.slicing
