@@ -69,7 +69,8 @@ class LineState:
 
     A key without an entry didn't change after what its consumers have consumed, up to ``scanned``, unless it is one of
     an ``unread`` file's, by path, of which nothing is known. ``strays`` are some of the files, by path, that hold rows
-    of no partition; no path is of any. ``abandoned`` are the snapshots that a rollback took away.
+    of no partition; no path is of any. ``abandoned`` are the snapshots that a rollback took away. Unless it
+    ``knows_keys_to_come``, an earlier release wrote it, which forgot keys that had no partition yet.
     """
 
     edge: Edge
@@ -78,6 +79,7 @@ class LineState:
     abandoned: frozenset[int] = frozenset()
     unread: Mapping[str, Unread] = field(default_factory=dict)
     strays: Mapping[str, Stray] = field(default_factory=dict)
+    knows_keys_to_come: bool = True
 
     @property
     def unmapped(self) -> tuple[str, ...]:
@@ -115,6 +117,14 @@ class LineState:
     def with_strays(self, strays: Mapping[str, Stray]) -> LineState:
         """Of the files that are live at ``scanned``, some that hold rows of no partition; no file, none does."""
         return replace(self, strays={path: strays[path] for path in sorted(strays)[:_MOST_STRAYS]})
+
+    def with_keys_to_come(self, keys: Iterable[str]) -> LineState:
+        """With all ``keys`` that rows have now: those that it forgot are pending where they were never computed."""
+        if self.scanned is None:
+            return replace(self, knows_keys_to_come=True)
+        before_all = replace(self.scanned, snapshot_id=-1, sequence_number=-1, timestamp_ms=-1)
+        forgotten = {key: Touched(None, before_all) for key in keys if key not in self.touched}
+        return replace(self, touched={**self.touched, **forgotten}, knows_keys_to_come=True)
 
     def told(self, path: str, keys: Iterable[str]) -> LineState:
         """A file that couldn't be read is read by now: those are the keys that it changed."""

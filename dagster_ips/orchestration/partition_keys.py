@@ -335,10 +335,8 @@ class _MultiKeys:
         return frozenset(key for key in keys if may_be(self._parts(key)))
 
     def predicate(self, keys: Collection[str], kinds: Mapping[str, ColumnKind]) -> Predicate:
-        return _any_of(
-            "(" + " AND ".join(each.predicate([part[name]], kinds) for name, each in self.dimensions.items()) + ")"
-            for part in map(self._parts, sorted(keys))
-        )
+        rows = {tuple(self._parts(key)[name] for name in self.dimensions) for key in keys}
+        return _any_of(_of_dimensions(list(self.dimensions.values()), rows, kinds))
 
     def known(self) -> frozenset[str]:
         return frozenset(self.definition.get_partition_keys(dynamic_partitions_store=self.instance))
@@ -353,6 +351,24 @@ class _MultiKeys:
 
     def _parts(self, key: str) -> Mapping[str, str]:
         return self.definition.get_partition_key_from_str(key).keys_by_dimension
+
+
+def _of_dimensions(
+    dimensions: Sequence[PartitionKeys], rows: Collection[tuple[str, ...]], kinds: Mapping[str, ColumnKind]
+) -> Iterator[str]:
+    """Conditions that together are those of ``rows``, the keys of each dimension; those that share a part as one."""
+    first, *others = dimensions
+    if not others:
+        yield first.predicate({row[0] for row in rows}, kinds)
+        return
+    rest_of: dict[str, set[tuple[str, ...]]] = {}
+    for row in rows:
+        rest_of.setdefault(row[0], set()).add(row[1:])
+    firsts_of: dict[frozenset[tuple[str, ...]], list[str]] = {}
+    for key, rest in sorted(rest_of.items()):
+        firsts_of.setdefault(frozenset(rest), []).append(key)
+    for rest_rows, firsts in firsts_of.items():
+        yield f"({first.predicate(firsts, kinds)} AND {_any_of(_of_dimensions(others, rest_rows, kinds))})"
 
 
 def _any_of(conditions: Iterable[str]) -> Predicate:

@@ -40,6 +40,7 @@ def encode_line(state: LineState) -> str:
         "touched": [{**asdict(touched), "keys": keys} for touched, keys in groups.items()],
         "abandoned": sorted(state.abandoned),
         "strays": [{"path": path, **asdict(state.strays[path])} for path in sorted(state.strays)],
+        "knows_keys_to_come": state.knows_keys_to_come,
         "unread": [{**asdict(each), "paths": paths} for each, paths in unread.items()],
     }
     text = json.dumps(value, separators=(",", ":"))
@@ -79,6 +80,7 @@ def _state(value: Mapping[str, Any]) -> LineState:
             for path in group["paths"]
         },
         strays=_strays(value),
+        knows_keys_to_come=value["version"] > 1 and bool(value["knows_keys_to_come"]),
     )
 
 

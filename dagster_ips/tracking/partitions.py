@@ -70,6 +70,10 @@ class FileKeys:
         known = None if told.is_exact else known_values(self.source, file, self._unknown(spans))
         return told if known is None else self._of_values(spans, known)
 
+    def is_by_partition(self, file: DataFile) -> bool:
+        """Whether the file's partition values tell its rows' keys."""
+        return all(each.is_exact for each in self._spans(file))
+
     def each(self, files: Iterable[DataFile], *, live: Collection[str] = ()) -> Mapping[str, Told]:
         """What is known of each of ``files``, by path, of which the ones are read that metadata doesn't tell enough of.
 
@@ -140,11 +144,16 @@ def look(storage: Storage, line: LineState, source: TableMetadata, tracked: Trac
         return line
     is_new = not (line.scanned and _is_at(line.scanned, source, head.snapshot_id))
     waits = any(each.is_live for each in line.unread.values())
-    if not is_new and not waits and all(_is_stray(path, each, slicing) for path, each in line.strays.items()):
+    if (
+        line.knows_keys_to_come
+        and not is_new
+        and not waits
+        and all(_is_stray(path, each, slicing) for path, each in line.strays.items())
+    ):
         return line
     column_kinds(source, slicing.upstream_keys.columns)
     looking = _Looking(storage, source, head, FileKeys(storage, source, slicing))
-    line = looking.unread_again(line)
+    line = looking.unread_again(looking.with_keys_to_come(line))
     return looking.further(line, tracked.ref) if is_new else looking.with_strays(line)
 
 
@@ -178,6 +187,12 @@ class _Looking:
         changed = self.files.read(changes.touched, live=live)
         abandoned = [snapshot.snapshot_id for snapshot in found.abandoned]
         return self.with_strays(line.looked_at(now, changed, abandoned=abandoned), changes.added)
+
+    def with_keys_to_come(self, line: LineState) -> LineState:
+        """``line`` with what an earlier release forgot, once all of it is known."""
+        if line.knows_keys_to_come or NOT_YET.cause in self._of_live.unread.values():
+            return line
+        return line.with_keys_to_come(self._of_live.keys)
 
     def unread_again(self, line: LineState) -> LineState:
         """``line`` with what can be read by now of its files that couldn't be."""
@@ -354,6 +369,25 @@ def rows_of(source: TableMetadata, slicing: Slicing, keys: Collection[str]) -> P
     """The upstream's rows that partitions ``keys`` of the consumer are made of."""
     kinds = column_kinds(source, slicing.upstream_keys.columns)
     return slicing.upstream_keys.predicate(_taken_by(slicing, keys), kinds)
+
+
+def rows_of_any(
+    storage: Storage, source: TableMetadata, slicing: Slicing, files: CapturedFiles, line: LineState
+) -> Predicate | None:
+    """The rows of captured files that any partition takes, now or later, as far as ``line`` knows.
+
+    None if there is nothing to count: the files' partition values tell their rows, or files can't be read, so that what
+    they hold for partitions to come isn't known.
+    """
+    found = FileKeys(storage, source, slicing)
+    told = {found.of(file) for file in files.changes.added if file.record_count and not found.is_by_partition(file)}
+    if line.unread or not told:
+        return None
+    every = slicing.upstream_keys.known() | line.touched.keys()
+    possible = frozenset[str]().union(*[slicing.upstream_keys.possible(each, every) for each in told])
+    keys = possible.union(*[each.keys for each in told if each.keys is not None])
+    kinds = column_kinds(source, slicing.upstream_keys.columns)
+    return slicing.upstream_keys.predicate(keys - slicing.lost(keys), kinds)
 
 
 def _taken_by(slicing: Slicing, keys: Collection[str]) -> frozenset[str]:

@@ -181,6 +181,7 @@ lines = st.builds(
     st.frozensets(ids, max_size=3),
     st.dictionaries(texts, st.builds(Unread, touches, texts, st.booleans()), max_size=4),
     st.dictionaries(texts, st.builds(Stray, st.tuples(texts), st.tuples(texts, texts)), max_size=4),
+    st.booleans(),
 )
 
 
@@ -193,5 +194,7 @@ def test_what_is_known_of_partitions_is_read_back_as_it_was(line: LineState) -> 
 def test_what_version_1_knew_of_partitions_is_read_by_this_release() -> None:
     scanned, last = (Watermark("9d0c", "main", *at) for at in [(9001, 9, 1767229200000), (8412, 7, 1767225600000)])
     touched = dict.fromkeys(["2026-01-01", "2026-01-02"], Touched(None, last))
-    expected = LineState(EDGE, scanned, touched, frozenset([12]), strays={"": Stray(("2025-12-31",))})
+    expected = LineState(
+        EDGE, scanned, touched, frozenset([12]), strays={"": Stray(("2025-12-31",))}, knows_keys_to_come=False
+    )
     assert decode_line(LINE_VERSION_1, EDGE) == expected
