@@ -11,9 +11,10 @@ import logging
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any
 
 import pyarrow as pa
@@ -152,13 +153,12 @@ class _Reader:
             if not wanted and parquet.metadata.num_rows:
                 rows.add(tuple(constants))
             for batch in parquet.iter_batches(_BATCH_ROWS, columns=wanted, use_threads=False) if wanted else ():
-                for values in _distinct(batch.select(wanted), cut=cut):
-                    rows.add(
-                        tuple(
-                            constant if name is None else _as_declared(values[name], field)
-                            for name, constant, field in zip(there, constants, fields, strict=True)
-                        )
-                    )
+                found = _distinct(batch.select(wanted), cut=cut)
+                columns = [
+                    repeat(constant) if name is None else [_as_declared(value, field) for value in found[name]]
+                    for name, constant, field in zip(there, constants, fields, strict=True)
+                ]
+                rows.update(zip(*columns, strict=False))
             return Values(frozenset(rows), _size_of(parquet, set(wanted)))
 
 
@@ -187,15 +187,13 @@ def _of_missing(field: NestedField) -> Bound | None:
     return default
 
 
-def _distinct(batch: pa.RecordBatch, *, cut: Sequence[str | None]) -> Iterator[Mapping[str, Any]]:
-    """The distinct rows of ``batch``, times of the columns ``cut`` cut to minutes."""
+def _distinct(batch: pa.RecordBatch, *, cut: Sequence[str | None]) -> Mapping[str, list[Any]]:
+    """The distinct rows of ``batch``, column by column, times of the columns ``cut`` cut to minutes."""
     names = batch.schema.names
     plain = [_plain(column, by_minute=name in cut) for name, column in zip(names, batch.columns, strict=True)]
     table = pa.Table.from_arrays(plain, names=names)
-    found = table.group_by(table.column_names, use_threads=False).aggregate([])
-    columns = {name: found.column(name).to_pylist() for name in table.column_names}
-    for values in zip(*columns.values(), strict=True):
-        yield dict(zip(columns, values, strict=True))
+    found = table.group_by(names, use_threads=False).aggregate([])
+    return {name: found.column(name).to_pylist() for name in names}
 
 
 def _plain(column: pa.Array, *, by_minute: bool) -> pa.Array:

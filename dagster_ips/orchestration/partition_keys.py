@@ -314,13 +314,13 @@ class _MultiKeys:
         ]
         if any(found.keys is None for of_one in of_each for found in of_one.values()):
             return KeysFound.unknown()
-        keys, unmapped = set[str](), set[str]()
-        for row in rows:
-            found = [of_one[value] for of_one, value in zip(of_each, row, strict=True)]
-            unmapped.update(value for each in found for value in each.unmapped)
-            for parts in product(*[each.keys or () for each in found]):
-                keys.add(self._joined(dict(zip(self.dimensions, parts, strict=True))))
-        return KeysFound(frozenset(keys), tuple(sorted(unmapped)))
+        # A value has one key at most. Many rows have the same: keys are put together once.
+        parts = [{value: next(iter(each.keys or ()), None) for value, each in of_one.items()} for of_one in of_each]
+        combined = {tuple(of_one[value] for of_one, value in zip(parts, row, strict=True)) for row in rows}
+        whole = [tuple(part for part in each if part is not None) for each in combined]
+        keys = [dict(zip(self.dimensions, each, strict=True)) for each in whole if len(each) == len(self.dimensions)]
+        unmapped = {value for of_one in of_each for each in of_one.values() for value in each.unmapped}
+        return KeysFound(frozenset(map(self._joined, keys)), tuple(sorted(unmapped)))
 
     def possible(self, found: KeysFound, keys: Collection[str]) -> frozenset[str]:
         if found.keys is not None:

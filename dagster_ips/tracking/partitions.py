@@ -125,10 +125,13 @@ class FileKeys:
         return Columns(tuple(names), tuple(name for name in names if name in self.keys.by_minute))
 
     def _of_values(self, spans: Sequence[Span], read: Values) -> KeysFound:
-        columns = self._unknown(spans).names
-        fixed = {c: each.values[0] for c, each in zip(self.keys.columns, spans, strict=True) if each.values}
-        rows = [{**fixed, **dict(zip(columns, row, strict=True))} for row in read.rows]
-        return self.keys.of_values({tuple(row[column] for column in self.keys.columns) for row in rows})
+        read_columns, order = self._unknown(spans).names, self.keys.columns
+        fixed = tuple(
+            each.values[0] for c, each in zip(order, spans, strict=True) if c not in read_columns and each.values
+        )
+        names = (*read_columns, *[c for c in order if c not in read_columns])
+        places = [names.index(column) for column in order]
+        return self.keys.of_values({tuple((*row, *fixed)[place] for place in places) for row in read.rows})
 
 
 def look(storage: Storage, line: LineState, source: TableMetadata, tracked: TrackedInput) -> LineState:
@@ -243,7 +246,8 @@ def keys_there(storage: Storage, source: TableMetadata, slicing: Slicing) -> fro
     column_kinds(source, slicing.upstream_keys.columns)
     head = source.ancestry().head
     live = live_files(storage, source, head=head).changes.added if head else ()
-    return _keys_of(FileKeys(storage, source, slicing), live)
+    # Of a whole table no more is read than there is time for.
+    return _keys_of(FileKeys(storage, source, slicing), live, live={file.path for file in live})
 
 
 def keys_changed(
@@ -275,12 +279,12 @@ def keys_changed(
     return newest | by_snapshot
 
 
-def _keys_of(files: FileKeys, some: Iterable[DataFile]) -> frozenset[str]:
+def _keys_of(files: FileKeys, some: Iterable[DataFile], *, live: Collection[str] = ()) -> frozenset[str]:
     """Their keys, but those that no partition will have; where one can't be read, all there are partitions of.
 
     Whoever is told of these is told of too many rather than of too few, and computes nothing from them.
     """
-    found = files.read(some)
+    found = files.read(some, live=live)
     keys = found.keys | files.keys.known() if found.unread else found.keys
     return keys - files.keys.outside(keys)
 
