@@ -345,3 +345,13 @@ def test_nothing_is_read_where_metadata_tells(plays: Plays, monkeypatch: pytest.
     assert len(plays.pending(both, {"day": "day", "region": "region"})) == 2
     plays.store = MemoryEdgeStore()
     assert plays.pending(dg.HourlyPartitionsDefinition(start_date="2026-03-29-00:00"), "at") == {"2026-03-29-05:00"}
+
+
+def test_rows_of_partitions_to_come_that_an_earlier_release_forgot_are_found_again(plays: Plays) -> None:
+    plays.create()
+    plays.append(texts(days_ago(1), TODAY))
+    assert plays.follow(DAYS, "text_day") == {str(days_ago(1))}
+    line = plays.store.get_line(LINE)
+    plays.store.set_line(replace(line, touched={}, knows_keys_to_come=False))
+
+    assert plays.follow(DAYS_WITH_TODAY, "text_day") == {str(TODAY)}
