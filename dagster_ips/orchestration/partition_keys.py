@@ -135,7 +135,12 @@ class _TimeKeys:
         return frozenset(self.definition.get_partition_keys())
 
     def outside(self, keys: Collection[str]) -> frozenset[str]:
-        return frozenset(key for key in keys if self._is_outside(key))
+        # Most have a partition, and the others are looked at one by one.
+        return frozenset(key for key in frozenset(keys) - self._there if self._is_outside(key))
+
+    @cached_property
+    def _there(self) -> frozenset[str]:
+        return self.known()
 
     def _is_outside(self, key: str) -> bool:
         if not self._is_key(key):

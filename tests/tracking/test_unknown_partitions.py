@@ -295,6 +295,7 @@ def test_a_file_that_can_not_be_read_waits_until_it_can_and_requests_nothing_by_
     file.write_bytes(content[: len(content) // 2])
     assert plays.pending(DAYS, "text_day") == set()
     assert plays.unread == 1
+    assert f"{file}, it can't be read" in plays.store.get_line(LINE).unread_text
     plays.append(texts(days_ago(2)))
     assert plays.follow(DAYS, "text_day") == {str(days_ago(2))}
 
