@@ -86,7 +86,7 @@ class UnmappedRowsError(IpsError):
     def __str__(self) -> str:
         return (
             f"{self.consumer}: {self.upstream} has rows whose {', '.join(self.columns)} is {', '.join(self.values)}, "
-            f"for which {self.consumer} has no partition, so they would never be in its table. Nothing was captured. "
+            f"for which {self.consumer} has no partition, so they would never be in its table. Nothing was consumed. "
             f"Widen its partitions definition, correct the rows, or leave them out on purpose by "
             f'incremental(on_unmapped="ignore").'
         )

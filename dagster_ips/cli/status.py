@@ -57,6 +57,9 @@ def status(workplace: Workplace, *, asset: str | None, as_json: bool) -> None:
     if lines:
         click.echo("" if not found else "\n", nl=False)
         click.echo(table(_OF_PARTITIONS, [_line_row(line) for line in lines]))
+    for line in lines:
+        if line.unread:
+            click.echo(f"\n{line.edge}: {line.unread_text}")
 
 
 def _row(each: EdgeStatus) -> Sequence[str]:
@@ -94,6 +97,7 @@ def _line_as_json(line: LineState) -> dict[str, Any]:
         "looked_at_up_to": _watermark(line.scanned),
         "changed_partitions_of_upstream": sorted(line.touched),
         "values_without_a_partition": list(line.unmapped),
+        "files_of_unknown_partitions": {path: each.cause for path, each in sorted(line.unread.items())},
     }
 
 

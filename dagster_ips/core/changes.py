@@ -23,6 +23,7 @@ class DataFile:
     upper_bounds: Mapping[int, bytes] = field(default_factory=dict)
     null_counts: Mapping[int, int] = field(default_factory=dict)
     value_counts: Mapping[int, int] = field(default_factory=dict)
+    file_format: str = "PARQUET"
 
 
 @dataclass(frozen=True, slots=True)

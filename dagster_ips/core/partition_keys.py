@@ -24,31 +24,52 @@ class ColumnKind(StrEnum):
 class Span:
     """The values of a column in one file: from ``lower`` to ``upper``, None where that isn't known; maybe nulls.
 
-    ``is_exact`` says that both are values of rows and not only bounds of them.
+    ``has_null`` is None where it isn't known. ``is_exact`` says that both bounds are values of rows and not only bounds
+    of them.
     """
 
     lower: Bound | None
     upper: Bound | None
-    has_null: bool = False
+    has_null: bool | None = False
     is_exact: bool = False
-
-    @property
-    def nulls(self) -> tuple[str, ...]:
-        """The value that has no key in any partitioning, if it may occur."""
-        return ("null",) if self.has_null else ()
 
     @property
     def holds_only_nulls(self) -> bool:
         """Whether no row has a value."""
         return self.is_exact and self.lower is None and self.upper is None
 
+    @property
+    def values(self) -> tuple[Bound | None, ...] | None:
+        """Every value that occurs; None if that isn't known."""
+        if self.holds_only_nulls:
+            return (None,)
+        if self.lower is None or self.lower != self.upper or self.has_null is None:
+            return None
+        return (self.lower, None) if self.has_null else (self.lower,)
+
 
 @dataclass(frozen=True, slots=True)
 class KeysFound:
-    """The keys that a file's rows may have; ``keys`` is None if any. ``unmapped`` are values that have no key."""
+    """The keys of a file's rows; None if they aren't known, which is neither none nor all.
+
+    A key needn't have a partition. ``unmapped`` are values that have no key. If it isn't ``is_exact``, rows have no
+    other keys than these, and may not have each of them. Where keys of several dimensions aren't known, ``dimensions``
+    says what is known of each.
+    """
 
     keys: frozenset[str] | None
     unmapped: tuple[str, ...] = ()
+    is_exact: bool = True
+    dimensions: tuple[KeysFound, ...] = ()
+
+    @classmethod
+    def unknown(cls, dimensions: tuple[KeysFound, ...] = ()) -> KeysFound:
+        """Nothing is known, but of ``dimensions``."""
+        return cls(None, is_exact=False, dimensions=dimensions)
+
+
+NULL = "null"
+"""A value that has no key in any partitioning, as it is shown."""
 
 
 class PartitionKeys(Protocol):
@@ -58,14 +79,27 @@ class PartitionKeys(Protocol):
     def columns(self) -> tuple[str, ...]:
         """The columns that it looks at."""
 
+    @property
+    def by_minute(self) -> tuple[str, ...]:
+        """Those of them of whose times only the minute matters."""
+
     def of_file(self, spans: Sequence[Span]) -> KeysFound:
         """The keys of a file's rows, from one span per column."""
 
+    def of_values(self, rows: Collection[tuple[Bound | None, ...]]) -> KeysFound:
+        """The keys of ``rows``, which have a value for each column; unknown if they have one of a type without keys."""
+
+    def possible(self, found: KeysFound, keys: Collection[str]) -> frozenset[str]:
+        """Those of ``keys`` that rows may have of which ``found`` is known."""
+
     def predicate(self, keys: Collection[str], kinds: Mapping[str, ColumnKind]) -> Predicate:
-        """The rows that have one of ``keys``; none for no key."""
+        """The rows that have one of ``keys``; none for no key. It takes a row if and only if ``of_values`` says so."""
 
     def known(self) -> frozenset[str]:
-        """Every key there is now."""
+        """Every key there is a partition of now."""
+
+    def outside(self, keys: Collection[str]) -> frozenset[str]:
+        """Those of ``keys`` that have no partition, now or ever, unless the definition is changed."""
 
 
 class Slicing(Protocol):
@@ -85,4 +119,7 @@ class Slicing(Protocol):
         """The partitions of the consumer, of those there are now, that are made of rows with one of these keys."""
 
     def lost(self, upstream_keys: Collection[str]) -> frozenset[str]:
-        """Those of the upstream's keys that no partition of the consumer is made of, now or ever."""
+        """Those of the upstream's keys that no partition of the consumer is made of, now or ever.
+
+        Unless a partitions definition is changed.
+        """

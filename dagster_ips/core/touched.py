@@ -13,6 +13,9 @@ from dagster_ips.core.capture import EdgeState
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.watermark import Watermark
 
+_SHOWN = 5
+_MOST_STRAYS = 20
+
 
 @dataclass(frozen=True, slots=True)
 class Touched:
@@ -21,45 +24,164 @@ class Touched:
     since: Watermark | None
     last: Watermark
 
+    def joined(self, other: Touched) -> Touched:
+        """Both changes as one."""
+        known = [each for each in (self.since, other.since) if each is not None]
+        since = min(known, key=lambda each: each.position) if len(known) > 1 else None
+        return Touched(since, later(self.last, other.last))
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """A data file whose rows came or went, of keys that aren't known: why, and whether another look may tell.
+
+    It may as long as the file is live: one that is gone isn't read any more.
+    """
+
+    changed: Touched
+    cause: str
+    is_live: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Stray:
+    """Some of what a data file holds for no partition: values that have no key, and keys that have no partition."""
+
+    values: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a look finds of files: the ``keys`` of their rows, whether or not they have a partition.
+
+    ``unread`` are the files that may have rows of other keys, by path, and why; those of ``live`` may be told later.
+    """
+
+    keys: frozenset[str] = frozenset()
+    unread: Mapping[str, str] = field(default_factory=dict)
+    live: frozenset[str] = frozenset()
+
 
 @dataclass(frozen=True, slots=True)
 class LineState:
     """How far an upstream was looked at for all partitions of a consumer, and which of its keys changed.
 
-    A key without an entry didn't change after what its consumers have consumed, up to ``scanned``. ``unmapped`` are
-    some values of rows that belong to no partition; ``abandoned`` the snapshots that a rollback took away.
+    A key without an entry didn't change after what its consumers have consumed, up to ``scanned``, unless it is one of
+    an ``unread`` file's, by path, of which nothing is known. ``strays`` are some of the files, by path, that hold rows
+    of no partition; no path is of any. ``abandoned`` are the snapshots that a rollback took away. Unless it
+    ``knows_keys_to_come``, an earlier release wrote it, which forgot keys that had no partition yet.
     """
 
     edge: Edge
     scanned: Watermark | None = None
     touched: Mapping[str, Touched] = field(default_factory=dict)
-    unmapped: tuple[str, ...] = ()
     abandoned: frozenset[int] = frozenset()
+    unread: Mapping[str, Unread] = field(default_factory=dict)
+    strays: Mapping[str, Stray] = field(default_factory=dict)
+    knows_keys_to_come: bool = True
 
-    def looked_at(
-        self, scanned: Watermark, keys: Iterable[str], *, unmapped: tuple[str, ...] = (), abandoned: Iterable[int] = ()
-    ) -> LineState:
-        """``keys`` changed after what was looked at before, up to ``scanned``."""
-        changed = {key: Touched(self._since(key), scanned) for key in keys}
+    @property
+    def unmapped(self) -> tuple[str, ...]:
+        """Some of the values, or keys, of rows that belong to no partition."""
+        found = {each for stray in self.strays.values() for each in (*stray.values, *stray.keys)}
+        return tuple(sorted(found)[:_SHOWN])
+
+    @property
+    def unread_text(self) -> str:
+        """What an unread file means, with an example and its cause; empty if there is none."""
+        if not self.unread:
+            return ""
+        path, example = min(self.unread.items())
+        many = f"{len(self.unread):,} files" if len(self.unread) > 1 else "a file"
+        return (
+            f"rows of {many} of {self.edge.upstream} are of partitions that aren't known, so no run is requested for "
+            f"them: {path}, {example.cause}"
+        )
+
+    def looked_at(self, scanned: Watermark, found: Found, *, abandoned: Iterable[int] = ()) -> LineState:
+        """What ``found`` says changed after what was looked at before, up to ``scanned``."""
+        changed = {key: Touched(self._since(key), scanned) for key in found.keys}
+        unread = {
+            path: Unread(Touched(self._since_unread(path), scanned), cause, path in found.live)
+            for path, cause in found.unread.items()
+        }
         return replace(
             self,
             scanned=scanned,
             touched={**self.touched, **changed},
-            unmapped=unmapped,
+            unread={**self.unread, **unread},
             abandoned=self.abandoned | frozenset(abandoned),
         )
+
+    def with_strays(self, strays: Mapping[str, Stray]) -> LineState:
+        """Of the files that are live at ``scanned``, some that hold rows of no partition; no file, none does."""
+        return replace(self, strays={path: strays[path] for path in sorted(strays)[:_MOST_STRAYS]})
+
+    def with_keys_to_come(self, keys: Iterable[str]) -> LineState:
+        """With all ``keys`` that rows have now: those that it forgot are pending where they were never computed."""
+        if self.scanned is None:
+            return replace(self, knows_keys_to_come=True)
+        before_all = replace(self.scanned, snapshot_id=-1, sequence_number=-1, timestamp_ms=-1)
+        forgotten = {key: Touched(None, before_all) for key in keys if key not in self.touched}
+        return replace(self, touched={**self.touched, **forgotten}, knows_keys_to_come=True)
+
+    def told(self, path: str, keys: Iterable[str]) -> LineState:
+        """A file that couldn't be read is read by now: those are the keys that it changed."""
+        both = {key: self._joined(key, self.unread[path].changed) for key in keys}
+        left = {other: each for other, each in self.unread.items() if other != path}
+        return replace(self, touched={**self.touched, **both}, unread=left)
+
+    def still_unread(self, path: str, *, cause: str) -> LineState:
+        """A file was looked at again, and couldn't be read."""
+        return replace(self, unread={**self.unread, path: replace(self.unread[path], cause=cause)})
+
+    def gone_unread(self, path: str, live: Found) -> LineState:
+        """A file that couldn't be read is gone; a rewrite may have left its rows in any of the ``live`` ones."""
+        known = self.unread[path]
+        found = {key: self._joined(key, known.changed) for key in live.keys}
+        others = {
+            other: Unread(self._with_unread(other, known.changed), cause, is_live=True)
+            for other, cause in live.unread.items()
+        }
+        unread = {**self.unread, **others, path: replace(known, is_live=False)}
+        return replace(self, touched={**self.touched, **found}, unread=unread)
+
+    def _with_unread(self, path: str, changed: Touched) -> Touched:
+        return changed.joined(self.unread[path].changed) if path in self.unread else changed
+
+    def _joined(self, key: str, changed: Touched) -> Touched:
+        return changed.joined(self.touched[key]) if key in self.touched else changed
 
     def without(self, keys: Collection[str]) -> LineState:
         """What changed of ``keys`` is consumed by all that are made of them."""
         touched = {key: each for key, each in self.touched.items() if key not in keys}
-        return replace(self, touched=touched, abandoned=self.abandoned if touched else frozenset())
+        is_needed = touched or self.unread
+        return replace(self, touched=touched, abandoned=self.abandoned if is_needed else frozenset())
+
+    def without_consumed_unread(self, states: Collection[EdgeState]) -> LineState:
+        """Without unread files that are gone and that each partition has consumed, of those computed ever.
+
+        ``states`` are those of every partition there is. One that was never computed reads what is there then, and
+        what is there has keys.
+        """
+        seen = [state.committed for state in states if state.committed is not None]
+        # What a run has captured it is about to have consumed.
+        reading = [state.in_flight.to_inclusive for state in states if state.in_flight is not None]
+
+        def is_needed(each: Unread) -> bool:
+            return each.is_live or any(to is None or self._is_unseen(each.changed, to) for to in (*seen, *reading))
+
+        left = {path: each for path, each in self.unread.items() if is_needed(each)}
+        return replace(self, unread=left).without(())
 
     def start_of(self, state: EdgeState, keys: Iterable[str]) -> Watermark | None:
         """From where a partition that is made of ``keys`` must be read: as late as it can be."""
         committed = state.committed
         if committed is None or self.scanned is None:
             return committed
-        pending = [each for key in keys if (each := self.touched.get(key)) and self._is_unseen(each, committed)]
+        maybe = [*[each for key in keys if (each := self.touched.get(key))], *self._unread_changes]
+        pending = [each for each in maybe if self._is_unseen(each, committed)]
         if not pending:
             return later(committed, self.scanned)
         if any(each.since is None for each in pending):
@@ -79,9 +201,13 @@ class LineState:
         return min(known, key=lambda since: since.position) if known and len(known) == len(sinces) else None
 
     def is_pending(self, state: EdgeState, keys: Iterable[str]) -> bool:
-        """Whether any of ``keys`` changed after what a partition that is made of them has consumed."""
+        """Whether any of ``keys`` is known to have changed after what a partition made of them has consumed."""
         found = [each for key in keys if (each := self.touched.get(key))]
         return any(state.committed is None or self._is_unseen(each, state.committed) for each in found)
+
+    @property
+    def _unread_changes(self) -> list[Touched]:
+        return [each.changed for each in self.unread.values()]
 
     def _is_unseen(self, touched: Touched, committed: Watermark) -> bool:
         return committed.snapshot_id in self.abandoned or is_before(committed, touched.last)
@@ -89,6 +215,10 @@ class LineState:
     def _since(self, key: str) -> Watermark | None:
         known = self.touched.get(key)
         return known.since if known else self.scanned
+
+    def _since_unread(self, path: str) -> Watermark | None:
+        known = self.unread.get(path)
+        return known.changed.since if known else self.scanned
 
 
 def is_before(committed: Watermark, last: Watermark) -> bool:

@@ -25,7 +25,7 @@ _KINDS: dict[type[IcebergType], ColumnKind] = {
     TimestamptzType: ColumnKind.TIMESTAMPTZ,
     StringType: ColumnKind.STRING,
 }
-_ANYTHING = Span(None, None)
+_ANYTHING = Span(None, None, has_null=None)
 
 
 def column_kinds(metadata: TableMetadata, columns: tuple[str, ...]) -> dict[str, ColumnKind]:
@@ -63,4 +63,4 @@ def _by_bounds(file: DataFile, field: NestedField) -> Span:
     if nulls is not None and nulls == file.record_count:
         return Span(None, None, has_null=True, is_exact=True)
     lower, upper = column_bound(file.lower_bounds, field), column_bound(file.upper_bounds, field)
-    return Span(lower, upper, has_null=bool(nulls))
+    return Span(lower, upper, has_null=None if nulls is None else nulls > 0)

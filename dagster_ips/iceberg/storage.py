@@ -1,4 +1,4 @@
-"""A table's own small files: metadata, manifest lists, manifests."""
+"""A table's own files: metadata, manifest lists and manifests whole, data files in parts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pyiceberg.io import FileIO, load_file_io
+from pyiceberg.io import FileIO, InputStream, load_file_io
 
 from dagster_ips.errors import CatalogUnreachableError, MetadataUnreadableError
 from dagster_ips.iceberg.patience import NoAnswerError, Patience
@@ -39,6 +39,10 @@ class Storage:
     def _content(self, location: str) -> bytes:
         with self._io(location).new_input(location).open() as stream:
             return stream.read()
+
+    def open(self, location: str) -> InputStream:
+        """A file to read parts of; whatever the storage raises if it isn't there."""
+        return self._io(location).new_input(location).open(seekable=True)
 
     def exists(self, location: str) -> bool:
         """Whether there is such a file."""

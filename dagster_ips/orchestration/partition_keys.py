@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import cached_property
 from itertools import product
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import dagster as dg
 from dagster import DagsterInstance, TimeWindow
 
-from dagster_ips.core.partition_keys import ColumnKind, KeysFound, PartitionKeys, Span
+from dagster_ips.core.partition_keys import NULL, ColumnKind, KeysFound, PartitionKeys, Span
 from dagster_ips.core.ranges import Bound, Predicate, equals, literal, quoted
 from dagster_ips.errors import DeclarationError
 
@@ -50,9 +53,24 @@ def _unfit(asset: str, wanted: str, found: object) -> DeclarationError:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """A time window in the form of a column's values: from ``lower`` to before ``upper``."""
+
+    key: str
+    start: dt.datetime
+    end: dt.datetime
+    lower: dt.datetime
+    upper: dt.datetime
+
+
 @dataclass(frozen=True)
 class _TimeKeys:
-    """A row's key is the time window that its value lies in; of a text column, the value itself."""
+    """A row's key is the time window that its value lies in; of a column of another type, the value itself as text.
+
+    A time without zone is one of the definition's zone, a date its midnight. Where clocks are set back, a time that
+    occurs twice is the second one; where they are set forward, one that doesn't occur belongs to the window before.
+    """
 
     definition: dg.TimeWindowPartitionsDefinition
     column: str
@@ -61,77 +79,161 @@ class _TimeKeys:
     def columns(self) -> tuple[str, ...]:
         return (self.column,)
 
+    @property
+    def by_minute(self) -> tuple[str, ...]:
+        return (self.column,)  # cron knows no seconds
+
     def of_file(self, spans: Sequence[Span]) -> KeysFound:
         (span,) = spans
-        nothing = span.nulls
-        if span.holds_only_nulls:
-            return KeysFound(frozenset(), nothing)
-        if isinstance(span.lower, str) or isinstance(span.upper, str):
-            return self._of_text(span, nothing)
-        if not isinstance(span.lower, dt.date) or not isinstance(span.upper, dt.date):
-            return KeysFound(None, nothing)
-        first, last = self._instant(span.lower), self._instant(span.upper)
-        if first < self.definition.start:
-            # A time's bound is a value of some row, unless that was deleted since.
-            nothing = (str(span.lower), *nothing)
-            if last < self.definition.start:
-                return KeysFound(frozenset(), nothing)
-            first = self.definition.start
-        keys: list[str] = []
-        for key in self._keys_between(first, last):
-            if len(keys) > _MOST_WINDOWS:
-                return KeysFound(None, nothing)
-            keys.append(key)
-        return KeysFound(frozenset(keys), nothing)
+        if span.values is not None:
+            return self.of_values([(value,) for value in span.values])
+        lower, upper = span.lower, span.upper
+        if span.has_null is None or not isinstance(lower, dt.date) or not isinstance(upper, dt.date):
+            return KeysFound.unknown()
+        nothing = (NULL,) if span.has_null else ()
+        first, last = self._window_of(lower), self._window_of(upper)
+        if first is None or last is None or last.start - first.start > self._longest:
+            return KeysFound.unknown()
+        if self.definition.exclusions and first != last:
+            return KeysFound.unknown()  # a value between them may have no key
+        return KeysFound(frozenset(self._keys_between(first, last)), nothing, is_exact=first == last)
+
+    def of_values(self, rows: Collection[tuple[Bound | None, ...]]) -> KeysFound:
+        keys, unmapped, window = set[str](), set[str](), None
+        for value in sorted((value for (value,) in rows if value is not None), key=_order):
+            if not isinstance(value, dt.date):
+                text = text_of(value)
+                if text is None:
+                    return KeysFound.unknown()
+                (keys if self._is_key(text) else unmapped).add(text)
+                continue
+            moment = _as_moment(value)
+            if window is None or not window.lower <= moment < window.upper:
+                window = self._window_of(value)
+            if window is None:
+                unmapped.add(str(value))
+            else:
+                keys.add(window.key)
+        if (None,) in rows:
+            unmapped.add(NULL)
+        return KeysFound(frozenset(keys), tuple(sorted(unmapped)))
+
+    def possible(self, found: KeysFound, keys: Collection[str]) -> frozenset[str]:
+        return frozenset(keys) if found.keys is None else found.keys & frozenset(keys)
 
     def predicate(self, keys: Collection[str], kinds: Mapping[str, ColumnKind]) -> Predicate:
         kind, name = kinds[self.column], quoted(self.column)
         if kind in (ColumnKind.STRING, ColumnKind.OTHER):
             return _any_of(_equals(name, kind, key) for key in sorted(keys))
-        windows = sorted((self.definition.time_window_for_partition_key(key) for key in keys), key=lambda w: w.start)
+        windows = [self.definition.time_window_for_partition_key(key) for key in keys]
         return _any_of(
             f"({name} >= {self._literal(start, kind)} AND {name} < {self._literal(end, kind)})"
-            for start, end in _joined(windows)
+            for start, end in _joined(sorted(windows, key=lambda each: each.start.timestamp()))
         )
 
     def known(self) -> frozenset[str]:
         return frozenset(self.definition.get_partition_keys())
 
-    def _of_text(self, span: Span, unmapped: tuple[str, ...]) -> KeysFound:
-        if span.lower != span.upper or not isinstance(span.lower, str):
-            return KeysFound(None, unmapped)
-        try:
-            start = self.definition.start_time_for_partition_key(span.lower)
-        except ValueError:
-            return KeysFound(frozenset(), (span.lower, *unmapped))
-        if start < self.definition.start:
-            return KeysFound(frozenset(), (span.lower, *unmapped))
-        return KeysFound(frozenset([span.lower]), unmapped)
+    def outside(self, keys: Collection[str]) -> frozenset[str]:
+        # Most have a partition, and the others are looked at one by one.
+        return frozenset(key for key in frozenset(keys) - self._there if self._is_outside(key))
 
-    def _keys_between(self, first: dt.datetime, last: dt.datetime) -> Iterator[str]:
-        key = self.definition.get_partition_key_for_timestamp(first.timestamp())
+    @cached_property
+    def _there(self) -> frozenset[str]:
+        return self.known()
+
+    def _is_outside(self, key: str) -> bool:
+        if not self._is_key(key):
+            return True
+        window, end = self.definition.time_window_for_partition_key(key), self.definition.end_timestamp
+        is_late = end is not None and window.end.timestamp() > end
+        return is_late or window.start.timestamp() < self.definition.start_timestamp
+
+    def _is_key(self, text: str) -> bool:
+        """Whether a window, of any time, has this key: as the definition writes it and in no other way."""
+        try:
+            window = self.definition.time_window_for_partition_key(text)
+            return self.definition.get_partition_key_for_timestamp(window.start.timestamp()) == text
+        except (ValueError, OverflowError, OSError):
+            return False
+
+    def _keys_between(self, first: _Window, last: _Window) -> Iterator[str]:
+        window: _Window | None = first
+        while window is not None:
+            yield window.key
+            window = self._next(window) if window.start < last.start else None
+
+    @cached_property
+    def _longest(self) -> dt.timedelta:
+        """As long as some thousands of windows are: no file's keys are listed beyond that."""
+        start = self.definition.start.astimezone(dt.UTC)
+        window = self._at(start)
+        return (window.end - window.start) * _MOST_WINDOWS
+
+    def _window_of(self, value: dt.date) -> _Window | None:
+        """The window that the value is in; None if that is left out of the definition."""
+        moment = _as_moment(value)
+        is_local = moment.tzinfo is None
+        # Of a time without zone the window may be a neighbour, as clocks are set.
+        instant = moment.replace(tzinfo=self._zone, fold=1) if is_local else moment
+        try:
+            window = self._at(instant.astimezone(dt.UTC), is_local=is_local)
+            while window.upper <= moment and (later := self._next(window)).lower <= moment:
+                window = later
+        except (OverflowError, ValueError):  # beyond Python's calendar
+            return None
+        return window if window.lower <= moment < window.upper else None
+
+    def _next(self, window: _Window) -> _Window:
+        """The first one that begins when ``window`` has ended, or later."""
+        is_local, instant = window.lower.tzinfo is None, window.end
         while True:
-            yield key
-            end = self.definition.time_window_for_partition_key(key).end
-            if end > last:
-                return
-            key = self.definition.get_partition_key_for_timestamp(end.timestamp())
+            found = self._at(instant, is_local=is_local)
+            if found.start >= window.end:
+                return found
+            instant += window.end - window.start  # it is left out of the definition
+
+    def _at(self, instant: dt.datetime, *, is_local: bool = False) -> _Window:
+        """The last window that begins at ``instant`` or before it."""
+        key = self.definition.get_partition_key_for_timestamp(instant.timestamp())
+        window = self.definition.time_window_for_partition_key(key)
+        start, end = window.start.astimezone(dt.UTC), window.end.astimezone(dt.UTC)
+        lower, upper = (self._local(window.start), self._local(window.end)) if is_local else (start, end)
+        return _Window(key, start, end, lower, upper)
 
     @cached_property
     def _zone(self) -> ZoneInfo:
         return ZoneInfo(self.definition.timezone)
 
-    def _instant(self, value: dt.date) -> dt.datetime:
-        if not isinstance(value, dt.datetime):
-            value = dt.datetime.combine(value, dt.time())
-        return value if value.tzinfo else value.replace(tzinfo=self._zone)
+    def _local(self, instant: dt.datetime) -> dt.datetime:
+        """Where among times without zone ``instant`` divides windows: an hour that occurs twice isn't divided twice.
+
+        Its first pass has no time of its own, so what begins there begins with the second.
+        """
+        local = instant.astimezone(self._zone)
+        first, second = (local.replace(fold=fold).utcoffset() for fold in (0, 1))
+        assert first is not None  # noqa: S101  # it has a zone
+        assert second is not None  # noqa: S101  # as above
+        if local.fold == 0 and first > second:
+            return self._beginning_of_second_pass(local.astimezone(dt.UTC), first - second)
+        return local.replace(tzinfo=None, fold=0)
+
+    def _beginning_of_second_pass(self, before: dt.datetime, at_most: dt.timedelta) -> dt.datetime:
+        """The local time at which clocks are set back, after ``before``: what they show then."""
+        early, late = before, before + at_most
+        offset = late.astimezone(self._zone).utcoffset()
+        while late - early > dt.timedelta(seconds=1):
+            middle = early + dt.timedelta(seconds=(late - early) // dt.timedelta(seconds=2))
+            is_after = middle.astimezone(self._zone).utcoffset() == offset
+            early, late = (early, middle) if is_after else (middle, late)
+        return late.astimezone(self._zone).replace(tzinfo=None, fold=0)
 
     def _literal(self, instant: dt.datetime, kind: ColumnKind) -> str:
         local = instant.astimezone(self._zone)
         if kind is ColumnKind.TIMESTAMPTZ:
             return literal(local)
         if kind is ColumnKind.TIMESTAMP:
-            return literal(local.replace(tzinfo=None))
+            return literal(self._local(instant))
         if local.time() != dt.time():
             raise DeclarationError(
                 asset=self.column,
@@ -153,24 +255,33 @@ class _NamedKeys:
     def columns(self) -> tuple[str, ...]:
         return (self.column,)
 
+    @property
+    def by_minute(self) -> tuple[str, ...]:
+        return ()
+
     def of_file(self, spans: Sequence[Span]) -> KeysFound:
         (span,) = spans
-        nothing = span.nulls
-        if span.holds_only_nulls:
-            return KeysFound(frozenset(), nothing)
-        if span.lower is None or span.lower != span.upper:
-            return KeysFound(None, nothing)
-        key = _text(span.lower)
-        # A dynamic partition may be added after its rows.
-        if isinstance(self.definition, dg.StaticPartitionsDefinition) and key not in self.known():
-            return KeysFound(frozenset(), (key, *nothing))
-        return KeysFound(frozenset([key]), nothing)
+        return KeysFound.unknown() if span.values is None else self.of_values([(value,) for value in span.values])
+
+    def of_values(self, rows: Collection[tuple[Bound | None, ...]]) -> KeysFound:
+        keys = {text_of(value) for (value,) in rows if value is not None}
+        if None in keys:
+            return KeysFound.unknown()
+        return KeysFound(frozenset(key for key in keys if key is not None), (NULL,) if (None,) in rows else ())
+
+    def possible(self, found: KeysFound, keys: Collection[str]) -> frozenset[str]:
+        return frozenset(keys) if found.keys is None else found.keys & frozenset(keys)
 
     def predicate(self, keys: Collection[str], kinds: Mapping[str, ColumnKind]) -> Predicate:
         return _any_of(_equals(quoted(self.column), kinds[self.column], key) for key in sorted(keys))
 
     def known(self) -> frozenset[str]:
         return frozenset(self.definition.get_partition_keys(dynamic_partitions_store=self.instance))
+
+    def outside(self, keys: Collection[str]) -> frozenset[str]:
+        # A dynamic partition may be added after its rows.
+        is_static = isinstance(self.definition, dg.StaticPartitionsDefinition)
+        return frozenset(keys) - self.known() if is_static else frozenset()
 
 
 @dataclass(frozen=True)
@@ -185,25 +296,84 @@ class _MultiKeys:
     def columns(self) -> tuple[str, ...]:
         return tuple(column for each in self.dimensions.values() for column in each.columns)
 
+    @property
+    def by_minute(self) -> tuple[str, ...]:
+        return tuple(column for each in self.dimensions.values() for column in each.by_minute)
+
     def of_file(self, spans: Sequence[Span]) -> KeysFound:
         found = [each.of_file([span]) for each, span in zip(self.dimensions.values(), spans, strict=True)]
-        unmapped = tuple(value for each in found for value in each.unmapped)
+        unmapped = tuple(sorted({value for each in found for value in each.unmapped}))
         parts = [each.keys for each in found]
-        if any(keys is None for keys in parts):
-            return KeysFound(None, unmapped)
-        combined = product(*[sorted(keys or ()) for keys in parts])
-        names = list(self.dimensions)
-        return KeysFound(frozenset(dg.MultiPartitionKey(dict(zip(names, c, strict=True))) for c in combined), unmapped)
+        most = math.prod(len(keys) for keys in parts if keys is not None)
+        if any(keys is None for keys in parts) or most > _MOST_WINDOWS:
+            return KeysFound.unknown(tuple(found))
+        keys = frozenset(self._joined(dict(zip(self.dimensions, c, strict=True))) for c in product(*map(sorted, parts)))  # type: ignore[arg-type]  # none is None
+        # Where two dimensions vary, not every combination needs to occur.
+        is_exact = all(each.is_exact for each in found) and sum(len(s.values or ()) != 1 for s in spans) <= 1
+        return KeysFound(keys, unmapped, is_exact=is_exact, dimensions=tuple(found))
+
+    def of_values(self, rows: Collection[tuple[Bound | None, ...]]) -> KeysFound:
+        of_each = [
+            {value: each.of_values([(value,)]) for value in {row[index] for row in rows}}
+            for index, each in enumerate(self.dimensions.values())
+        ]
+        if any(found.keys is None for of_one in of_each for found in of_one.values()):
+            return KeysFound.unknown()
+        # A value has one key at most. Many rows have the same: keys are put together once.
+        parts = [{value: next(iter(each.keys or ()), None) for value, each in of_one.items()} for of_one in of_each]
+        combined = {tuple(of_one[value] for of_one, value in zip(parts, row, strict=True)) for row in rows}
+        whole = [tuple(part for part in each if part is not None) for each in combined]
+        keys = [dict(zip(self.dimensions, each, strict=True)) for each in whole if len(each) == len(self.dimensions)]
+        unmapped = {value for of_one in of_each for each in of_one.values() for value in each.unmapped}
+        return KeysFound(frozenset(map(self._joined, keys)), tuple(sorted(unmapped)))
+
+    def possible(self, found: KeysFound, keys: Collection[str]) -> frozenset[str]:
+        if found.keys is not None:
+            return found.keys & frozenset(keys)
+        if not found.dimensions:
+            return frozenset(keys)
+        named = dict(zip(self.dimensions, found.dimensions, strict=True))
+
+        def may_be(parts: Mapping[str, str]) -> bool:
+            return all(each.possible(named[name], [parts[name]]) for name, each in self.dimensions.items())
+
+        return frozenset(key for key in keys if may_be(self._parts(key)))
 
     def predicate(self, keys: Collection[str], kinds: Mapping[str, ColumnKind]) -> Predicate:
-        parts = [self.definition.get_partition_key_from_str(key).keys_by_dimension for key in sorted(keys)]
-        return _any_of(
-            "(" + " AND ".join(each.predicate([part[name]], kinds) for name, each in self.dimensions.items()) + ")"
-            for part in parts
-        )
+        rows = {tuple(self._parts(key)[name] for name in self.dimensions) for key in keys}
+        return _any_of(_of_dimensions(list(self.dimensions.values()), rows, kinds))
 
     def known(self) -> frozenset[str]:
         return frozenset(self.definition.get_partition_keys(dynamic_partitions_store=self.instance))
+
+    def outside(self, keys: Collection[str]) -> frozenset[str]:
+        parts = {key: self._parts(key) for key in keys}
+        outside = {name: each.outside({of[name] for of in parts.values()}) for name, each in self.dimensions.items()}
+        return frozenset(key for key, of in parts.items() if any(of[name] in outside[name] for name in of))
+
+    def _joined(self, parts: Mapping[str, str]) -> str:
+        return dg.MultiPartitionKey(dict(parts))
+
+    def _parts(self, key: str) -> Mapping[str, str]:
+        return self.definition.get_partition_key_from_str(key).keys_by_dimension
+
+
+def _of_dimensions(
+    dimensions: Sequence[PartitionKeys], rows: Collection[tuple[str, ...]], kinds: Mapping[str, ColumnKind]
+) -> Iterator[str]:
+    """Conditions that together are those of ``rows``, the keys of each dimension; those that share a part as one."""
+    first, *others = dimensions
+    if not others:
+        yield first.predicate({row[0] for row in rows}, kinds)
+        return
+    rest_of: dict[str, set[tuple[str, ...]]] = {}
+    for row in rows:
+        rest_of.setdefault(row[0], set()).add(row[1:])
+    firsts_of: dict[frozenset[tuple[str, ...]], list[str]] = {}
+    for key, rest in sorted(rest_of.items()):
+        firsts_of.setdefault(frozenset(rest), []).append(key)
+    for rest_rows, firsts in firsts_of.items():
+        yield f"({first.predicate(firsts, kinds)} AND {_any_of(_of_dimensions(others, rest_rows, kinds))})"
 
 
 def _any_of(conditions: Iterable[str]) -> Predicate:
@@ -219,13 +389,39 @@ def _joined(windows: Sequence[TimeWindow]) -> Iterator[tuple[dt.datetime, dt.dat
     """Windows in order, those that follow each other without a gap as one."""
     joined: list[tuple[dt.datetime, dt.datetime]] = []
     for window in windows:
-        if joined and joined[-1][1] == window.start:
+        # As instants: two of one zone are compared by what its clocks show.
+        if joined and joined[-1][1].timestamp() == window.start.timestamp():
             joined[-1] = (joined[-1][0], window.end)
         else:
             joined.append((window.start, window.end))
     return iter(joined)
 
 
-def _text(value: Bound) -> str:
-    """As Spark casts it to a string."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _as_moment(value: dt.date) -> dt.datetime:
+    """A date as its midnight, without zone; a time as it is."""
+    return value if isinstance(value, dt.datetime) else dt.datetime.combine(value, dt.time())
+
+
+def _order(value: Bound) -> Any:  # noqa: ANN401  # what the values of one column are compared by
+    return _as_moment(value) if isinstance(value, dt.date) else value
+
+
+def text_of(value: Bound) -> str | None:
+    """As Spark casts it to a string; None where that depends on its version or settings.
+
+    Example:
+        >>> text_of(True), text_of(dt.datetime(2026, 1, 5, 3, 0, 0, 500_000)), text_of(0.1)
+        ('true', '2026-01-05 03:00:00.5', None)
+    """
+    match value:
+        case bool():
+            return str(value).lower()
+        case float():
+            return None
+        case Decimal():
+            return f"{value:f}"
+        case dt.datetime():
+            text = str(value)
+            return None if value.tzinfo else (text.rstrip("0") if value.microsecond else text)
+        case _:
+            return str(value)

@@ -149,10 +149,12 @@ def _looked_at(
         keys = each.pending_partitions(graph, instance, tick=now)
         if keys is None:
             return _Look([], None)
+        unread = each.unread(instance)
         otherwise = 0.0 if first_seen_ms is None else now_ms
         seen = {key: (first_seen_ms or {}).get(key, otherwise) for key in sorted(keys)}
         is_late = any(now_ms - since >= lag.total_seconds() * 1000 for since in seen.values())
-        return _Look([sorted(keys), is_late], _shown_partitions(sorted(keys), lag, is_late=is_late), seen)
+        shown = _shown_partitions(sorted(keys), lag, unread, is_late=is_late)
+        return _Look([sorted(keys), is_late, *unread], shown, seen)
     waiting = each.backlogs(CursorStore(instance), tick=now)
     if waiting is None:
         return _Look([], None)
@@ -165,15 +167,17 @@ def _nothing_there() -> dict[str, Any]:
     return _shown({}, dt.timedelta(0), is_late=False)
 
 
-def _shown_partitions(keys: Sequence[str], lag: dt.timedelta, *, is_late: bool) -> dict[str, Any]:
-    """What a partitioned asset's check says."""
+def _shown_partitions(
+    keys: Sequence[str], lag: dt.timedelta, unread: Sequence[str], *, is_late: bool
+) -> dict[str, Any]:
+    """What a partitioned asset's check says; ``unread`` of rows whose partitions aren't known."""
     listed = ", ".join(keys[:_MOST_SHOWN]) + (", …" if len(keys) > _MOST_SHOWN else "")
     have = "1 partition has" if len(keys) == 1 else f"{len(keys):,} partitions have"
-    said = f"{have} changes that are not consumed{_lag_text(lag, is_late=is_late)}: {listed}"
+    said = [f"{have} changes that are not consumed{_lag_text(lag, is_late=is_late)}: {listed}"] if keys else []
     return {
-        "passed": not is_late,
+        "passed": not (is_late or unread),
         "severity": dg.AssetCheckSeverity.WARN,
-        "description": said if keys else _ALL_CONSUMED,
+        "description": "; ".join([*said, *unread]) or _ALL_CONSUMED,
         "metadata": {"partitions pending": len(keys)},
     }
 

@@ -29,6 +29,7 @@ from dagster_ips.spark.session import SparkSession
 from dagster_ips.spark.targets import TableDescription, order_table
 from dagster_ips.tracking.capturing import CapturedInput, Capturer
 from dagster_ips.tracking.completeness import Completion
+from dagster_ips.tracking.counting import count_rows
 from dagster_ips.tracking.effects import Effect, effect
 from dagster_ips.tracking.following import TrackedInput
 from dagster_ips.tracking.lost_files import lost_file
@@ -99,6 +100,12 @@ class Runs:
             name: IcdcView(found, session, self.lake.name)
             for name, found in zip(consumer.inputs, captured, strict=True)
         }
+        counted = {name: count_rows(view.captured, session, self.lake.name) for name, view in views.items()}
+        for name, rows in counted.items():
+            if rows is not None:
+                running.log.info(
+                    "%s: the run's partitions took %d of %d rows captured", name, rows.taken, rows.captured
+                )
         return self._captured(consumer, running, views, started)
 
     def capture_together(

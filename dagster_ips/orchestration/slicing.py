@@ -40,9 +40,9 @@ class SameKeys:
     def _there(self) -> frozenset[str]:
         return self.upstream_keys.known()  # of which there may be thousands, asked for each key
 
-    def lost(self, upstream_keys: Collection[str]) -> frozenset[str]:  # noqa: ARG002  # the protocol's
-        """None: a row has a key of the consumer's or none at all."""
-        return frozenset()
+    def lost(self, upstream_keys: Collection[str]) -> frozenset[str]:
+        """Those that the definition, as it is now, has no partition for, now or ever."""
+        return self.upstream_keys.outside(upstream_keys)
 
 
 @dataclass(frozen=True)
@@ -81,11 +81,16 @@ class MappedKeys:
         return frozenset(subset.get_partition_keys())
 
     def lost(self, upstream_keys: Collection[str]) -> frozenset[str]:
-        """Of time windows, those that end before the consumer's begin; of static partitions, those without a mapping.
+        """Those that the upstream has no partition for, and those that the consumer's partitions aren't made of.
 
+        Of time windows, those that end before the consumer's begin; of static partitions, those without a mapping.
         Others may have a partition later.
         """
-        there = sorted(frozenset(upstream_keys) & self._there)
+        outside = self.upstream_keys.outside(upstream_keys)
+        return outside | self._unused(frozenset(upstream_keys) - outside)
+
+    def _unused(self, upstream_keys: frozenset[str]) -> frozenset[str]:
+        there = sorted(upstream_keys & self._there)
         if isinstance(self.consumer, dg.StaticPartitionsDefinition):
             return frozenset(key for key in there if not self.made_of([key]))
         times = self.upstream, self.consumer

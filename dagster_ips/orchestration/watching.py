@@ -135,6 +135,11 @@ class WatchedInputs:
         tracked = self.consumer.tracked(graph, instance).values()
         return frozenset[str]().union(*[watch.pending(each, tables[each.table]) for each in tracked])
 
+    def unread(self, instance: DagsterInstance) -> tuple[str, ...]:
+        """What is to be said of files whose partitions aren't known, as it was looked last; nothing where all are."""
+        lines = [CursorStore(instance).get_line(self.edge(tracked)) for tracked in self.inputs]
+        return tuple(line.unread_text for line in lines if line.unread)
+
     def changes(self, graph: Any, instance: DagsterInstance, partition: str) -> list[object]:  # noqa: ANN401  # as above
         """What the newest changes are of which the partition of a partitioned consumer is made, as it was looked."""
         found: list[object] = []

@@ -10,11 +10,11 @@ from dataclasses import asdict
 from typing import Any
 
 from dagster_ips.core.edge import Edge
-from dagster_ips.core.touched import LineState, Touched
+from dagster_ips.core.touched import LineState, Stray, Touched, Unread
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import StateUnreadableError, StateVersionError
 
-VERSION = 1
+VERSION = 2
 _PACKED = "zlib:"
 _LONG = 16_000
 
@@ -30,13 +30,18 @@ def encode_line(state: LineState) -> str:
     groups: dict[Touched, list[str]] = {}
     for key in sorted(state.touched):
         groups.setdefault(state.touched[key], []).append(key)
+    unread: dict[Unread, list[str]] = {}
+    for path in sorted(state.unread):
+        unread.setdefault(state.unread[path], []).append(path)
     value = {
         "version": VERSION,
         "edge": asdict(state.edge),
         "scanned": asdict(state.scanned) if state.scanned else None,
         "touched": [{**asdict(touched), "keys": keys} for touched, keys in groups.items()],
-        "unmapped": list(state.unmapped),
         "abandoned": sorted(state.abandoned),
+        "strays": [{"path": path, **asdict(state.strays[path])} for path in sorted(state.strays)],
+        "knows_keys_to_come": state.knows_keys_to_come,
+        "unread": [{**asdict(each), "paths": paths} for each, paths in unread.items()],
     }
     text = json.dumps(value, separators=(",", ":"))
     return text if len(text) <= _LONG else _PACKED + base64.b64encode(zlib.compress(text.encode(), 9)).decode()
@@ -67,14 +72,26 @@ def _state(value: Mapping[str, Any]) -> LineState:
     return LineState(
         edge=Edge(**value["edge"]),
         scanned=_watermark(value["scanned"]),
-        touched={
-            key: Touched(_watermark(group["since"]), Watermark(**group["last"]))
-            for group in value["touched"]
-            for key in group["keys"]
-        },
-        unmapped=tuple(value["unmapped"]),
+        touched={key: _touched(group) for group in value["touched"] for key in group["keys"]},
         abandoned=frozenset(value["abandoned"]),
+        unread={
+            path: Unread(_touched(group["changed"]), group["cause"], group["is_live"])
+            for group in value.get("unread", ())
+            for path in group["paths"]
+        },
+        strays=_strays(value),
+        knows_keys_to_come=value["version"] > 1 and bool(value["knows_keys_to_come"]),
     )
+
+
+def _strays(value: Mapping[str, Any]) -> dict[str, Stray]:
+    if value["version"] == 1:  # which didn't say in which file they are
+        return {"": Stray(tuple(value["unmapped"]))} if value["unmapped"] else {}
+    return {each["path"]: Stray(tuple(each["values"]), tuple(each["keys"])) for each in value["strays"]}
+
+
+def _touched(value: Mapping[str, Any]) -> Touched:
+    return Touched(_watermark(value["since"]), Watermark(**value["last"]))
 
 
 def _watermark(value: Mapping[str, Any] | None) -> Watermark | None:

@@ -36,7 +36,14 @@ from dagster_ips.tracking.beginning import Beginner
 from dagster_ips.tracking.effects import Effect, effect
 from dagster_ips.tracking.following import StartOver, TrackedInput, follow
 from dagster_ips.tracking.limiting import Share, share_of
-from dagster_ips.tracking.partitions import RunPartitions, changed_in_partitions, live_in_partitions, look, rows_of
+from dagster_ips.tracking.partitions import (
+    RunPartitions,
+    changed_in_partitions,
+    live_in_partitions,
+    look,
+    rows_of,
+    rows_of_any,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +53,8 @@ class CapturedInput:
     ``captures`` are what is consumed by it: one, or one for each partition that the run computes, whose ``rows`` of the
     source are those that it reads. ``share`` says what of the change it is. ``tags`` are the ICDC table's snapshots of
     what was there before and after, if rows may have been removed. ``unmapped`` are some values that belong to no
-    partition.
+    partition. ``of_any`` are the rows of any partition, to be counted by the values of ``columns``; None where there is
+    no need to.
     """
 
     captures: tuple[Capture, ...]
@@ -57,6 +65,8 @@ class CapturedInput:
     policies: InputPolicies
     seconds: float
     rows: Predicate | None = None
+    of_any: Predicate | None = None
+    columns: tuple[str, ...] = ()
     unmapped: tuple[str, ...] = ()
     start: Start = Everywhere.ALL
 
@@ -97,6 +107,14 @@ class _Read:
 
 
 @dataclass(frozen=True, slots=True)
+class _Line:
+    """What is known of all partitions of an input: by what each is read, and with what was found just now."""
+
+    known: LineState
+    looked: LineState
+
+
+@dataclass(frozen=True, slots=True)
 class Looked:
     """How a consumer stands before it captures, and the mode that it captures in.
 
@@ -109,7 +127,7 @@ class Looked:
     sources: Sequence[TableMetadata]
     settled: Sequence[Sequence[tuple[EdgeState, TargetHistory | None]]]
     states: Sequence[Sequence[EdgeState]]
-    lines: Sequence[LineState | None]
+    lines: Sequence[_Line | None]
     decision: ModeDecision
     partitions: RunPartitions | None = None
 
@@ -221,7 +239,9 @@ class Capturer:
                     policies=tracked.policies,
                     seconds=time.monotonic() - started,
                     rows=rows_of(source, tracked.slicing, partitions.keys) if tracked.slicing and partitions else None,
-                    unmapped=line.unmapped if line else (),
+                    columns=tracked.slicing.upstream_keys.columns if tracked.slicing else (),
+                    of_any=self._rows_of_any(tracked, source, share, line),
+                    unmapped=line.looked.unmapped if line else (),
                     start=tracked.start,
                 )
             )
@@ -275,7 +295,7 @@ class Capturer:
         except StateUnreadableError:
             return EdgeState(edge)
 
-    def _line(self, tracked: TrackedInput, source: TableMetadata, consumer: str) -> LineState | None:
+    def _line(self, tracked: TrackedInput, source: TableMetadata, consumer: str) -> _Line | None:
         """What is known of all partitions of an input, up to its head; None if the consumer has none.
 
         Raises:
@@ -289,15 +309,22 @@ class Capturer:
             columns = tracked.slicing.upstream_keys.columns
             raise UnmappedRowsError(consumer=consumer, upstream=tracked.upstream, columns=columns, values=line.unmapped)
         # The first look finds what has rows now, and not what had some when it was consumed.
-        return line if known.scanned else replace(known, unmapped=line.unmapped)
+        return _Line(line if known.scanned else known, line)
+
+    def _rows_of_any(
+        self, tracked: TrackedInput, source: TableMetadata, share: Share, line: _Line | None
+    ) -> Predicate | None:
+        if line is None or tracked.slicing is None or tracked.policies.on_unmapped is OnUnmapped.IGNORE:
+            return None
+        return rows_of_any(self.catalog.storage, source, tracked.slicing, share.files, line.looked)
 
     def _changed(
-        self, states: Sequence[EdgeState], source: TableMetadata, tracked: TrackedInput, line: LineState | None
+        self, states: Sequence[EdgeState], source: TableMetadata, tracked: TrackedInput, line: _Line | None
     ) -> _Read | StartOver:
         """What changed in each of ``states``' edges since it was consumed."""
         storage = self.catalog.storage
         if line is not None:
-            found = changed_in_partitions(storage, source, tracked, line, states)
+            found = changed_in_partitions(storage, source, tracked, line.known, states)
             if isinstance(found, StartOver):
                 return found
             return _Read(Share(source.ancestry(tracked.ref).head, found.files), found.starts)

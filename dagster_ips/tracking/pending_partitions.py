@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dagster_ips.core.capture import EdgeState
 from dagster_ips.core.edge import Edge
-from dagster_ips.core.touched import LineState
+from dagster_ips.core.touched import LineState, Touched
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.stamps import stamped_partitions
@@ -46,6 +46,8 @@ class PartitionWatch:
         pending, made_of = found.pending.keys(), found.made_of
         done = [key for key, consumers in made_of.items() if consumers and consumers.isdisjoint(pending)]
         line = found.line.without(done)
+        if line.unread:
+            line = line.without_consumed_unread(list(self._every_state(line.edge, tracked).values()))
         if line != known:
             with effect(Effect.RECORD_LOOK):
                 self.store.set_line(line)
@@ -68,6 +70,7 @@ class PartitionWatch:
         if not by_time:
             nobodys = {key for key, consumers in found.made_of.items() if not consumers}
             starts += [line.touched[key].since for key in nobodys - slicing.lost(nobodys)]
+        starts += [each.changed.since for each in line.unread.values()]
         known = [start for start in starts if start is not None]
         if line.scanned is None or len(known) < len(starts):
             return None
@@ -92,12 +95,18 @@ class PartitionWatch:
         slicing, scanned = tracked.slicing, line.scanned
         assert slicing is not None  # noqa: S101  # as above
         assert scanned is not None  # noqa: S101  # it was looked
-        consumers = slicing.made_of(slicing.upstream_keys.known())
-        consumed = {key for key, state in self._states(line.edge, consumers).items() if state != EdgeState(state.edge)}
+        states = self._every_state(line.edge, tracked)
+        consumed = {key for key, state in states.items() if state != EdgeState(state.edge)}
         if self.target is not None:
             consumed |= stamped_partitions(self.target, line.edge)
         keys = frozenset[str]().union(*[slicing.taken_by(key) for key in consumed])
-        return LineState(line.edge).looked_at(scanned, keys | line.touched.keys(), unmapped=line.unmapped)
+        return replace(line, touched={key: Touched(None, scanned) for key in keys | line.touched.keys()})
+
+    def _every_state(self, line: Edge, tracked: TrackedInput) -> dict[str, EdgeState]:
+        """The states of all partitions there are."""
+        slicing = tracked.slicing
+        assert slicing is not None  # noqa: S101  # as above
+        return self._states(line, slicing.made_of(slicing.upstream_keys.known()))
 
     def _states(self, line: Edge, partitions: frozenset[str]) -> dict[str, EdgeState]:
         states = self.store.get_many([line.of(key) for key in sorted(partitions)])

@@ -12,8 +12,11 @@ import pytest
 from pyspark.sql import DataFrame
 
 import dagster_ips as ips
+from dagster_ips.core.edge import Edge
+from dagster_ips.errors import UnmappedRowsError
+from dagster_ips.orchestration.cursor_store import CursorStore
 from tests.lake import Lake
-from tests.partitioned import follow
+from tests.partitioned import SENSOR, follow, run
 
 HOURS = dg.HourlyPartitionsDefinition(start_date="2026-03-29-00:00", timezone="Europe/Berlin")
 REGIONS = dg.StaticPartitionsDefinition(["eu", "us", "it's"])
@@ -42,6 +45,8 @@ ASSETS = (
     consumer("by_region", REGIONS, "region"),
     consumer("by_title", TITLES, "title"),
     consumer("by_both", BOTH, {"day": "day", "region": "region"}),
+    consumer("by_text", dg.DailyPartitionsDefinition(start_date="2026-03-28"), "text_day"),
+    consumer("by_wall", HOURS, "wall"),
 )
 
 
@@ -55,8 +60,14 @@ def pipeline(lake: Lake) -> dg.Definitions:
 
 
 def rows(lake: Lake, table: str) -> Counter[tuple[Any, ...]]:
-    found = lake.sql(f"SELECT id, CAST(at AS STRING), region, title, day FROM lake.media.{table}")
+    found = lake.sql(f"SELECT id, CAST(at AS STRING), region, title, day, text_day, wall FROM lake.media.{table}")
     return Counter(tuple(row) for row in found.collect())
+
+
+def create_plays(lake: Lake) -> None:
+    lake.catalog.create_namespace("media")
+    columns = "id INT, at TIMESTAMP, region STRING, title INT, day DATE, text_day STRING, wall TIMESTAMP_NTZ"
+    lake.sql(f"CREATE TABLE {TABLE} ({columns})")
 
 
 def insert(lake: Lake, chance: random.Random, ids: range, titles: list[int]) -> None:
@@ -68,7 +79,11 @@ def insert(lake: Lake, chance: random.Random, ids: range, titles: list[int]) -> 
         region = chance.choice(["eu", "us", "it''s"])
         day = dt.date(2026, 3, 28) + dt.timedelta(days=chance.randrange(3))
         text = at.strftime("%Y-%m-%d %H:%M:%S+00:00")
-        values.append(f"({number}, TIMESTAMP '{text}', '{region}', {chance.choice(titles)}, DATE '{day}')")
+        wall = (at + dt.timedelta(hours=1)).strftime("%Y-%m-%d %H:%M:%S")  # also in the hour that clocks don't show
+        title = chance.choice(titles)
+        values.append(
+            f"({number}, TIMESTAMP '{text}', '{region}', {title}, DATE '{day}', '{day}', TIMESTAMP_NTZ '{wall}')"
+        )
     lake.sql(f"INSERT INTO {TABLE} SELECT /*+ COALESCE(1) */ * FROM VALUES {', '.join(values)}")
 
 
@@ -76,8 +91,7 @@ def insert(lake: Lake, chance: random.Random, ids: range, titles: list[int]) -> 
 @pytest.mark.parametrize("seed", [1])
 def test_every_kind_equals_its_upstream_whatever_changes(lake: Lake, instance: dg.DagsterInstance, seed: int) -> None:
     chance, definitions = random.Random(seed), pipeline(lake)
-    lake.catalog.create_namespace("media")
-    lake.sql(f"CREATE TABLE {TABLE} (id INT, at TIMESTAMP, region STRING, title INT, day DATE)")
+    create_plays(lake)
     instance.add_dynamic_partitions("titles", ["1", "2"])
     for number in range(3):
         insert(lake, chance, range(number * 10, number * 10 + 6), [1, 2])
@@ -87,7 +101,7 @@ def test_every_kind_equals_its_upstream_whatever_changes(lake: Lake, instance: d
             insert(lake, chance, range(100, 103), [3])  # a title that has no partition yet
         follow(definitions, instance)
         there = rows(lake, "plays")
-        for asset in ("by_hour", "by_region", "by_both"):
+        for asset in ("by_hour", "by_region", "by_both", "by_text", "by_wall"):
             assert rows(lake, asset) == there, (number, asset)
         known = {int(key) for key in instance.get_dynamic_partitions("titles")}
         assert rows(lake, "by_title") == Counter({row: n for row, n in there.items() if row[3] in known}), number
@@ -95,3 +109,35 @@ def test_every_kind_equals_its_upstream_whatever_changes(lake: Lake, instance: d
     follow(definitions, instance)
     assert rows(lake, "by_title") == rows(lake, "plays")
     assert follow(definitions, instance) == []
+
+
+def test_a_row_that_no_partition_takes_is_an_error_whatever_its_metadata_said(
+    lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_plays(lake)
+    insert(lake, random.Random(1), range(3), [1])
+    lake.sql(f"INSERT INTO {TABLE} SELECT /*+ COALESCE(1) */ 9, at, 'asia', 1, day, text_day, wall FROM {TABLE}")
+    monkeypatch.setattr("dagster_ips.iceberg.file_spans.column_bound", lambda *_: "eu")
+
+    with pytest.raises(UnmappedRowsError, match="asia"):
+        run(pipeline(lake), instance, "by_region", "eu")
+
+    assert CursorStore(instance).get(Edge("by_region", "plays", "eu")).committed is None
+
+
+def test_rows_of_a_partition_to_come_are_no_error_and_are_computed_when_it_comes(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    create_plays(lake)
+    instance.add_dynamic_partitions("titles", ["1"])
+    insert(lake, random.Random(1), range(8), [1, 2])
+    definitions = pipeline(lake)
+    run(definitions, instance, "by_title", "1")
+    insert(lake, random.Random(2), range(10, 18), [1, 2])
+    run(definitions, instance, "by_title", "1", **SENSOR)
+    assert rows(lake, "by_title") == Counter({row: n for row, n in rows(lake, "plays").items() if row[3] == 1})
+
+    instance.add_dynamic_partitions("titles", ["2"])
+    run(definitions, instance, "by_title", "2", **SENSOR)
+
+    assert rows(lake, "by_title") == rows(lake, "plays")

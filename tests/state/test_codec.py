@@ -13,9 +13,11 @@ from dagster_ips.core.capture import Capture, EdgeState, Mode, TargetMark
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.file_set import Bite, FileSet
 from dagster_ips.core.intervention import Intervention, InterventionKind
+from dagster_ips.core.touched import LineState, Stray, Touched, Unread
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import StateUnreadableError, StateVersionError
 from dagster_ips.state.codec import VERSION, decode, encode
+from dagster_ips.state.line_codec import decode_line, encode_line
 from dagster_ips.state.store import MemoryEdgeStore
 
 EDGE = Edge("playback_daily", "playback")
@@ -160,3 +162,39 @@ def test_a_store_gives_a_fresh_state_first_and_then_the_last_one_set() -> None:
     store.set(later)
     assert store.get(EDGE) == later
     assert store.get(Edge("playback_daily", "plans")).number == 0
+
+
+LINE_VERSION_1 = """
+{"version":1,"edge":{"consumer":"playback_daily","upstream":"playback"},
+ "scanned":{"table_uuid":"9d0c","ref":"main","snapshot_id":9001,"sequence_number":9,"timestamp_ms":1767229200000},
+ "touched":[{"since":null,"last":{"table_uuid":"9d0c","ref":"main","snapshot_id":8412,"sequence_number":7,
+  "timestamp_ms":1767225600000},"keys":["2026-01-01","2026-01-02"]}],
+ "unmapped":["2025-12-31"],"abandoned":[12]}
+"""
+
+touches = st.builds(Touched, st.none() | watermarks, watermarks)
+lines = st.builds(
+    LineState,
+    edges,
+    st.none() | watermarks,
+    st.dictionaries(texts, touches, max_size=4),
+    st.frozensets(ids, max_size=3),
+    st.dictionaries(texts, st.builds(Unread, touches, texts, st.booleans()), max_size=4),
+    st.dictionaries(texts, st.builds(Stray, st.tuples(texts), st.tuples(texts, texts)), max_size=4),
+    st.booleans(),
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(lines)
+def test_what_is_known_of_partitions_is_read_back_as_it_was(line: LineState) -> None:
+    assert decode_line(encode_line(line), line.edge) == line
+
+
+def test_what_version_1_knew_of_partitions_is_read_by_this_release() -> None:
+    scanned, last = (Watermark("9d0c", "main", *at) for at in [(9001, 9, 1767229200000), (8412, 7, 1767225600000)])
+    touched = dict.fromkeys(["2026-01-01", "2026-01-02"], Touched(None, last))
+    expected = LineState(
+        EDGE, scanned, touched, frozenset([12]), strays={"": Stray(("2025-12-31",))}, knows_keys_to_come=False
+    )
+    assert decode_line(LINE_VERSION_1, EDGE) == expected

@@ -1,0 +1,272 @@
+"""The values of a few columns of data files, read where their manifests don't tell them.
+
+Only Parquet files, and of those only the columns asked for. What is read of a file is kept: data files never change.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import logging
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import repeat
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyiceberg.types import NestedField, TimestampType, TimestamptzType
+
+from dagster_ips.core.changes import DataFile
+from dagster_ips.core.ranges import Bound
+from dagster_ips.errors import CatalogUnreachableError
+from dagster_ips.iceberg.column_ranges import is_ordered
+from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.iceberg.patience import NoAnswerError
+from dagster_ips.iceberg.storage import Storage
+
+_LOG = logging.getLogger(__name__)
+_FIELD_ID = b"PARQUET:field_id"
+_NAME_MAPPING = "schema.name-mapping.default"
+_BATCH_ROWS = 131_072
+_AT_ONCE = 8
+_MOST_KEPT = 2_000_000
+_WHOLE_MINUTES_SINCE = dt.datetime(1972, 5, 1)  # noqa: DTZ001  # compared with times of either kind, as those of UTC
+"""Since then every zone is whole minutes from UTC, so a partition begins and ends with a whole minute of either."""
+
+Row = tuple[Bound | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Top-level columns to read, and those of them whose times are cut to the minute that they lie in."""
+
+    names: tuple[str, ...]
+    by_minute: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """The distinct rows of the columns. ``size_bytes`` were read."""
+
+    rows: frozenset[Row]
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """Why a file's values aren't known."""
+
+    cause: str
+
+
+NOT_YET = Unreadable("it is still to be read")
+"""There was no time for it in this tick."""
+
+
+def read_values(
+    storage: Storage, source: TableMetadata, files: Sequence[DataFile], columns: Columns, *, later: Collection[str] = ()
+) -> Mapping[str, Values | Unreadable]:
+    """The values of ``columns`` in each of ``files``, by path.
+
+    With a patient storage none of the files ``later`` is begun after its patience has ended: those are ``NOT_YET``
+    known.
+
+    Raises:
+        CatalogUnreachableError: the storage did not answer.
+    """
+    started, reader = time.monotonic(), _Reader(storage, source, columns)
+    seconds = storage.patience.seconds if storage.patience else None
+
+    def read(file: DataFile) -> Values | Unreadable:
+        if (kept := _KEPT.get(reader.key_of(file))) is not None:
+            return kept
+        is_late = seconds is not None and file.path in later and time.monotonic() - started > seconds
+        found = NOT_YET if is_late else reader.of(file)
+        if isinstance(found, Values):
+            _KEPT.put(reader.key_of(file), found)
+            sizes.append(found.size_bytes)
+        return found
+
+    sizes: list[int] = []
+    with ThreadPoolExecutor(min(_AT_ONCE, max(len(files), 1))) as pool:
+        values = dict(zip([file.path for file in files], pool.map(read, files), strict=True))
+    if sizes:
+        what = f"{', '.join(columns.names)} of {len(sizes):,} files of {source.table}, {sum(sizes):,} bytes"
+        _LOG.info("read %s in %.1f s, as their metadata doesn't tell whose rows they hold", what, _since(started))
+    return values
+
+
+def known_values(source: TableMetadata, file: DataFile, columns: Columns) -> Values | None:
+    """What was read before of the file; None if it wasn't."""
+    return _KEPT.get(_key_of(source, file, columns))
+
+
+@dataclass(frozen=True)
+class _Reader:
+    storage: Storage
+    source: TableMetadata
+    columns: Columns
+
+    def key_of(self, file: DataFile) -> tuple[object, ...]:
+        return _key_of(self.source, file, self.columns)
+
+    def of(self, file: DataFile) -> Values | Unreadable:
+        fields = [self.source.columns.get(column) for column in self.columns.names]
+        if strange := [c for c, f in zip(self.columns.names, fields, strict=True) if f is None or not is_ordered(f)]:
+            return Unreadable(f"values of {', '.join(strange)} can't be told, by its type")
+        if file.file_format != "PARQUET":
+            return Unreadable(f"its format is {file.file_format}, and only Parquet files are read here")
+        known = [field for field in fields if field is not None]
+        patience = self.storage.patience
+        try:
+            return patience.ask(lambda: self._read(file, known)) if patience else self._read(file, known)
+        except NoAnswerError as error:
+            doing = f"reading {file.path}"
+            raise CatalogUnreachableError(catalog=self.storage.catalog, doing=doing, cause=str(error)) from None
+        except FileNotFoundError:
+            return Unreadable("it isn't there any more")
+        except (PermissionError, pa.ArrowException, ValueError, OverflowError) as error:
+            # Its text may hold addresses.
+            return Unreadable(f"it can't be read ({type(error).__name__})")
+        except OSError as error:
+            doing = f"reading {file.path}"
+            cause = type(error).__name__
+            raise CatalogUnreachableError(catalog=self.storage.catalog, doing=doing, cause=cause) from None
+
+    def _read(self, file: DataFile, fields: Sequence[NestedField]) -> Values | Unreadable:
+        with self.storage.open(file.path) as stream:
+            parquet = pq.ParquetFile(stream)
+            names = _names(parquet.schema_arrow, self.source)
+            if names is None:
+                return Unreadable("its columns have no field ids, and the table has no schema.name-mapping.default")
+            there = [names.get(field.field_id) for field in fields]
+            constants = [_of_missing(field) for field in fields]
+            wanted = list(dict.fromkeys(name for name in there if name is not None))
+            cut = [name for name, field in zip(there, fields, strict=True) if field.name in self.columns.by_minute]
+            rows: set[Row] = set()
+            if not wanted and parquet.metadata.num_rows:
+                rows.add(tuple(constants))
+            for batch in parquet.iter_batches(_BATCH_ROWS, columns=wanted, use_threads=False) if wanted else ():
+                found = _distinct(batch.select(wanted), cut=cut)
+                columns = [
+                    repeat(constant) if name is None else [_as_declared(value, field) for value in found[name]]
+                    for name, constant, field in zip(there, constants, fields, strict=True)
+                ]
+                rows.update(zip(*columns, strict=False))
+            return Values(frozenset(rows), _size_of(parquet, set(wanted)))
+
+
+def _names(schema: pa.Schema, source: TableMetadata) -> Mapping[int, str] | None:
+    """The file's top-level columns by field id; None if nothing tells those."""
+    ids = {int(f.metadata[_FIELD_ID]): f.name for f in schema if f.metadata and _FIELD_ID in f.metadata}
+    if ids:
+        return ids
+    mapping = source.properties.get(_NAME_MAPPING)
+    if mapping is None:
+        return None
+    mapped = {name: each["field-id"] for each in json.loads(mapping) if "field-id" in each for name in each["names"]}
+    return {mapped[name]: name for name in schema.names if name in mapped}
+
+
+def _of_missing(field: NestedField) -> Bound | None:
+    """What rows have in a column that was added after their file.
+
+    Raises:
+        ValueError: it isn't known how the default is written.
+    """
+    default = field.initial_default
+    if default is not None and not isinstance(default, bool | int | str):
+        message = "a default of a type that isn't known here"
+        raise ValueError(message)
+    return default
+
+
+def _distinct(batch: pa.RecordBatch, *, cut: Sequence[str | None]) -> Mapping[str, list[Any]]:
+    """The distinct rows of ``batch``, column by column, times of the columns ``cut`` cut to minutes."""
+    names = batch.schema.names
+    plain = [_plain(column, by_minute=name in cut) for name, column in zip(names, batch.columns, strict=True)]
+    table = pa.Table.from_arrays(plain, names=names)
+    found = table.group_by(names, use_threads=False).aggregate([])
+    return {name: found.column(name).to_pylist() for name in names}
+
+
+def _plain(column: pa.Array, *, by_minute: bool) -> pa.Array:
+    """The column in microseconds and without a dictionary."""
+    if pa.types.is_dictionary(column.type):
+        return column.dictionary_decode()
+    if not pa.types.is_timestamp(column.type):
+        return column
+    times = column.cast(pa.timestamp(column.type.unit))  # in UTC
+    seconds = pc.floor_temporal(times, unit="second").cast(pa.timestamp("us"))
+    if by_minute:
+        earliest = pc.min(seconds).as_py()
+        is_cut = earliest is not None and earliest >= _WHOLE_MINUTES_SINCE
+        times = pc.floor_temporal(seconds, unit="minute") if is_cut else seconds
+    times = times.cast(pa.timestamp("us"), safe=False)
+    return times.cast(pa.timestamp("us", tz="UTC")) if column.type.tz else times
+
+
+def _as_declared(value: Any, field: NestedField) -> Bound | None:  # noqa: ANN401  # of any primitive type
+    """As the column's type is now, which may be a wider one than when the file was written."""
+    if value is None:
+        return None
+    match field.field_type:
+        case TimestampType():
+            if not isinstance(value, dt.datetime):
+                return dt.datetime.combine(value, dt.time())
+            return value.replace(tzinfo=None)
+        case TimestamptzType():
+            moment: dt.datetime = value
+            return moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
+        case _:
+            bound: Bound = value
+            return bound
+
+
+def _size_of(parquet: pq.ParquetFile, columns: set[str]) -> int:
+    metadata = parquet.metadata
+    groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
+    chunks = [group.column(index) for group in groups for index in range(group.num_columns)]
+    read = sum(chunk.total_compressed_size for chunk in chunks if chunk.path_in_schema in columns)
+    return int(metadata.serialized_size + read)
+
+
+def _key_of(source: TableMetadata, file: DataFile, columns: Columns) -> tuple[object, ...]:
+    fields = [source.columns.get(column) for column in columns.names]
+    kinds = [(field.field_id, str(field.field_type), field.initial_default) if field else None for field in fields]
+    return (source.uuid, file.path, columns, *kinds)
+
+
+class _Kept:
+    """What was read last, up to some number of rows."""
+
+    def __init__(self) -> None:
+        self._values: OrderedDict[tuple[object, ...], Values] = OrderedDict()
+        self._rows = 0
+        self._lock = threading.Lock()
+
+    def get(self, key: tuple[object, ...]) -> Values | None:
+        return self._values.get(key)
+
+    def put(self, key: tuple[object, ...], values: Values) -> None:
+        with self._lock:
+            if key in self._values:
+                return
+            self._values[key] = values
+            self._rows += len(values.rows) + 1
+            while self._rows > _MOST_KEPT:
+                _, gone = self._values.popitem(last=False)
+                self._rows -= len(gone.rows) + 1
+
+
+_KEPT = _Kept()
+
+
+def _since(started: float) -> float:
+    return time.monotonic() - started
