@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dagster_ips.core.ancestry import Ancestry, Snapshot
-from dagster_ips.core.capture import EdgeState, Stamp, TargetMark
+from dagster_ips.core.capture import Capture, EdgeState, Stamp, TargetMark
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,19 @@ def settle(state: EdgeState, history: TargetHistory | None) -> EdgeState:
     if history is None or history.newest is None or not _is_newer(history.newest, state.target, history):
         return state
     return state.with_stamp(history.newest)
+
+
+def committed(state: EdgeState, capture: Capture, history: TargetHistory | None) -> EdgeState:
+    """``state`` after a run of ``capture`` published, or had nothing to write, which ``history`` tells.
+
+    What is published is consumed as its stamp says, whatever others wrote to the cursor meanwhile. Without a stamp
+    the capture counts only if the state is still what it was taken from; else it is as if the run had not been, and
+    what it looked at is looked at again.
+    """
+    settled = settle(state, history)
+    if settled is not state:
+        return replace(settled, in_flight=state.without(capture).in_flight)
+    return state.with_committed(capture, None) if state.goes_on_as(capture) else state
 
 
 def unexpected_change(state: EdgeState, history: TargetHistory | None) -> str | None:

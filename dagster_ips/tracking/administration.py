@@ -136,7 +136,7 @@ class Administrator:
     ) -> EdgeState:
         changed = state.with_intervention(kind, after, who=who, why=why, at_ms=time.time_ns() // 1_000_000)
         with effect(Effect.INTERVENE):
-            self.store.set(changed)
+            self.store.intervene(changed)
         return changed
 
     def _history(self, edge: Edge) -> TargetHistory | None:

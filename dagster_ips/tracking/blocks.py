@@ -16,7 +16,7 @@ from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.capture import Capture, Mode
 from dagster_ips.errors import DirectWriteError, PublishError
 from dagster_ips.iceberg.metadata import TableMetadata
-from dagster_ips.iceberg.stamps import attempt_properties, has_attempt, is_of_attempt, mark
+from dagster_ips.iceberg.stamps import attempt_properties, has_attempt, is_of_attempt
 from dagster_ips.spark.branches import Branch, stamped
 from dagster_ips.spark.writes.append import append_rows
 from dagster_ips.spark.writes.overwrite import replace_rows
@@ -152,6 +152,6 @@ def block(
     if seal is not None:
         opened.publish(seal)
     published = publisher.catalog.load(table, asset=consumer)
-    publisher.commit(captures, mark(published.snapshots[seal], published.uuid) if seal is not None else None)
+    publisher.commit(captures, published)
     opened.publication = Publication(published, opened.written(published) if seal is not None else ())
     publisher.drop_branch(branch)

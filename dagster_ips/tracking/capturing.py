@@ -204,6 +204,7 @@ class Capturer:
                     run_id=run_id,
                     after_stamp=history.newest.target.snapshot_id if history and history.newest else None,
                     bite=share.bite,
+                    target=state.target,
                 )
                 for state, (_, history) in zip(of, stamps, strict=True)
             )

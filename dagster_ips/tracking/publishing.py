@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dagster_ips.core.ancestry import Snapshot
-from dagster_ips.core.capture import Capture, Mode, Stamp, TargetMark
-from dagster_ips.core.target import TargetHistory, settle
+from dagster_ips.core.capture import Capture, Mode, Stamp
+from dagster_ips.core.target import TargetHistory, committed, settle
 from dagster_ips.errors import CaptureVoidError, IpsError, PublishError
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.metadata import TableMetadata
-from dagster_ips.iceberg.stamps import is_of_attempt, mark, stamp_properties, target_histories
+from dagster_ips.iceberg.stamps import is_of_attempt, stamp_properties, target_histories
 from dagster_ips.spark.branches import Branch, is_conflict, stamped
 from dagster_ips.spark.session import SparkSession
 from dagster_ips.state.store import EdgeStore
@@ -92,14 +92,13 @@ class Publisher:
                     _LOG.info("%s changed while %s was written; writing again on its head", table, branch.name)
                     continue
             if not published_it:
-                self.commit(captures, None)
+                self.commit(captures, before)
                 self.drop_branch(branch)
                 return Publication(before)
             published = self.catalog.load(table, asset=consumer)
-            own = _own_snapshots(published, branch)
-            self.commit(captures, mark(own[-1], published.uuid) if own else None)
+            self.commit(captures, published)
             self.drop_branch(branch)
-            return Publication(published, own)
+            return Publication(published, _own_snapshots(published, branch))
         raise AssertionError  # the last attempt returned or raised
 
     def stamp(self, captures: Sequence[Capture], branch: Branch) -> dict[str, str]:
@@ -159,15 +158,18 @@ class Publisher:
             branch.fast_forward_main(self.session)
         return True
 
-    def commit(self, captures: Sequence[Capture], published: TargetMark | None) -> None:
-        """``captures`` are consumed; ``published`` is where the target says so, None if nothing was published."""
+    def commit(self, captures: Sequence[Capture], target: TableMetadata | None) -> None:
+        """``captures`` are consumed, as far as the stamps of ``target`` and what is known of others allow it.
+
+        ``target`` is None if the run did not look at it, as nothing was to be written.
+        """
+        histories = target_histories(target, [capture.edge for capture in captures]) if target else {}
         for capture in captures:
             state = self.store.get(capture.edge)
-            # What was published counts, even if a run of the same number that had nothing to write was here first.
-            is_next = state.next_number == capture.number or (published and state.number == capture.number)
-            if is_next and capture.number > state.voided:
+            now = committed(state, capture, histories.get(capture.edge))
+            if now is not state:
                 with effect(Effect.COMMIT):
-                    self.store.set(state.with_committed(capture, published))
+                    self.store.set(now)
 
     def require_valid(self, captures: Sequence[Capture]) -> None:
         """Fail if a person changed meanwhile what is consumed.
