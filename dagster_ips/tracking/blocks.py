@@ -120,7 +120,7 @@ def block(
         Exception: what the block or ``check`` raised.
     """
     before = publisher.catalog.load(table, asset=consumer)
-    if superseded := published_by_another(before, captures):
+    if superseded := published_by_another(publisher.catalog.storage, before, captures):
         publisher.adopt(superseded)
         problem = "another run published the same change a moment ago, so the block was not run"
         raise PublishError(table=table, branch="main", problem=problem)
@@ -143,7 +143,9 @@ def block(
             publisher.require_valid(captures)
             with effect(Effect.WRITE_BRANCH), stamped(session, publisher.stamp(captures, branch)):
                 append_rows(nothing, branch, dedup_on=(), partition_columns=())
-            seal = opened.check().head_snapshot_id(branch.name)
+            sealed = opened.check()
+            seal = sealed.head_snapshot_id(branch.name)
+            publisher.announce(captures, sealed, branch)
     except BaseException as error:
         publisher.drop_branch(branch)
         if isinstance(error, Exception) and not isinstance(error, PublishError | DirectWriteError):
