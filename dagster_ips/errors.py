@@ -598,6 +598,26 @@ class TargetChangedError(IpsError):
 
 
 @dataclass(eq=False)
+class UnknownPublicationError(IpsError):
+    """A run may have published what the cursor doesn't know of."""
+
+    table: str
+    edge: str
+    consumer: str
+    snapshot_id: int | None
+
+    def __str__(self) -> str:
+        return (
+            f"{self.table}: a run of {self.edge} was about to publish snapshot {self.snapshot_id} when it was killed, "
+            f"or when Dagster's database was what a backup has restored since. Whether it did can't be told, because "
+            f"the table's snapshots from then have been expired and its metadata files from then are gone. To go on "
+            f"could write rows twice, so nothing was captured. To rebuild the table from its inputs, materialize "
+            f"{self.consumer} with the run tag dagster_ips/mode=full; to avoid it, keep snapshots and metadata files "
+            f"(write.metadata.previous-versions-max) for longer than a failed run may wait to be repeated."
+        )
+
+
+@dataclass(eq=False)
 class PublishError(IpsError):
     """The branch could not be made the table's main."""
 

@@ -27,7 +27,7 @@ class Capture:
     ``to_inclusive`` is None when the source has no snapshot yet. ``after_stamp`` is the snapshot of the target that
     carried this edge's newest stamp when the capture began (None: there was none): a stamp that came later means
     another run has published, and this capture must not. ``bite`` is the part of the interval's files that it holds;
-    None if it holds all.
+    None if it holds all. ``target`` is what was known then of what the target holds, as in the edge's state.
     """
 
     edge: Edge
@@ -40,6 +40,7 @@ class Capture:
     run_id: str
     after_stamp: int | None
     bite: Bite | None = None
+    target: TargetMark | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +110,30 @@ class EdgeState:
         """The number of the next capture."""
         return self.number + 1
 
+    def goes_on_as(self, capture: Capture) -> bool:
+        """Whether nothing was consumed, published or changed by a person since ``capture`` was taken.
+
+        Numbers alone don't tell: a run that had nothing to write uses one up, and so may another, with another end,
+        that publishes. A partition is read from where the table changed for it, later than where it was consumed.
+        """
+        if capture.number != self.next_number or capture.target != self.target:
+            return False
+        anywhere = capture.mode is Mode.FULL or self.edge.partition is not None
+        return anywhere or capture.from_exclusive == self.committed
+
+    def unless_voided_by(self, intervened: EdgeState | None) -> EdgeState:
+        """This state; ``intervened``, what a person made of it, if whoever wrote this one did not know of that."""
+        return intervened if intervened is not None and intervened.voided > self.voided else self
+
     def with_in_flight(self, capture: Capture) -> EdgeState:
         """``capture`` is about to be worked on."""
         return replace(self, in_flight=capture)
+
+    def without(self, capture: Capture) -> EdgeState:
+        """``capture`` isn't worked on any more; another that is in flight stays so."""
+        held = self.in_flight
+        is_held = held is not None and (held.number, held.run_id) == (capture.number, capture.run_id)
+        return replace(self, in_flight=None) if is_held else self
 
     def with_committed(self, capture: Capture, target: TargetMark | None) -> EdgeState:
         """``capture`` is consumed; without a ``target`` it published nothing and the earlier mark stays."""
@@ -121,7 +143,7 @@ class EdgeState:
             committed=committed,
             file_set=file_set,
             number=capture.number,
-            in_flight=None if self._is_in_flight(capture) else self.in_flight,
+            in_flight=self.without(capture).in_flight,
             target=target or self.target,
             is_beginning=False,
             reread_to=None,
@@ -164,7 +186,3 @@ class EdgeState:
             interventions=kept,
             reread_to=self.holds_up_to if after is not None else None,
         )
-
-    def _is_in_flight(self, capture: Capture) -> bool:
-        held = self.in_flight
-        return held is not None and (held.number, held.run_id) == (capture.number, capture.run_id)

@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import StrEnum
 
 from dagster_ips.core.ancestry import Ancestry, Snapshot
-from dagster_ips.core.capture import EdgeState, Stamp, TargetMark
+from dagster_ips.core.capture import Capture, EdgeState, Mode, Stamp, TargetMark
 
 
 @dataclass(frozen=True, slots=True)
 class TargetHistory:
-    """The target's ``main``, newest first, and the newest stamp of one edge in it."""
+    """The target's ``main``, newest first, and the newest stamp of one edge in it.
+
+    ``announced`` is the snapshot that a run was last about to publish for the edge; None if none ever was.
+    """
 
     table_uuid: str
     ancestry: Ancestry
     newest: Stamp | None
+    announced: int | None = None
+
+
+class Standing(StrEnum):
+    """Whether a capture may be published as the target is now; if neither that nor superseded, the value says why."""
+
+    MAY_PUBLISH = "may publish"
+    SUPERSEDED = "superseded"
+    PARTIAL = "another run published a change of {edge} while everything was computed anew"
+    CHANGED = "the newest stamp of {edge} is not the one that the capture began from"
+    UNKNOWN = "whether another run published {edge} meanwhile can't be told, because snapshots have been expired"
 
 
 def settle(state: EdgeState, history: TargetHistory | None) -> EdgeState:
@@ -27,6 +42,48 @@ def settle(state: EdgeState, history: TargetHistory | None) -> EdgeState:
     if history is None or history.newest is None or not _is_newer(history.newest, state.target, history):
         return state
     return state.with_stamp(history.newest)
+
+
+def committed(state: EdgeState, capture: Capture, history: TargetHistory | None) -> EdgeState:
+    """``state`` after a run of ``capture`` published, or had nothing to write, which ``history`` tells.
+
+    What is published is consumed as its stamp says, whatever others wrote to the cursor meanwhile. Without a stamp
+    the capture counts only if the state is still what it was taken from; else it is as if the run had not been, and
+    what it looked at is looked at again.
+    """
+    settled = settle(state, history)
+    if settled is not state:
+        return replace(settled, in_flight=state.without(capture).in_flight)
+    return state.with_committed(capture, None) if state.goes_on_as(capture) else state
+
+
+def shows_all_since(mark: TargetMark | None, history: TargetHistory) -> bool:
+    """Whether nothing can have been published for the edge after ``mark`` that ``history`` doesn't show.
+
+    Snapshots expire, and stamps with them, but not the table's properties: there a run says which snapshot it is about
+    to publish, before it does. Whatever was published was announced, and an announcement is only ever written over by
+    a later one. So if ``mark`` is what was announced last, nothing came after it, however much is expired: of two runs
+    that announced and raced, the one that was announced first can't have published after the other, which moved
+    ``main``. If something else was announced, it was published or never was, which ``main``'s history tells, as far
+    as it is retained. Where it isn't, that can't be known.
+    """
+    known = mark.snapshot_id if mark is not None else None
+    if history.announced in (None, known) or history.ancestry.is_whole:
+        return True
+    return known is not None and history.ancestry.find(known) is not None
+
+
+def standing_of(capture: Capture, history: TargetHistory) -> Standing:
+    """Whether another run has published since ``capture`` was taken what it holds, or may have."""
+    newest = history.newest
+    if newest is not None and newest.number >= capture.number:
+        is_partial = capture.mode is Mode.FULL and newest.mode is not Mode.FULL
+        return Standing.PARTIAL if is_partial else Standing.SUPERSEDED
+    if not _is_as_it_began(capture, history):
+        return Standing.CHANGED
+    if capture.mode is Mode.INCREMENTAL and not shows_all_since(capture.target, history):
+        return Standing.UNKNOWN
+    return Standing.MAY_PUBLISH
 
 
 def unexpected_change(state: EdgeState, history: TargetHistory | None) -> str | None:
@@ -47,6 +104,14 @@ def unexpected_change(state: EdgeState, history: TargetHistory | None) -> str | 
     if history.ancestry.is_whole:
         return f"was replaced (CREATE OR REPLACE) after snapshot {mark.snapshot_id}, which held what was published last"
     return None
+
+
+def _is_as_it_began(capture: Capture, history: TargetHistory) -> bool:
+    if history.newest is not None:
+        # What was expired when the capture was taken may have been found in older metadata since.
+        return history.newest.target.snapshot_id == capture.after_stamp or history.newest.target == capture.target
+    expired = EdgeState(capture.edge, target=capture.target)
+    return capture.after_stamp is None or (capture.target is not None and not unexpected_change(expired, history))
 
 
 def _is_newer(stamp: Stamp, known: TargetMark | None, history: TargetHistory) -> bool:

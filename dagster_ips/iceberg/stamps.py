@@ -21,6 +21,7 @@ from dagster_ips.iceberg.metadata import TableMetadata
 ATTEMPT = "dagster-ips.attempt"
 RUN = "dagster-ips.run"
 _EDGE = "dagster-ips.edge."
+_ANNOUNCED = "dagster-ips.announced."
 
 
 def stamp_properties(captures: tuple[Capture, ...], *, attempt: str, run_id: str) -> dict[str, str]:
@@ -41,6 +42,15 @@ def attempt_properties(attempt: str, run_id: str) -> dict[str, str]:
     return {ATTEMPT: attempt, RUN: run_id}
 
 
+def announcement(captures: Sequence[Capture], snapshot_id: int) -> dict[str, str]:
+    """Table properties that say ``snapshot_id`` to be about to be published with stamps of ``captures``.
+
+    They are some 80 characters for each edge, so for each partition of a partitioned consumer.
+    """
+    stamped = [capture for capture in captures if capture.to_inclusive is not None]
+    return {_ANNOUNCED + capture.edge.id: str(snapshot_id) for capture in stamped}
+
+
 def target_history(metadata: TableMetadata, edge: Edge) -> TargetHistory:
     """``main``'s ancestry and the newest stamp of ``edge`` in it."""
     return target_histories(metadata, [edge])[edge]
@@ -58,7 +68,12 @@ def target_histories(metadata: TableMetadata, edges: Iterable[Edge]) -> dict[Edg
                 found = _stamps(snapshot, metadata.uuid, line, missing)
                 missing -= {edge.partition for edge in found}
                 newest |= found
-    return {edge: TargetHistory(metadata.uuid, ancestry, newest.get(edge)) for edge in asked}
+    properties = metadata.properties
+    announced = {edge: properties.get(_ANNOUNCED + edge.id) for edge in asked}
+    return {
+        edge: TargetHistory(metadata.uuid, ancestry, newest.get(edge), int(last) if last else None)
+        for edge, last in announced.items()
+    }
 
 
 def stamped_partitions(metadata: TableMetadata, line: Edge) -> frozenset[str]:

@@ -54,6 +54,12 @@ def order_table(session: SparkSession, catalog: str, table: str, sort_by: Sequen
     session.sql(f"ALTER TABLE {sql_name(catalog, table)} WRITE ORDERED BY {', '.join(sort_by)}")
 
 
+def set_properties(session: SparkSession, catalog: str, table: str, properties: Mapping[str, str]) -> None:
+    """Set properties of ``table``; others stay as they are."""
+    listed = ", ".join(f"{_text(key)} = {_text(value)}" for key, value in properties.items())
+    session.sql(f"ALTER TABLE {sql_name(catalog, table)} SET TBLPROPERTIES ({listed})")
+
+
 def empty_frame(session: SparkSession, columns: str) -> DataFrame:
     """No rows of ``columns``, given as in SQL: ``"day DATE, plays BIGINT"``."""
     return session.createDataFrame([], columns)

@@ -13,9 +13,9 @@ from dagster_ips.core.intervention import Intervention, InterventionKind
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import StateUnreadableError, StateVersionError
 
-VERSION = 2
+VERSION = 3
 """1 knew no bites, so that it would read a change of which some files are consumed as one of which none is, and nothing
-of what a person's interventions leave."""
+of what a person's interventions leave; 2 knew nothing of what a capture knew of its target."""
 
 
 def encode(state: EdgeState) -> str:
@@ -59,7 +59,7 @@ def _state(value: dict[str, Any]) -> EdgeState:
         committed=_watermark(value["committed"]),
         number=int(value["number"]),
         in_flight=_capture(edge, value["in_flight"]),
-        target=TargetMark(**value["target"]) if value["target"] else None,
+        target=_mark(value["target"]),
         file_set=_file_set(value.get("file_set")),
         voided=int(value.get("voided", 0)),
         reread_to=_watermark(value.get("reread_to")),
@@ -70,6 +70,10 @@ def _state(value: dict[str, Any]) -> EdgeState:
 
 def _watermark(value: dict[str, Any] | None) -> Watermark | None:
     return Watermark(**value) if value else None
+
+
+def _mark(value: dict[str, Any] | None) -> TargetMark | None:
+    return TargetMark(**value) if value else None
 
 
 def _file_set(value: dict[str, Any] | None) -> FileSet | None:
@@ -91,5 +95,6 @@ def _capture(edge: Edge, value: dict[str, Any] | None) -> Capture | None:
         "from_exclusive": _watermark(value["from_exclusive"]),
         "to_inclusive": _watermark(value["to_inclusive"]),
         "bite": Bite(**value["bite"]) if value.get("bite") else None,
+        "target": _mark(value.get("target")),
     }
     return Capture(**known)

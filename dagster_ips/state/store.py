@@ -22,13 +22,29 @@ class EdgeStore(Protocol):
         """As ``get``, of each of ``edges``, in few questions."""
 
     def set(self, state: EdgeState) -> None:
-        """Store ``state`` as its edge's."""
+        """Store ``state`` as its edge's; a run's, which doesn't undo what a person did that it did not know of."""
+
+    def intervene(self, state: EdgeState) -> None:
+        """Store ``state`` as what a person made of its edge."""
 
     def get_line(self, edge: Edge) -> LineState:
         """What is known of all partitions of the line ``edge``; a fresh state if nothing was ever stored."""
 
     def set_line(self, state: LineState) -> None:
         """Store ``state`` as its line's."""
+
+
+def stored_state(edge: Edge, of_runs: str | None, of_person: str | None) -> EdgeState:
+    """The state of ``edge`` by the texts that runs and a person stored last; a fresh one by neither.
+
+    They are kept apart because a run reads, decides and writes, and no storage of cursors can tell that a person wrote
+    meanwhile. What runs write over among themselves, the target's stamps still say.
+
+    Raises:
+        StateVersionError, StateUnreadableError: see ``dagster_ips.state.codec.decode``.
+    """
+    state = decode(of_runs, edge) if of_runs else EdgeState(edge)
+    return state.unless_voided_by(decode(of_person, edge) if of_person else None)
 
 
 class MemoryEdgeStore:
@@ -39,8 +55,7 @@ class MemoryEdgeStore:
 
     def get(self, edge: Edge) -> EdgeState:
         """As in EdgeStore."""
-        text = self._values.get(edge.id)
-        return decode(text, edge) if text else EdgeState(edge)
+        return stored_state(edge, self._values.get(edge.id), self._values.get(f"voided:{edge.id}"))
 
     def get_many(self, edges: Iterable[Edge]) -> dict[Edge, EdgeState]:
         """As in EdgeStore."""
@@ -49,6 +64,11 @@ class MemoryEdgeStore:
     def set(self, state: EdgeState) -> None:
         """As in EdgeStore."""
         self._values[state.edge.id] = encode(state)
+
+    def intervene(self, state: EdgeState) -> None:
+        """As in EdgeStore."""
+        self._values[f"voided:{state.edge.id}"] = encode(state)
+        self.set(state)
 
     def get_line(self, edge: Edge) -> LineState:
         """As in EdgeStore."""

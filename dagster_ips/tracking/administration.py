@@ -15,12 +15,12 @@ from dagster_ips.core.watermark import Watermark
 from dagster_ips.core.write_mode import WriteMode, may_repeat
 from dagster_ips.errors import CaptureNotInFlightError, RewindError, StateUnreadableError, TargetChangedError
 from dagster_ips.iceberg.catalog import LakeCatalog
-from dagster_ips.iceberg.stamps import target_history
 from dagster_ips.state.store import EdgeStore
 from dagster_ips.tracking.beginning import snapshot_at
 from dagster_ips.tracking.effects import Effect, effect
 from dagster_ips.tracking.following import TrackedInput
 from dagster_ips.tracking.inspection import Inspector, Pending
+from dagster_ips.tracking.settling import histories_of, require_known_publications
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Administrator:
             state = self.store.get(edge)
         except StateUnreadableError:
             state = EdgeState(edge)
-        history = self._history(edge)
+        history = self._history(state)
         newest = history.newest.target if history and history.newest else None
         # A target that isn't what was published last is the next run's to replace: it is known as it is from now on.
         return self._intervene(replace(settle(state, history), target=newest), InterventionKind.RESET, None, who, why)
@@ -66,14 +66,17 @@ class Administrator:
         Raises:
             RewindError: rows would double, or the place isn't behind what is consumed.
             TargetChangedError: the table isn't what was published last, which a rewind can't mend.
+            UnknownPublicationError: what was published last can't be known, so neither what is to be read again.
             UnknownPlaceError: the place isn't in the history of the upstream's table.
             BrokenHistoryError: the table can't be followed from there.
         """
         edge = Edge(consumer, tracked.upstream)
-        target = self._history(edge)
-        state = settle(self.store.get(edge), target)
+        state = self.store.get(edge)
+        target = self._history(state)
+        state = settle(state, target)
         if what := unexpected_change(state, target):
             raise TargetChangedError(table=self.target, consumer=consumer, what=what)
+        require_known_publications(self.target, [(state, target)])
         if not may_repeat(write_mode):
             problem = f"{self.target} is written by adding to it, so rows that are read again would be there twice"
             raise _cant_rewind(edge, problem)
@@ -99,7 +102,7 @@ class Administrator:
         Raises:
             RewindError: something was consumed or changed since the plan was made.
         """
-        state = settle(self.store.get(planned.edge), self._history(planned.edge))
+        state = self._settled(planned.edge)
         if state.holds_up_to != planned.before:
             raise _cant_rewind(planned.edge, "what is consumed has changed since the rewind was planned")
         return self._intervene(state, InterventionKind.REWIND, planned.after, who, why)
@@ -114,7 +117,7 @@ class Administrator:
         """
         edges = [Edge(consumer, upstream) for upstream in upstreams]
         stored = [self.store.get(edge) for edge in edges]
-        settled = [settle(state, self._history(state.edge)) for state in stored]
+        settled = [settle(state, self._history(state)) for state in stored]
         if not any(_is_in_flight(state, run_id) for state in stored):
             raise _not_in_flight(run_id, stored)
         for before, state in zip(stored, settled, strict=True):
@@ -136,12 +139,16 @@ class Administrator:
     ) -> EdgeState:
         changed = state.with_intervention(kind, after, who=who, why=why, at_ms=time.time_ns() // 1_000_000)
         with effect(Effect.INTERVENE):
-            self.store.set(changed)
+            self.store.intervene(changed)
         return changed
 
-    def _history(self, edge: Edge) -> TargetHistory | None:
-        metadata = self.catalog.find(self.target)
-        return target_history(metadata, edge) if metadata else None
+    def _settled(self, edge: Edge) -> EdgeState:
+        state = self.store.get(edge)
+        return settle(state, self._history(state))
+
+    def _history(self, state: EdgeState) -> TargetHistory | None:
+        target = self.catalog.find(self.target)
+        return histories_of(self.catalog.storage, target, [state]).get(state.edge)
 
 
 def _is_in_flight(state: EdgeState, run_id: str) -> bool:

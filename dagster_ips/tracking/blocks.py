@@ -16,7 +16,7 @@ from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.capture import Capture, Mode
 from dagster_ips.errors import DirectWriteError, PublishError
 from dagster_ips.iceberg.metadata import TableMetadata
-from dagster_ips.iceberg.stamps import attempt_properties, has_attempt, is_of_attempt, mark
+from dagster_ips.iceberg.stamps import attempt_properties, has_attempt, is_of_attempt
 from dagster_ips.spark.branches import Branch, stamped
 from dagster_ips.spark.writes.append import append_rows
 from dagster_ips.spark.writes.overwrite import replace_rows
@@ -120,7 +120,7 @@ def block(
         Exception: what the block or ``check`` raised.
     """
     before = publisher.catalog.load(table, asset=consumer)
-    if superseded := published_by_another(before, captures):
+    if superseded := published_by_another(publisher.catalog.storage, before, captures):
         publisher.adopt(superseded)
         problem = "another run published the same change a moment ago, so the block was not run"
         raise PublishError(table=table, branch="main", problem=problem)
@@ -143,7 +143,9 @@ def block(
             publisher.require_valid(captures)
             with effect(Effect.WRITE_BRANCH), stamped(session, publisher.stamp(captures, branch)):
                 append_rows(nothing, branch, dedup_on=(), partition_columns=())
-            seal = opened.check().head_snapshot_id(branch.name)
+            sealed = opened.check()
+            seal = sealed.head_snapshot_id(branch.name)
+            publisher.announce(captures, sealed, branch)
     except BaseException as error:
         publisher.drop_branch(branch)
         if isinstance(error, Exception) and not isinstance(error, PublishError | DirectWriteError):
@@ -152,6 +154,6 @@ def block(
     if seal is not None:
         opened.publish(seal)
     published = publisher.catalog.load(table, asset=consumer)
-    publisher.commit(captures, mark(published.snapshots[seal], published.uuid) if seal is not None else None)
+    publisher.commit(captures, published)
     opened.publication = Publication(published, opened.written(published) if seal is not None else ())
     publisher.drop_branch(branch)

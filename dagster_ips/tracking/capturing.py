@@ -30,7 +30,6 @@ from dagster_ips.iceberg.column_ranges import change_range, require_plain_column
 from dagster_ips.iceberg.event_time import require_time_column
 from dagster_ips.iceberg.icdc_tables import Tag, author_icdc_table
 from dagster_ips.iceberg.metadata import TableMetadata
-from dagster_ips.iceberg.stamps import target_histories
 from dagster_ips.state.store import EdgeStore
 from dagster_ips.tracking.beginning import Beginner
 from dagster_ips.tracking.effects import Effect, effect
@@ -44,6 +43,7 @@ from dagster_ips.tracking.partitions import (
     rows_of,
     rows_of_any,
 )
+from dagster_ips.tracking.settling import histories_of, require_known_publications
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +189,8 @@ class Capturer:
             target_exists=metadata is not None,
             named_by_person=partitions is not None and partitions.named_by_person,
         )
+        if decision.mode is Mode.INCREMENTAL:
+            require_known_publications(target, [each for of_input in settled for each in of_input])
         return Looked(consumer, inputs, sources, settled, states, lines, decision, partitions)
 
     def take(self, looked: Looked, *, run_id: str) -> tuple[CapturedInput, ...]:
@@ -226,6 +228,7 @@ class Capturer:
                     run_id=run_id,
                     after_stamp=history.newest.target.snapshot_id if history and history.newest else None,
                     bite=share.bite,
+                    target=state.target,
                 )
                 for state, (_, history) in zip(of, stamps, strict=True)
             )
@@ -267,9 +270,10 @@ class Capturer:
         self, edges: Sequence[Edge], metadata: TableMetadata | None, target: str, asked_for: Mode | None
     ) -> list[tuple[EdgeState, TargetHistory | None]]:
         """The states of one input's edges, brought up to what the target's stamps say, and those."""
-        histories = target_histories(metadata, edges) if metadata else {}
+        states = self._states(edges, asked_for)
+        histories = histories_of(self.catalog.storage, metadata, states.values())
         settled: list[tuple[EdgeState, TargetHistory | None]] = []
-        for edge, state in self._states(edges, asked_for).items():
+        for edge, state in states.items():
             history = histories.get(edge)
             now = settle(state, history)
             if asked_for is not Mode.FULL and (what := unexpected_change(now, history)):

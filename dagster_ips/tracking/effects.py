@@ -18,6 +18,7 @@ class Effect(StrEnum):
     ORDER_TARGET = "order_target"
     CREATE_BRANCH = "create_branch"
     WRITE_BRANCH = "write_branch"
+    ANNOUNCE = "announce"
     PUBLISH = "publish"
     COMMIT = "commit"
     DROP_BRANCH = "drop_branch"

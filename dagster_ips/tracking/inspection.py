@@ -18,6 +18,7 @@ from dagster_ips.state.store import EdgeStore
 from dagster_ips.tracking.beginning import Beginner
 from dagster_ips.tracking.capturing import require_ref_and_columns
 from dagster_ips.tracking.following import StartOver, TrackedInput, end_of, files_in, follow
+from dagster_ips.tracking.settling import histories_of, require_known_publications
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +73,19 @@ class Inspector:
         history = target_history(metadata, edge) if metadata else None
         state, problem, pending, is_waiting = EdgeState(edge), None, None, False
         try:
-            state = settle(self.store.get(edge), history)
+            state = self.store.get(edge)
+            history = histories_of(self.catalog.storage, metadata, [state]).get(edge)
+            state = settle(state, history)
             if what := unexpected_change(state, history):
                 raise TargetChangedError(table=self.target, consumer=consumer, what=what)
             consumed = state.committed.snapshot_id if state.committed else None
             source = self.catalog.load(tracked.table, asset=consumer, consumed_snapshot_id=consumed)
             require_ref_and_columns(tracked, source, consumer)
             begun = Beginner(self.catalog, self.icdc_namespace, metadata).begin(state, source, tracked)
-            pending = self.pending(begun, source, tracked)
+            found = self.pending(begun, source, tracked)
+            if not found.is_full:
+                require_known_publications(self.target, [(state, history)])
+            pending = found
         except CursorStorageError:
             raise
         except UnknownTableError as error:

@@ -8,16 +8,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dagster_ips.core.ancestry import Snapshot
-from dagster_ips.core.capture import Capture, Mode, Stamp, TargetMark
-from dagster_ips.core.target import TargetHistory, settle
+from dagster_ips.core.capture import Capture, Mode, Stamp
+from dagster_ips.core.target import Standing, TargetHistory, committed, settle, standing_of
 from dagster_ips.errors import CaptureVoidError, IpsError, PublishError
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.metadata import TableMetadata
-from dagster_ips.iceberg.stamps import is_of_attempt, mark, stamp_properties, target_histories
+from dagster_ips.iceberg.stamps import announcement, is_of_attempt, stamp_properties, target_histories
+from dagster_ips.iceberg.storage import Storage
 from dagster_ips.spark.branches import Branch, is_conflict, stamped
 from dagster_ips.spark.session import SparkSession
+from dagster_ips.spark.targets import set_properties
 from dagster_ips.state.store import EdgeStore
 from dagster_ips.tracking.effects import Effect, effect
+from dagster_ips.tracking.settling import histories_since
 
 _MOST_ATTEMPTS = 5
 _LOG = logging.getLogger(__name__)
@@ -92,14 +95,13 @@ class Publisher:
                     _LOG.info("%s changed while %s was written; writing again on its head", table, branch.name)
                     continue
             if not published_it:
-                self.commit(captures, None)
+                self.commit(captures, before)
                 self.drop_branch(branch)
                 return Publication(before)
             published = self.catalog.load(table, asset=consumer)
-            own = _own_snapshots(published, branch)
-            self.commit(captures, mark(own[-1], published.uuid) if own else None)
+            self.commit(captures, published)
             self.drop_branch(branch)
-            return Publication(published, own)
+            return Publication(published, _own_snapshots(published, branch))
         raise AssertionError  # the last attempt returned or raised
 
     def stamp(self, captures: Sequence[Capture], branch: Branch) -> dict[str, str]:
@@ -115,7 +117,7 @@ class Publisher:
             PublishError: as ``published_by_another``; or it published some of a run's partitions, and not all.
         """
         self.require_valid(captures)
-        superseded = published_by_another(target, captures)
+        superseded = published_by_another(self.catalog.storage, target, captures)
         if not superseded:
             return None
         self.adopt(superseded)
@@ -155,19 +157,33 @@ class Publisher:
             return False
         check(branch)
         self.require_valid(captures)
+        self.announce(captures, now, branch)
         with effect(Effect.PUBLISH):
             branch.fast_forward_main(self.session)
         return True
 
-    def commit(self, captures: Sequence[Capture], published: TargetMark | None) -> None:
-        """``captures`` are consumed; ``published`` is where the target says so, None if nothing was published."""
+    def announce(self, captures: Sequence[Capture], target: TableMetadata, branch: Branch) -> None:
+        """Say in the table's properties that the head of ``branch`` is about to be published: see ``shows_all_since``.
+
+        Not one step with the publication, and therefore before it: a publication that isn't announced can't be.
+        """
+        head = target.head_snapshot_id(branch.name)
+        if head is not None and (properties := announcement(captures, head)):
+            with effect(Effect.ANNOUNCE):
+                set_properties(self.session, branch.catalog, branch.table, properties)
+
+    def commit(self, captures: Sequence[Capture], target: TableMetadata | None) -> None:
+        """``captures`` are consumed, as far as the stamps of ``target`` and what is known of others allow it.
+
+        ``target`` is None if the run did not look at it, as nothing was to be written.
+        """
+        histories = target_histories(target, [capture.edge for capture in captures]) if target else {}
         for capture in captures:
             state = self.store.get(capture.edge)
-            # What was published counts, even if a run of the same number that had nothing to write was here first.
-            is_next = state.next_number == capture.number or (published and state.number == capture.number)
-            if is_next and capture.number > state.voided:
+            now = committed(state, capture, histories.get(capture.edge))
+            if now is not state:
                 with effect(Effect.COMMIT):
-                    self.store.set(state.with_committed(capture, published))
+                    self.store.set(now)
 
     def require_valid(self, captures: Sequence[Capture]) -> None:
         """Fail if a person changed meanwhile what is consumed.
@@ -211,27 +227,27 @@ class Publisher:
         _LOG.warning("branch %s of %s could not be dropped; it expires by itself", branch.name, branch.table)
 
 
-def published_by_another(target: TableMetadata, captures: Sequence[Capture]) -> list[tuple[Capture, TargetHistory]]:
+def published_by_another(
+    storage: Storage, target: TableMetadata, captures: Sequence[Capture]
+) -> list[tuple[Capture, TargetHistory]]:
     """The captures whose number, or a later one, is stamped on the target already, and what says so.
 
     Raises:
         PublishError: the newest stamp is another than when the capture began, but not a later capture's: the target
             was changed from outside, and what the capture builds on may be gone. Or a full run was asked for, and what
-            another published meanwhile isn't one.
+            another published meanwhile isn't one. Or another may have published what is expired already.
     """
     superseded = []
-    histories = target_histories(target, [capture.edge for capture in captures])
+    histories = histories_since(storage, target, {capture.edge: capture.target for capture in captures})
     for capture in captures:
         history = histories[capture.edge]
-        newest = history.newest
-        if newest is not None and newest.number >= capture.number:
-            if capture.mode is Mode.FULL and newest.mode is not Mode.FULL:
-                problem = f"another run published a change of {capture.edge} while everything was computed anew"
-                raise PublishError(table=target.table, branch="main", problem=problem)
-            superseded.append((capture, history))
-        elif (newest.target.snapshot_id if newest else None) != capture.after_stamp:
-            problem = f"the newest stamp of {capture.edge} is not the one that the capture began from"
-            raise PublishError(table=target.table, branch="main", problem=problem)
+        match standing_of(capture, history):
+            case Standing.SUPERSEDED:
+                superseded.append((capture, history))
+            case Standing.MAY_PUBLISH:
+                pass
+            case problem:
+                raise PublishError(table=target.table, branch="main", problem=problem.format(edge=capture.edge))
     return superseded
 
 

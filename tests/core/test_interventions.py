@@ -12,7 +12,7 @@ from dagster_ips.core.ancestry import Ancestry, Snapshot
 from dagster_ips.core.capture import Capture, EdgeState, Mode, Stamp, TargetMark
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.intervention import InterventionKind
-from dagster_ips.core.target import TargetHistory, settle
+from dagster_ips.core.target import TargetHistory, committed, settle
 from dagster_ips.core.watermark import Watermark
 
 EDGE = Edge("daily", "playback")
@@ -23,7 +23,8 @@ class Interventions(RuleBasedStateMachine):
     """A source whose keys come and go, and a target that is merged by key with what was added and removed between.
 
     A run that publishes is fenced by the target's stamps alone, as if a person had intervened in the very moment
-    between its last look at the cursor and its publish.
+    between its last look at the cursor and its publish. Between a run's look and its first write others may do
+    anything, and its writes go over theirs: only what a person did is kept apart.
     """
 
     @initialize()
@@ -31,8 +32,13 @@ class Interventions(RuleBasedStateMachine):
         self.source: list[set[int]] = [set()]
         self.target: set[int] = set()
         self.main: list[tuple[Snapshot, Stamp]] = []
-        self.cursor = EdgeState(EDGE)
+        self.of_runs, self.of_person = EdgeState(EDGE), EdgeState(EDGE)
+        self.looks: list[tuple[EdgeState, Stamp | None, int]] = []
         self.work: list[Capture] = []
+
+    @property
+    def cursor(self) -> EdgeState:
+        return self.of_runs.unless_voided_by(self.of_person)
 
     def history(self) -> TargetHistory:
         snapshots = tuple(snapshot for snapshot, _ in reversed(self.main))
@@ -45,23 +51,29 @@ class Interventions(RuleBasedStateMachine):
     def the_source_becomes(self, keys: set[int]) -> None:
         self.source.append(keys)
 
-    @rule(asked_for_full=st.booleans())
-    def a_run_captures(self, *, asked_for_full: bool) -> None:
-        self.cursor = settle(self.cursor, self.history())
-        is_full = asked_for_full or self.cursor.committed is None
-        newest = self.history().newest
+    @rule()
+    def a_run_looks(self) -> None:
+        self.of_runs = settle(self.cursor, self.history())
+        self.looks.append((self.of_runs, self.history().newest, len(self.source) - 1))
+
+    @precondition(lambda self: self.looks)
+    @rule(data=st.data(), asked_for_full=st.booleans())
+    def a_run_captures(self, data: st.DataObject, *, asked_for_full: bool) -> None:
+        state, newest, head = self.looks.pop(data.draw(st.integers(0, len(self.looks) - 1)))
+        is_full = asked_for_full or state.committed is None
         capture = Capture(
             EDGE,
-            self.cursor.next_number,
+            state.next_number,
             Mode.FULL if is_full else Mode.INCREMENTAL,
             "",
-            None if is_full else self.cursor.committed,
-            self.at(len(self.source) - 1) if is_full else self.cursor.reread_to or self.at(len(self.source) - 1),
+            None if is_full else state.committed,
+            self.at(head) if is_full else state.reread_to or self.at(head),
             "icdc",
             f"run {len(self.work)}",
             newest.target.snapshot_id if newest else None,
+            target=state.target,
         )
-        self.cursor = self.cursor.with_in_flight(capture)
+        self.of_runs = state.with_in_flight(capture)
         self.work.append(capture)
 
     @precondition(lambda self: self.work)
@@ -78,14 +90,17 @@ class Interventions(RuleBasedStateMachine):
             self.target = set(after)
         else:
             before = self.source[capture.from_exclusive.snapshot_id]
+            if before == after:
+                if lives_to_commit and capture.number > self.cursor.voided:
+                    self.of_runs = committed(self.cursor, capture, None)
+                return
             self.target = (self.target | (after - before)) - (before - after)
         number = len(self.main) + 1
         mark = TargetMark("uuid", number, number, number * 10)
         snapshot = Snapshot(number, number - 1 or None, number, number * 10, "append", "")
         self.main.append((snapshot, Stamp(capture.number, capture.mode, capture.to_inclusive, mark)))
-        is_next = capture.number in (self.cursor.next_number, self.cursor.number)
-        if lives_to_commit and is_next and capture.number > self.cursor.voided:
-            self.cursor = self.cursor.with_committed(capture, mark)
+        if lives_to_commit:
+            self.of_runs = committed(self.cursor, capture, self.history())
 
     @rule()
     def a_person_resets(self) -> None:
@@ -103,18 +118,20 @@ class Interventions(RuleBasedStateMachine):
         newest = self.history().newest
         if kind is InterventionKind.RESET:
             state = replace(state, target=newest.target if newest else None)
-        self.cursor = state.with_intervention(kind, after, who="me", why="test", at_ms=0)
+        self.of_person = state.with_intervention(kind, after, who="me", why="test", at_ms=0)
 
     @rule()
     def the_cursor_is_lost(self) -> None:
-        self.cursor = EdgeState(EDGE)
+        self.of_runs = self.of_person = EdgeState(EDGE)
+        self.looks = []
 
     @rule(data=st.data())
     def runs_end_in_peace(self, data: st.DataObject) -> None:
         """Nobody else is at work: one run after the other, until nothing is pending."""
-        self.work = []
         for _ in range(4):
-            self.a_run_captures(asked_for_full=False)
+            self.looks, self.work = [], []
+            self.a_run_looks()
+            self.a_run_captures(data, asked_for_full=False)
             self.a_run_publishes(data, lives_to_commit=True)
         assert self.cursor.committed == self.at(len(self.source) - 1)
         assert self.target == self.source[-1]

@@ -12,7 +12,14 @@ from dagster_ips.core.ancestry import Ancestry, Snapshot
 from dagster_ips.core.capture import Capture, EdgeState, Mode, Stamp, TargetMark
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.file_set import Bite
-from dagster_ips.core.target import TargetHistory, settle, unexpected_change
+from dagster_ips.core.target import (
+    Standing,
+    TargetHistory,
+    settle,
+    shows_all_since,
+    standing_of,
+    unexpected_change,
+)
 from dagster_ips.core.watermark import Watermark
 
 EDGE = Edge("daily", "playback")
@@ -240,3 +247,45 @@ def test_a_commit_that_published_nothing_keeps_the_earlier_mark() -> None:
     mark = TargetMark("uuid", 1, 1, 10)
     capture = Capture(EDGE, 2, Mode.INCREMENTAL, "", None, Watermark("source", "main", 1, 1, 1), "icdc", "run", None)
     assert EdgeState(EDGE, number=1, target=mark).with_committed(capture, None).target == mark
+
+
+def history_of(*snapshots: Snapshot, newest: Stamp | None = None, announced: int | None = None) -> TargetHistory:
+    """Newest first."""
+    return TargetHistory("uuid", Ancestry(snapshots), newest, announced)
+
+
+ONE, TWO, THREE, FOUR = (Snapshot(n, n - 1 or None, n, n * 10, "append", "") for n in (1, 2, 3, 4))
+
+
+def capture_after(mark: Snapshot) -> Capture:
+    """A change to publish, taken when ``mark`` was what had been published last."""
+    to, known = Watermark("source", "main", 9, 9, 9), TargetMark("uuid", mark.snapshot_id, mark.sequence_number, 0)
+    at = mark.snapshot_id
+    return Capture(
+        EDGE, 9, Mode.INCREMENTAL, "", to, to, "icdc", "run", at, target=replace(known, timestamp_ms=at * 10)
+    )
+
+
+def test_a_target_that_is_only_maintained_while_a_run_works_is_published_to() -> None:
+    assert standing_of(capture_after(TWO), history_of(FOUR, announced=2)) is Standing.MAY_PUBLISH
+    assert standing_of(capture_after(TWO), history_of(FOUR, THREE, announced=2)) is Standing.MAY_PUBLISH
+
+
+def test_a_target_where_another_may_have_published_and_its_stamp_is_expired_is_not_published_to() -> None:
+    assert standing_of(capture_after(TWO), history_of(FOUR, announced=3)) is Standing.UNKNOWN
+    full = replace(capture_after(TWO), mode=Mode.FULL, from_exclusive=None)
+    assert standing_of(full, history_of(FOUR, announced=3)) is Standing.MAY_PUBLISH
+
+
+def test_a_target_that_is_rolled_back_while_a_run_works_is_not_published_to() -> None:
+    assert standing_of(capture_after(TWO), history_of(ONE, announced=2)) is Standing.CHANGED
+
+
+def test_what_was_announced_is_all_that_can_be_hidden() -> None:
+    mark = capture_after(TWO).target
+    assert shows_all_since(mark, history_of(FOUR, announced=2))
+    assert not shows_all_since(mark, history_of(FOUR, announced=3))
+    assert not shows_all_since(None, history_of(FOUR, announced=3))
+    assert shows_all_since(mark, history_of(THREE, TWO, announced=4)), "announced, and never published"
+    assert shows_all_since(None, history_of(TWO, ONE, announced=4)), "its whole history is there"
+    assert shows_all_since(mark, history_of(FOUR)), "nobody announces: what others publish isn't known by that"

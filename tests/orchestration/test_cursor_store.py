@@ -5,12 +5,14 @@ from __future__ import annotations
 import string
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import dagster as dg
 import pytest
 
 from dagster_ips.core.capture import Capture, EdgeState, Mode, TargetMark
 from dagster_ips.core.edge import Edge
+from dagster_ips.core.intervention import InterventionKind
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import CursorStorageError
 from dagster_ips.iceberg.icdc_names import new_name
@@ -43,8 +45,9 @@ def largest_state() -> EdgeState:
         icdc_table=f"{'n' * 128}.{new_name(edge, 2**63)}",
         run_id=uuid,
         after_stamp=number,
+        target=TargetMark(uuid, number, number, number),
     )
-    return EdgeState(edge, mark, 2**63, capture, TargetMark(uuid, number, number, number))
+    return EdgeState(edge, mark, 2**63, capture, capture.target)
 
 
 @on_every_backend
@@ -90,9 +93,23 @@ def test_the_largest_state_fits_what_the_smallest_database_keeps(instance: dg.Da
     assert len(encode(largest).encode()) < MOST_VALUE_BYTES
     store.set(largest)
     assert store.get(largest.edge) == largest
-    (key,) = cursors(instance)
-    assert len(key) <= MOST_KEY_CHARACTERS
-    assert set(key) <= set(string.ascii_lowercase + string.digits + ":_")
+    store.intervene(largest)
+    keys = cursors(instance)
+    assert len(keys) == 2
+    assert max(map(len, keys)) <= MOST_KEY_CHARACTERS
+    assert set("".join(keys)) <= set(string.ascii_lowercase + string.digits + ":_")
+
+
+@on_every_backend
+def test_what_a_person_did_stays_whatever_a_run_writes_that_did_not_know_of_it(instance: dg.DagsterInstance) -> None:
+    store = CursorStore(instance)
+    store.set(before := state(3))
+    reset = before.with_intervention(InterventionKind.RESET, None, who="me", why="test", at_ms=0)
+    store.intervene(reset)
+    store.set(replace(before, number=4))
+    assert store.get(EDGE) == reset
+    store.set(replace(reset, number=5))
+    assert store.get(EDGE).number == 5
 
 
 class Storage:

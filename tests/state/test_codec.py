@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -54,6 +55,11 @@ VERSION_2 = """
  "reread_to":{"table_uuid":"9d0c","ref":"main","snapshot_id":9001,"sequence_number":9,"timestamp_ms":1767229200000}}
 """
 
+VERSION_3 = VERSION_2.replace('"version":2', '"version":3').replace(
+    '"bite":{',
+    '"target":{"table_uuid":"1f3a","snapshot_id":77,"sequence_number":5,"timestamp_ms":1767225700000},"bite":{',
+)
+
 texts = st.text(max_size=20)
 ids = st.integers(-(2**63), 2**63 - 1)
 edges = st.builds(Edge, texts, texts)
@@ -69,7 +75,8 @@ def states(draw: st.DrawFn) -> EdgeState:
     some = st.none() | watermarks
     modes = st.sampled_from(Mode)
     number = st.none() | ids
-    captures = st.builds(Capture, st.just(edge), ids, modes, texts, some, some, texts, texts, number, st.none() | bites)
+    partly, known = st.none() | bites, st.none() | marks
+    captures = st.builds(Capture, st.just(edge), ids, modes, texts, some, some, texts, texts, number, partly, known)
     in_flight, mark, file_set = draw(st.none() | captures), draw(st.none() | marks), draw(st.none() | file_sets)
     kinds = st.sampled_from(InterventionKind)
     interventions = st.lists(st.builds(Intervention, kinds, texts, texts, ids, ids, some, some), max_size=3).map(tuple)
@@ -84,7 +91,7 @@ json_values = st.recursive(
 )
 PLACES = [(), ("version",), ("edge",), ("committed",), ("number",), ("in_flight",), ("target",), ("in_flight", "mode")]
 PLACES += [("file_set",), ("file_set", "to_inclusive"), ("file_set", "taken")]
-PLACES += [("voided",), ("interventions",), ("reread_to",), ("is_beginning",)]
+PLACES += [("in_flight", "target"), ("voided",), ("interventions",), ("reread_to",), ("is_beginning",)]
 
 
 @settings(max_examples=200, deadline=None)
@@ -113,6 +120,12 @@ def test_a_cursor_of_version_2_is_read_by_this_release() -> None:
     assert decode(VERSION_2, EDGE) == expected
 
 
+def test_a_cursor_of_version_3_is_read_by_this_release() -> None:
+    before, now = decode(VERSION_2, EDGE), decode(VERSION_3, EDGE)
+    assert before.in_flight
+    assert now == replace(before, in_flight=replace(before.in_flight, target=TargetMark("1f3a", 77, 5, 1767225700000)))
+
+
 @given(st.integers(VERSION + 1, 10**6), json_values)
 def test_a_newer_version_is_refused_whatever_else_it_holds(version: int, more: Any) -> None:  # noqa: ANN401  # any JSON
     text = json.dumps({"version": version, "whatever": more})
@@ -132,7 +145,7 @@ def test_garbage_is_refused_by_name_of_the_edge(text: str) -> None:
 @example(("version",), float("inf"))
 @example(("number",), float("inf"))
 def test_a_value_damaged_in_one_place_never_fails_in_another_way(place: tuple[str, ...], damage: Any) -> None:  # noqa: ANN401  # any JSON
-    value: Any = {"": json.loads(VERSION_2)}
+    value: Any = {"": json.loads(VERSION_3)}
     holder = value
     for key in ("", *place)[:-1]:
         holder = holder[key]

@@ -1,0 +1,110 @@
+"""Targets whose snapshots expire while nobody knows yet what was published: nothing is there twice or missing."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import dagster as dg
+import pytest
+
+from dagster_ips.errors import UnknownPublicationError
+from dagster_ips.tracking.effects import Effect
+from tests.kind_runs import Runs
+from tests.kinds import KINDS, Kind, appended, kinds, start_run
+from tests.lake import Lake
+from tests.pipeline import materialize
+from tests.promises.test_recovery import cursors, set_cursors
+
+ONE = [kind for kind in KINDS if kind.asset is appended]
+AROUND_PUBLISHING = [
+    f"after:{Effect.WRITE_BRANCH}",
+    f"after:{Effect.ANNOUNCE}",
+    f"after:{Effect.PUBLISH}",
+    f"after:{Effect.COMMIT}",
+]
+
+
+@pytest.fixture
+def runs(lake: Lake, instance: dg.DagsterInstance) -> Runs:
+    return Runs(lake, instance)
+
+
+def maintain(lake: Lake, table: str) -> None:
+    """Two compactions and an expiry, after which only the second is left of its history."""
+    for _ in range(2):
+        lake.sql(f"CALL lake.system.rewrite_data_files('{table}', options => map('rewrite-all', 'true'))").collect()
+    lake.sql(f"CALL lake.system.expire_snapshots(table => '{table}', older_than => now(), retain_last => 1)").collect()
+
+
+def tables_of(of: Sequence[Kind]) -> list[str]:
+    return [table for kind in of for table in kind.expected]
+
+
+def kill_maintain_and_run_again(runs: Runs, of: Sequence[Kind], point: str) -> None:
+    runs.run_all(of)
+    runs.arrive()
+    for kind in of:
+        process = start_run(runs.instance.root_directory, runs.lake, *kind.names, at=point)
+        process.join()
+        assert process.exitcode == -signal.SIGKILL
+    for table in tables_of(of):
+        maintain(runs.lake, table)
+    runs.arrive()
+    runs.run_all(of)
+    runs.check(of)
+
+
+def restore_maintain_and_run_again(runs: Runs, of: Sequence[Kind]) -> None:
+    runs.run_all(of)
+    backup = cursors(runs.instance)
+    for _ in range(2):
+        runs.arrive()
+        runs.run_all(of)
+    for table in tables_of(of):
+        maintain(runs.lake, table)
+    set_cursors(runs.instance, backup)
+    runs.arrive()
+    runs.run_all(of)
+    runs.check(of)
+
+
+def test_a_run_killed_after_it_published_and_an_expiry_of_its_stamp_double_nothing(runs: Runs) -> None:
+    kill_maintain_and_run_again(runs, ONE, f"after:{Effect.PUBLISH}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("point", AROUND_PUBLISHING)
+def test_runs_of_any_kind_killed_around_their_publish_and_then_expiry_double_nothing(runs: Runs, point: str) -> None:
+    kill_maintain_and_run_again(runs, KINDS, point)
+
+
+def test_a_restored_database_and_an_expiry_of_what_was_published_since_double_nothing(runs: Runs) -> None:
+    restore_maintain_and_run_again(runs, ONE)
+
+
+@pytest.mark.slow
+def test_a_restored_database_and_an_expiry_double_nothing_of_any_kind(runs: Runs) -> None:
+    restore_maintain_and_run_again(runs, KINDS)
+
+
+def test_a_publication_that_nothing_tells_of_any_more_is_refused_and_the_advice_makes_it_right(runs: Runs) -> None:
+    runs.run_all(ONE)
+    backup = cursors(runs.instance)
+    runs.arrive()
+    runs.run_all(ONE)
+    maintain(runs.lake, "media.appended")
+    for entry in runs.lake.catalog.load("media.appended", asset="test").raw["metadata-log"]:
+        Path(urlsplit(entry["metadata-file"]).path).unlink()
+    set_cursors(runs.instance, backup)
+    runs.arrive()
+    definitions = kinds(runs.lake.folder, runs.lake.spark_folder)
+    with pytest.raises(UnknownPublicationError, match="dagster_ips/mode=full"):
+        materialize(definitions, runs.instance, "appended")
+    materialize(definitions, runs.instance, "appended", tags={"dagster_ips/mode": "full"})
+    runs.check(ONE)
+    runs.arrive()
+    runs.run_all(ONE)
+    runs.check(ONE)
