@@ -1,7 +1,7 @@
 """A proof finds whatever made a table wrong, because it rests on nothing that made it."""
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import dagster as dg
@@ -10,9 +10,14 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
 
 import dagster_ips as ips
+from dagster_ips.core.edge import Edge
+from dagster_ips.errors import DeclarationError
+from dagster_ips.orchestration.cursor_store import CursorStore
+from dagster_ips.orchestration.pending_checks import Never
 from dagster_ips.tracking import writing
 from tests.lake import Lake, events
-from tests.pipeline import agg, daily, pipeline
+from tests.partitioned import SENSOR, day, day_agg, key
+from tests.pipeline import agg, daily, pipeline, plays, report
 
 ALL = 1.0
 
@@ -44,8 +49,9 @@ def defined(
 ) -> dg.Definitions:
     plain = pipeline(lake.folder, lake.spark_folder)
     sources = [ips.iceberg_asset(name, table=f"media.{name}") for name in ("playback", "other")]
+    above = [each for each in (daily, day) if each not in assets]
     return ips.with_incremental(
-        dg.Definitions(assets=[*sources, *assets], asset_checks=checks or [], resources=plain.resources)
+        dg.Definitions(assets=[*sources, *above, *assets], asset_checks=checks or [], resources=plain.resources)
     )
 
 
@@ -115,8 +121,7 @@ def lowered_keys(playback: ips.IcdcView) -> DataFrame:
 
 @dg.asset(ins=BOTH, metadata=ips.merge(on=["event_id"]))
 def union_of_two(playback: ips.IcdcView, other: ips.IcdcView) -> DataFrame:
-    both = playback.added.unionByName(other.added).select("event_id", "account")
-    return both.distinct()
+    return playback.added.unionByName(other.added).select("event_id").distinct()
 
 
 @dg.asset(ins=PLAYBACK, metadata=ips.append(dedup_on=["event_id"]) | ips.table(partition_by=["event_date"]))
@@ -124,9 +129,9 @@ def dedup_across_partitions(playback: ips.IcdcView) -> DataFrame:
     return playback.changes
 
 
-@dg.asset(ins=PLAYBACK, metadata=ips.merge(on=["account"], latest_by="event_date"))
+@dg.asset(ins=PLAYBACK, metadata=ips.merge(on=["account"], latest_by="event_id"))
 def ties(playback: ips.IcdcView) -> DataFrame:
-    return playback.changes.select("account", "event_date", "seconds")
+    return playback.changes.select("account", "event_id", "seconds")
 
 
 @dg.asset(ins=PLAYBACK, metadata=ips.append())
@@ -194,14 +199,162 @@ def test_a_table_that_a_wrong_asset_made_is_found(
     assert proved(lake, instance, wrong)[name].passed
 
     day = dt.date(2026, 1, 2)
-    lake.append([(1, day, "A1", 5), (40, day, "a1", 50), (41, day, "a0", 3), (42, dt.date(2026, 1, 4), "a2", 7)])
-    lake.sql("DELETE FROM lake.media.other WHERE event_id = 1")
-    lake.sql("INSERT INTO lake.media.other VALUES (70, DATE '2026-01-02', 'a2', 9)")
+    lake.append([(1, day, "a2", 5), (40, day, "A1", 50), (27, day, "a0", 3), (42, day, "a2", 7)])
+    lake.sql(
+        "DELETE FROM lake.media.other WHERE event_id = 2"
+        if wrong is union_of_two
+        else "INSERT INTO lake.media.other VALUES (70, DATE '2026-01-02', 'a2', 9)"
+    )
     run(lake, instance, wrong)
     found = proved(lake, instance, wrong)[name]
     assert not found.passed
     assert sum(counts(found)) > 0, found.description
     assert found.severity is dg.AssetCheckSeverity.ERROR
 
-    run(lake, instance, wrong, **{"dagster_ips/mode": "full"}) if name != "ties" else None
-    assert proved(lake, instance, wrong)[name].passed is (name != "ties")
+
+@pytest.mark.usefixtures("unchecked")
+def test_a_column_that_the_asset_no_longer_makes_is_found(two_sources: Lake, instance: dg.DagsterInstance) -> None:
+    def columns(*more: F.Column) -> dg.AssetsDefinition:
+        @dg.asset(ins=PLAYBACK, metadata=ips.merge(on=["account"]))
+        def sums(playback: ips.IcdcView) -> DataFrame:
+            return playback.affected("account").groupBy("account").agg(F.count("*").alias("plays"), *more)
+
+        return sums
+
+    before, after = columns(F.sum("seconds").alias("seconds")), columns()
+    run(two_sources, instance, before)
+    two_sources.append([(40, dt.date(2026, 1, 2), "a1", 50)])
+    run(two_sources, instance, after)
+    found = proved(two_sources, instance, after)["sums"]
+    assert not found.passed
+    assert found.metadata["columns that the asset no longer has"].value == "seconds"
+    assert proved(two_sources, instance, after, ignore=["SECONDS"])["sums"].passed
+
+
+@dg.multi_asset(
+    ins=PLAYBACK,
+    outs={
+        "plays": dg.AssetOut(metadata=ips.merge(on=["account"])),
+        "kept": dg.AssetOut(metadata=ips.append()),
+    },
+)
+def both_tables(playback: ips.IcdcView) -> tuple[DataFrame, DataFrame]:
+    return playback.added.groupBy("account").agg(F.count("*").alias("plays")), playback.added
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_each_table_of_a_step_is_proved_by_itself(two_sources: Lake, instance: dg.DagsterInstance) -> None:
+    run(two_sources, instance, both_tables)
+    two_sources.append([(40, dt.date(2026, 1, 2), "a1", 50)])
+    run(two_sources, instance, both_tables)
+    found = proved(two_sources, instance, both_tables)
+    assert (found["plays"].passed, found["kept"].passed) == (False, True)
+
+
+def test_partitions_are_proved_at_what_each_was_made_of(lake: Lake, instance: dg.DagsterInstance) -> None:
+    lake.create_playback([row for day in range(3) for row in events(range(9 * day, 9 * day + 9), day=day)])
+    every_day = {"dagster/asset_partition_range_start": key(0), "dagster/asset_partition_range_end": key(2)}
+    run(lake, instance, day, **every_day)
+    run(lake, instance, day_agg, **every_day)
+    lake.append(events(range(100, 104), day=1) + events(range(104, 108), day=2))
+    run(lake, instance, day, **{"dagster/partition": key(1), **SENSOR})
+    for found in proved(lake, instance, day, day_agg).values():
+        assert found.passed, found.description
+    rows = proved(lake, instance, day)["day"].metadata["rows compared"].value
+    assert rows == 9 + 13 + 9
+
+    lake.sql("UPDATE lake.media.day SET seconds = seconds + 1 WHERE event_date = DATE '2026-01-03'")
+    lake.sql("INSERT INTO lake.media.day_agg VALUES (DATE '2027-01-01', 'a1', 1, 1), (NULL, 'a1', 1, 1)")
+    found = proved(lake, instance, day, day_agg)
+    assert counts(found["day"]) == (9, 9, 0)
+    assert counts(found["day_agg"]) == (0, 2, 0)
+    assert not found["day_agg"].passed
+
+
+def test_what_cannot_be_told_is_a_warning_and_nothing_published_is_nothing_to_prove(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    lake.create_playback(events(range(6)))
+    (found,) = proved(lake, instance, daily).values()
+    assert (found.passed, found.description) == (True, "Nothing to prove yet: no run has published to media.daily.")
+
+    run(lake, instance, daily)
+    lake.append(events(range(10, 12)))
+    assert proved(lake, instance, daily)["daily"].passed
+    lake.sql("CALL lake.system.expire_snapshots(table => 'media.playback', older_than => now(), retain_last => 1)")
+    found = proved(lake, instance, daily)["daily"]
+    assert (found.passed, found.severity) == (False, dg.AssetCheckSeverity.WARN)
+    assert "has been expired" in str(found.description)
+    assert "isn't known" in str(found.description)
+
+
+def test_a_proof_changes_nothing_and_can_be_repeated(lake: Lake, instance: dg.DagsterInstance) -> None:
+    lake.create_playback(events(range(90)))
+    run(lake, instance, daily, agg)
+    lake.sql("UPDATE lake.media.daily SET seconds = -1")
+
+    def state() -> tuple[object, ...]:
+        store = CursorStore(instance)
+        edges = [Edge("daily", "playback"), Edge("agg", "daily")]
+        tables = lake.sql("SHOW TABLES IN lake.ips").collect(), lake.commits("media.daily"), lake.commits("media.agg")
+        return [store.get(edge) for edge in edges], *tables, lake.branches("media.daily")
+
+    before = state()
+    found = proved(lake, instance, daily, sample=0.2)["daily"]
+    assert 0 < sum(counts(found)) < 180
+    seed = found.metadata["seed"].value
+    again = proved(lake, instance, daily, sample=0.9, config={"seed": seed, "sample": 0.2})["daily"]
+    assert counts(again) == counts(found)
+    assert again.metadata["examples"] == found.metadata["examples"]
+    assert state() == before
+
+
+def test_a_difference_that_an_ignored_lookup_may_have_made_is_a_warning(
+    two_sources: Lake, instance: dg.DagsterInstance
+) -> None:
+    @dg.asset(ins=PLAYBACK, metadata=ips.append())
+    def named(playback: ips.IcdcView, other: DataFrame) -> DataFrame:
+        return playback.added.join(other.select("account", F.col("seconds").alias("limit")), "account")
+
+    run(two_sources, instance, named)
+    assert proved(two_sources, instance, named)["named"].passed
+    two_sources.sql("UPDATE lake.media.other SET seconds = 77")
+    found = proved(two_sources, instance, named)["named"]
+    assert (found.passed, found.severity) == (False, dg.AssetCheckSeverity.WARN)
+    assert "moved since the last run" in str(found.metadata["lookups"].value)
+
+
+def test_a_proof_runs_with_each_run_or_on_its_condition_or_when_a_person_asks() -> None:
+    def condition(check: dg.AssetChecksDefinition) -> object:
+        (spec,) = check.check_specs
+        return spec.automation_condition
+
+    daily_one = dg.AutomationCondition.on_cron("@daily")
+    assert isinstance(condition(ips.proof("daily")), Never)
+    assert condition(ips.proof("daily", with_each_run=True)) is None
+    assert condition(ips.proof("daily", automation_condition=daily_one)) == daily_one
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: ips.proof("daily", sample=0), "above 0"),
+        (lambda: ips.proof("daily", ignore="at"), "letter by letter"),
+        (lambda: ips.proof("daily", with_each_run=True, automation_condition=Never()), "Say one"),
+        (lambda: ips.proof("dayly"), "no such asset"),
+        (lambda: ips.proof("report"), "reads nothing incrementally"),
+        (lambda: ips.proof("plays"), "statements of its own"),
+    ],
+)
+def test_a_proof_that_cannot_be_made_is_refused_at_load(
+    make: Callable[[], dg.AssetChecksDefinition], said: str
+) -> None:
+    manager = ips.IcdcIOManager(catalog=ips.IcebergCatalog(folder="unused"), spark=ips.LocalSparkConnect())
+    playback = ips.iceberg_asset("playback", table="media.playback")
+
+    def load() -> None:
+        assets = [playback, daily, agg, report, plays]
+        ips.with_incremental(dg.Definitions(assets=assets, asset_checks=[make()], resources={"io_manager": manager}))
+
+    with pytest.raises(DeclarationError, match=said):
+        load()
