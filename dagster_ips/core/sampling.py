@@ -24,6 +24,15 @@ class Sample:
         """Whether nothing is left out."""
         return self.share >= 1
 
+    def at_least(self, rows: int, *, of: int | None) -> Sample:
+        """A share that is about ``rows`` of a table's rows or more; it stays as it is where those aren't known.
+
+        Example:
+            >>> Sample(0.01, seed=7).at_least(1000, of=4000).share, Sample(0.01, seed=7).at_least(1000, of=900).share
+            (0.25, 1.0)
+        """
+        return self if of is None else Sample(max(self.share, min(1.0, rows / of)) if of else 1.0, self.seed)
+
     def of(self, values: Collection[_Value], recent: Collection[_Value]) -> list[_Value]:
         """The share of ``values``, rounded up and at least two; half of them from ``recent``, as far as there are any.
 

@@ -25,15 +25,16 @@ from dagster_ips.orchestration.cursor_store import CursorStore
 from dagster_ips.orchestration.declarations import plain
 from dagster_ips.orchestration.io_manager import IcdcIOManager
 from dagster_ips.orchestration.pending_checks import Never
-from dagster_ips.orchestration.recomputing import Asset, recompute
+from dagster_ips.orchestration.proof_findings import MOST_EXAMPLES, Findings, Proved, unknown
+from dagster_ips.orchestration.recomputing import Asset, graph_of, recompute
 from dagster_ips.orchestration.slicing import rows_of_keys
-from dagster_ips.spark.comparison import Comparison, alike, columns_of_one, compare, floating, rows_outside, without
+from dagster_ips.spark.comparison import alike, columns_of_one, compare, floating, rows_outside, without
 from dagster_ips.spark.frames import table_frame
 from dagster_ips.tracking.proving import Claim, Part, Prover
-from dagster_ips.tracking.sampled_rows import SampledRows, key_of, sampled_rows
+from dagster_ips.tracking.sampled_rows import key_of, sampled_rows
 
 PROOF = "dagster_ips/proof"
-_MOST_EXAMPLES = 10
+_LEAST_ROWS = 1000
 _SAID = 500
 
 
@@ -205,12 +206,12 @@ class _Proof:
             if not isinstance(error, IpsError):
                 self.context.log.exception("the proof of %s failed", self.asset.consumer.name)
             said = str(error) if isinstance(error, IpsError) else _said(error)
-            return self._shown(_unknown(f"Not proved: {said}"), started)
+            return self._shown(unknown(f"Not proved: {said}"), started)
         return self._shown(found, started)
 
     def _found(self) -> dg.AssetCheckResult:
         manager: IcdcIOManager = getattr(self.context.op_execution_context.resources, self.asset.manager)
-        consumer, graph = self.asset.consumer, self.context.job_def.asset_layer.asset_graph
+        consumer, graph = self.asset.consumer, graph_of(self.context)
         instance, lake = self.context.instance, manager.catalog.open()
         prover = Prover(lake, CursorStore(instance))
         definition = graph.get(consumer.key).partitions_def
@@ -221,17 +222,17 @@ class _Proof:
             nothing = f"Nothing to prove yet: no run has published to {consumer.table}."
             return dg.AssetCheckResult(passed=True, description=nothing)
         begun = claim.begun if consumer.is_partitioned else (None,)
-        chosen = self.sample.of(begun, claim.recent) if consumer.is_partitioned else [None]
-        parts, unknown = prover.parts(claim, chosen)
-        if unknown and not parts:
-            return _unknown(f"Not proved: {next(iter(unknown.values()))}")
-        proved = [self._compared(manager, prover, claim, part, (len(chosen), len(begun))) for part in parts]
+        sample = self.sample.at_least(_LEAST_ROWS, of=claim.rows)
+        chosen = sample.of(begun, claim.recent) if consumer.is_partitioned else [None]
+        parts, untold = prover.parts(claim, chosen, each_alone=self.asset.asks_for_context)
+        if untold and not parts:
+            return unknown(f"Not proved: {next(iter(untold.values()))}")
+        within = sample.within(chosen=len(chosen), of=len(begun)) if consumer.is_partitioned else sample
+        proved = [self._compared(manager, prover, claim, part, within) for part in parts]
         outside = self._outside(manager, claim, begun) if consumer.is_partitioned else None
-        return _Findings(claim, self.sample, proved, unknown, outside, (len(chosen), len(begun))).result()
+        return Findings(claim, proved, untold, outside, (len(chosen), len(begun))).result()
 
-    def _compared(
-        self, manager: IcdcIOManager, prover: Prover, claim: Claim, part: Part, chosen: tuple[int, int]
-    ) -> "_Proved":
+    def _compared(self, manager: IcdcIOManager, prover: Prover, claim: Claim, part: Part, sample: Sample) -> Proved:
         lake, target = manager.catalog.open(), claim.target
         made = recompute(self.asset, part, manager, self.context)
         frame, key = without(made.frame, self.ignore), key_of(made.write_mode)
@@ -241,15 +242,14 @@ class _Proof:
         if part.partitions:
             of_part = self._rows_of(claim, part.partitions)
             frame, there = frame.where(of_part), there.where(of_part)
-        sample = self.sample.within(chosen=chosen[0], of=chosen[1]) if part.partitions else self.sample
         rows = sampled_rows(prover, claim, part, (frame, there), key, sample)
         expected, actual = (rows.of(each) for each in alike(frame, there))
-        found = compare(expected, actual, keys=key, any_row_of_key=made.keeps_any_row, most_examples=_MOST_EXAMPLES)
+        found = compare(expected, actual, keys=key, any_row_of_key=made.keeps_any_row, most_examples=MOST_EXAMPLES)
         made.release()
-        return _Proved(part, rows, found, columns_of_one(frame, there), floating(expected), made.lookups)
+        return Proved(part, rows, found, columns_of_one(frame, there), floating(expected), made.lookups)
 
     def _rows_of(self, claim: Claim, keys: Sequence[str]) -> str:
-        graph = self.context.job_def.asset_layer.asset_graph
+        graph = graph_of(self.context)
         node: Any = graph.get(self.asset.consumer.key)
         name = self.asset.consumer.name
         return rows_of_keys(claim.target, node.partitions_def, keys, node.metadata, self.context.instance, asset=name)
@@ -275,117 +275,6 @@ class _Proof:
         return dg.AssetCheckResult(
             passed=found.passed, severity=found.severity, description=found.description, metadata=metadata
         )
-
-
-@dataclass(frozen=True)
-class _Proved:
-    """What was found of one part."""
-
-    part: Part
-    rows: SampledRows
-    found: Comparison
-    columns_of_one: tuple[Sequence[str], Sequence[str]]
-    floating: Sequence[str]
-    lookups: Mapping[str, str]
-
-
-@dataclass(frozen=True)
-class _Findings:
-    """What was found of all parts, and what couldn't be told."""
-
-    claim: Claim
-    sample: Sample
-    proved: Sequence[_Proved]
-    unknown: Mapping[str | None, IpsError]
-    outside: int | None
-    partitions: tuple[int, int]
-
-    def result(self) -> dg.AssetCheckResult:
-        kinds = {kind: sum(getattr(each.found, kind) for each in self.proved) for kind in _KINDS}
-        kinds["extra"] += self.outside or 0
-        blamed = kinds["missing"] if self.claim.keeps_removed_rows else sum(kinds.values())
-        is_sure = bool(blamed) and not self._lookups
-        return dg.AssetCheckResult(
-            passed=not blamed and not self.unknown,
-            severity=dg.AssetCheckSeverity.ERROR if is_sure else dg.AssetCheckSeverity.WARN,
-            description=" ".join(self._sentences(kinds, blamed)),
-            metadata=self._metadata(kinds),
-        )
-
-    @property
-    def _lookups(self) -> Mapping[str, str]:
-        return self.proved[0].lookups if self.proved else {}
-
-    def _sentences(self, kinds: Mapping[str, int], blamed: int) -> list[str]:
-        rows = sum(each.found.expected for each in self.proved)
-        counted = ", ".join(f"{kinds[kind]:,} {kind}" for kind in _KINDS if kinds[kind])
-        said = [f"{rows:,} rows computed anew: {counted or 'each is there, and no other'}."]
-        if self.outside:
-            said.append(f"{self.outside:,} rows are in partitions that no run has computed.")
-        if counted and self.claim.keeps_removed_rows:
-            said.append('Extra and different rows may be what on_removed="ignore" keeps, and aren\'t blamed.')
-        if blamed and self._lookups:
-            named = ", ".join(self._lookups)
-            said.append(
-                f"It may be due to {named}, whose changes the asset ignores: older rows may come of older ones."
-            )
-        if blamed:
-            said.append(
-                "The run tag dagster_ips/mode=full computes the table anew; if the asset is wrong, correct it first."
-            )
-        if self.unknown:
-            said.append(f"{len(self.unknown):,} partitions aren't proved: {next(iter(self.unknown.values()))}")
-        return said
-
-    def _metadata(self, kinds: Mapping[str, int]) -> dict[str, Any]:
-        metadata: dict[str, Any] = {
-            "rows compared": sum(each.found.expected for each in self.proved),
-            **{f"rows {kind}": count for kind, count in kinds.items()},
-            "compared": "; ".join(dict.fromkeys(str(each.rows) for each in self.proved)) or "nothing",
-        }
-        if self.claim.inputs and self.partitions[1] > 1:
-            metadata["partitions"] = f"{self.partitions[0]:,} of {self.partitions[1]:,}"
-        if examples := self._examples():
-            metadata["examples"] = dg.MetadataValue.table(examples)
-        if floats := sorted({name for each in self.proved for name in each.floating}):
-            metadata["compared with a tolerance"] = ", ".join(floats)
-        for said, index in (("columns that the table lacks", 0), ("columns that the asset no longer has", 1)):
-            if names := sorted({name for each in self.proved for name in each.columns_of_one[index]}):
-                metadata[said] = ", ".join(names)
-        metadata["inputs"] = "; ".join(dict.fromkeys(text for each in self.proved for text in _inputs(each.part)))
-        if self._lookups:
-            metadata["lookups"] = "; ".join(f"{name}: {said}" for name, said in self._lookups.items())
-        metadata["table snapshot"] = str(self.claim.target.head_snapshot_id())
-        return metadata
-
-    def _examples(self) -> list[dg.TableRecord]:
-        found = [example for each in self.proved for example in each.found.examples]
-        return [
-            dg.TableRecord(
-                {
-                    "kind": each.kind,
-                    "key": each.key[:_SAID],
-                    "column": each.column,
-                    "expected": None if each.expected is None else each.expected[:_SAID],
-                    "actual": None if each.actual is None else each.actual[:_SAID],
-                }
-            )
-            for each in found[:_MOST_EXAMPLES]
-        ]
-
-
-_KINDS = ("missing", "extra", "different")
-
-
-def _inputs(part: Part) -> list[str]:
-    return [
-        f"{each.capture.edge.upstream} at snapshot {each.head.snapshot_id if each.head else 'none'}"
-        for each in part.inputs
-    ]
-
-
-def _unknown(said: str) -> dg.AssetCheckResult:
-    return dg.AssetCheckResult(passed=False, severity=dg.AssetCheckSeverity.WARN, description=said)
 
 
 def _said(error: Exception) -> str:

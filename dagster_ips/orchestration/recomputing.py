@@ -39,6 +39,12 @@ class Asset:
         node: Any = self.definition.node_def
         return sorted(node.required_resource_keys)
 
+    @property
+    def asks_for_context(self) -> bool:
+        """Whether its function may ask which partitions a run computes."""
+        node: Any = self.definition.node_def
+        return bool(node.compute_fn.has_context_arg())
+
 
 @dataclass(frozen=True)
 class Recomputed:
@@ -58,6 +64,11 @@ class Recomputed:
         """Let Spark forget what it kept for the views."""
         for view in self.views:
             view.release()
+
+
+def graph_of(context: dg.AssetCheckExecutionContext) -> Any:  # noqa: ANN401  # Dagster's asset graph has no public type
+    """Every asset there is: a job of checks alone knows little of the assets that they read."""
+    return context.job_def.asset_layer.asset_graph.source_asset_graph
 
 
 def recompute(asset: Asset, part: Part, manager: IcdcIOManager, context: dg.AssetCheckExecutionContext) -> Recomputed:
@@ -84,7 +95,7 @@ def recompute(asset: Asset, part: Part, manager: IcdcIOManager, context: dg.Asse
                 asset, upstream, part, (session, manager), context
             )
     made = _called(asset, values, part.partitions, context)
-    metadata = context.job_def.asset_layer.asset_graph.get(consumer.key).metadata
+    metadata = graph_of(context).get(consumer.key).metadata
     frame, write_mode = returned(made, write_mode_of(metadata, consumer.name), consumer.key, is_consumer=True)
     configure(frame.sparkSession, lake.spark_configuration())
     require_columns(frame, write_mode, table=consumer.table, partition_columns=())
@@ -102,7 +113,7 @@ def _lookup(
 ) -> tuple[DataFrame, str]:
     """An input that is read whole, as it is now, and whether that is what the last run read."""
     session, manager = reading
-    graph, lake = context.job_def.asset_layer.asset_graph, manager.catalog.open()
+    graph, lake = graph_of(context), manager.catalog.open()
     table = table_of(upstream, graph.get(upstream).metadata, manager.default_namespace)
     found = lake.find(table)
     if found is None:
@@ -126,12 +137,10 @@ def _called(
 ) -> object:
     """What the function returned for the asset."""
     resources = context.op_execution_context.resources
-    ends = dg.PartitionKeyRange(partitions[0], partitions[-1]) if len(partitions) > 1 else None
     built = dg.build_asset_context(
         resources={key: getattr(resources, key) for key in asset.resources},
         instance=context.instance,
         partition_key=partitions[0] if len(partitions) == 1 else None,
-        partition_key_range=ends,
     )
     with built as running:
         result = asset.definition(running, **values)

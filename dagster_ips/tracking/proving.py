@@ -91,6 +91,13 @@ class Claim:
         return frozenset(key for key, number in newest.items() if number == max(newest.values()))
 
     @property
+    def rows(self) -> int | None:
+        """How many rows the table has; None if its newest snapshot doesn't say."""
+        head = self.target.ancestry().head
+        found = head.summary.get("total-records") if head else None
+        return int(found) if found is not None else None
+
+    @property
     def keeps_removed_rows(self) -> bool:
         """Whether rows that are gone upstream are meant to stay."""
         return any(tracked.policies.on_removed is OnRemoved.IGNORE for tracked in self.inputs)
@@ -137,14 +144,18 @@ class Prover:
             histories=[{key: histories[i][edge] for key, edge in of.items()} for i, of in enumerate(edges)],
         )
 
-    def parts(self, claim: Claim, keys: Iterable[str | None]) -> tuple[list[Part], dict[str | None, UnprovableError]]:
-        """The inputs of ``keys``, together where they were made of the same snapshots; and what can't be told, and why.
+    def parts(
+        self, claim: Claim, keys: Iterable[str | None], *, each_alone: bool = False
+    ) -> tuple[list[Part], dict[str | None, UnprovableError]]:
+        """The inputs of ``keys``, and what can't be told, and why.
+
+        Partitions that were made of the same snapshots are one part, unless each is wanted alone.
 
         Raises:
             IpsError: a table's metadata can't be read.
         """
-        alike: dict[tuple[int | None, ...], list[str | None]] = {}
-        marks: dict[tuple[int | None, ...], list[Watermark | None]] = {}
+        alike: dict[tuple[int | str | None, ...], list[str | None]] = {}
+        marks: dict[tuple[int | str | None, ...], list[Watermark | None]] = {}
         unknown: dict[str | None, UnprovableError] = {}
         for key in keys:
             try:
@@ -152,7 +163,7 @@ class Prover:
             except UnprovableError as error:
                 unknown[key] = error
                 continue
-            ids = tuple(mark.snapshot_id if mark else None for mark in found)
+            ids = (key if each_alone else None, *[mark.snapshot_id if mark else None for mark in found])
             alike.setdefault(ids, []).append(key)
             marks[ids] = found
         return [self._part(claim, marks[ids], of) for ids, of in alike.items()], unknown

@@ -44,3 +44,10 @@ def test_of_few_partitions_only_some_rows_are_taken() -> None:
     assert Sample(0.01, 3).within(chosen=2, of=3) == Sample(0.015, 3)
     assert Sample(0.01, 3).within(chosen=4, of=400) == Sample(1.0, 3)
     assert Sample(0.01, 3).within(chosen=0, of=0) == Sample(1.0, 3)
+
+
+def test_of_a_small_table_more_is_taken_and_of_an_empty_one_all_there_should_be() -> None:
+    assert Sample(0.01, 3).at_least(1000, of=2000).share == 0.5
+    assert Sample(0.01, 3).at_least(1000, of=10**9).share == 0.01
+    assert Sample(0.01, 3).at_least(1000, of=0).is_everything
+    assert Sample(0.01, 3).at_least(1000, of=None).share == 0.01

@@ -12,11 +12,12 @@ from pyspark.sql import functions as F  # noqa: N812  # the name that everyone g
 import dagster_ips as ips
 from dagster_ips.core.edge import Edge
 from dagster_ips.errors import DeclarationError
+from dagster_ips.orchestration import proofs
 from dagster_ips.orchestration.cursor_store import CursorStore
 from dagster_ips.orchestration.pending_checks import Never
 from dagster_ips.tracking import writing
 from tests.lake import Lake, events
-from tests.partitioned import SENSOR, day, day_agg, key
+from tests.partitioned import SENSOR, day, day_agg, key, week
 from tests.pipeline import agg, daily, pipeline, plays, report
 
 ALL = 1.0
@@ -28,11 +29,14 @@ def proved(
     *assets: dg.AssetsDefinition,
     sample: float = ALL,
     config: Mapping[str, Any] | None = None,
+    resources: Mapping[str, Any] | None = None,
     **more: Any,  # noqa: ANN401  # proof's
 ) -> dict[str, dg.AssetCheckEvaluation]:
     """What a proof of each of ``assets`` finds, by asset."""
     keys = [key.to_user_string() for each in assets for key in each.keys]
-    definitions = defined(lake, *assets, checks=[ips.proof(key, sample=sample, **more) for key in keys])
+    definitions = defined(
+        lake, *assets, checks=[ips.proof(key, sample=sample, **more) for key in keys], resources=resources
+    )
     selection = dg.AssetSelection.checks(*[dg.AssetCheckKey(dg.AssetKey(key), "proof") for key in keys])
     job = dg.define_asset_job("prove", selection=selection)
     ops = {f"{key}_proof": {"config": config} for key in keys} if config else {}
@@ -45,26 +49,46 @@ def proved(
 
 
 def defined(
-    lake: Lake, *assets: dg.AssetsDefinition, checks: list[dg.AssetChecksDefinition] | None = None
+    lake: Lake,
+    *assets: dg.AssetsDefinition,
+    checks: list[dg.AssetChecksDefinition] | None = None,
+    resources: Mapping[str, Any] | None = None,
 ) -> dg.Definitions:
     plain = pipeline(lake.folder, lake.spark_folder)
     sources = [ips.iceberg_asset(name, table=f"media.{name}") for name in ("playback", "other")]
-    above = [each for each in (daily, day) if each not in assets]
+    above = [each for each in (daily, day, day_agg) if each not in assets]
     return ips.with_incremental(
-        dg.Definitions(assets=[*sources, *above, *assets], asset_checks=checks or [], resources=plain.resources)
+        dg.Definitions(
+            assets=[*sources, *above, *assets],
+            asset_checks=checks or [],
+            resources={**(plain.resources or {}), **(resources or {})},
+        )
     )
 
 
-def run(lake: Lake, instance: dg.DagsterInstance, *assets: dg.AssetsDefinition, **tags: str) -> None:
-    job = defined(lake, *assets).resolve_implicit_global_asset_job_def()
+def run(
+    lake: Lake,
+    instance: dg.DagsterInstance,
+    *assets: dg.AssetsDefinition,
+    resources: Mapping[str, Any] | None = None,
+    **tags: str,
+) -> None:
+    job = defined(lake, *assets, resources=resources).resolve_implicit_global_asset_job_def()
     keys = [key for each in assets for key in each.keys]
     job.execute_in_process(instance=instance, asset_selection=keys, tags=tags)
+
+
+@pytest.fixture
+def small_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables of tests are so small that more of them than was asked for would be compared."""
+    monkeypatch.setattr(proofs, "_LEAST_ROWS", 0)
 
 
 def counts(found: dg.AssetCheckEvaluation) -> tuple[Any, ...]:
     return tuple(found.metadata[f"rows {kind}"].value for kind in ("missing", "extra", "different"))
 
 
+@pytest.mark.usefixtures("small_samples")
 @pytest.mark.parametrize("sample", [ALL, 0.5])
 def test_what_is_changed_by_hand_is_found(lake: Lake, instance: dg.DagsterInstance, sample: float) -> None:
     lake.create_playback(events(range(30)) + events(range(30, 60), day=1))
@@ -256,6 +280,8 @@ def test_partitions_are_proved_at_what_each_was_made_of(lake: Lake, instance: dg
     every_day = {"dagster/asset_partition_range_start": key(0), "dagster/asset_partition_range_end": key(2)}
     run(lake, instance, day, **every_day)
     run(lake, instance, day_agg, **every_day)
+    run(lake, instance, week, **{"dagster/partition": "2025-12-28"})
+    assert proved(lake, instance, week)["week"].passed
     lake.append(events(range(100, 104), day=1) + events(range(104, 108), day=2))
     run(lake, instance, day, **{"dagster/partition": key(1), **SENSOR})
     for found in proved(lake, instance, day, day_agg).values():
@@ -288,6 +314,7 @@ def test_what_cannot_be_told_is_a_warning_and_nothing_published_is_nothing_to_pr
     assert "isn't known" in str(found.description)
 
 
+@pytest.mark.usefixtures("small_samples")
 def test_a_proof_changes_nothing_and_can_be_repeated(lake: Lake, instance: dg.DagsterInstance) -> None:
     lake.create_playback(events(range(90)))
     run(lake, instance, daily, agg)
@@ -358,3 +385,77 @@ def test_a_proof_that_cannot_be_made_is_refused_at_load(
 
     with pytest.raises(DeclarationError, match=said):
         load()
+
+
+class Factor(dg.ConfigurableResource):  # type: ignore[type-arg]  # its value is the resource itself
+    factor: int
+
+
+class Limit(dg.Config):
+    least: int = 0
+
+
+def test_a_function_gets_what_it_asks_for(lake: Lake, instance: dg.DagsterInstance) -> None:
+    @dg.asset(
+        partitions_def=day.partitions_def,
+        ins=PLAYBACK,
+        metadata=ips.append() | ips.table(partition_by=["event_date"]) | {"partition_expr": "event_date"},
+    )
+    def asks(
+        context: dg.AssetExecutionContext, config: Limit, factor: dg.ResourceParam[Factor], playback: ips.IcdcView
+    ) -> dg.Output[DataFrame]:
+        made_for = F.lit(context.partition_key).alias("made_for")
+        rows = playback.added.where(F.col("seconds") >= config.least)
+        return dg.Output(rows.select("event_date", made_for, (F.col("seconds") * factor.factor).alias("seconds")))
+
+    @dg.asset(ins=PLAYBACK, metadata=ips.append())
+    def from_sql(playback: str) -> DataFrame:
+        return lake.session.sql(f"SELECT event_id FROM {playback}")
+
+    @dg.asset(ins=PLAYBACK, metadata=ips.append())
+    def from_rows(playback: DataFrame) -> DataFrame:
+        return playback.select("event_id")
+
+    lake.create_playback(events(range(9)) + events(range(9, 18), day=1))
+    resources = {"factor": Factor(factor=3)}
+    for number in (0, 1):
+        run(lake, instance, asks, resources=resources, **{"dagster/partition": key(number)})
+    run(lake, instance, from_sql, from_rows)
+    lake.append(events(range(20, 25)))
+    for found in proved(lake, instance, asks, from_sql, from_rows, resources=resources).values():
+        assert found.passed, found.description
+        assert found.metadata["rows compared"].value == 18
+
+
+def test_a_proof_with_each_run_sees_what_the_run_published(lake: Lake, instance: dg.DagsterInstance) -> None:
+    lake.create_playback(events(range(9)))
+    definitions = defined(lake, day, checks=[ips.proof("day", with_each_run=True)])
+    job = definitions.resolve_implicit_global_asset_job_def()
+    for rows in (9, 12):
+        result = job.execute_in_process(
+            instance=instance, asset_selection=[day.key], tags={"dagster/partition": key(0), **SENSOR}
+        )
+        (found,) = [each for each in result.get_asset_check_evaluations() if each.check_name == "proof"]
+        assert found.passed, found.description
+        assert found.metadata["rows compared"].value == rows
+        lake.append(events(range(20, 23)))
+
+
+@pytest.mark.usefixtures("small_samples")
+def test_a_small_sample_has_what_the_last_change_touched(lake: Lake, instance: dg.DagsterInstance) -> None:
+    @dg.asset(ins=PLAYBACK, metadata=ips.merge(on=["event_id"]) | ips.table("media.by_event"))
+    def by_event(playback: ips.IcdcView) -> DataFrame:
+        return playback.affected("event_id").groupBy("event_id").agg(F.sum("seconds").alias("seconds"))
+
+    lake.create_playback(events(range(300)))
+    run(lake, instance, by_event)
+    lake.append([*events([7]), *events([500])])
+    lake.sql("DELETE FROM lake.media.playback WHERE event_id = 9")
+    run(lake, instance, by_event)
+    found = proved(lake, instance, by_event, sample=0.01)["by_event"]
+    assert found.passed, found.description
+    assert found.metadata["rows compared"].value < 100
+    lake.sql("UPDATE lake.media.by_event SET seconds = -1 WHERE event_id IN (7, 500)")
+    lake.sql("INSERT INTO lake.media.by_event VALUES (9, 2)")
+    found = proved(lake, instance, by_event, sample=0.01)["by_event"]
+    assert counts(found) == (0, 1, 2)
