@@ -26,7 +26,7 @@ from pyspark.sql.types import (
 
 from dagster_ips.core.ranges import quoted
 from dagster_ips.core.sampling import Sample
-from dagster_ips.spark.changelog import comparable
+from dagster_ips.spark.changelog import comparable, net_rows
 from dagster_ips.spark.frames import all_of, computed_once, distinct_keys, table_frame
 from dagster_ips.spark.session import SparkSession
 from dagster_ips.spark.writes.partition_filter import collected, exactly
@@ -122,13 +122,13 @@ def floating(rows: DataFrame) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class FilesAt:
-    """Data files of a table, as of a snapshot of it; None if there was none."""
+    """Data files of a table, with the rows that they have at a snapshot of it."""
 
-    snapshot_id: int | None
-    paths: Sequence[str]
+    snapshot_id: int
+    paths: tuple[str, ...]
 
 
-def some_keys(  # noqa: PLR0913  # each is a thing of its own
+def changed_keys(  # noqa: PLR0913  # each is a thing of its own
     session: SparkSession,
     catalog: str,
     table: str,
@@ -139,17 +139,19 @@ def some_keys(  # noqa: PLR0913  # each is a thing of its own
     most: int,
     seed: int,
 ) -> list[tuple[object, ...]]:
-    """Up to ``most`` of the keys that have rows in ``after`` or had some in ``before``; none if the files are many."""
-    found = [
-        distinct_keys(table_frame(session, catalog, table, snapshot_id=at.snapshot_id).where(_in_files(at)), keys)
-        for at in (before, after)
-        if at.snapshot_id is not None and at.paths and len(at.paths) <= _MOST_FILES
-    ]
-    if not found:
+    """Up to ``most`` of the keys whose rows differ between ``before`` and ``after``; none if the files are many."""
+    sides = [at for at in (before, after) if at.paths]
+    if not sides or any(len(at.paths) > _MOST_FILES for at in sides):
         return []
-    both = found[0].unionAll(found[1]).distinct() if len(found) > 1 else found[0]
+    found = {at: table_frame(session, catalog, table, snapshot_id=at.snapshot_id).where(_in_files(at)) for at in sides}
+    if len(sides) == 1:
+        rows = found[sides[0]]
+    else:
+        there = {name for name in found[before].columns if name in found[after].columns}
+        old, new = (found[at].select(*[quoted(name) for name in sorted(there)]) for at in sides)
+        rows = net_rows(old, new, new.where("FALSE"))
     order = F.xxhash64(F.lit(seed), *[F.col(quoted(key)).cast("string") for key in keys])
-    return list(collected(both.orderBy(order).limit(most)))
+    return list(collected(distinct_keys(rows, keys).orderBy(order).limit(most)))
 
 
 def _in_files(at: FilesAt) -> Column:

@@ -52,12 +52,13 @@ class LastChange:
     def before(self) -> FilesAt:
         """The files that may hold rows which aren't there any more."""
         files = self.captured.changes
-        return FilesAt(self.start.snapshot_id, [file.path for file in (*files.removed, *files.hidden)])
+        return FilesAt(self.start.snapshot_id, tuple(file.path for file in (*files.removed, *files.hidden)))
 
     @property
     def after(self) -> FilesAt:
         """The files that may hold rows which weren't there."""
-        return FilesAt(self.head.snapshot_id, [file.path for file in self.captured.changes.added])
+        files = self.captured.changes
+        return FilesAt(self.head.snapshot_id, tuple(file.path for file in (*files.added, *files.hidden)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from dagster_ips.core.sampling import Sample
 from dagster_ips.core.write_mode import Append, Merge, WriteMode
-from dagster_ips.spark.comparison import hashable, rows_among, some_keys
+from dagster_ips.spark.comparison import changed_keys, hashable, rows_among
 from dagster_ips.spark.session import DataFrame, SparkSession
 from dagster_ips.tracking.proving import Claim, LastChange, Part, Prover, Values, values_in
 
@@ -100,7 +100,7 @@ def _values_of_inputs(part: Part, columns: Sequence[str]) -> frozenset[Values]:
 def _recent_keys(  # noqa: PLR0913, PLR0917  # each is a thing of its own
     session: SparkSession, catalog: str, claim: Claim, change: LastChange, keys: Sequence[str], sample: Sample
 ) -> list[tuple[object, ...]]:
-    return some_keys(
+    return changed_keys(
         session,
         catalog,
         claim.target.table,
