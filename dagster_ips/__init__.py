@@ -27,6 +27,7 @@ from dagster_ips.orchestration.io_manager import IcdcIOManager
 from dagster_ips.orchestration.overwrite import Overwrite
 from dagster_ips.orchestration.own_sql import OwnSql, capture
 from dagster_ips.orchestration.pending_sensor import pending_sensor
+from dagster_ips.orchestration.proofs import proof
 from dagster_ips.orchestration.resources import IcebergCatalog, LocalSparkConnect
 from dagster_ips.orchestration.valid_through import valid_through
 from dagster_ips.view import IcdcView, ViewStats, affected
@@ -58,6 +59,7 @@ __all__ = [
     "overwrite_partitions",
     "pending",
     "pending_sensor",
+    "proof",
     "replace",
     "table",
     "target_lag",

@@ -633,6 +633,18 @@ class PublishError(IpsError):
 
 
 @dataclass(eq=False)
+class UnprovableError(IpsError):
+    """What a table should hold can't be computed again, so whether it does isn't known."""
+
+    consumer: str
+    problem: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.consumer} can't be proved: {self.problem}. Whether its rows are right isn't known. {self.remedy}"
+
+
+@dataclass(eq=False)
 class CaptureVoidError(IpsError):
     """A person changed what is consumed after the capture was taken."""
 

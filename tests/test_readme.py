@@ -149,3 +149,9 @@ def test_both_commands_of_the_first_screen_exist() -> None:
     makefile = (README.parent / "Makefile").read_text()
     for target in re.findall(r"^make (\S+)", README.read_text(), re.MULTILINE):
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+def test_the_proofs_of_the_readme_can_be_declared() -> None:
+    (block,) = [text for text in BLOCKS if "ips.proof" in text]
+    keys = [key.to_user_string() for check in run_block(block)["checks"] for key in check.check_keys]
+    assert keys == ["playback_daily:proof", "playback_daily_agg:proof"]

@@ -105,7 +105,7 @@ class IcdcIOManager(dg.ConfigurableIOManager):
             return self._whole_table(context, metadata)
         captured = self._captures_of_step(context, metadata)
         view = next(iter(captured.values())).views[context.name]
-        return _in_form(view, context.dagster_type.typing_type, context)
+        return in_form(view, context.dagster_type.typing_type, parameter=context.name, asset=_reader(context))
 
     def _handle(self, context: dg.OutputContext, obj: object) -> None:
         key, metadata = context.asset_key, context.definition_metadata
@@ -128,7 +128,7 @@ class IcdcIOManager(dg.ConfigurableIOManager):
             _report_waiting(context, behind=list(of_step or ()))
             keep_versions(context.step_context, key)
             return
-        frame, write_mode = _returned(obj, write_mode_of(metadata, key.to_user_string()), key, is_consumer=is_consumer)
+        frame, write_mode = returned(obj, write_mode_of(metadata, key.to_user_string()), key, is_consumer=is_consumer)
         table = table_of(key, metadata, self.default_namespace)
         started = time.monotonic()
         # What another session writes would lack the stamps that this one sets.
@@ -292,7 +292,12 @@ def _partitions_read(
     return rows_of_keys(upstream, context.asset_partitions_def, keys, metadata, instance, asset=name)
 
 
-def _in_form(view: IcdcView, annotation: object, context: dg.InputContext) -> Any:  # noqa: ANN401  # see load_input
+def in_form(view: IcdcView, annotation: object, *, parameter: str, asset: str) -> Any:  # noqa: ANN401  # see load_input
+    """The input as its parameter's annotation asks for it.
+
+    Raises:
+        DeclarationError: there is no such form.
+    """
     if annotation is str:
         return view.table
     if isinstance(annotation, type) and issubclass(annotation, DataFrame):
@@ -300,16 +305,21 @@ def _in_form(view: IcdcView, annotation: object, context: dg.InputContext) -> An
     if annotation is IcdcView or annotation is Any or annotation is None:
         return view
     raise DeclarationError(
-        asset=_reader(context),
-        problem=f"its incremental input {context.name} is annotated {annotation!r}, which it can't be handed over as.",
+        asset=asset,
+        problem=f"its incremental input {parameter} is annotated {annotation!r}, which it can't be handed over as.",
         remedy="Annotate it as IcdcView, pyspark.sql.DataFrame or str (the ICDC table's SQL name).",
     )
 
 
-def _returned(
+def returned(
     obj: object, declared: WriteMode | None, key: dg.AssetKey, *, is_consumer: bool
 ) -> tuple[DataFrame, WriteMode]:
-    """The frame that an asset returned, and how it is to be written."""
+    """The frame that an asset returned, and how it is to be written.
+
+    Raises:
+        OutputTypeError: it is neither a DataFrame nor an Overwrite.
+        DeclarationError: it is an Overwrite of an asset that can't return one.
+    """
     asset = key.to_user_string()
     if isinstance(obj, DataFrame):
         return obj, declared or Replace()

@@ -126,6 +126,11 @@ def _taken(source: TableMetadata, head: Snapshot, reported: str | None) -> str |
     return str(change.snapshot_id) if change else None
 
 
+def input_version(instance: DagsterInstance, asset: dg.AssetKey, upstream: dg.AssetKey) -> str | None:
+    """The version of ``upstream`` that the newest materialisation of ``asset`` has read; None if it doesn't say."""
+    return _newest_tags(instance, asset).get(f"{_INPUT_VERSION_TAG}/{upstream.to_user_string()}")
+
+
 def _made(
     instance: DagsterInstance, asset: dg.AssetKey, publication: Publication, partitions: Sequence[str]
 ) -> str | None:

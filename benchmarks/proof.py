@@ -1,0 +1,130 @@
+"""What a proof costs beside the runs that it proves: ``python -m benchmarks.proof --rows 2000000 > docs/proof.md``.
+
+Three tables made of events of 100 days, of which a run takes a change of three days. The proof's seconds are what its
+own result says, as a share of the incremental run's and of the first run's, which computes everything.
+"""
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import dagster as dg
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
+
+import dagster_ips as ips
+from dagster_ips.spark.connect_server import ensure_connect_server, stop_connect_server
+from dagster_ips.spark.session import connect_session
+from tests.backends import dagster_home
+
+DAYS = 100
+SAMPLES = (0.01, 0.1, 1.0)
+TABLES = ("daily", "by_account", "lifetime")
+
+
+@dg.asset(
+    ins={"events": ips.incremental()},
+    metadata=ips.append(dedup_on=["event_date", "event_id"]) | ips.table("db.daily", partition_by=["event_date"]),
+)
+def daily(events: ips.IcdcView) -> DataFrame:
+    return events.changes.withColumn("minutes", F.floor(F.col("seconds") / 60))
+
+
+@dg.asset(
+    ins={"daily": ips.incremental()},
+    metadata=ips.merge(on=["event_date", "account"]) | ips.table("db.by_account", partition_by=["event_date"]),
+)
+def by_account(daily: ips.IcdcView) -> DataFrame:
+    rows = daily.affected("event_date", "account")
+    return rows.groupBy("event_date", "account").agg(F.count("*").alias("plays"), F.sum("seconds").alias("seconds"))
+
+
+@dg.asset(ins={"daily": ips.incremental()}, metadata=ips.merge(on=["account"]) | ips.table("db.lifetime"))
+def lifetime(daily: ips.IcdcView) -> DataFrame:
+    return daily.affected("account").groupBy("account").agg(F.sum("seconds").alias("seconds"))
+
+
+def rows(first: int, count: int, days: str) -> str:
+    day = f"date_add(DATE '2026-01-01', CAST({days} AS INT))"
+    accounts = max(10, count // 20)
+    return (
+        f"SELECT {first} + id AS event_id, {day} AS event_date, "
+        f"CAST(pmod(xxhash64(id), {accounts}) AS STRING) AS account, id % 600 AS seconds FROM range({count})"
+    )
+
+
+def seconds_of(work: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=2_000_000)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        spark = Path(folder) / "spark"
+        catalog = ips.IcebergCatalog(folder=f"{folder}/lake")
+        manager = ips.IcdcIOManager(catalog=catalog, spark=ips.LocalSparkConnect(server_folder=str(spark)))
+        try:
+            measure(given.rows, Path(folder), spark, catalog, manager)
+        finally:
+            stop_connect_server(spark)
+
+
+def measure(count: int, folder: Path, spark: Path, catalog: ips.IcebergCatalog, manager: ips.IcdcIOManager) -> None:
+    lake = catalog.open()
+    lake.create_namespace("db")
+    session = connect_session(ensure_connect_server(spark).remote, lake.spark_configuration())
+    session.sql(
+        f"CREATE TABLE lake.db.events USING iceberg PARTITIONED BY (event_date) AS {rows(0, count, f'id % {DAYS}')}"
+    )
+    definitions = ips.with_incremental(
+        dg.Definitions(
+            assets=[ips.iceberg_asset("events", table="db.events"), daily, by_account, lifetime],
+            asset_checks=[ips.proof(name) for name in TABLES],
+            jobs=[dg.define_asset_job(f"prove_{name}", selection=checks_of(name)) for name in TABLES],
+            resources={"io_manager": manager},
+        )
+    )
+    with dg.DagsterInstance.from_config(dagster_home(folder / "home", None)) as instance:
+        full = {name: seconds_of(lambda name=name: run(definitions, instance, name)) for name in TABLES}
+        session.sql(f"INSERT INTO lake.db.events {rows(count, count // DAYS, f'{DAYS} - 3 + id % 3')}")
+        change = {name: seconds_of(lambda name=name: run(definitions, instance, name)) for name in TABLES}
+        print("# What a proof costs\n")
+        print(f"{count:,} rows of {DAYS} days; a change of {count // DAYS:,} rows in three of them.\n")
+        print("| table | sample | rows compared | proof | of the incremental run | of a run over everything |")
+        print("| --- | --- | --- | --- | --- | --- |")
+        for name in TABLES:
+            for sample in SAMPLES:
+                compared, took = prove(definitions, instance, name, sample)
+                shares = (
+                    f"{took / change[name]:.0%} of {change[name]:.1f} s | {took / full[name]:.0%} of {full[name]:.1f} s"
+                )
+                print(f"| {name} | {sample:.0%} | {compared:,} | {took:.1f} s | {shares} |")
+
+
+def checks_of(name: str) -> dg.AssetSelection:
+    return dg.AssetSelection.checks(dg.AssetCheckKey(dg.AssetKey(name), "proof"))
+
+
+def run(definitions: dg.Definitions, instance: dg.DagsterInstance, name: str) -> None:
+    job = dg.define_asset_job(f"run_{name}", selection=dg.AssetSelection.assets(name).without_checks())
+    found = dg.Definitions.merge(definitions, dg.Definitions(jobs=[job])).resolve_job_def(job.name)
+    found.execute_in_process(instance=instance)
+
+
+def prove(definitions: dg.Definitions, instance: dg.DagsterInstance, name: str, sample: float) -> tuple[int, float]:
+    config = {"ops": {f"{name}_proof": {"config": {"sample": sample, "seed": 1}}}}
+    result = definitions.resolve_job_def(f"prove_{name}").execute_in_process(instance=instance, run_config=config)
+    (found,) = result.get_asset_check_evaluations()
+    if not found.passed:
+        raise RuntimeError(found.description)
+    return int(str(found.metadata["rows compared"].value)), float(str(found.metadata["seconds"].value))
+
+
+if __name__ == "__main__":
+    main()
