@@ -689,6 +689,22 @@ class CursorStorageError(IpsError):
 
 
 @dataclass(eq=False)
+class FrameColumnsError(IpsError):
+    """The columns of the frame that an asset returned aren't its table's, and the table can't follow them."""
+
+    table: str
+    problems: tuple[str, ...]
+    remedy: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.table}: the frame returned for it doesn't fit: {'; '.join(self.problems)}. What isn't computed any "
+            f"more, or was cast, would stand in the table as if it were right, so nothing was written and nothing was "
+            f"consumed. {self.remedy}"
+        )
+
+
+@dataclass(eq=False)
 class OutputTypeError(IpsError):
     """The asset returned something that can't be written to an Iceberg table."""
 

@@ -40,6 +40,7 @@ from dagster_ips.spark.frames import table_frame
 from dagster_ips.spark.session import DataFrame, SparkSession, configure
 from dagster_ips.spark.targets import create_table
 from dagster_ips.tracking.effects import Effect, effect
+from dagster_ips.tracking.following_frames import follow_frame, require_columns_fit
 from dagster_ips.tracking.publishing import Publication
 from dagster_ips.tracking.writing import Result
 from dagster_ips.view import IcdcView
@@ -217,6 +218,7 @@ def _publish(
     description = description_of(context.definition_metadata).tuned_for(result.write_mode)
     columns = existing.identity_partition_columns() if existing else description.partition_by
     result = result.checked(table, tuple(columns), catalog=lake.name, shares_views=is_one_of_several)
+    require_columns_fit(result.frame, existing, catalog=lake.name, table=table)
     if context.has_asset_partitions:
         require_partition_expression(context.asset_key.to_user_string(), context.definition_metadata)
     new = sorted({key for view in captured.views.values() for key in view.captured.new_partitions})
@@ -227,6 +229,8 @@ def _publish(
         with effect(Effect.CREATE_TARGET):
             lake.create_namespace(namespace_of(table))
             create_table(publisher.session, lake.name, table, result.frame, description)
+    else:
+        result = replace(result, frame=follow_frame(result.frame, lake, table))
     order_new_table(publisher.session, lake.name, table, existing, description)
     name = context.asset_key.to_user_string()
     if context.has_asset_partitions:

@@ -26,6 +26,7 @@ from dagster_ips.spark.session import DataFrame, SparkSession
 from dagster_ips.spark.targets import create_table, empty_frame
 from dagster_ips.tracking.blocks import Block, block
 from dagster_ips.tracking.effects import Effect, effect
+from dagster_ips.tracking.following_frames import follow_frame, require_types_fit
 from dagster_ips.tracking.input_change import Frame, InputChange
 from dagster_ips.view import IcdcView
 
@@ -123,8 +124,8 @@ def capture(
         context: The asset's, or the op's.
         upstreams: The keys of the upstreams; all that the asset declares if none is given.
         writes: The asset's table; needed in a step that makes several assets.
-        columns: For a table that doesn't exist yet, its columns in SQL, as in ``"day DATE, plays BIGINT"``. It is laid
-            out as ``table(...)`` in the asset's metadata says.
+        columns: The table's columns in SQL, as in ``"day DATE, plays BIGINT"``. One that doesn't exist yet is made of
+            them, laid out as ``table(...)`` in the asset's metadata says; one that lacks some is given them.
 
     Raises:
         DeclarationError: the asset doesn't declare this, or its table doesn't exist and ``columns`` aren't given.
@@ -219,10 +220,14 @@ def _create(runs: Runs, consumer: Consumer, columns: str | None, metadata: Metad
             remedy='Create it, or give its columns: capture(context, columns="day DATE, plays BIGINT").',
         )
     description = description_of(metadata[consumer.key])
-    if existing is None and columns is not None:
+    declared = empty_frame(session, columns) if columns is not None else None
+    if existing is not None and declared is not None:
+        require_types_fit(declared, existing, catalog=runs.lake.name)
+        follow_frame(declared, runs.lake, consumer.table)
+    if existing is None and declared is not None:
         with effect(Effect.CREATE_TARGET):
             runs.lake.create_namespace(namespace_of(consumer.table))
-            create_table(session, runs.lake.name, consumer.table, empty_frame(session, columns), description)
+            create_table(session, runs.lake.name, consumer.table, declared, description)
     order_new_table(session, runs.lake.name, consumer.table, existing, description)
 
 
