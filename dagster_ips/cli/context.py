@@ -14,8 +14,10 @@ from dagster_shared.cli import dg_workspace_options
 
 from dagster_ips._compat import definitions_at
 from dagster_ips.core.capture import EdgeState
+from dagster_ips.core.making import OlderRows
 from dagster_ips.errors import InstanceError
 from dagster_ips.iceberg.catalog import LakeCatalog
+from dagster_ips.iceberg.code_stamps import older_rows_of
 from dagster_ips.orchestration.cursor_store import CursorStore
 from dagster_ips.orchestration.registry import KnownConsumer, consumer_named, known_consumers
 from dagster_ips.tracking.administration import Administrator
@@ -66,6 +68,11 @@ class Workplace:
     def administrator(self, known: KnownConsumer) -> Administrator:
         """Changes the consumer's edges."""
         return Administrator(self._lake(known), self.store, known.consumer.table, known.manager.icdc_namespace)
+
+    def older_rows(self, known: KnownConsumer) -> OlderRows | None:
+        """What of the consumer's table its code of now would make otherwise; None if nothing is known to be."""
+        target = self._lake(known).find(known.consumer.table)
+        return older_rows_of(target, known.code_version) if target else None
 
     def run_at_work(self, known: KnownConsumer, states: list[EdgeState]) -> str | None:
         """The id of a run that is working on the consumer; None if there is none."""

@@ -42,8 +42,10 @@ def status(workplace: Workplace, *, asset: str | None, as_json: bool) -> None:
         if each.consumer.is_partitioned
         for tracked in each.consumer.inputs.values()
     ]
+    older = {each.consumer.name: rows and str(rows) for each in known for rows in [workplace.older_rows(each)]}
     if as_json:
         shown = [*(_as_json(each) for each in found), *(_line_as_json(line) for line in lines)]
+        shown = [each | {"older_rows": older[each["asset"]]} for each in shown]
         click.echo(json.dumps(shown, indent=2, ensure_ascii=False))
         return
     if found:
@@ -54,6 +56,9 @@ def status(workplace: Workplace, *, asset: str | None, as_json: bool) -> None:
     if lines:
         click.echo("" if not found else "\n", nl=False)
         click.echo(table(_OF_PARTITIONS, [_line_row(line) for line in lines]))
+    for name, rows in older.items():
+        if rows:
+            click.echo(f"\n{name}: {rows}")
 
 
 def _row(each: EdgeStatus) -> Sequence[str]:

@@ -17,7 +17,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField
 
 from dagster_ips.core.ancestry import Ancestry, Snapshot
-from dagster_ips.core.columns import Column, Kind, ListOf, MapOf, Struct
+from dagster_ips.core.columns import Column, Kind, ListOf, MapOf, Struct, fit
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import MetadataUnreadableError, UnsupportedTableError
 
@@ -169,6 +169,11 @@ class TableMetadata:
         before = {number for _, number in _named_ids(fields)}
         new = [name for name, number in _named_ids(self._current_fields) if number not in before]
         return tuple(name for name in new if not any(name.startswith(f"{other}.") for other in new))
+
+    def columns_widened_since(self, schema_id: int | None) -> tuple[str, ...]:
+        """As ``columns_since``, those that the table had and that are of a wider type now."""
+        before = _struct(self._fields_of(schema_id) or ())
+        return tuple(".".join(each.path) for each in fit(before, self.struct).widened)
 
     def unwritten_columns(self) -> tuple[str, ...]:
         """The columns that no commit to ``main`` knows of: null in every row."""

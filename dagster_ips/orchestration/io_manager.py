@@ -16,6 +16,7 @@ from dagster_ips.core.ranges import Predicate
 from dagster_ips.core.retention import Retention
 from dagster_ips.core.write_mode import OverwriteWhere, Replace, WriteMode
 from dagster_ips.errors import DeclarationError, OutputTypeError
+from dagster_ips.iceberg import code_stamps
 from dagster_ips.iceberg.catalog import LakeCatalog, namespace_of
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.orchestration.audits import run_audits
@@ -31,10 +32,10 @@ from dagster_ips.orchestration.cursor_store import CursorStore
 from dagster_ips.orchestration.declarations import INCREMENTAL, description_of, table_of, trusted_because, write_mode_of
 from dagster_ips.orchestration.overwrite import Overwrite
 from dagster_ips.orchestration.resources import IcebergCatalog
-from dagster_ips.orchestration.run_metadata import RunReport, run_metadata
+from dagster_ips.orchestration.run_metadata import RunReport, older_rows_in, partition_metadata, run_metadata
 from dagster_ips.orchestration.runs import Captured, Runs, order_new_table
 from dagster_ips.orchestration.slicing import require_partition_expression, rows_of_keys
-from dagster_ips.orchestration.versions import Read, keep_versions, record_input, record_versions
+from dagster_ips.orchestration.versions import Read, code_version, keep_versions, record_input, record_versions
 from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.frames import table_frame
 from dagster_ips.spark.session import DataFrame, SparkSession, configure
@@ -126,21 +127,22 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         runs = replace(self.runs(context.step_context.instance), session=lambda: self._session_of(frame))
         with runs.writing(captured):
             publication = _publish(runs, context, table, (frame, write_mode), captured)
+        step = context.step_context
         report = RunReport(
             table=table,
-            views=captured.views,
+            captured=captured,
             publication=publication,
-            capture_seconds=captured.seconds,
             write_seconds=time.monotonic() - started,
             lookups=_lookups() if is_consumer else (),
-            cascade=captured.cascade,
-            valid_through=captured.valid_through,
+            older=older_rows_in(publication, captured, code_version(step, key)),
         )
         context.add_output_metadata(run_metadata(report))
+        for partition, count in captured.by_partition.items():
+            step.add_asset_metadata(partition_metadata(count), asset_key=key, partition_key=partition)
+        if report.older:
+            context.log.warning("%s: %s", table, report.older)
         partitions = context.asset_partition_keys if context.has_asset_partitions else ()
-        record_versions(
-            context.step_context, key, captured, publication, storage=runs.lake.storage, partitions=partitions
-        )
+        record_versions(step, key, captured, publication, storage=runs.lake.storage, partitions=partitions)
         runs.drop_old_tables(captured)
 
     def runs(self, instance: dg.DagsterInstance) -> Runs:
@@ -232,6 +234,9 @@ def _publish(
     else:
         result = replace(result, frame=follow_frame(result.frame, lake, table))
     order_new_table(publisher.session, lake.name, table, existing, description)
+    code = code_version(context.step_context, context.asset_key)
+    made = code_stamps.properties(existing, captured.captures, code, replaces_all=result.replaces_all)
+    publisher = replace(publisher, properties={**publisher.properties, **made})
     name = context.asset_key.to_user_string()
     if context.has_asset_partitions:
         target = lake.load(table, asset=name)

@@ -6,20 +6,21 @@ import contextlib
 import re
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import dagster as dg
 
 from dagster_ips.core.capture import Mode
 from dagster_ips.errors import DeclarationError, RemovedRowsError
+from dagster_ips.iceberg import code_stamps
 from dagster_ips.iceberg.catalog import namespace_of
 from dagster_ips.orchestration.audits import run_audits
 from dagster_ips.orchestration.consumers import Consumer, MetadataByKey, capturing_consumers
 from dagster_ips.orchestration.declarations import description_of
 from dagster_ips.orchestration.io_manager import IcdcIOManager, metadata_by_key
-from dagster_ips.orchestration.run_metadata import RunReport, run_metadata
+from dagster_ips.orchestration.run_metadata import RunReport, older_rows_in, run_metadata
 from dagster_ips.orchestration.runs import Runs, order_new_table
-from dagster_ips.orchestration.versions import record_versions
+from dagster_ips.orchestration.versions import code_version, record_versions
 from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.changelog import removed
 from dagster_ips.spark.session import DataFrame, SparkSession
@@ -146,6 +147,9 @@ def capture(
     captured = runs.capture(consumer, context)
     started = time.monotonic()
     publisher = runs.publisher(context.run.run_id, captured)
+    code = code_version(step, consumer.key)
+    made = code_stamps.properties(runs.lake.find(consumer.table), captured.captures, code, replaces_all=False)
+    publisher = replace(publisher, properties={**publisher.properties, **made})
 
     def audit(branch: Branch) -> None:
         run_audits(step, consumer.key, consumer.table, publisher.session.table(branch.sql_name))
@@ -160,14 +164,13 @@ def capture(
     assert written.publication is not None  # noqa: S101  # the block ended well
     report = RunReport(
         table=consumer.table,
-        views=captured.views,
+        captured=captured,
         publication=written.publication,
-        capture_seconds=captured.seconds,
         write_seconds=time.monotonic() - started,
-        lookups=(),
-        cascade=captured.cascade,
-        valid_through=captured.valid_through,
+        older=older_rows_in(written.publication, captured, code),
     )
+    if report.older:
+        context.log.warning("%s: %s", consumer.table, report.older)
     step.add_asset_metadata(run_metadata(report), asset_key=consumer.key)
     record_versions(step, consumer.key, captured, written.publication, storage=runs.lake.storage)
     manager.was_written_by_capture(step, consumer.key)

@@ -15,6 +15,7 @@ import dagster as dg
 
 from dagster_ips.core.backlog import Backlog, sum_of
 from dagster_ips.errors import IpsError
+from dagster_ips.iceberg.code_stamps import older_rows_of
 from dagster_ips.orchestration.cursor_store import CursorStore
 from dagster_ips.orchestration.run_metadata import size_text
 from dagster_ips.orchestration.tick_failures import said_of
@@ -107,12 +108,28 @@ def _looked_at(
     now: dt.datetime,
 ) -> tuple[Any, dict[str, Any] | None]:
     """What is pending of a consumer, to be compared, and what its check says; None as long as a table isn't there."""
+    value: Any
     if each.consumer.is_partitioned:
         keys = each.pending_partitions(graph, instance, tick=now)
-        return sorted(keys or ()), None if keys is None else _shown_partitions(sorted(keys))
-    waiting = each.backlogs(CursorStore(instance), tick=now)
-    value = {upstream: asdict(backlog) for upstream, backlog in (waiting or {}).items()}
-    return value, None if waiting is None else _shown(waiting)
+        value, says = sorted(keys or ()), None if keys is None else _shown_partitions(sorted(keys))
+    else:
+        waiting = each.backlogs(CursorStore(instance), tick=now)
+        value = {upstream: asdict(backlog) for upstream, backlog in (waiting or {}).items()}
+        says = None if waiting is None else _shown(waiting)
+    target = each.watched.table(each.consumer.table, tick=now)
+    older = older_rows_of(target, graph.get(each.consumer.key).code_version) if target else None
+    if older is None or says is None:
+        return value, says
+    return [value, str(older)], _with_older_rows(says, str(older))
+
+
+def _with_older_rows(says: Mapping[str, Any], older: str) -> dict[str, Any]:
+    """What a check says beside: no change of an input waits for it, so it doesn't decide whether the check passes."""
+    return {
+        **says,
+        "description": f"{says['description']}. {older[0].upper()}{older[1:]}",
+        "metadata": {**says["metadata"], "older rows": older},
+    }
 
 
 def _shown_partitions(keys: Sequence[str]) -> dict[str, Any]:

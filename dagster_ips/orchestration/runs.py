@@ -31,6 +31,7 @@ from dagster_ips.tracking.completeness import Completion
 from dagster_ips.tracking.effects import Effect, effect
 from dagster_ips.tracking.following import TrackedInput
 from dagster_ips.tracking.lost_files import lost_file
+from dagster_ips.tracking.partition_counts import Count, counts_by_partition
 from dagster_ips.tracking.partitions import RunPartitions
 from dagster_ips.tracking.pending_partitions import PartitionWatch
 from dagster_ips.tracking.publishing import Publisher
@@ -49,12 +50,20 @@ class Captured:
     """What one try of one step captured: a view per input of its consumer; none for an asset that captures nothing.
 
     ``valid_through`` is up to when the asset is complete once all of it is published, None if that isn't known.
+    ``by_partition`` is how much of it each of several partitions takes; empty of one, and where that isn't known.
     """
 
     views: Mapping[str, IcdcView] = field(default_factory=dict)
     seconds: float = 0.0
     cascade: Cascade = field(default_factory=Cascade)
     valid_through: dt.datetime | None = None
+    by_partition: Mapping[str, Count] = field(default_factory=dict)
+
+    @property
+    def partitions(self) -> list[str]:
+        """The partitions that were captured; none of an asset without."""
+        keys = [capture.edge.partition for capture in self.captures]
+        return [key for key in dict.fromkeys(keys) if key is not None]
 
     @property
     def mode(self) -> Mode:
@@ -144,7 +153,8 @@ class Runs:
         cascade = cascade_of(running, consumed, self.lake.find(consumer.table))
         tracked = consumer.tracked(running.job_def.asset_layer.asset_graph, running.instance)
         valid_through = self._completion(consumer, running).after((tracked[name], found[name]) for name in found)
-        return Captured(views, time.monotonic() - started, cascade, valid_through)
+        captured = Captured(views, time.monotonic() - started, cascade, valid_through)
+        return replace(captured, by_partition=_counts(captured, tracked))
 
     def _completion(self, consumer: Consumer, running: dg.AssetExecutionContext | dg.OpExecutionContext) -> Completion:
         if not consumer.is_partitioned:
@@ -187,6 +197,18 @@ def _views_of_tables(
         consumer: {name: read[name].of_another_table(each) for name, each in zip(inputs, found, strict=True)}
         for consumer, found in captured.items()
     }
+
+
+def _counts(captured: Captured, tracked: Mapping[str, TrackedInput]) -> Mapping[str, Count]:
+    """How much of each input together each of a run's several partitions takes; empty if that isn't known."""
+    counts: dict[str, Count] = {}
+    for name, view in captured.views.items() if len(captured.partitions) > 1 else ():
+        slicing = tracked[name].slicing
+        of_input = counts_by_partition(view.captured, slicing, captured.partitions) if slicing else None
+        if of_input is None:
+            return {}
+        counts |= {key: counts.get(key, Count()).plus(count) for key, count in of_input.items()}
+    return counts
 
 
 def _partitions(running: dg.AssetExecutionContext | dg.OpExecutionContext) -> RunPartitions:
