@@ -150,7 +150,10 @@ class Runs:
     ) -> Captured:
         found = {name: view.captured for name, view in views.items()}
         consumed = [(each.source, each.capture) for each in found.values()]
-        cascade = cascade_of(running, consumed, self.lake.find(consumer.table))
+        # A person rewinds and resets what has no partitions; those are computed anew by a backfill, which is a cascade.
+        edges = [] if consumer.is_partitioned else [capture.edge for _, capture in consumed]
+        again = [edge for edge, state in self.store.get_many(edges).items() if state.was_changed_by_person]
+        cascade = cascade_of(running, consumed, self.lake.find(consumer.table), read_again=again)
         tracked = consumer.tracked(running.job_def.asset_layer.asset_graph, running.instance)
         valid_through = self._completion(consumer, running).after((tracked[name], found[name]) for name in found)
         captured = Captured(views, time.monotonic() - started, cascade, valid_through)
