@@ -714,5 +714,6 @@ class OutputTypeError(IpsError):
     def __str__(self) -> str:
         return (
             f"{self.asset} returned {self.found}; its IO manager writes Spark DataFrames. Nothing was written and "
-            f"nothing was consumed. Return the frame, or give the asset another io_manager_key."
+            f"nothing was consumed. Return a Spark DataFrame, which createDataFrame(...) of any input frame's "
+            f"sparkSession makes of a pandas one, or give the asset another io_manager_key."
         )

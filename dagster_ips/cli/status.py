@@ -13,6 +13,7 @@ from dagster_ips.cli.words import moment, size, table
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.touched import LineState
 from dagster_ips.core.watermark import Watermark
+from dagster_ips.orchestration.pending_checks import failed_text
 from dagster_ips.tracking.inspection import EdgeStatus
 
 _HEADINGS = ("ASSET", "UPSTREAM", "CONSUMED UP TO", "NUMBER", "PENDING", "IN FLIGHT", "TABLE'S NEWEST STAMP")
@@ -43,9 +44,10 @@ def status(workplace: Workplace, *, asset: str | None, as_json: bool) -> None:
         for tracked in each.consumer.inputs.values()
     ]
     older = {each.consumer.name: rows and str(rows) for each in known for rows in [workplace.older_rows(each)]}
+    failed = {each.consumer.name: workplace.failed(each) for each in known}
     if as_json:
         shown = [*(_as_json(each) for each in found), *(_line_as_json(line) for line in lines)]
-        shown = [each | {"older_rows": older[each["asset"]]} for each in shown]
+        shown = [each | {"older_rows": older[each["asset"]], "failed": dict(failed[each["asset"]])} for each in shown]
         click.echo(json.dumps(shown, indent=2, ensure_ascii=False))
         return
     if found:
@@ -59,6 +61,9 @@ def status(workplace: Workplace, *, asset: str | None, as_json: bool) -> None:
     for name, rows in older.items():
         if rows:
             click.echo(f"\n{name}: {rows}")
+    for name, runs in failed.items():
+        if runs:
+            click.echo(f"\n{name}: {failed_text(runs)}.")
 
 
 def _row(each: EdgeStatus) -> Sequence[str]:

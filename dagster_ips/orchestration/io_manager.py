@@ -303,11 +303,13 @@ def _returned(
     if isinstance(obj, DataFrame):
         return obj, declared or Replace()
     if not isinstance(obj, Overwrite):
-        raise OutputTypeError(asset=asset, found=f"a {type(obj).__name__}")
+        raise OutputTypeError(asset=asset, found=f"a {_type_name(obj)}")
     parts: tuple[object, object] = (obj.frame, obj.where)
     if not isinstance(parts[0], DataFrame) or not isinstance(parts[1], str):
-        kinds = " where a ".join(type(part).__name__ for part in parts)
-        raise OutputTypeError(asset=asset, found=f"an Overwrite of a {kinds}, not of a DataFrame where a SQL text")
+        kinds = " where a ".join(map(_type_name, parts))
+        raise OutputTypeError(
+            asset=asset, found=f"an Overwrite of a {kinds}, not of a Spark DataFrame where a SQL text"
+        )
     if declared is not None or not is_consumer:
         raise DeclarationError(
             asset=asset,
@@ -317,6 +319,12 @@ def _returned(
             remedy="Return the DataFrame, or leave out the other write mode and declare the input by incremental().",
         )
     return obj.frame, OverwriteWhere(obj.where)
+
+
+def _type_name(obj: object) -> str:
+    """With the library that it is of, as several have a DataFrame."""
+    library = type(obj).__module__.partition(".")[0]
+    return type(obj).__name__ if library == "builtins" else f"{library} {type(obj).__name__}"
 
 
 def metadata_by_key(step: Any) -> MetadataByKey:  # noqa: ANN401  # Dagster's class for it isn't public

@@ -14,8 +14,10 @@ from typing import Any
 import dagster as dg
 
 from dagster_ips.core.backlog import Backlog, sum_of
+from dagster_ips.core.retry import MOST_FAILURES
 from dagster_ips.errors import IpsError
 from dagster_ips.iceberg.code_stamps import older_rows_of
+from dagster_ips.orchestration.blocked import failed_runs
 from dagster_ips.orchestration.cursor_store import CursorStore
 from dagster_ips.orchestration.run_metadata import size_text
 from dagster_ips.orchestration.tick_failures import said_of
@@ -116,11 +118,36 @@ def _looked_at(
         waiting = each.backlogs(CursorStore(instance), tick=now)
         value = {upstream: asdict(backlog) for upstream, backlog in (waiting or {}).items()}
         says = None if waiting is None else _shown(waiting)
+    if says is None:
+        return value, None
+    if not says["passed"]:  # What failed is still pending; all that is idle costs no query.
+        failed = failed_runs(instance, each.consumer.key, is_partitioned=each.consumer.is_partitioned)
+        runs = {key: record.dagster_run.run_id for key, record in failed.items()}
+        value, says = ([value, runs], _with_failed(says, runs)) if runs else (value, says)
     target = each.watched.table(each.consumer.table, tick=now)
     older = older_rows_of(target, graph.get(each.consumer.key).code_version) if target else None
-    if older is None or says is None:
-        return value, says
-    return [value, str(older)], _with_older_rows(says, str(older))
+    return ([value, str(older)], _with_older_rows(says, str(older))) if older else (value, says)
+
+
+def _with_failed(says: Mapping[str, Any], runs: Mapping[str, str]) -> dict[str, Any]:
+    """What a check says beside, where what waits was tried already."""
+    shown = [f"[{key or run_id[:8]}](/runs/{run_id})" for key, run_id in sorted(runs.items())]
+    more = [f"and {len(shown) - _MOST_SHOWN:,} more"] if len(shown) > _MOST_SHOWN else []
+    return {
+        **says,
+        "description": f"{says['description']}. {failed_text(runs)}",
+        "metadata": {**says["metadata"], "failed": dg.MetadataValue.md(", ".join(shown[:_MOST_SHOWN] + more))},
+    }
+
+
+def failed_text(runs: Mapping[str, str]) -> str:
+    """What failed last, by partition the id of its run or by an empty text the asset's, and what comes of it."""
+    named = [f"{key} (run {run_id[:8]})" for key, run_id in sorted(runs.items())]
+    listed = ", ".join(named[:_MOST_SHOWN]) + (", …" if len(named) > _MOST_SHOWN else "")
+    what = (
+        f"Its last run failed (run {runs['']})" if "" in runs else f"The last run of these partitions failed: {listed}"
+    )
+    return f"{what}; automation tries {MOST_FAILURES} times and then waits for new data, new code or a person"
 
 
 def _with_older_rows(says: Mapping[str, Any], older: str) -> dict[str, Any]:

@@ -53,6 +53,19 @@ def test_status_tells_of_rows_that_are_older_than_the_tables_columns(terminal: T
     assert f"daily: {daily['older_rows']}" in terminal.says("status")
 
 
+def test_status_names_the_run_that_failed_last_until_one_succeeds(terminal: Terminal) -> None:
+    lake, job = terminal.lake, terminal.definitions.resolve_implicit_global_asset_job_def()
+    lake.create_playback(events(range(3)))
+    lake.sql("ALTER TABLE lake.media.playback RENAME COLUMN seconds TO played")
+    daily = [dg.AssetKey("daily")]
+    failed = job.execute_in_process(instance=terminal.instance, asset_selection=daily, raise_on_error=False)
+    assert [each["failed"] for each in terminal.status("daily")] == [{"": failed.run_id}]
+    assert f"daily: Its last run failed (run {failed.run_id})" in terminal.says("status")
+    lake.sql("ALTER TABLE lake.media.playback RENAME COLUMN played TO seconds")
+    materialize(terminal.definitions, terminal.instance, "daily")
+    assert [each["failed"] for each in terminal.status("daily")] == [{}]
+
+
 def test_a_reset_makes_the_next_run_compute_everything_and_says_who_and_why(terminal: Terminal) -> None:
     lake, rows = terminal.lake, events(range(6))
     lake.create_playback(rows)
