@@ -12,6 +12,7 @@ import dagster as dg
 from dagster_pyspark import LazyPySparkResource
 from pydantic import PrivateAttr
 
+from dagster_ips.core.capture import Mode
 from dagster_ips.core.ranges import Predicate
 from dagster_ips.core.retention import Retention
 from dagster_ips.core.write_mode import OverwriteWhere, Replace, WriteMode
@@ -41,7 +42,7 @@ from dagster_ips.spark.frames import table_frame
 from dagster_ips.spark.session import DataFrame, SparkSession, configure
 from dagster_ips.spark.targets import create_table
 from dagster_ips.tracking.effects import Effect, effect
-from dagster_ips.tracking.following_frames import follow_frame, require_columns_fit
+from dagster_ips.tracking.following_frames import follow_frame, require_columns_fit, require_rows_found
 from dagster_ips.tracking.publishing import Publication
 from dagster_ips.tracking.writing import Result
 from dagster_ips.view import IcdcView
@@ -219,8 +220,11 @@ def _publish(
     is_one_of_several = running is not None and len(keys_of_step(running.assets_def)) > 1
     description = description_of(context.definition_metadata).tuned_for(result.write_mode)
     columns = existing.identity_partition_columns() if existing else description.partition_by
-    result = result.checked(table, tuple(columns), catalog=lake.name, shares_views=is_one_of_several)
+    # First, as of a frame with two columns of a name nothing else can be asked.
     require_columns_fit(result.frame, existing, catalog=lake.name, table=table)
+    if existing is not None and result.mode is Mode.INCREMENTAL:
+        require_rows_found(result.frame, result.write_mode, existing)
+    result = result.checked(table, tuple(columns), catalog=lake.name, shares_views=is_one_of_several)
     if context.has_asset_partitions:
         require_partition_expression(context.asset_key.to_user_string(), context.definition_metadata)
     new = sorted({key for view in captured.views.values() for key in view.captured.new_partitions})

@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from dagster_ips.core.columns import Added, Fit, Gone, Misfit, Struct, fit
-from dagster_ips.errors import FrameColumnsError
+from dagster_ips.core.condition import mentions
+from dagster_ips.core.write_mode import Append, Merge, OverwritePartitions, OverwriteWhere, Replace, WriteMode
+from dagster_ips.errors import FrameColumnsError, UnknownColumnError
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.spark.branches import is_conflict, sql_name
@@ -26,6 +28,40 @@ def require_columns_fit(frame: DataFrame, target: TableMetadata | None, *, catal
     found = _fit(frame.sparkSession, columns_of(frame), target)
     if found.gone or found.misfits:
         raise _refused(found, target, sql_name(catalog, table).replace("`", ""), table)
+
+
+def require_rows_found(frame: DataFrame, write_mode: WriteMode, target: TableMetadata) -> None:
+    """Fail if an incremental run would find rows of ``target`` by a column that is new in it, and null in all of them.
+
+    Raises:
+        UnknownColumnError: it would; what is there would stay beside what takes its place.
+    """
+    found = _fit(frame.sparkSession, columns_of(frame), target)
+    new = {*(each.path[0] for each in found.added if len(each.path) == 1), *target.unwritten_columns()}
+    by = [column for column in sorted(new) if _finds_rows_by(write_mode, column)]
+    if by and target.ancestry().head is not None:
+        raise UnknownColumnError(
+            where=target.table,
+            column=by[0],
+            known=tuple(name for name in target.column_names if name not in new),
+            remedy="The rows that are there would hold NULL in it, so they can't be found by it, and would stay beside "
+            "those that take their place. Nothing was written and nothing was consumed. Compute everything anew, once, "
+            "by a run with the tag dagster_ips/mode=full.",
+        )
+
+
+def _finds_rows_by(write_mode: WriteMode, column: str) -> bool:
+    named: Sequence[str] = ()
+    match write_mode:
+        case OverwriteWhere(where):
+            return any(mentions(where, [column]))
+        case Append(dedup_on, remove_on):
+            named = (*dedup_on, *remove_on)
+        case Merge(on, latest_by):
+            named = (*on, latest_by or "")
+        case OverwritePartitions() | Replace():
+            pass
+    return column.lower() in {name.lower() for name in named}
 
 
 def require_types_fit(frame: DataFrame, target: TableMetadata, *, catalog: str) -> None:
