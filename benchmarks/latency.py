@@ -96,7 +96,8 @@ def _hop(instance: dg.DagsterInstance, pipeline: Pipeline, stage: str, began: fl
     event = instance.get_latest_materialization_event(dg.AssetKey(stage))
     assert event is not None  # noqa: S101  # it was among the materializations
     assert event.asset_materialization is not None  # noqa: S101  # as above
-    capture = float(str(event.asset_materialization.metadata["capture seconds"].value))
+    shown = event.asset_materialization.metadata
+    capture = float(str((shown.get("whole run: capture seconds") or shown["capture seconds"]).value))
     published = _committed(lake, stage)
     work = published - newest.start - capture
     return Hop(queued - began, launched - queued, started - launched, newest.start - started, capture, work), published

@@ -38,7 +38,11 @@ def leave_without_asking_the_server(session: SparkSession) -> None:
 
 def explained(frame: DataFrame) -> str:
     """What ``explain(extended=True)`` prints (pyspark 4.1.4, classic and Connect)."""
-    return str(frame._explain_string(extended=True))  # type: ignore[operator]  # noqa: SLF001  # the public way prints
+    ours: Any = frame
+    if hasattr(ours, "_explain_string"):
+        return str(ours._explain_string(extended=True))  # noqa: SLF001  # the public way prints
+    execution = ours._jdf.queryExecution()  # noqa: SLF001  # as for Connect
+    return str(ours._sc._jvm.PythonSQLUtils.explainString(execution, "extended"))  # noqa: SLF001  # as for Connect
 
 
 def knowing_partitions(instance: dg.DagsterInstance) -> contextlib.AbstractContextManager[object]:

@@ -771,6 +771,22 @@ class CursorStorageError(IpsError):
 
 
 @dataclass(eq=False)
+class FrameColumnsError(IpsError):
+    """The columns of the frame that an asset returned aren't its table's, and the table can't follow them."""
+
+    table: str
+    problems: tuple[str, ...]
+    remedy: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.table}: the frame returned for it doesn't fit: {'; '.join(self.problems)}. What isn't computed any "
+            f"more, or was cast, would stand in the table as if it were right, so nothing was written and nothing was "
+            f"consumed. {self.remedy}"
+        )
+
+
+@dataclass(eq=False)
 class OutputTypeError(IpsError):
     """The asset returned something that can't be written to an Iceberg table."""
 
@@ -780,5 +796,6 @@ class OutputTypeError(IpsError):
     def __str__(self) -> str:
         return (
             f"{self.asset} returned {self.found}; its IO manager writes Spark DataFrames. Nothing was written and "
-            f"nothing was consumed. Return the frame, or give the asset another io_manager_key."
+            f"nothing was consumed. Return a Spark DataFrame, which createDataFrame(...) of any input frame's "
+            f"sparkSession makes of a pandas one, or give the asset another io_manager_key."
         )

@@ -14,8 +14,11 @@ from dagster_shared.cli import dg_workspace_options
 
 from dagster_ips._compat import definitions_at
 from dagster_ips.core.capture import EdgeState
+from dagster_ips.core.making import OlderRows
 from dagster_ips.errors import InstanceError
 from dagster_ips.iceberg.catalog import LakeCatalog
+from dagster_ips.iceberg.code_stamps import older_rows_of
+from dagster_ips.orchestration.blocked import failed_runs
 from dagster_ips.orchestration.cursor_store import CursorStore
 from dagster_ips.orchestration.registry import KnownConsumer, consumer_named, known_consumers
 from dagster_ips.tracking.administration import Administrator
@@ -66,6 +69,17 @@ class Workplace:
     def administrator(self, known: KnownConsumer) -> Administrator:
         """Changes the consumer's edges."""
         return Administrator(self._lake(known), self.store, known.consumer.table, known.manager.icdc_namespace)
+
+    def older_rows(self, known: KnownConsumer) -> OlderRows | None:
+        """What of the consumer's table its code of now would make otherwise; None if nothing is known to be."""
+        target = self._lake(known).find(known.consumer.table)
+        return older_rows_of(target, known.code_version) if target else None
+
+    def failed(self, known: KnownConsumer) -> Mapping[str, str]:
+        """The runs in which the consumer failed last, by partition; by an empty text that of one without."""
+        consumer = known.consumer
+        found = failed_runs(self.instance, consumer.key, is_partitioned=consumer.is_partitioned)
+        return {key: record.dagster_run.run_id for key, record in found.items()}
 
     def run_at_work(self, known: KnownConsumer, states: list[EdgeState]) -> str | None:
         """The id of a run that is working on the consumer; None if there is none."""

@@ -13,6 +13,7 @@ from dagster_ips.cli.words import moment, size, table
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.touched import LineState
 from dagster_ips.core.watermark import Watermark
+from dagster_ips.orchestration.pending_checks import failed_text
 from dagster_ips.tracking.inspection import EdgeStatus
 
 _HEADINGS = ("ASSET", "UPSTREAM", "CONSUMED UP TO", "NUMBER", "PENDING", "IN FLIGHT", "TABLE'S NEWEST STAMP")
@@ -42,24 +43,26 @@ def status(workplace: Workplace, *, asset: str | None, as_json: bool) -> None:
         if each.consumer.is_partitioned
         for tracked in each.consumer.inputs.values()
     ]
+    older = {each.consumer.name: rows and str(rows) for each in known for rows in [workplace.older_rows(each)]}
+    failed = {each.consumer.name: workplace.failed(each) for each in known}
     if as_json:
         shown = [*(_as_json(each) for each in found), *(_line_as_json(line) for line in lines)]
+        shown = [each | {"older_rows": older[each["asset"]], "failed": dict(failed[each["asset"]])} for each in shown]
         click.echo(json.dumps(shown, indent=2, ensure_ascii=False))
         return
     if found:
         click.echo(table(_HEADINGS, [_row(each) for each in found]))
-    for each in found:
-        for remark in _remarks(each):
-            click.echo(f"\n{each.edge}: {remark}")
-    for each_known in known:
-        if each_known.warning:
-            click.echo(f"\n{each_known.warning}")
+    remarks = [f"{each.edge}: {remark}" for each in found for remark in _remarks(each)]
+    for remark in [*remarks, *(each.warning for each in known if each.warning)]:
+        click.echo(f"\n{remark}")
     if lines:
         click.echo("" if not found else "\n", nl=False)
         click.echo(table(_OF_PARTITIONS, [_line_row(line) for line in lines]))
-    for line in lines:
-        if line.unread:
-            click.echo(f"\n{line.edge}: {line.unread_text}")
+    unread = [f"{line.edge}: {line.unread_text}" for line in lines if line.unread]
+    made = [f"{name}: {rows}" for name, rows in older.items() if rows]
+    tried = [f"{name}: {failed_text(runs)}." for name, runs in failed.items() if runs]
+    for remark in [*unread, *made, *tried]:
+        click.echo(f"\n{remark}")
 
 
 def _row(each: EdgeStatus) -> Sequence[str]:

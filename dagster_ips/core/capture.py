@@ -101,6 +101,11 @@ class EdgeState:
         return self.number > self.voided
 
     @property
+    def was_changed_by_person(self) -> bool:
+        """Whether the next capture is the first since a person changed what is consumed, and is taken for that."""
+        return bool(self.interventions) and not self.has_begun
+
+    @property
     def holds_up_to(self) -> Watermark | None:
         """What the target was made of, all up to here; None while it was made of nothing."""
         return None if self.is_beginning else self.reread_to or self.committed

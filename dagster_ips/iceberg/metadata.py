@@ -17,6 +17,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField
 
 from dagster_ips.core.ancestry import Ancestry, Snapshot
+from dagster_ips.core.columns import Column, Kind, ListOf, MapOf, Struct, fit
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import MetadataUnreadableError, UnsupportedTableError
 
@@ -145,6 +146,11 @@ class TableMetadata:
         raw = {field["name"]: field["type"] for field in self._current_fields}
         return {name: known.get(name, kind if isinstance(kind, str) else "nested") for name, kind in raw.items()}
 
+    @cached_property
+    def struct(self) -> Struct:
+        """The current schema, nested columns as they are."""
+        return _struct(self._current_fields)
+
     def shows_current_schema(self, snapshot: Snapshot) -> bool:
         """Whether time travel to ``snapshot`` shows the columns that the table has now."""
         return snapshot.schema_id in (None, self.current_schema_id)
@@ -156,18 +162,41 @@ class TableMetadata:
 
     @cached_property
     def _current_fields(self) -> list[dict[str, Any]]:
+        newest = (self.raw.get("schemas") or [self.raw["schema"]])[-1]
+        return self._fields_of(self.current_schema_id) or list(newest["fields"])
+
+    def _fields_of(self, schema_id: int | None) -> list[dict[str, Any]] | None:
+        """The fields of a schema; None of one that isn't known any more."""
         schemas = self.raw.get("schemas") or [self.raw["schema"]]
-        current = [schema for schema in schemas if schema.get("schema-id", 0) == self.current_schema_id]
-        return list((current or schemas[-1:])[0]["fields"])
+        return next((list(each["fields"]) for each in schemas if each.get("schema-id", 0) == schema_id), None)
+
+    def columns_since(self, schema_id: int | None) -> tuple[str, ...]:
+        """The columns, and fields of nested ones as ``a.b``, that the table has now and hadn't in that schema.
+
+        None of a schema that isn't known any more.
+        """
+        if (fields := self._fields_of(schema_id)) is None:
+            return ()
+        before = {number for _, number in _named_ids(fields)}
+        new = [name for name, number in _named_ids(self._current_fields) if number not in before]
+        return tuple(name for name in new if not any(name.startswith(f"{other}.") for other in new))
+
+    def columns_widened_since(self, schema_id: int | None) -> tuple[str, ...]:
+        """As ``columns_since``, those that the table had and that are of a wider type now."""
+        before = _struct(self._fields_of(schema_id) or ())
+        return tuple(".".join(each.path) for each in fit(before, self.struct).widened)
+
+    def unwritten_columns(self) -> tuple[str, ...]:
+        """The columns that no commit to ``main`` knows of: null in every row."""
+        head = self.ancestry().head
+        return self.columns_since(head.schema_id) if head else self.column_names
 
     def columns_of_other_meaning(self, schema_id: int | None) -> tuple[str, ...]:
         """The names that stood for another column in that schema than now, fields of nested columns as ``a.b``.
 
         None of a schema that isn't known any more.
         """
-        schemas = self.raw.get("schemas") or [self.raw["schema"]]
-        known = [schema for schema in schemas if schema.get("schema-id", 0) == schema_id]
-        before = dict(_named_ids(known[0]["fields"])) if known else {}
+        before = dict(_named_ids(self._fields_of(schema_id) or ()))
         now = dict(_named_ids(self._current_fields))
         return tuple(sorted(name for name in before.keys() & now.keys() if before[name] != now[name]))
 
@@ -243,6 +272,24 @@ def _leaf_kinds(fields: list[dict[str, Any]]) -> Iterator[tuple[int, str]]:
             yield int(field["id"]), field["type"]
         elif field["type"]["type"] == "struct":
             yield from _leaf_kinds(field["type"]["fields"])
+
+
+def _struct(fields: Sequence[dict[str, Any]]) -> Struct:
+    return Struct(tuple(Column(field["name"], _kind(field["type"])) for field in fields))
+
+
+def _kind(kind: str | dict[str, Any]) -> Kind:
+    if isinstance(kind, str):
+        return kind
+    match kind["type"]:
+        case "struct":
+            return _struct(kind["fields"])
+        case "list":
+            return ListOf(_kind(kind["element"]))
+        case "map":
+            return MapOf(_kind(kind["key"]), _kind(kind["value"]))
+        case other:
+            return str(other)
 
 
 def _named_ids(fields: Sequence[dict[str, Any]], prefix: str = "") -> Iterator[tuple[str, int]]:

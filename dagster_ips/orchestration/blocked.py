@@ -56,9 +56,7 @@ class BlockedCondition(AutomationCondition[dg.AssetKey]):
         if context.candidate_subset.is_empty:  # Nothing to hold back: two queries less for each asset that is idle.
             return AutomationResult(context, context.candidate_subset, cursor=context.cursor)
         partitioned = context.partitions_def
-        failed = (
-            _failed_partitions(view.instance, context.key) if partitioned else _failed_asset(view.instance, context.key)
-        )
+        failed = failed_runs(view.instance, context.key, is_partitioned=partitioned is not None)
         watched.watched.failed[watched.name] = {key: record.dagster_run.run_id for key, record in failed.items()}
         states = _states(context.cursor, failed)
         asked = context.candidate_subset.expensively_compute_partition_keys() if partitioned and failed else {_WHOLE}
@@ -94,6 +92,11 @@ class BlockedCondition(AutomationCondition[dg.AssetKey]):
         return json.dumps([found, context.asset_graph.get(context.key).code_version])
 
 
+def failed_runs(instance: DagsterInstance, asset: dg.AssetKey, *, is_partitioned: bool) -> Mapping[str, RunRecord]:
+    """By partition the newest run of it, where that failed before it materialised it; by ``""`` without partitions."""
+    return _failed_partitions(instance, asset) if is_partitioned else _failed_asset(instance, asset)
+
+
 def _failed_asset(instance: DagsterInstance, asset: dg.AssetKey) -> Mapping[str, RunRecord]:
     """The newest run of an asset without partitions, if it failed before it materialised it."""
     planned = instance.event_log_storage.get_latest_planned_materialization_info(asset)
@@ -106,7 +109,6 @@ def _failed_asset(instance: DagsterInstance, asset: dg.AssetKey) -> Mapping[str,
 
 
 def _failed_partitions(instance: DagsterInstance, asset: dg.AssetKey) -> Mapping[str, RunRecord]:
-    """By partition the newest run of it, where that failed before it materialised it."""
     storage = instance.event_log_storage
     tried = storage.get_latest_asset_partition_materialization_attempts_without_materializations(asset)
     if not tried:

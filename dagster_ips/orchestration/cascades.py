@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 from urllib.parse import quote
 
 import dagster as dg
 
 from dagster_ips.core.capture import Capture, Mode
-from dagster_ips.core.cascade import Cascade
+from dagster_ips.core.cascade import Cascade, together
+from dagster_ips.core.edge import Edge
 from dagster_ips.iceberg.cascades import cascade_at_head, caused_by
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.orchestration.consumers import reads_incrementally
@@ -28,15 +29,23 @@ def cascade_of(
     running: dg.AssetExecutionContext | dg.OpExecutionContext,
     consumed: Sequence[tuple[TableMetadata, Capture]],
     target: TableMetadata | None,
+    *,
+    read_again: Collection[Edge] = (),
 ) -> Cascade:
     """What the run follows from, by the snapshots that it consumes; the run is tagged with it.
 
-    A person who has everything computed anew starts a cascade, named after the backfill or the run. A run that finds
-    nothing new is part of none.
+    A person who has everything computed anew starts a cascade, named after the backfill or the run. So does one who
+    rewinds or resets an edge, so that it is ``read_again``: what its snapshots followed from has passed already. A run
+    that finds nothing new is part of none.
     """
     run = running.run
     is_full = any(capture.mode is Mode.FULL for _, capture in consumed)
-    cascade = started_by(run) if is_full and not is_automatic(run) else caused_by(consumed, target)
+    if is_full and not is_automatic(run):
+        cascade = started_by(run)
+    else:
+        new = [(source, capture) for source, capture in consumed if capture.edge not in read_again]
+        own = started_by(run) if len(new) < len(consumed) else Cascade()
+        cascade = together([own, caused_by(new, target)])
     if cascade.main is not None:
         # The tag is that of the step which captured last: mostly a run has one, or its steps follow from each other.
         running.instance.add_run_tags(run.run_id, {CASCADE_TAG: cascade.main})

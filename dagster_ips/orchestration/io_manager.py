@@ -13,11 +13,13 @@ import dagster as dg
 from dagster_pyspark import LazyPySparkResource
 from pydantic import PrivateAttr
 
+from dagster_ips.core.capture import Mode
 from dagster_ips.core.ranges import Predicate
 from dagster_ips.core.retention import Retention
 from dagster_ips.core.table_name import namespace_of
 from dagster_ips.core.write_mode import OverwriteWhere, Replace, WriteMode
 from dagster_ips.errors import DeclarationError, IpsError, OutputTypeError
+from dagster_ips.iceberg import code_stamps
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.orchestration.audits import run_audits
@@ -33,15 +35,16 @@ from dagster_ips.orchestration.cursor_store import CursorStore
 from dagster_ips.orchestration.declarations import INCREMENTAL, description_of, table_of, trusted_because, write_mode_of
 from dagster_ips.orchestration.overwrite import Overwrite
 from dagster_ips.orchestration.resources import IcebergCatalog
-from dagster_ips.orchestration.run_metadata import RunReport, run_metadata
+from dagster_ips.orchestration.run_metadata import RunReport, older_rows_in, partition_metadata, run_metadata
 from dagster_ips.orchestration.runs import Captured, Runs, order_new_table
 from dagster_ips.orchestration.slicing import require_partition_expression, rows_of_keys
-from dagster_ips.orchestration.versions import Read, keep_versions, record_input, record_versions
+from dagster_ips.orchestration.versions import Read, code_version, keep_versions, record_input, record_versions
 from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.frames import table_frame
 from dagster_ips.spark.session import DataFrame, SparkSession, configure
 from dagster_ips.spark.targets import create_table
 from dagster_ips.tracking.effects import Effect, effect
+from dagster_ips.tracking.following_frames import follow_frame, require_columns_fit, require_rows_found
 from dagster_ips.tracking.publishing import Publication
 from dagster_ips.tracking.writing import Result
 from dagster_ips.view import IcdcView
@@ -135,21 +138,22 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         runs = replace(self.runs(context.step_context.instance), session=lambda: self._session_of(frame))
         with runs.writing(captured):
             publication = _publish(runs, context, table, (frame, write_mode), captured)
+        step = context.step_context
         report = RunReport(
             table=table,
-            views=captured.views,
+            captured=captured,
             publication=publication,
-            capture_seconds=captured.seconds,
             write_seconds=time.monotonic() - started,
             lookups=_lookups() if is_consumer else (),
-            cascade=captured.cascade,
-            valid_through=captured.valid_through,
+            older=older_rows_in(publication, captured, code_version(step, key)),
         )
         context.add_output_metadata(run_metadata(report))
+        for partition, count in captured.by_partition.items():
+            step.add_asset_metadata(partition_metadata(count), asset_key=key, partition_key=partition)
+        if report.older:
+            context.log.warning("%s: %s", table, report.older)
         partitions = context.asset_partition_keys if context.has_asset_partitions else ()
-        record_versions(
-            context.step_context, key, captured, publication, storage=runs.lake.storage, partitions=partitions
-        )
+        record_versions(step, key, captured, publication, storage=runs.lake.storage, partitions=partitions)
         runs.drop_old_tables(captured)
 
     def runs(self, instance: dg.DagsterInstance) -> Runs:
@@ -236,6 +240,10 @@ def _publish(
     is_one_of_several = running is not None and len(keys_of_step(running.assets_def)) > 1
     description = description_of(context.definition_metadata).tuned_for(result.write_mode)
     columns = existing.identity_partition_columns() if existing else description.partition_by
+    # First, as of a frame with two columns of a name nothing else can be asked.
+    require_columns_fit(result.frame, existing, catalog=lake.name, table=table)
+    if existing is not None and result.mode is Mode.INCREMENTAL:
+        require_rows_found(result.frame, result.write_mode, existing)
     result = result.checked(table, tuple(columns), catalog=lake.name, shares_views=is_one_of_several)
     if context.has_asset_partitions:
         require_partition_expression(context.asset_key.to_user_string(), context.definition_metadata)
@@ -247,7 +255,12 @@ def _publish(
         with effect(Effect.CREATE_TARGET):
             lake.create_namespace(namespace_of(table))
             create_table(publisher.session, lake.name, table, result.frame, description)
+    else:
+        result = replace(result, frame=follow_frame(result.frame, lake, table))
     order_new_table(publisher.session, lake.name, table, existing, description)
+    code = code_version(context.step_context, context.asset_key)
+    made = code_stamps.properties(existing, captured.captures, code, replaces_all=result.replaces_all)
+    publisher = replace(publisher, properties={**publisher.properties, **made})
     name = context.asset_key.to_user_string()
     if context.has_asset_partitions:
         target = lake.load(table, asset=name)
@@ -324,11 +337,13 @@ def returned(
     if isinstance(obj, DataFrame):
         return obj, declared or Replace()
     if not isinstance(obj, Overwrite):
-        raise OutputTypeError(asset=asset, found=f"a {type(obj).__name__}")
+        raise OutputTypeError(asset=asset, found=f"a {_type_name(obj)}")
     parts: tuple[object, object] = (obj.frame, obj.where)
     if not isinstance(parts[0], DataFrame) or not isinstance(parts[1], str):
-        kinds = " where a ".join(type(part).__name__ for part in parts)
-        raise OutputTypeError(asset=asset, found=f"an Overwrite of a {kinds}, not of a DataFrame where a SQL text")
+        kinds = " where a ".join(map(_type_name, parts))
+        raise OutputTypeError(
+            asset=asset, found=f"an Overwrite of a {kinds}, not of a Spark DataFrame where a SQL text"
+        )
     if declared is not None or not is_consumer:
         raise DeclarationError(
             asset=asset,
@@ -338,6 +353,12 @@ def returned(
             remedy="Return the DataFrame, or leave out the other write mode and declare the input by incremental().",
         )
     return obj.frame, OverwriteWhere(obj.where)
+
+
+def _type_name(obj: object) -> str:
+    """With the library that it is of, as several have a DataFrame."""
+    library = type(obj).__module__.partition(".")[0]
+    return type(obj).__name__ if library == "builtins" else f"{library} {type(obj).__name__}"
 
 
 def metadata_by_key(step: Any) -> MetadataByKey:  # noqa: ANN401  # Dagster's class for it isn't public

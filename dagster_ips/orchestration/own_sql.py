@@ -6,26 +6,28 @@ import contextlib
 import re
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import dagster as dg
 
 from dagster_ips.core.capture import Mode
 from dagster_ips.core.table_name import namespace_of
 from dagster_ips.errors import DeclarationError, RemovedRowsError
+from dagster_ips.iceberg import code_stamps
 from dagster_ips.orchestration.audits import run_audits
 from dagster_ips.orchestration.consumers import Consumer, MetadataByKey, capturing_consumers
 from dagster_ips.orchestration.declarations import description_of
 from dagster_ips.orchestration.io_manager import IcdcIOManager, metadata_by_key
-from dagster_ips.orchestration.run_metadata import RunReport, run_metadata
+from dagster_ips.orchestration.run_metadata import RunReport, older_rows_in, run_metadata
 from dagster_ips.orchestration.runs import Runs, order_new_table
-from dagster_ips.orchestration.versions import record_versions
+from dagster_ips.orchestration.versions import code_version, record_versions
 from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.changelog import removed
 from dagster_ips.spark.session import DataFrame, SparkSession
 from dagster_ips.spark.targets import create_table, empty_frame
 from dagster_ips.tracking.blocks import Block, block
 from dagster_ips.tracking.effects import Effect, effect
+from dagster_ips.tracking.following_frames import follow_frame, require_types_fit
 from dagster_ips.tracking.input_change import Frame, InputChange
 from dagster_ips.view import IcdcView
 
@@ -123,8 +125,8 @@ def capture(
         context: The asset's, or the op's.
         upstreams: The keys of the upstreams; all that the asset declares if none is given.
         writes: The asset's table; needed in a step that makes several assets.
-        columns: For a table that doesn't exist yet, its columns in SQL, as in ``"day DATE, plays BIGINT"``. It is laid
-            out as ``table(...)`` in the asset's metadata says.
+        columns: The table's columns in SQL, as in ``"day DATE, plays BIGINT"``. One that doesn't exist yet is made of
+            them, laid out as ``table(...)`` in the asset's metadata says; one that lacks some is given them.
 
     Raises:
         DeclarationError: the asset doesn't declare this, or its table doesn't exist and ``columns`` aren't given.
@@ -145,6 +147,9 @@ def capture(
     captured = runs.capture(consumer, context)
     started = time.monotonic()
     publisher = runs.publisher(context.run.run_id, captured)
+    code = code_version(step, consumer.key)
+    made = code_stamps.properties(runs.lake.find(consumer.table), captured.captures, code, replaces_all=False)
+    publisher = replace(publisher, properties={**publisher.properties, **made})
 
     def audit(branch: Branch) -> None:
         run_audits(step, consumer.key, consumer.table, publisher.session.table(branch.sql_name))
@@ -159,14 +164,13 @@ def capture(
     assert written.publication is not None  # noqa: S101  # the block ended well
     report = RunReport(
         table=consumer.table,
-        views=captured.views,
+        captured=captured,
         publication=written.publication,
-        capture_seconds=captured.seconds,
         write_seconds=time.monotonic() - started,
-        lookups=(),
-        cascade=captured.cascade,
-        valid_through=captured.valid_through,
+        older=older_rows_in(written.publication, captured, code),
     )
+    if report.older:
+        context.log.warning("%s: %s", consumer.table, report.older)
     step.add_asset_metadata(run_metadata(report), asset_key=consumer.key)
     record_versions(step, consumer.key, captured, written.publication, storage=runs.lake.storage)
     manager.was_written_by_capture(step, consumer.key)
@@ -219,10 +223,14 @@ def _create(runs: Runs, consumer: Consumer, columns: str | None, metadata: Metad
             remedy='Create it, or give its columns: capture(context, columns="day DATE, plays BIGINT").',
         )
     description = description_of(metadata[consumer.key])
-    if existing is None and columns is not None:
+    declared = empty_frame(session, columns) if columns is not None else None
+    if existing is not None and declared is not None:
+        require_types_fit(declared, existing, catalog=runs.lake.name)
+        follow_frame(declared, runs.lake, consumer.table)
+    if existing is None and declared is not None:
         with effect(Effect.CREATE_TARGET):
             runs.lake.create_namespace(namespace_of(consumer.table))
-            create_table(session, runs.lake.name, consumer.table, empty_frame(session, columns), description)
+            create_table(session, runs.lake.name, consumer.table, declared, description)
     order_new_table(session, runs.lake.name, consumer.table, existing, description)
 
 

@@ -8,13 +8,16 @@ No ``from __future__ import annotations`` here: Dagster reads the annotation of 
 import datetime as dt
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import dagster as dg
 
 from dagster_ips.core.backlog import Backlog, sum_of
+from dagster_ips.core.retry import MOST_FAILURES
 from dagster_ips.errors import IpsError
+from dagster_ips.iceberg.code_stamps import older_rows_of
+from dagster_ips.orchestration.blocked import failed_runs
 from dagster_ips.orchestration.cursor_store import CursorStore
 from dagster_ips.orchestration.run_metadata import size_text
 from dagster_ips.orchestration.tick_failures import said_of
@@ -118,12 +121,13 @@ def pending_checks_sensor(watched: Sequence[WatchedInputs], *, interval_seconds:
 class _Look:
     """What is pending of a consumer, to be compared, and what its check says; None as long as a table isn't there.
 
-    ``first_seen_ms`` is since when each partition has been seen to wait, by key.
+    ``first_seen_ms`` is since when each partition has been seen to wait, by key; ``waits`` whether anything does.
     """
 
     value: Any
     says: dict[str, Any] | None
     first_seen_ms: dict[str, float] = field(default_factory=dict)
+    waits: bool = False
 
 
 def _now() -> dt.datetime:
@@ -144,6 +148,28 @@ def _looked_at(
     first_seen_ms: Mapping[str, float] | None = None,
 ) -> _Look:
     """Without ``first_seen_ms`` it isn't known since when partitions wait, and all of them count as late."""
+    look = _waiting(each, graph, instance, now, first_seen_ms)
+    says = look.says
+    if says is None:
+        return look
+    if look.waits:  # What failed is still pending; all that is idle costs no query.
+        failed = failed_runs(instance, each.consumer.key, is_partitioned=each.consumer.is_partitioned)
+        if runs := {key: record.dagster_run.run_id for key, record in failed.items()}:
+            look = replace(look, value=[look.value, runs], says=_with_failed(says, runs))
+    target = each.watched.table(each.consumer.table, tick=now)
+    older = older_rows_of(target, graph.get(each.consumer.key).code_version) if target else None
+    if older and look.says:
+        look = replace(look, value=[look.value, str(older)], says=_with_older_rows(look.says, str(older)))
+    return look
+
+
+def _waiting(
+    each: WatchedInputs,
+    graph: Any,  # noqa: ANN401  # as for _looked_at
+    instance: dg.DagsterInstance,
+    now: dt.datetime,
+    first_seen_ms: Mapping[str, float] | None,
+) -> _Look:
     lag, now_ms = each.consumer.target_lag, now.timestamp() * 1000
     if each.consumer.is_partitioned:
         keys = each.pending_partitions(graph, instance, tick=now)
@@ -154,13 +180,43 @@ def _looked_at(
         seen = {key: (first_seen_ms or {}).get(key, otherwise) for key in sorted(keys)}
         is_late = any(now_ms - since >= lag.total_seconds() * 1000 for since in seen.values())
         shown = _shown_partitions(sorted(keys), lag, unread, is_late=is_late)
-        return _Look([sorted(keys), is_late, *unread], shown, seen)
+        return _Look([sorted(keys), is_late, *unread], shown, seen, waits=bool(keys))
     waiting = each.backlogs(CursorStore(instance), tick=now)
     if waiting is None:
         return _Look([], None)
     is_late = any(b.is_due(now_ms=now_ms, max_wait_seconds=lag.total_seconds()) for b in waiting.values())
     value = [{upstream: asdict(backlog) for upstream, backlog in waiting.items()}, is_late]
-    return _Look(value, _shown(waiting, lag, is_late=is_late))
+    return _Look(value, _shown(waiting, lag, is_late=is_late), waits=any(not b.is_empty for b in waiting.values()))
+
+
+def _with_failed(says: Mapping[str, Any], runs: Mapping[str, str]) -> dict[str, Any]:
+    """What a check says beside, where what waits was tried already."""
+    shown = [f"[{key or run_id[:8]}](/runs/{run_id})" for key, run_id in sorted(runs.items())]
+    more = [f"and {len(shown) - _MOST_SHOWN:,} more"] if len(shown) > _MOST_SHOWN else []
+    return {
+        **says,
+        "description": f"{says['description']}. {failed_text(runs)}",
+        "metadata": {**says["metadata"], "failed": dg.MetadataValue.md(", ".join(shown[:_MOST_SHOWN] + more))},
+    }
+
+
+def failed_text(runs: Mapping[str, str]) -> str:
+    """What failed last, by partition the id of its run or by an empty text the asset's, and what comes of it."""
+    named = [f"{key} (run {run_id[:8]})" for key, run_id in sorted(runs.items())]
+    listed = ", ".join(named[:_MOST_SHOWN]) + (", …" if len(named) > _MOST_SHOWN else "")
+    what = (
+        f"Its last run failed (run {runs['']})" if "" in runs else f"The last run of these partitions failed: {listed}"
+    )
+    return f"{what}; automation tries {MOST_FAILURES} times and then waits for new data, new code or a person"
+
+
+def _with_older_rows(says: Mapping[str, Any], older: str) -> dict[str, Any]:
+    """What a check says beside: no change of an input waits for it, so it doesn't decide whether the check passes."""
+    return {
+        **says,
+        "description": f"{says['description']}. {older[0].upper()}{older[1:]}",
+        "metadata": {**says["metadata"], "older rows": older},
+    }
 
 
 def _nothing_there() -> dict[str, Any]:

@@ -19,7 +19,7 @@ from dagster_ips.tracking.following import TrackedInput
 
 @dataclass(frozen=True)
 class KnownConsumer:
-    """A consumer, how its table is written (None: an Overwrite says it) and the IO manager that does it.
+    """A consumer, how its table is written (None: an Overwrite says it), the IO manager that does it, and its code.
 
     ``warning`` is what to say if nothing ever runs it.
     """
@@ -28,6 +28,7 @@ class KnownConsumer:
     write_mode: WriteMode | None
     manager: IcdcIOManager
     warning: str | None = None
+    code_version: str | None = None
 
     @property
     def retention(self) -> Retention:
@@ -59,7 +60,8 @@ def known_consumers(*all_definitions: dg.Definitions) -> Mapping[str, KnownConsu
 
 
 def _consumers_in(definitions: dg.Definitions) -> Iterator[tuple[str, KnownConsumer]]:
-    metadata = {spec.key: spec.metadata for spec in definitions.resolve_all_asset_specs()}
+    specs = {spec.key: spec for spec in definitions.resolve_all_asset_specs()}
+    metadata = {key: spec.metadata for key, spec in specs.items()}
     managers = {key: value for key, value in (definitions.resources or {}).items() if isinstance(value, IcdcIOManager)}
     graph = definitions.resolve_asset_graph()
     for each in executable_assets(graph.assets_defs):
@@ -68,7 +70,8 @@ def _consumers_in(definitions: dg.Definitions) -> Iterator[tuple[str, KnownConsu
             continue
         for consumer in consumers_of(each, metadata, manager.default_namespace):
             write_mode = write_mode_of(metadata[consumer.key], consumer.name)
-            yield consumer.name, KnownConsumer(consumer, write_mode, manager, without_triggers(consumer.key, graph))
+            warning, code = without_triggers(consumer.key, graph), specs[consumer.key].code_version
+            yield consumer.name, KnownConsumer(consumer, write_mode, manager, warning, code)
 
 
 def consumer_named(known: Mapping[str, KnownConsumer], asset: str) -> KnownConsumer:

@@ -10,12 +10,15 @@ from typing import Any
 import dagster as dg
 
 from dagster_ips.core.capture import Mode
-from dagster_ips.core.cascade import Cascade
+from dagster_ips.core.making import OlderRows
 from dagster_ips.core.place import Everywhere
 from dagster_ips.core.valid_through import ALWAYS
+from dagster_ips.iceberg.code_stamps import older_rows_of
 from dagster_ips.orchestration.cascades import links
+from dagster_ips.orchestration.runs import Captured
 from dagster_ips.orchestration.table_metadata import table_metadata
 from dagster_ips.tracking.limiting import Share
+from dagster_ips.tracking.partition_counts import Count
 from dagster_ips.tracking.publishing import Publication
 from dagster_ips.view import IcdcView
 
@@ -27,43 +30,85 @@ class RunReport:
     """What a run did, as far as the UI shows it."""
 
     table: str
-    views: Mapping[str, IcdcView]
+    captured: Captured
     publication: Publication
-    capture_seconds: float
     write_seconds: float
-    lookups: tuple[str, ...]
-    cascade: Cascade
-    valid_through: dt.datetime | None
+    lookups: tuple[str, ...] = ()
+    older: OlderRows | None = None
+
+    @property
+    def views(self) -> Mapping[str, IcdcView]:
+        """What the asset read."""
+        return self.captured.views
+
+    @property
+    def partitions(self) -> Sequence[str]:
+        """The partitions that were captured."""
+        return self.captured.partitions
+
+
+def older_rows_in(publication: Publication, captured: Captured, code: str | None) -> OlderRows | None:
+    """What of the table, or of the run's partitions, the code version ``code`` would make otherwise."""
+    partitions = {capture.edge.partition for capture in captured.captures}
+    return older_rows_of(publication.metadata, code, partitions) if publication.metadata else None
 
 
 def run_metadata(report: RunReport) -> dict[str, Any]:
-    """Metadata in the order in which it reads best; the UI keeps it."""
+    """Metadata in the order in which it reads best; the UI keeps it.
+
+    Dagster shows it at each partition of the run. Numbers that are of several say so.
+    """
     shown: dict[str, Any] = {}
+    numbers: dict[str, Any] = {}
     if report.views:
         shown["summary"] = dg.MetadataValue.md(_sentence(report))
-        shown |= _numbers(report)
-    shown |= _written(report)
+        numbers |= _numbers(report)
+    numbers |= _written(report)
+    is_of_several = len(report.partitions) > 1
+    shown |= {of_run(name): value for name, value in numbers.items()} if is_of_several else numbers
     if report.views:
         shown |= _tables(report.views)
-        if report.valid_through is not None:
-            shown["valid through"] = _time(report.valid_through)
-        if report.cascade.ids:
-            shown["cascade"] = links(report.cascade)
+        if report.captured.valid_through is not None:
+            shown["valid through"] = _time(report.captured.valid_through)
+        if report.captured.cascade.ids:
+            shown["cascade"] = links(report.captured.cascade)
         shown |= _origins(report)
+        if report.older:
+            shown["older rows"] = str(report.older)
     if report.publication.metadata is not None:
         shown |= table_metadata(report.publication.metadata)
     shown["dagster/table_name"] = report.table
     return shown
 
 
+def partition_metadata(count: Count) -> dict[str, Any]:
+    """What is shown of one partition of several, besides."""
+    return _captured(count)
+
+
+def of_run(name: str) -> str:
+    """The name of a number that is of all partitions of a run together."""
+    return f"whole run: {name}"
+
+
+def _captured(count: Count) -> dict[str, Any]:
+    return {"files captured": count.files, "rows captured": count.rows, "bytes captured": count.size_bytes}
+
+
 def _sentence(report: RunReport) -> str:
     views = list(report.views.values())
     capture = views[0].captured.capture
     parts = [_consumed(name, view) for name, view in report.views.items()]
+    if len(keys := report.partitions) > 1:
+        parts.insert(
+            0, f"one run of **{len(keys):,} partitions**, {keys[0]} to {keys[-1]}, of which this tells together"
+        )
     if report.publication.superseded_by:
         parts.append("**another run had published this already**, so nothing was written")
     elif capture.mode is Mode.INCREMENTAL and all(view.is_empty for view in views):
         parts.append("**no change**, so nothing was written")
+    if report.older:
+        parts.append(f"**older rows**: {report.older}")
     parts.append(f"mode **{capture.mode}**: {capture.reason}")
     return "\n".join(f"- {part}" for part in parts)
 
@@ -98,15 +143,13 @@ def _limited(share: Share) -> Iterator[str]:
 def _numbers(report: RunReport) -> dict[str, Any]:
     stats = [view.stats for view in report.views.values()]
     of_source = [s.source_size_bytes for s in stats if s.source_size_bytes is not None]
-    numbers = {
-        "files captured": sum(s.files for s in stats),
-        "rows captured": sum(s.rows for s in stats),
-        "bytes captured": sum(s.size_bytes for s in stats),
-    }
+    numbers = _captured(
+        Count(sum(s.files for s in stats), sum(s.rows for s in stats), sum(s.size_bytes for s in stats))
+    )
     if len(of_source) == len(stats):
         numbers["source bytes"] = sum(of_source)
     return numbers | {
-        "capture seconds": round(report.capture_seconds, 2),
+        "capture seconds": round(report.captured.seconds, 2),
         "write and publish seconds": round(report.write_seconds, 2),
     }
 

@@ -65,6 +65,12 @@ def record_versions(  # noqa: PLR0913  # each is a thing of its own
         step.set_data_version(asset, dg.DataVersion(version))
 
 
+def code_version(step: Any, asset: dg.AssetKey) -> str | None:  # noqa: ANN401  # as above
+    """What the asset says of its code; None if it says nothing."""
+    version: str | None = step.job_def.asset_layer.get(asset).code_version
+    return version
+
+
 def keep_versions(step: Any, asset: dg.AssetKey) -> None:  # noqa: ANN401  # as above
     """Let the materialisation of ``asset``, which wasn't written, say of what and which version as the one before."""
     tags = _newest_tags(step.instance, asset)

@@ -84,10 +84,8 @@ class WatchedInputs:
     consumer: Consumer
 
     def __post_init__(self) -> None:
-        self.watched.names.update(tracked.table for tracked in self.inputs)
-        if self.consumer.is_partitioned:
-            self.watched.names.add(self.consumer.table)
-        else:
+        self.watched.names.update([self.consumer.table, *(tracked.table for tracked in self.inputs)])
+        if not self.consumer.is_partitioned:
             self.watched.edges.update(self.edge(tracked) for tracked in self.inputs)
 
     @property

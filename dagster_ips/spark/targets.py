@@ -1,4 +1,4 @@
-"""Creating the table that an asset writes."""
+"""Creating the table that an asset writes, and letting it follow the asset's frame."""
 
 from __future__ import annotations
 
@@ -6,8 +6,30 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    CharType,
+    DataType,
+    DecimalType,
+    MapType,
+    StringType,
+    StructType,
+    VarcharType,
+)
 
+from dagster_ips.core.columns import (
+    UNSTORABLE,
+    VOID,
+    Added,
+    Column,
+    Kind,
+    ListOf,
+    MapOf,
+    Path,
+    Struct,
+    Widened,
+    type_text,
+)
 from dagster_ips.core.ranges import quoted
 from dagster_ips.core.write_mode import Merge, WriteMode
 from dagster_ips.spark.branches import sql_name
@@ -40,7 +62,9 @@ def create_table(session: SparkSession, catalog: str, table: str, frame: DataFra
 
     A partition expression that is the very name of a column is that column, whatever characters it has.
     """
-    columns = ", ".join(f"{quoted(column.name)} {_sql_type(column.dataType)}" for column in frame.schema.fields)
+    columns = ", ".join(
+        f"{quoted(column.name)} {type_text(column.kind, quoted)}" for column in columns_of(frame).fields
+    )
     partition_by = [quoted(by) if by in frame.columns else by for by in like.partition_by]
     partitioned = f" PARTITIONED BY ({', '.join(partition_by)})" if partition_by else ""
     properties = ", ".join(f"{_text(key)} = {_text(value)}" for key, value in like.properties.items())
@@ -60,22 +84,89 @@ def set_properties(session: SparkSession, catalog: str, table: str, properties: 
     session.sql(f"ALTER TABLE {sql_name(catalog, table)} SET TBLPROPERTIES ({listed})")
 
 
+def columns_of(frame: DataFrame) -> Struct:
+    """The frame's columns, by the types that Iceberg stores them as."""
+    return _struct(frame.schema)
+
+
+def as_columns(frame: DataFrame, columns: Struct) -> DataFrame:
+    """``frame``, which fits ``columns``, by their types, and with the fields of nested ones named and ordered as there.
+
+    What is compared with rows of a table must be, as structs are compared by position. A frame whose types are the
+    same comes back as it is.
+    """
+    kinds = {column.name.lower(): column.kind for column in columns.fields}
+    if all(kinds.get(each.name.lower()) == each.kind for each in columns_of(frame).fields):
+        return frame
+    return frame.to(empty_frame(frame.sparkSession, _columns_text(columns)).schema)
+
+
+def is_case_sensitive(session: SparkSession) -> bool:
+    """Whether Spark takes columns for different whose names differ only in case."""
+    return str(session.conf.get("spark.sql.caseSensitive", "false")).lower() == "true"
+
+
+def add_columns(session: SparkSession, catalog: str, table: str, added: Sequence[Added]) -> None:
+    """Give ``table`` the columns, and fields of nested ones, at the end; in the rows that are there they are null."""
+    columns = ", ".join(f"{_column(each.path)} {type_text(each.kind, quoted)}" for each in added)
+    session.sql(f"ALTER TABLE {sql_name(catalog, table)} ADD COLUMNS ({columns})")
+
+
+def widen_column(session: SparkSession, catalog: str, table: str, widened: Widened) -> None:
+    """Let a column of ``table`` have a type that holds every value it has."""
+    name, kind = _column(widened.path), type_text(widened.kind)
+    session.sql(f"ALTER TABLE {sql_name(catalog, table)} ALTER COLUMN {name} TYPE {kind}")
+
+
+def _column(path: Path) -> str:
+    return ".".join(quoted(part) for part in path)
+
+
 def empty_frame(session: SparkSession, columns: str) -> DataFrame:
     """No rows of ``columns``, given as in SQL: ``"day DATE, plays BIGINT"``."""
     return session.createDataFrame([], columns)
 
 
-def _sql_type(kind: DataType) -> str:
-    """The type in SQL, names of fields quoted, as ``simpleString`` doesn't."""
+def _columns_text(columns: Struct) -> str:
+    return ", ".join(f"{quoted(each.name)} {type_text(each.kind, quoted)}" for each in columns.fields)
+
+
+def _struct(kind: StructType) -> Struct:
+    return Struct(tuple(Column(field.name, _kind(field.dataType)) for field in kind.fields))
+
+
+def _kind(kind: DataType) -> Kind:
     match kind:
         case StructType():
-            return f"struct<{', '.join(f'{quoted(f.name)}: {_sql_type(f.dataType)}' for f in kind.fields)}>"
+            return _struct(kind)
         case ArrayType():
-            return f"array<{_sql_type(kind.elementType)}>"
+            return ListOf(_kind(kind.elementType))
         case MapType():
-            return f"map<{_sql_type(kind.keyType)}, {_sql_type(kind.valueType)}>"
+            return MapOf(_kind(kind.keyType), _kind(kind.valueType))
+        case DecimalType():
+            return f"decimal({kind.precision}, {kind.scale})"
+        case StringType() | CharType() | VarcharType():
+            return "string"
         case _:
-            return kind.simpleString()
+            return _ICEBERG.get(kind.typeName(), UNSTORABLE + kind.simpleString())
+
+
+_ICEBERG = {
+    "void": VOID,
+    "boolean": "boolean",
+    "byte": "int",
+    "short": "int",
+    "integer": "int",
+    "long": "long",
+    "float": "float",
+    "double": "double",
+    "binary": "binary",
+    "date": "date",
+    "timestamp": "timestamptz",
+    "timestamp_ntz": "timestamp",
+    "variant": "variant",
+}
+"""Spark's names of types, and Iceberg's for them."""
 
 
 def _text(value: str) -> str:

@@ -16,6 +16,7 @@ class Effect(StrEnum):
     RECORD_CAPTURE = "record_capture"
     CREATE_TARGET = "create_target"
     ORDER_TARGET = "order_target"
+    ALTER_TARGET = "alter_target"
     CREATE_BRANCH = "create_branch"
     WRITE_BRANCH = "write_branch"
     ANNOUNCE = "announce"

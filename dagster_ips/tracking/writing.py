@@ -81,6 +81,12 @@ class Result:
         """Whether no input has a changed row, so that there is nothing to write. Never in mode ``full``."""
         return self.mode is Mode.INCREMENTAL and bool(self.inputs) and all(i.has_no_change() for i in self.inputs)
 
+    @property
+    def replaces_all(self) -> bool:
+        """Whether every row of what the run computes is written anew."""
+        is_whole = isinstance(self.write_mode, OverwritePartitions) and any(change.is_whole for change in self.inputs)
+        return self.mode is Mode.FULL or isinstance(self.write_mode, Replace) or is_whole
+
     def write(self, branch: Branch, target: TableMetadata) -> None:
         """Write to ``branch``; ``target`` is the table as the branch was cut. Mode ``full`` replaces every row.
 

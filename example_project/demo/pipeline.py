@@ -137,7 +137,7 @@ class Pipeline:
             run_id=record.run_id,
             partitions=frozenset(each.partition_key for each in records if each.partition_key is not None),
             mode=str(shown["mode"].value),
-            rows_captured=int(str(shown["rows captured"].value)),
+            rows_captured=int(str((shown.get("whole run: rows captured") or shown["rows captured"]).value)),
             from_snapshot=str(shown[f"{upstream}: from snapshot, exclusive"].value),
             to_snapshot=str(shown[f"{upstream}: to snapshot, inclusive"].value),
             published_snapshot=str(published.value) if published else None,

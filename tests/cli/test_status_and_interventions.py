@@ -43,6 +43,29 @@ def test_status_tells_what_is_consumed_and_what_is_pending(terminal: Terminal) -
     assert "2 snapshots, 2 files, 7 rows" in terminal.says("status")
 
 
+def test_status_tells_of_rows_that_are_older_than_the_tables_columns(terminal: Terminal) -> None:
+    terminal.lake.create_playback(events(range(3)))
+    materialize(terminal.definitions, terminal.instance, "daily")
+    assert [each["older_rows"] for each in terminal.status()] == [None, None]
+    terminal.lake.sql("ALTER TABLE lake.media.daily ADD COLUMN plan string")
+    (daily,) = terminal.status("daily")
+    assert "before plan was added hold NULL" in daily["older_rows"]
+    assert f"daily: {daily['older_rows']}" in terminal.says("status")
+
+
+def test_status_names_the_run_that_failed_last_until_one_succeeds(terminal: Terminal) -> None:
+    lake, job = terminal.lake, terminal.definitions.resolve_implicit_global_asset_job_def()
+    lake.create_playback(events(range(3)))
+    lake.sql("ALTER TABLE lake.media.playback RENAME COLUMN seconds TO played")
+    daily = [dg.AssetKey("daily")]
+    failed = job.execute_in_process(instance=terminal.instance, asset_selection=daily, raise_on_error=False)
+    assert [each["failed"] for each in terminal.status("daily")] == [{"": failed.run_id}]
+    assert f"daily: Its last run failed (run {failed.run_id})" in terminal.says("status")
+    lake.sql("ALTER TABLE lake.media.playback RENAME COLUMN played TO seconds")
+    materialize(terminal.definitions, terminal.instance, "daily")
+    assert [each["failed"] for each in terminal.status("daily")] == [{}]
+
+
 def test_a_reset_makes_the_next_run_compute_everything_and_says_who_and_why(terminal: Terminal) -> None:
     lake, rows = terminal.lake, events(range(6))
     lake.create_playback(rows)

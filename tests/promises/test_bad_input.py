@@ -215,6 +215,8 @@ def test_something_else_than_a_frame_is_refused(lake: Lake, instance: dg.Dagster
     lake.create_playback(events(range(4)))
     asset = incremental_asset("odd", ips.append(), lambda view: view.changes.count())
     assert "int" in str(fails(lake, instance, "odd", OutputTypeError, asset))
+    asset = incremental_asset("odd", ips.append(), lambda view: view.changes.toPandas())
+    assert "odd returned a pandas DataFrame" in str(fails(lake, instance, "odd", OutputTypeError, asset))
 
 
 def test_an_error_in_the_asset_leaves_everything_as_it_was(lake: Lake, instance: dg.DagsterInstance) -> None:

@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame
 
 import dagster_ips as ips
 from dagster_ips.core import retry
+from dagster_ips.orchestration.pending_checks import PENDING_SENSOR
 from tests.lake import Lake, events
 from tests.partitioned import DAYS, expected_day, key, partitioned
 
@@ -51,6 +52,34 @@ def follow(
                 tags={**tags, "dagster/sensor_name": "ips_automation"},
                 raise_on_error=False,
             )
+
+
+def test_what_failed_last_is_named_by_the_check_as_long_as_it_waits(lake: Lake, instance: dg.DagsterInstance) -> None:
+    definitions = partitioned(lake.folder, lake.spark_folder, fussy)
+    lake.create_playback([*events(range(3), day=2), *events(range(3, 6), day=3)])
+    job = definitions.resolve_implicit_global_asset_job_def()
+
+    def said(*tags: tuple[str, str]) -> dg.AssetCheckEvaluation:
+        for each in tags:
+            ends = zip(("start", "end"), each, strict=True)
+            job.execute_in_process(
+                instance=instance,
+                asset_selection=[fussy.key],
+                tags={f"dagster/asset_partition_range_{end}": key for end, key in ends},
+                raise_on_error=False,
+            )
+        with dg.build_sensor_context(instance=instance, definitions=definitions) as context:
+            found = definitions.resolve_sensor_def(PENDING_SENSOR).evaluate_tick(context).asset_events
+        (check,) = [each for each in found if each.asset_key == fussy.key]
+        assert isinstance(check, dg.AssetCheckEvaluation)
+        return check
+
+    assert "failed" not in said().metadata
+    check = said((key(2), BAD))
+    assert f"The last run of these partitions failed: {key(2)} (run " in str(check.description)
+    assert f"[{BAD}](/runs/" in str(check.metadata["failed"].value)
+    check = said((key(2), key(2)))
+    assert f"failed: {BAD} (run " in str(check.description)
 
 
 @pytest.mark.slow

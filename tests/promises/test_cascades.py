@@ -6,8 +6,14 @@ import dagster as dg
 import pytest
 
 import dagster_ips as ips
+from dagster_ips.core.edge import Edge
+from dagster_ips.core.place import AtSnapshot
+from dagster_ips.core.write_mode import Merge
 from dagster_ips.iceberg.cascades import CASCADE
 from dagster_ips.orchestration.cascades import CASCADE_TAG
+from dagster_ips.orchestration.cursor_store import CursorStore
+from dagster_ips.tracking.administration import Administrator
+from dagster_ips.tracking.following import TrackedInput
 from tests.lake import Lake, events
 from tests.partitioned import SENSOR, follow, partitioned, run
 from tests.pipeline import materialize, pipeline, plays
@@ -89,6 +95,32 @@ def test_a_run_that_takes_several_names_all_and_one_that_finds_nothing_is_part_o
     result = materialize(defs, instance, "agg", tags=SENSOR)
     assert CASCADE_TAG not in instance.get_run_by_id(result.run_id).tags  # type: ignore[union-attr]
     assert "cascade" not in result.asset_materializations_for_node("agg")[0].metadata
+
+
+def test_what_a_person_rewinds_or_resets_is_a_cascade_of_its_own(lake: Lake, instance: dg.DagsterInstance) -> None:
+    defs = pipeline(lake.folder, lake.spark_folder)
+    lake.create_playback(events(range(3)))
+    materialize(defs, instance, "daily", "agg", tags=SENSOR)
+    first = lake.catalog.load("media.daily", asset="test").head_snapshot_id()
+    assert first is not None
+    lake.append(events(range(3, 6)))
+    materialize(defs, instance, "daily", tags={"dagster_ips/mode": "full", "dagster/backfill": BACKFILL})
+    materialize(defs, instance, "agg", tags=SENSOR)
+    assert stamp(lake, "media.agg") == BACKFILL
+
+    administrator = Administrator(lake.catalog, CursorStore(instance), "media.agg")
+    merge = Merge(("event_date", "account"))
+    rewind = administrator.plan_rewind("agg", TrackedInput("daily", "media.daily"), AtSnapshot(first), merge)
+    administrator.rewind(rewind, who="me", why="test")
+    lake.sql("DELETE FROM lake.media.agg WHERE account = 'a0'")
+    again = materialize(defs, instance, "agg", tags=SENSOR).run_id
+    assert stamp(lake, "media.agg") == again
+    administrator.reset(Edge("agg", "daily"), who="me", why="test")
+    anew = materialize(defs, instance, "agg", tags=SENSOR).run_id
+    assert stamp(lake, "media.agg") == anew
+    lake.append(events(range(6, 9)))
+    materialize(defs, instance, "daily", "agg", tags=SENSOR)
+    assert stamp(lake, "media.agg") == head(lake, "media.playback")
 
 
 def test_a_run_is_found_also_if_it_fails(lake: Lake, instance: dg.DagsterInstance) -> None:

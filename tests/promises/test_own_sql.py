@@ -120,6 +120,33 @@ def test_in_mode_full_the_same_statements_recompute_the_table(lake: Lake, instan
     assert lake.rows(TABLE) == expected(rows)
 
 
+def test_a_table_is_given_the_columns_that_the_declared_ones_have_more(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    def of_columns(columns: str, *texts: str) -> dg.AssetsDefinition:
+        @dg.asset(name="by_account", deps=[ips.incremental_dep("playback")], metadata=ips.table(TABLE))
+        def made(context):  # noqa: ANN001, ANN202  # as one writes it who annotates nothing
+            with ips.capture(context, columns=columns) as icdc:
+                for text in texts:
+                    icdc.sql(text)
+
+        return made
+
+    insert = "INSERT INTO {target} (account, plays) SELECT account, 1 FROM {added}"
+    lake.create_playback(events([1]))
+    run(lake, instance, of_columns("account STRING, plays INT", insert))
+    lake.append(events([2]))
+    wider = "plays BIGINT, account STRING, seconds BIGINT"
+    run(lake, instance, of_columns(wider, "INSERT INTO {target} SELECT account, 3000000000, seconds FROM {added}"))
+    assert lake.rows(TABLE) == Counter({("a1", 1, None): 1, ("a2", 3_000_000_000, 2): 1})
+    lake.append(events([3]))
+    refused = failure(lake, instance, of_columns("account STRING, plays STRING", insert))
+    assert "plays is string in the frame and bigint in the table" in str(refused)
+    # Statements may leave columns out.
+    run(lake, instance, of_columns("account STRING", insert))
+    assert lake.rows(TABLE)["a0", 1, None] == 1
+
+
 def test_dropping_whole_files_alone_is_published_and_stamped(lake: Lake, instance: dg.DagsterInstance) -> None:
     lake.create_playback(events(range(5)))
     run(lake, instance, statements(ADDING))

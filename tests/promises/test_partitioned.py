@@ -72,8 +72,24 @@ def test_a_new_partition_is_computed_beside_changed_ones_that_are_not_computed_a
     result = run(definitions, instance, "day", key(1), key(2), **SENSOR)
 
     assert shown(result, "mode") == "incremental"
-    assert shown(result, "rows captured") == len(late)
+    assert shown(result, "whole run: rows captured") == len(late)
     assert lake.rows("media.day") == expected_day(days(0, 1) + late)
+
+
+def test_each_partition_of_a_run_shows_its_own_numbers_and_which_are_the_whole_runs(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    definitions = partitioned(lake.folder, lake.spark_folder)
+    lake.create_playback([*events(range(2)), *events(range(2, 7), day=1)])
+    made = run(definitions, instance, "day", key(0), key(2)).asset_materializations_for_node("day")
+    assert {each.partition: each.metadata["rows captured"].value for each in made} == {key(0): 2, key(1): 5, key(2): 0}
+    assert {each.metadata["whole run: rows captured"].value for each in made} == {7}
+    assert "one run of **3 partitions**" in str(made[0].metadata["summary"].value)
+    # A week is made of several days, and here its file is as well: of one partition the run's numbers are its own.
+    run(definitions, instance, "day_agg", key(0), key(1))
+    (week,) = run(definitions, instance, "week", "2025-12-28").asset_materializations_for_node("week")
+    assert "rows captured" in week.metadata
+    assert "whole run: rows captured" not in week.metadata
 
 
 def test_a_partition_that_nothing_touched_takes_its_late_row_long_after_its_snapshot_expired(

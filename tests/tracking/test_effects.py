@@ -128,15 +128,18 @@ def watch(lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPa
 def test_between_effects_nothing_durable_changes_and_in_each_something_does(
     lake: Lake, instance: dg.DagsterInstance, watch: Watch
 ) -> None:
+    columns = ["*"]
+
     @dg.asset(ins={"daily": ips.incremental()}, metadata=ips.append() | ips.table("media.sorted", sort_by=["event_id"]))
     def ordered(daily: ips.IcdcView) -> DataFrame:
-        return daily.added
+        return daily.added.selectExpr(*columns)
 
     definitions = pipeline(lake.folder, lake.spark_folder, ordered)
     for late in ([], [10, 11], []):
         if late:
             lake.append(events(late))
             watch.last = durable(lake, instance)
+            columns.append("1 AS more")
         materialize(definitions, instance, "daily", "agg", "ordered")
         watch.end()
     assert watch.strays == []

@@ -1,0 +1,95 @@
+"""By which code the rows of a table were made, and whether some are there that the code of now would make otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+_MOST_CODES = 5
+_MOST_SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Making:
+    """How the rows of a table, or of a partition, were made since all of them were last computed.
+
+    ``codes`` are the code versions that are known to have made some, oldest first; of very many the first and the last.
+    ``schema_id`` is the table's schema when all were computed; None if that isn't known.
+    """
+
+    codes: tuple[str, ...] = ()
+    schema_id: int | None = None
+
+    def gone_on_by(self, code: str | None) -> Making:
+        """With rows that were made since by ``code``; None is a version that isn't known.
+
+        Example:
+            >>> Making(("1",)).gone_on_by("2").gone_on_by(None).gone_on_by("1").codes
+            ('1', '2')
+        """
+        if code is None or code in self.codes:
+            return self
+        return replace(self, codes=(*self.codes[: _MOST_CODES - 1], code))
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnChanges:
+    """What became of a table's columns since a schema of it: which came, and which are of a wider type."""
+
+    added: tuple[str, ...] = ()
+    widened: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OlderRows:
+    """What of a table isn't as a full run would make it now. As text, what that means and how to compute it anew."""
+
+    code: str | None
+    codes: tuple[str, ...] = ()
+    columns: ColumnChanges = ColumnChanges()
+    partitions: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        parts = []
+        if self.codes:
+            parts.append(f"rows of code version {', '.join(self.codes)} are there, and {self.code} is the version now")
+        if self.columns.added:
+            parts.append(f"rows from before {', '.join(self.columns.added)} was added hold NULL there")
+        if self.columns.widened:
+            parts.append(f"rows from before {', '.join(self.columns.widened)} got a wider type hold what fits the old")
+        said = "; ".join(parts)
+        if not self.partitions:
+            return f"{said}. To compute everything anew, materialize it once with the run tag dagster_ips/mode=full."
+        more = ", …" if len(self.partitions) > _MOST_SHOWN else ""
+        listed = ", ".join(self.partitions[:_MOST_SHOWN]) + more
+        count = "1 partition" if len(self.partitions) == 1 else f"{len(self.partitions):,} partitions"
+        return f"{said}, in {count} ({listed}). To compute them anew, launch a backfill of these partitions."
+
+
+def older_rows(
+    makings: Mapping[str | None, Making], code: str | None, changes: Mapping[int | None, ColumnChanges]
+) -> OlderRows | None:
+    """What of the rows that were made so is older than ``code``, or than columns; None if nothing is known to be.
+
+    ``makings`` are by partition, of an asset without under None; ``changes`` by the id of the schema since which.
+
+    Example:
+        >>> str(older_rows({None: Making(("1",))}, "2", {}))
+        'rows of code version 1 are there, and 2 is the version now. To compute everything anew, ...'
+    """
+    codes: dict[str, None] = {}
+    added: dict[str, None] = {}
+    widened: dict[str, None] = {}
+    partitions = set()
+    for partition, making in makings.items():
+        others = [each for each in making.codes if code is not None and each != code]
+        since = changes.get(making.schema_id, ColumnChanges())
+        if others or since != ColumnChanges():
+            codes |= dict.fromkeys(others)
+            added |= dict.fromkeys(since.added)
+            widened |= dict.fromkeys(since.widened)
+            partitions.add(partition)
+    if not partitions:
+        return None
+    named = tuple(sorted(each for each in partitions if each is not None))
+    return OlderRows(code, tuple(codes), ColumnChanges(tuple(added), tuple(widened)), named)

@@ -1,0 +1,80 @@
+"""What a table's snapshots say of the code that made its rows.
+
+Each says it of all rows, or of all rows of the partitions that it wrote, and not of its own alone: what was said before
+may be expired.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from dagster_ips.core.capture import Capture, Mode
+from dagster_ips.core.making import ColumnChanges, Making, OlderRows, older_rows
+from dagster_ips.iceberg.metadata import TableMetadata
+
+MADE = "dagster-ips.made"
+
+
+def properties(
+    target: TableMetadata | None, captures: Sequence[Capture], code: str | None, *, replaces_all: bool
+) -> dict[str, str]:
+    """Summary properties of a write of ``captures`` to ``target`` by the code version ``code``, None if it isn't known.
+
+    ``replaces_all`` says that every row of what the run computes is computed anew, as a run in mode ``full`` does.
+    """
+    known = makings(target) if target else {}
+    wanted: dict[Making | None, list[str]] = {}
+    for partition in dict.fromkeys(capture.edge.partition for capture in captures):
+        of_it = [capture for capture in captures if capture.edge.partition == partition]
+        is_whole = replaces_all or all(map(_is_whole, of_it))
+        before = known.get(partition, known.get(None, Making()))
+        wanted.setdefault(None if is_whole else before, []).extend([partition] if partition is not None else [])
+    said = [_value(making, code, partitions) for making, partitions in wanted.items()]
+    return {MADE: json.dumps(said, separators=(",", ":"), ensure_ascii=False)} if said else {}
+
+
+def makings(metadata: TableMetadata) -> dict[str | None, Making]:
+    """How the table's rows were made, by partition, as far as it says so; of an asset without partitions under None."""
+    found: dict[str | None, Making] = {}
+    for snapshot in metadata.ancestry().snapshots:
+        for each in json.loads(snapshot.summary.get(MADE, "[]")):
+            making = Making(tuple(each["codes"]), each.get("schema", snapshot.schema_id))
+            for partition in each.get("partitions", [None]):
+                found.setdefault(partition, making)
+        if None in found:
+            break
+    return found
+
+
+def older_rows_of(
+    metadata: TableMetadata, code: str | None, partitions: Iterable[str | None] | None = None
+) -> OlderRows | None:
+    """What of the table, or of some of its partitions, the code version ``code`` would make otherwise.
+
+    None if nothing is known to be older.
+    """
+    wanted = None if partitions is None else set(partitions)
+    made = {key: each for key, each in makings(metadata).items() if wanted is None or key in wanted}
+    since = {each.schema_id: _changes(metadata, each.schema_id) for each in made.values()}
+    return older_rows(made, code, since)
+
+
+def _changes(metadata: TableMetadata, schema_id: int | None) -> ColumnChanges:
+    return ColumnChanges(metadata.columns_since(schema_id), metadata.columns_widened_since(schema_id))
+
+
+def _is_whole(capture: Capture) -> bool:
+    """Whether all of what it computes is computed anew: in mode ``full``, and where a partition is new."""
+    is_new = capture.edge.partition is not None and capture.from_exclusive is None
+    return capture.mode is Mode.FULL or is_new
+
+
+def _value(before: Making | None, code: str | None, partitions: Sequence[str]) -> dict[str, Any]:
+    """What is said of rows made ``before`` and by ``code``; without what was before of the snapshot's own schema."""
+    making = (before or Making()).gone_on_by(code)
+    value: dict[str, Any] = {"codes": list(making.codes)}
+    if before is not None:
+        value["schema"] = making.schema_id
+    return value | ({"partitions": list(partitions)} if partitions else {})

@@ -1,0 +1,155 @@
+"""A table follows what is new in its asset's frame; what it can't follow is refused before anything is written."""
+
+from __future__ import annotations
+
+import dagster as dg
+import pytest
+from pyspark.sql import DataFrame
+
+import dagster_ips as ips
+from dagster_ips.errors import FrameColumnsError, UnknownColumnError
+from tests.lake import Lake, events
+from tests.pipeline import materialize, pipeline
+
+FULL = {"dagster_ips/mode": "full"}
+
+
+def asset(*columns: str, mode: dict[str, object] | None = None) -> dg.AssetsDefinition:
+    """An asset that returns these SQL expressions of what is new."""
+
+    @dg.asset(
+        name="shaped",
+        ins={"playback": ips.incremental()},
+        metadata=(mode or ips.append()) | ips.table("media.shaped", partition_by=["event_date"]),
+    )
+    def shaped(playback: ips.IcdcView) -> DataFrame:
+        return playback.added.selectExpr("event_id", "event_date", *columns)
+
+    return shaped
+
+
+def run(lake: Lake, instance: dg.DagsterInstance, *columns: str, tags: dict[str, str] | None = None) -> None:
+    made = asset(*columns, mode=ips.merge(on=["event_date", "event_id"]))
+    materialize(pipeline(lake.folder, lake.spark_folder, made), instance, "shaped", tags=tags)
+
+
+def rows(lake: Lake, columns: str) -> list[tuple[object, ...]]:
+    return sorted(
+        tuple(row) for row in lake.sql(f"SELECT {columns} FROM lake.media.shaped ORDER BY event_id").collect()
+    )
+
+
+def kinds(lake: Lake) -> dict[str, str]:
+    return {
+        field.name: field.dataType.simpleString() for field in lake.another_session().table("lake.media.shaped").schema
+    }
+
+
+def test_new_columns_and_wider_types_are_followed_and_a_full_run_fills_them_everywhere(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    lake.create_playback(events([1]))
+    run(lake, instance, "CAST(seconds AS int) AS seconds", "named_struct('a', 1) AS nested")
+    lake.append(events([2]))
+    # In another order and another case.
+    run(lake, instance, "named_struct('b', 'x', 'A', 2L) AS nested", "account", "SECONDS")
+    assert kinds(lake) == {
+        "event_id": "bigint",
+        "event_date": "date",
+        "seconds": "bigint",
+        "nested": "struct<a:bigint,b:string>",
+        "account": "string",
+    }
+    assert rows(lake, "event_id, seconds, nested.a, nested.b, account") == [(1, 1, 1, None, None), (2, 2, 2, "x", "a2")]
+    run(lake, instance, "named_struct('b', 'x', 'A', 2L) AS nested", "account", "SECONDS", tags=FULL)
+    assert rows(lake, "event_id, seconds, nested.a, nested.b, account") == [(1, 1, 2, "x", "a1"), (2, 2, 2, "x", "a2")]
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        (["account"], "it lacks seconds"),
+        (["account", "seconds AS played"], r"it lacks seconds.*new is played.*give it its name back"),
+        (["account", "CAST(seconds AS int) AS seconds"], "seconds is int in the frame and bigint in the table"),
+        (["account", "CAST(seconds AS string) AS seconds"], "seconds is string in the frame and bigint in the table"),
+        (["account", "seconds", "NULL AS more"], "more is only NULL"),
+        (["account", "seconds", "1 AS more", "2 AS More"], "more is in the frame more than once"),
+    ],
+)
+def test_a_frame_that_the_table_cant_follow_is_refused_in_one_line_and_nothing_changes(
+    lake: Lake, instance: dg.DagsterInstance, columns: list[str], said: str
+) -> None:
+    lake.create_playback(events([1]))
+    run(lake, instance, "account", "seconds")
+    before = lake.catalog.load("media.shaped", asset="test").metadata_location
+    lake.append(events([2]))
+    for tags in (None, FULL):
+        with pytest.raises(FrameColumnsError, match=said) as refused:
+            run(lake, instance, *columns, tags=tags)
+        assert "\n" not in str(refused.value)
+    assert lake.catalog.load("media.shaped", asset="test").metadata_location == before
+    run(lake, instance, "account", "seconds")
+    assert rows(lake, "event_id, seconds") == [(1, 1), (2, 2)]
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_rows_arent_looked_for_by_a_column_that_none_of_them_has(
+    lake: Lake, instance: dg.DagsterInstance, *, is_there: bool
+) -> None:
+    def by(*keys: str) -> None:
+        made = asset("account", "seconds", mode=ips.merge(on=["event_date", "event_id", *keys]))
+        without = asset("account", mode=ips.merge(on=["event_date", "event_id"]))
+        materialize(pipeline(lake.folder, lake.spark_folder, made if keys else without), instance, "shaped")
+
+    lake.create_playback(events([1]))
+    by()
+    lake.append(events([2]))
+    if is_there:  # as a run leaves it that failed or was killed
+        lake.sql("ALTER TABLE lake.media.shaped ADD COLUMN seconds bigint")
+    with pytest.raises(UnknownColumnError, match=r"has no column 'seconds'.*stay beside those that take their place"):
+        by("seconds")
+    assert rows(lake, "event_id") == [(1,)]
+
+
+def test_a_first_frame_that_no_table_can_hold_is_refused_before_the_table_is_made(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    lake.create_playback(events([1]))
+    with pytest.raises(FrameColumnsError, match="long_ago is of type interval"):
+        run(lake, instance, "interval 1 day AS long_ago")
+    assert lake.catalog.find("media.shaped") is None
+
+
+def test_a_column_that_nothing_fills_any_more_stays_as_null(lake: Lake, instance: dg.DagsterInstance) -> None:
+    lake.create_playback(events([1]))
+    run(lake, instance, "account", "seconds")
+    lake.append(events([2]))
+    run(lake, instance, "account", "NULL AS seconds")
+    assert rows(lake, "event_id, seconds") == [(1, 1), (2, None)]
+
+
+def test_the_way_on_from_a_column_that_is_gone_or_of_another_type_leads_to_a_right_table(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    lake.create_playback(events([1, 2]))
+    run(lake, instance, "account", "seconds")
+    with pytest.raises(FrameColumnsError, match="DROP COLUMN account, seconds, then compute everything anew"):
+        run(lake, instance, "CAST(seconds AS string) AS seconds")
+    lake.sql("ALTER TABLE lake.media.shaped DROP COLUMN account, seconds")
+    run(lake, instance, "CAST(seconds AS string) AS seconds", tags=FULL)
+    assert rows(lake, "event_id, seconds") == [(1, "1"), (2, "2")]
+
+
+def test_a_column_that_only_a_failed_run_added_is_taken_back_without_loss(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    lake.create_playback(events([1]))
+    run(lake, instance, "account")
+    lake.append(events([2]))
+    with pytest.raises(Exception, match="DIVIDE_BY_ZERO"):
+        run(lake, instance, "account", "1 / (event_id - event_id) AS seconds")
+    with pytest.raises(FrameColumnsError, match="DROP COLUMN seconds loses nothing"):
+        run(lake, instance, "account")
+    lake.sql("ALTER TABLE lake.media.shaped DROP COLUMN seconds")
+    run(lake, instance, "account")
+    assert rows(lake, "event_id, account") == [(1, "a1"), (2, "a2")]
