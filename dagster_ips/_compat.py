@@ -38,11 +38,11 @@ def leave_without_asking_the_server(session: SparkSession) -> None:
 
 def explained(frame: DataFrame) -> str:
     """What ``explain(extended=True)`` prints (pyspark 4.1.4, classic and Connect)."""
-    ours: Any = frame
-    if hasattr(ours, "_explain_string"):
-        return str(ours._explain_string(extended=True))  # noqa: SLF001  # the public way prints
-    execution = ours._jdf.queryExecution()  # noqa: SLF001  # as for Connect
-    return str(ours._sc._jvm.PythonSQLUtils.explainString(execution, "extended"))  # noqa: SLF001  # as for Connect
+    some: Any = frame
+    if hasattr(frame, "_jdf"):
+        explain = some.sparkSession._jvm.PythonSQLUtils.explainString  # noqa: SLF001  # the public way prints
+        return str(explain(some._jdf.queryExecution(), "extended"))  # noqa: SLF001  # as above
+    return str(some._explain_string(extended=True))  # noqa: SLF001  # as above
 
 
 def knowing_partitions(instance: dg.DagsterInstance) -> contextlib.AbstractContextManager[object]:
