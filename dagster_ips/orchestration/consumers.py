@@ -39,6 +39,8 @@ _BY_CAPTURE = (
     "block for each table; or make it an asset of its own."
 )
 
+PENDING_CHECK = "pending"
+
 MetadataByKey = Mapping[dg.AssetKey, Mapping[str, Any]]
 
 
@@ -241,6 +243,16 @@ def check_consumer(
             f"it reads incrementally, but its result goes to the IO manager {key!r}, which knows nothing of captures.",
             "Give the asset the io_manager_key of an IcdcIOManager.",
         )
+
+
+def without_triggers(key: dg.AssetKey, graph: Any) -> str | None:  # noqa: ANN401  # Dagster's asset graph has no public type
+    """What to say of an asset that reads incrementally and that nothing runs; None if ``with_incremental`` saw it."""
+    if dg.AssetCheckKey(key, PENDING_CHECK) in graph.asset_check_keys:
+        return None
+    return (
+        f"{key.to_user_string()} reads incrementally, but its definitions didn't go through with_incremental, so "
+        f"nothing runs it when its inputs change. Load them by defs = ips.with_incremental(dg.Definitions(...))."
+    )
 
 
 def outside_tables(specs: Sequence[dg.AssetSpec]) -> dict[dg.AssetKey, str]:

@@ -160,27 +160,34 @@ def lookup(
     return dg.AssetIn(key=key, metadata={**(metadata or {}), LOOKUP: True})
 
 
-def trusted(because: str) -> dict[str, Any]:
+def trusted(because: str, *, proof: bool = True) -> dict[str, Any]:
     """Say that an asset's result is right though Spark's plan doesn't show it, and why; each run shows that.
 
     Of changed rows each row of the result is made of one, and of ``affected`` or ``scope`` within one group; a value
     that the asset collected, or a function in Python over whole partitions of a frame, doesn't show that. An asset that
-    isn't trusted is refused there.
+    isn't trusted is refused there. As nothing else shows whether it is right, a ``proof`` of a sample follows each run
+    that automation requests, unless the definitions have a proof of the asset or ``proof`` is False.
 
     Example:
         >>> trusted(because="scores each play by a model")
-        {'dagster_ips/trusted': 'scores each play by a model'}
+        {'dagster_ips/trusted': {'because': 'scores each play by a model', 'proof': True}}
     """
     if not because.strip():
         remedy = "Say why its rows are right, for those who read the table."
         raise DeclarationError(asset="trusted()", problem="it gives no reason.", remedy=remedy)
-    return {TRUSTED: because}
+    return {TRUSTED: {"because": because, "proof": proof}}
 
 
 def trusted_because(metadata: Mapping[str, Any]) -> str | None:
     """Why an asset's result is right though its plan doesn't show it; None if its plan must."""
     value = plain(metadata.get(TRUSTED))
-    return None if value is None else str(value)
+    return None if value is None else str(value["because"])
+
+
+def is_to_be_proved(metadata: Mapping[str, Any]) -> bool:
+    """Whether an asset is trusted and a proof is to follow its runs."""
+    value = plain(metadata.get(TRUSTED))
+    return value is not None and bool(value["proof"])
 
 
 def incremental_dep(  # noqa: PLR0913  # as for incremental

@@ -26,7 +26,7 @@ from dagster_ips.orchestration.io_manager import IcdcIOManager
 from dagster_ips.orchestration.outside_news import OutsideTable
 from dagster_ips.orchestration.pending_checks import pending_checks, pending_checks_sensor
 from dagster_ips.orchestration.pending_sensor import PendingSensor
-from dagster_ips.orchestration.proofs import bind_proofs
+from dagster_ips.orchestration.proofs import bind_proofs, proofs_of_trusted
 from dagster_ips.orchestration.sensors import outside_tables_sensor
 from dagster_ips.orchestration.slicing import partition_expression, require_partition_expression
 from dagster_ips.orchestration.valid_through import bind_valid_through
@@ -87,7 +87,9 @@ def with_incremental(
         assets, own, list(watched.values()), interval_seconds=interval_seconds, wait_seconds=wait_seconds
     )
     sensors: list[Any] = [*own, *bound, *automation]
-    checks = bind_proofs(definitions.asset_checks or (), definitions.assets or (), metadata, managers)
+    declared = list(definitions.asset_checks or ())
+    declared += proofs_of_trusted(declared, metadata)
+    checks = bind_proofs(declared, definitions.assets or (), metadata, managers)
     if watched:
         checks.append(pending_checks(list(watched.values())))
         sensors.append(pending_checks_sensor(list(watched.values()), interval_seconds=interval_seconds))

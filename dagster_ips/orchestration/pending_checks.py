@@ -18,25 +18,15 @@ from dagster_ips.core.retry import MOST_FAILURES
 from dagster_ips.errors import IpsError
 from dagster_ips.iceberg.code_stamps import older_rows_of
 from dagster_ips.orchestration.blocked import failed_runs
+from dagster_ips.orchestration.consumers import PENDING_CHECK
 from dagster_ips.orchestration.cursor_store import CursorStore
 from dagster_ips.orchestration.run_metadata import size_text
 from dagster_ips.orchestration.tick_failures import said_of
 from dagster_ips.orchestration.watching import WatchedInputs
 
-PENDING_CHECK = "pending"
 _MOST_SHOWN = 20
 _ALL_CONSUMED = "everything is consumed"
 PENDING_SENSOR = "ips_pending"
-
-
-def without_triggers(key: dg.AssetKey, graph: Any) -> str | None:  # noqa: ANN401  # Dagster's asset graph has no public type
-    """What to say of an asset that reads incrementally and that nothing runs; None if ``with_incremental`` saw it."""
-    if dg.AssetCheckKey(key, PENDING_CHECK) in graph.asset_check_keys:
-        return None
-    return (
-        f"{key.to_user_string()} reads incrementally, but its definitions didn't go through with_incremental, so "
-        f"nothing runs it when its inputs change. Load them by defs = ips.with_incremental(dg.Definitions(...))."
-    )
 
 
 class Never(dg.AutomationCondition[dg.AssetCheckKey]):

@@ -22,7 +22,7 @@ from dagster_ips.orchestration.consumers import (
     executable_assets,
 )
 from dagster_ips.orchestration.cursor_store import CursorStore
-from dagster_ips.orchestration.declarations import plain
+from dagster_ips.orchestration.declarations import is_to_be_proved, plain
 from dagster_ips.orchestration.io_manager import IcdcIOManager
 from dagster_ips.orchestration.pending_checks import Never
 from dagster_ips.orchestration.proof_findings import MOST_EXAMPLES, Findings, Proved, unknown
@@ -96,6 +96,14 @@ def proof(  # noqa: PLR0913  # each is a thing of its own
         condition=automation_condition if with_each_run or automation_condition is not None else Never(),
         metadata={PROOF: {"sample": sample, "ignore": list(ignore)}},
     )
+
+
+def proofs_of_trusted(checks: Iterable[Any], metadata: MetadataByKey) -> list[dg.AssetChecksDefinition]:
+    """A proof with each run of every trusted asset that ``checks`` have none of."""
+    definitions = [each for each in checks if isinstance(each, dg.AssetChecksDefinition)]
+    proved = {spec.asset_key for each in definitions for spec in each.check_specs if PROOF in spec.metadata}
+    trusted = sorted(key for key, values in metadata.items() if is_to_be_proved(values) and key not in proved)
+    return [proof(key, with_each_run=True) for key in trusted]
 
 
 def bind_proofs(

@@ -10,10 +10,9 @@ import dagster as dg
 from dagster_ips.core.retention import Retention
 from dagster_ips.core.write_mode import WriteMode
 from dagster_ips.errors import UnknownConsumerError
-from dagster_ips.orchestration.consumers import Consumer, consumers_of, executable_assets
+from dagster_ips.orchestration.consumers import Consumer, consumers_of, executable_assets, without_triggers
 from dagster_ips.orchestration.declarations import write_mode_of
 from dagster_ips.orchestration.io_manager import IcdcIOManager
-from dagster_ips.orchestration.pending_checks import without_triggers
 from dagster_ips.tracking.following import TrackedInput
 
 

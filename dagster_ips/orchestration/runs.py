@@ -22,9 +22,8 @@ from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.storage import Storage
 from dagster_ips.orchestration.cascades import cascade_of, is_automatic
-from dagster_ips.orchestration.consumers import Consumer
+from dagster_ips.orchestration.consumers import Consumer, without_triggers
 from dagster_ips.orchestration.cursor_store import CursorStore
-from dagster_ips.orchestration.pending_checks import without_triggers
 from dagster_ips.orchestration.slicing import last_window_end
 from dagster_ips.spark.session import SparkSession
 from dagster_ips.spark.targets import TableDescription, order_table

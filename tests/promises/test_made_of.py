@@ -336,3 +336,15 @@ def test_a_table_read_by_its_name_is_the_change(tables: Lake, instance: dg.Dagst
     made = Out(tables, instance, out)
     made.run()
     assert made.run(ADD_PLAY)[4, "tu", 2, 40] == 1
+
+
+def test_a_trusted_asset_is_proved_with_each_run_unless_that_is_turned_off(tables: Lake) -> None:
+    def checks(trusted: dict[str, Any]) -> set[str]:
+        outside = [ips.iceberg_asset("plays", table="media.plays")]
+        made = asset(ips.append() | trusted, in_python)
+        definitions = pipeline(tables.folder, tables.spark_folder, made, *outside)  # type: ignore[arg-type]
+        graph = definitions.resolve_asset_graph()
+        return {key.name for key in graph.asset_check_keys if key.asset_key == dg.AssetKey("out")}
+
+    assert checks(ips.trusted(because="each row is made of one")) == {"pending", "proof"}
+    assert checks(ips.trusted(because="each row is made of one", proof=False)) == {"pending"}

@@ -10,7 +10,8 @@ from pyspark.sql import DataFrame
 
 import dagster_ips as ips
 from dagster_ips.cli.context import Workplace
-from dagster_ips.orchestration.pending_checks import PENDING_CHECK, PENDING_SENSOR
+from dagster_ips.orchestration.consumers import PENDING_CHECK
+from dagster_ips.orchestration.pending_checks import PENDING_SENSOR
 from dagster_ips.orchestration.registry import known_consumers
 from tests.lake import Lake, events
 from tests.partitioned import DAYS, SENSOR, partitioned, run
