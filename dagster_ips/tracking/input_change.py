@@ -59,7 +59,8 @@ class TakenFrame:
 class InputChange:
     """What a writer must know of one input: what changed, and which of it the result was made of.
 
-    ``net`` are the added and removed rows with their weight, ``source`` the rows there are now; lazy, as every frame.
+    ``net`` are the added and removed rows with their weight, ``source`` the rows there are now. They are made when they
+    are asked for: Spark looks for a table's snapshot as soon as a frame of it is made, and it may be expired by then.
     ``pruning`` gives a condition that every row meets whose value of a column occurs in the change. ``is_bite`` says
     that the change is only some files of one, of which ``source`` has all. ``table`` is the upstream's, as plans show
     it. ``is_asked`` says that the asset asked which values changed: for ranges, partitions or parameters.
@@ -71,13 +72,23 @@ class InputChange:
     is_empty: bool
     may_remove_rows: bool
     ignores_removed: bool
-    net: DataFrame
-    source: DataFrame
+    make_net: Callable[[], DataFrame]
+    make_source: Callable[[], DataFrame]
     partitions: AffectedPartitions | None
     pruning: Callable[[str], Predicate]
     table: str
     is_bite: bool = False
     is_asked: bool = False
+
+    @property
+    def net(self) -> DataFrame:
+        """The added and removed rows with their weight."""
+        return self.make_net()
+
+    @property
+    def source(self) -> DataFrame:
+        """The rows there are now."""
+        return self.make_source()
 
     def has_no_change(self) -> bool:
         """Whether no row changed; runs a job only if files changed whose rows may all be as they were."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import dagster as dg
 import pytest
+from pyspark.sql import DataFrame
 
+import dagster_ips as ips
 from dagster_ips.errors import FilesGoneError
 from tests.lake import Lake, events
 from tests.pipeline import expected_agg, materialize, pipeline
@@ -41,3 +44,27 @@ def test_a_data_file_that_cannot_be_read_is_named_and_the_run_can_be_repeated_on
     path.write_bytes(content)
     materialize(definitions, instance, "daily", "agg")
     assert lake.rows("media.agg") == expected_agg(rows + more)
+
+
+def test_what_a_run_does_not_read_may_expire_while_it_works(lake: Lake, instance: dg.DagsterInstance) -> None:
+    """The captured snapshot goes and none of its files: only ``source``, which nobody asks for, would need it."""
+    lake.create_playback(rows := events(range(6)))
+    later = events(range(9, 12))
+
+    @dg.asset(ins={"playback": ips.incremental()}, metadata=ips.append() | ips.table("media.copied"))
+    def copied(playback: ips.IcdcView) -> DataFrame:
+        added = playback.added
+        if playback.stats.rows == 3 and later[0] not in lake.rows("media.playback"):
+            lake.append(later)
+            lake.sql(
+                "CALL lake.system.expire_snapshots(table => 'media.playback', older_than => now(), retain_last => 1)"
+            ).collect()
+        return added
+
+    definitions = pipeline(lake.folder, lake.spark_folder, copied)
+    materialize(definitions, instance, "copied")
+    lake.append(more := events(range(6, 9)))
+    materialize(definitions, instance, "copied")
+    assert lake.rows("media.copied") == Counter(rows + more)
+    materialize(definitions, instance, "copied")
+    assert lake.rows("media.copied") == Counter(rows + more + later)
