@@ -101,6 +101,12 @@ class EdgeState:
         return self.number > self.voided
 
     @property
+    def consumed_nothing(self) -> bool:
+        """Whether all that there was is consumed, as the table had no snapshot yet: whatever comes is new."""
+        is_read = self.committed is not None or self.file_set is not None
+        return not is_read and self.has_begun and self.edge.partition is None
+
+    @property
     def holds_up_to(self) -> Watermark | None:
         """What the target was made of, all up to here; None while it was made of nothing."""
         return None if self.is_beginning else self.reread_to or self.committed

@@ -37,7 +37,7 @@ def decide_mode(
     if asked_for is None and named_by_person:
         return ModeDecision(Mode.FULL, "a person named the partitions to materialise")
     old = _without_new_partitions(states)
-    unread = [state for state in old or states if state.committed is None and state.file_set is None]
+    unread = [state for state in old or states if not (state.committed or state.file_set or state.consumed_nothing)]
     fresh = list(dict.fromkeys(state.edge.upstream for state in unread))
     if fresh:
         return ModeDecision(Mode.FULL, f"nothing of {', '.join(fresh)} was consumed before")

@@ -333,6 +333,8 @@ class Capturer:
                 return found
             return _Read(Share(source.ancestry(tracked.ref).head, found.files), found.starts)
         (state,) = states
+        if state.consumed_nothing:
+            return _Read(share_of(storage, source, tracked, state, None))
         interval = follow(state, source, tracked)
         if isinstance(interval, StartOver):
             return interval

@@ -122,7 +122,7 @@ class Inspector:
             files, snapshots = changes.touched, len(interval.snapshots)
             partitions = len(affected.values) if affected else None
         return Pending(
-            is_full=isinstance(interval, StartOver),
+            is_full=isinstance(interval, StartOver) and not state.consumed_nothing,
             snapshots=snapshots,
             files=len(files),
             rows=sum(file.record_count for file in files),

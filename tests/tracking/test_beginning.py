@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from dagster_ips.core.capture import EdgeState, Mode
+from dagster_ips.core.limits import Limits
 from dagster_ips.core.place import parse_start
 from dagster_ips.errors import LostCursorError, UnknownPlaceError
 from dagster_ips.iceberg.stamps import stamp_properties
@@ -18,6 +20,7 @@ from dagster_ips.state.store import MemoryEdgeStore
 from dagster_ips.tracking.administration import Administrator
 from dagster_ips.tracking.capturing import CapturedInput, Capturer
 from dagster_ips.tracking.following import TrackedInput
+from dagster_ips.tracking.inspection import Inspector
 from tests.iceberg.sources import EDGE, TABLE, TARGET, Row, Source, numbered
 
 
@@ -202,3 +205,40 @@ def test_the_state_that_is_stored_says_that_it_only_begins(source: Source) -> No
     assert source.state.is_beginning
     source.consume(captured)
     assert source.state == replace(source.state, is_beginning=False, in_flight=None, number=1)
+
+
+@pytest.mark.parametrize("start", ["all", "latest"])
+def test_a_table_that_was_empty_when_it_was_consumed_makes_no_later_run_full(tmp_path: Path, start: str) -> None:
+    source = Source(tmp_path)
+    first = capture(source, start)
+    assert first.capture.mode is Mode.FULL
+    source.consume(first)
+    still_empty = capture(source, start)
+    assert (still_empty.capture.mode, still_empty.files.changes.is_empty) == (Mode.INCREMENTAL, True)
+    source.consume(still_empty)
+    source.append(numbered(1))
+    source.append(numbered(2))
+    begun = Inspector(source.lake, source.store, TARGET).status(EDGE.consumer, TrackedInput(EDGE.upstream, TABLE))
+    assert begun.pending
+    assert (begun.pending.is_full, begun.pending.rows) == (False, 2)
+    captured = capture(source, start)
+    assert captured.capture.mode is Mode.INCREMENTAL
+    assert holds(source, captured, numbered(1, 2))
+    source.consume(captured)
+    source.append(numbered(3))
+    assert holds(source, capture(source, start), numbered(3))
+
+
+def test_a_table_that_was_empty_is_read_in_bites_like_any_other(tmp_path: Path) -> None:
+    source = Source(tmp_path, "day")
+    source.consume(source.capture())
+    source.append(numbered(1, 2, 3))
+    read = []
+    for _ in range(3):
+        bite = source.capture(limits=Limits(max_files=1, cuts_files=True))
+        assert bite.capture.mode is Mode.INCREMENTAL
+        read.append(source.scan(bite.capture.icdc_table))
+        source.consume(bite)
+    assert sum(read, Counter()) == source.expected(numbered(1, 2, 3))
+    assert [rows.total() for rows in read] == [1, 1, 1]
+    assert source.capture().files.changes.is_empty
