@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -14,9 +15,9 @@ from dagster_ips.errors import UnknownPublicationError
 from dagster_ips.tracking.effects import Effect
 from tests.kind_runs import Runs
 from tests.kinds import KINDS, Kind, appended, kinds, start_run
-from tests.lake import Lake
+from tests.lake import Lake, events
+from tests.partitioned import SENSOR, expected_day, key, partitioned, run
 from tests.pipeline import materialize
-from tests.promises.test_recovery import cursors, set_cursors
 
 ONE = [kind for kind in KINDS if kind.asset is appended]
 AROUND_PUBLISHING = [
@@ -39,6 +40,17 @@ def maintain(lake: Lake, table: str) -> None:
     lake.sql(f"CALL lake.system.expire_snapshots(table => '{table}', older_than => now(), retain_last => 1)").collect()
 
 
+def backup_of(instance: dg.DagsterInstance) -> list[tuple[str, str]]:
+    with sqlite3.connect(Path(instance.root_directory) / "history" / "runs.db") as database:
+        return database.execute("SELECT key, value FROM kvs").fetchall()
+
+
+def restore(instance: dg.DagsterInstance, backup: list[tuple[str, str]]) -> None:
+    with sqlite3.connect(Path(instance.root_directory) / "history" / "runs.db") as database:
+        database.execute("DELETE FROM kvs")
+        database.executemany("INSERT INTO kvs (key, value) VALUES (?, ?)", backup)
+
+
 def tables_of(of: Sequence[Kind]) -> list[str]:
     return [table for kind in of for table in kind.expected]
 
@@ -59,13 +71,13 @@ def kill_maintain_and_run_again(runs: Runs, of: Sequence[Kind], point: str) -> N
 
 def restore_maintain_and_run_again(runs: Runs, of: Sequence[Kind]) -> None:
     runs.run_all(of)
-    backup = cursors(runs.instance)
+    backup = backup_of(runs.instance)
     for _ in range(2):
         runs.arrive()
         runs.run_all(of)
     for table in tables_of(of):
         maintain(runs.lake, table)
-    set_cursors(runs.instance, backup)
+    restore(runs.instance, backup)
     runs.arrive()
     runs.run_all(of)
     runs.check(of)
@@ -92,13 +104,13 @@ def test_a_restored_database_and_an_expiry_double_nothing_of_any_kind(runs: Runs
 
 def test_a_publication_that_nothing_tells_of_any_more_is_refused_and_the_advice_makes_it_right(runs: Runs) -> None:
     runs.run_all(ONE)
-    backup = cursors(runs.instance)
+    backup = backup_of(runs.instance)
     runs.arrive()
     runs.run_all(ONE)
     maintain(runs.lake, "media.appended")
     for entry in runs.lake.catalog.load("media.appended", asset="test").raw["metadata-log"]:
         Path(urlsplit(entry["metadata-file"]).path).unlink()
-    set_cursors(runs.instance, backup)
+    restore(runs.instance, backup)
     runs.arrive()
     definitions = kinds(runs.lake.folder, runs.lake.spark_folder)
     with pytest.raises(UnknownPublicationError, match="dagster_ips/mode=full"):
@@ -108,3 +120,22 @@ def test_a_publication_that_nothing_tells_of_any_more_is_refused_and_the_advice_
     runs.arrive()
     runs.run_all(ONE)
     runs.check(ONE)
+
+
+def test_a_restored_database_and_an_expiry_double_nothing_in_any_partition(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    definitions = partitioned(lake.folder, lake.spark_folder)
+    rows = events(range(4)) + events(range(4, 8), day=1)
+    lake.create_playback(rows)
+    run(definitions, instance, "day", key(0), key(1))
+    backup = backup_of(instance)
+    for day in (0, 1):
+        lake.append(more := events(range(10 * day + 10, 10 * day + 13), day=day))
+        run(definitions, instance, "day", key(day), **SENSOR)
+        rows += more
+    maintain(lake, "media.day")
+    restore(instance, backup)
+    lake.append(more := events(range(30, 33)))
+    run(definitions, instance, "day", key(0), key(1), **SENSOR)
+    assert lake.rows("media.day") == expected_day(rows + more)
