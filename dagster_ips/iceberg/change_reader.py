@@ -11,6 +11,7 @@ from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.changes import ChangeSet, DataFile
 from dagster_ips.core.interval import Interval
 from dagster_ips.core.rewrites import Rewrite, without_change
+from dagster_ips.core.watermark import Watermark
 from dagster_ips.iceberg.manifests import (
     Content,
     ManifestEntry,
@@ -124,6 +125,20 @@ def changed_files(storage: Storage, metadata: TableMetadata, interval: Interval,
     """
     kind = _Difference if interval.start else _DifferenceToExpired
     return kind(storage, metadata, interval, head).files()
+
+
+def lists_work_of(storage: Storage, metadata: TableMetadata, snapshot: Snapshot, ancestor: Watermark) -> bool:
+    """Whether what ``snapshot`` lists proves that the watermark's snapshot was among its ancestors.
+
+    It does if a manifest that was written there is listed, or a file that was added there is carried over or removed.
+    One that left no such trace isn't found.
+    """
+    rows = read_manifest_list(storage, snapshot, table=metadata.table)
+    if any(row["added_snapshot_id"] == ancestor.snapshot_id for row in rows):
+        return True
+    own = (row for row in rows if row["added_snapshot_id"] == snapshot.snapshot_id)
+    entries = (entry for row in own for entry in read_entries(storage, row, table=metadata.table))
+    return any(entry.is_from(ancestor) for entry in entries if entry.status is not Status.ADDED)
 
 
 @dataclass(frozen=True)

@@ -91,7 +91,8 @@ class Administrator:
         if before.snapshot_id not in history[: history.index(found.snapshot_id)]:
             problem = f"snapshot {found.snapshot_id} isn't behind {before.snapshot_id}, up to which all is consumed"
             raise _cant_rewind(edge, problem)
-        after = source.watermark_at(found, tracked.ref)
+        # What isn't read again stays as the columns were when it was consumed.
+        after = replace(source.watermark_at(found, tracked.ref), schema_id=before.schema_id)
         rewound = replace(state, committed=after, reread_to=before)
         inspector = Inspector(self.catalog, self.store, self.target, self.icdc_namespace)
         return Rewind(edge, before, after, inspector.pending(rewound, source, tracked))

@@ -335,7 +335,7 @@ class Capturer:
         (state,) = states
         if state.consumed_nothing:
             return _Read(share_of(storage, source, tracked, state, None))
-        interval = follow(state, source, tracked)
+        interval = follow(storage, state, source, tracked)
         if isinstance(interval, StartOver):
             return interval
         return _Read(share_of(storage, source, tracked, state, interval), {state.edge: state.committed})

@@ -112,7 +112,7 @@ class Inspector:
             BrokenHistoryError: the source can't be followed from there.
         """
         storage, ancestry = self.catalog.storage, source.ancestry(tracked.ref)
-        interval, end = follow(state, source, tracked), end_of(state, source, tracked.ref)
+        interval, end = follow(storage, state, source, tracked), end_of(state, source, tracked.ref)
         if isinstance(interval, StartOver):
             files = live_files(storage, source, head=ancestry.head).changes.added if ancestry.head else ()
             snapshots, partitions = len(ancestry.snapshots), None
