@@ -369,3 +369,35 @@ def test_of_a_watermark_without_a_schema_only_names_that_never_changed_are_taken
     assert source.scan(source.capture().capture.icdc_table) == source.expected(numbered(3))
     clean_schema(source, 0)
     refused(source, SourceExpiredError)
+
+
+def list_again(source: Source, *, times: int) -> None:
+    """One commit that lists the file of the newest one ``times`` more."""
+    table = source.table
+    head = table.current_snapshot()
+    assert head
+    entries = [entry for manifest in head.manifests(table.io) for entry in manifest.fetch_manifest_entry(table.io)]
+    (newest,) = (entry.data_file for entry in entries if entry.snapshot_id == head.snapshot_id)
+    with table.transaction() as transaction, transaction._append_snapshot_producer({}) as producer:
+        for _ in range(times):
+            producer.append_data_file(newest)
+
+
+@pytest.mark.parametrize("deletes_first", [False, True])
+def test_the_rows_of_a_file_that_is_listed_several_times_count_as_often_as_engines_read_them(
+    tmp_path: Path, *, deletes_first: bool
+) -> None:
+    source = Source(tmp_path)
+    source.append(numbered(1))
+    source.append(numbered(2))
+    source.capture_and_consume()
+    if deletes_first:
+        source.table.delete("number = 1")
+    source.append(numbered(3))
+    list_again(source, times=2)
+    captured = source.capture_and_consume()
+    three_times = source.expected(numbered(3, 3, 3))
+    assert source.scan(captured.capture.icdc_table, tag="after" if deletes_first else None) == three_times
+    source.table.delete("number = 3")
+    gone = source.capture()
+    assert source.scan(gone.capture.icdc_table, tag="before") == three_times
