@@ -9,6 +9,8 @@ from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any
 
+_SHOWN = 5
+
 
 @dataclass(eq=False)
 class IpsError(Exception):
@@ -614,6 +616,62 @@ class UnknownPublicationError(IpsError):
             f"could write rows twice, so nothing was captured. To rebuild the table from its inputs, materialize "
             f"{self.consumer} with the run tag dagster_ips/mode=full; to avoid it, keep snapshots and metadata files "
             f"(write.metadata.previous-versions-max) for longer than a failed run may wait to be repeated."
+        )
+
+
+@dataclass(eq=False)
+class TargetOfAnotherError(IpsError):
+    """Another asset writes the table."""
+
+    table: str
+    asset: str
+    owner: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.table}, which {self.asset} would write, is the table of {self.owner}, as its snapshots or its "
+            f"property dagster-ips.asset say. Of two assets with one table each would take away the other's rows or "
+            f"write them twice, so nothing was written and no state changed. Give {self.asset} a table of its own, "
+            f"table(...). If it is {self.owner} under a new name, materialize {self.asset} with the run tag "
+            f"dagster_ips/take_over={self.owner}: that computes all anew, and {self.owner} is refused from then on."
+        )
+
+
+@dataclass(eq=False)
+class ForeignWriteError(IpsError):
+    """Someone else changed rows of the table; ``commits`` are told oldest first, ``newest`` is the last one's id."""
+
+    table: str
+    asset: str
+    commits: tuple[str, ...]
+    newest: int
+
+    def __str__(self) -> str:
+        more = f" and {len(self.commits) - _SHOWN} more" if len(self.commits) > _SHOWN else ""
+        return (
+            f"Someone else than {self.asset} changed rows of its table {self.table}: "
+            f"{', '.join(self.commits[:_SHOWN])}{more}. What was added there isn't made of its inputs, and what was "
+            f"taken away would stay missing, so nothing was written and nothing was consumed. To compute all of it "
+            f"anew, materialize {self.asset} with the run tag dagster_ips/mode=full; to go on with the table as it is, "
+            f"once with dagster_ips/accept={self.newest}."
+        )
+
+
+@dataclass(eq=False)
+class UnknownRowsError(IpsError):
+    """The table had rows before the asset ever wrote to it."""
+
+    table: str
+    asset: str
+    head_snapshot_id: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.table} has rows already, and nothing says that {self.asset} wrote them: its first run would take "
+            f"them away, so nothing was written and no state changed. To replace them, materialize {self.asset} with "
+            f"the run tag dagster_ips/mode=full; to keep them, give {self.asset} another table, table(...). Where its "
+            f"inputs have a start, to go on from them as they are, materialize it with "
+            f"dagster_ips/accept={self.head_snapshot_id}."
         )
 
 

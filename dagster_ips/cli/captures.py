@@ -12,6 +12,7 @@ from dagster_ips.cli.context import Workplace, at_workplace
 from dagster_ips.cli.words import moment
 from dagster_ips.core.capture import Mode
 from dagster_ips.core.edge import Edge
+from dagster_ips.core.ownership import Consent
 from dagster_ips.errors import InstanceError
 from dagster_ips.iceberg.stamps import stamp_properties
 from dagster_ips.orchestration.registry import KnownConsumer
@@ -41,7 +42,7 @@ def capture(workplace: Workplace, *, asset: str, full: bool) -> None:
     known = workplace.unpartitioned(asset)
     states = [workplace.store.get(edge) for edge in _edges(known)]
     workplace.require_idle(known, states)
-    given_up = {state.in_flight.run_id for state in states if state.in_flight and _is_external(state.in_flight.run_id)}
+    given_up = {state.in_flight.run_id for state in states if state.in_flight and state.in_flight.is_of_job}
     lake, consumer = known.manager.catalog.open(), known.consumer
     token = f"{consumer.name}:{uuid.uuid4().hex[:12]}"
     found = Capturer(lake, workplace.store, known.manager.icdc_namespace).capture(
@@ -50,6 +51,7 @@ def capture(workplace: Workplace, *, asset: str, full: bool) -> None:
         target=consumer.table,
         asked_for=Mode.FULL if full else None,
         run_id=token,
+        consent=Consent(any_writes=True),
     )
     for other in sorted(given_up):
         click.echo(f"{other}, which was in flight, is given up: its commit will be refused.", err=True)
@@ -103,7 +105,3 @@ def commit(workplace: Workplace, capture: str) -> None:
 
 def _edges(known: KnownConsumer) -> list[Edge]:
     return [Edge(known.consumer.name, tracked.upstream) for tracked in known.consumer.inputs.values()]
-
-
-def _is_external(run_id: str) -> bool:
-    return ":" in run_id

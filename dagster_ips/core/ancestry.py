@@ -24,6 +24,11 @@ class Snapshot:
     schema_id: int | None = None
 
     @property
+    def position(self) -> tuple[int, int]:
+        """As a watermark's."""
+        return (self.sequence_number, self.timestamp_ms)
+
+    @property
     def begins_history(self) -> bool:
         """Whether it holds only what it added itself, as far as its summary says: it needs no parent.
 

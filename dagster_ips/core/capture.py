@@ -42,6 +42,11 @@ class Capture:
     bite: Bite | None = None
     target: TargetMark | None = None
 
+    @property
+    def is_of_job(self) -> bool:
+        """Whether it was taken for a job that Dagster doesn't run, and of which nothing is known until it reports."""
+        return ":" in self.run_id
+
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
@@ -60,7 +65,10 @@ class Stamp:
 
 @dataclass(frozen=True, slots=True)
 class TargetMark:
-    """The target's snapshot that carries an edge's newest stamp, placed so that it is known again after expiry."""
+    """The target's snapshot up to which all that is in it is known, placed so that it is known again after expiry.
+
+    It carries an edge's newest stamp, or is what the target was when a person or a job vouched for it.
+    """
 
     table_uuid: str
     snapshot_id: int

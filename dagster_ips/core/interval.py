@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import takewhile
 
 from dagster_ips.core.ancestry import Ancestry, Snapshot
-from dagster_ips.core.watermark import Watermark
+from dagster_ips.core.watermark import Watermark, is_certainly_before
 
 
 class Break(StrEnum):
     """Why a history can't be followed from a watermark.
 
     ``RECREATED``: another table has the name. ``REPLACED``: CREATE OR REPLACE, which keeps the uuid and cuts the
-    ancestry. ``ROLLED_BACK``: the ref moved behind the watermark, whose snapshot has been expired since. ``EXPIRED``:
-    neither the watermark's snapshot nor the one after it is retained.
+    ancestry. ``ROLLED_BACK``: the ref moved behind the watermark, and what both have in common has been expired since.
+    ``EXPIRED``: snapshots on the way from the watermark are gone, so that it isn't known what happened there; a
+    rollback may be part of it.
     """
 
     RECREATED = "recreated"
@@ -54,39 +55,54 @@ class Interval:
 
 
 def interval_since(
-    committed: Watermark, *, table_uuid: str, retained: Mapping[int, Snapshot], ancestry: Ancestry
+    committed: Watermark,
+    *,
+    table_uuid: str,
+    retained: Mapping[int, Snapshot],
+    ancestry: Ancestry,
+    descends: Callable[[Snapshot], bool],
 ) -> Interval | Break:
     """The interval from ``committed``, exclusive, to the head of ``ancestry``, inclusive.
 
-    ``retained`` are all snapshots of the table, also those of other refs and of none.
+    ``retained`` are all snapshots of the table, also those of other refs and of none. ``descends`` says whether what a
+    snapshot lists proves that the watermark's was among its ancestors; it is asked where expiry took parents' ids away.
     """
     if committed.table_uuid != table_uuid:
         return Break.RECREATED
     if ancestry.head is None:
         return Break.REPLACED
     consumed = retained.get(committed.snapshot_id)
-    if consumed is None:
-        return _after_expiry(committed, ancestry)
+    followed = _followed(consumed, retained, ancestry) if consumed else None
+    return followed or _beyond_a_hole(committed, consumed, ancestry.snapshots, descends)
+
+
+def _followed(consumed: Snapshot, retained: Mapping[int, Snapshot], ancestry: Ancestry) -> Interval | None:
+    """The interval from the nearest common ancestor, which is ``consumed`` but for a rollback; None if none is left."""
     position = {snapshot.snapshot_id: index for index, snapshot in enumerate(ancestry.snapshots)}
     behind = Ancestry.of(retained, consumed.snapshot_id).snapshots
     abandoned = tuple(takewhile(lambda snapshot: snapshot.snapshot_id not in position, behind))
-    if len(abandoned) < len(behind):
-        common = position[behind[len(abandoned)].snapshot_id]
-        return Interval(consumed, ancestry.snapshots[:common][::-1], abandoned)
-    oldest = ancestry.snapshots[-1]
-    return Break.REPLACED if oldest.parent_id is None and oldest.begins_history else Break.ROLLED_BACK
+    if len(abandoned) == len(behind):
+        return None
+    common = position[behind[len(abandoned)].snapshot_id]
+    return Interval(consumed, ancestry.snapshots[:common][::-1], abandoned)
 
 
-def _after_expiry(committed: Watermark, ancestry: Ancestry) -> Interval | Break:
-    oldest = ancestry.snapshots[-1]
-    if oldest.parent_id == committed.snapshot_id:
-        return Interval(None, ancestry.snapshots[::-1])
-    if any((s.sequence_number, s.timestamp_ms) <= committed.position for s in ancestry.snapshots):
+def _beyond_a_hole(
+    committed: Watermark,
+    consumed: Snapshot | None,
+    snapshots: tuple[Snapshot, ...],
+    descends: Callable[[Snapshot], bool],
+) -> Interval | Break:
+    """What can be told of ``snapshots``, newest first, of which none that is retained leads to the watermark's."""
+    oldest = snapshots[-1]
+    if is_certainly_before(oldest.position, committed.position):
         return Break.ROLLED_BACK
     if oldest.parent_id is not None:
-        return Break.EXPIRED
-    if oldest.begins_history:
+        is_child = oldest.parent_id == committed.snapshot_id
+    elif oldest.begins_history:
         return Break.REPLACED
-    # PyIceberg takes an expired parent's id away. Sequence numbers count every commit, so the next one is the child's.
-    is_child = 0 < committed.sequence_number == oldest.sequence_number - 1
-    return Interval(None, ancestry.snapshots[::-1]) if is_child else Break.EXPIRED
+    else:
+        # PyIceberg takes an expired parent's id away. Sequence numbers count every commit, so the next one is the
+        # child's, unless main was rolled back in between.
+        is_child = 0 < committed.sequence_number == oldest.sequence_number - 1 and descends(oldest)
+    return Interval(consumed, snapshots[::-1]) if is_child else Break.EXPIRED

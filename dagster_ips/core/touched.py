@@ -6,12 +6,12 @@ since is remembered here, so that its next late row is read from where the upstr
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from dagster_ips.core.capture import EdgeState
 from dagster_ips.core.edge import Edge
-from dagster_ips.core.watermark import Watermark
+from dagster_ips.core.watermark import Watermark, is_certainly_before
 
 _SHOWN = 5
 _MOST_STRAYS = 20
@@ -26,9 +26,12 @@ class Touched:
 
     def joined(self, other: Touched) -> Touched:
         """Both changes as one."""
-        known = [each for each in (self.since, other.since) if each is not None]
-        since = min(known, key=lambda each: each.position) if len(known) > 1 else None
-        return Touched(since, later(self.last, other.last))
+        since = first_of([self.since, other.since])
+        if self.last == other.last or _is_told_apart(self.last, other.last):
+            return Touched(since, later(self.last, other.last))
+        # Which of them was committed last isn't known, so that only what is certainly after both reaches it.
+        newest = max(self.last.timestamp_ms, other.last.timestamp_ms)
+        return Touched(since, replace(self.last, snapshot_id=-1, timestamp_ms=newest))
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,10 +187,8 @@ class LineState:
         pending = [each for each in maybe if self._is_unseen(each, committed)]
         if not pending:
             return later(committed, self.scanned)
-        if any(each.since is None for each in pending):
-            return committed
-        oldest = min((each.since for each in pending if each.since), key=lambda since: since.position)
-        return later(committed, oldest)
+        oldest = first_of([each.since for each in pending])
+        return later(committed, oldest) if oldest else committed
 
     def consumed_up_to(self, state: EdgeState, keys: Collection[str]) -> Watermark | None:
         """Up to where a pending partition that is made of ``keys`` is complete: None if it never was.
@@ -196,9 +197,7 @@ class LineState:
         """
         if state.committed is not None:
             return self.start_of(state, keys)
-        sinces = [each.since for key in keys if (each := self.touched.get(key))]
-        known = [since for since in sinces if since is not None]
-        return min(known, key=lambda since: since.position) if known and len(known) == len(sinces) else None
+        return first_of([each.since for key in keys if (each := self.touched.get(key))])
 
     def is_pending(self, state: EdgeState, keys: Iterable[str]) -> bool:
         """Whether any of ``keys`` is known to have changed after what a partition made of them has consumed."""
@@ -210,7 +209,11 @@ class LineState:
         return [each.changed for each in self.unread.values()]
 
     def _is_unseen(self, touched: Touched, committed: Watermark) -> bool:
-        return committed.snapshot_id in self.abandoned or is_before(committed, touched.last)
+        if committed.snapshot_id in self.abandoned:
+            return True
+        # Then it has seen all that any look found, which in version 1 clocks might deny.
+        is_up_to_date = self.scanned is not None and _is_same(committed, self.scanned)
+        return not is_up_to_date and not reaches(committed, touched.last)
 
     def _since(self, key: str) -> Watermark | None:
         known = self.touched.get(key)
@@ -221,13 +224,31 @@ class LineState:
         return known.changed.since if known else self.scanned
 
 
-def is_before(committed: Watermark, last: Watermark) -> bool:
-    """Whether what was consumed doesn't reach ``last``; of another table it never does."""
-    if committed.snapshot_id == last.snapshot_id:
+def reaches(committed: Watermark, last: Watermark) -> bool:
+    """Whether what was consumed certainly reaches ``last``; of another table it never does."""
+    if committed.table_uuid != last.table_uuid or committed.ref != last.ref:
         return False
-    return committed.table_uuid != last.table_uuid or committed.ref != last.ref or committed.position < last.position
+    return _is_same(committed, last) or is_certainly_before(last.position, committed.position)
 
 
 def later(one: Watermark, other: Watermark) -> Watermark:
-    """The later one; of two tables or refs the first, whose history then can't be followed, which is an error."""
-    return other if one.table_uuid == other.table_uuid and one.ref == other.ref and is_before(one, other) else one
+    """The later one; the first where that isn't certain, and of two tables or refs, whose history then is an error."""
+    is_comparable = one.table_uuid == other.table_uuid and one.ref == other.ref
+    return other if is_comparable and is_certainly_before(one.position, other.position) else one
+
+
+def first_of(marks: Sequence[Watermark | None]) -> Watermark | None:
+    """The one that was committed first; None of none, if one of them isn't known, or if which is the first isn't."""
+    known = [each for each in marks if each is not None]
+    first = min(known, key=lambda each: each.position, default=None)
+    if first is None or len(known) < len(marks):
+        return None
+    return first if all(each == first or _is_told_apart(first, each) for each in known) else None
+
+
+def _is_told_apart(one: Watermark, other: Watermark) -> bool:
+    return is_certainly_before(one.position, other.position) or is_certainly_before(other.position, one.position)
+
+
+def _is_same(one: Watermark, other: Watermark) -> bool:
+    return (one.table_uuid, one.ref, one.snapshot_id) == (other.table_uuid, other.ref, other.snapshot_id)

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from dagster_ips.core.ancestry import Snapshot
 
+_SKEW_MS = 60_000
+"""By how much the clocks of those who commit may differ; Iceberg's own metadata refuses more."""
+
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
@@ -25,10 +28,22 @@ class Watermark:
 
     @property
     def position(self) -> tuple[int, int]:
-        """Orders snapshots by when they were committed, also in v1 tables, which have no sequence numbers."""
+        """Orders snapshots by when they were committed; in v1 tables, which have no sequence numbers, by the clock."""
         return (self.sequence_number, self.timestamp_ms)
 
     @classmethod
     def at(cls, snapshot: Snapshot, *, table_uuid: str, ref: str, schema_id: int) -> Watermark:
         """The watermark at ``snapshot``."""
         return cls(table_uuid, ref, snapshot.snapshot_id, snapshot.sequence_number, snapshot.timestamp_ms, schema_id)
+
+
+def is_certainly_before(one: tuple[int, int], other: tuple[int, int]) -> bool:
+    """Whether what has position ``one`` was committed before ``other``; clocks that are close don't tell.
+
+    Example:
+        >>> is_certainly_before((1, 900), (2, 100)), is_certainly_before((0, 100), (0, 900))
+        (True, False)
+    """
+    if one[0] or other[0]:
+        return one[0] < other[0]
+    return one[1] < other[1] - _SKEW_MS

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 
 from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.changes import ChangeSet, DataFile
 from dagster_ips.core.interval import Interval
 from dagster_ips.core.rewrites import Rewrite, without_change
+from dagster_ips.core.watermark import Watermark
 from dagster_ips.iceberg.manifests import (
     Content,
     ManifestEntry,
@@ -126,6 +129,20 @@ def changed_files(storage: Storage, metadata: TableMetadata, interval: Interval,
     return kind(storage, metadata, interval, head).files()
 
 
+def lists_work_of(storage: Storage, metadata: TableMetadata, snapshot: Snapshot, ancestor: Watermark) -> bool:
+    """Whether what ``snapshot`` lists proves that the watermark's snapshot was among its ancestors.
+
+    It does if a manifest that was written there is listed, or a file that was added there is carried over or removed.
+    One that left no such trace isn't found.
+    """
+    rows = read_manifest_list(storage, snapshot, table=metadata.table)
+    if any(row["added_snapshot_id"] == ancestor.snapshot_id for row in rows):
+        return True
+    own = (row for row in rows if row["added_snapshot_id"] == snapshot.snapshot_id)
+    entries = (entry for row in own for entry in read_entries(storage, row, table=metadata.table))
+    return any(entry.is_from(ancestor) for entry in entries if entry.status is not Status.ADDED)
+
+
 @dataclass(frozen=True)
 class _Difference:
     """One comparison of two snapshots. Each property is read once."""
@@ -136,18 +153,18 @@ class _Difference:
     head: Snapshot
 
     def files(self) -> CapturedFiles:
-        added = {entry.path: entry for entry in self._came(Content.DATA)}
-        removed = {entry.path: entry for entry in self._went(Content.DATA)}
-        if removed:
-            self._follow_rewrites(added, removed)
-        hidden = self._hidden(added.keys() | removed.keys())
-        before = (*removed.values(), *hidden)
-        fresh, rewritten = self._by_pairing(added.values(), before)
-        deletes = self._deletes_on((*added.values(), *hidden), self._rows_after)
+        came, went = _by_path(self._came(Content.DATA)), _by_path(self._went(Content.DATA))
+        if went:
+            self._follow_rewrites(came, went)
+        added, removed = (tuple(chain.from_iterable(files.values())) for files in (came, went))
+        hidden = self._hidden(came.keys() | went.keys())
+        before = (*removed, *hidden)
+        fresh, rewritten = self._by_pairing(added, before)
+        deletes = self._deletes_on((*added, *hidden), self._rows_after)
         return CapturedFiles(
             changes=ChangeSet(
-                added=tuple(entry.data_file() for entry in added.values()),
-                removed=tuple(entry.data_file() for entry in removed.values()),
+                added=tuple(entry.data_file() for entry in added),
+                removed=tuple(entry.data_file() for entry in removed),
                 hidden=tuple(entry.data_file() for entry in hidden),
                 has_deletes=bool(deletes),
             ),
@@ -159,12 +176,14 @@ class _Difference:
             restored=bool(self.interval.abandoned),
         )
 
-    def _follow_rewrites(self, added: dict[str, ManifestEntry], removed: dict[str, ManifestEntry]) -> None:
+    def _follow_rewrites(self, added: _ByPath, removed: _ByPath) -> None:
         """Take the rewrites that changed no row out of both, but for new files among what they read."""
-        rewrites, moved = self._rewrites()
+        rewrites, moved, repeated = self._rewrites()
         if not rewrites:
             return
         disturbed = {path for path, entry in moved.items() if self._was_deleted_from(entry)}
+        # How often the rows of a file that is listed several times were moved isn't said by its path.
+        disturbed |= repeated.union(*[[path for path in files if len(files[path]) > 1] for files in (added, removed)])
         for rewrite in without_change(rewrites, added=added.keys(), removed=removed.keys(), disturbed=disturbed):
             if not self._keeps_rows(rewrite, moved):
                 continue
@@ -172,7 +191,7 @@ class _Difference:
                 del added[path]
             for path in rewrite.inputs:
                 if removed.pop(path, None) is None:
-                    added[path] = moved[path]
+                    added[path] = [moved[path]]
 
     def _keeps_rows(self, rewrite: Rewrite, moved: Mapping[str, ManifestEntry]) -> bool:
         """Whether as many rows went in as came out; fewer may only where they were deleted before."""
@@ -203,10 +222,15 @@ class _Difference:
     def _only(
         self, content: Content, there: Sequence[ManifestRow], elsewhere: Sequence[ManifestRow]
     ) -> list[ManifestEntry]:
-        """The live files of ``there`` that aren't live ``elsewhere``."""
+        """The live files of ``there`` that aren't live ``elsewhere``, as often as they are listed more."""
         shared = {row["manifest_path"] for row in there} & {row["manifest_path"] for row in elsewhere}
-        known = {entry.identity for entry in self._live(content, elsewhere, leave_out=shared)}
-        return [entry for entry in self._live(content, there, leave_out=shared) if entry.identity not in known]
+        known = Counter(entry.identity for entry in self._live(content, elsewhere, leave_out=shared))
+        found = []
+        for entry in self._live(content, there, leave_out=shared):
+            known[entry.identity] -= 1
+            if known[entry.identity] < 0:
+                found.append(entry)
+        return found
 
     def _live(
         self, content: Content, rows: Iterable[ManifestRow], *, leave_out: Iterable[str] = ()
@@ -218,15 +242,21 @@ class _Difference:
                     if entry.status is not Status.DELETED:
                         yield entry
 
-    def _rewrites(self) -> tuple[list[Rewrite], dict[str, ManifestEntry]]:
-        """What the interval's ``replace`` snapshots did, oldest first, and an entry of each file that they moved."""
+    def _rewrites(self) -> tuple[list[Rewrite], dict[str, ManifestEntry], set[str]]:
+        """What the interval's ``replace`` snapshots did, oldest first, and an entry of each file that they moved.
+
+        Last, the files that one of them lists several times.
+        """
         rewrites: list[Rewrite] = []
         moved: dict[str, ManifestEntry] = {}
+        repeated: set[str] = set()
         for snapshot in self.interval.snapshots:
             if not snapshot.only_moves:
                 continue
             own = list(self._own(snapshot, Content.DATA))
             moved |= {entry.path: entry for entry in own}
+            counts = Counter((entry.path, entry.status) for entry in own)
+            repeated |= {path for (path, _), count in counts.items() if count > 1}
             one_spec = len({entry.spec_id for entry in own}) == 1
             groups: dict[PartitionKey | None, list[ManifestEntry]] = {}
             for entry in own:
@@ -234,7 +264,7 @@ class _Difference:
             rewrites += [
                 Rewrite(_paths(group, Status.DELETED), _paths(group, Status.ADDED)) for group in groups.values()
             ]
-        return rewrites, moved
+        return rewrites, moved, repeated
 
     def _own(self, snapshot: Snapshot, content: Content) -> Iterator[ManifestEntry]:
         """The entries for what ``snapshot`` itself added and deleted."""
@@ -330,3 +360,14 @@ class _DifferenceToExpired(_Difference):
 
 def _paths(entries: Iterable[ManifestEntry], status: Status) -> frozenset[str]:
     return frozenset(entry.path for entry in entries if entry.status is status)
+
+
+_ByPath = dict[str, list[ManifestEntry]]
+"""Entries by the path of their file, which engines read as often as it is listed."""
+
+
+def _by_path(entries: Iterable[ManifestEntry]) -> _ByPath:
+    found: _ByPath = {}
+    for entry in entries:
+        found.setdefault(entry.path, []).append(entry)
+    return found

@@ -13,6 +13,7 @@ from typing import Any
 
 from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.changes import DataFile
+from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import MetadataUnreadableError
 from dagster_ips.iceberg.avro import AvroFile, read_avro
 from dagster_ips.iceberg.storage import Storage
@@ -83,6 +84,12 @@ class ManifestEntry:
         One Puffin file holds many deletion vectors, each at an offset of its own.
         """
         return self.path, self.raw["data_file"].get("content_offset"), self.sequence_number
+
+    def is_from(self, mark: Watermark) -> bool:
+        """Whether the watermark's snapshot added the file; of one that is removed the sequence number still says so."""
+        added_at = self.raw.get("file_sequence_number")
+        is_live_from = self.status is not Status.DELETED and self.snapshot_id == mark.snapshot_id
+        return is_live_from or (bool(added_at) and added_at == mark.sequence_number)
 
     def data_file(self) -> DataFile:
         """The file that the entry describes."""

@@ -191,13 +191,23 @@ class TableMetadata:
         head = self.ancestry().head
         return self.columns_since(head.schema_id) if head else self.column_names
 
-    def columns_of_other_meaning(self, schema_id: int | None) -> tuple[str, ...]:
+    def columns_of_other_meaning(self, schema_id: int | None) -> tuple[str, ...] | None:
         """The names that stood for another column in that schema than now, fields of nested columns as ``a.b``.
 
-        None of a schema that isn't known any more.
+        None if that can't be told: the schema was cleaned out of the metadata. Of an unknown schema, None, it can be
+        told if in every one that the table ever had the names stand for the same.
         """
-        before = dict(_named_ids(self._fields_of(schema_id) or ()))
-        now = dict(_named_ids(self._current_fields))
+        if schema_id is not None:
+            fields = self._fields_of(schema_id)
+            return self._of_other_meaning(fields) if fields is not None else None
+        known = {int(each.get("schema-id", 0)) for each in self.raw.get("schemas") or [self.raw["schema"]]}
+        has_all = known == set(range(max(known) + 1))
+        return (
+            () if has_all and not any(self._of_other_meaning(self._fields_of(each) or ()) for each in known) else None
+        )
+
+    def _of_other_meaning(self, fields: Sequence[dict[str, Any]]) -> tuple[str, ...]:
+        before, now = dict(_named_ids(fields)), dict(_named_ids(self._current_fields))
         return tuple(sorted(name for name in before.keys() & now.keys() if before[name] != now[name]))
 
     def shows_partition_columns(self, spec_id: int) -> bool:

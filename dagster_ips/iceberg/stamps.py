@@ -14,13 +14,12 @@ from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.capture import Capture, Mode, Stamp, TargetMark
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.file_set import Bite
+from dagster_ips.core.ownership import ACCEPTED, ASSET, ATTEMPT, EDGE
 from dagster_ips.core.target import TargetHistory
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.iceberg.metadata import TableMetadata
 
-ATTEMPT = "dagster-ips.attempt"
 RUN = "dagster-ips.run"
-_EDGE = "dagster-ips.edge."
 _ANNOUNCED = "dagster-ips.announced."
 
 
@@ -33,7 +32,7 @@ def stamp_properties(captures: tuple[Capture, ...], *, attempt: str, run_id: str
     for capture in captures:
         if capture.to_inclusive is not None:
             lines.setdefault(capture.edge.line, []).append(capture)
-    stamps = {_EDGE + line.id: _value(line, of) for line, of in lines.items()}
+    stamps = {EDGE + line.id: _value(line, of) for line, of in lines.items()}
     return attempt_properties(attempt, run_id) | stamps
 
 
@@ -51,6 +50,11 @@ def announcement(captures: Sequence[Capture], snapshot_id: int) -> dict[str, str
     return {_ANNOUNCED + capture.edge.id: str(snapshot_id) for capture in stamped}
 
 
+def owner_properties(asset: str, accepted: Snapshot | None) -> dict[str, str]:
+    """Summary properties that say whose the write is, and up to which snapshot the table was taken as it was."""
+    return {ASSET: asset} | ({ACCEPTED: str(accepted.snapshot_id)} if accepted else {})
+
+
 def target_history(metadata: TableMetadata, edge: Edge) -> TargetHistory:
     """``main``'s ancestry and the newest stamp of ``edge`` in it."""
     return target_histories(metadata, [edge])[edge]
@@ -64,7 +68,7 @@ def target_histories(metadata: TableMetadata, edges: Iterable[Edge]) -> dict[Edg
     for line in dict.fromkeys(edge.line for edge in asked):
         missing = {edge.partition for edge in asked if edge.line == line}
         for snapshot in ancestry.snapshots:
-            if missing and _EDGE + line.id in snapshot.summary:
+            if missing and EDGE + line.id in snapshot.summary:
                 found = _stamps(snapshot, metadata.uuid, line, missing)
                 missing -= {edge.partition for edge in found}
                 newest |= found
@@ -78,20 +82,20 @@ def target_histories(metadata: TableMetadata, edges: Iterable[Edge]) -> dict[Edg
 
 def stamped_partitions(metadata: TableMetadata, line: Edge) -> frozenset[str]:
     """The partitions of which ``main`` has a stamp of ``line``."""
-    values = [s.summary[_EDGE + line.id] for s in metadata.ancestry().snapshots if _EDGE + line.id in s.summary]
+    values = [s.summary[EDGE + line.id] for s in metadata.ancestry().snapshots if EDGE + line.id in s.summary]
     return frozenset(key for value in values for key in json.loads(value).get("partitions", ()))
 
 
 def last_consumed(metadata: TableMetadata, line: Edge) -> int | None:
     """The snapshot up to which the newest stamp of ``line``, of whatever partition, says to have read; None if none."""
-    stamps = (s.summary.get(_EDGE + line.id) for s in metadata.ancestry().snapshots)
+    stamps = (s.summary.get(EDGE + line.id) for s in metadata.ancestry().snapshots)
     newest = next((stamp for stamp in stamps if stamp), None)
     return int(json.loads(newest)["to"]) if newest else None
 
 
 def bears_stamp(metadata: TableMetadata, edge: Edge) -> bool:
     """Whether any snapshot has a stamp of ``edge``, also one that isn't in ``main``'s history any more."""
-    return any(_EDGE + edge.id in snapshot.summary for snapshot in metadata.snapshots.values())
+    return any(EDGE + edge.id in snapshot.summary for snapshot in metadata.snapshots.values())
 
 
 def has_attempt(snapshot: Snapshot) -> bool:
@@ -139,7 +143,7 @@ def _value(line: Edge, captures: Sequence[Capture]) -> str:
 
 
 def _stamps(snapshot: Snapshot, table_uuid: str, line: Edge, wanted: Container[str | None]) -> dict[Edge, Stamp]:
-    value = json.loads(snapshot.summary[_EDGE + line.id])
+    value = json.loads(snapshot.summary[EDGE + line.id])
     to = Watermark(value["uuid"], value["ref"], value["to"], value["seq"], value["ts"], value.get("schema"))
     bite = Bite(*value["bite"]) if "bite" in value else None
     start = Watermark(*value["from_mark"]) if bite and value["from_mark"] else None

@@ -42,6 +42,8 @@ _BY_CAPTURE = (
 PENDING_CHECK = "pending"
 
 MetadataByKey = Mapping[dg.AssetKey, Mapping[str, Any]]
+Tables = dict[dg.AssetKey, tuple[str, str]]
+"""The key of the IO manager in whose catalog an asset's table is, and the table."""
 
 
 @dataclass(frozen=True)
@@ -253,6 +255,20 @@ def without_triggers(key: dg.AssetKey, graph: Any) -> str | None:  # noqa: ANN40
         f"{key.to_user_string()} reads incrementally, but its definitions didn't go through with_incremental, so "
         f"nothing runs it when its inputs change. Load them by defs = ips.with_incremental(dg.Definitions(...))."
     )
+
+
+def tables_written(assets: dg.AssetsDefinition, metadata: MetadataByKey, namespaces: Mapping[str, str]) -> Tables:
+    """The tables that ``assets`` write by the IO managers that ``namespaces`` has by key, each with its default.
+
+    An asset that returns nothing and captures nothing writes none.
+    """
+    found = {}
+    for key, output in _outputs(assets).items():
+        manager = assets.get_io_manager_key_for_asset_key(key)
+        writes = captures_by_itself(assets, key) or not output.dagster_type.is_nothing
+        if manager in namespaces and writes:
+            found[key] = (manager, table_of(key, metadata[key], namespaces[manager]))
+    return found
 
 
 def outside_tables(specs: Sequence[dg.AssetSpec]) -> dict[dg.AssetKey, str]:

@@ -20,6 +20,7 @@ from dagster_ips.orchestration.consumers import (
     consumers_of,
     executable_assets,
     outside_tables,
+    tables_written,
 )
 from dagster_ips.orchestration.declarations import event_time_of, plain
 from dagster_ips.orchestration.io_manager import IcdcIOManager
@@ -74,6 +75,7 @@ def with_incremental(
     together = {key: WatchedTables(manager.catalog) for key, manager in managers.items()}
     watched = _watched(definitions.assets or (), metadata, managers, together)
     outside = _outside(specs, managers)
+    _require_own_tables(definitions.assets or (), metadata, managers, outside)
     completeness = Completeness(watched, _outside_watches(specs, outside, together))
     own, bound = _bound_sensors(definitions.sensors or (), watched)
     driven = {
@@ -124,6 +126,28 @@ def _watched(
             tables = together[assets.get_io_manager_key_for_asset_key(each.key)]
             watched[each.key] = WatchedInputs(tables, each)
     return watched
+
+
+def _require_own_tables(
+    items: Iterable[Any],
+    metadata: MetadataByKey,
+    managers: Mapping[str, IcdcIOManager],
+    outside: Sequence[OutsideTable],
+) -> None:
+    """Of two assets that write one table each takes away the other's rows; so they do from an outside job's."""
+    owners = {each.catalog.name_of(each.table): each.key for each in outside}
+    namespaces = {key: manager.default_namespace for key, manager in managers.items()}
+    for assets in executable_assets(list(items)):
+        for key, (manager, table) in sorted(tables_written(assets, metadata, namespaces).items()):
+            other = owners.setdefault(managers[manager].catalog.name_of(table), key)
+            if other != key:
+                name = other.to_user_string()
+                raise DeclarationError(
+                    asset=key.to_user_string(),
+                    problem=f"it writes {table}, which is the table of {name}; each would take away the other's rows.",
+                    remedy=f'Give one of them a table of its own, by table("...") or Dagster\'s "dagster/table_name"; '
+                    f"or read {name} as an upstream.",
+                )
 
 
 def _bound_sensors(

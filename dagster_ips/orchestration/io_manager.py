@@ -14,6 +14,7 @@ from dagster_pyspark import LazyPySparkResource
 from pydantic import PrivateAttr
 
 from dagster_ips.core.capture import Mode
+from dagster_ips.core.ownership import ASSET
 from dagster_ips.core.ranges import Predicate
 from dagster_ips.core.retention import Retention
 from dagster_ips.core.table_name import namespace_of
@@ -226,11 +227,14 @@ def _logged(context: dg.InputContext | dg.OutputContext) -> Iterator[None]:
 def _publish(
     runs: Runs, context: dg.OutputContext, table: str, returned: tuple[DataFrame, WriteMode], captured: Captured
 ) -> Publication:
-    lake, publisher = runs.lake, runs.publisher(context.run_id, captured)
+    lake, publisher = runs.lake, runs.publisher(context.step_context.dagster_run, context.asset_key, captured)
     existing = lake.find(table)
     # Asked before any frame is looked at: what it reads may be gone once other runs have published that.
     if existing is not None and (superseded := publisher.superseded(existing, captured.captures)):
         return superseded
+    name = context.asset_key.to_user_string()
+    if existing is not None:
+        publisher.require_own(existing, captured.captures, name)
     changes = [view.change for view in captured.views.values()]
     because = trusted_because(context.definition_metadata)
     result = Result(*returned, captured.mode, changes, is_trusted=because is not None)
@@ -238,7 +242,7 @@ def _publish(
         context.add_output_metadata({"trusted, not proved by the plan": because})
     running = _asset_context()
     is_one_of_several = running is not None and len(keys_of_step(running.assets_def)) > 1
-    description = description_of(context.definition_metadata).tuned_for(result.write_mode)
+    description = description_of(context.definition_metadata).tuned_for(result.write_mode).with_property(ASSET, name)
     columns = existing.identity_partition_columns() if existing else description.partition_by
     # First, as of a frame with two columns of a name nothing else can be asked.
     require_columns_fit(result.frame, existing, catalog=lake.name, table=table)
@@ -246,7 +250,7 @@ def _publish(
         require_rows_found(result.frame, result.write_mode, existing)
     result = result.checked(table, tuple(columns), catalog=lake.name, shares_views=is_one_of_several)
     if context.has_asset_partitions:
-        require_partition_expression(context.asset_key.to_user_string(), context.definition_metadata)
+        require_partition_expression(name, context.definition_metadata)
     new = sorted({key for view in captured.views.values() for key in view.captured.new_partitions})
     if existing is not None and not new and result.changes_nothing():
         publisher.commit_without_writing(captured.captures)
@@ -261,7 +265,6 @@ def _publish(
     code = code_version(context.step_context, context.asset_key)
     made = code_stamps.properties(existing, captured.captures, code, replaces_all=result.replaces_all)
     publisher = replace(publisher, properties={**publisher.properties, **made})
-    name = context.asset_key.to_user_string()
     if context.has_asset_partitions:
         target = lake.load(table, asset=name)
         partitions = _rows_of(context, target, context.asset_partition_keys)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import dagster as dg
 
 from dagster_ips.core.capture import Mode
+from dagster_ips.core.ownership import ASSET
 from dagster_ips.core.table_name import namespace_of
 from dagster_ips.errors import DeclarationError, RemovedRowsError
 from dagster_ips.iceberg import code_stamps
@@ -146,7 +147,7 @@ def capture(
     runs = manager.runs(context.instance)
     captured = runs.capture(consumer, context)
     started = time.monotonic()
-    publisher = runs.publisher(context.run.run_id, captured)
+    publisher = runs.publisher(context.run, consumer.key, captured)
     code = code_version(step, consumer.key)
     made = code_stamps.properties(runs.lake.find(consumer.table), captured.captures, code, replaces_all=False)
     publisher = replace(publisher, properties={**publisher.properties, **made})
@@ -222,7 +223,7 @@ def _create(runs: Runs, consumer: Consumer, columns: str | None, metadata: Metad
             problem=f"its table {consumer.table} doesn't exist.",
             remedy='Create it, or give its columns: capture(context, columns="day DATE, plays BIGINT").',
         )
-    description = description_of(metadata[consumer.key])
+    description = description_of(metadata[consumer.key]).with_property(ASSET, consumer.name)
     declared = empty_frame(session, columns) if columns is not None else None
     if existing is not None and declared is not None:
         require_types_fit(declared, existing, catalog=runs.lake.name)

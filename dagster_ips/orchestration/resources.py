@@ -60,6 +60,12 @@ class IcebergCatalog(dg.ConfigurableResource):  # type: ignore[type-arg]  # its 
             self.name, self.folder, _resolved(self.properties), _resolved(self.spark_properties), patience_seconds
         )
 
+    def name_of(self, table: str) -> tuple[object, ...]:
+        """What tells ``table`` from every other, also from those of other catalogs; Glue and Hive know no case."""
+        is_caseless = self.properties.get("type") in ("glue", "hive")
+        where = (self.name, self.folder, *sorted(self.properties.items()))
+        return (*where, table.lower() if is_caseless else table)
+
     def spark_config(self) -> dict[str, str]:
         """Everything that a Spark session needs for this catalog, jars included.
 

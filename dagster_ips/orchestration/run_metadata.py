@@ -11,6 +11,7 @@ import dagster as dg
 
 from dagster_ips.core.capture import Mode
 from dagster_ips.core.making import OlderRows
+from dagster_ips.core.ownership import told
 from dagster_ips.core.place import Everywhere
 from dagster_ips.core.valid_through import ALWAYS
 from dagster_ips.iceberg.code_stamps import older_rows_of
@@ -103,6 +104,8 @@ def _sentence(report: RunReport) -> str:
         parts.insert(
             0, f"one run of **{len(keys):,} partitions**, {keys[0]} to {keys[-1]}, of which this tells together"
         )
+    if accepted := views[0].captured.accepted.snapshots:
+        parts.append(f"**goes on with what others wrote**, as a person said: {', '.join(map(told, accepted))}")
     if report.publication.superseded_by:
         parts.append("**another run had published this already**, so nothing was written")
     elif capture.mode is Mode.INCREMENTAL and all(view.is_empty for view in views):

@@ -14,12 +14,14 @@ import dagster as dg
 
 from dagster_ips.core.capture import Capture, Mode
 from dagster_ips.core.cascade import Cascade
+from dagster_ips.core.ownership import Consent
 from dagster_ips.core.policy import OnRemoved
 from dagster_ips.core.retention import Retention
 from dagster_ips.errors import DeclarationError
 from dagster_ips.iceberg import cascades, event_time
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.iceberg.stamps import owner_properties
 from dagster_ips.iceberg.storage import Storage
 from dagster_ips.orchestration.cascades import cascade_of, is_automatic
 from dagster_ips.orchestration.consumers import Consumer, without_triggers
@@ -33,6 +35,7 @@ from dagster_ips.tracking.counting import count_rows
 from dagster_ips.tracking.effects import Effect, effect
 from dagster_ips.tracking.following import TrackedInput
 from dagster_ips.tracking.lost_files import lost_file
+from dagster_ips.tracking.ownership import Accepted
 from dagster_ips.tracking.partition_counts import Count, counts_by_partition
 from dagster_ips.tracking.partitions import RunPartitions
 from dagster_ips.tracking.pending_partitions import PartitionWatch
@@ -43,6 +46,8 @@ from dagster_ips.view import IcdcView
 
 MODE_TAG = "dagster_ips/mode"
 REMOVED_TAG = "dagster_ips/on_removed"
+ACCEPT_TAG = "dagster_ips/accept"
+TAKE_OVER_TAG = "dagster_ips/take_over"
 
 _MOST_COUNTED = 500
 """Dagster looks through all of a run's partitions for each that is given metadata of its own: 22 ms of 7,804 hours."""
@@ -76,6 +81,11 @@ class Captured:
         return next((view.mode for view in self.views.values()), Mode.FULL)
 
     @property
+    def accepted(self) -> Accepted:
+        """What others wrote to the asset's table and the run takes as it is."""
+        return next((view.captured.accepted for view in self.views.values()), Accepted())
+
+    @property
     def captures(self) -> list[Capture]:
         """What is committed once the result is published."""
         return [capture for view in self.views.values() for capture in view.captured.captures]
@@ -106,6 +116,7 @@ class Runs:
             asked_for=_wish(Mode, run.tags, MODE_TAG, consumer.name),
             run_id=run.run_id,
             partitions=_partitions(running) if consumer.is_partitioned else None,
+            consent=_consent(run.tags, consumer.name),
         )
         session = self.session()
         views = {
@@ -139,6 +150,7 @@ class Runs:
             [_with_wishes(tracked, run.tags, names) for tracked in first.inputs.values()],
             asked_for=_wish(Mode, run.tags, MODE_TAG, names),
             run_id=run.run_id,
+            consent=_consent(run.tags, names),
         )
         views = _views_of_tables(captured, list(first.inputs), self.session(), self.lake.name)
         return {
@@ -147,10 +159,12 @@ class Runs:
             if each.name in views
         }
 
-    def publisher(self, run_id: str, captured: Captured) -> Publisher:
-        """Publishes by this session's commits, which say what ``captured`` says of them."""
+    def publisher(self, run: dg.DagsterRun, asset: dg.AssetKey, captured: Captured) -> Publisher:
+        """Publishes the asset's table by this session's commits, which say what ``captured`` says of them."""
+        name = asset.to_user_string()
         properties = cascades.properties(captured.cascade) | event_time.properties(captured.valid_through)
-        return Publisher(self.lake, self.store, self.session(), run_id, properties)
+        properties |= owner_properties(name, captured.accepted.head)
+        return Publisher(self.lake, self.store, self.session(), run.run_id, properties, _consent(run.tags, name))
 
     def _captured(
         self,
@@ -248,6 +262,20 @@ def _wish(kind: type[_Kind], tags: Mapping[str, str], tag: str, asset: str) -> _
         problem = f"the run tag {tag}={wish!r} isn't one that is known."
         raise DeclarationError(asset=asset, problem=problem, remedy=f"Use one of {', '.join(kind)}.")
     return kind(wish)
+
+
+def _consent(tags: Mapping[str, str], asset: str) -> Consent:
+    """What the run's tags allow it.
+
+    Raises:
+        DeclarationError: the snapshot that is to be accepted is named by no number.
+    """
+    accept = tags.get(ACCEPT_TAG)
+    if accept is not None and not accept.isdecimal():
+        problem = f"the run tag {ACCEPT_TAG}={accept!r} isn't the id of a snapshot."
+        remedy = "Give the one that the error named which says that someone else changed the table."
+        raise DeclarationError(asset=asset, problem=problem, remedy=remedy)
+    return Consent(int(accept) if accept is not None else None, tags.get(TAKE_OVER_TAG))
 
 
 def order_new_table(

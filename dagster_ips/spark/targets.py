@@ -43,6 +43,10 @@ class TableDescription:
     sort_by: Sequence[str] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
 
+    def with_property(self, key: str, value: str) -> TableDescription:
+        """With one more property, whatever the user set it to."""
+        return replace(self, properties=dict(self.properties) | {key: value})
+
     def tuned_for(self, write_mode: WriteMode) -> TableDescription:
         """With the properties that serve ``write_mode``, where the user didn't set them.
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from dagster_ips.core.capture import EdgeState
+from dagster_ips.core.capture import EdgeState, TargetMark
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.intervention import InterventionKind
 from dagster_ips.core.place import Place
@@ -15,6 +15,7 @@ from dagster_ips.core.watermark import Watermark
 from dagster_ips.core.write_mode import WriteMode, may_repeat
 from dagster_ips.errors import CaptureNotInFlightError, RewindError, StateUnreadableError, TargetChangedError
 from dagster_ips.iceberg.catalog import LakeCatalog
+from dagster_ips.iceberg.stamps import mark
 from dagster_ips.state.store import EdgeStore
 from dagster_ips.tracking.beginning import snapshot_at
 from dagster_ips.tracking.effects import Effect, effect
@@ -55,10 +56,7 @@ class Administrator:
             state = self.store.get(edge)
         except StateUnreadableError:
             state = EdgeState(edge)
-        history = self._history(state)
-        newest = history.newest.target if history and history.newest else None
-        # A target that isn't what was published last is the next run's to replace: it is known as it is from now on.
-        return self._intervene(replace(settle(state, history), target=newest), InterventionKind.RESET, None, who, why)
+        return self._intervene(settle(state, self._history(state)), InterventionKind.RESET, None, who, why)
 
     def plan_rewind(self, consumer: str, tracked: TrackedInput, place: Place, write_mode: WriteMode | None) -> Rewind:
         """What a rewind of the edge to ``place`` would do; nothing is changed. None as write mode is an Overwrite.
@@ -91,7 +89,8 @@ class Administrator:
         if before.snapshot_id not in history[: history.index(found.snapshot_id)]:
             problem = f"snapshot {found.snapshot_id} isn't behind {before.snapshot_id}, up to which all is consumed"
             raise _cant_rewind(edge, problem)
-        after = source.watermark_at(found, tracked.ref)
+        # What isn't read again stays as the columns were when it was consumed.
+        after = replace(source.watermark_at(found, tracked.ref), schema_id=before.schema_id)
         rewound = replace(state, committed=after, reread_to=before)
         inspector = Inspector(self.catalog, self.store, self.target, self.icdc_namespace)
         return Rewind(edge, before, after, inspector.pending(rewound, source, tracked))
@@ -127,7 +126,8 @@ class Administrator:
                 raise _not_in_flight(run_id, [before])
             if state is not before and before.in_flight and state.committed != before.in_flight.to_inclusive:
                 raise _not_in_flight(run_id, [state])
-        done = [_committed(state, run_id) for state in settled]
+        target = self._mark()
+        done = [_committed(state, run_id, target) for state in settled]
         for before, state in zip(stored, done, strict=True):
             if state is not before:
                 with effect(Effect.COMMIT):
@@ -137,10 +137,18 @@ class Administrator:
     def _intervene(
         self, state: EdgeState, kind: InterventionKind, after: Watermark | None, who: str, why: str
     ) -> EdgeState:
-        changed = state.with_intervention(kind, after, who=who, why=why, at_ms=time.time_ns() // 1_000_000)
+        # What others made of the target is that person's to judge: it is known as it is from now on.
+        known = replace(state, target=self._mark())
+        changed = known.with_intervention(kind, after, who=who, why=why, at_ms=time.time_ns() // 1_000_000)
         with effect(Effect.INTERVENE):
             self.store.intervene(changed)
         return changed
+
+    def _mark(self) -> TargetMark | None:
+        """The target as it is now."""
+        target = self.catalog.find(self.target)
+        head = target.ancestry().head if target else None
+        return mark(head, target.uuid) if target and head else None
 
     def _settled(self, edge: Edge) -> EdgeState:
         state = self.store.get(edge)
@@ -155,9 +163,10 @@ def _is_in_flight(state: EdgeState, run_id: str) -> bool:
     return state.in_flight is not None and state.in_flight.run_id == run_id
 
 
-def _committed(state: EdgeState, run_id: str) -> EdgeState:
+def _committed(state: EdgeState, run_id: str, target: TargetMark | None) -> EdgeState:
+    """``state`` after the job of ``run_id`` has published, by which its table came to be what it is now."""
     held = state.in_flight
-    return state.with_committed(held, None) if held is not None and held.run_id == run_id else state
+    return state.with_committed(held, target) if held is not None and held.run_id == run_id else state
 
 
 def _cant_rewind(edge: Edge, problem: str) -> RewindError:

@@ -115,6 +115,7 @@ def block(
     An error leaves the table and the cursors as they were.
 
     Raises:
+        TargetOfAnotherError, ForeignWriteError: the table isn't the asset's, or someone else changed its rows.
         PublishError: another run published the same captures, or the table was changed meanwhile.
         DirectWriteError: the block wrote to the table itself.
         Exception: what the block or ``check`` raised.
@@ -124,6 +125,7 @@ def block(
         publisher.adopt(superseded)
         problem = "another run published the same change a moment ago, so the block was not run"
         raise PublishError(table=table, branch="main", problem=problem)
+    publisher.require_own(before, captures, consumer)
     branch, session = publisher.new_branch(table), publisher.session
     opened = Block(publisher, branch, before)
     try:
@@ -145,7 +147,7 @@ def block(
                 append_rows(nothing, branch, dedup_on=(), partition_columns=())
             sealed = opened.check()
             seal = sealed.head_snapshot_id(branch.name)
-            publisher.announce(captures, sealed, branch)
+            publisher.announce(captures, sealed, branch, asset=consumer)
     except BaseException as error:
         publisher.drop_branch(branch)
         if isinstance(error, Exception) and not isinstance(error, PublishError | DirectWriteError):

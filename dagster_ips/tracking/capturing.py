@@ -10,6 +10,7 @@ from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.capture import Capture, EdgeState, Mode
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.mode import ModeDecision, decide_mode
+from dagster_ips.core.ownership import Consent
 from dagster_ips.core.place import Everywhere, Start
 from dagster_ips.core.policy import InputPolicies, OnUnmapped
 from dagster_ips.core.ranges import ChangeRange, Predicate
@@ -35,6 +36,7 @@ from dagster_ips.tracking.beginning import Beginner
 from dagster_ips.tracking.effects import Effect, effect
 from dagster_ips.tracking.following import StartOver, TrackedInput, follow
 from dagster_ips.tracking.limiting import Share, share_of
+from dagster_ips.tracking.ownership import Accepted, accepted_writes, require_no_strange_rows, require_own
 from dagster_ips.tracking.partitions import (
     RunPartitions,
     changed_in_partitions,
@@ -44,6 +46,8 @@ from dagster_ips.tracking.partitions import (
     rows_of_any,
 )
 from dagster_ips.tracking.settling import histories_of, require_known_publications
+
+_NOTHING = Consent()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,7 @@ class CapturedInput:
     columns: tuple[str, ...] = ()
     unmapped: tuple[str, ...] = ()
     start: Start = Everywhere.ALL
+    accepted: Accepted = field(default_factory=Accepted)
 
     @property
     def capture(self) -> Capture:
@@ -119,7 +124,8 @@ class Looked:
     """How a consumer stands before it captures, and the mode that it captures in.
 
     ``sources``, ``settled``, ``states`` and ``lines`` have an entry for each of ``inputs``. ``settled`` are the states
-    as the target's stamps say, with those; ``states`` where the edges are read from.
+    as the target's stamps say, with those; ``states`` where the edges are read from. ``accepted`` is what others wrote
+    to the target and a person takes as it is.
     """
 
     consumer: str
@@ -130,6 +136,7 @@ class Looked:
     lines: Sequence[_Line | None]
     decision: ModeDecision
     partitions: RunPartitions | None = None
+    accepted: Accepted = field(default_factory=Accepted)
 
 
 @dataclass(frozen=True)
@@ -149,19 +156,20 @@ class Capturer:
         asked_for: Mode | None,
         run_id: str,
         partitions: RunPartitions | None = None,
+        consent: Consent = _NOTHING,
     ) -> tuple[CapturedInput, ...]:
         """One capture per input and partition, all of one mode, recorded as in flight.
 
         First what an earlier run published but did not live to commit is committed, so its rows are never read again.
 
         Raises:
-            IpsError: a table is unknown or unreadable, a column is unknown, or the history can't be followed; nothing
-                was recorded then.
+            IpsError: a table is unknown or unreadable, a column is unknown, the history can't be followed, or the
+                target isn't what is known of it; nothing was recorded then.
         """
-        looked = self.look(consumer, inputs, target=target, asked_for=asked_for, partitions=partitions)
+        looked = self.look(consumer, inputs, target=target, asked_for=asked_for, partitions=partitions, consent=consent)
         return self.take(looked, run_id=run_id)
 
-    def look(
+    def look(  # noqa: PLR0913  # as above
         self,
         consumer: str,
         inputs: Sequence[TrackedInput],
@@ -169,6 +177,7 @@ class Capturer:
         target: str,
         asked_for: Mode | None,
         partitions: RunPartitions | None = None,
+        consent: Consent = _NOTHING,
     ) -> Looked:
         """The first half of ``capture``: what is captured from where, and in which mode.
 
@@ -176,6 +185,8 @@ class Capturer:
             IpsError: as in ``capture``.
         """
         metadata = self.catalog.find(target)
+        if taken_from := require_own(metadata, consumer, consent) if metadata else None:
+            asked_for = Mode.FULL
         settled = [self._settled(_edges(consumer, i, partitions), metadata, target, asked_for) for i in inputs]
         sources = [self._source(tracked, of, consumer) for tracked, of in zip(inputs, settled, strict=True)]
         lines = [self._line(*each, consumer) for each in zip(inputs, sources, strict=True)]
@@ -191,7 +202,16 @@ class Capturer:
         )
         if decision.mode is Mode.INCREMENTAL:
             require_known_publications(target, [each for of_input in settled for each in of_input])
-        return Looked(consumer, inputs, sources, settled, states, lines, decision, partitions)
+        if taken_from:
+            decision = ModeDecision(Mode.FULL, f"takes the table over from {taken_from}")
+        accepted = Accepted()
+        if metadata is not None and asked_for is not Mode.FULL:
+            of_all = [state for each in states for state in each]
+            require_no_strange_rows(metadata, consumer, of_all, consent=consent, mode=decision.mode)
+            if not _computes_named(partitions, decision):
+                accepted = accepted_writes(metadata, consumer, of_all, consent)
+                states = [[accepted.known_to(state, metadata) for state in each] for each in states]
+        return Looked(consumer, inputs, sources, settled, states, lines, decision, partitions, accepted)
 
     def take(self, looked: Looked, *, run_id: str) -> tuple[CapturedInput, ...]:
         """The second half of ``capture``: what changed up to the heads of ``looked.sources``.
@@ -246,6 +266,7 @@ class Capturer:
                     of_any=self._rows_of_any(tracked, source, share, line),
                     unmapped=line.looked.unmapped if line else (),
                     start=tracked.start,
+                    accepted=looked.accepted if decision.mode is Mode.INCREMENTAL else Accepted(),
                 )
             )
             started = time.monotonic()
@@ -335,7 +356,7 @@ class Capturer:
         (state,) = states
         if state.consumed_nothing:
             return _Read(share_of(storage, source, tracked, state, None))
-        interval = follow(state, source, tracked)
+        interval = follow(storage, state, source, tracked)
         if isinstance(interval, StartOver):
             return interval
         return _Read(share_of(storage, source, tracked, state, interval), {state.edge: state.committed})
@@ -371,6 +392,11 @@ class Capturer:
         with effect(Effect.REGISTER_ICDC_TABLE):
             self.catalog.register(name, authored.metadata_location)
         return authored.tags
+
+
+def _computes_named(partitions: RunPartitions | None, decision: ModeDecision) -> bool:
+    """Whether a person has partitions computed anew, which are right then, whatever was made of them."""
+    return decision.mode is Mode.FULL and partitions is not None and partitions.named_by_person
 
 
 def _edges(consumer: str, tracked: TrackedInput, partitions: RunPartitions | None) -> list[Edge]:

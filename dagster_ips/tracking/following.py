@@ -22,7 +22,7 @@ from dagster_ips.errors import (
     SourceReplacedError,
     SourceRolledBackError,
 )
-from dagster_ips.iceberg.change_reader import CapturedFiles, appended_files, changed_files
+from dagster_ips.iceberg.change_reader import CapturedFiles, appended_files, changed_files, lists_work_of
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.storage import Storage
 
@@ -56,7 +56,7 @@ class StartOver:
     reason: str
 
 
-def follow(state: EdgeState, source: TableMetadata, tracked: TrackedInput) -> Interval | StartOver:
+def follow(storage: Storage, state: EdgeState, source: TableMetadata, tracked: TrackedInput) -> Interval | StartOver:
     """The interval since ``state``'s watermark, up to ``end_of``.
 
     ``StartOver`` if there is none and the policy allows for that.
@@ -70,25 +70,50 @@ def follow(state: EdgeState, source: TableMetadata, tracked: TrackedInput) -> In
     committed = state.file_set.to_inclusive if state.file_set else state.committed
     if committed is None:
         return StartOver(f"nothing of {tracked.upstream} was consumed before")
-    end = end_of(state, source, tracked.ref)
-    ancestry = Ancestry.of(source.snapshots, end.snapshot_id if end else None)
-    found = interval_since(committed, table_uuid=source.uuid, retained=source.snapshots, ancestry=ancestry)
-    if state.reread_to and end is None and source.uuid == committed.table_uuid:
-        found = Break.EXPIRED
-    expired = found is Break.EXPIRED or (isinstance(found, Interval) and not _can_go_on(found, state))
-    if expired and tracked.policies.on_expired is OnExpired.FULL:
-        return StartOver(f"snapshots of {tracked.upstream} that were needed have been expired")
-    is_rollback = found is Break.ROLLED_BACK or (isinstance(found, Interval) and bool(found.abandoned))
-    if is_rollback and tracked.policies.on_rollback is OnRollback.FULL:
+    found = _since(storage, committed, state, source, tracked.ref)
+    policies, values = tracked.policies, _common_values(state, committed, source, tracked.ref)
+    if _is_rollback(found) and policies.on_rollback is OnRollback.FULL:
         return StartOver(f"{tracked.upstream} was rolled back")
-    if isinstance(found, Interval) and not expired:
-        if not is_rollback or tracked.policies.on_rollback is OnRollback.CONTINUE:
-            if others := source.columns_of_other_meaning(committed.schema_id):
-                raise SourceColumnsChangedError(**_common_values(state, committed, source, tracked.ref), columns=others)
+    if _is_rollback(found) and policies.on_rollback is OnRollback.ERROR:
+        raise SourceRolledBackError(**values, common_snapshot_id=_common(found))
+    if isinstance(found, Interval) and _can_go_on(found, state):
+        others = source.columns_of_other_meaning(committed.schema_id)
+        if others:
+            raise SourceColumnsChangedError(**values, columns=others)
+        if others is not None:
             return found
-        raise _error(Break.ROLLED_BACK, state, committed, source, tracked.ref, found)
-    kind = Break.EXPIRED if isinstance(found, Interval) else found
-    raise _error(kind, state, committed, source, tracked.ref, found)
+    # A rollback that is to be gone on with can't be where what it took back was expired.
+    if found not in (Break.RECREATED, Break.REPLACED) and policies.on_expired is OnExpired.FULL:
+        return StartOver(f"snapshots of {tracked.upstream} that were needed have been expired")
+    raise _error(found, state, committed, source, tracked.ref)
+
+
+def _since(
+    storage: Storage, committed: Watermark, state: EdgeState, source: TableMetadata, ref: str
+) -> Interval | Break:
+    end = end_of(state, source, ref)
+    if state.reread_to and end is None and source.uuid == committed.table_uuid:
+        return Break.EXPIRED
+    return interval_of(storage, source, committed, Ancestry.of(source.snapshots, end.snapshot_id if end else None))
+
+
+def _is_rollback(found: Interval | Break) -> bool:
+    return found is Break.ROLLED_BACK or (isinstance(found, Interval) and bool(found.abandoned))
+
+
+def interval_of(storage: Storage, source: TableMetadata, committed: Watermark, ancestry: Ancestry) -> Interval | Break:
+    """What happened on ``ancestry`` since ``committed``, as ``interval_since`` says by what is retained of the table.
+
+    Raises:
+        MetadataUnreadableError: a manifest that was needed for that can't be read.
+    """
+    return interval_since(
+        committed,
+        table_uuid=source.uuid,
+        retained=source.snapshots,
+        ancestry=ancestry,
+        descends=lambda snapshot: lists_work_of(storage, source, snapshot, committed),
+    )
 
 
 def end_of(state: EdgeState, source: TableMetadata, ref: str) -> Snapshot | None:
@@ -114,19 +139,19 @@ def _can_go_on(interval: Interval, state: EdgeState) -> bool:
     return is_readable(interval) and (interval.start is not None or state.file_set is None)
 
 
-def _error(  # noqa: PLR0913, PLR0917  # each is a thing of its own
-    kind: Break, state: EdgeState, committed: Watermark, source: TableMetadata, ref: str, found: Interval | Break
+def _error(
+    found: Interval | Break, state: EdgeState, committed: Watermark, source: TableMetadata, ref: str
 ) -> BrokenHistoryError:
-    common = _common_values(state, committed, source, ref)
-    match kind:
+    values = _common_values(state, committed, source, ref)
+    match found:
         case Break.RECREATED:
-            return SourceRecreatedError(**common, consumed_uuid=committed.table_uuid, current_uuid=source.uuid)
+            return SourceRecreatedError(**values, consumed_uuid=committed.table_uuid, current_uuid=source.uuid)
         case Break.REPLACED:
-            return SourceReplacedError(**common)
+            return SourceReplacedError(**values)
         case Break.ROLLED_BACK:
-            return SourceRolledBackError(**common, common_snapshot_id=_common(found))
-        case Break.EXPIRED:
-            return SourceExpiredError(**common, needed_for=_needed_for(found, state))
+            return SourceRolledBackError(**values, common_snapshot_id=None)
+        case _:
+            return SourceExpiredError(**values, needed_for=_needed_for(found, state, committed))
 
 
 def _common_values(state: EdgeState, committed: Watermark, source: TableMetadata, ref: str) -> dict[str, Any]:
@@ -142,10 +167,15 @@ def _common(found: Interval | Break) -> int | None:
     return found.abandoned[-1].parent_id if isinstance(found, Interval) else None
 
 
-def _needed_for(found: Interval | Break, state: EdgeState) -> str:
+def _needed_for(found: Interval | Break, state: EdgeState, committed: Watermark) -> str:
     if state.file_set is not None:
         return f"to read the {state.file_set.left:,} of its {state.file_set.total:,} files that aren't consumed yet"
-    removal = found.first_removal if isinstance(found, Interval) else None
-    if removal is None:
+    if not isinstance(found, Interval):
         return "to know what was committed in between"
-    return f"to know which rows snapshot {removal.snapshot_id}, a `{removal.operation}`, removed"
+    if found.start is None and (removal := found.first_removal) is not None:
+        return f"to know which rows snapshot {removal.snapshot_id}, a `{removal.operation}`, removed"
+    schema = f"schema {committed.schema_id}" if committed.schema_id is not None else "the schema"
+    return (
+        f"to know whether its columns' names still stand for the same columns: {schema}, by which its rows were read, "
+        "was cleaned out of its metadata with them"
+    )

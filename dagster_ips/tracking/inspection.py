@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from dagster_ips.core.capture import EdgeState, Stamp
 from dagster_ips.core.changes import ChangeSet
 from dagster_ips.core.edge import Edge
+from dagster_ips.core.ownership import Consent
 from dagster_ips.core.target import settle, unexpected_change
 from dagster_ips.errors import CursorStorageError, IpsError, TargetChangedError, UnknownTableError
 from dagster_ips.iceberg.catalog import LakeCatalog
@@ -18,6 +19,7 @@ from dagster_ips.state.store import EdgeStore
 from dagster_ips.tracking.beginning import Beginner
 from dagster_ips.tracking.capturing import require_ref_and_columns
 from dagster_ips.tracking.following import StartOver, TrackedInput, end_of, files_in, follow
+from dagster_ips.tracking.ownership import require_known_writes, require_own
 from dagster_ips.tracking.settling import histories_of, require_known_publications
 
 
@@ -81,6 +83,10 @@ class Inspector:
             consumed = state.committed.snapshot_id if state.committed else None
             source = self.catalog.load(tracked.table, asset=consumer, consumed_snapshot_id=consumed)
             require_ref_and_columns(tracked, source, consumer)
+            if metadata is not None:
+                require_own(metadata, consumer, Consent())
+                if state.in_flight is None or not state.in_flight.is_of_job:
+                    require_known_writes(metadata, consumer, [state])
             begun = Beginner(self.catalog, self.icdc_namespace, metadata).begin(state, source, tracked)
             found = self.pending(begun, source, tracked)
             if not found.is_full:
@@ -112,7 +118,7 @@ class Inspector:
             BrokenHistoryError: the source can't be followed from there.
         """
         storage, ancestry = self.catalog.storage, source.ancestry(tracked.ref)
-        interval, end = follow(state, source, tracked), end_of(state, source, tracked.ref)
+        interval, end = follow(storage, state, source, tracked), end_of(state, source, tracked.ref)
         if isinstance(interval, StartOver):
             files = live_files(storage, source, head=ancestry.head).changes.added if ancestry.head else ()
             snapshots, partitions = len(ancestry.snapshots), None

@@ -11,7 +11,7 @@ from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.capture import EdgeState
 from dagster_ips.core.changes import DataFile
 from dagster_ips.core.edge import Edge
-from dagster_ips.core.interval import Interval, interval_since
+from dagster_ips.core.interval import Interval
 from dagster_ips.core.partition_keys import KeysFound, PartitionKeys, Slicing, Span
 from dagster_ips.core.ranges import Predicate
 from dagster_ips.core.touched import Found, LineState, Stray
@@ -22,7 +22,7 @@ from dagster_ips.iceberg.file_values import NOT_YET, Columns, Unreadable, Values
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.narrowing import Share, narrowed, united
 from dagster_ips.iceberg.storage import Storage
-from dagster_ips.tracking.following import StartOver, TrackedInput, files_in, follow, is_readable
+from dagster_ips.tracking.following import StartOver, TrackedInput, files_in, follow, interval_of, is_readable
 
 _SHOWN = 5
 _NO_KEYS = "its values are of a type that has no partition keys"
@@ -179,9 +179,7 @@ class _Looking:
         now, ancestry = self.source.watermark_at(self.head, ref), self.source.ancestry(ref)
         if line.scanned is None:
             return self.with_strays(line.looked_at(now, self._of_live), self._live.values())
-        found = interval_since(
-            line.scanned, table_uuid=self.source.uuid, retained=self.source.snapshots, ancestry=ancestry
-        )
+        found = interval_of(self.storage, self.source, line.scanned, ancestry)
         if not isinstance(found, Interval) or not is_readable(found):
             every = self._of_live.keys | self.files.keys.known()
             return self.with_strays(line.looked_at(now, replace(self._of_live, keys=every)), self._live.values())
@@ -263,7 +261,7 @@ def keys_changed(
     """
     column_kinds(source, slicing.upstream_keys.columns)
     ancestry, files = source.ancestry(), FileKeys(storage, source, slicing)
-    found = interval_since(since, table_uuid=source.uuid, retained=source.snapshots, ancestry=ancestry)
+    found = interval_of(storage, source, since, ancestry)
     if ancestry.head is None or not isinstance(found, Interval) or not is_readable(found):
         return None
     keys = _keys_of(files, files_in(storage, source, found, ancestry.head).changes.touched)
@@ -313,7 +311,7 @@ def changed_in_partitions(
     unique = list(dict.fromkeys(starts.values()))
     for start in unique:
         alike = [state for state in states if starts[state] == start]
-        interval = follow(replace(alike[0], committed=start), source, tracked) if start else None
+        interval = follow(storage, replace(alike[0], committed=start), source, tracked) if start else None
         if isinstance(interval, StartOver):
             return interval
         if head is not None:

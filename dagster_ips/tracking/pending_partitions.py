@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from dagster_ips.core.capture import EdgeState
 from dagster_ips.core.edge import Edge
-from dagster_ips.core.touched import LineState, Touched
+from dagster_ips.core.touched import LineState, Touched, first_of
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.stamps import stamped_partitions
@@ -58,8 +58,9 @@ class PartitionWatch:
     ) -> Watermark | None:
         """Up to where every partition has consumed the upstream, ``but`` taken as if they had consumed all.
 
-        None if one was never computed. Rows of keys that no partition is made of yet aren't consumed; of an asset that
-        is partitioned ``by_time`` those are of times after its last partition, and don't count. Nothing is remembered.
+        None if one was never computed, or where clocks alone don't tell which is behind. Rows of keys that no partition
+        is made of yet aren't consumed; of an asset that is partitioned ``by_time`` those are of times after its last
+        partition, and don't count. Nothing is remembered.
         """
         slicing = tracked.slicing
         assert slicing is not None  # noqa: S101  # as above
@@ -74,7 +75,7 @@ class PartitionWatch:
         known = [start for start in starts if start is not None]
         if line.scanned is None or len(known) < len(starts):
             return None
-        return min([line.scanned, *known], key=lambda start: start.position)
+        return first_of([line.scanned, *known])
 
     def _look(self, known: LineState, tracked: TrackedInput, source: TableMetadata) -> _Look:
         slicing = tracked.slicing

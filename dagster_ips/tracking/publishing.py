@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.capture import Capture, Mode, Stamp
+from dagster_ips.core.ownership import ASSET, Consent
 from dagster_ips.core.target import Standing, TargetHistory, committed, settle, standing_of
 from dagster_ips.errors import CaptureVoidError, IpsError, PublishError
 from dagster_ips.iceberg.catalog import LakeCatalog
@@ -20,6 +21,7 @@ from dagster_ips.spark.session import SparkSession
 from dagster_ips.spark.targets import set_properties
 from dagster_ips.state.store import EdgeStore
 from dagster_ips.tracking.effects import Effect, effect
+from dagster_ips.tracking.ownership import require_known_writes, require_own
 from dagster_ips.tracking.settling import histories_since
 
 _MOST_ATTEMPTS = 5
@@ -54,7 +56,8 @@ def unchecked(_: Branch) -> None:
 class Publisher:
     """Publishes to one target table by the session's commits.
 
-    ``properties`` are what the snapshots say beside their stamps, once all of the run's work is in.
+    ``properties`` are what the snapshots say beside their stamps, once all of the run's work is in; ``consent`` is what
+    a person allows the run.
     """
 
     catalog: LakeCatalog
@@ -62,6 +65,7 @@ class Publisher:
     session: SparkSession
     run_id: str
     properties: Mapping[str, str] = field(default_factory=dict)
+    consent: Consent = field(default_factory=Consent)
 
     def publish(
         self, table: str, captures: Sequence[Capture], write: Write, *, consumer: str, check: Check = unchecked
@@ -74,6 +78,7 @@ class Publisher:
 
         Raises:
             CaptureVoidError: a person changed meanwhile what is consumed.
+            TargetOfAnotherError, ForeignWriteError: see ``require_own``.
             PublishError: ``main`` kept moving, or the branch holds commits that aren't this run's.
             Exception: whatever ``write`` or ``check`` raised; nothing is published or consumed then.
         """
@@ -81,9 +86,10 @@ class Publisher:
             before = self.catalog.load(table, asset=consumer)
             if superseded := self.superseded(before, captures):
                 return superseded
+            self.require_own(before, captures, consumer)
             branch, published_it = self.new_branch(table), True
             try:
-                published_it = self._write_and_fast_forward(branch, before, captures, write, check)
+                published_it = self._write_and_fast_forward(branch, before, captures, write, check, asset=consumer)
             except Exception as error:
                 after = self.catalog.load(table, asset=consumer)
                 # An error may come after the fast-forward took effect: only main's own history can tell.
@@ -124,6 +130,17 @@ class Publisher:
         _require_all_superseded(target.table, captures, superseded)
         return Publication(target, superseded_by=tuple(h.newest for _, h in superseded if h.newest))
 
+    def require_own(self, target: TableMetadata, captures: Sequence[Capture], asset: str) -> None:
+        """Fail unless the table is the asset's, and all that others wrote to it is known or replaced.
+
+        Raises:
+            TargetOfAnotherError: another asset writes it.
+            ForeignWriteError: someone else changed rows after the captures were taken.
+        """
+        require_own(target, asset, self.consent)
+        edges = [capture.edge for capture in captures if capture.mode is Mode.INCREMENTAL]
+        require_known_writes(target, asset, self.store.get_many(edges).values())
+
     def new_branch(self, table: str) -> Branch:
         """A branch of a name that is this attempt's alone; not made yet."""
         return Branch(self.catalog.name, table, f"ips_{self.run_id[:8]}_{uuid.uuid4().hex[:8]}")
@@ -137,8 +154,15 @@ class Publisher:
         self.require_valid(captures)
         self.commit(captures, None)
 
-    def _write_and_fast_forward(
-        self, branch: Branch, before: TableMetadata, captures: Sequence[Capture], write: Write, check: Check
+    def _write_and_fast_forward(  # noqa: PLR0913  # each is a thing of its own
+        self,
+        branch: Branch,
+        before: TableMetadata,
+        captures: Sequence[Capture],
+        write: Write,
+        check: Check,
+        *,
+        asset: str,
     ) -> bool:
         """Whether it was published.
 
@@ -157,18 +181,20 @@ class Publisher:
             return False
         check(branch)
         self.require_valid(captures)
-        self.announce(captures, now, branch)
+        self.announce(captures, now, branch, asset=asset)
         with effect(Effect.PUBLISH):
             branch.fast_forward_main(self.session)
         return True
 
-    def announce(self, captures: Sequence[Capture], target: TableMetadata, branch: Branch) -> None:
+    def announce(self, captures: Sequence[Capture], target: TableMetadata, branch: Branch, *, asset: str) -> None:
         """Say in the table's properties that the head of ``branch`` is about to be published: see ``shows_all_since``.
 
-        Not one step with the publication, and therefore before it: a publication that isn't announced can't be.
+        And whose table it is, if they don't say so. Not one step with the publication, and therefore before it: a
+        publication that isn't announced can't be.
         """
         head = target.head_snapshot_id(branch.name)
-        if head is not None and (properties := announcement(captures, head)):
+        properties = {ASSET: asset} if target.properties.get(ASSET) != asset else {}
+        if head is not None and (properties := properties | announcement(captures, head)):
             with effect(Effect.ANNOUNCE):
                 set_properties(self.session, branch.catalog, branch.table, properties)
 

@@ -13,9 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from dagster_ips.core.capture import EdgeState, Mode
+from dagster_ips.core.ownership import Consent
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.tracking.capturing import CapturedInput, Capturer, Looked
 from dagster_ips.tracking.following import TrackedInput
+
+_NOTHING = Consent()
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +29,14 @@ class Output:
     table: str
 
 
-def capture_together(
+def capture_together(  # noqa: PLR0913  # each is a thing of its own
     capturer: Capturer,
     outputs: Sequence[Output],
     inputs: Sequence[TrackedInput],
     *,
     asked_for: Mode | None,
     run_id: str,
+    consent: Consent = _NOTHING,
 ) -> dict[str, tuple[CapturedInput, ...]]:
     """One capture per input of each consumer that is furthest behind, all of the same change; the others aren't in it.
 
@@ -41,7 +45,10 @@ def capture_together(
     Raises:
         IpsError: as in ``Capturer.capture``.
     """
-    looked = [capturer.look(each.consumer, inputs, target=each.table, asked_for=asked_for) for each in outputs]
+    looked = [
+        capturer.look(each.consumer, inputs, target=each.table, asked_for=asked_for, consent=consent)
+        for each in outputs
+    ]
     # What was looked at last is the newest, so everything that is consumed is in its history.
     chosen, sources = _furthest_behind(looked, looked[-1].sources)
     return {each.consumer: capturer.take(replace(each, sources=sources), run_id=run_id) for each in chosen}

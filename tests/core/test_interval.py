@@ -25,9 +25,12 @@ def chain(*numbers: int) -> dict[int, Snapshot]:
     }
 
 
-def since(consumed: int, retained: dict[int, Snapshot], head: int | None, *, uuid: str = "u") -> Interval | Break:
+def since(
+    consumed: int, retained: dict[int, Snapshot], head: int | None, *, uuid: str = "u", is_proved: bool = True
+) -> Interval | Break:
     mark = Watermark("u", "main", consumed, consumed, 1000 + consumed)
-    return interval_since(mark, table_uuid=uuid, retained=retained, ancestry=Ancestry.of(retained, head))
+    ancestry = Ancestry.of(retained, head)
+    return interval_since(mark, table_uuid=uuid, retained=retained, ancestry=ancestry, descends=lambda _: is_proved)
 
 
 @given(length=st.integers(1, 9), data=st.data())
@@ -82,6 +85,8 @@ def test_an_expired_watermark_is_followed_also_where_expiry_took_the_childs_pare
     assert isinstance(found, Interval)
     assert [s.snapshot_id for s in found.snapshots] == [3, 4]
     assert since(1, {3: orphan, 4: history[4]}, 4) is Break.EXPIRED
+    # Rolled back to 1, which was expired as well, the next commit would look the same but for what it lists.
+    assert since(2, {3: orphan, 4: history[4]}, 4, is_proved=False) is Break.EXPIRED
 
 
 def test_an_expired_watermark_with_its_child_expired_is_lost() -> None:
@@ -94,6 +99,23 @@ def test_a_hole_in_the_middle_is_expiry_and_no_rollback() -> None:
     history = chain(1, 2, 3, 4, 5)
     del history[2], history[4]
     assert since(2, history, 5) is Break.EXPIRED
+
+
+@pytest.mark.parametrize("expired", [{2}, {3, 4}, {2, 3, 4}])
+def test_a_consumed_snapshot_that_a_tag_keeps_beyond_a_hole_is_expiry_and_no_rollback(expired: set[int]) -> None:
+    history = {number: found for number, found in chain(1, 2, 3, 4, 5).items() if number not in expired}
+    assert since(1, history, 5) is Break.EXPIRED
+
+
+def test_in_version_1_clocks_do_not_say_that_a_table_was_rolled_back() -> None:
+    def at(number: int, parent: int, seconds: int) -> Snapshot:
+        return Snapshot(number, parent, 0, seconds * 1000, "append", "")
+
+    mark = Watermark("u", "main", 5, 0, 100_000)
+    for seconds, what in ((95, Break.EXPIRED), (105, Break.EXPIRED), (20, Break.ROLLED_BACK)):
+        ancestry = Ancestry((at(8, 7, seconds),))
+        found = interval_since(mark, table_uuid="u", retained={}, ancestry=ancestry, descends=lambda _: False)
+        assert found is what
 
 
 def test_a_rollback_whose_snapshots_were_expired_is_still_a_rollback() -> None:

@@ -10,7 +10,14 @@ import pytest
 import dagster_ips as ips
 from dagster_ips.core.capture import EdgeState
 from dagster_ips.core.edge import Edge
-from dagster_ips.errors import DeclarationError, DirectWriteError, IpsError, PublishError, RemovedRowsError
+from dagster_ips.errors import (
+    DeclarationError,
+    DirectWriteError,
+    ForeignWriteError,
+    IpsError,
+    PublishError,
+    RemovedRowsError,
+)
 from dagster_ips.orchestration.cursor_store import CursorStore
 from tests.lake import Event, Lake, events
 from tests.pipeline import materialize, pipeline
@@ -41,11 +48,10 @@ def statements(*texts: str) -> dg.AssetsDefinition:
     return by_account(lambda icdc: [icdc.sql(text) for text in texts])
 
 
-def run(
-    lake: Lake, instance: dg.DagsterInstance, asset: dg.AssetsDefinition, *, mode: str = ""
-) -> dg.ExecuteInProcessResult:
+def run(lake: Lake, instance: dg.DagsterInstance, asset: dg.AssetsDefinition, **tags: str) -> dg.ExecuteInProcessResult:
     definitions = pipeline(lake.folder, lake.spark_folder, asset)
-    return materialize(definitions, instance, "by_account", tags={"dagster_ips/mode": mode} if mode else None)
+    tags = {f"dagster_ips/{tag}": value for tag, value in tags.items()}
+    return materialize(definitions, instance, "by_account", tags=tags)
 
 
 def failure(lake: Lake, instance: dg.DagsterInstance, asset: dg.AssetsDefinition) -> IpsError:
@@ -213,7 +219,9 @@ def test_a_table_changed_meanwhile_is_not_published_over_and_the_next_run_is_rig
     error = failure(lake, instance, by_account(write))
     assert isinstance(error, PublishError)
     assert "someone else" in str(error)
-    run(lake, instance, statements(ADDING))
+    error = failure(lake, instance, statements(ADDING))
+    assert isinstance(error, ForeignWriteError)
+    run(lake, instance, statements(ADDING), accept=str(error.newest))
     assert lake.rows(TABLE) == expected(events([*range(5), 7])) + Counter([("other", 1)])
 
 

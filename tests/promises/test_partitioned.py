@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812  # the name that everyone g
 import dagster_ips as ips
 from dagster_ips.cli.main import main
 from dagster_ips.core.edge import Edge
-from dagster_ips.errors import DeclarationError, OutsidePartitionsError, UnmappedRowsError
+from dagster_ips.errors import DeclarationError, ForeignWriteError, OutsidePartitionsError, UnmappedRowsError
 from dagster_ips.orchestration.cursor_store import CursorStore
 from tests.lake import FIRST_DAY, Event, Lake, events
 from tests.partitioned import DAYS, SENSOR, expected_day, expected_week, follow, key, partitioned, run
@@ -68,8 +68,11 @@ def test_a_new_partition_is_computed_beside_changed_ones_that_are_not_computed_a
     lake.sql(f"INSERT INTO lake.media.day SELECT *, 99 FROM VALUES (7L, DATE '{key(2)}', 'stray', 1L)")
     late = days(1, 2, first_id=500)
     lake.append(late)
+    with pytest.raises(ForeignWriteError) as raised:
+        run(definitions, instance, "day", key(1), key(2), **SENSOR)
 
-    result = run(definitions, instance, "day", key(1), key(2), **SENSOR)
+    accepting = {"dagster_ips/accept": str(raised.value.newest)}
+    result = run(definitions, instance, "day", key(1), key(2), **SENSOR, **accepting)
 
     assert shown(result, "mode") == "incremental"
     assert shown(result, "whole run: rows captured") == len(late)
@@ -152,7 +155,10 @@ def test_partitions_that_a_person_names_are_computed_anew_unless_the_run_says_ot
     lake.append(days(0, first_id=500))
 
     by_person = run(definitions, instance, "day", key(0))
-    asked = run(definitions, instance, "day", key(1), **{"dagster_ips/mode": "incremental"})
+    with pytest.raises(ForeignWriteError) as raised:
+        run(definitions, instance, "day", key(1), **{"dagster_ips/mode": "incremental"})
+    accepting = {"dagster_ips/mode": "incremental", "dagster_ips/accept": str(raised.value.newest)}
+    asked = run(definitions, instance, "day", key(1), **accepting)
 
     assert (shown(by_person, "mode"), shown(asked, "mode")) == ("full", "incremental")
     kept = [row for row in days(0, 1) + days(0, first_id=500) if row[0] != 10]

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import pickle
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyiceberg.types import DoubleType
 
 from dagster_ips.core.capture import Mode
 from dagster_ips.core.policy import InputPolicies, OnExpired, OnRemoved, OnRollback
 from dagster_ips.errors import (
     IpsError,
     MetadataUnreadableError,
+    SourceColumnsChangedError,
     SourceExpiredError,
     SourceRecreatedError,
     SourceRolledBackError,
@@ -297,3 +301,103 @@ def test_a_branch_that_does_not_exist_is_not_main(source: Source) -> None:
         Capturer(source.lake, source.store).capture(
             EDGE.consumer, [tracked], target=TARGET, asked_for=None, run_id="run"
         )
+
+
+def clean_schema(source: Source, schema_id: int) -> None:
+    """As ``expire_snapshots(clean_expired_metadata => true)`` does with schemas that no snapshot names."""
+    path = Path(urlsplit(source.table.metadata_location).path)
+    raw = json.loads(path.read_text())
+    raw["schemas"] = [schema for schema in raw["schemas"] if schema["schema-id"] != schema_id]
+    path.write_text(json.dumps(raw))
+
+
+def test_a_rollback_and_one_commit_are_no_child_of_what_was_consumed_once_all_is_expired(source: Source) -> None:
+    source.capture_and_consume()
+    first = snapshot_ids(source)[0]
+    source.table.manage_snapshots().rollback_to_snapshot(first).commit()
+    source.append(numbered(9))
+    *older, head = source.table.metadata.snapshots
+    assert head.sequence_number == older[-1].sequence_number + 1
+    source.table.maintenance.expire_snapshots().by_ids([each.snapshot_id for each in older]).commit()
+    assert "expired" in refused(source, SourceExpiredError)
+    assert source.capture(policies=with_policies(on_expired="full")).capture.mode is Mode.FULL
+
+
+def test_a_consumed_snapshot_that_a_tag_keeps_is_expiry_where_the_next_one_is_gone(source: Source) -> None:
+    consumed, after = snapshot_ids(source)[1:]
+    source.append(numbered(4))
+    source.table.manage_snapshots().create_tag(consumed, "kept").commit()
+    source.table.maintenance.expire_snapshots().by_ids([after]).commit()
+    assert "expired" in refused(source, SourceExpiredError)
+    for on_rollback in ("error", "continue", "full"):
+        captured = source.capture(policies=with_policies(on_expired="full", on_rollback=on_rollback))
+        assert captured.capture.mode is Mode.FULL
+        assert captured.capture.reason == "snapshots of playback that were needed have been expired"
+
+
+def test_a_rollback_that_can_not_be_gone_on_with_as_it_was_expired_starts_over_where_the_input_says_so(
+    source: Source,
+) -> None:
+    first, consumed, later = snapshot_ids(source)
+    source.table.manage_snapshots().rollback_to_snapshot(first).commit()
+    source.table.maintenance.expire_snapshots().by_ids([consumed, later]).commit()
+    with pytest.raises(SourceRolledBackError, match="expired as well"):
+        source.capture(policies=with_policies(on_rollback="continue"))
+    captured = source.capture(policies=with_policies(on_rollback="continue", on_expired="full"))
+    assert captured.capture.mode is Mode.FULL
+
+
+def test_where_the_schema_that_was_consumed_by_is_cleaned_out_a_re_used_name_is_not_taken_for_the_same_column(
+    source: Source,
+) -> None:
+    with source.table.update_schema(allow_incompatible_changes=True) as update:
+        update.delete_column("amount")
+    with source.table.update_schema() as update:
+        update.add_column("amount", DoubleType())
+    refused(source, SourceColumnsChangedError)
+    clean_schema(source, 0)
+    assert "schema 0" in refused(source, SourceExpiredError)
+    assert source.capture(policies=with_policies(on_expired="full")).capture.mode is Mode.FULL
+
+
+def test_of_a_watermark_without_a_schema_only_names_that_never_changed_are_taken_for_the_same(source: Source) -> None:
+    state = source.state
+    assert state.committed
+    source.store.set(replace(state, committed=replace(state.committed, schema_id=None)))
+    with source.table.update_schema() as update:
+        update.add_column("more", DoubleType())
+    assert source.scan(source.capture().capture.icdc_table) == source.expected(numbered(3))
+    clean_schema(source, 0)
+    refused(source, SourceExpiredError)
+
+
+def list_again(source: Source, *, times: int) -> None:
+    """One commit that lists the file of the newest one ``times`` more."""
+    table = source.table
+    head = table.current_snapshot()
+    assert head
+    entries = [entry for manifest in head.manifests(table.io) for entry in manifest.fetch_manifest_entry(table.io)]
+    (newest,) = (entry.data_file for entry in entries if entry.snapshot_id == head.snapshot_id)
+    with table.transaction() as transaction, transaction._append_snapshot_producer({}) as producer:
+        for _ in range(times):
+            producer.append_data_file(newest)
+
+
+@pytest.mark.parametrize("deletes_first", [False, True])
+def test_the_rows_of_a_file_that_is_listed_several_times_count_as_often_as_engines_read_them(
+    tmp_path: Path, *, deletes_first: bool
+) -> None:
+    source = Source(tmp_path)
+    source.append(numbered(1))
+    source.append(numbered(2))
+    source.capture_and_consume()
+    if deletes_first:
+        source.table.delete("number = 1")
+    source.append(numbered(3))
+    list_again(source, times=2)
+    captured = source.capture_and_consume()
+    three_times = source.expected(numbered(3, 3, 3))
+    assert source.scan(captured.capture.icdc_table, tag="after" if deletes_first else None) == three_times
+    source.table.delete("number = 3")
+    gone = source.capture()
+    assert source.scan(gone.capture.icdc_table, tag="before") == three_times

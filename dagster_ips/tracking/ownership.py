@@ -1,0 +1,115 @@
+"""Whether a consumer's table is its own, and holds nothing that others wrote without a person's consent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from dagster_ips.core.ancestry import Snapshot
+from dagster_ips.core.capture import EdgeState, Mode
+from dagster_ips.core.ownership import Consent, ForeignWrites, may_hold_rows, owner_of, told
+from dagster_ips.errors import ForeignWriteError, TargetOfAnotherError, UnknownRowsError
+from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.iceberg.stamps import mark
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """What others wrote to a target and a run takes as it is, newest first, up to ``head``; None if that is nothing."""
+
+    snapshots: tuple[Snapshot, ...] = ()
+    head: Snapshot | None = None
+
+    def known_to(self, state: EdgeState, target: TableMetadata) -> EdgeState:
+        """``state``, which knows of it from now on."""
+        if self.head is None or state.target is None:
+            return state
+        places = {snapshot.snapshot_id: place for place, snapshot in enumerate(target.ancestry().snapshots)}
+        is_newer = places.get(state.target.snapshot_id, len(places)) > places[self.head.snapshot_id]
+        return replace(state, target=mark(self.head, target.uuid)) if is_newer else state
+
+
+def require_own(target: TableMetadata, asset: str, consent: Consent) -> str | None:
+    """The asset that ``asset`` takes the table over from; None if it is its own, or nobody's.
+
+    Raises:
+        TargetOfAnotherError: another asset writes it.
+    """
+    owner = owner_of(target.ancestry(), target.properties)
+    if owner is None or owner == asset:
+        return None
+    if owner != consent.take_over:
+        raise TargetOfAnotherError(table=target.table, asset=asset, owner=owner)
+    return owner
+
+
+def require_known_writes(target: TableMetadata, asset: str, states: Iterable[EdgeState]) -> None:
+    """Fail if someone else changed rows since what the ``states`` know of; one that knows of nothing isn't asked.
+
+    Raises:
+        ForeignWriteError: someone did.
+    """
+    writes = ForeignWrites.of(target.ancestry(), asset)
+    for of_partition in _by_partition(states):
+        if known := _known(of_partition, target):
+            _require_none(writes.after(known), target, asset)
+
+
+def require_no_strange_rows(
+    target: TableMetadata, asset: str, states: Sequence[EdgeState], *, consent: Consent, mode: Mode
+) -> None:
+    """Fail if a run in ``mode``, which nobody asked for, is the first to write a table that has rows.
+
+    ``states`` are of the edges that it reads. What a full run replaces isn't taken as it is by any consent.
+
+    Raises:
+        UnknownRowsError: it is.
+    """
+    ancestry = target.ancestry()
+    is_known = _known(states, target) or owner_of(ancestry, target.properties) == asset
+    if consent.any_writes or is_known or ancestry.head is None or not may_hold_rows(ancestry):
+        return
+    writes = ForeignWrites.of(ancestry, asset, accept=consent.accept)
+    if mode is Mode.FULL or writes.accepted == len(ancestry.snapshots):
+        raise UnknownRowsError(table=target.table, asset=asset, head_snapshot_id=ancestry.head.snapshot_id)
+
+
+def accepted_writes(target: TableMetadata, asset: str, states: Sequence[EdgeState], consent: Consent) -> Accepted:
+    """What others wrote to the target since the ``states`` knew all of it, if ``consent`` covers it.
+
+    A partition that was never computed is replaced, whatever is there.
+
+    Raises:
+        ForeignWriteError: it doesn't cover all.
+    """
+    if consent.any_writes:
+        return Accepted()
+    ancestry = target.ancestry()
+    before, now = (ForeignWrites.of(ancestry, asset, accept=each) for each in (None, consent.accept))
+    accepted: dict[int, Snapshot] = {}
+    for of_partition in _by_partition(states):
+        known = _known(of_partition, target)
+        if known or of_partition[0].edge.partition is None:
+            _require_none(now.after(known), target, asset)
+            accepted |= {each.snapshot_id: each for each in before.after(known)}
+    head = target.snapshots[consent.accept] if accepted and consent.accept is not None else None
+    return Accepted(tuple(accepted.values()), head)
+
+
+def _require_none(found: Sequence[Snapshot], target: TableMetadata, asset: str) -> None:
+    if found:
+        commits = tuple(told(snapshot) for snapshot in reversed(found))
+        raise ForeignWriteError(table=target.table, asset=asset, commits=commits, newest=found[0].snapshot_id)
+
+
+def _by_partition(states: Iterable[EdgeState]) -> list[list[EdgeState]]:
+    """The states of all inputs, partition by partition; what is published is so for all of a partition's inputs."""
+    found: dict[str | None, list[EdgeState]] = {}
+    for state in states:
+        found.setdefault(state.edge.partition, []).append(state)
+    return list(found.values())
+
+
+def _known(states: Iterable[EdgeState], target: TableMetadata) -> list[int]:
+    marks = (state.target for state in states)
+    return [each.snapshot_id for each in marks if each is not None and each.table_uuid == target.uuid]

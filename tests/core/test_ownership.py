@@ -1,0 +1,85 @@
+"""Who wrote a table's rows is known from its own history, also where that was compacted, expired or never stamped."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dagster_ips.core.ancestry import Ancestry, Snapshot
+from dagster_ips.core.ownership import ACCEPTED, ASSET, ATTEMPT, EDGE, ForeignWrites, owner_of, writer_of
+
+COUNTS = {"total-data-files": "9"}
+OURS = {ATTEMPT: "ips_1", ASSET: "daily", "added-data-files": "1"}
+ANOTHERS = {ATTEMPT: "ips_2", ASSET: "other", "added-data-files": "1"}
+NOBODYS = {"added-data-files": "1"}
+
+
+def history(*commits: dict[str, str] | str) -> Ancestry:
+    """Oldest first, numbered from 1; a text is the operation of one that says nothing of itself."""
+    snapshots = [
+        Snapshot(number, number - 1, number, number, commit, "", COUNTS | NOBODYS)
+        if isinstance(commit, str)
+        else Snapshot(number, number - 1, number, number, "append", "", COUNTS | commit)
+        for number, commit in enumerate(commits, 1)
+    ]
+    return Ancestry(tuple(reversed(snapshots)))
+
+
+def ids(found: Any) -> list[int]:  # noqa: ANN401  # snapshots
+    return [snapshot.snapshot_id for snapshot in found]
+
+
+def test_what_others_add_overwrite_or_delete_is_found_and_what_they_compact_or_leave_as_it_is_is_not() -> None:
+    commits = history(OURS, "append", "overwrite", "delete", "unknown", "replace", {})
+    assert ids(ForeignWrites.of(commits, "daily").after([1])) == [5, 4, 3, 2]
+
+
+def test_only_what_is_newer_than_what_is_known_is_found() -> None:
+    commits = history("append", OURS, "append", OURS, "delete")
+    writes = ForeignWrites.of(commits, "daily")
+    assert ids(writes.after([2])) == [5, 3]
+    assert ids(writes.after([2, 4])) == [5]
+    assert ids(writes.after([5])) == []
+    assert ids(writes.after([99])) == [5, 3, 1], "all that is retained is newer than what was expired"
+
+
+def test_what_another_asset_of_this_library_wrote_is_not_ones_own() -> None:
+    writes = ForeignWrites.of(history(OURS, ANOTHERS, {ATTEMPT: "a block's statement"} | NOBODYS), "daily")
+    assert ids(writes.after([1])) == [2]
+
+
+@pytest.mark.parametrize("by_stamp", [False, True])
+def test_what_was_accepted_stays_so_and_what_comes_later_is_not(*, by_stamp: bool) -> None:
+    accepting = OURS | {ACCEPTED: "3"} if by_stamp else OURS
+    commits = history(OURS, "append", "delete", accepting, "append")
+    writes = ForeignWrites.of(commits, "daily", accept=None if by_stamp else 3)
+    assert ids(writes.after([1])) == [5]
+
+
+def test_a_snapshot_to_accept_that_is_not_there_accepts_nothing() -> None:
+    assert ids(ForeignWrites.of(history(OURS, "append"), "daily", accept=77).after([1])) == [2]
+
+
+@given(st.lists(st.sampled_from(["own", "foreign", "compaction"]), max_size=8), st.data())
+def test_whatever_is_expired_nothing_foreign_that_is_retained_is_missed(kinds: list[str], data: st.DataObject) -> None:
+    made = {"own": OURS, "foreign": "append", "compaction": "replace"}
+    commits = history(OURS, *(made[kind] for kind in kinds))
+    kept = data.draw(st.integers(1, len(commits.snapshots)))
+    retained = Ancestry(commits.snapshots[:kept])
+    newest_own = max(number for number, kind in enumerate(["own", *kinds], 1) if kind == "own")
+    expected = [s.snapshot_id for s in retained.snapshots if s.snapshot_id > newest_own and s.operation != "replace"]
+    assert ids(ForeignWrites.of(retained, "daily").after([newest_own])) == expected
+
+
+def test_a_table_belongs_to_whom_wrote_to_it_last_else_to_whom_its_property_names() -> None:
+    assert owner_of(history(OURS, ANOTHERS, "append"), {ASSET: "daily"}) == "other"
+    assert owner_of(history("replace"), {ASSET: "daily"}) == "daily"
+    assert owner_of(history("append"), {}) is None
+
+
+def test_a_stamp_of_before_snapshots_said_whose_they_are_tells_the_asset() -> None:
+    stamp = {EDGE + "0f": '{"n":1,"edge":"media/daily ← media/playback"}'}
+    assert writer_of(Snapshot(1, None, 1, 1, "append", "", stamp)) == "media/daily"

@@ -1,0 +1,116 @@
+"""What someone else writes into a target is noticed and refused, and each way on that the error names works."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+import dagster as dg
+import pytest
+from pyspark.sql import DataFrame
+
+import dagster_ips as ips
+from dagster_ips.errors import ForeignWriteError, TargetOfAnotherError, UnknownRowsError
+from tests.lake import Lake, events
+from tests.pipeline import materialize, pipeline
+
+
+def copying(name: str) -> dg.AssetsDefinition:
+    @dg.asset(name=name, ins={"playback": ips.incremental()}, metadata=ips.append() | ips.table("media.copy"))
+    def copy(playback: ips.IcdcView) -> DataFrame:
+        return playback.added.select("event_id")
+
+    return copy
+
+
+def ids(lake: Lake) -> Counter[int]:
+    return Counter(row.event_id for row in lake.sql("SELECT * FROM lake.media.copy").collect())
+
+
+def run(lake: Lake, instance: dg.DagsterInstance, name: str, **tags: str) -> dg.ExecuteInProcessResult:
+    definitions = pipeline(lake.folder, lake.spark_folder, copying(name))
+    return materialize(definitions, instance, name, tags={f"dagster_ips/{tag}": value for tag, value in tags.items()})
+
+
+def test_rows_taken_from_a_target_are_missed_and_both_ways_on_do_what_they_say(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    lake.create_playback(events(range(4)))
+    run(lake, instance, "copy")
+    lake.sql("DELETE FROM lake.media.copy WHERE event_id < 2")
+    lake.append(events([4]))
+    with pytest.raises(ForeignWriteError, match="made of its inputs") as raised:
+        run(lake, instance, "copy")
+
+    (accept,) = re.findall(r"once with dagster_ips/accept=(\d+)", str(raised.value))
+    (event,) = run(lake, instance, "copy", accept=accept).get_asset_materialization_events()
+    assert f"goes on with what others wrote**, as a person said: snapshot {accept}" in str(
+        event.materialization.metadata["summary"].value
+    )
+    lake.append(events([5]))
+    run(lake, instance, "copy")
+    assert ids(lake) == Counter(range(2, 6))
+    run(lake, instance, "copy", mode="full")
+    assert ids(lake) == Counter(range(6))
+
+
+def test_rows_that_come_while_a_run_is_at_work_are_not_built_upon(lake: Lake, instance: dg.DagsterInstance) -> None:
+    @dg.asset(ins={"playback": ips.incremental()}, metadata=ips.append() | ips.table("media.copy"))
+    def copy(playback: ips.IcdcView) -> DataFrame:
+        if playback.mode == "incremental":
+            lake.sql("INSERT INTO lake.media.copy VALUES (99)")
+        return playback.added.select("event_id")
+
+    definitions = pipeline(lake.folder, lake.spark_folder, copy)
+    lake.create_playback(events(range(3)))
+    materialize(definitions, instance, "copy")
+    lake.append(events([3]))
+    with pytest.raises(ForeignWriteError):
+        materialize(definitions, instance, "copy")
+    assert ids(lake) == Counter([0, 1, 2, 99])
+
+
+def test_a_table_has_one_owner_also_across_code_locations_and_its_new_name_takes_it_over(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    lake.create_playback(events(range(3)))
+    run(lake, instance, "old_name")
+    assert lake.catalog.load("media.copy", asset="test").properties["dagster-ips.asset"] == "old_name"
+    with pytest.raises(TargetOfAnotherError) as raised:
+        run(lake, instance, "new_name")
+    (owner,) = re.findall(r"dagster_ips/take_over=(\w+)", str(raised.value))
+    run(lake, instance, "new_name", take_over=owner)
+    assert lake.catalog.load("media.copy", asset="test").properties["dagster-ips.asset"] == "new_name"
+    lake.append(events([3]))
+    with pytest.raises(TargetOfAnotherError):
+        run(lake, instance, "old_name")
+    run(lake, instance, "new_name")
+    run(lake, instance, "old_name", take_over="new_name")
+    assert ids(lake) == Counter(range(4))
+
+
+def test_an_asset_without_incremental_inputs_does_not_replace_the_table_of_another(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    @dg.asset(metadata=ips.table("media.copy"))
+    def plain(playback: DataFrame) -> DataFrame:
+        return playback.select("event_id").limit(1)
+
+    lake.create_playback(events(range(3)))
+    run(lake, instance, "copy")
+    definitions = pipeline(lake.folder, lake.spark_folder, plain)
+    with pytest.raises(TargetOfAnotherError, match="table of copy"):
+        materialize(definitions, instance, "plain")
+    assert ids(lake) == Counter(range(3))
+
+
+def test_rows_of_before_the_first_run_are_somebodys_and_stay_until_a_person_gives_them_up(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    lake.create_playback(events(range(3)))
+    lake.sql("CREATE TABLE lake.media.copy AS SELECT BIGINT(7) AS event_id")
+    with pytest.raises(UnknownRowsError, match="dagster_ips/mode=full"):
+        run(lake, instance, "copy")
+    assert ids(lake) == Counter([7])
+    run(lake, instance, "copy", mode="full")
+    assert ids(lake) == Counter(range(3))
