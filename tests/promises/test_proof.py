@@ -2,6 +2,7 @@
 
 import datetime as dt
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import dagster as dg
@@ -12,9 +13,12 @@ from pyspark.sql import functions as F  # noqa: N812  # the name that everyone g
 import dagster_ips as ips
 from dagster_ips.core.edge import Edge
 from dagster_ips.errors import DeclarationError
-from dagster_ips.orchestration import proofs
+from dagster_ips.orchestration import io_manager, proofs
 from dagster_ips.orchestration.cursor_store import CursorStore
 from dagster_ips.orchestration.pending_checks import Never
+from dagster_ips.spark.branches import Branch
+from dagster_ips.spark.writes import merge
+from dagster_ips.spark.writes.append import append_rows
 from dagster_ips.tracking import writing
 from tests.lake import Lake, events
 from tests.partitioned import SENSOR, day, day_agg, key, week
@@ -121,6 +125,14 @@ def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writing.Result, "_require_same_keys", lambda *_: None)
     monkeypatch.setattr(writing.Result, "_require_no_live_rows", lambda *_: None)
     monkeypatch.setattr(writing.Result, "_renewed", lambda *_: None)
+    monkeypatch.setattr(merge, "_refuse_ties", lambda *_, **__: None)
+    monkeypatch.setattr(writing, "append_rows", partial(_append_all, append_rows))
+    monkeypatch.setattr(io_manager, "require_columns_fit", lambda *_, **__: None)
+    monkeypatch.setattr(io_manager, "follow_frame", lambda frame, *_: frame)
+
+
+def _append_all(append: Callable[..., None], frame: DataFrame, branch: Branch, **_: object) -> None:
+    append(frame, branch, dedup_on=(), partition_columns=())
 
 
 PLAYBACK = {"playback": ips.incremental(ranges=["event_date"])}
