@@ -13,6 +13,7 @@ import pytest
 
 from dagster_ips.core.capture import EdgeState, Mode
 from dagster_ips.core.limits import Limits
+from dagster_ips.core.ownership import Consent
 from dagster_ips.core.place import parse_start
 from dagster_ips.errors import LostCursorError, UnknownPlaceError
 from dagster_ips.iceberg.stamps import stamp_properties
@@ -33,10 +34,14 @@ def source(tmp_path: Path) -> Source:
     return source
 
 
-def capture(source: Source, start: str, *, asked_for: Mode | None = None, target: str = TARGET) -> CapturedInput:
+def capture(
+    source: Source, start: str, *, asked_for: Mode | None = None, target: str = TARGET, accept: int | None = None
+) -> CapturedInput:
     tracked = [TrackedInput(EDGE.upstream, TABLE, start=parse_start(start))]
     capturer = Capturer(source.lake, source.store)
-    (captured,) = capturer.capture(EDGE.consumer, tracked, target=target, asked_for=asked_for, run_id="run")
+    (captured,) = capturer.capture(
+        EDGE.consumer, tracked, target=target, asked_for=asked_for, run_id="run", consent=Consent(accept)
+    )
     return captured
 
 
@@ -185,8 +190,9 @@ def test_a_cursor_that_can_not_be_rebuilt_is_an_error_whose_advice_works(
     source: Source, change: Callable[[Source], None]
 ) -> None:
     source.lake.client.load_table(TARGET).append(source.table.scan().to_arrow())  # somebody else's, without a stamp
+    (theirs,) = source.lake.client.load_table(TARGET).history()
     for number in (4, 5):
-        publish(source, captured := capture(source, "latest"))
+        publish(source, captured := capture(source, "latest", accept=theirs.snapshot_id))
         source.consume(captured)
         source.append(numbered(number))
     change(source)
