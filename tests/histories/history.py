@@ -239,7 +239,8 @@ class History:
         except NotNow:
             target.drop()
             del self.targets[consumer]
-        self.store.set(replace(self._state(consumer), committed=None, target=None))
+        state = self._state(consumer)
+        self.store.set(replace(state, committed=None, target=None, voided=state.number))
         return self.targets.get(consumer)
 
     def _captured(self, consumer: str, asked_for: Mode | None, target: Target | None) -> CapturedInput:
@@ -283,9 +284,11 @@ class History:
 
     # What may come of it
 
-    def _allowed(self, state: EdgeState, policies: InputPolicies, asked_for: Mode | None) -> Allowed:
-        if asked_for is Mode.FULL or state.committed is None:
+    def _allowed(self, state: EdgeState, policies: InputPolicies, asked_for: Mode | None) -> Allowed:  # noqa: PLR0911  # one return a kind of history
+        if asked_for is Mode.FULL:
             return Allowed(frozenset({Mode.FULL}))
+        if state.committed is None:  # Of a table that had no snapshot yet all is consumed, and what comes is new.
+            return Allowed(frozenset({Mode.INCREMENTAL if state.number > state.voided else Mode.FULL}))
         raw = self.table.raw
         if state.committed.table_uuid != raw["table-uuid"]:
             return Allowed(errors=(SourceRecreatedError,))
