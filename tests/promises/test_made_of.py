@@ -209,6 +209,16 @@ WRONG_ALWAYS: dict[str, tuple[dict[str, Any], Compute, str]] = {
 }
 
 
+class Whole:
+    """A view whose every frame is the source: what is made of it is right, and computed in full."""
+
+    def __init__(self, view: ips.IcdcView) -> None:
+        self.added = self.source = view.source
+
+    def affected(self, *_: str) -> DataFrame:
+        return self.source
+
+
 @pytest.mark.parametrize("how", WRONG_ALWAYS)
 def test_what_only_a_full_run_would_make_right_is_refused_from_the_first_run_on(
     tables: Lake, instance: dg.DagsterInstance, how: str
@@ -216,7 +226,7 @@ def test_what_only_a_full_run_would_make_right_is_refused_from_the_first_run_on(
     write, compute, match = WRONG_ALWAYS[how]
     with pytest.raises(UnfitFrameError, match=match):
         Out(tables, instance, asset(write, compute)).run()
-    out = Out(tables, instance, asset(ips.replace(), lambda plays: plays.source))
+    out = Out(tables, instance, asset(ips.replace(), lambda plays: compute(Whole(plays))))
     out.run()
     refused(Out(tables, instance, asset(write, compute)), ADD_PLAY, UnfitFrameError, match)
 
