@@ -9,22 +9,27 @@ anything of a whole table (``source``).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from dagster_ips.core.plan import Node, elements, equalities
+from dagster_ips.core.plan import Node, PlanUnreadableError, elements, equalities
 
 RESULT = "__ips_result_"
 _RESULT_COLUMN = re.compile(rf"(?P<source>.+) AS {RESULT}(?P<at>\d+)#\d+L?", re.DOTALL)
 _NAME = re.compile(r"(?P<name>.+)#\d+L?", re.DOTALL)
+# The name twice: of a strange one, as "a AS b", a part can't be taken for another's.
+_OWN_COLUMN = re.compile(r"(?P<name>.+)#\d+L? AS (?P<token>(?P=name)#\d+L?)", re.DOTALL)
 
 _ROW_BY_ROW = {
-    *("Project", "Filter", "Generate", "Expand", "LateralJoin"),
+    *("Project", "Filter", "Expand", "LateralJoin", "PipeOperator"),
     *("SubqueryAlias", "View", "Sort", "Repartition", "RepartitionByExpression", "RebalancePartitions"),
     *("ResolvedHint", "CollectMetrics", "ReturnAnswer"),
 }
 _LIMITS = {"GlobalLimit": "limit", "LocalLimit": "limit", "Offset": "offset", "Tail": "tail", "Sample": "sample"}
+# Not every generator makes rows of one row alone: one of Python's may keep what it saw of earlier ones.
+_GENERATORS = re.compile(r"Generate (?:explode|posexplode|inline|stack|json_tuple|variant_explode)\(")
+_NUMBERING = re.compile(r"monotonically_increasing_id\(\)(?!#)")  # not a column of that name
 _SETS = {"Intersect": "an intersection", "Except": "a difference"}
 
 
@@ -93,13 +98,20 @@ def lineage(plan: Node, columns: Sequence[str], leaves: Iterable[Leaf]) -> Linea
     """What a frame of ``columns`` is made of, whose analysed ``plan`` ends in a projection to ``RESULT`` and a number.
 
     Columns that occur in no leaf, and leaves that the plan doesn't have, are simply not in it.
+
+    Raises:
+        PlanUnreadableError: it is too deep, or refers to a part that it doesn't have.
     """
     walk = _Walk({leaf.name: leaf for leaf in leaves})
-    made = walk.visit(plan)
+    try:
+        made = walk.visit(plan)
+    except RecursionError as error:
+        deep = "it is too deep"
+        raise PlanUnreadableError(deep) from error
     named: dict[str, frozenset[Origin]] = {}
     for element in _result_columns(plan):
         found = _RESULT_COLUMN.fullmatch(element)
-        if found and (origins := walk.of_result.get(found["source"])):
+        if found and (origins := walk.of_result.get(found["source"].lower())):
             named[columns[int(found["at"])]] = origins
     for name in sorted(made.rows & walk.looked_up):
         walk.fault(name, f"its rows aren't joined to the affected ones by {_listed(walk.leaves[name].keys)}")
@@ -127,6 +139,7 @@ class _Made:
     """What a part of the plan is made of: ``rows`` as in ``Lineage``, and all ``leaves``.
 
     ``columns`` are by the plan's own names of them, as ``k#12``: what they are in all rows that are made of the leaf.
+    They are in lower case, because a query may write a name in another case than the table.
     """
 
     rows: frozenset[str] = frozenset()
@@ -164,6 +177,8 @@ class _Walk:
             inner = self.visit(subquery)
             for name in inner.rows:
                 self.fault(name, "a subquery in an expression")
+            for generator in _unknown_generators(subquery):
+                self._refuse(generator, made.rows)
             made = replace(made, rows=made.rows | inner.rows, leaves=made.leaves | inner.leaves)
         return made
 
@@ -171,7 +186,7 @@ class _Walk:
         name = node.text.partition(" ")[2] if node.operator == "SubqueryAlias" else ""
         if name in self.leaves and node.children and node.children[0].operator == "Project":
             listed = elements("".join(node.children[0].lists[:1])) or ()
-            return self._of_leaf(name, [element.rpartition(" AS ")[2] for element in listed])
+            return self._of_leaf(name, [own["token"] for each in listed if (own := _OWN_COLUMN.fullmatch(each))])
         if not node.children and node.operator.startswith("RelationV2"):
             table = node.text.rpartition("] ")[2].split(" ")[0]
             if table in self.leaves:
@@ -183,7 +198,7 @@ class _Walk:
         leaf = self.leaves[name]
         self.seen.add(name)
         named = {token: found["name"] for token in tokens if (found := _NAME.fullmatch(token))}
-        columns = {token: frozenset([(name, column)]) for token, column in named.items()}
+        columns = {token.lower(): frozenset([(name, column)]) for token, column in named.items()}
         own = frozenset([name])
         return _Made(frozenset() if leaf.unit is Unit.WHOLE else own, columns, own)
 
@@ -212,7 +227,12 @@ class _Walk:
     def _allows(self, node: Node, below: _Made) -> bool:
         """Whether the operator is known; faults of a known one are remembered."""
         lists = node.lists
+        if _NUMBERING.search(node.text):
+            for name in self._partial(below.rows):
+                self.fault(name, "monotonically_increasing_id(), which begins anew with each run,")
         match node.operator:
+            case "Generate":
+                return _GENERATORS.match(node.text) is not None
             case "Aggregate":
                 grouping = (elements(lists[0]) or ()) if len(lists) > 1 else ()
                 self._require_keys(below, grouping, "an aggregate", "grouped")
@@ -223,7 +243,7 @@ class _Walk:
                 kept = (elements(lists[0]) or ()) if lists else ()
                 self._require_keys(below, kept, "distinct rows", "told apart")
             case "Distinct":
-                self._require_keys(below, tuple(below.columns), "distinct rows", "told apart")
+                self._require_keys(below, _order(node.children[0]) or (), "distinct rows", "told apart")
             case limit if limit in _LIMITS:
                 # No rows at all are no rows of a full run, either; and so the plan is asked for.
                 partial = [] if node.text.endswith("Limit 0") else self._partial(below.rows)
@@ -237,7 +257,7 @@ class _Walk:
         """Rows that are put together must share the keys of whole groups."""
         for name in self._partial(below.rows):
             leaf = self.leaves[name]
-            kept = {column for token in by for of, column in below.columns.get(token, ()) if of == name}
+            kept = {column for token in by for of, column in below.columns.get(token.lower(), ()) if of == name}
             if leaf.unit is Unit.ROW:
                 self.fault(name, what)
             elif not set(leaf.keys) <= kept:
@@ -250,10 +270,10 @@ class _Walk:
         """The columns that a node passes on as they are, under their own names or new ones."""
         if node.operator not in {"Project", "Aggregate"}:
             return below.columns
-        listed = node.text
+        listed = node.text.lower()
         passed: dict[str, frozenset[Origin]] = {}
         for token, origins in below.columns.items():
-            found = re.findall(rf"(?:\[|, ){re.escape(token)}(?: AS ([^,\[\]]+#\d+L?))?(?=, |\])", listed)
+            found = re.findall(rf"(?:\[|, ){re.escape(token)}(?: as ([^,\[\]]+#\d+l?))?(?=, |\])", listed)
             for renamed in found:
                 passed[renamed or token] = origins
         return passed
@@ -268,9 +288,9 @@ class _Walk:
     def _reference(self, node: Node) -> _Made:
         found = self._shared.get(node.text.split()[1].rstrip(","))
         if found is None:
-            return _Made()
+            raise PlanUnreadableError(node.text)
         definition, made = found
-        own, theirs = elements("".join(node.lists[:1])), _order(definition)
+        own, theirs = _order(node), _order(definition)
         if own is None or theirs is None or len(own) != len(theirs):
             return replace(made, columns={})
         pairs = zip(own, theirs, strict=True)
@@ -299,7 +319,7 @@ class _Walk:
         kept = {"LeftOuter": left, "RightOuter": right, "LeftSemi": left, "LeftAnti": left}.get(kind)
         is_known = kept is not None or kind in {"Inner", "Cross"}
         rows = left.rows | right.rows
-        equal = list(equalities(condition))
+        equal = [(one.lower(), two.lower()) for one, two in equalities(condition)]
         for made, other in ((left, right), (right, left)):
             for name in self._partial(made.rows):
                 if not is_known:
@@ -311,14 +331,14 @@ class _Walk:
                     self.fault(name, f"a join with other changed rows ({others})")
         joined = {of for name in rows for of in self.leaves[name].on}
         absorbed = {name for name in rows & self.looked_up if self.leaves[name].upstream in joined}
-        columns = {**left.columns, **right.columns} if is_known else {}
-        for one, two in equal:
-            # Equal columns are both sides' own, but where a row has no match on the side of one.
-            if origins := columns.get(one, frozenset()) | columns.get(two, frozenset()):
-                columns[one] = columns[two] = origins
+        columns: dict[str, frozenset[Origin]] = {}
         if kept is not None:
-            other = right if kept is left else left
-            columns = {token: origins for token, origins in columns.items() if token not in other.columns}
+            columns = dict(kept.columns)  # the other side's are null where a row has no match
+        elif is_known:
+            columns = {**left.columns, **right.columns}
+            for one, two in equal:
+                if origins := columns.get(one, frozenset()) | columns.get(two, frozenset()):
+                    columns[one] = columns[two] = origins
         return _Made(rows - absorbed, columns, left.leaves | right.leaves)
 
     def _goes_with_any(self, name: str, made: _Made, other: _Made, equal: Sequence[tuple[str, str]]) -> bool:
@@ -326,6 +346,8 @@ class _Walk:
 
     def _goes_with(self, name: str, other: _Made, made: _Made, equal: Sequence[tuple[str, str]]) -> bool:
         """Whether each row of a side that is kept has groups of the other side with it that are whole."""
+        if name not in self.looked_up and other.rows & self.looked_up:
+            return False  # what is looked up is there as a whole, also what no affected row looks up
         return bool(self._partial(other.rows)) and self._goes_with_any(name, made, other, equal)
 
     def _pair(self, one: str, made: _Made, two: str, other: _Made, equal: Sequence[tuple[str, str]]) -> bool:
@@ -333,11 +355,11 @@ class _Walk:
         first, second = self.leaves[one], self.leaves[two]
         if Unit.ROW in {first.unit, second.unit}:
             return False
-        if second.upstream in first.on:
+        if two in self.looked_up and second.upstream in first.on:
             pairs = set(first.on[second.upstream].items())
-        elif first.upstream in second.on:
+        elif one in self.looked_up and first.upstream in second.on:
             pairs = {(mine, theirs) for theirs, mine in second.on[first.upstream].items()}
-        elif first.upstream == second.upstream and set(first.keys) == set(second.keys):
+        elif (first.upstream, set(first.keys), first.on) == (second.upstream, set(second.keys), second.on):
             pairs = {(key, key) for key in first.keys}
         else:
             return False
@@ -363,9 +385,9 @@ def _order(node: Node) -> list[str] | None:  # noqa: PLR0911  # one return an op
     match node.operator:
         case "Project" | "Aggregate":
             listed = elements(node.lists[-1]) if node.lists else None
-            return None if listed is None else [element.rpartition(" AS ")[2] for element in listed]
+            return None if listed is None else [element.rpartition(" AS ")[2].lower() for element in listed]
         case "CTERelationRef" | "LocalRelation":
-            return elements(node.lists[0]) if node.lists else None
+            return _lowered(elements(node.lists[0])) if node.lists else None
         case "Join" if len(node.children) == 2:  # noqa: PLR2004  # its two sides
             left, right = [_order(child) for child in node.children]
             if any(kind in node.text[:16] for kind in ("LeftSemi", "LeftAnti")):
@@ -374,9 +396,20 @@ def _order(node: Node) -> list[str] | None:  # noqa: PLR0911  # one return an op
         case "Generate" | "Window" | "Expand" | "WithCTE":
             return None
         case operator if operator.startswith("RelationV2"):
-            return elements(node.lists[0]) if node.lists else None
+            return _lowered(elements(node.lists[0])) if node.lists else None
         case _:
             return _order(node.children[0]) if node.children else None
+
+
+def _lowered(tokens: list[str] | None) -> list[str] | None:
+    return None if tokens is None else [token.lower() for token in tokens]
+
+
+def _unknown_generators(node: Node) -> Iterator[Node]:
+    if node.operator == "Generate" and not _GENERATORS.match(node.text):
+        yield node
+    for each in (*node.children, *node.subqueries):
+        yield from _unknown_generators(each)
 
 
 def _listed(names: Sequence[str]) -> str:

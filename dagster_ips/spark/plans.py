@@ -29,15 +29,20 @@ def result_plan(frame: DataFrame) -> Node:
         PlanUnreadableError: Spark explains it in a way that isn't known, or two columns have the name that it gives.
     """
     columns = frame.columns
-    if len(set(columns)) < len(columns):
-        twice = next(column for column in columns if columns.count(column) > 1)
-        raise PlanUnreadableError(twice)
+    lowered = [column.lower() for column in columns]  # Spark tells no cases apart
+    if len(set(lowered)) < len(columns):
+        twice = next(column for column in columns if lowered.count(column.lower()) > 1)
+        named = f"two columns are named {twice}"
+        raise PlanUnreadableError(named)
     numbered = [F.col(quoted(column)).alias(f"{RESULT}{at}") for at, column in enumerate(columns)]
     # Without rows there is nothing for Spark to plan beyond what is looked at.
     empty = frame.select(*numbered).limit(0)
     with _all_fields_shown(frame.sparkSession):
         text = explained(empty)
-    analysed = text.partition("== Analyzed Logical Plan ==")[2].partition("== Optimized Logical Plan ==")[0]
+    analysed, end, _ = text.partition("== Analyzed Logical Plan ==")[2].partition("== Optimized Logical Plan ==")
+    if not end:
+        cut = "it is cut short"
+        raise PlanUnreadableError(cut)
     _schema, _, tree = analysed.strip("\n").partition("\n")
     return parse_plan(tree)
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import reduce
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession, Window, WindowSpec
 from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
+from pyspark.sql.functions import udtf
 
 from dagster_ips.core.lineage import Leaf, Lineage, Unit, lineage
+from dagster_ips.core.plan import PlanUnreadableError
 from dagster_ips.spark.connect_server import ConnectServer
 from dagster_ips.spark.plans import marked, result_plan
 from dagster_ips.spark.session import connect_session
@@ -25,7 +28,9 @@ LEAVES = {
     "others": Leaf("__ips_others", "b", Unit.ROW),
     "source": Leaf("__ips_whole", "b", Unit.WHOLE),
     "touched": Leaf("__ips_touched", "a", Unit.GROUP, ("k", "d"), {"c": {"id": "id"}}),
+    "by_id": Leaf("__ips_by_id", "a", Unit.GROUP, ("id",), {"c": {"id": "id"}}),
     "dimension": Leaf("__ips_dimension", "c", Unit.WHOLE),
+    "part": Leaf("__ips_part", "c", Unit.GROUP, ("id",)),
 }
 
 
@@ -34,15 +39,29 @@ def session(spark_server: ConnectServer) -> SparkSession:
     return connect_session(spark_server.remote, {})
 
 
+class Counted:
+    """A table function that counts the rows it is called for."""
+
+    def __init__(self) -> None:
+        self._n = 0
+
+    def eval(self, _: object) -> None:
+        self._n += 1
+
+    def terminate(self) -> Iterator[tuple[int]]:
+        yield (self._n,)
+
+
 @pytest.fixture(scope="module")
 def frames(session: SparkSession) -> Iterator[Frames]:
     """Frames as views hand them out, and ``lookup``, which is none; each is a temporary view of its name, too."""
     found = {"lookup": session.sql(f"SELECT * FROM {NAMES}")}
     for name, leaf in LEAVES.items():
-        rows = session.sql(f"SELECT * FROM {NAMES if leaf.unit is Unit.WHOLE else FACTS}")
+        rows = session.sql(f"SELECT * FROM {NAMES if leaf.unit is Unit.WHOLE or leaf.upstream == 'c' else FACTS}")
         found[name] = marked(rows, leaf.name, name=name)
     for name, frame in found.items():
         frame.createOrReplaceTempView(name)
+    session.udtf.register("counted", udtf(Counted, returnType="n int"))
     yield found
     for name in found:
         session.catalog.dropTempView(name)
@@ -109,6 +128,20 @@ RIGHT: dict[str, Made] = {
         "WITH t AS (SELECT k, d, sum(v) AS t FROM groups GROUP BY k, d) "
         "SELECT g.id, g.k, g.d, g.v / t.t AS s FROM groups g LEFT JOIN t ON g.k = t.k AND g.d <=> t.d"
     ),
+    "grouped in SQL in capitals": sql(
+        "SELECT U.K AS k, d, m FROM (SELECT K, D, max(V) AS m FROM more GROUP BY K, D) U JOIN lookup ON ID = m"
+    ),
+    "grouped in SQL by pipes": sql("FROM groups |> WHERE v > 0 |> AGGREGATE sum(v) AS s GROUP BY k, d"),
+    "by a window with a name": sql(
+        "SELECT *, rank() OVER w AS r FROM groups WINDOW w AS (PARTITION BY k, d ORDER BY v)"
+    ),
+    "unions without doubles": sql("SELECT k, d FROM groups UNION SELECT k, d FROM more"),
+    "joined sideways with a lookup": sql(
+        "SELECT a.*, n FROM added a, LATERAL (SELECT max(name) AS n FROM lookup l WHERE l.id = a.id)"
+    ),
+    "grouped by a lookup's column that equals a key": sql(
+        "SELECT l.other, d, sum(v) AS v FROM groups g JOIN lookup l ON l.other = g.k GROUP BY l.other, d"
+    ),
     "groups put together": lambda f: f["groups"].select("k", "d", "v").unionAll(f["more"].select("k", "d", "id")),
     "put together, then grouped": lambda f: (
         f["groups"].select("k", "d").unionAll(f["more"].select("k", "d")).groupBy("k", "d").count()
@@ -119,6 +152,9 @@ RIGHT: dict[str, Made] = {
     ),
     "touched groups with totals of what touched them": lambda f: f["touched"].join(
         f["dimension"].groupBy("id").agg(F.max("name").alias("name")), "id", "left"
+    ),
+    "touched groups with what touched them, joined with itself": lambda f: f["touched"].join(
+        f["dimension"].join(f["dimension"].groupBy("id").count(), "id", "left"), "id"
     ),
 }
 
@@ -173,6 +209,40 @@ WRONG: dict[str, tuple[Made, str]] = {
     ),
     "one over groups": (lambda f: f["groups"].dropDuplicates(["k"]), "isn't told apart by"),
     "the top of groups": (lambda f: f["groups"].orderBy("v").limit(5), "a limit"),
+    "numbered": (lambda f: f["added"].withColumn("n", F.monotonically_increasing_id()), "begins anew"),
+    "groups numbered": (lambda f: f["groups"].select("*", F.monotonically_increasing_id()), "begins anew"),
+    "what a function of Python remembers": (
+        sql("SELECT c.n FROM added, LATERAL counted(added.v) c"),
+        "Generate, whose rows can't be traced",
+    ),
+    "what a function of Python remembers of a table": (
+        sql("SELECT * FROM counted(TABLE(SELECT v FROM added))"),
+        "Generate, whose rows can't be traced",
+    ),
+    "groups by what is null without a match": (
+        sql("SELECT l.other, d, sum(v) FROM groups g LEFT JOIN lookup l ON l.other = g.k GROUP BY l.other, d"),
+        "isn't grouped by k, d",
+    ),
+    "groups by a literal that only matches equal": (
+        sql(
+            "SELECT k, d, sum(v) FROM (SELECT 'x' AS k, d, v FROM groups g LEFT JOIN lookup l ON g.k = 'x') "
+            "GROUP BY k, d"
+        ),
+        "isn't grouped by k, d",
+    ),
+    "all that touches groups, with them": (
+        lambda f: f["dimension"].join(f["by_id"], "id", "left"),
+        "doesn't decide",
+    ),
+    "what touches no group": (lambda f: f["dimension"].join(f["by_id"], "id", "left_anti"), "doesn't decide"),
+    "touched groups with a part of what touched them": (
+        lambda f: f["touched"].join(f["part"], "id"),
+        "other changed rows",
+    ),
+    "touched groups with others": (
+        lambda f: f["touched"].join(f["more"].groupBy("k", "d").count(), ["k", "d"]),
+        "other changed rows",
+    ),
     "groups joined by a part of their key": (
         lambda f: f["groups"].join(f["more"].groupBy("k", "d").agg(F.sum("v").alias("t")).drop("d"), "k"),
         "other changed rows",
@@ -226,6 +296,11 @@ KEPT: dict[str, tuple[Made, set[str]]] = {
     ),
     "another's that is equal": (lambda f: f["lookup"].join(f["added"], "id").select("id", "k"), {"id", "k"}),
     "another's or null": (lambda f: f["lookup"].join(f["added"].select("id", "v"), "id", "left").select("v"), set()),
+    "another's that is equal or null": (
+        lambda f: f["added"].join(f["lookup"], F.col("k") == F.col("other"), "left").select(F.col("other").alias("k")),
+        set(),
+    ),
+    "in another case": (sql("SELECT K AS k, V AS id FROM added WHERE ID > 1"), {"k"}),
     "put together otherwise": (
         lambda f: f["added"].select("id", "v").unionAll(f["added"].select("v", "id")),
         set(),
@@ -258,3 +333,36 @@ def test_a_union_keeps_a_column_only_if_each_part_does(frames: Frames) -> None:
     assert made.keeps("k", leaf=others, as_="k")
     assert made.keeps("id", leaf=LEAVES["added"].name, as_="id")
     assert not made.keeps("id", leaf=others, as_="id")
+
+
+UNREADABLE: dict[str, tuple[Made, str]] = {
+    "names that differ in case alone": (lambda f: f["added"].select("k", F.col("d").alias("K")), "two columns .* k"),
+    "a plan that is too deep": (
+        lambda f: reduce(lambda frame, at: frame.where(f"v > {at}"), range(340), f["added"]),
+        "too deep",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_a_plan_that_cannot_be_read_is_said_to_be_so(frames: Frames, name: str) -> None:
+    make, match = UNREADABLE[name]
+    with pytest.raises(PlanUnreadableError, match=match):
+        made_of(make(frames))
+
+
+def test_a_plan_that_the_session_cuts_short_is_not_taken_for_a_whole_one(session: SparkSession, frames: Frames) -> None:
+    session.conf.set("spark.sql.maxPlanStringLength", 600)
+    try:
+        with pytest.raises(PlanUnreadableError, match="cut short"):
+            made_of(frames["added"].join(frames["lookup"], "id").where("v > 1"))
+    finally:
+        session.conf.unset("spark.sql.maxPlanStringLength")
+
+
+def test_a_column_is_not_taken_for_the_one_that_its_name_ends_in(session: SparkSession) -> None:
+    strange = marked(session.sql("SELECT 1 AS `x, k`, 2 AS k, 3 AS `x AS d`"), "__ips_strange", name="strange")
+    moved = strange.select(F.col("`x, k`").alias("k"), F.col("`x AS d`").alias("d"))
+    made = lineage(result_plan(moved), moved.columns, [Leaf("__ips_strange", "a", Unit.ROW)])
+    assert not made.keeps("k", leaf="__ips_strange", as_="k")
+    assert not made.keeps("d", leaf="__ips_strange", as_="d")

@@ -44,13 +44,17 @@ def ranked(by: tuple[str, ...]) -> Step:
     return lambda frame, _: frame.withColumn("v", F.rank().over(window()))
 
 
-def joined(kind: str, by: tuple[str, ...], *, side: str) -> Step:
+def joined(kind: str, by: tuple[str, ...], *, side: str, takes: str = "") -> Step:
+    """With a lookup; ``takes`` is a column of it that stands for the frame's."""
+
     def with_lookup(frame: DataFrame, _: DataFrame) -> DataFrame:
-        lookup = frame.sparkSession.sql("SELECT * FROM VALUES ('a', 1, 7), ('A', 2, 8) AS t(k, d, w)")
+        lookup = frame.sparkSession.sql("SELECT * FROM VALUES ('a', 1, 7), ('a', 2, 8) AS t(k, d, w)")
         other = lookup.select(*[F.col(each).alias(f"l_{each}") for each in ("k", "d", "w")])
         same = [F.col(each) == F.col(f"l_{each}") for each in by]
         left, right = (frame, other) if side == "left" else (other, frame)
         found = left.join(right, same, kind)
+        if takes and f"l_{takes}" in found.columns and takes in found.columns:
+            found = found.drop(takes).withColumnRenamed(f"l_{takes}", takes)
         return found.select(*COLUMNS) if "k" in found.columns else found.toDF(*COLUMNS)
 
     return with_lookup
@@ -110,6 +114,9 @@ STEPS: st.SearchStrategy[tuple[str, Step]] = st.one_of(
     ),
     st.tuples(KINDS, BY, st.sampled_from(["left", "right"])).map(
         lambda j: (f"{j[2]} in a {j[0]} join by {j[1]}", joined(j[0], j[1], side=j[2]))
+    ),
+    st.tuples(st.sampled_from(["inner", "left"]), st.sampled_from(["k", "d"])).map(
+        lambda j: (f"{j[1]} of a {j[0]} join by it", joined(j[0], (j[1],), side="left", takes=j[1]))
     ),
     st.tuples(st.sampled_from(["inner", "left", "left_semi", "left_anti"]), BY).map(
         lambda j: (f"shared by {j[1]}, {j[0]}", shared(*j))
