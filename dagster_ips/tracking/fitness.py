@@ -74,6 +74,7 @@ def require_known(made: Provenance, write_mode: WriteMode, mode: Mode, *, table:
         if mode is Mode.INCREMENTAL:
             raise UntracedResultError(table=table, problem=made.unknown[0])
         return
+    _require_groups_of_one_choice(made.inputs, table)
     for change in made.inputs:
         for taken in change.taken:
             for column in _kept(write_mode, change, taken):
@@ -89,6 +90,27 @@ def require_known(made: Provenance, write_mode: WriteMode, mode: Mode, *, table:
                     )
 
 
+def _require_groups_of_one_choice(inputs: Sequence[InputChange], table: str) -> None:
+    """What is made of two frames lacks the rows that only one of them has, or has to be made again for other groups.
+
+    An input that is joined with its own groups, by ``on``, is there as a whole.
+    """
+    for change in inputs:
+        first = next((taken for taken in change.taken if taken.frame in _GROUPS), None)
+        for taken in change.taken if first else ():
+            if first and not (first.holds_same(taken) or (taken.frame is Frame.SOURCE and change.upstream in first.on)):
+                raise UnfitFrameError(
+                    table=table,
+                    upstream=change.upstream,
+                    frame=f"{first} and {taken}",
+                    problem="they hold different rows, so what is made of both is made of a part of the rows of some "
+                    "groups, or changes for groups that neither change touches",
+                    remedy=f"Build the frame on {first} alone, which has all live rows of its groups; or return an "
+                    "Overwrite of a frame built on source.",
+                )
+
+
+_GROUPS = (Frame.AFFECTED, Frame.SCOPE)
 _ALLOWED = {
     False: "Over changed rows only what makes each row of one of them is right: select, where, explode, joins with "
     "tables that didn't change. For groups of rows build the frame on affected(...) or scope.",
@@ -99,7 +121,7 @@ _ALLOWED = {
 
 def _kept(write_mode: WriteMode, change: InputChange, taken: TakenFrame) -> Sequence[str]:
     """The columns of the result that must be the frame's own."""
-    if taken.frame in (Frame.AFFECTED, Frame.SCOPE):
+    if taken.frame in _GROUPS:
         return taken.keys
     match write_mode:
         case Append(_, remove_on) if taken in change.fragments:
@@ -202,11 +224,15 @@ def _require_fragments(table: str, inputs: Sequence[InputChange]) -> None:
 def _require_groups_of_one_input(table: str, inputs: Sequence[InputChange]) -> None:
     """Groups that changed in one input say nothing of those that changed in another, though the result has both."""
     joined = {upstream for change in inputs for taken in change.taken for upstream in taken.on}
-    taken_from = [change for change in inputs if change.taken and change.upstream not in joined]
+    taken_from = [
+        change
+        for change in inputs
+        if any(change.upstream not in joined or taken.frame is not Frame.SOURCE for taken in change.taken)
+    ]
     for change in taken_from:
         others = ", ".join(other.upstream for other in taken_from if other is not change)
         for taken in change.taken:
-            if others and taken.frame in (Frame.AFFECTED, Frame.SCOPE):
+            if others and taken.frame in _GROUPS:
                 raise UnfitFrameError(
                     table=table,
                     upstream=change.upstream,

@@ -51,6 +51,10 @@ class TakenFrame:
         unit = Unit.ROW if self.frame in _FRAGMENTS else whole
         return Leaf(self.mark, upstream, unit, self.keys, self.on)
 
+    def holds_same(self, other: TakenFrame) -> bool:
+        """Whether ``other`` of the same view holds the same rows."""
+        return (self.frame, set(self.keys), self.on) == (other.frame, set(other.keys), other.on)
+
     def __str__(self) -> str:
         return f"{self.frame}({', '.join(self.keys)})" if self.keys else self.frame
 

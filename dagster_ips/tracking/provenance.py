@@ -50,7 +50,7 @@ def provenance(frame: DataFrame, inputs: Sequence[InputChange], *, table: str, s
     unseen = () if shares_views else _unseen(inputs, found)
     own = [f"it reads {table}, which it is to be written to"] if table in found.tables else []
     opaque = [f"{fault.what} stands in it" for fault in found.faults if fault.is_unknown]
-    by_mark = {taken.mark: (change, taken) for change in inputs for taken in change.taken}
+    by_mark = {taken.mark: (change, taken) for change in inputs for taken in (*change.taken, _read_beside(change))}
     faults = [(*by_mark[f.leaf], f) for f in found.faults if not f.is_unknown and f.leaf in by_mark]
     seen = [replace(change, taken=_in_plan(change, found)) for change in inputs]
     return Provenance(seen, faults, [*unseen, *own, *dict.fromkeys(opaque)], found)
@@ -58,8 +58,11 @@ def provenance(frame: DataFrame, inputs: Sequence[InputChange], *, table: str, s
 
 def _in_plan(change: InputChange, found: Lineage) -> tuple[TakenFrame, ...]:
     """The taken frames that are in the plan, and the upstream itself where it is read beside its view."""
-    taken = tuple(each for each in change.taken if each.mark in found.leaves)
-    return (*taken, TakenFrame(Frame.SOURCE, change.table)) if change.table in found.leaves else taken
+    return tuple(each for each in (*change.taken, _read_beside(change)) if each.mark in found.leaves)
+
+
+def _read_beside(change: InputChange) -> TakenFrame:
+    return TakenFrame(Frame.SOURCE, change.table)
 
 
 def _unseen(inputs: Sequence[InputChange], found: Lineage) -> Iterator[str]:

@@ -168,13 +168,52 @@ def test_groups_that_either_change_touches_equal_a_recompute(
         assert out.run() == Counter(tuple(row) for row in compute(plays, title).select(*columns).collect())
 
 
+def ranked(title: DataFrame) -> DataFrame:
+    return title.withColumn("genre", F.rank().over(Window.orderBy("genre")).cast("string"))
+
+
+WRONG_WITH: dict[str, tuple[Compute, str]] = {
+    "its groups alone": (lambda title, _: title.affected("title"), "changed only in title"),
+    "its ranks": (lambda title, _: ranked(title.source), "isn't partitioned by title"),
+    "ranks of the table itself": (
+        lambda _, session: ranked(session.table("lake.media.title")),
+        "isn't partitioned by title",
+    ),
+}
+
+
+@pytest.mark.parametrize("how", WRONG_WITH)
+def test_groups_that_are_joined_with_what_touched_them_in_another_way_are_refused(
+    tables: Lake, instance: dg.DagsterInstance, how: str
+) -> None:
+    of_title, match = WRONG_WITH[how]
+
+    def made(plays: ips.IcdcView, title: ips.IcdcView) -> DataFrame:
+        rows = ips.affected(plays, "day", by=title, on="title")
+        return joined(rows, of_title(title, rows.sparkSession))
+
+    with pytest.raises(UnfitFrameError, match=match):
+        Out(tables, instance, asset(ips.overwrite_partitions(), made, inputs=2)).run()
+
+
+def totals(plays: DataFrame, *by: str) -> DataFrame:
+    """A row for each group, in the columns of ``plays``."""
+    rest = [F.max(column).alias(column) for column in ("id", "day", "title") if column not in by]
+    return plays.groupBy(*by).agg(F.sum("n").cast("int").alias("n"), *rest)
+
+
+def with_all(plays: DataFrame) -> DataFrame:
+    every = plays.sparkSession.table("lake.media.plays").agg(F.sum("n").alias("all"))
+    return totals(plays, "day").crossJoin(every)
+
+
 WRONG_ALWAYS: dict[str, tuple[dict[str, Any], Compute, str]] = {
     "partial sums": (
         ips.merge(on=["day"]),
-        lambda plays: plays.added.groupBy("day").agg(F.sum("n").alias("n")),
+        lambda plays: totals(plays.added, "day"),
         "an aggregate",
     ),
-    "appended counts": (ips.append(), lambda plays: plays.added.groupBy("day").count(), "an aggregate"),
+    "appended sums": (ips.append(), lambda plays: totals(plays.added, "day"), "an aggregate"),
     "a rank among new rows": (
         ips.append(),
         lambda plays: plays.added.withColumn("r", F.rank().over(Window.partitionBy("day").orderBy("n"))),
@@ -186,9 +225,29 @@ WRONG_ALWAYS: dict[str, tuple[dict[str, Any], Compute, str]] = {
         lambda plays: plays.added.crossJoin(plays.source.agg(F.sum("n").alias("all"))),
         "has to be made again for rows that didn't change",
     ),
+    "a share of all, of groups": (
+        ips.merge(on=["day"]),
+        lambda plays: totals(plays.affected("day"), "day").crossJoin(plays.source.agg(F.sum("n").alias("all"))),
+        r"affected\(day\) and source.*they hold different rows",
+    ),
+    "a share of the table itself": (
+        ips.merge(on=["day"]),
+        lambda plays: with_all(plays.affected("day")),
+        r"affected\(day\) and source.*they hold different rows",
+    ),
+    "groups of two choices": (
+        ips.merge(on=["day", "title"]),
+        lambda plays: totals(plays.affected("day").unionAll(plays.affected("day", "title")), "day", "title"),
+        r"they hold different rows",
+    ),
+    "whole partitions and groups": (
+        ips.overwrite_partitions(),
+        lambda plays: totals(plays.affected("day").unionAll(plays.scope), "day"),
+        r"they hold different rows",
+    ),
     "groups of a lowered key": (
         ips.merge(on=["day"]),
-        lambda plays: plays.affected("day").withColumn("day", F.lower("day")).groupBy("day").agg(F.sum("n").alias("n")),
+        lambda plays: totals(plays.affected("day").withColumn("day", F.lower("day")), "day"),
         "isn't grouped by day",
     ),
     "a lowered key": (
@@ -209,16 +268,6 @@ WRONG_ALWAYS: dict[str, tuple[dict[str, Any], Compute, str]] = {
 }
 
 
-class Whole:
-    """A view whose every frame is the source: what is made of it is right, and computed in full."""
-
-    def __init__(self, view: ips.IcdcView) -> None:
-        self.added = self.source = view.source
-
-    def affected(self, *_: str) -> DataFrame:
-        return self.source
-
-
 @pytest.mark.parametrize("how", WRONG_ALWAYS)
 def test_what_only_a_full_run_would_make_right_is_refused_from_the_first_run_on(
     tables: Lake, instance: dg.DagsterInstance, how: str
@@ -226,7 +275,7 @@ def test_what_only_a_full_run_would_make_right_is_refused_from_the_first_run_on(
     write, compute, match = WRONG_ALWAYS[how]
     with pytest.raises(UnfitFrameError, match=match):
         Out(tables, instance, asset(write, compute)).run()
-    out = Out(tables, instance, asset(ips.replace(), lambda plays: compute(Whole(plays))))
+    out = Out(tables, instance, asset(ips.replace(), lambda plays: plays.source))
     out.run()
     refused(Out(tables, instance, asset(write, compute)), ADD_PLAY, UnfitFrameError, match)
 
