@@ -155,3 +155,29 @@ def test_the_proofs_of_the_readme_can_be_declared() -> None:
     (block,) = [text for text in BLOCKS if "ips.proof" in text]
     keys = [key.to_user_string() for check in run_block(block)["checks"] for key in check.check_keys]
     assert keys == ["playback_daily:proof", "playback_daily_agg:proof"]
+
+
+def test_the_ways_on_for_inputs_that_both_change_work(lake: Lake, instance: dg.DagsterInstance) -> None:
+    (block,) = [text for text in BLOCKS if "ips.lookup()" in text and "ips.affected" in text]
+    made = run_block(block)
+    lake.catalog.create_namespace("media")
+    lake.sql(
+        "CREATE TABLE lake.media.playback (event_date date, title_id int) USING iceberg PARTITIONED BY (event_date)"
+    )
+    lake.sql("CREATE TABLE lake.media.title (title_id int, genre string) USING iceberg")
+    lake.sql(
+        "INSERT INTO lake.media.playback VALUES (DATE'2026-01-01', 1), (DATE'2026-01-01', 2), (DATE'2026-01-02', 1)"
+    )
+    lake.sql("INSERT INTO lake.media.title VALUES (1, 'news'), (2, 'film')")
+    outside = [ips.iceberg_asset(name, table=f"media.{name}") for name in ("playback", "title")]
+    manager = run_pipeline_block(lake)["io_manager"]
+    assets = [*outside, made["plays_with_genre"], made["plays_per_genre"]]
+    definitions = ips.with_incremental(dg.Definitions(assets=assets, resources={"io_manager": manager}))
+    for step in ("", "INSERT INTO lake.media.playback VALUES (DATE'2026-01-02', 2)", "DELETE FROM lake.media.title"):
+        if step:
+            lake.sql(step)
+        materialize(definitions, instance, "plays_with_genre", "plays_per_genre")
+        joined = "lake.media.playback JOIN lake.media.title USING (title_id)"
+        expected = lake.sql(f"SELECT event_date, genre, count(*) FROM {joined} GROUP BY 1, 2").collect()
+        assert lake.rows("media.plays_per_genre") == Counter(tuple(row) for row in expected)
+    assert sum(lake.rows("media.plays_with_genre").values()) == 4
