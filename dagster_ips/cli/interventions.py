@@ -81,7 +81,7 @@ def rewind(  # noqa: PLR0913  # one per option
     known = workplace.unpartitioned(asset)
     tracked = known.tracked(upstream)
     administrator = workplace.administrator(known)
-    planned = administrator.plan_rewind(known.consumer.name, tracked, place, known.write_mode)
+    planned = administrator.plan_rewind(known.consumer.name, tracked, place, may_repeat=known.may_repeat)
     click.echo(_preview(planned))
     if dry_run:
         return

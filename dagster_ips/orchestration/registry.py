@@ -8,9 +8,16 @@ from dataclasses import dataclass
 import dagster as dg
 
 from dagster_ips.core.retention import Retention
-from dagster_ips.core.write_mode import WriteMode
+from dagster_ips.core.write_mode import may_repeat
 from dagster_ips.errors import UnknownConsumerError
-from dagster_ips.orchestration.consumers import Consumer, consumers_of, executable_assets, without_triggers
+from dagster_ips.orchestration.consumers import (
+    Consumer,
+    MetadataByKey,
+    capturing_consumers,
+    consumers_of,
+    executable_assets,
+    without_triggers,
+)
 from dagster_ips.orchestration.declarations import write_mode_of
 from dagster_ips.orchestration.io_manager import IcdcIOManager
 from dagster_ips.tracking.following import TrackedInput
@@ -18,14 +25,15 @@ from dagster_ips.tracking.following import TrackedInput
 
 @dataclass(frozen=True)
 class KnownConsumer:
-    """A consumer, how its table is written (None: an Overwrite says it), the IO manager that does it, and its code.
+    """A consumer, the IO manager that knows its table, and its code.
 
-    ``warning`` is what to say if nothing ever runs it.
+    ``may_repeat`` says whether a change can be written once more without doubling rows; what statements of its own
+    would do isn't known, so they can't. ``warning`` is what to say if nothing ever runs it.
     """
 
     consumer: Consumer
-    write_mode: WriteMode | None
     manager: IcdcIOManager
+    may_repeat: bool
     warning: str | None = None
     code_version: str | None = None
 
@@ -67,10 +75,18 @@ def _consumers_in(definitions: dg.Definitions) -> Iterator[tuple[str, KnownConsu
         manager = next((managers[key] for key in _io_manager_keys(each) if key in managers), None)
         if manager is None:
             continue
-        for consumer in consumers_of(each, metadata, manager.default_namespace):
-            write_mode = write_mode_of(metadata[consumer.key], consumer.name)
+        for consumer, repeats in _reading_in(each, metadata, manager.default_namespace):
             warning, code = without_triggers(consumer.key, graph), specs[consumer.key].code_version
-            yield consumer.name, KnownConsumer(consumer, write_mode, manager, warning, code)
+            yield consumer.name, KnownConsumer(consumer, manager, repeats, warning, code)
+
+
+def _reading_in(
+    assets: dg.AssetsDefinition, metadata: MetadataByKey, default_namespace: str
+) -> Iterator[tuple[Consumer, bool]]:
+    for consumer in consumers_of(assets, metadata, default_namespace):
+        yield consumer, may_repeat(write_mode_of(metadata[consumer.key], consumer.name))
+    for consumer in capturing_consumers(assets, metadata, default_namespace):
+        yield consumer, False
 
 
 def consumer_named(known: Mapping[str, KnownConsumer], asset: str) -> KnownConsumer:

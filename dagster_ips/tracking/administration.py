@@ -12,7 +12,6 @@ from dagster_ips.core.intervention import InterventionKind
 from dagster_ips.core.place import Place
 from dagster_ips.core.target import TargetHistory, settle, unexpected_change
 from dagster_ips.core.watermark import Watermark
-from dagster_ips.core.write_mode import WriteMode, may_repeat
 from dagster_ips.errors import CaptureNotInFlightError, RewindError, StateUnreadableError, TargetChangedError
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.stamps import mark
@@ -58,8 +57,10 @@ class Administrator:
             state = EdgeState(edge)
         return self._intervene(settle(state, self._history(state)), InterventionKind.RESET, None, who, why)
 
-    def plan_rewind(self, consumer: str, tracked: TrackedInput, place: Place, write_mode: WriteMode | None) -> Rewind:
-        """What a rewind of the edge to ``place`` would do; nothing is changed. None as write mode is an Overwrite.
+    def plan_rewind(self, consumer: str, tracked: TrackedInput, place: Place, *, may_repeat: bool) -> Rewind:
+        """What a rewind of the edge to ``place`` would do; nothing is changed.
+
+        ``may_repeat`` says whether the consumer may write a change once more without doubling rows.
 
         Raises:
             RewindError: rows would double, or the place isn't behind what is consumed.
@@ -75,8 +76,8 @@ class Administrator:
         if what := unexpected_change(state, target):
             raise TargetChangedError(table=self.target, consumer=consumer, what=what)
         require_known_publications(self.target, [(state, target)])
-        if not may_repeat(write_mode):
-            problem = f"{self.target} is written by adding to it, so rows that are read again would be there twice"
+        if not may_repeat:
+            problem = f"{self.target} is written by adding to it, so rows that are read again could be there twice"
             raise _cant_rewind(edge, problem)
         before = state.holds_up_to
         if before is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections import Counter
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -144,8 +145,39 @@ def test_a_rewind_to_a_time_goes_to_the_last_snapshot_by_then(terminal: Terminal
     assert f"back to {head.snapshot_id} " in said
 
 
+OWN_SQL = """
+import dagster as dg
+import dagster_ips as ips
+
+@dg.asset(deps=[ips.incremental_dep("playback")], metadata=ips.table("media.copy"))
+def copy(context):
+    with ips.capture(context, columns="event_id BIGINT") as icdc:
+        icdc.sql("INSERT INTO {target} SELECT event_id FROM {added}")
+"""
+
+
+def test_an_asset_of_its_own_statements_has_a_status_and_can_be_reset_but_not_rewound(terminal: Terminal) -> None:
+    text = terminal.file.read_text()
+    terminal.file.write_text(f"{OWN_SQL}\n{text.replace('))', '), copy)')}")
+    scope: dict[str, Any] = {}
+    exec(compile(terminal.file.read_text(), str(terminal.file), "exec"), scope)  # noqa: S102  # as Dagster loads it
+    definitions = scope["defs"]
+    terminal.lake.create_playback(events(range(3)))
+    materialize(definitions, terminal.instance, "copy")
+    first = terminal.lake.catalog.load("media.playback", asset="test").head_snapshot_id()
+    terminal.lake.append(events(range(3, 5)))
+    assert terminal.status("copy")[0]["pending"]["rows"] == 2
+    materialize(definitions, terminal.instance, "copy")
+    refused = terminal.refuses("rewind", "copy", "--to", str(first), "--why", "x", "--yes")
+    assert "could be there twice" in refused
+    terminal.says("reset", "copy", "--why", "counted anew", "--yes")
+    assert terminal.status("copy")[0]["pending"]["mode"] == "full"
+    materialize(definitions, terminal.instance, "copy")
+    assert terminal.lake.rows("media.copy") == Counter({(i,): 1 for i in range(5)})
+
+
 REFUSED = [
-    (("rewind", "daily", "--to", "1", "--why", "x", "--yes"), "would be there twice"),
+    (("rewind", "daily", "--to", "1", "--why", "x", "--yes"), "could be there twice"),
     (("rewind", "agg", "--to", "12345", "--why", "x", "--yes"), "isn't in its history"),
     (("rewind", "agg", "--to", "HEAD", "--why", "x", "--yes"), "isn't behind"),
     (("rewind", "agg", "--to", "2999-01-01", "--why", "x", "--yes"), "is yet to come"),

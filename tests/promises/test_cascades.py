@@ -8,7 +8,6 @@ import pytest
 import dagster_ips as ips
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.place import AtSnapshot
-from dagster_ips.core.write_mode import Merge
 from dagster_ips.iceberg.cascades import CASCADE
 from dagster_ips.orchestration.cascades import CASCADE_TAG
 from dagster_ips.orchestration.cursor_store import CursorStore
@@ -109,8 +108,7 @@ def test_what_a_person_rewinds_or_resets_is_a_cascade_of_its_own(lake: Lake, ins
     assert stamp(lake, "media.agg") == BACKFILL
 
     administrator = Administrator(lake.catalog, CursorStore(instance), "media.agg")
-    merge = Merge(("event_date", "account"))
-    rewind = administrator.plan_rewind("agg", TrackedInput("daily", "media.daily"), AtSnapshot(first), merge)
+    rewind = administrator.plan_rewind("agg", TrackedInput("daily", "media.daily"), AtSnapshot(first), may_repeat=True)
     lake.sql("DELETE FROM lake.media.agg WHERE account = 'a0'")
     administrator.rewind(rewind, who="me", why="test")  # which takes the table as it finds it
     again = materialize(defs, instance, "agg", tags=SENSOR).run_id

@@ -8,7 +8,6 @@ import pytest
 
 from dagster_ips.core.capture import Mode
 from dagster_ips.core.place import AtSnapshot
-from dagster_ips.core.write_mode import Merge
 from dagster_ips.errors import RewindError, SourceExpiredError, StateUnreadableError, TargetChangedError
 from dagster_ips.iceberg.stamps import stamp_properties
 from dagster_ips.state.codec import encode
@@ -19,7 +18,6 @@ from dagster_ips.tracking.following import TrackedInput
 from dagster_ips.tracking.inspection import Inspector
 from tests.iceberg.sources import EDGE, TABLE, TARGET, Source, numbered
 
-MERGE = Merge(on=("number",))
 TRACKED = TrackedInput(EDGE.upstream, TABLE)
 
 
@@ -50,7 +48,9 @@ def snapshot(source: Source, index: int) -> int:
 
 
 def plan(source: Source, index: int) -> Rewind:
-    return administrator(source).plan_rewind(EDGE.consumer, TRACKED, AtSnapshot(snapshot(source, index)), MERGE)
+    return administrator(source).plan_rewind(
+        EDGE.consumer, TRACKED, AtSnapshot(snapshot(source, index)), may_repeat=True
+    )
 
 
 def rewind(source: Source, index: int) -> None:
