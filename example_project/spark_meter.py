@@ -1,32 +1,41 @@
-"""What a Spark on this machine has read: rows as its REST API counts them, bytes as the operating system does.
+"""What a Spark on this machine has done: rows as its REST API counts them, bytes and CPU as the operating system does.
 
 Spark's own count of input bytes leaves out most of what Iceberg reads; its count of input rows is right.
 """
 
 import datetime as dt
 import json
+import os
 import threading
 import time
 import urllib.request
 from bisect import bisect_right
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 _SAMPLE_SECONDS = 0.1
 _SETTLE_SECONDS = 1.5
+# Where /proc/PID/stat has them, counted from behind the name.
+_USER_TICKS, _SYSTEM_TICKS = 11, 12
 
 
 @dataclass(frozen=True)
 class Read:
-    """What was read in a span of time. ``size_bytes`` counts everything the process read: tables, shuffle, metadata."""
+    """What was read in a span of time. ``size_bytes`` counts everything the process read: tables, shuffle, metadata.
+
+    ``written_bytes`` counts as ``size_bytes`` does, ``cpu_seconds`` is the time of all its threads.
+    """
 
     seconds: float
     rows: int
     size_bytes: int
+    written_bytes: int = 0
+    cpu_seconds: float = 0.0
 
     def plus(self, other: "Read") -> "Read":
         """Both, one after the other."""
-        return Read(self.seconds + other.seconds, self.rows + other.rows, self.size_bytes + other.size_bytes)
+        return Read(*(mine + theirs for mine, theirs in zip(astuple(self), astuple(other), strict=True)))
 
 
 class SparkMeter:
@@ -37,9 +46,9 @@ class SparkMeter:
 
     def __init__(self, ui: str, pid: int) -> None:
         self._ui = ui
-        self._counter = Path(f"/proc/{pid}/io")
+        self._process = Path(f"/proc/{pid}")
         self._times: list[float] = []
-        self._totals: list[int] = []
+        self._totals: list[_Total] = []
         self._sample()
         threading.Thread(target=self._keep_sampling, daemon=True).start()
 
@@ -48,7 +57,14 @@ class SparkMeter:
         # The counter has to pass the end, and the UI shows a stage's counts some time after it ended.
         time.sleep(max(0.0, end + _SETTLE_SECONDS - time.time()))
         rows = sum(count for submitted, count in self._stages() if start <= submitted <= end)
-        return Read(end - start, rows, self._total_at(end) - self._total_at(start))
+        before, after = self._total_at(start), self._total_at(end)
+        return Read(
+            end - start,
+            rows,
+            after.read_bytes - before.read_bytes,
+            after.written_bytes - before.written_bytes,
+            after.cpu_seconds - before.cpu_seconds,
+        )
 
     def _stages(self) -> list[tuple[float, int]]:
         """When each stage was submitted, and the rows that it read from tables."""
@@ -61,11 +77,11 @@ class SparkMeter:
             found: list[dict[str, str]] = json.load(answer)
             return found
 
-    def _total_at(self, moment: float) -> int:
+    def _total_at(self, moment: float) -> "_Total":
         return self._totals[max(0, bisect_right(self._times, moment) - 1)]
 
     def _keep_sampling(self) -> None:
-        while self._counter.exists():
+        while self._process.exists():
             time.sleep(_SAMPLE_SECONDS)
             try:
                 self._sample()
@@ -73,9 +89,20 @@ class SparkMeter:
                 return
 
     def _sample(self) -> None:
-        fields = dict(line.split(": ") for line in self._counter.read_text().splitlines())
-        self._totals.append(int(fields["rchar"]))
+        counts = dict(line.split(": ") for line in (self._process / "io").read_text().splitlines())
+        # The name of the process, the second field, may hold spaces; what follows it are numbers.
+        fields = (self._process / "stat").read_text().rpartition(")")[2].split()
+        ticks = int(fields[_USER_TICKS]) + int(fields[_SYSTEM_TICKS])
+        self._totals.append(_Total(int(counts["rchar"]), int(counts["wchar"]), ticks / os.sysconf("SC_CLK_TCK")))
         self._times.append(time.time())
+
+
+class _Total(NamedTuple):
+    """What the process has done since it began."""
+
+    read_bytes: int
+    written_bytes: int
+    cpu_seconds: float
 
 
 def _seconds(written: str) -> float:

@@ -1,0 +1,105 @@
+"""The source: playback events of made-up accounts, most of today, some late, in many small files."""
+
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+
+MEMORY = "6g"
+FIRST_DAY = "DATE '2026-01-01'"
+TITLES = 5_000
+_PLAYS_PER_ACCOUNT = 5
+_GENRES = "array('drama', 'comedy', 'documentary', 'kids', 'action', 'animation')"
+_DEVICES = "array('tv', 'phone', 'tablet', 'web', 'console', 'stick', 'box', 'headset')"
+_COUNTRIES = "array('US', 'BR', 'GB', 'DE', 'FR', 'IN', 'MX', 'JP', 'KR', 'ES', 'IT', 'CA', 'AU', 'AR', 'PL', 'SE')"
+
+
+@dataclass(frozen=True)
+class Workload:
+    """``rows`` arrive each day in ``commits``; a share of ``late`` is of the ``window - 1`` days before.
+
+    Each of those days has ``decay`` times the late rows of the one after it; 1 is as many of each.
+    """
+
+    rows: int
+    late: float
+    window: int
+    commits: int = 8
+    decay: float = 0.6
+
+
+@dataclass
+class Source:
+    """Makes the source in ``namespace``; the same rows for the same workload and days."""
+
+    session: SparkSession
+    namespace: str
+    workload: Workload
+    days: int = 0
+    _rows: int = 0
+
+    def create(self) -> None:
+        """An empty source, and the titles."""
+        self.session.sql(
+            f"CREATE TABLE {self.namespace}.playback (event_id BIGINT, account_id BIGINT, profile_id INT, "
+            "title_id INT, device STRING, country STRING, app_version STRING, session_id STRING, play_seconds INT, "
+            "event_ts TIMESTAMP, event_date DATE) USING iceberg PARTITIONED BY (event_date) "
+            "TBLPROPERTIES ('write.distribution-mode' = 'none', 'write.spark.fanout.enabled' = 'true')"
+        )
+        self.session.sql(
+            f"CREATE TABLE {self.namespace}.title USING iceberg AS SELECT /*+ COALESCE(1) */ CAST(id AS INT) title_id, "
+            f"{_GENRES}[CAST(pmod(hash(id), 6) AS INT)] genre, CAST(1200 + pmod(hash(id, 3), 6000) AS INT) "
+            f"runtime_seconds FROM range({TITLES})"
+        )
+
+    def past(self, days: int) -> None:
+        """``days`` of events at once, as they would be there after as many days of arrivals."""
+        count = self.workload.rows * days
+        day = f"date_add({FIRST_DAY}, CAST({_uniform(12)} * {days} AS INT))"
+        self._insert(
+            f"SELECT {self._events(day)} FROM range({self._rows}, {self._rows + count}) DISTRIBUTE BY event_date"
+        )
+        self._rows += count
+        self.days += days
+
+    def arrive(self) -> None:
+        """One more day, in small commits with their share of late rows each."""
+        today = f"date_add({FIRST_DAY}, {self.days})"
+        late = f"date_add({today}, -{self._delay()})"
+        day = f"CASE WHEN {_uniform(13)} < {self.workload.late} THEN {late} ELSE {today} END"
+        each = self.workload.rows // self.workload.commits
+        for _ in range(self.workload.commits):
+            self._insert(f"SELECT {self._events(day)} FROM range({self._rows}, {self._rows + each}, 1, 4)")
+            self._rows += each
+        self.days += 1
+
+    def _insert(self, rows: str) -> None:
+        self.session.sql(f"INSERT INTO {self.namespace}.playback {rows}").collect()
+
+    def _delay(self) -> str:
+        most, decay = self.workload.window - 1, self.workload.decay
+        if decay == 1:
+            return f"(1 + CAST({most} * {_uniform(11)} AS INT))"
+        days = f"floor(ln(1 - {_uniform(11)} * (1 - pow({decay}, {most}))) / ln({decay}))"
+        return f"(1 + least({most - 1}, CAST({days} AS INT)))"
+
+    def _events(self, day: str) -> str:
+        accounts = max(10, self.workload.rows // _PLAYS_PER_ACCOUNT)
+        columns = {
+            "event_id": "id",
+            "account_id": f"CAST({accounts} * pow({_uniform(2)}, 2) AS BIGINT)",
+            "profile_id": "CAST(pmod(xxhash64(id, 3), 5) AS INT)",
+            "title_id": f"CAST({TITLES} * pow({_uniform(4)}, 3) AS INT)",
+            "device": f"{_DEVICES}[CAST(8 * pow({_uniform(5)}, 2) AS INT)]",
+            "country": f"{_COUNTRIES}[CAST(16 * pow({_uniform(6)}, 2) AS INT)]",
+            "app_version": "concat('v', pmod(xxhash64(id, 7), 9), '.', pmod(xxhash64(id, 8), 30))",
+            "session_id": "substring(md5(CAST(id AS STRING)), 1, 16)",
+            "play_seconds": "CAST(pmod(xxhash64(id, 9), 7200) AS INT)",
+            "event_ts": f"timestamp_seconds(unix_date({day}) * 86400L + pmod(xxhash64(id, 10), 86400))",
+            "event_date": day,
+        }
+        return ", ".join(f"{sql} AS {name}" for name, sql in columns.items())
+
+
+def _uniform(number: int) -> str:
+    """Between 0 and 1, both excluded, the same for the same row; each ``number`` has numbers of its own."""
+    return f"((pmod(xxhash64(id, {number}), 1000003) + 0.5) / 1000003)"

@@ -1,0 +1,228 @@
+"""The ways to keep both tables right, each on tables of its own."""
+
+import os
+import subprocess
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from resource import RUSAGE_CHILDREN, getrusage
+
+import dagster as dg
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
+
+from benchmarks.playback import stages
+from benchmarks.playback.source import FIRST_DAY, Source
+
+NAMESPACE = "lake.db"
+Span = tuple[float, float]
+"""When something began and ended, in seconds since the epoch."""
+STAGES = ("stage 1", "stage 2")
+
+
+class Way(ABC):
+    """Keeps ``tables`` (stage 1's and stage 2's) right; the first update makes them.
+
+    ``is_right`` says whether they must equal a recompute, ``own_cpu`` is what a process beside Spark took last.
+    """
+
+    name: str
+    tables: tuple[str, str]
+    is_right = True
+    own_cpu = 0.0
+
+    @abstractmethod
+    def create(self) -> None:
+        """Make both tables of what there is now."""
+
+    @abstractmethod
+    def update(self) -> tuple[Span, Span, Span]:
+        """Take in what came since; when each stage was at work, and the whole."""
+
+
+@dataclass
+class Handwritten(Way):
+    """Ways that one writes by hand in Spark: tables of the name's own."""
+
+    source: Source
+    name: str
+
+    def __post_init__(self) -> None:
+        self.tables = (f"{NAMESPACE}.{self.name}_daily", f"{NAMESPACE}.{self.name}_by_account")
+
+    def create(self) -> None:
+        stage_1 = stages.enriched(self._playback, self._title)
+        _make(stage_1, self.tables[0])
+        _make(stages.per_account(self.source.session.table(self.tables[0])), self.tables[1])
+
+    @property
+    def _playback(self) -> DataFrame:
+        return self.source.session.table(f"{NAMESPACE}.playback")
+
+    @property
+    def _title(self) -> DataFrame:
+        return self.source.session.table(f"{NAMESPACE}.title")
+
+    def update(self) -> tuple[Span, Span, Span]:
+        started = time.time()
+        self.stage_1()
+        between = time.time()
+        self.stage_2()
+        ended = time.time()
+        return (started, between), (between, ended), (started, ended)
+
+    def stage_1(self) -> None:
+        """Stage 1's table."""
+        raise NotImplementedError
+
+    def stage_2(self) -> None:
+        """Stage 2's table."""
+        raise NotImplementedError
+
+
+@dataclass
+class Lookback(Handwritten):
+    """Rewrite the last ``window`` days of both tables."""
+
+    window: int = 14
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.is_right = self.name == "lookback"
+
+    def stage_1(self) -> None:
+        _overwrite(stages.enriched(self._since(self._playback), self._title), self.tables[0])
+
+    def stage_2(self) -> None:
+        _overwrite(stages.per_account(self._since(self.source.session.table(self.tables[0]))), self.tables[1])
+
+    def _since(self, rows: DataFrame) -> DataFrame:
+        return rows.where(F.expr(f"event_date >= date_add({FIRST_DAY}, {self.source.days - self.window})"))
+
+
+@dataclass
+class ByScan(Handwritten):
+    """Append what an incremental scan finds, and MERGE its totals into the groups: right as long as rows only come."""
+
+    def create(self) -> None:
+        super().create()
+        self._seen = self._heads()
+
+    def update(self) -> tuple[Span, Span, Span]:
+        spans = super().update()
+        self._seen = self._heads()
+        return spans
+
+    def stage_1(self) -> None:
+        stages.enriched(self._new(0), self._title).writeTo(self.tables[0]).append()
+
+    def stage_2(self) -> None:
+        stages.per_account(self._new(1)).createOrReplaceTempView("new_totals")
+        self.source.session.sql(
+            f"MERGE INTO {self.tables[1]} t USING new_totals c "
+            "ON t.event_date = c.event_date AND t.account_id = c.account_id WHEN MATCHED THEN UPDATE SET "
+            "plays = t.plays + c.plays, play_seconds = t.play_seconds + c.play_seconds, "
+            "qualified_plays = t.qualified_plays + c.qualified_plays, longest = greatest(t.longest, c.longest) "
+            "WHEN NOT MATCHED THEN INSERT *"
+        ).collect()
+
+    def _sources(self) -> tuple[str, str]:
+        return f"{NAMESPACE}.playback", self.tables[0]
+
+    def _heads(self) -> list[int]:
+        return [
+            self.source.session.sql(f"SELECT snapshot_id FROM {table}.refs WHERE name = 'main'").collect()[0][0]
+            for table in self._sources()
+        ]
+
+    def _new(self, stage: int) -> DataFrame:
+        options = {"start-snapshot-id": str(self._seen[stage])}
+        return self.source.session.read.format("iceberg").options(**options).load(self._sources()[stage])
+
+
+@dataclass
+class ByChangelogView(ByScan):
+    """As ``ByScan``, with what ``create_changelog_view`` says was inserted."""
+
+    def _new(self, stage: int) -> DataFrame:
+        table = self._sources()[stage]
+        self.source.session.sql(
+            f"CALL lake.system.create_changelog_view(table => '{table.removeprefix('lake.')}', "
+            f"options => map('start-snapshot-id', '{self._seen[stage]}'), changelog_view => 'changelog_{stage}')"
+        ).collect()
+        return self.source.session.table(f"changelog_{stage}").where("_change_type = 'INSERT'")
+
+
+@dataclass
+class Copy(ByScan):
+    """The floor of stage 1: the changed rows, copied as they are; there is no stage 2."""
+
+    is_right = False
+
+    def create(self) -> None:
+        _make(self._playback, self.tables[0])
+        self._seen = self._heads()
+
+    def stage_1(self) -> None:
+        self._new(0).writeTo(self.tables[0]).append()
+
+    def stage_2(self) -> None:
+        pass
+
+
+@dataclass
+class ByChange(Way):
+    """This library as one runs it, through Dagster, both stages in one run of a process of its own."""
+
+    folder: Path
+    name: str
+    assets: tuple[str, str]
+
+    def __post_init__(self) -> None:
+        self.tables = (f"{NAMESPACE}.{self.assets[0]}", f"{NAMESPACE}.{self.assets[1]}")
+        home = self.folder / "home"
+        home.mkdir(exist_ok=True)
+        (home / "dagster.yaml").write_text("telemetry:\n  enabled: false\n")
+
+    def create(self) -> None:
+        self.update()
+
+    def update(self) -> tuple[Span, Span, Span]:
+        before, started = getrusage(RUSAGE_CHILDREN), time.time()
+        command = ["-m", "dagster", "asset", "materialize", "-m", "benchmarks.playback.definitions"]
+        run = subprocess.run(
+            [sys.executable, *command, "--select", ",".join(self.assets)],
+            env={**os.environ, "PLAYBACK_BENCHMARK": str(self.folder), "DAGSTER_HOME": str(self.folder / "home")},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        ended, after = time.time(), getrusage(RUSAGE_CHILDREN)
+        if run.returncode:
+            raise RuntimeError(run.stderr[-5000:])
+        self.own_cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        stage_1, stage_2 = self._steps()
+        return stage_1, stage_2, (started, ended)
+
+    def _steps(self) -> Iterator[Span]:
+        with dg.DagsterInstance.from_config(str(self.folder / "home")) as instance:
+            (run,) = instance.get_runs(limit=1)
+            times = {step.step_key: step for step in instance.get_run_step_stats(run.run_id)}
+        for asset in self.assets:
+            step = times[asset]
+            if step.start_time is None or step.end_time is None:
+                raise RuntimeError(asset, "has not run")
+            yield step.start_time, step.end_time
+
+
+def _make(rows: DataFrame, table: str) -> None:
+    # Copy-on-write would make a MERGE several times dearer.
+    writer = rows.writeTo(table).using("iceberg").tableProperty("write.merge.mode", "merge-on-read")
+    writer.partitionedBy(F.col("event_date")).createOrReplace()
+
+
+def _overwrite(rows: DataFrame, table: str) -> None:
+    rows.writeTo(table).overwritePartitions()
