@@ -18,13 +18,12 @@ from dagster_ips.core.making import OlderRows
 from dagster_ips.errors import InstanceError
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.code_stamps import older_rows_of
+from dagster_ips.orchestration.at_work import run_at_work
 from dagster_ips.orchestration.blocked import failed_runs
 from dagster_ips.orchestration.cursor_store import CursorStore
 from dagster_ips.orchestration.registry import KnownConsumer, consumer_named, known_consumers
 from dagster_ips.tracking.administration import Administrator
 from dagster_ips.tracking.inspection import Inspector
-
-_WORKING = {dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING}
 
 
 @dataclass(frozen=True)
@@ -81,23 +80,13 @@ class Workplace:
         found = failed_runs(self.instance, consumer.key, is_partitioned=consumer.is_partitioned)
         return {key: record.dagster_run.run_id for key, record in found.items()}
 
-    def run_at_work(self, known: KnownConsumer, states: list[EdgeState]) -> str | None:
-        """The id of a run that is working on the consumer; None if there is none."""
-        planned = self.instance.event_log_storage.get_latest_planned_materialization_info(known.consumer.key)
-        held = [state.in_flight.run_id for state in states if state.in_flight]
-        for run_id in [*held, *([planned.run_id] if planned else [])]:
-            run = self.instance.get_run_by_id(run_id)
-            if run is not None and run.status in _WORKING:
-                return run_id
-        return None
-
     def require_idle(self, known: KnownConsumer, states: list[EdgeState]) -> None:
         """Refuse what a run's work would be lost by.
 
         Raises:
             InstanceError: a run is working on the consumer.
         """
-        if (run_id := self.run_at_work(known, states)) is not None:
+        if (run_id := run_at_work(self.instance, known.consumer.key, states)) is not None:
             raise InstanceError(
                 problem=f"Run {run_id} is working on {known.consumer.name}, and what it does would count for nothing.",
                 remedy="Wait until it has ended, or terminate it.",

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import re
+from dataclasses import dataclass
 
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.retention import IcdcTable
 from dagster_ips.errors import MetadataUnreadableError, UnsupportedTableError
 from dagster_ips.iceberg.catalog import LakeCatalog
-from dagster_ips.iceberg.icdc_names import capture_number, name_prefix, partitions_of
+from dagster_ips.iceberg.icdc_names import FROM, SOURCE_UUID, TO, capture_number, edge_of, name_prefix, partitions_of
 from dagster_ips.iceberg.manifests import read_manifest_list
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.storage import Storage
@@ -37,6 +38,40 @@ def icdc_tables(catalog: LakeCatalog, edge: Edge, *, namespace: str) -> list[Icd
         for metadata, number in known
         if number is not None
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class IcdcOrigin:
+    """What the newest ICDC table of an edge says of the snapshots that it was made of; None where it says nothing."""
+
+    edge: Edge
+    is_partitioned: bool
+    from_exclusive: int | None
+    to_inclusive: int | None
+
+
+def icdc_origins(catalog: LakeCatalog, source_uuid: str, *, namespace: str) -> list[IcdcOrigin]:
+    """Of every edge that has ICDC tables of the source in ``namespace``, the newest one's origin.
+
+    Raises:
+        CatalogUnreachableError: the catalog did not answer.
+    """
+    located = catalog.metadata_locations_by_prefix(namespace, "")
+    read = [_read(catalog.storage, name, location) for name, location in located.items()]
+    newest: dict[Edge, tuple[int, TableMetadata]] = {}
+    for metadata in read:
+        edge = edge_of(metadata) if metadata is not None else None
+        if metadata is None or edge is None or metadata.properties.get(SOURCE_UUID) != source_uuid:
+            continue
+        number = capture_number(metadata, edge) or 0
+        newest[edge] = max(newest.get(edge, (number, metadata)), (number, metadata), key=lambda each: each[0])
+    return [_origin(edge, metadata) for edge, (_, metadata) in newest.items()]
+
+
+def _origin(edge: Edge, metadata: TableMetadata) -> IcdcOrigin:
+    start, end = (metadata.properties.get(side) for side in (FROM, TO))
+    is_partitioned = bool(partitions_of(metadata))
+    return IcdcOrigin(edge, is_partitioned, int(start) if start else None, int(end) if end else None)
 
 
 def drop_icdc_table(catalog: LakeCatalog, name: str, edge: Edge) -> None:

@@ -82,6 +82,13 @@ def capture_number(metadata: TableMetadata, edge: Edge) -> int | None:
     return number if ours.items() <= metadata.properties.items() else None
 
 
+def edge_of(metadata: TableMetadata) -> Edge | None:
+    """The edge that an ICDC table was made for; None of any other table."""
+    consumer, upstream = (metadata.properties.get(f"dagster-ips.{side}") for side in ("consumer", "upstream"))
+    edge = Edge(consumer, upstream) if consumer and upstream else None
+    return edge if edge is not None and capture_number(metadata, edge) is not None else None
+
+
 def partitions_of(metadata: TableMetadata) -> tuple[str, ...]:
     """The consumer's partitions that an ICDC table was made for; none for one without partitions."""
     return tuple(json.loads(metadata.properties.get(PARTITIONS, "[]")))

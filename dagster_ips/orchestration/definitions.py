@@ -23,6 +23,7 @@ from dagster_ips.orchestration.consumers import (
     tables_written,
 )
 from dagster_ips.orchestration.declarations import event_time_of, plain
+from dagster_ips.orchestration.hygiene import Tidied, hygiene_job
 from dagster_ips.orchestration.io_manager import IcdcIOManager
 from dagster_ips.orchestration.outside_news import OutsideTable
 from dagster_ips.orchestration.pending_checks import pending_checks, pending_checks_sensor
@@ -46,7 +47,8 @@ def with_incremental(
 
     Added are: the condition ``on_change()`` where an incremental asset has none of its own and no ``pending_sensor``
     drives it, an automation sensor for every asset with a condition that no sensor of the user's covers, a check
-    ``pending`` of each incremental asset with a sensor that keeps it true, and one sensor that watches outside tables.
+    ``pending`` of each incremental asset with a sensor that keeps it true, one sensor that watches outside tables, and
+    the job ``ips_hygiene``, which nothing starts but you.
     They tick every ``interval_seconds``. Everything else stays as it is.
 
     A tick of the automation sensor that finds nothing to run waits ``wait_seconds`` for a table to change or a run to
@@ -95,19 +97,25 @@ def with_incremental(
     if watched:
         checks.append(pending_checks(list(watched.values())))
         sensors.append(pending_checks_sensor(list(watched.values()), interval_seconds=interval_seconds))
+    tidied = _tidied(definitions.assets or (), metadata, managers)
     if outside:
         sensors.append(outside_tables_sensor(outside, interval_seconds=interval_seconds))
-    return dg.Definitions(
+
+    def graph() -> Any:  # noqa: ANN401  # Dagster's asset graph has no public type
+        return made.resolve_asset_graph()
+
+    made = dg.Definitions(
         assets=assets,
         asset_checks=checks,
         schedules=definitions.schedules,
         sensors=sensors,
-        jobs=definitions.jobs,
+        jobs=[*(definitions.jobs or ()), hygiene_job(tidied, list(watched.values()), managers, graph)],
         resources=definitions.resources,
         executor=definitions.executor,
         loggers=definitions.loggers,
         metadata=definitions.metadata,
     )
+    return made
 
 
 def _watched(
@@ -126,6 +134,16 @@ def _watched(
             tables = together[assets.get_io_manager_key_for_asset_key(each.key)]
             watched[each.key] = WatchedInputs(tables, each)
     return watched
+
+
+def _tidied(items: Iterable[Any], metadata: MetadataByKey, managers: Mapping[str, IcdcIOManager]) -> list[Tidied]:
+    """The tables that assets of these definitions write."""
+    namespaces = {key: manager.default_namespace for key, manager in managers.items()}
+    return [
+        Tidied(key, manager, table)
+        for assets in executable_assets(list(items))
+        for key, (manager, table) in sorted(tables_written(assets, metadata, namespaces).items())
+    ]
 
 
 def _require_own_tables(

@@ -163,6 +163,10 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         store = CursorStore(instance)
         return Runs(lake, store, lambda: self._session(lake), self.icdc_namespace, self._retention)
 
+    def session(self) -> SparkSession:
+        """Spark, which knows the catalog."""
+        return self._session(self.catalog.open())
+
     def _require_written_by_capture(self, context: dg.OutputContext, obj: object) -> None:
         written = (_step_id(context.step_context), context.asset_key) in self._written_by_capture
         if obj is not None or not written:

@@ -45,7 +45,7 @@ class Branch:
 
     def fast_forward_main(self, session: SparkSession) -> None:
         """Make the branch's head the head of ``main``; fails if ``main`` isn't its ancestor any more."""
-        table, branch = literal(_quoted_parts(self.table)), literal(self.name)
+        table, branch = table_argument(self.table), literal(self.name)
         session.sql(f"CALL {quoted(self.catalog)}.system.fast_forward({table}, 'main', {branch})").collect()
 
     def drop(self, session: SparkSession) -> None:
@@ -66,6 +66,16 @@ def sql_name(catalog: str, table: str) -> str:
         '`lake`.`media`.`playback`'
     """
     return f"{quoted(catalog)}.{_quoted_parts(table)}"
+
+
+def table_argument(table: str) -> str:
+    """A table's name as an argument of one of Iceberg's procedures, which are called in its catalog.
+
+    Example:
+        >>> table_argument("media.playback")
+        "'`media`.`playback`'"
+    """
+    return literal(_quoted_parts(table))
 
 
 def _quoted_parts(table: str) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from dagster_ips.core.capture import EdgeState
 from dagster_ips.core.edge import Edge
+from dagster_ips.core.needs import Need
 from dagster_ips.core.touched import LineState, Touched, first_of
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.iceberg.metadata import TableMetadata
@@ -15,6 +16,7 @@ from dagster_ips.iceberg.storage import Storage
 from dagster_ips.state.store import EdgeStore
 from dagster_ips.tracking.effects import Effect, effect
 from dagster_ips.tracking.following import TrackedInput
+from dagster_ips.tracking.needs import needs_of_line
 from dagster_ips.tracking.partitions import look
 
 
@@ -76,6 +78,17 @@ class PartitionWatch:
         if line.scanned is None or len(known) < len(starts):
             return None
         return first_of([line.scanned, *known])
+
+    def needs(self, tracked: TrackedInput, source: TableMetadata) -> Iterator[Need]:
+        """What is still to be read of the upstream's history. Nothing is remembered."""
+        slicing = tracked.slicing
+        assert slicing is not None  # noqa: S101  # as above
+        known = self.store.get_line(Edge(self.consumer, tracked.upstream))
+        found = self._look(known, tracked, source)
+        starts = [found.line.start_of(state, slicing.taken_by(key)) for key, state in found.pending.items()]
+        starts += [state.in_flight.from_exclusive for state in found.pending.values() if state.in_flight]
+        # The next look begins where the last one ended, as this one isn't remembered.
+        return needs_of_line(known, [*starts, *(each.changed.since for each in found.line.unread.values())], source)
 
     def _look(self, known: LineState, tracked: TrackedInput, source: TableMetadata) -> _Look:
         slicing = tracked.slicing

@@ -1,0 +1,63 @@
+"""Up to where a table's snapshots may expire without taking what its consumers still have to read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from dagster_ips.core.ancestry import Ancestry, Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """``consumer`` still reads what the ``ref`` holds beyond the snapshot ``after``; None if that isn't known."""
+
+    consumer: str
+    ref: str
+    after: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Expiry:
+    """Snapshots that were committed before ``before_ms`` may expire; ``held_by`` is who keeps more than was wanted."""
+
+    before_ms: int
+    held_by: str | None = None
+
+
+def expiry(
+    needs: Iterable[Need], snapshots: Mapping[int, Snapshot], ancestries: Mapping[str, Ancestry], *, wanted_ms: int
+) -> Expiry:
+    """The latest moment up to ``wanted_ms`` before which nothing is needed; ``ancestries`` are those of the refs.
+
+    A need that isn't known keeps everything. A snapshot that is gone already keeps nothing.
+
+    Example:
+        >>> history = {n: Snapshot(n, n - 1 or None, n, n * 10, "append", f"m{n}") for n in (1, 2, 3)}
+        >>> ancestries = {"main": Ancestry.of(history, head_snapshot_id=3)}
+        >>> expiry([Need("agg", "main", 2)], history, ancestries, wanted_ms=100)
+        Expiry(before_ms=20, held_by='agg')
+        >>> expiry([Need("agg", "main", 2)], history, ancestries, wanted_ms=15)
+        Expiry(before_ms=15, held_by=None)
+    """
+    found = Expiry(wanted_ms)
+    for need in needs:
+        kept = _kept(need, snapshots, ancestries)
+        if kept and (earliest := min(each.timestamp_ms for each in kept)) < found.before_ms:
+            found = Expiry(earliest, need.consumer)
+    return found
+
+
+def _kept(need: Need, snapshots: Mapping[int, Snapshot], ancestries: Mapping[str, Ancestry]) -> list[Snapshot]:
+    """The snapshots that the need can't do without: from the one it names to the ref's head, by whatever way."""
+    if need.after is None or need.ref not in ancestries:
+        return list(snapshots.values())
+    if need.after not in snapshots:
+        return []
+    history = ancestries[need.ref].snapshots
+    places = {each.snapshot_id: place for place, each in enumerate(history)}
+    abandoned, at = [], snapshots.get(need.after)
+    while at is not None and at.snapshot_id not in places:
+        abandoned.append(at)
+        at = None if at.parent_id is None else snapshots.get(at.parent_id)
+    return [*abandoned, *(history[: places[at.snapshot_id] + 1] if at else history)]
