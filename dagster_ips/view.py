@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from dagster_ips.core.capture import Mode
 from dagster_ips.core.changes import ChangeSet
@@ -19,10 +20,12 @@ from dagster_ips.spark.branches import sql_name
 from dagster_ips.spark.changelog import added, all_added, changelog, net_rows, removed, weighted
 from dagster_ips.spark.frames import distinct_keys, renamed, rows_with_keys, table_frame
 from dagster_ips.spark.plans import marked
-from dagster_ips.spark.session import DataFrame, SparkSession
 from dagster_ips.tracking.capturing import CapturedInput
 from dagster_ips.tracking.input_change import Frame, InputChange, TakenFrame
 from dagster_ips.tracking.parameters import parameters
+
+if TYPE_CHECKING:
+    from dagster_ips.spark.session import DataFrame, SparkSession
 
 _MOST_LITERALS = 1000
 _NUMBERS = itertools.count(1)

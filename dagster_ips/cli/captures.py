@@ -1,4 +1,4 @@
-"""``dagster-ips capture`` and ``dagster-ips commit``: for jobs that Dagster doesn't run."""
+"""What ``dagster-ips capture`` and ``dagster-ips commit`` do: for jobs that Dagster doesn't run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import uuid
 import click
 import dagster as dg
 
-from dagster_ips.cli.context import Workplace, at_workplace
+from dagster_ips.cli.context import Workplace
 from dagster_ips.cli.words import moment
 from dagster_ips.core.capture import Mode
 from dagster_ips.core.edge import Edge
@@ -30,15 +30,8 @@ _PROMISE = (
 )
 
 
-@click.command()
-@click.argument("asset")
-@click.option("--full", is_flag=True, help="All of the upstreams instead of what is new.")
-@at_workplace
-def capture(workplace: Workplace, *, asset: str, full: bool) -> None:
-    """Freeze what is new in ASSET's upstreams for a job that Dagster doesn't run, and print it as JSON.
-
-    Several jobs may share one capture. Call `dagster-ips commit CAPTURE` after the last one has written.
-    """
+def capture(workplace: Workplace, asset: str, *, full: bool) -> None:
+    """Freeze what is new and print it."""
     known = workplace.unpartitioned(asset)
     states = [workplace.store.get(edge) for edge in _edges(known)]
     workplace.require_idle(known, states)
@@ -75,11 +68,8 @@ def capture(workplace: Workplace, *, asset: str, full: bool) -> None:
     click.echo(json.dumps(printed, indent=2, ensure_ascii=False))
 
 
-@click.command()
-@click.argument("capture")
-@at_workplace
 def commit(workplace: Workplace, capture: str) -> None:
-    """Say that all jobs of CAPTURE have written their tables, so that it is consumed."""
+    """Count the capture as consumed."""
     asset, _, attempt = capture.rpartition(":")
     if not asset or not attempt:
         problem = f"{capture!r} isn't what dagster-ips capture calls a capture."

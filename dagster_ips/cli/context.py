@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import functools
+import contextlib
 import getpass
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import dagster as dg
-from dagster_shared.cli import dg_workspace_options
 
 from dagster_ips._compat import definitions_at
 from dagster_ips.core.capture import EdgeState
@@ -96,18 +95,16 @@ class Workplace:
         return known.manager.catalog.open()
 
 
-def at_workplace(command: Callable[..., None]) -> Callable[..., None]:
-    """A command with Dagster's options for where definitions are, whose first argument is the workplace."""
+@contextlib.contextmanager
+def workplace_at(options: dict[str, Any]) -> Iterator[Workplace]:
+    """Where Dagster's ``options`` say that definitions are; they are taken out of it.
 
-    @dg_workspace_options
-    @functools.wraps(command)
-    def with_workplace(**options: Any) -> None:  # noqa: ANN401  # click's
-        # Takes its own options out and leaves the command's.
-        consumers = _consumers_at(options)
-        with _instance() as instance:
-            command(Workplace(consumers, instance), **options)
-
-    return with_workplace
+    Raises:
+        InstanceError: there are no definitions, or there is no instance.
+    """
+    consumers = _consumers_at(options)
+    with _instance() as instance:
+        yield Workplace(consumers, instance)
 
 
 def _consumers_at(options: dict[str, Any]) -> Mapping[str, KnownConsumer]:

@@ -1,17 +1,15 @@
-"""``dagster-ips reset`` and ``dagster-ips rewind``: change what counts as consumed."""
+"""What ``dagster-ips reset`` and ``dagster-ips rewind`` do: change what counts as consumed."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import click
 import dagster as dg
 
-from dagster_ips.cli.context import Workplace, at_workplace, who_is_asking
+from dagster_ips.cli.context import Workplace, who_is_asking
 from dagster_ips.cli.words import moment, size
 from dagster_ips.core.capture import EdgeState
 from dagster_ips.core.edge import Edge
-from dagster_ips.core.place import Everywhere, Place, parse_place
+from dagster_ips.core.place import Everywhere, Place
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import InstanceError, StateUnreadableError
 from dagster_ips.orchestration.registry import KnownConsumer
@@ -19,30 +17,8 @@ from dagster_ips.tracking.administration import Rewind
 from dagster_ips.tracking.effects import Effect, effect
 
 
-class _PlaceType(click.ParamType):  # type: ignore[type-arg]  # generic only in click 8.3 and later
-    name = "snapshot|time"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Place:  # noqa: ANN401  # click's signature
-        try:
-            return parse_place(value)
-        except ValueError:
-            self.fail(f"{value!r} is no snapshot id, date or time", param, ctx)
-
-
-_PLACE = _PlaceType()
-_upstream = click.option("--upstream", help="The upstream's asset key; needn't be said if there is but one.")
-_why = click.option("--why", required=True, help="The reason, for the record.")
-_yes = click.option("--yes", is_flag=True, help="Don't ask.")
-
-
-@click.command()
-@click.argument("asset")
-@_upstream
-@_why
-@_yes
-@at_workplace
-def reset(workplace: Workplace, *, asset: str, upstream: str | None, why: str, yes: bool) -> None:
-    """Forget what ASSET has consumed of an upstream: its next run computes everything, or begins where `start` says."""
+def reset(workplace: Workplace, asset: str, *, upstream: str | None, why: str, yes: bool) -> None:
+    """Forget what the asset has consumed of an upstream."""
     known = workplace.unpartitioned(asset)
     tracked = known.tracked(upstream)
     edge = Edge(known.consumer.name, tracked.upstream)
@@ -57,27 +33,17 @@ def reset(workplace: Workplace, *, asset: str, upstream: str | None, why: str, y
     _report(workplace, known, state)
 
 
-@click.command()
-@click.argument("asset")
-@_upstream
-@click.option(
-    "--to", "place", type=_PLACE, required=True, help="A snapshot of the upstream, or a date or time in ISO 8601 (UTC)."
-)
-@click.option("--why", help="The reason, for the record; needed unless --dry-run.")
-@_yes
-@click.option("--dry-run", is_flag=True, help="Only show what would be read again.")
-@at_workplace
 def rewind(  # noqa: PLR0913  # one per option
     workplace: Workplace,
-    *,
     asset: str,
+    *,
     upstream: str | None,
     place: Place,
     why: str | None,
     yes: bool,
     dry_run: bool,
 ) -> None:
-    """Let ASSET read again what it consumed of an upstream after a snapshot or a time."""
+    """Let the asset read a part of an upstream again."""
     known = workplace.unpartitioned(asset)
     tracked = known.tracked(upstream)
     administrator = workplace.administrator(known)

@@ -1,4 +1,4 @@
-"""``dagster-ips status``: how far each edge is, and what is pending."""
+"""What ``dagster-ips status`` says: how far each edge is, and what is pending."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from dagster_ips.cli.context import Workplace, at_workplace
+from dagster_ips.cli.context import Workplace
 from dagster_ips.cli.words import moment, size, table
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.touched import LineState
@@ -23,12 +23,8 @@ _OF_PARTITIONS = ("PARTITIONED ASSET", "UPSTREAM", "LOOKED AT UP TO", "UPSTREAM'
 _MOST = 10
 
 
-@click.command()
-@click.argument("asset", required=False)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@at_workplace
-def status(workplace: Workplace, *, asset: str | None, as_json: bool) -> None:
-    """What each consumer, or ASSET, has consumed of its upstreams, what is pending and what is in flight."""
+def status(workplace: Workplace, asset: str | None, *, as_json: bool) -> None:
+    """Print how far each consumer is, or ``asset`` alone."""
     known = [workplace.consumer(asset)] if asset else list(workplace.consumers.values())
     known = sorted(known, key=lambda each: each.consumer.name)
     found = [

@@ -7,12 +7,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from pydantic import ValidationError as ResponseError
-from pyiceberg.catalog import Catalog, load_catalog
-from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
 from pyiceberg.exceptions import (
     CommitFailedException,
     NamespaceAlreadyExistsError,
@@ -21,13 +19,19 @@ from pyiceberg.exceptions import (
     TableAlreadyExistsError,
     ValidationError,
 )
-from sqlalchemy import ColumnElement, and_, select
 
 from dagster_ips.core.table_name import name_of, parts_of
 from dagster_ips.errors import CatalogUnreachableError, IpsError, UnknownTableError, UnsupportedTableError
+from dagster_ips.iceberg.late import catalog as pyiceberg_catalog
+from dagster_ips.iceberg.late import sql, sqlalchemy
 from dagster_ips.iceberg.metadata import TableMetadata, unsupported_view
 from dagster_ips.iceberg.patience import NoAnswerError, Patience
 from dagster_ips.iceberg.storage import Storage
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.catalog.sql import SqlCatalog
+    from sqlalchemy import ColumnElement
 
 _Answer = TypeVar("_Answer")
 _Row = tuple[str, str]
@@ -111,10 +115,10 @@ class LakeCatalog:
         """
         with self._reaching(f"asking for {', '.join(tables)}"):
             catalog = self.client
-            if isinstance(catalog, SqlCatalog):
+            if isinstance(catalog, sql.SqlCatalog):
                 rows = {table: _row_of(table) for table in tables}
                 namespaces = {namespace for namespace, _ in rows.values()}
-                query = partial(self._locations_by_sql, catalog, IcebergTables.table_namespace.in_(namespaces))
+                query = partial(self._locations_by_sql, catalog, sql.IcebergTables.table_namespace.in_(namespaces))
                 found = self._asked(query)
                 return {table: found[row] for table, row in rows.items() if row in found}
             return dict(self._locations_one_by_one(catalog, tables))
@@ -128,10 +132,10 @@ class LakeCatalog:
         within = parts_of(namespace)
         with self._reaching(f"listing {namespace}.{start}*"):
             catalog = self.client
-            if isinstance(catalog, SqlCatalog):
-                in_namespace = IcebergTables.table_namespace == _stored(within)
-                starts = IcebergTables.table_name.startswith(start, autoescape=True)
-                rows = self._locations_by_sql(catalog, and_(in_namespace, starts))
+            if isinstance(catalog, sql.SqlCatalog):
+                in_namespace = sql.IcebergTables.table_namespace == _stored(within)
+                starts = sql.IcebergTables.table_name.startswith(start, autoescape=True)
+                rows = self._locations_by_sql(catalog, sqlalchemy.and_(in_namespace, starts))
                 # To SQLite's LIKE upper and lower case are one.
                 return {name_of([*within, name]): at for (_, name), at in rows.items() if name.startswith(start)}
             names = [identifier for identifier in catalog.list_tables(within) if identifier[-1].startswith(start)]
@@ -192,7 +196,7 @@ class LakeCatalog:
         """PyIceberg's catalog of this configuration."""
         with self._reaching("connecting to it"):
             self._create_embedded_folder()
-            return self._asked(lambda: load_catalog(self.name, **self.properties))
+            return self._asked(lambda: pyiceberg_catalog.load_catalog(self.name, **self.properties))
 
     def _asked(self, call: Callable[[], _Answer]) -> _Answer:
         return self._patience.ask(call) if self._patience else call()
@@ -206,8 +210,8 @@ class LakeCatalog:
             Path(uri.removeprefix(_SQLITE).partition("?")[0]).parent.mkdir(parents=True, exist_ok=True)
 
     def _locations_by_sql(self, catalog: SqlCatalog, which: ColumnElement[bool]) -> dict[_Row, str]:
-        rows = IcebergTables
-        query = select(rows.table_namespace, rows.table_name, rows.metadata_location).where(
+        rows = sql.IcebergTables
+        query = sqlalchemy.select(rows.table_namespace, rows.table_name, rows.metadata_location).where(
             rows.catalog_name == catalog.name, which
         )
         with catalog.engine.connect() as connection:

@@ -8,43 +8,20 @@ from __future__ import annotations
 import datetime as dt
 import struct
 from decimal import Decimal
-from typing import Any
-
-from pyiceberg.conversions import from_bytes
-from pyiceberg.types import (
-    BooleanType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    NestedField,
-    PrimitiveType,
-    StringType,
-    TimestampType,
-    TimestamptzType,
-)
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from dagster_ips.core.changes import ChangeSet, DataFile
 from dagster_ips.core.ranges import Bound, ChangeRange, RangeKind
 from dagster_ips.errors import UnknownColumnError, UnorderedColumnError
+from dagster_ips.iceberg.late import conversions, types
 from dagster_ips.iceberg.metadata import TableMetadata
+
+if TYPE_CHECKING:
+    from pyiceberg.types import IcebergType, NestedField
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _FOUR_BYTES = 4
-_ORDERED = (
-    BooleanType,
-    IntegerType,
-    LongType,
-    FloatType,
-    DoubleType,
-    DateType,
-    TimestampType,
-    TimestamptzType,
-    StringType,
-    DecimalType,
-)
 _NOT_PLAIN = {"map", "list", "struct", "nested", "variant"}
 
 
@@ -79,16 +56,32 @@ def change_range(changes: ChangeSet, metadata: TableMetadata, column: str) -> Ch
         has_null |= nulls is None or nulls > 0
         if nulls is None or nulls < file.record_count:
             # Bounds leave NaN out, and Spark orders it above every number: a float's upper side stays open.
-            is_float = isinstance(field.field_type, FloatType | DoubleType)
+            is_float = isinstance(field.field_type, types.FloatType | types.DoubleType)
             upper = None if is_float else column_bound(file.upper_bounds, field)
             bounds.append((column_bound(file.lower_bounds, field), upper))
     kind = RangeKind.EXACT if exact else RangeKind.BOUNDED
     return ChangeRange.of(column, bounds, kind=kind, has_null=has_null)
 
 
+@cache
+def _ordered() -> tuple[type[IcebergType], ...]:
+    return (
+        types.BooleanType,
+        types.IntegerType,
+        types.LongType,
+        types.FloatType,
+        types.DoubleType,
+        types.DateType,
+        types.TimestampType,
+        types.TimestamptzType,
+        types.StringType,
+        types.DecimalType,
+    )
+
+
 def is_ordered(field: NestedField) -> bool:
     """Whether the column's values are bounds: they have an order and a SQL literal."""
-    return isinstance(field.field_type, _ORDERED)
+    return isinstance(field.field_type, _ordered())
 
 
 def require_column(metadata: TableMetadata, column: str) -> NestedField | None:
@@ -158,13 +151,13 @@ def _avro_name(name: str) -> str:
 
 def _from_avro(raw: Any, kind: Any) -> Bound:  # noqa: ANN401  # an Avro value of the column's own type
     match kind:
-        case DateType():
+        case types.DateType():
             return _EPOCH.date() + dt.timedelta(days=raw)
-        case TimestampType():
+        case types.TimestampType():
             return (_EPOCH + dt.timedelta(microseconds=raw)).replace(tzinfo=None)
-        case TimestamptzType():
+        case types.TimestamptzType():
             return _EPOCH + dt.timedelta(microseconds=raw)
-        case DecimalType():
+        case types.DecimalType():
             return Decimal(int.from_bytes(raw, "big", signed=True)).scaleb(-kind.scale)
         case _:
             return raw  # type: ignore[no-any-return]  # numbers, strings and booleans are themselves
@@ -183,19 +176,23 @@ def _from_bytes(content: bytes, kind: Any) -> Bound:  # noqa: ANN401  # a primit
     """A bound, also one written before the column was widened: those keep their narrower, four-byte form."""
     if len(content) == _FOUR_BYTES:
         match kind:
-            case LongType():
+            case types.LongType():
                 return int(struct.unpack("<i", content)[0])
-            case DoubleType():
+            case types.DoubleType():
                 return float(struct.unpack("<f", content)[0])
-            case TimestampType():
+            case types.TimestampType():
                 return dt.datetime.combine(
                     _EPOCH.date() + dt.timedelta(days=struct.unpack("<i", content)[0]), dt.time()
                 )
             case _:
                 pass
-    assert isinstance(kind, PrimitiveType)  # noqa: S101  # _ORDERED holds primitive types only
-    decoded = from_bytes(kind, content)
-    return _from_avro(decoded, kind) if isinstance(kind, DateType | TimestampType | TimestamptzType) else decoded
+    assert isinstance(kind, types.PrimitiveType)  # noqa: S101  # what is ordered is primitive
+    decoded = conversions.from_bytes(kind, content)
+    return (
+        _from_avro(decoded, kind)
+        if isinstance(kind, types.DateType | types.TimestampType | types.TimestamptzType)
+        else decoded
+    )
 
 
 def partition_values(changes: ChangeSet, metadata: TableMetadata, column: str) -> set[Bound | None] | None:

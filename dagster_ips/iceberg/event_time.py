@@ -6,14 +6,14 @@ Source: Iceberg table spec, "Manifest Lists" (field summaries), "Partition Trans
 from __future__ import annotations
 
 import datetime as dt
-
-from pyiceberg.types import DateType, NestedField, TimestampType, TimestamptzType
+from typing import TYPE_CHECKING
 
 from dagster_ips.core.ancestry import Ancestry, Snapshot
 from dagster_ips.core.valid_through import ALWAYS, EventTime, as_text, from_text, instant
 from dagster_ips.errors import UnknownColumnError, ValidThroughError
 from dagster_ips.iceberg.column_ranges import column_bound
 from dagster_ips.iceberg.file_spans import span
+from dagster_ips.iceberg.late import types
 from dagster_ips.iceberg.manifests import (
     Content,
     ManifestRow,
@@ -27,8 +27,10 @@ from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.stamps import RUN, is_of_same_attempt
 from dagster_ips.iceberg.storage import Storage
 
+if TYPE_CHECKING:
+    from pyiceberg.types import NestedField
+
 VALID_THROUGH = "dagster-ips.valid-through"
-_TIMES = (DateType, TimestampType, TimestamptzType)
 _LENGTHS = {"day": dt.timedelta(days=1), "hour": dt.timedelta(hours=1)}
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
@@ -114,7 +116,7 @@ def require_time_column(metadata: TableMetadata, column: str) -> NestedField:
             remedy="Correct the name in iceberg_asset(valid_through=...); nothing was captured.",
         )
     field = metadata.columns.get(column)
-    if field is None or not isinstance(field.field_type, _TIMES):
+    if field is None or not isinstance(field.field_type, types.DateType | types.TimestampType | types.TimestamptzType):
         problem = f"its column {column} is of type {metadata.column_types[column]}, which holds no dates or times"
         remedy = "Name a column of type date, timestamp or timestamptz."
         raise ValidThroughError(table=metadata.table, problem=problem, remedy=remedy)

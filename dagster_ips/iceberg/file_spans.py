@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-from pyiceberg.types import (
-    DateType,
-    DoubleType,
-    FloatType,
-    IcebergType,
-    NestedField,
-    StringType,
-    TimestampType,
-    TimestamptzType,
-)
+from functools import cache
+from typing import TYPE_CHECKING
 
 from dagster_ips.core.changes import DataFile
 from dagster_ips.core.partition_keys import ColumnKind, Span
 from dagster_ips.errors import UnknownColumnError
 from dagster_ips.iceberg.column_ranges import column_bound, identity_value, is_ordered
+from dagster_ips.iceberg.late import types
 from dagster_ips.iceberg.metadata import TableMetadata
 
-_KINDS: dict[type[IcebergType], ColumnKind] = {
-    DateType: ColumnKind.DATE,
-    TimestampType: ColumnKind.TIMESTAMP,
-    TimestamptzType: ColumnKind.TIMESTAMPTZ,
-    StringType: ColumnKind.STRING,
-}
+if TYPE_CHECKING:
+    from pyiceberg.types import IcebergType, NestedField
+
 _ANYTHING = Span(None, None, has_null=None)
+
+
+@cache
+def _kinds() -> dict[type[IcebergType], ColumnKind]:
+    return {
+        types.DateType: ColumnKind.DATE,
+        types.TimestampType: ColumnKind.TIMESTAMP,
+        types.TimestamptzType: ColumnKind.TIMESTAMPTZ,
+        types.StringType: ColumnKind.STRING,
+    }
 
 
 def column_kinds(metadata: TableMetadata, columns: tuple[str, ...]) -> dict[str, ColumnKind]:
@@ -44,13 +44,13 @@ def column_kinds(metadata: TableMetadata, columns: tuple[str, ...]) -> dict[str,
                 'partitions in incremental(partition_column="..."). Nothing was captured or written.',
             )
     found = {column: metadata.columns.get(column) for column in columns}
-    return {c: _KINDS.get(type(f.field_type), ColumnKind.OTHER) if f else ColumnKind.OTHER for c, f in found.items()}
+    return {c: _kinds().get(type(f.field_type), ColumnKind.OTHER) if f else ColumnKind.OTHER for c, f in found.items()}
 
 
 def span(file: DataFile, metadata: TableMetadata, column: str) -> Span:
     """The values of ``column`` in ``file``; open on both sides where the manifest doesn't tell."""
     field = metadata.columns.get(column)
-    if field is None or not is_ordered(field) or isinstance(field.field_type, FloatType | DoubleType):
+    if field is None or not is_ordered(field) or isinstance(field.field_type, types.FloatType | types.DoubleType):
         return _ANYTHING
     value = identity_value(file, metadata, field)
     if value is not None:

@@ -15,20 +15,19 @@ from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import repeat
-from typing import Any
-
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
-from pyiceberg.types import NestedField, TimestampType, TimestamptzType
+from typing import TYPE_CHECKING, Any
 
 from dagster_ips.core.changes import DataFile
 from dagster_ips.core.ranges import Bound
 from dagster_ips.errors import CatalogUnreachableError
 from dagster_ips.iceberg.column_ranges import is_ordered
+from dagster_ips.iceberg.late import compute, pa, parquet, types
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.patience import NoAnswerError
 from dagster_ips.iceberg.storage import Storage
+
+if TYPE_CHECKING:
+    from pyiceberg.types import NestedField
 
 _LOG = logging.getLogger(__name__)
 _FIELD_ID = b"PARQUET:field_id"
@@ -141,8 +140,8 @@ class _Reader:
 
     def _read(self, file: DataFile, fields: Sequence[NestedField]) -> Values | Unreadable:
         with self.storage.open(file.path) as stream:
-            parquet = pq.ParquetFile(stream)
-            names = _names(parquet.schema_arrow, self.source)
+            opened = parquet.ParquetFile(stream)
+            names = _names(opened.schema_arrow, self.source)
             if names is None:
                 return Unreadable("its columns have no field ids, and the table has no schema.name-mapping.default")
             there = [names.get(field.field_id) for field in fields]
@@ -150,16 +149,16 @@ class _Reader:
             wanted = list(dict.fromkeys(name for name in there if name is not None))
             cut = [name for name, field in zip(there, fields, strict=True) if field.name in self.columns.by_minute]
             rows: set[Row] = set()
-            if not wanted and parquet.metadata.num_rows:
+            if not wanted and opened.metadata.num_rows:
                 rows.add(tuple(constants))
-            for batch in parquet.iter_batches(_BATCH_ROWS, columns=wanted, use_threads=False) if wanted else ():
+            for batch in opened.iter_batches(_BATCH_ROWS, columns=wanted, use_threads=False) if wanted else ():
                 found = _distinct(batch.select(wanted), cut=cut)
                 columns = [
                     repeat(constant) if name is None else [_as_declared(value, field) for value in found[name]]
                     for name, constant, field in zip(there, constants, fields, strict=True)
                 ]
                 rows.update(zip(*columns, strict=False))
-            return Values(frozenset(rows), _size_of(parquet, set(wanted)))
+            return Values(frozenset(rows), _size_of(opened, set(wanted)))
 
 
 def _names(schema: pa.Schema, source: TableMetadata) -> Mapping[int, str] | None:
@@ -203,11 +202,11 @@ def _plain(column: pa.Array, *, by_minute: bool) -> pa.Array:
     if not pa.types.is_timestamp(column.type):
         return column
     times = column.cast(pa.timestamp(column.type.unit))  # in UTC
-    seconds = pc.floor_temporal(times, unit="second").cast(pa.timestamp("us"))
+    seconds = compute.floor_temporal(times, unit="second").cast(pa.timestamp("us"))
     if by_minute:
-        earliest = pc.min(seconds).as_py()
+        earliest = compute.min(seconds).as_py()
         is_cut = earliest is not None and earliest >= _WHOLE_MINUTES_SINCE
-        times = pc.floor_temporal(seconds, unit="minute") if is_cut else seconds
+        times = compute.floor_temporal(seconds, unit="minute") if is_cut else seconds
     times = times.cast(pa.timestamp("us"), safe=False)
     return times.cast(pa.timestamp("us", tz="UTC")) if column.type.tz else times
 
@@ -217,11 +216,11 @@ def _as_declared(value: Any, field: NestedField) -> Bound | None:  # noqa: ANN40
     if value is None:
         return None
     match field.field_type:
-        case TimestampType():
+        case types.TimestampType():
             if not isinstance(value, dt.datetime):
                 return dt.datetime.combine(value, dt.time())
             return value.replace(tzinfo=None)
-        case TimestamptzType():
+        case types.TimestamptzType():
             moment: dt.datetime = value
             return moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
         case _:
@@ -229,8 +228,8 @@ def _as_declared(value: Any, field: NestedField) -> Bound | None:  # noqa: ANN40
             return bound
 
 
-def _size_of(parquet: pq.ParquetFile, columns: set[str]) -> int:
-    metadata = parquet.metadata
+def _size_of(opened: parquet.ParquetFile, columns: set[str]) -> int:
+    metadata = opened.metadata
     groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
     chunks = [group.column(index) for group in groups for index in range(group.num_columns)]
     read = sum(chunk.total_compressed_size for chunk in chunks if chunk.path_in_schema in columns)

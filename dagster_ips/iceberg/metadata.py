@@ -11,15 +11,16 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
-
-from pyiceberg.schema import Schema
-from pyiceberg.types import NestedField
+from typing import TYPE_CHECKING, Any
 
 from dagster_ips.core.ancestry import Ancestry, Snapshot
 from dagster_ips.core.columns import Column, Kind, ListOf, MapOf, Struct, fit
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import MetadataUnreadableError, UnsupportedTableError
+from dagster_ips.iceberg.late import schema
+
+if TYPE_CHECKING:
+    from pyiceberg.types import NestedField
 
 NEWEST_FORMAT_VERSION = 3
 _GZIP = b"\x1f\x8b"
@@ -336,6 +337,6 @@ def _snapshot(raw: dict[str, Any]) -> Snapshot:
 def _field(raw: dict[str, Any]) -> NestedField | None:
     """A column as PyIceberg knows it, or None for a type it can't load (``variant``, ``geometry``)."""
     try:
-        return Schema.model_validate({"type": "struct", "fields": [raw]}).fields[0]
+        return schema.Schema.model_validate({"type": "struct", "fields": [raw]}).fields[0]
     except ValueError:
         return None

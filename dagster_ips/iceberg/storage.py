@@ -6,11 +6,14 @@ import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-
-from pyiceberg.io import FileIO, InputStream, load_file_io
+from typing import TYPE_CHECKING
 
 from dagster_ips.errors import CatalogUnreachableError, MetadataUnreadableError
+from dagster_ips.iceberg.late import io
 from dagster_ips.iceberg.patience import NoAnswerError, Patience
+
+if TYPE_CHECKING:
+    from pyiceberg.io import FileIO, InputStream
 
 
 @dataclass(frozen=True)
@@ -66,4 +69,4 @@ class Storage:
                 Path(path).rmdir()
 
     def _io(self, location: str) -> FileIO:
-        return load_file_io(dict(self.properties), location)
+        return io.load_file_io(dict(self.properties), location)

@@ -6,19 +6,21 @@ No ``from __future__ import annotations`` here: Dagster reads the annotations of
 import inspect
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
 from dagster_ips.errors import AuditError, DeclarationError
 from dagster_ips.orchestration.consumers import executable_assets
-from dagster_ips.spark.session import DataFrame
+
+if TYPE_CHECKING:
+    from dagster_ips.spark.session import DataFrame
 
 AUDIT = "dagster_ips/audit"
 _FUNCTION = "dagster_ips_audit"
 _SAID = 500
 
-Audited = Callable[[DataFrame], "bool | dg.AssetCheckResult"]
+Audited = Callable[["DataFrame"], "bool | dg.AssetCheckResult"]
 
 
 def audit(
@@ -33,6 +35,7 @@ def audit(
     ``capture``.
 
     Example:
+        >>> from pyspark.sql import DataFrame
         >>> @audit(asset="playback_daily")
         ... def has_only_known_accounts(rows: DataFrame) -> bool:
         ...     return rows.where("account_id IS NULL").isEmpty()
@@ -41,7 +44,7 @@ def audit(
     """
 
     def declared(function: Audited) -> dg.AssetChecksDefinition:
-        def check(context: dg.AssetCheckExecutionContext, rows: DataFrame) -> dg.AssetCheckResult:
+        def check(context: dg.AssetCheckExecutionContext, rows: Any) -> dg.AssetCheckResult:  # noqa: ANN401  # a DataFrame, whose class comes late
             (key,) = context.selected_asset_check_keys
             return _found_in_this_run(context, key) or _evaluated(function, rows, blocking=blocking)
 
@@ -57,7 +60,7 @@ def audit(
     return declared
 
 
-def run_audits(step: Any, key: dg.AssetKey, table: str, rows: DataFrame) -> None:  # noqa: ANN401  # not public
+def run_audits(step: Any, key: dg.AssetKey, table: str, rows: "DataFrame") -> None:  # noqa: ANN401  # not public
     """Evaluate the audits of ``key`` on ``rows`` and log each as an asset check of the step's run.
 
     Raises:
@@ -125,7 +128,7 @@ def _audits_of(step: Any, key: dg.AssetKey) -> Iterator[_Audit]:  # noqa: ANN401
             yield _Audit(check_key.name, spec.blocking, function)
 
 
-def _evaluated(function: Audited, rows: DataFrame, *, blocking: bool) -> dg.AssetCheckResult:
+def _evaluated(function: Audited, rows: "DataFrame", *, blocking: bool) -> dg.AssetCheckResult:
     severity = dg.AssetCheckSeverity.ERROR if blocking else dg.AssetCheckSeverity.WARN
     try:
         found: object = function(rows)

@@ -7,10 +7,9 @@ import contextlib
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
-from dagster_pyspark import LazyPySparkResource
 from pydantic import PrivateAttr
 
 from dagster_ips.core.capture import Mode
@@ -35,20 +34,23 @@ from dagster_ips.orchestration.consumers import (
 from dagster_ips.orchestration.cursor_store import CursorStore
 from dagster_ips.orchestration.declarations import INCREMENTAL, description_of, table_of, trusted_because, write_mode_of
 from dagster_ips.orchestration.overwrite import Overwrite
-from dagster_ips.orchestration.resources import IcebergCatalog
+from dagster_ips.orchestration.resources import IcebergCatalog, SparkResource
 from dagster_ips.orchestration.run_metadata import RunReport, older_rows_in, partition_metadata, run_metadata
 from dagster_ips.orchestration.runs import Captured, Runs, order_new_table
 from dagster_ips.orchestration.slicing import require_partition_expression, rows_of_keys
 from dagster_ips.orchestration.versions import Read, code_version, keep_versions, record_input, record_versions
 from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.frames import table_frame
-from dagster_ips.spark.session import DataFrame, SparkSession, configure
+from dagster_ips.spark.session import configure, is_frame, is_frame_class
 from dagster_ips.spark.targets import create_table
 from dagster_ips.tracking.effects import Effect, effect
 from dagster_ips.tracking.following_frames import follow_frame, require_columns_fit, require_rows_found
 from dagster_ips.tracking.publishing import Publication
 from dagster_ips.tracking.writing import Result
 from dagster_ips.view import IcdcView
+
+if TYPE_CHECKING:
+    from dagster_ips.spark.session import DataFrame, SparkSession
 
 
 class IcdcIOManager(dg.ConfigurableIOManager):
@@ -65,7 +67,7 @@ class IcdcIOManager(dg.ConfigurableIOManager):
     """
 
     catalog: dg.ResourceDependency[IcebergCatalog]
-    spark: dg.ResourceDependency[LazyPySparkResource]
+    spark: dg.ResourceDependency[SparkResource]
     default_namespace: str = "default"
     icdc_namespace: str = "ips"
     icdc_keep_last: int = 10
@@ -163,7 +165,7 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         store = CursorStore(instance)
         return Runs(lake, store, lambda: self._session(lake), self.icdc_namespace, self._retention)
 
-    def session(self) -> SparkSession:
+    def session(self) -> "SparkSession":
         """Spark, which knows the catalog."""
         return self._session(self.catalog.open())
 
@@ -207,12 +209,12 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         rows = _partitions_read(context, metadata.get(context.asset_key, {}), found)
         return frame if rows is None else frame.where(rows)
 
-    def _session_of(self, frame: DataFrame) -> SparkSession:
+    def _session_of(self, frame: "DataFrame") -> "SparkSession":
         """The session that made the frame, which may be one of the asset's own; it knows the catalog then."""
         configure(frame.sparkSession, self.catalog.open().spark_configuration())
         return frame.sparkSession
 
-    def _session(self, lake: LakeCatalog) -> SparkSession:
+    def _session(self, lake: LakeCatalog) -> "SparkSession":
         session: SparkSession = self.spark.spark_session
         configure(session, lake.spark_configuration())
         return session
@@ -229,7 +231,7 @@ def _logged(context: dg.InputContext | dg.OutputContext) -> Iterator[None]:
 
 
 def _publish(
-    runs: Runs, context: dg.OutputContext, table: str, returned: tuple[DataFrame, WriteMode], captured: Captured
+    runs: Runs, context: dg.OutputContext, table: str, returned: "tuple[DataFrame, WriteMode]", captured: Captured
 ) -> Publication:
     lake, publisher = runs.lake, runs.publisher(context.step_context.dagster_run, context.asset_key, captured)
     existing = lake.find(table)
@@ -320,7 +322,7 @@ def in_form(view: IcdcView, annotation: object, *, parameter: str, asset: str) -
     """
     if annotation is str:
         return view.table
-    if isinstance(annotation, type) and issubclass(annotation, DataFrame):
+    if is_frame_class(annotation):
         return view.added
     if annotation is IcdcView or annotation is Any or annotation is None:
         return view
@@ -333,7 +335,7 @@ def in_form(view: IcdcView, annotation: object, *, parameter: str, asset: str) -
 
 def returned(
     obj: object, declared: WriteMode | None, key: dg.AssetKey, *, is_consumer: bool
-) -> tuple[DataFrame, WriteMode]:
+) -> "tuple[DataFrame, WriteMode]":
     """The frame that an asset returned, and how it is to be written.
 
     Raises:
@@ -341,12 +343,12 @@ def returned(
         DeclarationError: it is an Overwrite of an asset that can't return one.
     """
     asset = key.to_user_string()
-    if isinstance(obj, DataFrame):
+    if is_frame(obj):
         return obj, declared or Replace()
     if not isinstance(obj, Overwrite):
         raise OutputTypeError(asset=asset, found=f"a {_type_name(obj)}")
     parts: tuple[object, object] = (obj.frame, obj.where)
-    if not isinstance(parts[0], DataFrame) or not isinstance(parts[1], str):
+    if not is_frame(parts[0]) or not isinstance(parts[1], str):
         kinds = " where a ".join(map(_type_name, parts))
         raise OutputTypeError(
             asset=asset, found=f"an Overwrite of a {kinds}, not of a Spark DataFrame where a SQL text"

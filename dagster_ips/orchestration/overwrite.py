@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from dagster_ips.spark.session import DataFrame
+if TYPE_CHECKING:
+    from dagster_ips.spark.session import DataFrame
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import dagster as dg
 
@@ -24,13 +25,15 @@ from dagster_ips.orchestration.runs import Runs, order_new_table
 from dagster_ips.orchestration.versions import code_version, record_versions
 from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.changelog import removed
-from dagster_ips.spark.session import DataFrame, SparkSession
 from dagster_ips.spark.targets import create_table, empty_frame
 from dagster_ips.tracking.blocks import Block, block
 from dagster_ips.tracking.effects import Effect, effect
 from dagster_ips.tracking.following_frames import follow_frame, require_types_fit
 from dagster_ips.tracking.input_change import Frame, InputChange
 from dagster_ips.view import IcdcView
+
+if TYPE_CHECKING:
+    from dagster_ips.spark.session import DataFrame, SparkSession
 
 _FRAMES = {"icdc": Frame.CHANGES, "added": Frame.ADDED, "removed": Frame.REMOVED, "source": Frame.SOURCE}
 _PLACEHOLDER = re.compile(rf"\{{(?:target|(?:([\w/-]+)\.)?({'|'.join(_FRAMES)}))\}}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
@@ -17,12 +17,15 @@ from dagster_ips.orchestration.io_manager import IcdcIOManager, in_form, returne
 from dagster_ips.orchestration.slicing import slicing
 from dagster_ips.orchestration.versions import input_version
 from dagster_ips.spark.frames import table_frame
-from dagster_ips.spark.session import DataFrame, SparkSession, configure
+from dagster_ips.spark.session import configure
 from dagster_ips.spark.writes.merge import latest_rows
 from dagster_ips.tracking.fitness import require_columns
 from dagster_ips.tracking.partitions import rows_of
 from dagster_ips.tracking.proving import Part
 from dagster_ips.view import IcdcView
+
+if TYPE_CHECKING:
+    from dagster_ips.spark.session import DataFrame, SparkSession
 
 
 @dataclass(frozen=True)

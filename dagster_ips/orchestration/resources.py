@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import dagster as dg
-from dagster_pyspark import LazyPySparkResource
 from pydantic import Field, PrivateAttr
 
 from dagster_ips.errors import DeclarationError
@@ -95,7 +94,15 @@ def _open(
     return LakeCatalog(name, known, dict(spark), patience_seconds)
 
 
-class LocalSparkConnect(LazyPySparkResource):
+class SparkResource(Protocol):
+    """What gives a Spark session: ``LocalSparkConnect``, and dagster-pyspark's ``LazyPySparkResource``."""
+
+    @property
+    def spark_session(self) -> Any:  # noqa: ANN401  # classic and Connect sessions have no class in common
+        """The run's own session."""
+
+
+class LocalSparkConnect(dg.ConfigurableResource):  # type: ignore[type-arg]  # as for IcebergCatalog
     """A Spark on this machine that stays warm between runs: a Spark Connect server, started by whoever needs it first.
 
     A run is a process of its own, and a JVM of its own would cost it ten seconds and more. The server outlives the
@@ -111,7 +118,7 @@ class LocalSparkConnect(LazyPySparkResource):
     _session: Any = PrivateAttr(default=None)
 
     @property
-    def spark_session(self) -> Any:  # noqa: ANN401  # as in the class extended
+    def spark_session(self) -> Any:  # noqa: ANN401  # as in SparkResource
         """The run's own session on the server."""
         # Both modules have a command line: imported with the package, `python -m` would warn of running them twice.
         from dagster_ips.spark.connect_server import ensure_connect_server  # noqa: PLC0415

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import dagster as dg
 
@@ -27,7 +27,6 @@ from dagster_ips.orchestration.cascades import cascade_of, is_automatic
 from dagster_ips.orchestration.consumers import Consumer, without_triggers
 from dagster_ips.orchestration.cursor_store import CursorStore
 from dagster_ips.orchestration.slicing import last_window_end
-from dagster_ips.spark.session import SparkSession
 from dagster_ips.spark.targets import TableDescription, order_table
 from dagster_ips.tracking.capturing import CapturedInput, Capturer
 from dagster_ips.tracking.completeness import Completion
@@ -43,6 +42,9 @@ from dagster_ips.tracking.publishing import Publisher
 from dagster_ips.tracking.retention import drop_expired_tables
 from dagster_ips.tracking.together import Output, capture_together
 from dagster_ips.view import IcdcView
+
+if TYPE_CHECKING:
+    from dagster_ips.spark.session import SparkSession
 
 MODE_TAG = "dagster_ips/mode"
 REMOVED_TAG = "dagster_ips/on_removed"

@@ -9,11 +9,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING
 
 from dagster_ips.core.ranges import literal, quoted
 from dagster_ips.core.table_name import parts_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _PROPERTY = "spark.sql.iceberg.snapshot-property."
 _RETAIN_DAYS = 1

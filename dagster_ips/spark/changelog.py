@@ -8,13 +8,14 @@ and -1 for a removed one.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
+from typing import TYPE_CHECKING
 
 from dagster_ips.core.ranges import quoted
 from dagster_ips.spark.frames import free_prefix
+from dagster_ips.spark.late import F, types
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
 
 
 def net_rows(before: DataFrame, after: DataFrame, fresh: DataFrame) -> DataFrame:
@@ -93,37 +94,37 @@ def _weight(net: DataFrame) -> Column:
     return F.col(net.columns[-1])
 
 
-def _needs_form(kind: DataType) -> bool:
+def _needs_form(kind: types.DataType) -> bool:
     """Whether Spark can't group by values of this type as they are."""
     match kind:
-        case MapType() | VariantType():
+        case types.MapType() | types.VariantType():
             return True
-        case ArrayType():
+        case types.ArrayType():
             return _needs_form(kind.elementType)
-        case StructType():
+        case types.StructType():
             return any(_needs_form(field.dataType) for field in kind.fields)
         case _:
             return False
 
 
-def comparable(value: Column, kind: DataType) -> Column:
+def comparable(value: Column, kind: types.DataType) -> Column:
     """``value`` in a form that Spark can compare and group by, and that is equal exactly when the value is."""
     if not _needs_form(kind):
         return value
     match kind:
-        case VariantType():
+        case types.VariantType():
             return F.when(value.isNotNull(), F.struct(F.to_json(value), F.schema_of_variant(value)))
-        case MapType():
+        case types.MapType():
             entries = F.transform(F.map_entries(value), _entry(kind))
             return F.array_sort(entries)
-        case ArrayType():
+        case types.ArrayType():
             return F.transform(value, lambda element: comparable(element, kind.elementType))
-        case StructType():
+        case types.StructType():
             fields = [comparable(value[field.name], field.dataType) for field in kind.fields]
             return F.when(value.isNotNull(), F.struct(*fields))
         case _:
             raise AssertionError(kind)
 
 
-def _entry(kind: MapType) -> Callable[[Column], Column]:
+def _entry(kind: types.MapType) -> Callable[[Column], Column]:
     return lambda entry: F.struct(entry["key"], comparable(entry["value"], kind.valueType))

@@ -7,31 +7,21 @@ differ by what an order of summing makes of them.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-
-from pyspark.sql import Column, DataFrame, Row, Window
-from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    DataType,
-    DoubleType,
-    FloatType,
-    MapType,
-    StructField,
-    StructType,
-    VariantType,
-)
+from typing import TYPE_CHECKING
 
 from dagster_ips.core.ranges import quoted
 from dagster_ips.core.sampling import Sample
 from dagster_ips.spark.changelog import comparable, net_rows
 from dagster_ips.spark.frames import all_of, computed_once, distinct_keys, table_frame
-from dagster_ips.spark.session import SparkSession
+from dagster_ips.spark.late import F, sql, types
 from dagster_ips.spark.writes.partition_filter import collected, exactly
 
-_TOLERANCE: Mapping[type[DataType], float] = {DoubleType: 1e-9, FloatType: 1e-5}
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, Row, SparkSession
+
+_TOLERANCE = {"double": 1e-9, "float": 1e-5}
 _PARTS = 1_000_000
 _MOST_FILES = 500
 
@@ -66,8 +56,8 @@ def alike(expected: DataFrame, actual: DataFrame) -> tuple[DataFrame, DataFrame]
     """
     fields = {field.name.lower(): field for field in (*expected.schema.fields, *actual.schema.fields)}
     names = {field.name.lower(): field.name for field in (*expected.schema.fields, *actual.schema.fields)}
-    schema = StructType(
-        [StructField(names[key], _nullable(field.dataType), nullable=True) for key, field in fields.items()]
+    schema = types.StructType(
+        [types.StructField(names[key], _nullable(field.dataType), nullable=True) for key, field in fields.items()]
     )
     return expected.to(schema), actual.to(schema)
 
@@ -117,7 +107,7 @@ def rows_outside(rows: DataFrame, condition: str) -> int:
 
 def floating(rows: DataFrame) -> list[str]:
     """The columns that are compared with a tolerance."""
-    return [field.name for field in rows.schema.fields if type(field.dataType) in _TOLERANCE]
+    return [field.name for field in rows.schema.fields if field.dataType.typeName() in _TOLERANCE]
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +186,7 @@ class _Compared:
         self.kinds = [field.dataType for field in rows.schema.fields]
         wanted = {key.lower() for key in keys}
         self.keys = [i for i, name in enumerate(self.names) if name.lower() in wanted]
-        self.floats = [i for i, kind in enumerate(self.kinds) if type(kind) in _TOLERANCE]
+        self.floats = [i for i, kind in enumerate(self.kinds) if kind.typeName() in _TOLERANCE]
         self.paired_by = self.keys or [i for i in self._numbers if i not in self.floats]
 
     @property
@@ -225,7 +215,7 @@ class _Compared:
 
     def one_per_key(self, counted: DataFrame) -> DataFrame:
         """With but one row expected of a key: the one that is there if it may be. Null is no key."""
-        key = Window.partitionBy(*[f"f{i}" for i in self.keys])
+        key = sql.Window.partitionBy(*[f"f{i}" for i in self.keys])
         is_key = all_of([F.col(f"f{i}").isNotNull() for i in self.keys])
         fits = (self.own("e") > 0) & (self.own("a") > 0)
         order = key.orderBy(fits.desc(), (self.own("e") > 0).desc(), *[f"f{i}" for i in self._numbers])
@@ -241,7 +231,7 @@ class _Compared:
         paired_by = [F.col(f"f{i}") for i in self.paired_by]
         others = [i for i in self._numbers if i not in self.paired_by]
         order = [F.col(f"f{i}") for i in sorted(others, key=lambda i: i in self.floats)] or [F.lit(1)]
-        nth = F.row_number().over(Window.partitionBy(*paired_by, F.col("sign")).orderBy(*order))
+        nth = F.row_number().over(sql.Window.partitionBy(*paired_by, F.col("sign")).orderBy(*order))
         row = F.struct(*[F.col(f"c{i}") for i in self._numbers])
         sides = [
             F.first(F.when(F.col("sign") == sign, row), ignorenulls=True).alias(side)
@@ -260,13 +250,13 @@ class _Compared:
             most = F.greatest(F.abs(expected), F.abs(actual))
             # NaN is above infinity to Spark, and equal to itself.
             finite = most < F.lit(float("inf"))
-            close = F.abs(expected - actual) <= most * F.lit(_TOLERANCE[type(self.kinds[i])])
+            close = F.abs(expected - actual) <= most * F.lit(_TOLERANCE[self.kinds[i].typeName()])
             same |= F.coalesce(finite & close, F.lit(False))  # noqa: FBT003
         return same
 
     def examples(self, pairs: DataFrame, most: int) -> tuple[Example, ...]:
         """Some of each kind."""
-        nth = F.row_number().over(Window.partitionBy("kind").orderBy(F.lit(1)))
+        nth = F.row_number().over(sql.Window.partitionBy("kind").orderBy(F.lit(1)))
         some = pairs.withColumn("nth", nth).orderBy("nth", "kind").limit(most)
         differ = F.array(*[~self._same(i) for i in self._numbers])
         sides = [F.array(*[_text(F.col(f"{s}.c{i}"), self.kinds[i]) for i in self._numbers]) for s in _SIDES]
@@ -291,28 +281,32 @@ class _Compared:
 _SIDES = ("expected", "actual")
 
 
-def _text(value: Column, kind: DataType) -> Column:
+def _text(value: Column, kind: types.DataType) -> Column:
     match kind:
-        case BinaryType():
+        case types.BinaryType():
             return F.hex(value)
-        case VariantType():
+        case types.VariantType():
             return F.to_json(value)
         case _:
             return value.cast("string")
 
 
-def _nullable(kind: DataType) -> DataType:
+def _nullable(kind: types.DataType) -> types.DataType:
     match kind:
-        case StructType():
-            return StructType([StructField(f.name, _nullable(f.dataType), nullable=True) for f in kind.fields])
-        case ArrayType():
-            return ArrayType(_nullable(kind.elementType), containsNull=True)
-        case MapType():
-            return MapType(_nullable(kind.keyType), _nullable(kind.valueType), valueContainsNull=True)
+        case types.StructType():
+            return types.StructType(
+                [types.StructField(f.name, _nullable(f.dataType), nullable=True) for f in kind.fields]
+            )
+        case types.ArrayType():
+            return types.ArrayType(_nullable(kind.elementType), containsNull=True)
+        case types.MapType():
+            return types.MapType(_nullable(kind.keyType), _nullable(kind.valueType), valueContainsNull=True)
         case _:
             return kind
 
 
-def _has_one_form(kind: DataType | None) -> bool:
-    two_forms = FloatType | DoubleType | MapType | VariantType | ArrayType | StructType
+def _has_one_form(kind: types.DataType | None) -> bool:
+    two_forms = (
+        types.FloatType | types.DoubleType | types.MapType | types.VariantType | types.ArrayType | types.StructType
+    )
     return kind is not None and not isinstance(kind, two_forms)

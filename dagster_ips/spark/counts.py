@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
+from typing import TYPE_CHECKING
 
 from dagster_ips.core.ranges import Predicate, quoted
+from dagster_ips.spark.late import F
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
 
 
 def count_where(rows: DataFrame, conditions: Sequence[Predicate]) -> tuple[int, ...]:

@@ -6,12 +6,14 @@ import contextlib
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
-
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
+from typing import TYPE_CHECKING
 
 from dagster_ips.core.ranges import Predicate, quoted
 from dagster_ips.spark.branches import sql_name
+from dagster_ips.spark.late import F
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 
 def table_frame(session: SparkSession, catalog: str, table: str, *, snapshot_id: int | None = None) -> DataFrame:

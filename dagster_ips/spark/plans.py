@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
+from typing import TYPE_CHECKING
 
 from dagster_ips._compat import explained
 from dagster_ips.core.lineage import RESULT
 from dagster_ips.core.plan import Node, PlanUnreadableError, parse_plan
 from dagster_ips.core.ranges import quoted
+from dagster_ips.spark.late import F
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 _SHOWN_FIELDS = "spark.sql.debug.maxToStringFields"
 _MOST_FIELDS = "1000000"

@@ -4,19 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-
-from pyspark.sql import DataFrame, SparkSession
+from typing import TYPE_CHECKING, TypeGuard
 
 from dagster_ips._compat import leave_without_asking_the_server, never_collect
+from dagster_ips.spark.late import sql
 
-__all__ = ["DataFrame", "SparkSession", "classic_configuration", "configure", "connect_session"]
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = [
+    "DataFrame",
+    "SparkSession",
+    "classic_configuration",
+    "configure",
+    "connect_session",
+    "is_frame",
+    "is_frame_class",
+]
 
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 
 
 def connect_session(remote: str, configuration: Mapping[str, str]) -> SparkSession:
     """A session of our own on the Spark Connect server at ``remote`` (``sc://host:port``), configured for itself."""
-    session: SparkSession = SparkSession.builder.remote(remote).create()
+    session: SparkSession = sql.SparkSession.builder.remote(remote).create()
     never_collect(session)
     leave_without_asking_the_server(session)
     configure(session, configuration)
@@ -33,3 +44,13 @@ def configure(session: SparkSession, configuration: Mapping[str, str]) -> None:
     for key, value in configuration.items():
         if session.conf.get(key, None) is None:
             session.conf.set(key, value)
+
+
+def is_frame(found: object) -> TypeGuard[DataFrame]:
+    """Whether it is a Spark DataFrame, classic or Connect."""
+    return isinstance(found, sql.DataFrame)
+
+
+def is_frame_class(annotation: object) -> bool:
+    """Whether it is the class of Spark's DataFrames, or one of classic or Connect frames alone."""
+    return isinstance(annotation, type) and issubclass(annotation, sql.DataFrame)

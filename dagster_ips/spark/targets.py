@@ -4,18 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import (
-    ArrayType,
-    CharType,
-    DataType,
-    DecimalType,
-    MapType,
-    StringType,
-    StructType,
-    VarcharType,
-)
+from typing import TYPE_CHECKING
 
 from dagster_ips.core.columns import (
     UNSTORABLE,
@@ -33,6 +22,10 @@ from dagster_ips.core.columns import (
 from dagster_ips.core.ranges import quoted
 from dagster_ips.core.write_mode import Merge, WriteMode
 from dagster_ips.spark.branches import sql_name
+from dagster_ips.spark.late import types
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,21 +128,21 @@ def _columns_text(columns: Struct) -> str:
     return ", ".join(f"{quoted(each.name)} {type_text(each.kind, quoted)}" for each in columns.fields)
 
 
-def _struct(kind: StructType) -> Struct:
+def _struct(kind: types.StructType) -> Struct:
     return Struct(tuple(Column(field.name, _kind(field.dataType)) for field in kind.fields))
 
 
-def _kind(kind: DataType) -> Kind:
+def _kind(kind: types.DataType) -> Kind:
     match kind:
-        case StructType():
+        case types.StructType():
             return _struct(kind)
-        case ArrayType():
+        case types.ArrayType():
             return ListOf(_kind(kind.elementType))
-        case MapType():
+        case types.MapType():
             return MapOf(_kind(kind.keyType), _kind(kind.valueType))
-        case DecimalType():
+        case types.DecimalType():
             return f"decimal({kind.precision}, {kind.scale})"
-        case StringType() | CharType() | VarcharType():
+        case types.StringType() | types.CharType() | types.VarcharType():
             return "string"
         case _:
             return _ICEBERG.get(kind.typeName(), UNSTORABLE + kind.simpleString())

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from dagster_ips.core.partition_keys import NULL
 from dagster_ips.core.ranges import Predicate
 from dagster_ips.errors import UnmappedRowsError
 from dagster_ips.spark.counts import count_where, values_without
 from dagster_ips.spark.frames import table_frame
-from dagster_ips.spark.session import SparkSession
 from dagster_ips.tracking.capturing import CapturedInput
+
+if TYPE_CHECKING:
+    from dagster_ips.spark.session import SparkSession
 
 _SHOWN = 5
 

@@ -7,6 +7,7 @@ or the asset says by ``trusted()`` that it is right.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from dagster_ips.core.capture import Mode
 from dagster_ips.core.write_mode import Append, Merge, OverwritePartitions, OverwriteWhere, Replace, WriteMode
@@ -18,10 +19,12 @@ from dagster_ips.errors import (
     UnknownColumnError,
     UntracedResultError,
 )
-from dagster_ips.spark.session import DataFrame
 from dagster_ips.spark.writes.overwrite_where import require_condition
 from dagster_ips.tracking.input_change import Frame, InputChange, TakenFrame
 from dagster_ips.tracking.provenance import Provenance
+
+if TYPE_CHECKING:
+    from dagster_ips.spark.session import DataFrame
 
 
 def require_columns(frame: DataFrame, write_mode: WriteMode, *, table: str, partition_columns: Sequence[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from dagster_ips.core.columns import Added, Fit, Gone, Misfit, Struct, fit
 from dagster_ips.core.condition import mentions
@@ -12,9 +13,11 @@ from dagster_ips.errors import FrameColumnsError, UnknownColumnError
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.spark.branches import is_conflict, sql_name
-from dagster_ips.spark.session import DataFrame, SparkSession
 from dagster_ips.spark.targets import add_columns, as_columns, columns_of, is_case_sensitive, widen_column
 from dagster_ips.tracking.effects import Effect, effect
+
+if TYPE_CHECKING:
+    from dagster_ips.spark.session import DataFrame, SparkSession
 
 _MOST_FAILURES = 5
 

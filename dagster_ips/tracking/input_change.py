@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from dagster_ips.core.lineage import Leaf, Unit
 from dagster_ips.core.ranges import Predicate
 from dagster_ips.iceberg.partitions import AffectedPartitions
 from dagster_ips.spark.changelog import added
 from dagster_ips.spark.frames import distinct_keys
-from dagster_ips.spark.session import DataFrame
+
+if TYPE_CHECKING:
+    from dagster_ips.spark.session import DataFrame
 
 
 class Frame(StrEnum):

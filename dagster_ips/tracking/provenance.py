@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from dagster_ips.core.lineage import Fault, Leaf, Lineage, Unit, lineage
 from dagster_ips.core.plan import PlanUnreadableError
 from dagster_ips.spark.plans import result_plan
-from dagster_ips.spark.session import DataFrame
 from dagster_ips.tracking.input_change import Frame, InputChange, TakenFrame
+
+if TYPE_CHECKING:
+    from dagster_ips.spark.session import DataFrame
 
 
 @dataclass(frozen=True)

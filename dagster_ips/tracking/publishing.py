@@ -6,6 +6,7 @@ import logging
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.capture import Capture, Mode, Stamp
@@ -17,12 +18,14 @@ from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.stamps import announcement, is_of_attempt, stamp_properties, target_histories
 from dagster_ips.iceberg.storage import Storage
 from dagster_ips.spark.branches import Branch, is_conflict, stamped
-from dagster_ips.spark.session import SparkSession
 from dagster_ips.spark.targets import set_properties
 from dagster_ips.state.store import EdgeStore
 from dagster_ips.tracking.effects import Effect, effect
 from dagster_ips.tracking.ownership import require_known_writes, require_own
 from dagster_ips.tracking.settling import histories_since
+
+if TYPE_CHECKING:
+    from dagster_ips.spark.session import SparkSession
 
 _MOST_ATTEMPTS = 5
 _LOG = logging.getLogger(__name__)

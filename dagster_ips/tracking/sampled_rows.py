@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from dagster_ips.core.sampling import Sample
 from dagster_ips.core.write_mode import Append, Merge, WriteMode
 from dagster_ips.spark.comparison import changed_keys, hashable, rows_among
-from dagster_ips.spark.session import DataFrame, SparkSession
 from dagster_ips.tracking.proving import Claim, LastChange, Part, Prover, Values, values_in
+
+if TYPE_CHECKING:
+    from dagster_ips.spark.session import DataFrame, SparkSession
 
 _MOST_RECENT_KEYS = 100
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
+from typing import TYPE_CHECKING
 
 from dagster_ips.core.capture import Mode
 from dagster_ips.core.ranges import quoted
@@ -21,7 +22,6 @@ from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.changelog import added, removed
 from dagster_ips.spark.frames import computed_once, distinct_keys, rows_with_keys
-from dagster_ips.spark.session import DataFrame
 from dagster_ips.spark.writes.append import append_rows, first_per_key
 from dagster_ips.spark.writes.merge import latest_rows, merge_rows, refuse_repeated_keys
 from dagster_ips.spark.writes.overwrite import ChangedKeys, replace_partitions, replace_rows
@@ -34,6 +34,9 @@ from dagster_ips.spark.writes.remove import remove_rows
 from dagster_ips.tracking.fitness import require_columns, require_fit, require_followed, require_known
 from dagster_ips.tracking.input_change import Frame, InputChange
 from dagster_ips.tracking.provenance import provenance
+
+if TYPE_CHECKING:
+    from dagster_ips.spark.session import DataFrame
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,7 @@ def test_a_driver_that_puts_the_password_into_its_message_is_not_quoted(monkeypa
         message = f"could not connect to {properties['uri']}"
         raise ConnectionError(message)
 
-    monkeypatch.setattr("dagster_ips.iceberg.catalog.load_catalog", refuse)
+    monkeypatch.setattr("pyiceberg.catalog.load_catalog", refuse)
     lake = LakeCatalog("lake", {"type": "sql", "uri": f"postgresql://ann:{SECRET}@127.0.0.1:9/lake"})
     with pytest.raises(
         CatalogUnreachableError, match=r"Catalog lake .* connecting to it \(ConnectionError\)"
@@ -134,7 +134,7 @@ def test_tables_are_found_by_the_beginning_of_their_name(
     for name in ("media.play_back", "media.Play", "media.old.playback"):
         lake.client.create_table(name, SCHEMA)
     if kind == "one by one":
-        monkeypatch.setattr("dagster_ips.iceberg.catalog.SqlCatalog", type(None))
+        monkeypatch.setattr("pyiceberg.catalog.sql.SqlCatalog", type(None))
     assert lake.metadata_locations_by_prefix("media", "play") == lake.metadata_locations(["media.play_back", TABLE])
     assert lake.metadata_locations_by_prefix("media", "play_").keys() == {"media.play_back"}
     assert lake.metadata_locations_by_prefix("media.old", "p").keys() == {"media.old.playback"}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from pyspark.sql import DataFrame
+
 from dagster_ips.core.sampling import Sample
 from dagster_ips.spark.comparison import Comparison, alike, compare, hashable, rows_among, without
-from dagster_ips.spark.session import DataFrame
 from tests.lake import Lake
 
 COLUMNS = "k INT, v STRING, x DOUBLE, m MAP<STRING, INT>"

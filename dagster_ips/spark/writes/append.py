@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-from pyspark.sql import DataFrame
+from typing import TYPE_CHECKING
 
 from dagster_ips.core.ranges import quoted
 from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.frames import all_of, computed_once
 from dagster_ips.spark.writes.partition_filter import partitions_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 def append_rows(frame: DataFrame, branch: Branch, *, dedup_on: Sequence[str], partition_columns: Sequence[str]) -> None:

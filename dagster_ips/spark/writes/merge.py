@@ -5,18 +5,19 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from functools import reduce
-
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
-from pyspark.sql.types import DataType
+from typing import TYPE_CHECKING
 
 from dagster_ips.core.ranges import quoted
 from dagster_ips.errors import DuplicateKeysError
 from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.changelog import comparable
 from dagster_ips.spark.frames import all_of, any_of, computed_once, distinct_keys
+from dagster_ips.spark.late import F, sql, types
 from dagster_ips.spark.writes.overwrite import ChangedKeys
 from dagster_ips.spark.writes.partition_filter import among, collected
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
 
 _SOURCE, _TARGET, _MATCHED = "ips_source", "ips_target", "ips_matched"
 _DIFFERS, _TIES, _GONE = "__ips_differs", "__ips_ties", "__ips_gone"
@@ -79,7 +80,7 @@ def _without_rows(keys: ChangedKeys, rows: DataFrame, there: DataFrame, on: Sequ
 
     Where ``keys`` is only a part of the merge key, the target says which whole keys there are.
     """
-    assert isinstance(keys.values, DataFrame)  # noqa: S101  # merge keys are too many to be listed
+    assert isinstance(keys.values, sql.DataFrame)  # noqa: S101  # merge keys are too many to be listed
     found = keys.values
     if set(keys.columns) < set(on):
         same = all_of([_in(_TARGET, key).eqNullSafe(_in(_MATCHED, key)) for key in keys.columns])
@@ -155,7 +156,9 @@ def latest_rows(frame: DataFrame, on: Sequence[str], latest_by: str | None) -> D
     """One row per key, the one with the highest ``latest_by``; without it the frame as it is."""
     if latest_by is None:
         return frame
-    newest = Window.partitionBy(*[F.col(quoted(key)) for key in on]).orderBy(F.col(quoted(latest_by)).desc_nulls_last())
+    newest = sql.Window.partitionBy(*[F.col(quoted(key)) for key in on]).orderBy(
+        F.col(quoted(latest_by)).desc_nulls_last()
+    )
     # rank, not row_number: two rows that tie are a question for the user, not ours to answer by chance.
     types = dict(zip(frame.columns, _types(frame), strict=True))
     ranked = frame.withColumn("__ips_rank", F.rank().over(newest)).where("__ips_rank = 1").drop("__ips_rank")
@@ -194,7 +197,7 @@ def _rows_per_key(rows: DataFrame, on: Sequence[str]) -> DataFrame:
     return rows.groupBy(*[F.col(quoted(key)) for key in on]).agg(F.count("*").alias("__ips_rows"))
 
 
-def _types(rows: DataFrame) -> list[DataType]:
+def _types(rows: DataFrame) -> list[types.DataType]:
     return [field.dataType for field in rows.schema.fields]
 
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
+from typing import TYPE_CHECKING
 
 from dagster_ips.errors import UnfitFrameError
 from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.frames import any_of, computed_once, distinct_keys
+from dagster_ips.spark.late import F, sql
 from dagster_ips.spark.writes.partition_filter import collected, exactly
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
 
 
 def replace_rows(frame: DataFrame, branch: Branch, *, table_is_empty: bool) -> None:
@@ -34,7 +36,7 @@ class ChangedKeys:
 
     def collect(self) -> Sequence[tuple[object, ...]]:
         """The values; runs a job if they are a frame."""
-        return collected(self.values) if isinstance(self.values, DataFrame) else self.values
+        return collected(self.values) if isinstance(self.values, sql.DataFrame) else self.values
 
 
 def replace_partitions(

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
-
-from pyspark.errors import AnalysisException, PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
-from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, MapType, StructType
+from typing import TYPE_CHECKING, TypeVar
 
 from dagster_ips.core.condition import mentions, mentions_only
 from dagster_ips.errors import ConditionError, OutsideConditionError, OutsidePartitionsError, UnknownColumnError
 from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.frames import computed_once, distinct_keys
+from dagster_ips.spark.late import F, errors, types
 from dagster_ips.spark.writes.partition_filter import collected, exactly
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 _ONE = "__ips_one"
 _MOST_PARTITIONS = 10_000
@@ -56,7 +55,7 @@ def require_condition(rows: DataFrame, where: str, *, of: str) -> None:
     try:
         # As a join's, which may not be random, as a filter's may.
         _ = _one_row(rows.sparkSession).join(rows, F.expr(where)).schema
-    except AnalysisException as error:
+    except errors.AnalysisException as error:
         if (error.getCondition() or "").startswith("UNRESOLVED_COLUMN"):
             raise UnknownColumnError(
                 where=of,
@@ -67,7 +66,7 @@ def require_condition(rows: DataFrame, where: str, *, of: str) -> None:
         raise _not_a_condition(where, of, error) from error
 
 
-def _not_a_condition(where: str, of: str, error: AnalysisException) -> ConditionError:
+def _not_a_condition(where: str, of: str, error: errors.AnalysisException) -> ConditionError:
     return ConditionError(table=of, condition=where, cause=str(error).strip().partition("\n")[0])
 
 
@@ -114,7 +113,7 @@ def _matching_partitions(there: DataFrame, where: str, columns: Sequence[str]) -
 
     try:
         matching = _evaluated(where, there, found)
-    except AnalysisException:  # it names what the text didn't show, as Iceberg's own _file
+    except errors.AnalysisException:  # it names what the text didn't show, as Iceberg's own _file
         return None
     if len(matching) > _MOST_PARTITIONS:
         return None
@@ -136,7 +135,7 @@ def delete_where(where: str, branch: Branch, session: SparkSession) -> None:
 
     try:
         _evaluated(where, there, delete)
-    except AnalysisException as error:
+    except errors.AnalysisException as error:
         raise _not_a_condition(where, branch.table, error) from error
 
 
@@ -155,9 +154,9 @@ def _evaluated(where: str, there: DataFrame, use: Callable[[Column], _T]) -> _T:
         return use(unseen)
     try:
         return use(condition & unseen)
-    except AnalysisException:
+    except errors.AnalysisException:
         raise
-    except PySparkException:
+    except errors.PySparkException:
         return use(unseen)
 
 
@@ -165,15 +164,15 @@ def _with_floats(rows: DataFrame) -> Iterator[str]:
     return (field.name for field in rows.schema.fields if _has_float(field.dataType))
 
 
-def _has_float(kind: DataType) -> bool:
+def _has_float(kind: types.DataType) -> bool:
     match kind:
-        case FloatType() | DoubleType():
+        case types.FloatType() | types.DoubleType():
             return True
-        case ArrayType():
+        case types.ArrayType():
             return _has_float(kind.elementType)
-        case MapType():
+        case types.MapType():
             return _has_float(kind.keyType) or _has_float(kind.valueType)
-        case StructType():
+        case types.StructType():
             return any(_has_float(field.dataType) for field in kind.fields)
         case _:
             return False

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Sequence
-from typing import Any
-
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
-from pyspark.sql.types import TimestampType
+from typing import TYPE_CHECKING, Any
 
 from dagster_ips.core.ranges import literal, quoted
 from dagster_ips.spark.frames import all_of, any_of, distinct_keys
+from dagster_ips.spark.late import F, types
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
 
 _MOST = 1000
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -30,7 +30,7 @@ def collected(rows: DataFrame) -> list[tuple[Any, ...]]:
 
     Spark's client gives those as naive datetimes in the process's own time zone, where an hour of autumn occurs twice.
     """
-    zoned = [isinstance(field.dataType, TimestampType) for field in rows.schema.fields]
+    zoned = [isinstance(field.dataType, types.TimestampType) for field in rows.schema.fields]
     shown = [F.col(quoted(name)) for name in rows.columns]
     shown = [F.unix_micros(column) if is_zoned else column for column, is_zoned in zip(shown, zoned, strict=True)]
     return [

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
+from typing import TYPE_CHECKING
 
 from dagster_ips.core.ranges import quoted
 from dagster_ips.errors import RemovedRowsError
 from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.frames import all_of, computed_once
+from dagster_ips.spark.late import F
 from dagster_ips.spark.writes.partition_filter import partitions_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 def remove_rows(
