@@ -36,7 +36,7 @@ EXPLAINED = {
     "tick": "from the commit upstream until the automation sensor has requested the run",
     "queue": "until the daemon takes it from the queue and launches it",
     "process": "until the run's own process has started, imported the definitions and begun",
-    "step": "until the asset's step begins",
+    "step": "until the asset's step begins; of a stage in the run of the one before it, since that published",
     "capture": "the capture and the Spark session",
     "work": "the asset function, Spark's work, the branch and its publication",
 }
@@ -93,6 +93,9 @@ def _hop(instance: dg.DagsterInstance, pipeline: Pipeline, stage: str, began: fl
     queued, launched, started = (
         of_run[k] for k in (kind.PIPELINE_ENQUEUED, kind.PIPELINE_STARTING, kind.PIPELINE_START)
     )
+    waited = (queued - began, launched - queued, started - launched, newest.start - started)
+    if started < began:  # The stage before it was computed by the same run.
+        waited = (0.0, 0.0, 0.0, newest.start - began)
     event = instance.get_latest_materialization_event(dg.AssetKey(stage))
     assert event is not None  # noqa: S101  # it was among the materializations
     assert event.asset_materialization is not None  # noqa: S101  # as above
@@ -100,7 +103,7 @@ def _hop(instance: dg.DagsterInstance, pipeline: Pipeline, stage: str, began: fl
     capture = float(str((shown.get("whole run: capture seconds") or shown["capture seconds"]).value))
     published = _committed(lake, stage)
     work = published - newest.start - capture
-    return Hop(queued - began, launched - queued, started - launched, newest.start - started, capture, work), published
+    return Hop(*waited, capture, work), published
 
 
 def _committed(lake: Path, table: str) -> float:

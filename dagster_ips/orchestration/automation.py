@@ -13,6 +13,7 @@ from dagster_ips.core.backlog import sum_of
 from dagster_ips.errors import CatalogUnreachableError, DeclarationError, IpsError
 from dagster_ips.orchestration.blocked import BlockedCondition
 from dagster_ips.orchestration.cursor_store import CursorStore
+from dagster_ips.orchestration.same_run import SameRunCondition
 from dagster_ips.orchestration.watching import WatchedInputs, require_no_limits, require_watched
 
 
@@ -125,16 +126,22 @@ def on_change(
 ) -> AutomationCondition[dg.AssetKey]:
     """Run when something is pending, unless the asset or one of its upstreams runs, or the asset is blocked.
 
-    Nor while a blocking asset check of an upstream says that it failed: what a run of both doesn't do, the sensor
-    doesn't either. ``min_bytes`` and ``max_wait`` as in ``pending``: they make fewer, larger runs of many small
+    An asset that reads incrementally what a run is requested for is computed in that run, if both have the same
+    partitions or none: a cascade is one run where it can be. Not with limits, as it may wait for more.
+
+    It doesn't run while a blocking asset check of an upstream says that it failed: what a run of both doesn't do, the
+    sensor doesn't either. ``min_bytes`` and ``max_wait`` as in ``pending``: they make fewer, larger runs of many small
     changes.
 
     Example:
         >>> on_change(min_bytes=50_000_000, max_wait=dt.timedelta(minutes=10)).get_label()
         'dagster_ips_on_change'
     """
+    trigger = pending(min_bytes=min_bytes, max_wait=max_wait)
+    if min_bytes is None and max_wait is None:
+        trigger |= SameRunCondition()
     return (
-        pending(min_bytes=min_bytes, max_wait=max_wait)
+        trigger
         & ~AutomationCondition.in_progress()
         & ~AutomationCondition.any_deps_in_progress()
         & ~AutomationCondition.any_deps_match(_has_failed_blocking_check())
@@ -151,7 +158,7 @@ def _has_failed_blocking_check() -> AutomationCondition[dg.AssetKey]:
 def bind(condition: AutomationCondition[dg.AssetKey], watched: WatchedInputs) -> AutomationCondition[dg.AssetKey]:
     """``condition`` with its parts of ours told what to watch."""
     for part in list(parts(condition)):
-        if isinstance(part, PendingCondition | BlockedCondition):
+        if isinstance(part, PendingCondition | BlockedCondition | SameRunCondition):
             condition = condition.replace(part, part.bound(watched))
     return condition
 

@@ -46,10 +46,8 @@ def test_exactly_the_changed_partitions_run_stage_after_stage(lake: Lake, instan
     late = days(2, 3, 8, 9, first_id=500)  # the last one is new
     lake.append(late)
     assert follow(definitions, instance) == [
-        ("day", key(2), key(3)),
-        ("day", key(8), key(9)),
-        ("day_agg", key(2), key(3)),
-        ("day_agg", key(8), key(9)),
+        ("day+day_agg", key(2), key(3)),
+        ("day+day_agg", key(8), key(9)),
         ("week", "2025-12-28", "2026-01-04"),
     ]
 
@@ -115,7 +113,7 @@ def test_a_partition_that_nothing_touched_takes_its_late_row_long_after_its_snap
 
     runs = follow(definitions, instance)
 
-    assert runs[0] == ("day", key(0), key(0))
+    assert runs[0] == ("day+day_agg", key(0), key(0))
     assert lake.rows("media.day") == expected_day(rows + late)
     assert lake.rows("media.day_agg") == expected_agg(rows + late)
 
