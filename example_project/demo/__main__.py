@@ -22,6 +22,7 @@ from example_project.spark_meter import Read, SparkMeter
 HISTORY_DAYS = 14
 ROUNDS = ("the first 14 days", "one more day, late rows in it", "another day, late rows in it")
 _FOLDER = Path(".local/demo")
+_LOOK_SECONDS = 1.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -121,7 +122,7 @@ def _await_caught_up(
         if pipeline.is_caught_up():
             return
         at(pipeline.current_step())
-        time.sleep(1)
+        time.sleep(_LOOK_SECONDS)
     tail = services.log_tail("daemon")
     message = (
         f"the stages did not follow: nothing happened in Dagster or Spark for {patience:.0f} s, after "
