@@ -32,7 +32,7 @@ def append_rows(
     probe = [column for column in partition_columns if column in dedup_on]
     with computed_once(frame) as computed:
         rows = first_per_key(computed, dedup_on)
-        touched = collected(distinct_keys(computed, probe)) if probe else [()]
+        touched = _touched(computed, probe)
         if not may_hold(touched):
             rows.writeTo(branch.sql_name).append()
             return
@@ -40,6 +40,10 @@ def append_rows(
         keys = existing.select(*[existing[quoted(key)].alias(f"__ips_{i}") for i, key in enumerate(dedup_on)])
         same = all_of([rows[quoted(key)] == keys[f"__ips_{i}"] for i, key in enumerate(dedup_on)])
         rows.join(keys, same, "left_anti").writeTo(branch.sql_name).append()
+
+
+def _touched(rows: DataFrame, columns: Sequence[str]) -> Partitions:
+    return collected(distinct_keys(rows, columns)) if columns else [()]
 
 
 def first_per_key(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
