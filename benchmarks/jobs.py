@@ -31,7 +31,7 @@ PURPOSES = {
     "refuse_repeated_keys": "one row per key?",
     "_survey": "compute the rows",
     "_survey_matched": "which keys are there?",
-    "_update": "MERGE",
+    "update_matched": "MERGE",
     "merge_rows": "append the rest",
     "found": "which values match?",
     "sql": "the statement",

@@ -26,15 +26,15 @@ LATE_AND_NEW = {
     "append": ["append_rows"],
     "append_removing": ["append_rows"],
     "append_once": ["_touched", "append_rows"],
-    "merge_groups": ["_survey", "_survey_matched", "_update", "merge_rows"],
+    "merge_groups": ["_survey", "_survey_matched", "update_matched", "merge_rows"],
     "merge_rows": ["_survey", "_survey_matched", "merge_rows"],
-    "merge_latest": ["_survey", "_survey_matched", "_update", "merge_rows"],
+    "merge_latest": ["_survey", "_survey_matched", "update_matched", "merge_rows"],
     "overwrite_partitions": ["replace_partitions"],
     "overwrite_where": ["found", "overwrite_matching"],
     "replace": ["replace_rows"],
     "own_sql": ["sql", "append_rows"],
     "append_of_days": ["append_rows"],
-    "merge_of_days": ["_survey", "_survey_matched", "_update", "merge_rows"],
+    "merge_of_days": ["_survey", "_survey_matched", "update_matched", "merge_rows"],
 }
 NEW_DAY = {
     "append": ["append_rows"],
@@ -48,7 +48,7 @@ NEW_DAY = {
 }
 REMOVED = {
     "append_removing": ["has_no_change", "_require_no_live_rows", *["remove_rows"] * 3, "append_rows"],
-    "merge_groups": ["has_no_change", "_survey", "_survey_matched", "_update"],
+    "merge_groups": ["has_no_change", "_survey", "_survey_matched", "update_matched"],
     "overwrite_partitions": ["has_no_change", "replace_partitions"],
     "replace": ["has_no_change", "replace_rows"],
 }

@@ -21,7 +21,7 @@ from dagster_ips.spark.writes.overwrite_where import is_outside, refuse_rows_out
 from dagster_ips.spark.writes.partition_filter import Partitions, among, anywhere, collected
 
 _SOURCE, _TARGET, _MATCHED = "ips_source", "ips_target", "ips_matched"
-_DIFFERS, _TIES, _GONE = "__ips_differs", "__ips_ties", "__ips_gone"
+_DIFFERS, _TIES, GONE = "__ips_differs", "__ips_ties", "__ips_gone"
 
 
 def merge_rows(  # noqa: PLR0913  # each is a thing of its own
@@ -54,7 +54,7 @@ def merge_rows(  # noqa: PLR0913  # each is a thing of its own
     prune = [column for column in partition_columns if column in on]
     with computed_once(latest_rows(frame, on, latest_by)) as rows, contextlib.ExitStack() as kept:
         there = frame.sparkSession.table(branch.sql_name).select(*[quoted(column) for column in rows.columns])
-        both = rows.withColumn(_GONE, F.lit(False))  # noqa: FBT003
+        both = rows.withColumn(GONE, F.lit(False))  # noqa: FBT003
         if gone:
             # Distinct, because several inputs may lose a key, and a frame may be taken twice.
             lost = [_without_rows(keys, rows, there, on) for keys in gone]
@@ -82,7 +82,7 @@ def merge_rows(  # noqa: PLR0913  # each is a thing of its own
             # mergeInto gives the target no alias: its columns go by the last part of its name.
             target = quoted(f"branch_{branch.name}")
             changed = matched.where(_DIFFERS).drop(_DIFFERS, _TIES)
-            _update(changed, branch, on, target, among(prune, seen.partitions, alias=target))
+            update_matched(changed, branch, on, target, among(prune, seen.partitions, alias=target))
         if found.rows < seen.rows:
             there_already = all_of([_in(_SOURCE, key).eqNullSafe(_in(_MATCHED, key)) for key in on])
             new = rows.alias(_SOURCE).join(matched.alias(_MATCHED), there_already, "left_anti")
@@ -106,7 +106,7 @@ class _Survey:
 
 def _survey(both: DataFrame, on: Sequence[str], prune: Sequence[str], within: str | None) -> _Survey:
     outside = is_outside(within) if within is not None else F.lit(False)  # noqa: FBT003
-    flags = {"__ips_rows": ~F.col(_GONE), "__ips_outside": ~F.col(_GONE) & outside}
+    flags = {"__ips_rows": ~F.col(GONE), "__ips_outside": ~F.col(GONE) & outside}
     per_key = both.groupBy(*_columns(on)).agg(*[F.count_if(flag).alias(name) for name, flag in flags.items()])
     sums = [F.sum(name).alias(f"{name}_sum") for name in flags]
     most = F.max("__ips_rows").alias("__ips_most")
@@ -132,7 +132,7 @@ class _Found:
 
 def _survey_matched(matched: DataFrame, on: Sequence[str]) -> _Found:
     # By key, of which the target may have several rows, for all that anyone else wrote to it.
-    is_row = ~F.col(_GONE)
+    is_row = ~F.col(GONE)
     flags = {"__ips_row": is_row, "__ips_differs": F.col(_DIFFERS), "__ips_ties": F.col(_TIES) & is_row}
     per_key = matched.groupBy(*_columns(on)).agg(*[F.max(flag).alias(name) for name, flag in flags.items()])
     (counts,) = per_key.agg(*[F.count_if(F.col(name)) for name in flags]).collect()
@@ -151,7 +151,7 @@ def _without_rows(keys: ChangedKeys, rows: DataFrame, there: DataFrame, on: Sequ
         found = there.alias(_TARGET).join(found.alias(_MATCHED), same, "left_semi")
     found = distinct_keys(found, on).alias(_MATCHED)
     same = all_of([_in(_MATCHED, key).eqNullSafe(_in(_SOURCE, key)) for key in on])
-    return found.join(rows.alias(_SOURCE), same, "left_anti").withColumn(_GONE, F.lit(True))  # noqa: FBT003
+    return found.join(rows.alias(_SOURCE), same, "left_anti").withColumn(GONE, F.lit(True))  # noqa: FBT003
 
 
 def _matched(rows: DataFrame, there: DataFrame, on: Sequence[str], latest_by: str | None) -> DataFrame:
@@ -161,7 +161,7 @@ def _matched(rows: DataFrame, there: DataFrame, on: Sequence[str], latest_by: st
     """
     source, target = rows.alias(_SOURCE), there.alias(_TARGET)
     same = all_of([_in(_TARGET, key).eqNullSafe(_in(_SOURCE, key)) for key in on])
-    others = [column for column in rows.columns if column not in (*on, _GONE)]
+    others = [column for column in rows.columns if column not in (*on, GONE)]
     here = dict(zip(rows.columns, _types(there), strict=False))  # rows say besides which are gone
     new = dict(zip(rows.columns, _types(rows), strict=True))
     differs = any_of(
@@ -171,7 +171,7 @@ def _matched(rows: DataFrame, there: DataFrame, on: Sequence[str], latest_by: st
     if latest_by is not None:
         ties = differs & _in(_SOURCE, latest_by).eqNullSafe(_in(_TARGET, latest_by))
         differs &= _in(_TARGET, latest_by).isNull() | (_in(_SOURCE, latest_by) > _in(_TARGET, latest_by))
-    differs |= _in(_SOURCE, _GONE)
+    differs |= _in(_SOURCE, GONE)
     shown = [_in(_SOURCE, c) for c in rows.columns]
     return target.join(source, same).select(*shown, differs.alias(_DIFFERS), ties.alias(_TIES))
 
@@ -182,7 +182,7 @@ def _refuse_ties(matched: DataFrame, on: Sequence[str], latest_by: str, *, table
     Raises:
         DuplicateKeysError: one is; the error names an example.
     """
-    if found := matched.where(F.col(_TIES) & ~F.col(_GONE)).select(*map(quoted, on)).limit(1).collect():
+    if found := matched.where(F.col(_TIES) & ~F.col(GONE)).select(*map(quoted, on)).limit(1).collect():
         raise DuplicateKeysError(table=table, keys=tuple(on), example=str(tuple(found[0])), latest_by=latest_by)
 
 
@@ -194,7 +194,7 @@ def _refuse_rows_beside_others(
     Raises:
         DuplicateKeysError: one does; the error names an example.
     """
-    others = distinct_keys(matched.where(~F.col(_GONE)), on).alias(_SOURCE)
+    others = distinct_keys(matched.where(~F.col(GONE)), on).alias(_SOURCE)
     for keys in renewed:
         same = all_of([_in(_MATCHED, key).eqNullSafe(_in(_SOURCE, key)) for key in on])
         others = others.join(keys.alias(_MATCHED), same, "left_anti").alias(_SOURCE)
@@ -202,11 +202,15 @@ def _refuse_rows_beside_others(
         raise DuplicateKeysError(table=table, keys=tuple(on), example=str(tuple(found[0])))
 
 
-def _update(changed: DataFrame, branch: Branch, on: Sequence[str], target: str, touched: Column) -> None:
-    values = {quoted(column): _in(_SOURCE, column) for column in changed.columns if column not in (*on, _GONE)}
+def update_matched(changed: DataFrame, branch: Branch, on: Sequence[str], target: str, touched: Column) -> None:
+    """Give the rows of ``branch`` that have a key of ``changed`` its values; those that it says are ``GONE`` go.
+
+    ``target`` is how a condition names the branch, ``touched`` one that all of these rows meet.
+    """
+    values = {quoted(column): _in(_SOURCE, column) for column in changed.columns if column not in (*on, GONE)}
     same = all_of([_in(target, key).eqNullSafe(_in(_SOURCE, key)) for key in on])
     merging = changed.alias(_SOURCE).mergeInto(branch.sql_name, same & touched)
-    merging = merging.whenMatched(_in(_SOURCE, _GONE)).delete()
+    merging = merging.whenMatched(_in(_SOURCE, GONE)).delete()
     (merging.whenMatched().update(values) if values else merging).merge()
 
 
