@@ -21,6 +21,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField
 from pyspark.sql import DataFrame, SparkSession
 
+from benchmarks import jobs
 from benchmarks.lake import Consumer, temporary_lake
 from dagster_ips.iceberg.catalog import LakeCatalog
 
@@ -213,6 +214,7 @@ def main() -> None:
         print(_HEAD)
         for head, part in parts:
             print(f"\n{head}\n\n{part(lake, session)}", flush=True)
+    print(f"\n{jobs.section()}")
 
 
 _HEAD = """# What a capture costs

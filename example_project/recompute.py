@@ -37,8 +37,10 @@ class Difference:
     extra: int
 
 
-def compare(spark: SparkSession, source_snapshot_id: int, plan_snapshot_id: int) -> dict[str, Difference]:
-    """Every table of the pipeline against its recompute from the two sources at these snapshots."""
+def compare(
+    spark: SparkSession, source_snapshot_id: int, plan_snapshot_id: int, tables: Sequence[str] = ()
+) -> dict[str, Difference]:
+    """``tables``, or else every one of the pipeline, against its recompute from the two sources at these snapshots."""
     events = spark.read.option("versionAsOf", source_snapshot_id).table(f"{CATALOG}.media.playback")
     plans = spark.read.option("versionAsOf", plan_snapshot_id).table(f"{CATALOG}.media.account_plan")
     plays = enriched_plays(events, spark.table(f"{CATALOG}.media.title"))
@@ -52,7 +54,8 @@ def compare(spark: SparkSession, source_snapshot_id: int, plan_snapshot_id: int)
         "media.by_title": plays_per_title(events),
         "media.daily_report": totals_per_day(accounts),
     }
-    return {table: difference(frame, spark.table(f"{CATALOG}.{table}")) for table, frame in expected.items()}
+    wanted = {table: frame for table, frame in expected.items() if table in (tables or expected)}
+    return {table: difference(frame, spark.table(f"{CATALOG}.{table}")) for table, frame in wanted.items()}
 
 
 def difference(expected: DataFrame, actual: DataFrame) -> Difference:
@@ -70,11 +73,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m example_project.recompute")
     parser.add_argument("--source-snapshot", type=int, required=True, help="of media.playback, as consumed")
     parser.add_argument("--plan-snapshot", type=int, required=True, help="of media.account_plan, as consumed")
+    parser.add_argument("--tables", nargs="+", default=(), help="as media.playback_daily; all of them if none is named")
     parser.add_argument("--remote", default=None, help="a Spark Connect server, sc://host:port")
     parser.add_argument("--lake", type=Path, default=None, help="the lake's folder, else $PLAYBACK_LAKE or .local/lake")
     given = parser.parse_args(arguments)
     spark = spark_on_lake(given.lake.absolute() if given.lake else lake_folder(), given.remote)
-    found = compare(spark, given.source_snapshot, given.plan_snapshot)
+    found = compare(spark, given.source_snapshot, given.plan_snapshot, given.tables)
     spark.stop()
     print(json.dumps({table: asdict(each) for table, each in found.items()}))
     return 1 if any(each.missing or each.extra for each in found.values()) else 0

@@ -66,6 +66,12 @@ class SparkMeter:
             after.cpu_seconds - before.cpu_seconds,
         )
 
+    def tasks(self) -> int:
+        """How many tasks it has run, or is running."""
+        (application,) = self._get("applications")
+        executors = self._get(f"applications/{application['id']}/executors")
+        return sum(int(each["totalTasks"]) for each in executors)
+
     def _stages(self) -> list[tuple[float, int]]:
         """When each stage was submitted, and the rows that it read from tables."""
         (application,) = self._get("applications")

@@ -243,7 +243,7 @@ def _publish(
         publisher.require_own(existing, captured.captures, name)
     changes = [view.change for view in captured.views.values()]
     because = trusted_because(context.definition_metadata)
-    result = Result(*returned, captured.mode, changes, is_trusted=because is not None)
+    result = Result(*returned, captured.mode, changes, is_trusted=because is not None, storage=lake.storage)
     if because is not None:
         context.add_output_metadata({"trusted, not proved by the plan": because})
     running = _asset_context()

@@ -32,6 +32,7 @@ from dagster_ips.spark.session import EXTENSIONS
 RECORD_VERSION = 1
 START_SECONDS = 120
 WARM_UP_SECONDS = 180
+SAY_SECONDS = 5
 PORT_ATTEMPTS = 3
 NO_CONF: Mapping[str, str] = MappingProxyType({})
 
@@ -227,9 +228,9 @@ def _start(folder: Path, configuration: Mapping[str, str], say: Callable[[str], 
             f"Starting a Spark that stays for later runs (about 20 seconds, more on a busy machine; log: {record.log})."
         )
         try:
-            _await_port(record)
+            _await_port(record, say)
             say("Spark answers. A first query warms it.")
-            _warm_up(record)
+            _warm_up(record, say)
         except SparkStartError as error:
             _stop(folder, record)
             if attempt == PORT_ATTEMPTS or "BindException" not in error.output:
@@ -288,9 +289,23 @@ def _answers(port: int) -> bool:
     return True
 
 
-def _await_port(record: _Record) -> None:
-    deadline = time.monotonic() + START_SECONDS
+def _every_few_seconds(say: Callable[[str], None]) -> Callable[[str], None]:
+    """Says what it is given and for how long it has lasted, but only every ``SAY_SECONDS``."""
+    started = said = time.monotonic()
+
+    def say_so(what: str) -> None:
+        nonlocal said
+        if (now := time.monotonic()) - said >= SAY_SECONDS:
+            said = now
+            say(f"{what} ({now - started:.0f} s)")
+
+    return say_so
+
+
+def _await_port(record: _Record, say: Callable[[str], None]) -> None:
+    deadline, still = time.monotonic() + START_SECONDS, _every_few_seconds(say)
     while not _answers(record.port):
+        still("Spark's JVM is starting.")
         if not record.process.is_alive():
             _fail("ended before it answered", record)
         if time.monotonic() > deadline:
@@ -298,15 +313,15 @@ def _await_port(record: _Record) -> None:
         time.sleep(0.1)
 
 
-def _warm_up(record: _Record) -> None:
+def _warm_up(record: _Record, say: Callable[[str], None]) -> None:
     """Runs a first client, in a process of its own so that this one's Spark sessions and environment stay untouched.
 
     Watches the server meanwhile: if somebody else got the port first, the client talks to them while our server ends.
     """
     script = Path(__file__).with_name("warm_up.py")
     environment = {name: value for name, value in os.environ.items() if name not in {"SPARK_REMOTE", "SPARK_HOME"}}
-    deadline = time.monotonic() + WARM_UP_SECONDS
-    with tempfile.TemporaryFile("w+", errors="replace") as output:
+    deadline, still = time.monotonic() + WARM_UP_SECONDS, _every_few_seconds(say)
+    with tempfile.NamedTemporaryFile("w+", errors="replace") as output:
         client = subprocess.Popen(
             [sys.executable, "-P", str(script), record.server().remote],  # -P: our file names must not shadow others'.
             env=environment,
@@ -316,6 +331,7 @@ def _warm_up(record: _Record) -> None:
         )
         try:
             while client.poll() is None:
+                still(f"Spark warms: {_last_line(Path(output.name)) or 'its client starts'}.")
                 if not record.process.is_alive():
                     _fail("ended while it was warmed up", record)
                 if time.monotonic() > deadline:
@@ -327,6 +343,10 @@ def _warm_up(record: _Record) -> None:
         if client.returncode != 0:
             output.seek(0)
             _fail("did not run a first query", record, client=output.read())
+
+
+def _last_line(log: Path) -> str:
+    return (log.read_text(errors="replace").splitlines() or [""])[-1]
 
 
 def _fail(problem: str, record: _Record, client: str = "") -> NoReturn:

@@ -1,13 +1,18 @@
 """What every start of a Spark process needs: where Spark and the cache are, its environment, a lock."""
 
 import fcntl
+import math
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
 
 import pyspark
+
+_WAIT_SECONDS = 10
 
 
 def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
@@ -56,7 +61,7 @@ def spark_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
 def exclusive_lock(path: Path, *, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
     """Holds the lock file ``path`` (made if absent) against every other process and thread; waits for it.
 
-    ``on_wait`` is called if it has to wait.
+    ``on_wait`` is called if it has to wait, and again every ten seconds as long as it does.
 
     The lock goes with its holder: a killed process leaves none behind, and child processes don't inherit it.
 
@@ -67,12 +72,22 @@ def exclusive_lock(path: Path, *, on_wait: Callable[[], None] = lambda: None) ->
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as lock:
+        _acquire(lock, on_wait)
+        yield
+
+
+def _acquire(lock: TextIO, on_wait: Callable[[], None]) -> None:
+    said = -math.inf
+    while True:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            on_wait()
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+            if (now := time.monotonic()) - said >= _WAIT_SECONDS:
+                said = now
+                on_wait()
+            time.sleep(0.1)
+        else:
+            return
 
 
 def last_lines(text: str, count: int = 15) -> str:

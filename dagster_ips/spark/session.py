@@ -41,8 +41,9 @@ def classic_configuration(jars: Sequence[Path]) -> dict[str, str]:
 
 def configure(session: SparkSession, configuration: Mapping[str, str]) -> None:
     """Set what the session doesn't have yet; a catalog may be configured as long as it hasn't been used."""
+    known = session.conf.getAll
     for key, value in configuration.items():
-        if session.conf.get(key, None) is None:
+        if key not in known:
             session.conf.set(key, value)
 
 

@@ -13,9 +13,14 @@ from pyspark.sql.functions import col
 
 
 def warm_up(remote: str) -> None:
-    """Opens a session on ``remote``, runs a query, and uses a small Iceberg table that is gone afterwards."""
+    """Opens a session on ``remote``, runs a query, and uses a small Iceberg table that is gone afterwards.
+
+    Prints what it is at, for those who wait.
+    """
+    _say("a session opens")
     spark = SparkSession.builder.remote(remote).create()
     try:
+        _say("a first query")
         spark.range(3).count()
         with tempfile.TemporaryDirectory() as warehouse:
             _use_a_table(spark, Path(warehouse))
@@ -28,11 +33,18 @@ def _use_a_table(spark: SparkSession, warehouse: Path) -> None:
     spark.conf.set("spark.sql.catalog.ips_warm_up.type", "hadoop")
     spark.conf.set("spark.sql.catalog.ips_warm_up.warehouse", warehouse.as_uri())
     table = "ips_warm_up.db.t"
+    _say("a first table is written")
     rows = spark.range(3).select("id", (col("id") % 2).alias("part"))
     rows.writeTo(table).partitionedBy(col("part")).create()
+    _say("rows are merged into it")
     rows.alias("s").mergeInto(table, col(f"{table}.id") == col("s.id")).whenMatched().updateAll().merge()
+    _say("it is read")
     spark.table(table).groupBy("part").count().collect()
     spark.sql(f"DROP TABLE {table}")
+
+
+def _say(what: str) -> None:
+    print(what, flush=True)
 
 
 if __name__ == "__main__":

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from typing import TYPE_CHECKING
 
 from dagster_ips.core.capture import Mode
@@ -19,17 +19,23 @@ from dagster_ips.core.write_mode import (
 )
 from dagster_ips.errors import RemovedRowsError
 from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.iceberg.partition_presence import may_hold
+from dagster_ips.iceberg.storage import Storage
 from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.changelog import added, removed
 from dagster_ips.spark.frames import computed_once, distinct_keys, rows_with_keys
+from dagster_ips.spark.observed import watched
 from dagster_ips.spark.writes.append import append_rows, first_per_key
 from dagster_ips.spark.writes.merge import latest_rows, merge_rows, refuse_repeated_keys
 from dagster_ips.spark.writes.overwrite import ChangedKeys, replace_partitions, replace_rows
 from dagster_ips.spark.writes.overwrite_where import (
     delete_where,
+    is_outside,
+    overwrite_matching,
     refuse_rows_outside_partitions,
     replace_where,
 )
+from dagster_ips.spark.writes.partition_filter import Partitions, anywhere
 from dagster_ips.spark.writes.remove import remove_rows
 from dagster_ips.tracking.fitness import require_columns, require_fit, require_followed, require_known
 from dagster_ips.tracking.input_change import Frame, InputChange
@@ -46,7 +52,7 @@ class Result:
     ``partitions`` is a condition on the rows of the partitions that the run computes, which are all that it may write;
     None if the asset has no partitions. ``new_partitions`` is one on those of them that it computes for the first time:
     what the target has there is no result of earlier runs. ``is_trusted`` says that the asset's author vouches for what
-    the plan doesn't show.
+    the plan doesn't show. With ``storage``, the target's own metadata says in which partitions it has no row.
     """
 
     frame: DataFrame
@@ -56,6 +62,7 @@ class Result:
     partitions: str | None = None
     new_partitions: str | None = None
     is_trusted: bool = False
+    storage: Storage | None = None
 
     def checked(self, table: str, partition_columns: Sequence[str], *, catalog: str, shares_views: bool) -> Result:
         """The result as it is to be written: of ``inputs`` just the frames that it is made of.
@@ -99,14 +106,39 @@ class Result:
             UnknownColumnError: the target has no column that an Overwrite's condition names.
             OutsideConditionError: rows don't match the Overwrite's condition.
         """
-        if self.partitions is None:
+        if self.new_partitions is not None and not _holds_no_rows(target):
+            delete_where(self.new_partitions, branch, self.frame.sparkSession)
+        if self.partitions is None or self._is_checked_by_merge():
             self.write_rows(branch, target)
-            return
-        with computed_once(self.frame) as rows:
-            refuse_rows_outside_partitions(rows, self.partitions, table=branch.table)
-            if self.new_partitions is not None:
-                delete_where(self.new_partitions, branch, rows.sparkSession)
-            replace(self, frame=rows).write_rows(branch, target)
+        elif self._is_read_once():
+            watch = watched(self.frame, is_outside(self.partitions))
+            replace(self, frame=watch.rows).write_rows(branch, target)
+            if watch.found():
+                refuse_rows_outside_partitions(self.frame, self.partitions, table=branch.table)
+        else:
+            with computed_once(self.frame) as rows:
+                if not rows.where(is_outside(self.partitions)).isEmpty():
+                    refuse_rows_outside_partitions(rows, self.partitions, table=branch.table)
+                replace(self, frame=rows).write_rows(branch, target)
+
+    def _is_checked_by_merge(self) -> bool:
+        """Whether the merge looks at every row before it writes any."""
+        is_merged = isinstance(self.write_mode, Merge) and self.write_mode.latest_by is None
+        return is_merged and self.mode is Mode.INCREMENTAL
+
+    def _is_read_once(self) -> bool:
+        """Whether one query reads the frame, the one that writes it."""
+        if self.mode is Mode.FULL:
+            return True
+        match self.write_mode:
+            case Append(dedup_on, remove_on):
+                return not dedup_on and not (remove_on and self.is_trusted)
+            case OverwritePartitions():
+                return any(change.taken for change in self.inputs)
+            case OverwriteWhere() | Replace():
+                return True
+            case _:
+                return False
 
     def write_rows(self, branch: Branch, target: TableMetadata) -> None:
         """As ``write``, of a frame that is known to hold nothing but rows of the run's partitions."""
@@ -117,7 +149,13 @@ class Result:
         match self.write_mode:
             case Append(dedup_on, remove_on):
                 self._remove(branch, remove_on, columns)
-                append_rows(self.frame, branch, dedup_on=dedup_on, partition_columns=columns)
+                append_rows(
+                    self.frame,
+                    branch,
+                    dedup_on=dedup_on,
+                    partition_columns=columns,
+                    may_hold=self._may_hold(target, [column for column in columns if column in dedup_on]),
+                )
             case Merge(on, latest_by):
                 groups = [group for change in self.inputs for group in change.groups]
                 renewed = None if groups or latest_by else self._renewed(on)
@@ -130,6 +168,8 @@ class Result:
                     gone=list(self._gone(branch, on)),
                     renewed=renewed,
                     partition_columns=columns,
+                    within=self.partitions if self._is_checked_by_merge() else None,
+                    may_hold=self._may_hold(target, [column for column in columns if column in on]),
                 )
             case OverwritePartitions() if any(change.is_whole for change in self.inputs):
                 self._replace_all(self.frame, branch, target)
@@ -143,12 +183,15 @@ class Result:
             case Replace():
                 self._replace_all(self.frame, branch, target)
 
+    def _may_hold(self, target: TableMetadata, columns: Sequence[str]) -> Callable[[Partitions], bool]:
+        return partial(may_hold, self.storage, target, columns) if self.storage else anywhere
+
     def _replace_all(self, rows: DataFrame, branch: Branch, target: TableMetadata) -> None:
         """Replace all that the run computes: every row, or those of its partitions."""
         if self.partitions is None:
             replace_rows(rows, branch, table_is_empty=_holds_no_rows(target))
         else:
-            replace_where(rows, branch, where=self.partitions, whole_file_columns=target.whole_file_columns())
+            overwrite_matching(rows, branch, where=self.partitions, whole_file_columns=target.whole_file_columns())
 
     def _remove(self, branch: Branch, remove_on: Sequence[str], partition_columns: Sequence[str]) -> None:
         for change in self.inputs:

@@ -9,19 +9,20 @@ import signal
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rich.markup import escape
 
-from example_project.demo.pipeline import STAGES, Materialization, Pipeline
-from example_project.demo.services import Services
+from example_project.demo.pipeline import REPORT, STAGES, Materialization, Pipeline
+from example_project.demo.services import Job, Services
 from example_project.demo.show import Comparison, Show
 from example_project.spark_meter import Read, SparkMeter
 
 HISTORY_DAYS = 14
 ROUNDS = ("the first 14 days", "one more day, late rows in it", "another day, late rows in it")
 _FOLDER = Path(".local/demo")
+_LOOK_SECONDS = 1.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -29,14 +30,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m example_project.demo")
     parser.add_argument("--check", action="store_true", help="end with the table; exit 1 if anything is not so")
     parser.add_argument("--no-sensor", action="store_true", help="leave the automation sensor off: nothing will happen")
-    parser.add_argument("--rows-per-day", type=int, default=200_000)
-    parser.add_argument("--timeout", type=float, default=300.0, help="seconds that each round may take")
+    parser.add_argument("--rows-per-day", type=int, default=100_000)
+    parser.add_argument("--patience", type=float, default=180.0, help="seconds in which nothing at all may happen")
     given = parser.parse_args(arguments)
     for ending in (signal.SIGTERM, signal.SIGHUP):  # Asked to end, or the terminal was closed.
         signal.signal(ending, lambda number, _: sys.exit(128 + number))
     show = Show()
     try:
-        with Services(_FOLDER.absolute()) as services:
+        with Services(_FOLDER.absolute(), "example_project.demo.definitions") as services:
             problems = _run(services, show, given)
             if not given.check and not problems:
                 _stay(services, show)
@@ -49,26 +50,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(services: Services, show: Show, given: argparse.Namespace) -> list[str]:
-    with show.phase("starting Spark and Dagster"):
-        spark = services.start_spark()
-        meter = SparkMeter(_required(spark.ui), spark.pid)
-        services.start_dagster(automation=not given.no_sensor)
-    pipeline = Pipeline(services.home, services.lake)
+    meter = _start(services, show, given)
+    spark, pipeline = services.spark, Pipeline(services.home, services.lake, more={})
     link = f"http://127.0.0.1:{services.webserver_port}/assets/playback_daily"
     show.say(f"Dagster's UI: {link}")
     before: dict[str, list[Materialization]] = {stage: [] for stage in STAGES}
     rounds: list[dict[str, list[Materialization]]] = []
     landed: list[int] = []
     for number, title in enumerate(ROUNDS):
-        rows_before = pipeline.total_records("playback") if number else 0
-        days = 1 if number else HISTORY_DAYS
-        with show.phase(f"an outside job lands {title}"):
-            services.run(
-                "python", "-m", "example_project.ingest", f"--days={days}", f"--rows-per-day={given.rows_per_day}"
-            )
-        landed.append(pipeline.total_records("playback") - rows_before)
-        with show.phase(f"Dagster follows by itself: {landed[-1]:,} rows", pipeline.current_step):
-            _await_caught_up(services, pipeline, given.timeout)
+        if number:
+            with show.phase(f"an outside job lands {title}") as at:
+                _await_job(_begin_landing(services, 1, given.rows_per_day), at)
+        landed.append(pipeline.total_records("playback") - sum(landed))
+        with show.phase(f"Dagster follows {title} by itself: {landed[-1]:,} rows") as at:
+            _await_caught_up(services, pipeline, meter, given.patience, at)
         now = {stage: pipeline.materializations(stage) for stage in STAGES}
         rounds.append({stage: now[stage][len(before[stage]) :] for stage in STAGES})
         before = now
@@ -76,31 +71,63 @@ def _run(services: Services, show: Show, given: argparse.Namespace) -> list[str]
     with show.phase("the same day by a 14-day lookback, on a copy"):
         where = ["--remote", spark.remote, "--ui", _required(spark.ui), "--pid", str(spark.pid)]
         measured = json.loads(services.run("python", "-m", "example_project.lookback", "--stages", *STAGES, *where))
-    with show.phase("a full recompute of every table, compared row by row"):
+    with show.phase("a full recompute of both stages and the report, compared row by row"):
         different = _recompute(services, spark.remote, pipeline)
     show.table([Comparison(stage, by_change[stage], Read(**measured[stage])) for stage in STAGES])
     show.console.print(f"\nequals full recompute: [bold]{'no' if different else 'yes'}[/]\n")
     return [*different, *_unmet(pipeline, rounds, landed)]
 
 
-def _await_caught_up(services: Services, pipeline: Pipeline, timeout: float) -> None:
-    """Wait until both stages and the report have followed.
+def _start(services: Services, show: Show, given: argparse.Namespace) -> SparkMeter:
+    """Spark, the first days and Dagster, all at once."""
+    with show.phase(f"starting Spark and Dagster, while an outside job lands {ROUNDS[0]}") as at:
+        spark, landing = services.begin_spark(), _begin_landing(services, HISTORY_DAYS, given.rows_per_day)
+        services.begin_dagster()
+        _await_job(landing, at)
+        services.start_dagster(automation=not given.no_sensor)
+        _await_job(spark, at)
+    return SparkMeter(_required(services.spark.ui), services.spark.pid)
+
+
+def _begin_landing(services: Services, days: int, rows_per_day: int) -> Job:
+    arguments = ("-m", "example_project.ingest", f"--days={days}", f"--rows-per-day={rows_per_day}")
+    return services.begin("ingest", "python", *arguments)
+
+
+def _await_job(job: Job, at: Callable[[str], None]) -> None:
+    while job.is_running():
+        at(job.last_line())
+        time.sleep(0.1)
+    job.require_success()
+
+
+def _await_caught_up(
+    services: Services, pipeline: Pipeline, meter: SparkMeter, patience: float, at: Callable[[str], None]
+) -> None:
+    """Wait until both stages and the report have followed, as long as anything happens in Dagster or in Spark.
 
     Raises:
         SystemExit: a run failed, a service ended, or nothing more happened; the message says what is known.
     """
-    deadline = time.monotonic() + timeout
-    while time.monotonic() < deadline:
+    seen: tuple[int | None, int] = (None, 0)
+    since = time.monotonic()
+    while time.monotonic() - since < patience:
         services.require_alive()
-        if failures := pipeline.failures():
-            message = f"a run failed: {failures[0]}"
-            raise SystemExit(message)
+        now = (pipeline.newest_event(), meter.tasks())
+        if now != seen:
+            seen, since = now, time.monotonic()
+            if failures := pipeline.failures():
+                message = f"a run failed: {failures[0]}"
+                raise SystemExit(message)
         if pipeline.is_caught_up():
             return
-        time.sleep(1)
+        at(pipeline.current_step())
+        time.sleep(_LOOK_SECONDS)
     tail = services.log_tail("daemon")
-    runs = pipeline.run_count()
-    message = f"the stages did not follow within {timeout:.0f} s ({runs} runs so far); the daemon says:\n{tail}"
+    message = (
+        f"the stages did not follow: nothing happened in Dagster or Spark for {patience:.0f} s, after "
+        f"{pipeline.run_count()} runs; the daemon says:\n{tail}"
+    )
     raise SystemExit(message)
 
 
@@ -115,8 +142,13 @@ def _recompute(services: Services, remote: str, pipeline: Pipeline) -> list[str]
     events = f"--source-snapshot={pipeline.head('playback')}"
     plans = f"--plan-snapshot={pipeline.head('account_plan')}"
     try:
-        services.run("python", "-m", "example_project.recompute", events, plans, "--remote", remote)
+        tables = [f"media.{name}" for name in (*STAGES, REPORT)]
+        services.run(
+            "python", "-m", "example_project.recompute", events, plans, "--remote", remote, "--tables", *tables
+        )
     except SystemExit as failed:
+        if isinstance(failed.code, int):  # The demo was asked to end.
+            raise
         return [f"a full recompute differs: {failed}"]
     return []
 

@@ -37,9 +37,13 @@ class Materialization:
 
 
 class Pipeline:
-    """Reads the demo's Dagster instance and lake; changes nothing."""
+    """Reads the demo's Dagster instance and lake; changes nothing.
 
-    def __init__(self, home: Path, lake: Path) -> None:
+    ``more`` are the tables beside the two stages and the report, with their upstreams.
+    """
+
+    def __init__(self, home: Path, lake: Path, more: Mapping[str, tuple[str, ...]] = MORE) -> None:
+        self._more = dict(more)
         self._instance = dg.DagsterInstance.from_config(str(home))
         self._lake = lake
 
@@ -53,7 +57,7 @@ class Pipeline:
 
     def is_caught_up(self) -> bool:
         """Whether every stage has consumed its upstreams' heads, and the report has been made from the result."""
-        upstreams = {stage: (upstream,) for stage, upstream in STAGES.items()} | MORE
+        upstreams = {stage: (upstream,) for stage, upstream in STAGES.items()} | self._more
         if any(self.head(name) not in self.consumed(s, name) for s, names in upstreams.items() for name in names):
             return False
         if not all(self._has_nothing_pending(stage) for stage in upstreams):
@@ -106,6 +110,10 @@ class Pipeline:
     def run_count(self) -> int:
         """How many runs there have been."""
         return self._instance.get_runs_count()
+
+    def newest_event(self) -> int | None:
+        """The number of the newest event in Dagster's log; whenever anything happened it is another."""
+        return self._instance.event_log_storage.get_maximum_record_id()
 
     def current_step(self) -> str:
         """What runs now, for the progress line."""

@@ -8,25 +8,64 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from dagster_ips.spark.connect_server import ConnectServer, ensure_connect_server, stop_connect_server
+from dagster_ips.spark.connect_server import (
+    ConnectServer,
+    connect_server_status,
+    ensure_connect_server,
+    stop_connect_server,
+)
 
 _BIN = Path(sys.executable).parent
 _PROJECT = Path(__file__).parents[1]
 
 
-class Services:
-    """Processes under ``folder``, each in a group of its own with a log; leaving the block ends all of them."""
+@dataclass(frozen=True)
+class Job:
+    """A process that ends by itself: what it was called with, and its log."""
 
-    def __init__(self, folder: Path) -> None:
+    command: str
+    process: "subprocess.Popen[bytes]"
+    log: Path
+
+    def is_running(self) -> bool:
+        """Whether it hasn't ended yet."""
+        return self.process.poll() is None
+
+    def last_line(self) -> str:
+        """What it said last; empty if nothing."""
+        lines = self.log.read_text(errors="replace").splitlines()
+        return lines[-1] if lines else ""
+
+    def require_success(self) -> None:
+        """Wait for its end.
+
+        Raises:
+            SystemExit: it failed; the message holds the end of its log.
+        """
+        if self.process.wait():
+            message = f"{self.command} failed ({self.process.returncode}):\n{_tail(self.log)}"
+            raise SystemExit(message)
+
+
+class Services:
+    """Processes under ``folder``, each in a group of its own with a log; leaving the block ends all of them.
+
+    ``definitions`` is the module that Dagster loads.
+    """
+
+    def __init__(self, folder: Path, definitions: str = "example_project.definitions") -> None:
         self.folder = folder
         self.lake = folder / "lake"
         self.home = folder / "dagster_home"
         self.webserver_port, self._code_port = _free_ports(2)
         self._workspace = folder / "workspace.yaml"
+        self._definitions = definitions
+        self._jobs: list[Job] = []
         self._running: list[tuple[str, subprocess.Popen[bytes]]] = []
         self._spark_folder = folder / "spark"
         self.environment = os.environ | {
@@ -51,9 +90,10 @@ class Services:
     ) -> None:
         """End what was started, the newest first; what doesn't go is killed."""
         interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)  # A second Ctrl-C would leave some of it running.
-        for _, process in reversed(self._running):
+        started = [*(process for _, process in self._running), *(job.process for job in self._jobs if job.is_running())]
+        for process in reversed(started):
             _signal_group(process, signal.SIGTERM)
-        for _, process in reversed(self._running):
+        for process in reversed(started):
             with suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=15)
             _signal_group(process, signal.SIGKILL)
@@ -64,10 +104,20 @@ class Services:
         """The warm Spark that every run uses."""
         return ensure_connect_server(self._spark_folder)
 
+    def begin_spark(self) -> Job:
+        """As ``start_spark``, while other things start, too. For a few minutes Java's better compiler doesn't pay."""
+        start = ["-m", "dagster_ips.spark.connect_server", "start", "--folder", str(self._spark_folder)]
+        return self.begin("spark-start", "python", *start, JDK_JAVA_OPTIONS="-XX:TieredStopAtLevel=1")
+
+    def begin_dagster(self) -> None:
+        """The code server, which takes some seconds before anything can be asked of it."""
+        module = ["-m", self._definitions, "-h", "127.0.0.1", "-p", str(self._code_port)]
+        self._start("code-server", "dagster", "code-server", "start", *module)
+
     def start_dagster(self, *, automation: bool) -> None:
         """Code server, daemon and webserver; without ``automation`` its sensor is off from the start."""
-        module = ["-m", "example_project.definitions", "-h", "127.0.0.1", "-p", str(self._code_port)]
-        self._start("code-server", "dagster", "code-server", "start", *module)
+        if not self._running:
+            self.begin_dagster()
         self._await_port(self._code_port, "code-server")
         if not automation:
             self.run("dagster", "sensor", "stop", "ips_automation", "-w", str(self._workspace))
@@ -75,6 +125,33 @@ class Services:
         address = ["-h", "127.0.0.1", "-p", str(self.webserver_port)]
         self._start("webserver", "dagster-webserver", "-w", str(self._workspace), *address)
         self._await_port(self.webserver_port, "webserver")
+
+    @property
+    def spark(self) -> ConnectServer:
+        """The Spark that was started.
+
+        Raises:
+            SystemExit: it doesn't answer any more.
+        """
+        if server := connect_server_status(self._spark_folder):
+            return server
+        message = f"Spark doesn't answer:\n{self.log_tail('spark-start')}"
+        raise SystemExit(message)
+
+    def begin(self, name: str, program: str, *arguments: str, **environment: str) -> Job:
+        """A job of its own that runs beside what follows, with a log of its name."""
+        log = self.folder / "logs" / f"{name}.log"
+        with log.open("wb") as stream:
+            process = subprocess.Popen(
+                [_BIN / program, *arguments],
+                env=self.environment | environment,
+                stdin=subprocess.DEVNULL,
+                stdout=stream,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self._jobs.append(Job(f"{program} {' '.join(arguments)}", process, log))
+        return self._jobs[-1]
 
     def run(self, program: str, *arguments: str) -> str:
         """A job of its own, to its end; what it printed. Its errors go to the log of its name.

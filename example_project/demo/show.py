@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from rich.console import Console
 from rich.live import Live
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -36,22 +37,28 @@ class Show:
         self.console.print(f"[dim]{time.monotonic() - self._started:6.1f} s[/]  {text}")
 
     @contextmanager
-    def phase(self, title: str, detail: Callable[[], str] = str) -> Iterator[None]:
-        """Show that ``title`` is under way and what it is at; then that it is done and how long it took."""
-        began = time.monotonic()
+    def phase(self, title: str) -> Iterator[Callable[[str], None]]:
+        """Show that ``title`` is under way and what it is said to be at; then that it is done and how long it took."""
+        began, at = time.monotonic(), ""
 
         def line() -> Text:
             now = time.monotonic()
-            return Text(f"{now - self._started:6.1f} s  … {title}  {now - began:.0f} s  {detail()}", style="cyan")
+            return Text(f"{now - self._started:6.1f} s  … {title}  {now - began:.0f} s  {at}", style="cyan")
+
+        def say_at(what: str) -> None:
+            nonlocal at
+            if what != at and not self.console.is_terminal:
+                self.say(f"    {escape(what)}")
+            at = what
 
         mark = "[red]✗[/]"
         try:
             if self.console.is_terminal:
                 with Live(get_renderable=line, console=self.console, refresh_per_second=2, transient=True):
-                    yield
+                    yield say_at
             else:
                 self.say(f"… {title}")
-                yield
+                yield say_at
             mark = "[green]✓[/]"
         finally:
             self.say(f"{mark} {title}  [dim]{time.monotonic() - began:.1f} s[/]")

@@ -161,8 +161,8 @@ def test_what_takes_long_is_said_as_it_begins(tmp_path: Path, monkeypatch: pytes
     said: list[str] = []
     launched = sleeper(tmp_path)
     monkeypatch.setattr(connect_server, "launch_detached", lambda *_, **__: launched)
-    monkeypatch.setattr(connect_server, "_await_port", lambda _: said.append("(waits for the port)"))
-    monkeypatch.setattr(connect_server, "_warm_up", lambda _: said.append("(warms)"))
+    monkeypatch.setattr(connect_server, "_await_port", lambda *_: said.append("(waits for the port)"))
+    monkeypatch.setattr(connect_server, "_warm_up", lambda *_: said.append("(warms)"))
     ensure_connect_server(tmp_path, jars=[], say=said.append)
     stop_connect_server(tmp_path)
     starting, port, answers, warms, warm = said
@@ -170,6 +170,22 @@ def test_what_takes_long_is_said_as_it_begins(tmp_path: Path, monkeypatch: pytes
     assert starting.startswith("Starting a Spark that stays")
     assert answers.startswith("Spark answers")
     assert warm.startswith("Spark is warm after")
+
+
+def test_what_a_start_is_at_is_said_again_while_it_lasts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    launched = sleeper(tmp_path)
+    answers = iter([False] * 3 + [True])
+    monkeypatch.setattr(connect_server, "SAY_SECONDS", 0)
+    monkeypatch.setattr(connect_server, "launch_detached", lambda *_, **__: launched)
+    monkeypatch.setattr(connect_server, "_answers", lambda _: next(answers))
+    client = tmp_path / "warm_up.py"
+    client.write_text("import time; print('a first query', flush=True); time.sleep(1)")
+    monkeypatch.setattr(connect_server, "__file__", str(tmp_path / "connect_server.py"))
+    ensure_connect_server(tmp_path, jars=[], say=said.append)
+    stop_connect_server(tmp_path)
+    assert said.count("Spark's JVM is starting. (0 s)") == 3
+    assert any(line.startswith("Spark warms: a first query.") for line in said)
 
 
 def test_who_waits_for_another_start_says_so(tmp_path: Path) -> None:

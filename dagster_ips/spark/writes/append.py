@@ -2,38 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from dagster_ips.core.ranges import quoted
 from dagster_ips.spark.branches import Branch
-from dagster_ips.spark.frames import all_of, computed_once
-from dagster_ips.spark.writes.partition_filter import partitions_of
+from dagster_ips.spark.frames import all_of, computed_once, distinct_keys, free_prefix
+from dagster_ips.spark.late import F
+from dagster_ips.spark.writes.partition_filter import Partitions, among, anywhere, collected
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def append_rows(frame: DataFrame, branch: Branch, *, dedup_on: Sequence[str], partition_columns: Sequence[str]) -> None:
+def append_rows(
+    frame: DataFrame,
+    branch: Branch,
+    *,
+    dedup_on: Sequence[str],
+    partition_columns: Sequence[str],
+    may_hold: Callable[[Partitions], bool] = anywhere,
+) -> None:
     """Append ``frame`` to ``branch``. With ``dedup_on``, one row per key, and none whose key the table already has.
 
-    Where columns of the key partition the table, only the partitions that the frame touches are probed. Rows with a
-    null in the key are never taken for duplicates.
+    Where columns of the key partition the table, only the partitions that the frame touches are probed, and none of
+    those of which ``may_hold`` knows that no row is there. Rows with a null in the key are never taken for duplicates.
     """
     if not dedup_on:
         frame.writeTo(branch.sql_name).append()
         return
+    probe = [column for column in partition_columns if column in dedup_on]
     with computed_once(frame) as computed:
         rows = first_per_key(computed, dedup_on)
-        there = frame.sparkSession.table(branch.sql_name)
-        probe = [column for column in partition_columns if column in dedup_on]
-        existing = there.where(partitions_of(rows, probe)) if probe else there
+        touched = _touched(computed, probe)
+        if not may_hold(touched):
+            rows.writeTo(branch.sql_name).append()
+            return
+        existing = frame.sparkSession.table(branch.sql_name).where(among(probe, touched))
         keys = existing.select(*[existing[quoted(key)].alias(f"__ips_{i}") for i, key in enumerate(dedup_on)])
         same = all_of([rows[quoted(key)] == keys[f"__ips_{i}"] for i, key in enumerate(dedup_on)])
         rows.join(keys, same, "left_anti").writeTo(branch.sql_name).append()
 
 
+def _touched(rows: DataFrame, columns: Sequence[str]) -> Partitions:
+    return collected(distinct_keys(rows, columns)) if columns else [()]
+
+
 def first_per_key(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
     """One row per key, whichever; every row with a null in its key."""
     complete = all_of([rows[quoted(key)].isNotNull() for key in keys])
-    return rows.where(complete).dropDuplicates(list(keys)).unionAll(rows.where(~complete))
+    alone = f"{free_prefix(rows.columns)}alone"
+    numbered = rows.withColumn(alone, F.when(~complete, F.monotonically_increasing_id()))
+    return numbered.dropDuplicates([*keys, alone]).drop(alone)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -14,13 +15,14 @@ from dagster_ips.spark.changelog import comparable
 from dagster_ips.spark.frames import all_of, any_of, computed_once, distinct_keys
 from dagster_ips.spark.late import F, sql, types
 from dagster_ips.spark.writes.overwrite import ChangedKeys
-from dagster_ips.spark.writes.partition_filter import among, collected
+from dagster_ips.spark.writes.overwrite_where import is_outside, refuse_rows_outside_partitions
+from dagster_ips.spark.writes.partition_filter import Partitions, among, anywhere, collected
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _SOURCE, _TARGET, _MATCHED = "ips_source", "ips_target", "ips_matched"
-_DIFFERS, _TIES, _GONE = "__ips_differs", "__ips_ties", "__ips_gone"
+_DIFFERS, _TIES, GONE = "__ips_differs", "__ips_ties", "__ips_gone"
 
 
 def merge_rows(  # noqa: PLR0913  # each is a thing of its own
@@ -33,6 +35,8 @@ def merge_rows(  # noqa: PLR0913  # each is a thing of its own
     gone: Sequence[ChangedKeys],
     partition_columns: Sequence[str],
     renewed: Sequence[DataFrame] | None = None,
+    within: str | None = None,
+    may_hold: Callable[[Partitions], bool] = anywhere,
 ) -> None:
     """Merge ``frame`` into ``branch`` by the columns ``on``; a null key matches a null key.
 
@@ -40,39 +44,100 @@ def merge_rows(  # noqa: PLR0913  # each is a thing of its own
     rows that differ go through a MERGE, as matched rows; new ones are appended. A MERGE that also inserts would be an
     outer join that shuffles the target. With ``latest_by`` and ``keeps_newer`` a row gives way only to one that is
     newer. Rows of the target whose columns have values of ``gone`` are deleted unless ``frame`` has their key. With
-    ``renewed``, frames of keys, a row may take the place of one in the target only if its key is among those.
+    ``renewed``, frames of keys, a row may take the place of one in the target only if its key is among those. All rows
+    that are merged must match ``within``, the run's partitions. Where ``may_hold`` knows of all touched partitions that
+    the table has no row there, all rows are new.
 
     Raises:
+        OutsidePartitionsError: one doesn't.
         DuplicateKeysError: several rows have one key, the target's included, and nothing says which of them wins.
     """
     prune = [column for column in partition_columns if column in on]
-    with computed_once(latest_rows(frame, on, latest_by)) as rows:
-        partitions = _partitions_of_unique_keys(rows, on, prune, table=branch.table)
+    with computed_once(latest_rows(frame, on, latest_by)) as rows, contextlib.ExitStack() as kept:
         there = frame.sparkSession.table(branch.sql_name).select(*[quoted(column) for column in rows.columns])
-        with contextlib.ExitStack() as kept:
-            both = rows.withColumn(_GONE, F.lit(False))  # noqa: FBT003
-            if gone:
-                # Distinct, because several inputs may lose a key, and a frame may be taken twice.
-                lost = [_without_rows(keys, rows, there, on) for keys in gone]
-                left = reduce(lambda some, more: some.unionByName(more), lost).distinct()
-                left = kept.enter_context(computed_once(left))
-                partitions += _partitions(left, prune)
-                both = both.unionByName(left, allowMissingColumns=True)
-            guard = latest_by if keeps_newer else None
-            touched = sorted(set(partitions), key=repr)
-            matched = _matched(both, there.where(among(prune, touched)), on, guard)
-            matched = kept.enter_context(computed_once(matched))
-            if renewed is not None:
-                _refuse_rows_beside_others(matched, renewed, on, table=branch.table)
-            if guard is not None:
-                _refuse_ties(matched, on, guard, table=branch.table)
+        both = rows.withColumn(GONE, F.lit(False))  # noqa: FBT003
+        if gone:
+            # Distinct, because several inputs may lose a key, and a frame may be taken twice.
+            lost = [_without_rows(keys, rows, there, on) for keys in gone]
+            left = reduce(lambda some, more: some.unionByName(more), lost).distinct()
+            both = both.unionByName(kept.enter_context(computed_once(left)), allowMissingColumns=True)
+        seen = _survey(both, on, prune, within)
+        if within is not None and seen.outside:
+            refuse_rows_outside_partitions(rows, within, table=branch.table)
+        if seen.most > 1:
+            refuse_repeated_keys(rows, on, table=branch.table)
+        if not seen.keys:
+            return
+        if not may_hold(seen.partitions):
+            rows.writeTo(branch.sql_name).append()
+            return
+        guard = latest_by if keeps_newer else None
+        matched = _matched(both, there.where(among(prune, seen.partitions)), on, guard)
+        matched = kept.enter_context(computed_once(matched))
+        found = _survey_matched(matched, on)
+        if renewed is not None and found.rows:
+            _refuse_rows_beside_others(matched, renewed, on, table=branch.table)
+        if found.ties:
+            _refuse_ties(matched, on, str(latest_by), table=branch.table)
+        if found.differing:
             # mergeInto gives the target no alias: its columns go by the last part of its name.
             target = quoted(f"branch_{branch.name}")
             changed = matched.where(_DIFFERS).drop(_DIFFERS, _TIES)
-            _update(changed, branch, on, target, among(prune, touched, alias=target))
+            update_matched(changed, branch, on, target, among(prune, seen.partitions, alias=target))
+        if found.rows < seen.rows:
             there_already = all_of([_in(_SOURCE, key).eqNullSafe(_in(_MATCHED, key)) for key in on])
             new = rows.alias(_SOURCE).join(matched.alias(_MATCHED), there_already, "left_anti")
-            new.writeTo(branch.sql_name).append()
+            (new if found.rows else rows).writeTo(branch.sql_name).append()
+
+
+@dataclass(frozen=True, slots=True)
+class _Survey:
+    """Rows to be merged and keys that are gone, as one query finds them.
+
+    ``partitions`` are the values of the partition columns in both, ``most`` is how many rows have one key at most, and
+    ``outside`` how many rows aren't in the run's partitions.
+    """
+
+    partitions: Partitions
+    keys: int
+    rows: int
+    most: int
+    outside: int
+
+
+def _survey(both: DataFrame, on: Sequence[str], prune: Sequence[str], within: str | None) -> _Survey:
+    outside = is_outside(within) if within is not None else F.lit(False)  # noqa: FBT003
+    flags = {"__ips_rows": ~F.col(GONE), "__ips_outside": ~F.col(GONE) & outside}
+    per_key = both.groupBy(*_columns(on)).agg(*[F.count_if(flag).alias(name) for name, flag in flags.items()])
+    sums = [F.sum(name).alias(f"{name}_sum") for name in flags]
+    most = F.max("__ips_rows").alias("__ips_most")
+    found = collected(per_key.groupBy(*_columns(prune)).agg(F.count("*").alias("__ips_keys"), *sums, most))
+    counts = [value[len(prune) :] for value in found]
+    return _Survey(
+        partitions=[value[: len(prune)] for value in found],
+        keys=sum(each[0] for each in counts),
+        rows=sum(each[1] or 0 for each in counts),
+        outside=sum(each[2] or 0 for each in counts),
+        most=max([each[3] or 0 for each in counts], default=0),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """How many keys the target has: of ``rows`` to be merged, and of those and lost ones that differ or tie."""
+
+    rows: int
+    differing: int
+    ties: int
+
+
+def _survey_matched(matched: DataFrame, on: Sequence[str]) -> _Found:
+    # By key, of which the target may have several rows, for all that anyone else wrote to it.
+    is_row = ~F.col(GONE)
+    flags = {"__ips_row": is_row, "__ips_differs": F.col(_DIFFERS), "__ips_ties": F.col(_TIES) & is_row}
+    per_key = matched.groupBy(*_columns(on)).agg(*[F.max(flag).alias(name) for name, flag in flags.items()])
+    (counts,) = per_key.agg(*[F.count_if(F.col(name)) for name in flags]).collect()
+    return _Found(*counts)
 
 
 def _without_rows(keys: ChangedKeys, rows: DataFrame, there: DataFrame, on: Sequence[str]) -> DataFrame:
@@ -87,11 +152,7 @@ def _without_rows(keys: ChangedKeys, rows: DataFrame, there: DataFrame, on: Sequ
         found = there.alias(_TARGET).join(found.alias(_MATCHED), same, "left_semi")
     found = distinct_keys(found, on).alias(_MATCHED)
     same = all_of([_in(_MATCHED, key).eqNullSafe(_in(_SOURCE, key)) for key in on])
-    return found.join(rows.alias(_SOURCE), same, "left_anti").withColumn(_GONE, F.lit(True))  # noqa: FBT003
-
-
-def _partitions(rows: DataFrame, prune: Sequence[str]) -> list[tuple[object, ...]]:
-    return collected(distinct_keys(rows, prune)) if prune else []
+    return found.join(rows.alias(_SOURCE), same, "left_anti").withColumn(GONE, F.lit(True))  # noqa: FBT003
 
 
 def _matched(rows: DataFrame, there: DataFrame, on: Sequence[str], latest_by: str | None) -> DataFrame:
@@ -101,7 +162,7 @@ def _matched(rows: DataFrame, there: DataFrame, on: Sequence[str], latest_by: st
     """
     source, target = rows.alias(_SOURCE), there.alias(_TARGET)
     same = all_of([_in(_TARGET, key).eqNullSafe(_in(_SOURCE, key)) for key in on])
-    others = [column for column in rows.columns if column not in (*on, _GONE)]
+    others = [column for column in rows.columns if column not in (*on, GONE)]
     here = dict(zip(rows.columns, _types(there), strict=False))  # rows say besides which are gone
     new = dict(zip(rows.columns, _types(rows), strict=True))
     differs = any_of(
@@ -111,7 +172,7 @@ def _matched(rows: DataFrame, there: DataFrame, on: Sequence[str], latest_by: st
     if latest_by is not None:
         ties = differs & _in(_SOURCE, latest_by).eqNullSafe(_in(_TARGET, latest_by))
         differs &= _in(_TARGET, latest_by).isNull() | (_in(_SOURCE, latest_by) > _in(_TARGET, latest_by))
-    differs |= _in(_SOURCE, _GONE)
+    differs |= _in(_SOURCE, GONE)
     shown = [_in(_SOURCE, c) for c in rows.columns]
     return target.join(source, same).select(*shown, differs.alias(_DIFFERS), ties.alias(_TIES))
 
@@ -122,7 +183,7 @@ def _refuse_ties(matched: DataFrame, on: Sequence[str], latest_by: str, *, table
     Raises:
         DuplicateKeysError: one is; the error names an example.
     """
-    if found := matched.where(F.col(_TIES) & ~F.col(_GONE)).select(*map(quoted, on)).limit(1).collect():
+    if found := matched.where(F.col(_TIES) & ~F.col(GONE)).select(*map(quoted, on)).limit(1).collect():
         raise DuplicateKeysError(table=table, keys=tuple(on), example=str(tuple(found[0])), latest_by=latest_by)
 
 
@@ -134,7 +195,7 @@ def _refuse_rows_beside_others(
     Raises:
         DuplicateKeysError: one does; the error names an example.
     """
-    others = distinct_keys(matched.where(~F.col(_GONE)), on).alias(_SOURCE)
+    others = distinct_keys(matched.where(~F.col(GONE)), on).alias(_SOURCE)
     for keys in renewed:
         same = all_of([_in(_MATCHED, key).eqNullSafe(_in(_SOURCE, key)) for key in on])
         others = others.join(keys.alias(_MATCHED), same, "left_anti").alias(_SOURCE)
@@ -142,13 +203,15 @@ def _refuse_rows_beside_others(
         raise DuplicateKeysError(table=table, keys=tuple(on), example=str(tuple(found[0])))
 
 
-def _update(changed: DataFrame, branch: Branch, on: Sequence[str], target: str, touched: Column) -> None:
-    values = {quoted(column): _in(_SOURCE, column) for column in changed.columns if column not in (*on, _GONE)}
-    if changed.isEmpty():
-        return
+def update_matched(changed: DataFrame, branch: Branch, on: Sequence[str], target: str, touched: Column) -> None:
+    """Give the rows of ``branch`` that have a key of ``changed`` its values; those that it says are ``GONE`` go.
+
+    ``target`` is how a condition names the branch, ``touched`` one that all of these rows meet.
+    """
+    values = {quoted(column): _in(_SOURCE, column) for column in changed.columns if column not in (*on, GONE)}
     same = all_of([_in(target, key).eqNullSafe(_in(_SOURCE, key)) for key in on])
     merging = changed.alias(_SOURCE).mergeInto(branch.sql_name, same & touched)
-    merging = merging.whenMatched(_in(_SOURCE, _GONE)).delete()
+    merging = merging.whenMatched(_in(_SOURCE, GONE)).delete()
     (merging.whenMatched().update(values) if values else merging).merge()
 
 
@@ -166,22 +229,6 @@ def latest_rows(frame: DataFrame, on: Sequence[str], latest_by: str | None) -> D
     return ranked.withColumns(forms).dropDuplicates(list(forms)).drop(*forms)
 
 
-def _partitions_of_unique_keys(
-    rows: DataFrame, on: Sequence[str], prune: Sequence[str], *, table: str
-) -> list[tuple[object, ...]]:
-    """The distinct values of ``prune``, found in the same job that sees whether every row has a key of its own.
-
-    Raises:
-        DuplicateKeysError: one hasn't; the error names an example.
-    """
-    per_key = _rows_per_key(rows, on)
-    names = [F.col(quoted(column)) for column in prune]
-    found = collected(per_key.groupBy(*names).agg(F.max("__ips_rows").alias("__ips_most")))
-    if any((most or 0) > 1 for *_, most in found):
-        refuse_repeated_keys(rows, on, table=table)
-    return [value[:-1] for value in found]
-
-
 def refuse_repeated_keys(rows: DataFrame, on: Sequence[str], *, table: str) -> None:
     """Fail unless every row has a key of its own.
 
@@ -194,7 +241,11 @@ def refuse_repeated_keys(rows: DataFrame, on: Sequence[str], *, table: str) -> N
 
 
 def _rows_per_key(rows: DataFrame, on: Sequence[str]) -> DataFrame:
-    return rows.groupBy(*[F.col(quoted(key)) for key in on]).agg(F.count("*").alias("__ips_rows"))
+    return rows.groupBy(*_columns(on)).agg(F.count("*").alias("__ips_rows"))
+
+
+def _columns(names: Sequence[str]) -> list[Column]:
+    return [F.col(quoted(name)) for name in names]
 
 
 def _types(rows: DataFrame) -> list[types.DataType]:

@@ -10,10 +10,11 @@ from dagster_ips.errors import UnfitFrameError
 from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.frames import any_of, computed_once, distinct_keys
 from dagster_ips.spark.late import F, sql
+from dagster_ips.spark.observed import watched
 from dagster_ips.spark.writes.partition_filter import collected, exactly
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 
 def replace_rows(frame: DataFrame, branch: Branch, *, table_is_empty: bool) -> None:
@@ -50,24 +51,23 @@ def replace_partitions(
     Raises:
         UnfitFrameError: a row of ``frame`` is in a partition that isn't among ``changed``: the asset moved its rows.
     """
-    with computed_once(frame) as rows:
-        there = ChangedKeys(columns, distinct_keys(rows, columns))
-        replaced = any_of([exactly(keys.columns, keys.collect()) for keys in changed])
-        if changed:
-            _refuse_rows_elsewhere(rows, replaced, changed[0].columns, upstream, table=branch.table)
-        rows.writeTo(branch.sql_name).overwrite(replaced | exactly(columns, there.collect()))
-
-
-def _refuse_rows_elsewhere(
-    rows: DataFrame, replaced: Column, columns: Sequence[str], upstream: str, *, table: str
-) -> None:
-    elsewhere = rows.where(~F.coalesce(replaced, F.lit(False))).limit(1).collect()  # noqa: FBT003
-    if elsewhere:
-        named = ", ".join(columns)
+    if not changed:
+        with computed_once(frame) as rows:
+            rows.writeTo(branch.sql_name).overwrite(exactly(columns, collected(distinct_keys(rows, columns))))
+        return
+    replaced = any_of([exactly(keys.columns, keys.collect()) for keys in changed])
+    elsewhere = ~F.coalesce(replaced, F.lit(False))  # noqa: FBT003
+    watch = watched(frame, elsewhere)
+    watch.rows.writeTo(branch.sql_name).overwrite(replaced)
+    if watch.found():
+        named = changed[0].columns
+        example = next(
+            (tuple(row[column] for column in named) for row in frame.where(elsewhere).limit(1).collect()), ()
+        )
         raise UnfitFrameError(
-            table=table,
+            table=branch.table,
             upstream=upstream,
-            frame=f"partitions that changed ({named})",
-            problem=f"it returned rows of others, such as {tuple(elsewhere[0][column] for column in columns)}",
-            remedy=f"Leave {named} as the upstream has it, or write by replace() a frame built on source.",
+            frame=f"partitions that changed ({', '.join(named)})",
+            problem=f"it returned rows of others, such as {example}",
+            remedy=f"Leave {', '.join(named)} as the upstream has it, or write by replace() a frame built on source.",
         )

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, TypeVar
 from dagster_ips.core.condition import mentions, mentions_only
 from dagster_ips.errors import ConditionError, OutsideConditionError, OutsidePartitionsError, UnknownColumnError
 from dagster_ips.spark.branches import Branch
-from dagster_ips.spark.frames import computed_once, distinct_keys
+from dagster_ips.spark.frames import distinct_keys
 from dagster_ips.spark.late import F, errors, types
+from dagster_ips.spark.observed import watched
 from dagster_ips.spark.writes.partition_filter import collected, exactly
 
 if TYPE_CHECKING:
@@ -32,17 +33,23 @@ def replace_where(frame: DataFrame, branch: Branch, *, where: str, whole_file_co
         ConditionError: rows can't be chosen by it, as by a subquery or at random.
         OutsideConditionError: a row of ``frame`` doesn't match.
     """
-    session = frame.sparkSession
-    there = session.table(branch.sql_name)
-    require_condition(there, where, of=branch.table)
-    with computed_once(frame) as rows:
-        _refuse_rows_outside(rows, where, table=branch.table)
-        partitions = _matching_partitions(there, where, whole_file_columns)
-        if partitions is not None:
-            rows.writeTo(branch.sql_name).overwrite(partitions)
-        else:
-            delete_where(where, branch, session)
-            rows.writeTo(branch.sql_name).append()
+    require_condition(frame.sparkSession.table(branch.sql_name), where, of=branch.table)
+    watch = watched(frame, is_outside(where))
+    overwrite_matching(watch.rows, branch, where=where, whole_file_columns=whole_file_columns)
+    if watch.found():
+        count, example = _outside(frame, where)
+        raise OutsideConditionError(table=branch.table, condition=where, rows=count, example=example)
+
+
+def overwrite_matching(rows: DataFrame, branch: Branch, *, where: str, whole_file_columns: Sequence[str]) -> None:
+    """As ``replace_where``, of rows that are known to match, and of a condition that is known to be one."""
+    session = rows.sparkSession
+    partitions = _matching_partitions(session.table(branch.sql_name), where, whole_file_columns)
+    if partitions is not None:
+        rows.writeTo(branch.sql_name).overwrite(partitions)
+    else:
+        delete_where(where, branch, session)
+        rows.writeTo(branch.sql_name).append()
 
 
 def require_condition(rows: DataFrame, where: str, *, of: str) -> None:
@@ -71,29 +78,27 @@ def _not_a_condition(where: str, of: str, error: errors.AnalysisException) -> Co
 
 
 def refuse_rows_outside_partitions(rows: DataFrame, partitions: str, *, table: str) -> None:
-    """Fail unless every row is in the partitions that a run computes.
+    """Fail because a row isn't in the partitions that a run computes.
 
     Raises:
-        OutsidePartitionsError: one isn't.
+        OutsidePartitionsError: always; it says how many and names one.
     """
-    if outside := _outside(rows, partitions):
-        count, example = outside
-        raise OutsidePartitionsError(table=table, partitions=partitions, rows=count, example=example)
+    count, example = _outside(rows, partitions)
+    raise OutsidePartitionsError(table=table, partitions=partitions, rows=count, example=example)
 
 
-def _refuse_rows_outside(rows: DataFrame, where: str, *, table: str) -> None:
-    if outside := _outside(rows, where):
-        count, example = outside
-        raise OutsideConditionError(table=table, condition=where, rows=count, example=example)
-
-
-def _outside(rows: DataFrame, where: str) -> tuple[int, str] | None:
-    """How many rows don't match, and one of them; None if all do."""
+def is_outside(where: str) -> Column:
+    """Whether a row doesn't match ``where``, or it isn't known."""
     # Not by the condition itself, by which Spark skips batches of kept rows: those of NaN alone wrongly.
-    outside = rows.where(F.array(F.expr(where)) != F.array(F.lit(True)))  # noqa: FBT003
+    return F.array(F.expr(where)) != F.array(F.lit(True))  # noqa: FBT003
+
+
+def _outside(rows: DataFrame, where: str) -> tuple[int, str]:
+    """How many rows don't match, and one of them."""
+    outside = rows.where(is_outside(where))
     found = outside.limit(1).collect()
     if not found:
-        return None
+        return 1, "a row that the frame doesn't have when it is computed again"
     named = [column for column in rows.columns if any(mentions(where, [column]))]
     return outside.count(), ", ".join(f"{column} = {found[0][column]!r}" for column in named)
 

@@ -7,22 +7,22 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from dagster_ips.core.ranges import literal, quoted
-from dagster_ips.spark.frames import all_of, any_of, distinct_keys
+from dagster_ips.spark.frames import all_of, any_of
 from dagster_ips.spark.late import F, types
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+Partitions = Sequence[tuple[object, ...]]
+"""Values of the columns that partition a table."""
+
 _MOST = 1000
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
-def partitions_of(frame: DataFrame, columns: Sequence[str], *, alias: str | None = None) -> Column:
-    """Rows in a partition that ``frame`` has rows in; runs a job for the distinct values. No rows, no partition.
-
-    Only for pruning: beyond 1,000 partitions it is simply true.
-    """
-    return among(columns, collected(distinct_keys(frame, columns).limit(_MOST + 1)), alias=alias)
+def anywhere(_: Partitions) -> bool:
+    """A table of which nothing is known may hold rows of every partition."""
+    return True
 
 
 def collected(rows: DataFrame) -> list[tuple[Any, ...]]:

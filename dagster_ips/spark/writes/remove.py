@@ -10,7 +10,7 @@ from dagster_ips.errors import RemovedRowsError
 from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.frames import all_of, computed_once
 from dagster_ips.spark.late import F
-from dagster_ips.spark.writes.partition_filter import partitions_of
+from dagster_ips.spark.writes.partition_filter import among, collected
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -27,15 +27,17 @@ def remove_rows(
     names = [F.col(quoted(key)).alias(f"__ips_{i}") for i, key in enumerate(on)]
     counted = rows.groupBy(*names).agg(F.count("*").alias("__ips_removed"))
     with computed_once(counted) as keys:
-        if keys.isEmpty():
+        prune = [(f"__ips_{i}", key) for i, key in enumerate(on) if key in partition_columns]
+        found = collected(keys.groupBy(*[name for name, _ in prune]).agg(F.count("*").alias("__ips_keys")))
+        if not any(value[-1] for value in found):
             return
-        prune = [column for column in partition_columns if column in on]
-        aliased = keys.select(*[F.col(f"__ips_{i}").alias(key) for i, key in enumerate(on)])
+        columns, partitions = [key for _, key in prune], [value[:-1] for value in found]
         there = rows.sparkSession.table(branch.sql_name)
-        touched = partitions_of(aliased, prune)
         same = all_of([there[quoted(key)].eqNullSafe(keys[f"__ips_{i}"]) for i, key in enumerate(on)])
-        found = there.where(touched).join(keys, same).groupBy(*[f"__ips_{i}" for i in range(len(on))])
-        counts = found.agg(F.count("*").alias("__ips_found"), F.max("__ips_removed").alias("__ips_removed"))
+        matched = (
+            there.where(among(columns, partitions)).join(keys, same).groupBy(*[f"__ips_{i}" for i in range(len(on))])
+        )
+        counts = matched.agg(F.count("*").alias("__ips_found"), F.max("__ips_removed").alias("__ips_removed"))
         ambiguous = counts.where("__ips_found > __ips_removed").limit(1).collect()
         if ambiguous:
             raise RemovedRowsError(
@@ -51,5 +53,5 @@ def remove_rows(
             [F.col(f"{target}.{quoted(key)}").eqNullSafe(F.col(f"__ips_{i}")) for i, key in enumerate(on)]
         )
         keys.drop("__ips_removed").mergeInto(
-            branch.sql_name, condition & partitions_of(aliased, prune, alias=target)
+            branch.sql_name, condition & among(columns, partitions, alias=target)
         ).whenMatched().delete().merge()

@@ -1,0 +1,79 @@
+"""Whether a table may hold rows of given partitions, from its manifest list alone.
+
+Source: Iceberg table spec, "Manifest Lists", field summaries.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from typing import Any
+
+from pyiceberg.types import NestedField
+
+from dagster_ips.iceberg.column_ranges import column_bound, is_ordered
+from dagster_ips.iceberg.manifests import (
+    Content,
+    ManifestRow,
+    content_of,
+    may_hold_live_files,
+    read_manifest_list,
+)
+from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.iceberg.storage import Storage
+
+
+def may_hold(
+    storage: Storage, table: TableMetadata, columns: Sequence[str], values: Sequence[tuple[object, ...]]
+) -> bool:
+    """Whether the head of ``table`` may hold a row whose ``columns`` have one of ``values``.
+
+    False is certain, True isn't. Without columns: whether it may hold rows at all. Of no values none is there.
+
+    Raises:
+        MetadataUnreadableError: the manifest list is missing or damaged.
+    """
+    head = table.ancestry().head
+    if head is None:
+        return False
+    fields = [table.columns.get(column) for column in columns]
+    manifests = read_manifest_list(storage, head, table=table.table)
+    live = [row for row in manifests if content_of(row) is Content.DATA and may_hold_live_files(row)]
+    bounds = [[_bounds(row, table, field) for field in fields] for row in live]
+    return any(
+        all(known is None or known.may_be(value) for known, value in zip(of_row, each, strict=True))
+        for of_row in bounds
+        for each in values
+    )
+
+
+class _Bounds:
+    """What a manifest says of the values that its files' partitions have of a column."""
+
+    def __init__(self, summary: dict[str, Any], field: NestedField) -> None:
+        self.has_null = bool(summary["contains_null"])
+        self.lower, self.upper = [
+            column_bound({field.field_id: summary.get(end)}, field) for end in ("lower_bound", "upper_bound")
+        ]
+
+    def may_be(self, value: object) -> bool:
+        """Whether ``value`` may be among them; of kinds that are equal in several forms it always may."""
+        if value is None:
+            return self.has_null
+        if type(value) not in (int, str, dt.date, dt.datetime):
+            return True
+        try:
+            return not (value < self.lower or value > self.upper)  # type: ignore[operator]  # the except's business
+        except TypeError:  # an end that isn't known, or a column of another type then
+            return True
+
+
+def _bounds(row: ManifestRow, table: TableMetadata, field: NestedField | None) -> _Bounds | None:
+    """None where the manifest doesn't say."""
+    summaries = row.get("partitions") or ()
+    if field is None or not is_ordered(field):
+        return None
+    for partition, summary in zip(table.spec(row["partition_spec_id"]), summaries, strict=False):
+        if partition["transform"] == "identity" and partition.get("source-id") == field.field_id:
+            return _Bounds(summary, field)
+    return None

@@ -1,0 +1,17 @@
+"""What the demo's Dagster loads: of the example's pipeline the two stages, and the report that follows them."""
+
+import dagster as dg
+
+import dagster_ips as ips
+from example_project import assets
+from example_project.definitions import catalog, spark
+
+defs = ips.with_incremental(
+    dg.Definitions(
+        assets=[assets.playback, assets.title, assets.playback_daily, assets.playback_daily_agg, assets.daily_report],
+        resources={"io_manager": ips.IcdcIOManager(catalog=catalog, spark=spark)},
+        executor=dg.in_process_executor,
+    ),
+    interval_seconds=1,
+    wait_seconds=4,
+)

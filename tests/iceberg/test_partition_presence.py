@@ -1,0 +1,66 @@
+"""What a manifest list alone says of partitions: that a row isn't there is certain, or it isn't said."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dagster_ips.iceberg.partition_presence import may_hold
+from tests.iceberg.sources import TABLE, Source
+
+DAY = dt.date(2026, 1, 1)
+VALUES: dict[str, tuple[int, list[Any]]] = {
+    "day": (2, [None, *(DAY + dt.timedelta(days=days) for days in (-800, 0, 1, 2, 40))]),
+    "title": (3, [None, "", "a", "b", "ä", "Ω", "a longer one than sixteen characters", "a longer one than sixteen d"]),
+    "amount": (4, [None, 0.0, -0.0, 1.5, float("nan")]),
+    "at": (6, [None, dt.datetime(1969, 12, 31, 23), dt.datetime(2026, 1, 1), dt.datetime(2026, 1, 2)]),  # noqa: DTZ001
+    "at_utc": (7, [None, *(dt.datetime(year, 1, 1, tzinfo=dt.UTC) for year in (1969, 2026, 2027))]),
+    "is_new": (8, [None, True, False]),
+}
+
+
+@settings(max_examples=12, deadline=None)
+@given(data=st.data(), spec=st.sampled_from(list(VALUES)))
+def test_a_partition_that_holds_a_row_is_never_taken_for_new(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, spec: str
+) -> None:
+    field, values = VALUES[spec]
+    source = Source(tmp_path_factory.mktemp("lake"), spec)
+    for some in data.draw(st.lists(st.lists(st.sampled_from(values), min_size=1, max_size=3), max_size=3)):
+        source.append([{1: 1, field: value} for value in some])
+    table = source.lake.load(TABLE, asset="test")
+    column = source.fields[field - 1].name
+    for row in source.rows:
+        assert may_hold(source.lake.storage, table, [column], [(row[field],)])
+        assert may_hold(source.lake.storage, table, [], [()])
+
+
+def test_days_after_and_before_all_others_are_new(tmp_path: Path) -> None:
+    source = Source(tmp_path, "day")
+
+    def holds(*days: int) -> bool:
+        table = source.lake.load(TABLE, asset="test")
+        values = [(DAY + dt.timedelta(days=day),) for day in days]
+        return may_hold(source.lake.storage, table, ["day"], values)
+
+    assert not holds(0)
+    source.append([{1: 1, 2: DAY}])
+    source.append([{1: 2, 2: DAY + dt.timedelta(days=4)}])
+    assert not holds(5)
+    assert not holds(-1, 2, 9)  # each manifest has a range of its own
+    assert holds(5, 4)
+    assert not may_hold(source.lake.storage, source.lake.load(TABLE, asset="test"), ["day"], [(None,)])
+    assert not may_hold(source.lake.storage, source.lake.load(TABLE, asset="test"), ["day"], [])
+
+
+def test_a_column_that_the_table_is_not_partitioned_by_says_nothing(tmp_path: Path) -> None:
+    source = Source(tmp_path, "day")
+    source.append([{1: 1, 2: DAY, 3: "a"}])
+    table = source.lake.load(TABLE, asset="test")
+    assert may_hold(source.lake.storage, table, ["the title"], [("z",)])
+    assert not may_hold(source.lake.storage, table, ["the title", "day"], [("z", DAY + dt.timedelta(days=1))])
