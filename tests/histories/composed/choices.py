@@ -40,12 +40,12 @@ _FAMILIES: Mapping[str, int] = {
 _RENAMING = ("rename_column", "swap_names")
 """An asset that asks for a column by a name that is gone fails by itself."""
 _OF_NAMED = ("drop_column",)
+_WHEN = ("before", "after")
 KILLS = tuple(
     f"{when}:{effect}"
     for effect in (
         Effect.REGISTER_ICDC_TABLE,
         Effect.RECORD_CAPTURE,
-        Effect.CREATE_TARGET,
         Effect.CREATE_BRANCH,
         Effect.WRITE_BRANCH,
         Effect.ANNOUNCE,
@@ -53,8 +53,20 @@ KILLS = tuple(
         Effect.COMMIT,
         Effect.DROP_BRANCH,
     )
-    for when in ("before", "after")
+    for when in _WHEN
 )
+KINDS_OF_STEPS = (
+    *(f"{family} of a source" for family in _FAMILIES),
+    *(f"{what} of the target" for what in TARGET_STEPS),
+    *(f"killed {at}" for at in (*KILLS, *(f"{when}:{Effect.CREATE_TARGET}" for when in _WHEN))),
+    "a partition that comes later",
+    "by Dagster",
+    "full",
+    "overlapping",
+    "restored",
+    "slept",
+)
+"""What has to lie behind a run before random lives have shown enough."""
 _PARTITIONINGS = ((), (), ("day",), ("title",), ("bucket(2, number)",), ("day", "title"), ("written",), ("days(day)",))
 
 
@@ -93,9 +105,12 @@ class Chance:
         version = self.random.choices((1, 2, 3), (2, 6, 2))[0]
         return Shape(version, self.random.choice(_PARTITIONINGS), self.random.random() < 0.3)
 
-    def first(self) -> list[Step]:
-        """Rows in every source."""
-        return [Step.of("change", table=name, operation="append_by_spark", rows=self._rows(3)) for name in SOURCES]
+    def first(self, life: Life) -> list[Step]:
+        """Rows in every source, and perhaps a run that is killed as it creates its table."""
+        rows = [Step.of("change", table=name, operation="append_by_spark", rows=self._rows(3)) for name in SOURCES]
+        asset, at = self.random.choice(life.names), f"{self.random.choice(_WHEN)}:{Effect.CREATE_TARGET}"
+        killed = [Step.of("kill", asset=asset, at=at, keys=self._keys(asset))]
+        return rows + killed * (self.random.random() < 0.15)
 
     def _rows(self, most: int) -> tuple[int, ...]:
         return tuple(self.random.randrange(24) for _ in range(self.random.randint(1, most)))

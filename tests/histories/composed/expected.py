@@ -185,10 +185,10 @@ def _join_refuses(seen: AllSeen) -> Errors:
 
 
 def _latest_refuses(seen: AllSeen) -> Errors:
-    """Of rows that came, two that are equally late; or one and a live one."""
+    """Two rows that are equally late; and any removed one, after which the latest row is another that didn't change."""
     by_place: Counter[Any] = Counter(row[:2] for row in seen["fact"].after.select(*_LATEST))
     tied = max(by_place.values(), default=0) > 1
-    return (*_shared(("number",), "fact")(seen), *((DuplicateKeysError,) if tied else ()))
+    return (*_removed("fact")(seen), *((DuplicateKeysError,) if tied else ()))
 
 
 EXPECTED: Mapping[str, Expected] = {

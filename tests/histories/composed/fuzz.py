@@ -27,7 +27,7 @@ from sqlalchemy.engine import Engine
 
 from dagster_ips.spark.connect_server import ensure_connect_server, stop_connect_server
 from tests.backends import dagster_home
-from tests.histories.composed.choices import STEPS, Chance
+from tests.histories.composed.choices import KINDS_OF_STEPS, STEPS, Chance
 from tests.histories.composed.expected import EXPECTED
 from tests.histories.composed.life import Coverage, Life, Step
 from tests.histories.composed.runs import Assets
@@ -72,7 +72,7 @@ def live(assets: Assets, seed: int, budget: Budget) -> Failure | None:
     chance = Chance(seed)
     life = chance.life(assets, budget.coverage)
     try:
-        for step in chance.first():
+        for step in chance.first(life):
             life.take(step)
         while len(life.steps) < STEPS:
             for step in chance.then(life):
@@ -147,7 +147,9 @@ def steps_of(coverage: Coverage) -> str:
 
 def uncovered(coverage: Coverage) -> list[str]:
     """The assets that no incremental run made, and the kinds of steps behind no run."""
-    return [name for name in EXPECTED if not coverage.ends[name, "incremental"]]
+    covered = {kind for _, kind in coverage.steps}
+    assets = [name for name in EXPECTED if not coverage.ends[name, "incremental"]]
+    return assets + [kind for kind in KINDS_OF_STEPS if kind not in covered]
 
 
 @contextlib.contextmanager

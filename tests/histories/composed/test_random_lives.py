@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import dagster as dg
-
 from tests.histories.composed.fuzz import Budget, explained, live
 from tests.histories.composed.runs import Assets
-from tests.histories.history import quicken
-from tests.lake import Lake
 
 CAPTURES = 30
 SEED = 20_261
 
 
-def test_what_is_put_together_equals_a_recompute_through_random_lives(lake: Lake, instance: dg.DagsterInstance) -> None:
-    quicken(lake)
-    assets, budget, seed = Assets(lake, instance), Budget(captures=CAPTURES), SEED
+def test_what_is_put_together_equals_a_recompute_through_random_lives(assets: Assets) -> None:
+    budget, seed = Budget(captures=CAPTURES), SEED
     while not budget.is_spent:
         failure = live(assets, seed, budget)
         assert failure is None, explained(assets, failure)
