@@ -13,6 +13,7 @@ import dagster_ips as ips
 SOURCES = ("fact", "other", "dimension")
 ROW = ("number", "day", "title", "price", "written")
 KEY = ("number", "day", "title")
+PAID = "price IS NULL OR price > 0"
 DAYS = dg.DailyPartitionsDefinition(start_date="2026-01-01")
 TITLES = dg.StaticPartitionsDefinition(["a", "b/ c='é'"])
 NUMBERS = dg.DynamicPartitionsDefinition(name="numbers")
@@ -41,7 +42,7 @@ def united(fact: ips.IcdcView, other: ips.IcdcView) -> DataFrame:
     metadata=ips.append(remove_on=KEY) | ips.table("media.kept", partition_by=["day"]),
 )
 def kept(fact: ips.IcdcView, other: ips.IcdcView) -> DataFrame:
-    return fact.added.select(*ROW).unionAll(other.added.select(*ROW))
+    return fact.added.where(PAID).select(*ROW).unionAll(other.added.select(*ROW))
 
 
 @dg.asset(
@@ -176,7 +177,7 @@ def by_number(other: ips.IcdcView) -> DataFrame:
     metadata=ips.append(remove_on=KEY) | ips.table("media.by_day", partition_by=["day"]) | {"partition_expr": "day"},
 )
 def by_day(fact: ips.IcdcView, other: ips.IcdcView) -> DataFrame:
-    return fact.added.select(*ROW).unionAll(other.added.select(*ROW))
+    return fact.added.where(PAID).select(*ROW).unionAll(other.added.select(*ROW))
 
 
 # Of the tables that those make

@@ -13,7 +13,7 @@ from hypothesis import seed as seeded
 from dagster_ips.tracking.effects import Effect
 from tests.histories.composed.assets import SOURCES
 from tests.histories.composed.expected import EXPECTED
-from tests.histories.composed.life import TARGET_STEPS, Coverage, Life, Step
+from tests.histories.composed.life import PENDING, TARGET_STEPS, Coverage, Life, Step
 from tests.histories.composed.runs import Assets
 from tests.histories.composed.values import FREE
 from tests.histories.operations import OPERATIONS, Operation
@@ -171,6 +171,8 @@ class Chance:
 
     def _keys(self, asset: str) -> tuple[str, ...]:
         every = EXPECTED[asset].partitions
+        if every and self.random.random() < 0.6:
+            return PENDING
         first = self.random.randrange(len(every)) if every else 0
         return every[first : first + self.random.randint(1, 3)]
 

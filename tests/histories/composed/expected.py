@@ -56,6 +56,11 @@ def _both(columns: tuple[str, ...]) -> Callable[[Bags], Rows]:
     return lambda inputs: inputs["fact"].select(*columns) + inputs["other"].select(*columns)
 
 
+def _both_paid(inputs: Bags) -> Rows:
+    paid = inputs["fact"].where(lambda row: row["price"] is None or row["price"] > 0)
+    return paid.select(*ROW) + inputs["other"].select(*ROW)
+
+
 def _once(inputs: Bags) -> Rows:
     return Counter({row: n if None in row else 1 for row, n in _both(KEY)(inputs).items()})
 
@@ -193,7 +198,7 @@ def _latest_refuses(seen: AllSeen) -> Errors:
 
 EXPECTED: Mapping[str, Expected] = {
     "united": Expected(ROW, _both(ROW), _removed("fact", "other")),
-    "kept": Expected(ROW, _both(ROW), _shared(KEY, "fact", "other")),
+    "kept": Expected(ROW, _both_paid, _shared(KEY, "fact", "other")),
     "once": Expected(KEY, _once, _removed("fact", "other")),
     "merged": Expected(ROW, _merged, _merge_refuses),
     "running": Expected(("day", "n"), _running),
@@ -223,7 +228,7 @@ EXPECTED: Mapping[str, Expected] = {
         by="number",
         partitions=("0", "1", "2"),
     ),
-    "by_day": Expected(ROW, _both(ROW), _shared(KEY, "fact", "other"), by="day", partitions=DATES),
+    "by_day": Expected(ROW, _both_paid, _shared(KEY, "fact", "other"), by="day", partitions=DATES),
     "of_kept": Expected(("title", "n", "paid"), _of_one("kept", ("title", "price"), _grouped)),
     "of_groups": Expected(
         ("day", "title", "n", "paid"),

@@ -37,6 +37,8 @@ from tests.histories.time_travel import Rows
 UNKNOWN = "unknown"
 Parts = dict[str, Rows]
 """What a table must hold, by partition; all of it under an empty key if there are none."""
+PENDING = ("pending",)
+"""Stands for the partitions that the sensor would request."""
 _LOSING = ("expire", "replace")
 """Families of operations after which a run that has captured before may not find what it captured."""
 
@@ -330,7 +332,7 @@ class Life:
 
     def _ended(self, follower: Follower, held: Held, *, full: bool) -> bool:
         """Whether it wasn't refused."""
-        before = self._standing(follower)
+        before, was_consumed = self._standing(follower), self._is_consumed(held.begun)
         try:
             self.assets.end(held.begun)
         except IpsError as error:
@@ -341,7 +343,7 @@ class Life:
                 raise
             self._counted(follower, type(error).__name__)
             return False
-        self._succeeded(follower, held.begun, held.seen)
+        self._succeeded(follower, held.begun, held.seen, was_consumed=was_consumed)
         return True
 
     def _by_dagster(self, follower: Follower, keys: tuple[str, ...], *, full: bool) -> bool:
@@ -366,9 +368,10 @@ class Life:
         seen: Mapping[str, Mapping[str, Seen] | None],
         *,
         is_full: bool | None = None,
+        was_consumed: bool = False,
     ) -> None:
         is_full = begun.mode is Mode.FULL if is_full is None else is_full
-        if self._is_consumed(begun):
+        if self._is_consumed(begun) and not (was_consumed and follower.expected.adds and not is_full):
             self._now_holds(follower, begun, seen, is_full=is_full)
         is_whole = set(begun.keys) >= set(follower.partitions)
         follower.is_behind &= not is_whole
@@ -592,6 +595,8 @@ class Life:
     def _keys(self, follower: Follower, keys: Sequence[str]) -> tuple[str, ...]:
         if not follower.expected.by:
             return ()
+        if keys == PENDING:
+            keys = sorted(self.assets.pending(follower.name))
         there = tuple(key for key in follower.partitions if key in keys)
         if not there:
             raise NotNow

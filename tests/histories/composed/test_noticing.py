@@ -117,14 +117,14 @@ NOTICED: Sequence[tuple[Break, str, tuple[Step, ...], tuple[Step, ...]]] = [
     (
         taking_others_rows,
         "kept",
-        (rows("fact", 0, 1), rows("other", 0)),
+        (rows("fact", 4, 1), rows("other", 4)),
         (Step.of("change", table="fact", operation="delete_copy_on_write", where=("number", 0)), run("kept")),
     ),
     (
         forgetting_a_partition,
         "by_day",
         (rows("fact", 0, 4), rows("other", 0)),
-        (rows("other", 1, 5), Step.of("catch_up")),
+        (Step.of("catch_up"), rows("other", 1, 5), Step.of("catch_up")),
     ),
 ]
 
