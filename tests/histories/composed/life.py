@@ -339,11 +339,14 @@ class Life:
             self._refused(follower, error, before, held, full=full)
             return False
         except Exception as error:
-            if not held.lost or self._head(follower.name) != before[0]:
+            # What it captured from, others may have dropped since as one of the older ICDC tables.
+            is_dropped = held.ended != follower.ended and "TABLE_OR_VIEW_NOT_FOUND" in str(error)
+            if not (held.lost or is_dropped) or self._head(follower.name) != before[0]:
                 raise
             self._counted(follower, type(error).__name__)
             return False
-        self._succeeded(follower, held.begun, held.seen, was_consumed=was_consumed)
+        is_others = was_consumed and (held.begun.mode is Mode.INCREMENTAL or self._head(follower.name) == before[0])
+        self._succeeded(follower, held.begun, held.seen, is_others=is_others)
         return True
 
     def _by_dagster(self, follower: Follower, keys: tuple[str, ...], *, full: bool) -> bool:
@@ -368,10 +371,10 @@ class Life:
         seen: Mapping[str, Mapping[str, Seen] | None],
         *,
         is_full: bool | None = None,
-        was_consumed: bool = False,
+        is_others: bool = False,
     ) -> None:
         is_full = begun.mode is Mode.FULL if is_full is None else is_full
-        if self._is_consumed(begun) and not (was_consumed and follower.expected.adds and not is_full):
+        if self._is_consumed(begun) and not (is_others and follower.expected.adds):
             self._now_holds(follower, begun, seen, is_full=is_full)
         is_whole = set(begun.keys) >= set(follower.partitions)
         follower.is_behind &= not is_whole
