@@ -35,8 +35,9 @@ screenshots: setup ## the docs' screenshots, anew, from the tests in a browser
 	@scripts/setup_browser.sh
 	SCREENSHOTS=docs/images $(PYTHON_HERE) -m pytest tests/browser
 
-fuzz: setup ## random table histories against time travel: make fuzz SEED=1 SECONDS=600
-	$(PYTHON_HERE) -m tests.histories.fuzz --seed $(SEED) --seconds $(SECONDS)
+fuzz: setup ## random histories of tables, and of what is put together: make fuzz SEED=1 SECONDS=600
+	$(PYTHON_HERE) -m tests.histories.fuzz --seed $(SEED) --seconds $$(( $(SECONDS) / 2 ))
+	$(PYTHON_HERE) -m tests.histories.composed.fuzz --seed $(SEED) --seconds $$(( $(SECONDS) / 2 ))
 
 lint: setup ## style, types and who may import whom
 	$(PYTHON_HERE) -m ruff check .

@@ -303,10 +303,10 @@ def _require_mergeable(table: str, on: Sequence[str], latest_by: str | None, cha
         return
     if any(taken.frame is not Frame.ADDED for taken in change.fragments):
         problem = f"the asset built its frame on {change.fragments[0]}, which may hold rows that aren't new or are gone"
-    elif latest_by is not None:
-        problem = f"which row of a key is the latest by {latest_by} now can't be told from the change alone"
     elif missing := [key for key in on if key not in change.columns]:
         problem = f"it has no column {missing[0]!r}, so the rows to remove can't be found by their keys"
+    elif latest_by is not None and change.removes_rows():
+        problem = f"which row of a key is the latest by {latest_by} now can't be told from the change alone"
     else:
         return
     raise RemovedRowsError(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from dagster_ips.core.lineage import Leaf, Unit
 from dagster_ips.core.ranges import Predicate
 from dagster_ips.iceberg.partitions import AffectedPartitions
-from dagster_ips.spark.changelog import added
+from dagster_ips.spark.changelog import added, removed
 from dagster_ips.spark.frames import distinct_keys
 
 if TYPE_CHECKING:
@@ -100,6 +100,10 @@ class InputChange:
     def has_no_change(self) -> bool:
         """Whether no row changed; runs a job only if files changed whose rows may all be as they were."""
         return self.is_empty or (self.may_remove_rows and self.net.isEmpty())
+
+    def removes_rows(self) -> bool:
+        """Whether a row is gone; runs a job only if files changed whose rows may all be as they were."""
+        return self.may_remove_rows and not removed(self.net).isEmpty()
 
     @property
     def is_whole(self) -> bool:

@@ -15,7 +15,7 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 from pyspark.sql import DataFrame
 
-from tests.histories.values import COLUMNS, VARIANT, IcebergType, added_value, spark_type, sql_value
+from tests.histories.values import COLUMNS, VARIANT, Column, IcebergType, added_value, spark_type, sql_value
 from tests.lake import Lake
 
 NAMESPACE = "media"
@@ -56,12 +56,16 @@ class Field:
 
 @dataclass
 class HistoryTable:
-    """One table under test. ``watermarks`` gives the snapshots up to which its consumers have consumed."""
+    """One table under test. ``watermarks`` gives the snapshots up to which its consumers have consumed.
+
+    ``made_of`` are the columns that it begins with.
+    """
 
     lake: Lake
     shape: Shape = PLAIN
     watermarks: Callable[[], Sequence[int]] = lambda: ()
     name: str = field(default_factory=lambda: f"{NAMESPACE}.history_{next(_numbers)}")
+    made_of: tuple[Column, ...] = COLUMNS
 
     def __post_init__(self) -> None:
         self.lake.catalog.create_namespace(NAMESPACE)
@@ -89,7 +93,7 @@ class HistoryTable:
 
     def create(self) -> None:
         """Empty, in its shape."""
-        columns = (*COLUMNS, VARIANT) if self.shape.variant else COLUMNS
+        columns = (*self.made_of, VARIANT) if self.shape.variant else self.made_of
         by = f" PARTITIONED BY ({', '.join(self.shape.partitioned_by)})" if self.shape.partitioned_by else ""
         properties = {"format-version": self.shape.version, "commit.manifest.min-count-to-merge": 2}
         properties |= {"commit.manifest-merge.enabled": str(self.shape.merging).lower()}
@@ -143,9 +147,9 @@ class HistoryTable:
         """The column that began as ``role``, whatever it is called now.
 
         Raises:
-            NotNow: it was dropped.
+            NotNow: it was dropped, or never there.
         """
-        wanted = next(number for number, column in self.columns.items() if column.name == role)
+        wanted = next((number for number, column in self.columns.items() if column.name == role), None)
         for found in self.fields:
             if found.id == wanted:
                 return found

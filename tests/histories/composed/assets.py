@@ -1,0 +1,246 @@
+"""Assets as users put them together: unions, joins, lookups, groups, partitions, and what is made of their tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import dagster as dg
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
+
+import dagster_ips as ips
+
+SOURCES = ("fact", "other", "dimension")
+ROW = ("number", "day", "title", "price", "written")
+KEY = ("number", "day", "title")
+PAID = "price IS NULL OR price > 0"
+DAYS = dg.DailyPartitionsDefinition(start_date="2026-01-01")
+TITLES = dg.StaticPartitionsDefinition(["a", "b/ c='é'"])
+NUMBERS = dg.DynamicPartitionsDefinition(name="numbers")
+
+
+def _groups(rows: DataFrame, *keys: str) -> DataFrame:
+    return rows.groupBy(*keys).agg(F.count("*").alias("n"), F.sum("price").alias("paid"))
+
+
+def _genres(dimension: DataFrame) -> DataFrame:
+    return dimension.select("number", F.col("title").alias("genre"))
+
+
+# Of both facts
+
+
+@dg.asset(
+    ins={"fact": ips.incremental(), "other": ips.incremental()}, metadata=ips.append() | ips.table("media.united")
+)
+def united(fact: ips.IcdcView, other: ips.IcdcView) -> DataFrame:
+    return fact.added.select(*ROW).unionAll(other.added.select(*ROW))
+
+
+@dg.asset(
+    ins={"fact": ips.incremental(), "other": ips.incremental()},
+    metadata=ips.append(remove_on=KEY) | ips.table("media.kept", partition_by=["day"]),
+)
+def kept(fact: ips.IcdcView, other: ips.IcdcView) -> DataFrame:
+    return fact.added.where(PAID).select(*ROW).unionAll(other.added.select(*ROW))
+
+
+@dg.asset(
+    ins={"fact": ips.incremental(), "other": ips.incremental()},
+    metadata=ips.append(dedup_on=KEY) | ips.table("media.once", partition_by=["title"]),
+)
+def once(fact: ips.IcdcView, other: ips.IcdcView) -> DataFrame:
+    return fact.added.select(*KEY).unionAll(other.added.select(*KEY))
+
+
+@dg.asset(
+    ins={"fact": ips.incremental(), "other": ips.incremental()},
+    metadata=ips.merge(on=KEY) | ips.table("media.merged", partition_by=["title"]),
+)
+def merged(fact: ips.IcdcView, other: ips.IcdcView) -> DataFrame:
+    return fact.added.select(*ROW).unionAll(other.added.select(*ROW))
+
+
+@dg.asset(
+    ins={"fact": ips.incremental(), "other": ips.incremental()},
+    metadata=ips.table("media.running", partition_by=["day"]),
+)
+def running(fact: ips.IcdcView, other: ips.IcdcView) -> ips.Overwrite:
+    scope = (fact.range("day") | other.range("day")).since("day")
+    rows = fact.source.select("day").unionAll(other.source.select("day")).where("day IS NOT NULL")
+    days = rows.groupBy("day").agg(F.count("*").alias("of_the_day"))
+    so_far = days.select("day", F.sum("of_the_day").over(Window.orderBy("day")).alias("n"))
+    return ips.Overwrite(so_far.where(scope), where=scope)
+
+
+# Of a fact and a dimension
+
+
+@dg.asset(
+    ins={"fact": ips.incremental(), "dimension": ips.lookup()}, metadata=ips.append() | ips.table("media.looked_up")
+)
+def looked_up(fact: ips.IcdcView, dimension: DataFrame) -> DataFrame:
+    return fact.added.join(_genres(dimension), "number").select(*KEY, "genre")
+
+
+@dg.asset(
+    ins={"fact": ips.incremental(), "dimension": ips.incremental()},
+    metadata=ips.append() | ips.table("media.joined"),
+)
+def joined(fact: ips.IcdcView, dimension: ips.IcdcView) -> DataFrame:
+    return fact.added.join(_genres(dimension.source), "number", "left").select(*KEY, "genre")
+
+
+@dg.asset(
+    ins={"fact": ips.incremental(), "dimension": ips.incremental()},
+    metadata=ips.merge(on=["day", "genre"]) | ips.table("media.per_genre"),
+)
+def per_genre(fact: ips.IcdcView, dimension: ips.IcdcView) -> DataFrame:
+    rows = ips.affected(fact, "day", by=dimension, on="number")
+    return _groups(rows.join(_genres(dimension.source), "number"), "day", "genre")
+
+
+@dg.asset(
+    ins={"fact": ips.incremental(), "dimension": ips.incremental()},
+    metadata=ips.overwrite_partitions() | ips.table("media.of_days", partition_by=["day"]),
+)
+def of_days(fact: ips.IcdcView, dimension: ips.IcdcView) -> DataFrame:
+    rows = ips.affected(fact, "day", by=dimension, on="number")
+    return rows.join(_genres(dimension.source), "number").select(*KEY, "genre")
+
+
+# Of one table
+
+
+@dg.asset(
+    ins={"fact": ips.incremental(on_rollback="continue")},
+    metadata=ips.merge(on=["day", "title"]) | ips.table("media.grouped", partition_by=["day"]),
+)
+def grouped(fact: ips.IcdcView) -> DataFrame:
+    return _groups(fact.affected("day", "title"), "day", "title")
+
+
+@dg.asset(
+    ins={"fact": ips.incremental(on_rollback="full", on_expired="full")},
+    metadata=ips.overwrite_partitions() | ips.table("media.whole", partition_by=["day", "title"]),
+)
+def whole(fact: ips.IcdcView) -> DataFrame:
+    return fact.scope.select(*ROW)
+
+
+@dg.asset(
+    ins={"fact": ips.incremental()},
+    metadata=ips.merge(on=["number"], latest_by="at") | ips.table("media.latest"),
+)
+def latest(fact: ips.IcdcView) -> DataFrame:
+    return fact.added.select("number", "at", "title", "amount")
+
+
+@dg.asset(ins={"fact": ips.incremental()}, metadata=ips.append(remove_on=KEY) | ips.table("media.copied"))
+def copied(fact: ips.IcdcView) -> DataFrame:
+    return fact.added
+
+
+# Partitioned
+
+
+@dg.asset(
+    partitions_def=DAYS,
+    ins={"fact": ips.incremental()},
+    metadata=ips.append() | ips.table("media.by_written", partition_by=["written"]) | {"partition_expr": "written"},
+)
+def by_written(fact: ips.IcdcView) -> DataFrame:
+    return fact.added.select(*ROW)
+
+
+@dg.asset(
+    partitions_def=TITLES,
+    ins={"fact": ips.incremental(on_unmapped="ignore")},
+    metadata=ips.merge(on=["title", "day"]) | ips.table("media.by_title") | {"partition_expr": "title"},
+)
+def by_title(fact: ips.IcdcView) -> DataFrame:
+    return _groups(fact.affected("title", "day"), "title", "day")
+
+
+@dg.asset(
+    partitions_def=NUMBERS,
+    ins={"other": ips.incremental(on_unmapped="ignore")},
+    metadata=ips.replace() | ips.table("media.by_number", partition_by=["number"]) | {"partition_expr": "number"},
+)
+def by_number(other: ips.IcdcView) -> DataFrame:
+    return _groups(other.source, "number", "title")
+
+
+@dg.asset(
+    partitions_def=DAYS,
+    ins={"fact": ips.incremental(on_unmapped="ignore"), "other": ips.incremental(on_unmapped="ignore")},
+    metadata=ips.append(remove_on=KEY) | ips.table("media.by_day", partition_by=["day"]) | {"partition_expr": "day"},
+)
+def by_day(fact: ips.IcdcView, other: ips.IcdcView) -> DataFrame:
+    return fact.added.where(PAID).select(*ROW).unionAll(other.added.select(*ROW))
+
+
+# Of the tables that those make
+
+
+@dg.asset(
+    ins={"kept": ips.incremental()},
+    metadata=ips.merge(on=["title"]) | ips.table("media.of_kept"),
+)
+def of_kept(kept: ips.IcdcView) -> DataFrame:
+    return _groups(kept.affected("title"), "title")
+
+
+@dg.asset(
+    ins={"grouped": ips.incremental(on_rollback="continue")},
+    metadata=ips.append(remove_on=["day", "title"]) | ips.table("media.of_groups"),
+)
+def of_groups(grouped: ips.IcdcView) -> DataFrame:
+    return grouped.added
+
+
+@dg.asset(
+    ins={"per_genre": ips.incremental(), "dimension": ips.incremental()},
+    metadata=ips.overwrite_partitions() | ips.table("media.of_genres", partition_by=["genre"]),
+)
+def of_genres(per_genre: ips.IcdcView, dimension: ips.IcdcView) -> DataFrame:
+    rows = ips.affected(per_genre, "genre", by=dimension, on={"genre": "title"})
+    titles = dimension.source.select("title", "number")
+    return rows.join(titles, F.expr("genre = title")).select("genre", "day", "n", "number")
+
+
+ASSETS = (
+    united,
+    kept,
+    once,
+    merged,
+    running,
+    looked_up,
+    joined,
+    per_genre,
+    of_days,
+    grouped,
+    whole,
+    latest,
+    copied,
+    by_written,
+    by_title,
+    by_number,
+    by_day,
+    of_kept,
+    of_groups,
+    of_genres,
+)
+
+
+def definitions(lake_folder: Path, spark_folder: Path) -> dg.Definitions:
+    """All of them on the lake in ``lake_folder``, keeping as few ICDC tables as they can."""
+    manager = ips.IcdcIOManager(
+        catalog=ips.IcebergCatalog(folder=str(lake_folder)),
+        spark=ips.LocalSparkConnect(
+            server_folder=str(spark_folder), spark_config={"spark.sql.shuffle.partitions": "1"}
+        ),
+        icdc_keep_last=1,
+    )
+    sources = [ips.iceberg_asset(name, table=f"media.{name}") for name in SOURCES]
+    return ips.with_incremental(dg.Definitions(assets=[*sources, *ASSETS], resources={"io_manager": manager}))

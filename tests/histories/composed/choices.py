@@ -1,0 +1,188 @@
+"""Lives made by chance: the same seed gives the same steps, as far as time allows."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import seed as seeded
+
+from dagster_ips.tracking.effects import Effect
+from tests.histories.composed.assets import SOURCES
+from tests.histories.composed.expected import EXPECTED
+from tests.histories.composed.life import PENDING, TARGET_STEPS, Coverage, Life, Step
+from tests.histories.composed.runs import Assets
+from tests.histories.composed.values import FREE
+from tests.histories.operations import OPERATIONS, Operation
+from tests.histories.table import Shape
+
+STEPS = 22
+_POOL = 60
+_FAMILIES: Mapping[str, int] = {
+    "append": 40,
+    "delete": 9,
+    "update": 9,
+    "merge": 6,
+    "overwrite": 4,
+    "by hand": 3,
+    "maintenance": 10,
+    "publish": 3,
+    "move": 4,
+    "expire": 6,
+    "schema": 5,
+    "spec": 3,
+    "format": 1,
+    "replace": 1,
+}
+_RENAMING = ("rename_column", "swap_names")
+"""An asset that asks for a column by a name that is gone fails by itself."""
+_OF_NAMED = ("drop_column",)
+_WHEN = ("before", "after")
+KILLS = tuple(
+    f"{when}:{effect}"
+    for effect in (
+        Effect.REGISTER_ICDC_TABLE,
+        Effect.RECORD_CAPTURE,
+        Effect.CREATE_BRANCH,
+        Effect.WRITE_BRANCH,
+        Effect.ANNOUNCE,
+        Effect.PUBLISH,
+        Effect.COMMIT,
+        Effect.DROP_BRANCH,
+    )
+    for when in _WHEN
+)
+KINDS_OF_STEPS = (
+    *(f"{family} of a source" for family in _FAMILIES),
+    *(f"{what} of the target" for what in TARGET_STEPS),
+    *(f"killed {at}" for at in (*KILLS, *(f"{when}:{Effect.CREATE_TARGET}" for when in _WHEN))),
+    "a partition that comes later",
+    "by Dagster",
+    "full",
+    "overlapping",
+    "restored",
+    "slept",
+)
+"""What has to lie behind a run before random lives have shown enough."""
+_PARTITIONINGS = ((), (), ("day",), ("title",), ("bucket(2, number)",), ("day", "title"), ("written",), ("days(day)",))
+
+
+@cache
+def _pool(name: str) -> Sequence[dict[str, Any]]:
+    """What an operation may be called with; always the same."""
+    found: list[dict[str, Any]] = []
+
+    @seeded(1)
+    @settings(max_examples=_POOL, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+    @given(OPERATIONS[name].arguments)
+    def collect(arguments: dict[str, Any]) -> None:
+        found.append(arguments)
+
+    collect()
+    return found
+
+
+class Chance:
+    """Chooses what happens next."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+
+    def life(self, assets: Assets, coverage: Coverage) -> Life:
+        """A new one: a few assets, those that were covered least among them, and what they are made of."""
+        least = sorted(EXPECTED, key=lambda name: sum(n for (a, _), n in coverage.ends.items() if a == name))
+        chosen = {self.random.choice(least[:6]), *self.random.sample(sorted(EXPECTED), 2)}
+        for name in tuple(chosen):
+            chosen |= set(assets.inputs(name)) - set(SOURCES)
+        names = [name for name in EXPECTED if name in chosen]
+        shapes = {name: self._shape() for name in SOURCES}
+        return Life(assets, names, shapes, coverage)
+
+    def _shape(self) -> Shape:
+        version = self.random.choices((1, 2, 3), (2, 6, 2))[0]
+        return Shape(version, self.random.choice(_PARTITIONINGS), self.random.random() < 0.3)
+
+    def first(self, life: Life) -> list[Step]:
+        """Rows in every source, and perhaps a run that is killed as it creates its table."""
+        rows = [Step.of("change", table=name, operation="append_by_spark", rows=self._rows(3)) for name in SOURCES]
+        asset, at = self.random.choice(life.names), f"{self.random.choice(_WHEN)}:{Effect.CREATE_TARGET}"
+        killed = [Step.of("kill", asset=asset, at=at, keys=self._keys(asset))]
+        return rows + killed * (self.random.random() < 0.15)
+
+    def _rows(self, most: int) -> tuple[int, ...]:
+        return tuple(self.random.randrange(24) for _ in range(self.random.randint(1, most)))
+
+    def then(self, life: Life) -> list[Step]:  # noqa: PLR0911  # one return a kind of step
+        """What happens next."""
+        kind = self.random.choices(
+            ("change", "target", "backup", "restore", "partition", "begin", "end", "kill", "duplicate"),
+            (60, 9, 3, 4, 4, 5, 6, 6, 3),
+        )[0]
+        asset = self.random.choice(life.names)
+        keys = self._keys(asset)
+        slot = self.random.choice("ab")
+        match kind:
+            case "change":
+                return [self._change(life), *self._runs(life)]
+            case "target":
+                return [Step.of("target", asset=asset, what=self.random.choice(TARGET_STEPS)), *self._runs(life, asset)]
+            case "backup" | "restore":
+                return [Step.of(kind), *self._runs(life)]
+            case "partition":
+                return [Step.of("add_partition", key=self.random.choice("012"))]
+            case "begin":
+                return [self._change(life), Step.of("begin", asset=asset, slot=slot, keys=keys)]
+            case "end":
+                return [Step.of("end", slot=slot)]
+            case "kill":
+                return [self._change(life), Step.of("kill", asset=asset, at=self.random.choice(KILLS), keys=keys)]
+            case _:
+                both = [Step.of("begin", asset=asset, slot=slot, keys=keys) for slot in "cd"]
+                ends = [Step.of("end", slot=slot) for slot in self.random.sample("cd", 2)]
+                return [
+                    self._change(life),
+                    both[0],
+                    *([self._change(life)] * self.random.randint(0, 1)),
+                    both[1],
+                    *ends,
+                ]
+
+    def _change(self, life: Life) -> Step:
+        used = {name for asset in life.names for name in (*life.assets.inputs(asset), *life.assets.lookups(asset))}
+        table = self.random.choice([name for name in SOURCES if name in used])
+        family = self.random.choices(list(_FAMILIES), list(_FAMILIES.values()))[0]
+        version = life.tables[table].version
+        possible = [o for o in OPERATIONS.values() if o.family == family and version in o.versions]
+        possible = [o for o in possible if o.name not in _RENAMING]
+        if not possible:
+            return Step.of("change", table=table, operation="append_by_spark", rows=self._rows(4))
+        chosen = self.random.choice(possible)
+        if family == "append" and version < 3 and self.random.random() < 0.8:
+            return Step.of("change", table=table, operation="append_by_pyiceberg", rows=self._rows(4))
+        return Step.of("change", table=table, operation=chosen.name, **self._arguments(chosen))
+
+    def _arguments(self, chosen: Operation) -> dict[str, Any]:
+        if chosen.name in _OF_NAMED:
+            return {"role": self.random.choice(FREE)}
+        return self.random.choice(_pool(chosen.name))
+
+    def _keys(self, asset: str) -> tuple[str, ...]:
+        every = EXPECTED[asset].partitions
+        if every and self.random.random() < 0.6:
+            return PENDING
+        first = self.random.randrange(len(every)) if every else 0
+        return every[first : first + self.random.randint(1, 3)]
+
+    def _runs(self, life: Life, *always: str) -> list[Step]:
+        """Of some assets, stage after stage."""
+        found = []
+        for asset in life.names:
+            if asset in always or self.random.random() < 0.6:
+                by = "Dagster" if self.random.random() < 0.06 else "hand"
+                full = self.random.random() < 0.05
+                mended = self.random.random() < 0.6
+                found.append(Step.of("run", asset=asset, keys=self._keys(asset), by=by, full=full, mended=mended))
+        return found

@@ -1,0 +1,16 @@
+"""The assets on a lake of one's own."""
+
+from __future__ import annotations
+
+import dagster as dg
+import pytest
+
+from tests.histories.composed.runs import Assets
+from tests.histories.history import quicken
+from tests.lake import Lake
+
+
+@pytest.fixture
+def assets(lake: Lake, instance: dg.DagsterInstance) -> Assets:
+    quicken(lake)
+    return Assets(lake, instance)

@@ -1,0 +1,239 @@
+"""What each asset's table must hold by the rows of its inputs, and what it may refuse, computed in Python."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, TypeAlias
+
+from dagster_ips.errors import (
+    DuplicateKeysError,
+    FragmentOverwriteError,
+    IpsError,
+    RemovedRowsError,
+    UnfollowedChangeError,
+)
+from tests.histories.composed.assets import KEY, ROW, TITLES
+from tests.histories.composed.rows import Bag, Seen
+from tests.histories.time_travel import Rows
+
+Bags: TypeAlias = Mapping[str, Bag]
+AllSeen: TypeAlias = Mapping[str, Seen]
+Errors: TypeAlias = Iterable[type[IpsError]]
+DATES = ("2026-01-01", "2026-01-02", "2026-01-03")
+
+
+@dataclass(frozen=True)
+class Expected:
+    """Of an asset: its table's ``columns``, and what it holds after a run of everything.
+
+    ``recomputed`` is None where a run of everything would be refused. ``refuses`` says by which errors a run may be
+    refused, going by the rows that came and went. ``adds`` says of an asset that follows only some inputs what a run
+    adds to what is there. Of a partitioned one ``by`` is the column, and ``partitions`` those that there may be;
+    ``is_strict`` says that rows of no partition are refused.
+    """
+
+    columns: tuple[str, ...]
+    recomputed: Callable[[Bags], Rows | None]
+    refuses: Callable[[AllSeen], Errors] = lambda _: ()
+    adds: Callable[[AllSeen], Rows] | None = None
+    by: str | None = None
+    partitions: tuple[str, ...] = ()
+    is_strict: bool = False
+
+    def is_of(self, partition: str) -> Callable[[dict[str, Any]], bool]:
+        """Whether an input's row is of the partition."""
+        by = self.by or ""
+        return lambda row: str(row[by]) == partition
+
+
+# What is computed
+
+
+def _both(columns: tuple[str, ...]) -> Callable[[Bags], Rows]:
+    return lambda inputs: inputs["fact"].select(*columns) + inputs["other"].select(*columns)
+
+
+def _both_paid(inputs: Bags) -> Rows:
+    paid = inputs["fact"].where(lambda row: row["price"] is None or row["price"] > 0)
+    return paid.select(*ROW) + inputs["other"].select(*ROW)
+
+
+def _once(inputs: Bags) -> Rows:
+    return Counter({row: n if None in row else 1 for row, n in _both(KEY)(inputs).items()})
+
+
+def _merged(inputs: Bags) -> Rows | None:
+    rows = _both(ROW)(inputs)
+    return None if _repeated(rows) else rows
+
+
+def _repeated(rows: Rows) -> bool:
+    return max(_first(rows, len(KEY)).values(), default=0) > 1
+
+
+def _first(rows: Rows, columns: int) -> Rows:
+    found: Rows = Counter()
+    for row, count in rows.items():
+        found[row[:columns]] += count
+    return found
+
+
+def _running(inputs: Bags) -> Rows:
+    days = {day: n for (day,), n in _both(("day",))(inputs).items() if day is not None}
+    return Counter((day, sum(n for other, n in days.items() if other <= day)) for day in days)
+
+
+def _genres(dimension: Bag) -> dict[Any, Rows]:
+    found: dict[Any, Rows] = {}
+    for (number, title), n in dimension.select("number", "title").items():
+        if number is not None:
+            found.setdefault(number, Counter())[title] += n
+    return found
+
+
+def _with_genre(fact: Bag, dimension: Bag, *more: str, left: bool = False) -> Rows:
+    genres, found = _genres(dimension), Counter[Any]()
+    for row, n in fact.select("number", *more).items():
+        for genre, times in genres.get(row[0], Counter({None: 1}) if left else {}).items():
+            found[*row, genre] += n * times
+    return found
+
+
+def _joined(inputs: Bags) -> Rows:
+    return _with_genre(inputs["fact"], inputs["dimension"], "day", "title", left=True)
+
+
+def _of_days(inputs: Bags) -> Rows:
+    return _with_genre(inputs["fact"], inputs["dimension"], "day", "title")
+
+
+def _grouped(rows: Rows) -> Rows:
+    """Of rows whose last value is a price, how many there are of each key, and the sum."""
+    counts: Counter[Any] = Counter()
+    paid: dict[Any, Decimal] = {}
+    for (*key, price), n in rows.items():
+        counts[tuple(key)] += n
+        if price is not None:
+            paid[tuple(key)] = paid.get(tuple(key), Decimal(0)) + price * n
+    return Counter((*key, n, paid.get(key)) for key, n in counts.items())
+
+
+def _per_genre(inputs: Bags) -> Rows:
+    rows = _with_genre(inputs["fact"], inputs["dimension"], "day", "price")
+    moved: Rows = Counter()
+    for (_, day, price, genre), n in rows.items():
+        moved[day, genre, price] += n
+    return _grouped(moved)
+
+
+def _of_genres(inputs: Bags) -> Rows:
+    found: Rows = Counter()
+    numbers = inputs["dimension"].select("title", "number")
+    for (genre, day, n), count in inputs["per_genre"].select("genre", "day", "n").items():
+        for (title, number), times in numbers.items():
+            if genre is not None and title == genre:
+                found[genre, day, n, number] += count * times
+    return found
+
+
+_LATEST = ("number", "at", "title", "amount")
+
+
+def _latest(inputs: Bags) -> Rows | None:
+    best: dict[Any, set[Any]] = {}
+    for row in inputs["fact"].select(*_LATEST):
+        rows = best.setdefault(row[0], {row})
+        newest = next(iter(rows))[1]
+        if row[1] == newest:
+            rows.add(row)
+        elif row[1] > newest:
+            best[row[0]] = {row}
+    return None if any(len(rows) > 1 for rows in best.values()) else Counter(row for (row,) in best.values())
+
+
+def _of_one(
+    name: str, columns: tuple[str, ...], of: Callable[[Rows], Rows] = lambda rows: rows
+) -> Callable[[Bags], Rows]:
+    return lambda inputs: of(inputs[name].select(*columns))
+
+
+# What may be refused
+
+
+def _removed(*names: str) -> Callable[[AllSeen], Errors]:
+    return lambda seen: (RemovedRowsError,) if any(seen[name].removed.rows for name in names) else ()
+
+
+def _shared(columns: tuple[str, ...], *names: str) -> Callable[[AllSeen], Errors]:
+    """A removed row whose key another row has, of whichever input, which was there before and stays."""
+
+    def refuses(seen: AllSeen) -> Errors:
+        gone = {row for name in names for row in seen[name].removed.select(*columns)}
+        stays = (seen[name].after.select(*columns) - seen[name].added.select(*columns) for name in names)
+        return (RemovedRowsError,) if any(gone & rows.keys() for rows in stays) else ()
+
+    return refuses
+
+
+def _merge_refuses(seen: AllSeen) -> Errors:
+    repeated = _repeated(_both(ROW)({name: each.after for name, each in seen.items()}))
+    return (*_shared(KEY, "fact", "other")(seen), *((DuplicateKeysError,) if repeated else ()))
+
+
+def _join_refuses(seen: AllSeen) -> Errors:
+    dimension = seen["dimension"]
+    unfollowed = (UnfollowedChangeError,) if dimension.added.rows or dimension.removed.rows else ()
+    return (*_removed("fact")(seen), *unfollowed)
+
+
+def _latest_refuses(seen: AllSeen) -> Errors:
+    """Two rows that are equally late; and any removed one, after which the latest row is another that didn't change."""
+    by_place: Counter[Any] = Counter(row[:2] for row in seen["fact"].after.select(*_LATEST))
+    tied = max(by_place.values(), default=0) > 1
+    return (*_removed("fact")(seen), *((DuplicateKeysError,) if tied else ()))
+
+
+EXPECTED: Mapping[str, Expected] = {
+    "united": Expected(ROW, _both(ROW), _removed("fact", "other")),
+    "kept": Expected(ROW, _both_paid, _shared(KEY, "fact", "other")),
+    "once": Expected(KEY, _once, _removed("fact", "other")),
+    "merged": Expected(ROW, _merged, _merge_refuses),
+    "running": Expected(("day", "n"), _running),
+    "looked_up": Expected(
+        (*KEY, "genre"),
+        _of_days,
+        _removed("fact"),
+        adds=lambda seen: _of_days({"fact": seen["fact"].added, "dimension": seen["dimension"].after}),
+    ),
+    "joined": Expected((*KEY, "genre"), _joined, _join_refuses),
+    "per_genre": Expected(("day", "genre", "n", "paid"), _per_genre),
+    "of_days": Expected((*KEY, "genre"), _of_days),
+    "grouped": Expected(("day", "title", "n", "paid"), _of_one("fact", ("day", "title", "price"), _grouped)),
+    "whole": Expected(ROW, _of_one("fact", ROW), lambda _: (FragmentOverwriteError,)),
+    "latest": Expected(_LATEST, _latest, _latest_refuses),
+    "copied": Expected(ROW, _of_one("fact", ROW), _shared(KEY, "fact")),
+    "by_written": Expected(ROW, _of_one("fact", ROW), _removed("fact"), by="written", partitions=DATES, is_strict=True),
+    "by_title": Expected(
+        ("title", "day", "n", "paid"),
+        _of_one("fact", ("title", "day", "price"), _grouped),
+        by="title",
+        partitions=tuple(TITLES.get_partition_keys()),
+    ),
+    "by_number": Expected(
+        ("number", "title", "n", "paid"),
+        _of_one("other", ("number", "title", "price"), _grouped),
+        by="number",
+        partitions=("0", "1", "2"),
+    ),
+    "by_day": Expected(ROW, _both_paid, _shared(KEY, "fact", "other"), by="day", partitions=DATES),
+    "of_kept": Expected(("title", "n", "paid"), _of_one("kept", ("title", "price"), _grouped)),
+    "of_groups": Expected(
+        ("day", "title", "n", "paid"),
+        _of_one("grouped", ("day", "title", "n", "paid")),
+        _shared(("day", "title"), "grouped"),
+    ),
+    "of_genres": Expected(("genre", "day", "n", "number"), _of_genres),
+}

@@ -1,0 +1,710 @@
+"""The life of several tables and of the assets that follow them, as a list of steps, and what must hold after each."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dagster_ips.core.capture import EdgeState, Mode
+from dagster_ips.core.edge import Edge
+from dagster_ips.errors import (
+    BrokenHistoryError,
+    FilesGoneError,
+    ForeignWriteError,
+    FragmentOverwriteError,
+    FrameColumnsError,
+    IpsError,
+    PublishError,
+    SourceColumnsChangedError,
+    TargetChangedError,
+    UnfitFrameError,
+    UnmappedRowsError,
+)
+from dagster_ips.tracking import effects
+from tests.histories.checks import WrongCaptureError
+from tests.histories.composed.assets import SOURCES
+from tests.histories.composed.expected import EXPECTED, Expected
+from tests.histories.composed.rows import Bag, Reader, Seen, plain
+from tests.histories.composed.runs import Assets, Begun
+from tests.histories.composed.values import COLUMNS
+from tests.histories.operations import OPERATIONS, apply
+from tests.histories.table import HistoryTable, NotNow, Shape, path_of
+from tests.histories.time_travel import Rows
+
+UNKNOWN = "unknown"
+Parts = dict[str, Rows]
+"""What a table must hold, by partition; all of it under an empty key if there are none."""
+PENDING = ("pending",)
+"""Stands for the partitions that the sensor would request."""
+_LOSING = ("expire", "replace")
+"""Families of operations after which a run that has captured before may not find what it captured."""
+
+
+class KilledError(BaseException):
+    """Not an Exception, so that nothing that a killed process wouldn't do is done."""
+
+
+@dataclass
+class Coverage:
+    """How runs of each asset ended, and after how many of them, checked, which kinds of steps lay behind them."""
+
+    ends: Counter[tuple[str, str]] = field(default_factory=Counter)
+    steps: Counter[tuple[str, str]] = field(default_factory=Counter)
+    captures: int = 0
+
+    @property
+    def runs(self) -> int:
+        return sum(self.ends.values())
+
+
+@dataclass
+class Follower:
+    """What is known of an asset's table. ``parts`` is what it must hold, None if nothing of it can be said.
+
+    ``problems`` are what others did to it that a run may refuse. ``is_behind`` says that the cursors may not know what
+    was published last. ``ended`` counts its runs, and ``since`` are the kinds of steps since the last one.
+    """
+
+    name: str
+    expected: Expected
+    parts: Parts | None = None
+    at: dict[int, Parts | None] = field(default_factory=dict)
+    problems: set[str] = field(default_factory=set)
+    is_behind: bool = False
+    ended: int = 0
+    since: set[str] = field(default_factory=set)
+    partitions: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Held:
+    """A run between capture and publication. ``lost`` says that what it captured may be gone since."""
+
+    begun: Begun
+    seen: Mapping[str, Mapping[str, Seen] | None]
+    ended: int
+    is_disturbed: bool = False
+    lost: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One line of a life."""
+
+    method: str
+    arguments: tuple[tuple[str, Any], ...] = ()
+
+    @classmethod
+    def of(cls, method: str, **arguments: Any) -> Step:  # noqa: ANN401  # a step's own
+        return cls(method, tuple(arguments.items()))
+
+    def take(self, life: Life) -> None:
+        """Do it."""
+        getattr(life, self.method)(**dict(self.arguments))
+
+    def __str__(self) -> str:
+        return f"life.{self.method}({', '.join(f'{k}={v!r}' for k, v in self.arguments)})"
+
+
+class Life:
+    """Steps are taken on real tables and written down, so that they can be taken again."""
+
+    def __init__(
+        self,
+        assets: Assets,
+        names: Sequence[str],
+        shapes: Mapping[str, Shape] | None = None,
+        coverage: Coverage | None = None,
+    ) -> None:
+        self.assets, self.names, self.shapes = assets, tuple(names), dict(shapes or {})
+        self.lake, self.coverage = assets.lake, coverage or Coverage()
+        self.steps: list[Step] = []
+        self.reader = Reader(self.lake)
+        self.tables = {
+            name: HistoryTable(
+                self.lake,
+                self.shapes.get(name, Shape()),
+                watermarks=self._watermarks_of(name),
+                name=f"media.{name}",
+                made_of=COLUMNS,
+            )
+            for name in SOURCES
+        }
+        self.followers = {name: Follower(name, EXPECTED[name]) for name in names}
+        for each in self.followers.values():
+            each.partitions = [] if each.name == "by_number" else list(each.expected.partitions)
+        self.held: dict[str, Held] = {}
+        self._backup: Sequence[tuple[str, str]] = ()
+        assets.restore(())
+        for key in assets.instance.get_dynamic_partitions("numbers"):
+            assets.instance.delete_dynamic_partition("numbers", key)
+
+    def __str__(self) -> str:
+        return "\n".join([f"life = Life(assets, {self.names}, {self.shapes})", *map(str, self.steps)])
+
+    def take(self, step: Step) -> None:
+        """Take a step, and write it down unless it wasn't possible."""
+        self.steps.append(step)
+        try:
+            step.take(self)
+        except NotNow:
+            self.steps.pop()
+
+    def close(self) -> None:
+        """Drop all tables."""
+        for name in [*SOURCES, *EXPECTED]:
+            if (found := self.lake.catalog.find(f"media.{name}")) is not None:
+                self.lake.catalog.client.drop_table(f"media.{name}")
+                shutil.rmtree(path_of(found.raw["location"]))
+        catalog = self.lake.catalog.client
+        for name in catalog.list_tables("ips") if catalog.namespace_exists("ips") else ():
+            catalog.drop_table(name)
+
+    # Steps
+
+    def change(self, *, table: str, operation: str, **arguments: Any) -> None:  # noqa: ANN401  # the operation's own
+        """Change a source."""
+        apply(self.tables[table], operation, arguments)
+        self.reader.head(f"media.{table}")
+        self._noted(f"{OPERATIONS[operation].family} of a source", table, lost=OPERATIONS[operation].family in _LOSING)
+
+    def target(self, *, asset: str, what: str) -> None:
+        """Do something to an asset's table that isn't the asset's doing."""
+        follower, table = self._follower(asset), HistoryTable.__new__(HistoryTable)
+        table.lake, table.name = self.lake, f"media.{asset}"
+        if not self._exists(asset) or table.head is None:
+            raise NotNow
+        if what == "expire" and follower.problems:
+            raise NotNow  # What nobody can notice is documented.
+        before = table.head
+        _ON_TARGETS[what](table)
+        if what == "roll back":
+            follower.parts = follower.at.get(table.head or 0)
+            follower.problems.add(what)
+        elif what.startswith("foreign"):
+            if table.head == before:
+                raise NotNow
+            follower.parts = None
+            follower.problems.add(what)
+        if table.head is not None:
+            follower.at[table.head] = follower.parts
+        self._noted(f"{what} of a target", asset, lost=what == "expire")
+        follower.since.add(f"{what} of the target")
+        for held in self.held.values():
+            held.is_disturbed |= held.begun.asset == asset
+
+    def run(
+        self, *, asset: str, keys: Sequence[str] = (), by: str = "hand", full: bool = False, mended: bool = False
+    ) -> None:
+        """A run, and all that must hold after it; ``mended``: if it is refused, one of everything follows.
+
+        Errors say that a run of everything helps, and it has to: it is refused only where a full run must be.
+        """
+        follower = self._follower(asset)
+        keys = tuple(follower.partitions) if full else self._keys(follower, keys)
+        if follower.expected.by and not keys:
+            raise NotNow
+        follower.since.add("by Dagster" if by == "Dagster" else "by hand")
+        if full:
+            follower.since.add("full")
+        if by == "Dagster":
+            is_done = self._by_dagster(follower, keys, full=full)
+        else:
+            held = self._begun(follower, keys, full=full)
+            is_done = held is not None and self._ended(follower, held, full=full)
+        if mended and not is_done and not full:
+            self.run(asset=asset, full=True)
+
+    def begin(self, *, asset: str, slot: str, keys: Sequence[str] = ()) -> None:
+        """A run captures, and sleeps."""
+        follower = self._follower(asset)
+        if slot in self.held:
+            raise NotNow
+        if held := self._begun(follower, self._keys(follower, keys), full=False):
+            self.held[slot] = held
+
+    def end(self, *, slot: str) -> None:
+        """A run that sleeps wakes up, and publishes if it may."""
+        if slot not in self.held:
+            raise NotNow
+        held = self.held.pop(slot)
+        follower = self.followers[held.begun.asset]
+        follower.since.add("slept" if follower.ended == held.ended else "overlapping")
+        self._ended(follower, held, full=False)
+
+    def kill(self, *, asset: str, at: str, keys: Sequence[str] = ()) -> None:
+        """A run is killed at one of its effects."""
+        follower = self._follower(asset)
+        keys, before, held = self._keys(follower, keys), self._head(asset), None
+
+        def observer(now: effects.Effect, when: str) -> None:
+            if f"{when}:{now}" == at:
+                raise KilledError
+
+        effects.observers.append(observer)
+        try:
+            held = self._begun(follower, keys, full=False)
+            if held:
+                self._ended(follower, held, full=False)
+        except KilledError:
+            follower.since.add(f"killed {at}")
+            if held and self._head(asset) != before:
+                self._now_holds(follower, held.begun, held.seen)
+            follower.is_behind = True
+        finally:
+            effects.observers.remove(observer)
+        self._check(follower)
+
+    def backup(self) -> None:
+        """Keep what Dagster's database holds."""
+        self._backup = self.assets.cursors()
+
+    def restore(self) -> None:
+        """Play it back."""
+        self.assets.restore(self._backup)
+        for follower in self.followers.values():
+            follower.is_behind = True
+            follower.since.add("restored")
+        if "by_number" in self.followers:
+            self.followers["by_number"].partitions = list(self.assets.instance.get_dynamic_partitions("numbers"))
+        for held in self.held.values():
+            held.is_disturbed = True
+
+    def add_partition(self, *, key: str) -> None:
+        """A dynamic partition is added."""
+        follower = self._follower("by_number")
+        if key in follower.partitions:
+            raise NotNow
+        self.assets.instance.add_dynamic_partitions("numbers", [key])
+        follower.partitions.append(key)
+        follower.since.add("a partition that comes later")
+
+    def catch_up(self) -> None:
+        """Every run that sleeps ends, every asset consumes what there is, stage after stage, and all is equal."""
+        for slot in sorted(self.held):
+            self.end(slot=slot)
+        for follower in self.followers.values():
+            self._catch_up(follower)
+
+    # Runs
+
+    def _catch_up(self, follower: Follower) -> None:
+        if not all(self._exists(name) for name in self._inputs(follower)):
+            return
+        if not follower.expected.by:
+            self.run(asset=follower.name, mended=True)
+            return
+        for _ in range(3):
+            keys = sorted(self.assets.pending(follower.name) & set(follower.partitions))
+            if keys:
+                self.run(asset=follower.name, keys=keys, mended=True)
+        self._require_nothing_left(follower)
+
+    def _require_nothing_left(self, follower: Follower) -> None:
+        """Partitions that aren't pending hold what a recompute makes of the heads."""
+        if follower.problems or follower.parts is None or not self._exists(follower.name):
+            return
+        if follower.expected.is_strict and self._unmapped(follower):
+            return
+        heads = {name: self.reader.head(f"media.{name}") for name in self._inputs(follower)}
+        for key in set(follower.partitions) - self.assets.pending(follower.name):
+            of_key = {name: bag.where(follower.expected.is_of(key)) for name, bag in heads.items()}
+            _equal(
+                f"{follower.name}: what isn't pending is up to date",
+                follower.parts.get(key, Counter()),
+                follower.expected.recomputed(of_key),
+            )
+
+    def _begun(self, follower: Follower, keys: tuple[str, ...], *, full: bool) -> Held | None:
+        before = self._standing(follower)
+        try:
+            begun = self.assets.begin(follower.name, keys, full=full)
+        except IpsError as error:
+            self._refused(follower, error, before, None, full=full)
+            return None
+        self.coverage.captures += begun.captures
+        if begun.mode is Mode.FULL and not full:
+            self._require_reason_to_start_over(follower, before)
+        return Held(begun, self._seen(follower, begun), follower.ended)
+
+    def _ended(self, follower: Follower, held: Held, *, full: bool) -> bool:
+        """Whether it wasn't refused."""
+        before, was_consumed = self._standing(follower), self._is_consumed(held.begun)
+        try:
+            self.assets.end(held.begun)
+        except IpsError as error:
+            self._refused(follower, error, before, held, full=full)
+            return False
+        except Exception as error:
+            # What it captured from, others may have dropped since as one of the older ICDC tables.
+            is_dropped = held.ended != follower.ended and "TABLE_OR_VIEW_NOT_FOUND" in str(error)
+            if not (held.lost or is_dropped) or self._head(follower.name) != before[0]:
+                raise
+            self._counted(follower, type(error).__name__)
+            return False
+        is_others = was_consumed and (held.begun.mode is Mode.INCREMENTAL or self._head(follower.name) == before[0])
+        self._succeeded(follower, held.begun, held.seen, is_others=is_others)
+        return True
+
+    def _by_dagster(self, follower: Follower, keys: tuple[str, ...], *, full: bool) -> bool:
+        if follower.is_behind and follower.expected.adds:
+            raise NotNow  # What it adds is told from what was consumed.
+        before = self._standing(follower)
+        seen = self._seen_by_cursors(follower, keys)
+        begun = Begun(follower.name, {}, {}, {}, "", keys)
+        try:
+            self.assets.run_by_dagster(follower.name, keys, full=full)
+        except IpsError as error:
+            self._refused(follower, error, before, Held(begun, seen, follower.ended), full=full)
+            return False
+        self.coverage.captures += len(self._inputs(follower)) * max(1, len(keys))
+        self._succeeded(follower, begun, seen, is_full=full or any(s.committed is None for s in before[1].values()))
+        return True
+
+    def _succeeded(
+        self,
+        follower: Follower,
+        begun: Begun,
+        seen: Mapping[str, Mapping[str, Seen] | None],
+        *,
+        is_full: bool | None = None,
+        is_others: bool = False,
+    ) -> None:
+        is_full = begun.mode is Mode.FULL if is_full is None else is_full
+        if self._is_consumed(begun) and not (is_others and follower.expected.adds):
+            self._now_holds(follower, begun, seen, is_full=is_full)
+        is_whole = set(begun.keys) >= set(follower.partitions)
+        follower.is_behind &= not is_whole
+        follower.ended += 1
+        self._check(follower)
+        if is_full and is_whole:
+            follower.problems.clear()
+        self._counted(follower, "full" if is_full else "incremental")
+
+    def _is_consumed(self, begun: Begun) -> bool:
+        """Whether the cursors say so; if not, another run's counts."""
+        captures = [capture for each in begun.captured.values() for capture in each.captures]
+        states = self.assets.store.get_many(capture.edge for capture in captures)
+        return all(states[capture.edge].committed == capture.to_inclusive for capture in captures)
+
+    def _now_holds(
+        self,
+        follower: Follower,
+        begun: Begun,
+        seen: Mapping[str, Mapping[str, Seen] | None],
+        *,
+        is_full: bool | None = None,
+    ) -> None:
+        is_full = begun.mode is Mode.FULL if is_full is None else is_full
+        parts = dict(follower.parts or {})
+        is_known = follower.parts is not None or not follower.at or set(begun.keys) >= set(follower.partitions)
+        for key, inputs in seen.items():
+            assert inputs is not None or is_full or not follower.expected.adds
+            if follower.expected.adds and not is_full and inputs:
+                parts[key] = parts.get(key, Counter()) + follower.expected.adds(inputs)
+                is_known = follower.parts is not None
+                continue
+            after = {name: each.after for name, each in self._after(follower, begun, key, inputs).items()}
+            found = follower.expected.recomputed(after)
+            if found is None:
+                raise WrongCaptureError("what a full run would refuse is refused", follower.name, after)
+            parts[key] = found
+        follower.parts = parts if is_known else None
+        if (head := self._head(follower.name)) is not None:
+            follower.at[head] = follower.parts
+
+    def _after(
+        self, follower: Follower, begun: Begun, key: str, inputs: Mapping[str, Seen] | None
+    ) -> Mapping[str, Seen]:
+        if inputs is not None:
+            return inputs
+        found = {}
+        for name, each in begun.captured.items():
+            to = each.capture.to_inclusive
+            after = self.reader.at(f"media.{name}", to.snapshot_id if to else None)
+            found[name] = _of(Seen(Bag(after.names), after), follower.expected, key)
+        return found
+
+    def _check(self, follower: Follower) -> None:
+        """The table holds what it must."""
+        if follower.parts is None or not self._exists(follower.name):
+            return
+        expected: Rows = Counter()
+        for rows in follower.parts.values():
+            expected += rows
+        found = self.reader.head(f"media.{follower.name}")
+        _equal(f"{follower.name}: a target equals a recompute", found.select(*follower.expected.columns), expected)
+
+    # What may be refused
+
+    def _refused(
+        self,
+        follower: Follower,
+        error: IpsError,
+        before: tuple[Any, dict[Edge, EdgeState]],
+        held: Held | None,
+        *,
+        full: bool,
+    ) -> None:
+        if not self._explains(follower, error, held, full=full):
+            raise WrongCaptureError(f"{follower.name}: what can be followed is", repr(error), follower) from error
+        head, states = self._standing(follower)
+        if head != before[0]:
+            raise WrongCaptureError(f"{follower.name}: a refusal publishes nothing", head, before[0]) from error
+        if not follower.is_behind and not (held and held.is_disturbed):
+            numbers = [{e: (s.number, s.committed) for e, s in each.items()} for each in (states, before[1])]
+            if numbers[0] != numbers[1]:
+                raise WrongCaptureError(f"{follower.name}: a refusal consumes nothing", *numbers) from error
+        self._counted(follower, type(error).__name__)
+
+    def _explains(self, follower: Follower, error: IpsError, held: Held | None, *, full: bool) -> bool:  # noqa: C901, PLR0911, PLR0912  # one return an error
+        match error:
+            case SourceColumnsChangedError():
+                return not full and any(self._names_moved(name) for name in self._inputs(follower))
+            case BrokenHistoryError():
+                return not full and any(self._is_broken(follower, name) for name in self._inputs(follower))
+            case UnmappedRowsError():
+                return follower.expected.is_strict and self._unmapped(follower)
+            case TargetChangedError():
+                return not full and "roll back" in follower.problems
+            case ForeignWriteError():
+                return any(each.startswith("foreign") for each in follower.problems)
+            case FrameColumnsError():
+                return follower.name in ("copied", "of_groups")
+            case FragmentOverwriteError() if follower.name == "whole":
+                return not full and not self._is_partitioned_as("fact", {"day", "title"})
+            case UnfitFrameError():
+                return self._types_differ(follower)
+            case PublishError():
+                return held is not None and (held.is_disturbed or held.ended != follower.ended)
+            case FilesGoneError():
+                return held is not None and held.lost
+        if held is None:
+            return False
+        for inputs in held.seen.values():
+            if inputs is None or (full and issubclass(type(error), LookupError)):
+                return True
+            if isinstance(error, tuple(follower.expected.refuses(inputs))):
+                return True
+        return False
+
+    def _require_reason_to_start_over(self, follower: Follower, before: tuple[Any, dict[Edge, EdgeState]]) -> None:
+        states = before[1].values()
+        if follower.is_behind or follower.expected.by or any(s.committed is None for s in states):
+            return
+        if not any(self._is_broken(follower, name) for name in self._inputs(follower)) and self._exists(follower.name):
+            raise WrongCaptureError(f"{follower.name}: what can be followed isn't computed anew")
+
+    def _names_moved(self, name: str) -> bool:
+        ids: dict[str, set[int]] = {}
+        for schema in self._raw(name)["schemas"]:
+            for column in schema["fields"]:
+                ids.setdefault(column["name"], set()).add(column["id"])
+        return any(len(each) > 1 for each in ids.values())
+
+    def _types_differ(self, follower: Follower) -> bool:
+        """Whether a column of one input was widened, so that Spark casts that of another in a union."""
+        raws = [self._raw(name) for name in self._inputs(follower)]
+        schemas = [next(s for s in raw["schemas"] if s["schema-id"] == raw["current-schema-id"]) for raw in raws]
+        types = [{f["name"]: f["type"] for f in schema["fields"]} for schema in schemas]
+        return any(one[name] != other[name] for one in types for other in types for name in one.keys() & other.keys())
+
+    def _is_broken(self, follower: Follower, name: str) -> bool:
+        """Whether something that was consumed, or looked at, isn't in the input's history any more."""
+        raw = self._raw(name)
+        line = self.assets.store.get_line(Edge(follower.name, name))
+        states = self.assets.store.get_many(self._edges(follower, name))
+        marks = [state.committed for state in states.values()]
+        if follower.expected.by:
+            marks += [line.scanned, *(each.since for each in line.touched.values())]
+        ancestry, known = _ancestry(raw), {s["snapshot-id"]: s for s in raw.get("snapshots", ())}
+        for mark in marks:
+            if mark is None or (mark.table_uuid == raw["table-uuid"] and mark.snapshot_id in ancestry):
+                continue
+            kinds = {known[found]["summary"]["operation"] for found in ancestry}
+            is_child = bool(ancestry) and known[ancestry[-1]].get("parent-snapshot-id") == mark.snapshot_id
+            if follower.expected.by or not (is_child and kinds <= {"append", "replace"}):
+                return True
+        return False
+
+    def _unmapped(self, follower: Follower) -> bool:
+        """Whether the input has, or ever had, a row of no partition."""
+        name, by = "fact", follower.expected.by or ""
+        ever = self.reader.ever(f"media.{name}", by)
+        return any(str(value) not in follower.expected.partitions for value in ever)
+
+    def _is_partitioned_as(self, name: str, columns: set[str]) -> bool:
+        raw = self._raw(name)
+        names = {f["id"]: f["name"] for s in raw["schemas"] for f in s["fields"]}
+        fields = [f for s in raw["partition-specs"] for f in s["fields"] if f["transform"] != "void"]
+        return all(f["transform"] == "identity" and names[f["source-id"]] in columns for f in fields)
+
+    # What there is
+
+    def _seen(self, follower: Follower, begun: Begun) -> dict[str, Mapping[str, Seen] | None]:
+        found: dict[str, Mapping[str, Seen] | None] = {}
+        for key in begun.keys or ("",):
+            inputs: dict[str, Seen] | None = {}
+            for name, each in begun.captured.items():
+                capture = next(c for c in each.captures if (c.edge.partition or "") == key)
+                since, to = capture.from_exclusive, capture.to_inclusive
+                try:
+                    before = self.reader.at(f"media.{name}", since.snapshot_id if since else None)
+                except LookupError:
+                    self.reader.at(f"media.{name}", to.snapshot_id if to else None)
+                    inputs = None
+                    break
+                after = self.reader.at(f"media.{name}", to.snapshot_id if to else None)
+                inputs[name] = _of(Seen(before, after), follower.expected, key)
+            if inputs is not None:
+                for name, head in begun.looked_up.items():
+                    bag = self.reader.at(f"media.{name}", head)
+                    inputs[name] = Seen(bag, bag)
+            found[key] = inputs
+        return found
+
+    def _seen_by_cursors(self, follower: Follower, keys: tuple[str, ...]) -> dict[str, Mapping[str, Seen] | None]:
+        found: dict[str, Mapping[str, Seen] | None] = {}
+        for key in keys or ("",):
+            inputs: dict[str, Seen] = {}
+            for name in self._inputs(follower):
+                state = self.assets.store.get(Edge(follower.name, name, key or None))
+                after = self.reader.head(f"media.{name}")
+                try:
+                    before = self.reader.at(f"media.{name}", state.committed.snapshot_id if state.committed else None)
+                except LookupError:
+                    before = Bag(after.names)
+                inputs[name] = _of(Seen(before, after), follower.expected, key)
+            for name in self.assets.lookups(follower.name):
+                bag = self.reader.head(f"media.{name}")
+                inputs[name] = Seen(bag, bag)
+            found[key] = inputs
+        return found
+
+    def _standing(self, follower: Follower) -> tuple[Any, dict[Edge, EdgeState]]:
+        edges = [edge for name in self._inputs(follower) for edge in self._edges(follower, name)]
+        return self._head(follower.name), self.assets.store.get_many(edges)
+
+    def _edges(self, follower: Follower, name: str) -> list[Edge]:
+        line = Edge(follower.name, name)
+        return [line.of(key) for key in follower.expected.partitions] if follower.expected.by else [line]
+
+    def _inputs(self, follower: Follower) -> list[str]:
+        return list(self.assets.inputs(follower.name))
+
+    def _keys(self, follower: Follower, keys: Sequence[str]) -> tuple[str, ...]:
+        if not follower.expected.by:
+            return ()
+        if keys == PENDING:
+            keys = sorted(self.assets.pending(follower.name))
+        there = tuple(key for key in follower.partitions if key in keys)
+        if not there:
+            raise NotNow
+        return there
+
+    def _follower(self, asset: str) -> Follower:
+        """The asset's, if it is there and what it is made of is."""
+        if asset not in self.followers:
+            raise NotNow
+        follower = self.followers[asset]
+        if not all(self._exists(name) for name in [*self._inputs(follower), *self.assets.lookups(asset)]):
+            raise NotNow
+        return follower
+
+    def _exists(self, name: str) -> bool:
+        return self.lake.catalog.find(f"media.{name}") is not None
+
+    def _raw(self, name: str) -> dict[str, Any]:
+        return self.lake.catalog.load(f"media.{name}", asset="test").raw
+
+    def _head(self, name: str) -> int | None:
+        found = self.lake.catalog.find(f"media.{name}")
+        return found.head_snapshot_id() if found else None
+
+    def _watermarks_of(self, name: str) -> Callable[[], Sequence[int]]:
+        def watermarks() -> list[int]:
+            edges = [
+                edge
+                for each in self.followers.values()
+                if name in self._inputs(each)
+                for edge in self._edges(each, name)
+            ]
+            states = self.assets.store.get_many(edges).values()
+            return [state.committed.snapshot_id for state in states if state.committed]
+
+        return watermarks
+
+    def _noted(self, kind: str, table: str, *, lost: bool) -> None:
+        """A step on a table lies behind the next runs of the assets that read it."""
+        for follower in self.followers.values():
+            if table in self._inputs(follower):
+                follower.since.add(kind)
+        for held in self.held.values():
+            held.lost |= lost and table in (*held.begun.captured, *held.begun.looked_up)
+
+    def _counted(self, follower: Follower, end: str) -> None:
+        self.coverage.ends[follower.name, end] += 1
+        self.coverage.steps.update((follower.name, kind) for kind in follower.since)
+        follower.since.clear()
+
+
+def _of(seen: Seen, expected: Expected, key: str) -> Seen:
+    return seen.where(expected.is_of(key)) if key else seen
+
+
+def _equal(promise: str, found: Rows, expected: Rows | None) -> None:
+    if found != expected:
+        many, few = plain(found - (expected or Counter())), plain((expected or Counter()) - found)
+        raise WrongCaptureError(promise, f"too many {many}", f"too few {few}")
+
+
+def _ancestry(raw: Mapping[str, Any]) -> list[int]:
+    parents = {s["snapshot-id"]: s.get("parent-snapshot-id") for s in raw.get("snapshots", ())}
+    found, at = [], (raw.get("refs", {}).get("main") or {}).get("snapshot-id")
+    while at in parents:
+        found.append(at)
+        at = parents[at]
+    return found
+
+
+# On targets
+
+
+def _compact(table: HistoryTable) -> None:
+    table.sql(f"CALL lake.system.rewrite_data_files('{table.name}', options => map('rewrite-all', 'true'))")
+
+
+def _expire(table: HistoryTable) -> None:
+    if not (old := table.ancestry()[1:]):
+        raise NotNow
+    by_pyiceberg = table.lake.catalog.client.load_table(table.name)
+    by_pyiceberg.maintenance.expire_snapshots().by_ids(old).commit()
+
+
+def _roll_back(table: HistoryTable) -> None:
+    ancestry = table.ancestry()
+    if len(ancestry) < 2:
+        raise NotNow
+    table.sql(f"CALL lake.system.rollback_to_snapshot('{table.name}', {ancestry[1]})")
+
+
+def _append(table: HistoryTable) -> None:
+    table.sql(f"INSERT INTO {table.sql_name} SELECT * FROM {table.sql_name} LIMIT 1")
+
+
+def _delete(table: HistoryTable) -> None:
+    name = table.fields[0].name
+    table.sql(f"DELETE FROM {table.sql_name} WHERE {name} <=> (SELECT first({name}) FROM {table.sql_name})")
+
+
+_ON_TARGETS: Mapping[str, Callable[[HistoryTable], None]] = {
+    "compact": _compact,
+    "expire": _expire,
+    "roll back": _roll_back,
+    "foreign append": _append,
+    "foreign delete": _delete,
+}
+TARGET_STEPS = tuple(_ON_TARGETS)

@@ -1,0 +1,239 @@
+"""Runs of assets, by Dagster or as the IO manager does them, which may sleep between capture and publication."""
+
+from __future__ import annotations
+
+import itertools
+import sqlite3
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+
+from dagster_ips.core.capture import Mode
+from dagster_ips.core.ownership import ASSET
+from dagster_ips.iceberg import code_stamps
+from dagster_ips.iceberg.stamps import owner_properties
+from dagster_ips.orchestration.consumers import Consumer, consumers_of
+from dagster_ips.orchestration.cursor_store import CursorStore
+from dagster_ips.orchestration.declarations import description_of, write_mode_of
+from dagster_ips.orchestration.io_manager import returned
+from dagster_ips.orchestration.slicing import rows_of_keys
+from dagster_ips.spark.frames import table_frame
+from dagster_ips.spark.targets import create_table
+from dagster_ips.tracking.capturing import CapturedInput, Capturer
+from dagster_ips.tracking.counting import count_rows
+from dagster_ips.tracking.effects import Effect, effect
+from dagster_ips.tracking.following import TrackedInput
+from dagster_ips.tracking.following_frames import follow_frame, require_columns_fit, require_rows_found
+from dagster_ips.tracking.lost_files import lost_file
+from dagster_ips.tracking.partitions import RunPartitions
+from dagster_ips.tracking.pending_partitions import PartitionWatch
+from dagster_ips.tracking.publishing import Publisher
+from dagster_ips.tracking.writing import Result
+from dagster_ips.view import IcdcView
+from tests.histories.composed.assets import ASSETS, definitions
+from tests.lake import Lake
+from tests.partitioned import SENSOR
+
+_numbers = itertools.count()
+
+
+@dataclass
+class Begun:
+    """A run that has captured and computed, and is to publish. ``looked_up`` are the heads of its lookups then.
+
+    ``returned`` is what the asset's function gave: a frame that nobody has asked for a row yet.
+    """
+
+    asset: str
+    captured: Mapping[str, CapturedInput]
+    views: Mapping[str, IcdcView]
+    looked_up: Mapping[str, int | None]
+    run_id: str
+    keys: tuple[str, ...]
+    returned: Any = None
+
+    @property
+    def mode(self) -> Mode:
+        """The mode that all captures have."""
+        return next(iter(self.captured.values())).capture.mode
+
+    @property
+    def captures(self) -> int:
+        """How many captures it took."""
+        return sum(len(each.captures) for each in self.captured.values())
+
+
+@dataclass(frozen=True)
+class Assets:
+    """The assets on one lake, and a Dagster instance that remembers what they consumed."""
+
+    lake: Lake
+    instance: dg.DagsterInstance
+
+    @cached_property
+    def definitions(self) -> dg.Definitions:
+        return definitions(self.lake.folder, self.lake.spark_folder)
+
+    @cached_property
+    def _job(self) -> dg.JobDefinition:
+        return self.definitions.resolve_implicit_global_asset_job_def()
+
+    @cached_property
+    def _graph(self) -> Any:  # noqa: ANN401  # Dagster's asset graph has no public type
+        return self._job.asset_layer.asset_graph
+
+    @cached_property
+    def by_name(self) -> dict[str, dg.AssetsDefinition]:
+        """The assets."""
+        return {each.key.to_user_string(): self._graph.get(each.key).assets_def for each in ASSETS}
+
+    @cached_property
+    def _consumers(self) -> dict[str, Consumer]:
+        metadata = {key: self._graph.get(key).metadata for key in self._graph.get_all_asset_keys()}
+        return {name: consumers_of(each, metadata, "default")[0] for name, each in self.by_name.items()}
+
+    @property
+    def store(self) -> CursorStore:
+        """What is consumed."""
+        return CursorStore(self.instance)
+
+    def inputs(self, asset: str) -> dict[str, TrackedInput]:
+        """What it reads incrementally."""
+        return self._consumers[asset].tracked(self._graph, self.instance)
+
+    def lookups(self, asset: str) -> list[str]:
+        """What it reads whole."""
+        return sorted(set(self.by_name[asset].keys_by_input_name) - set(self.inputs(asset)))
+
+    def pending(self, asset: str) -> frozenset[str]:
+        """The partitions that the sensor would request."""
+        target = self.lake.catalog.find(f"media.{asset}")
+        watch = PartitionWatch(self.lake.catalog.storage, self.store, asset, target)
+        found = [
+            watch.pending(tracked, self.lake.catalog.load(tracked.table, asset=asset))
+            for tracked in self.inputs(asset).values()
+        ]
+        return frozenset[str]().union(*found)
+
+    # Runs
+
+    def run_by_dagster(self, asset: str, keys: Sequence[str], *, full: bool) -> None:
+        """A run as a sensor requests it, of the partitions from the first to the last of ``keys``."""
+        tags = dict(SENSOR)
+        if full:
+            tags["dagster_ips/mode"] = "full"
+        if keys:
+            tags |= {"dagster/asset_partition_range_start": keys[0], "dagster/asset_partition_range_end": keys[-1]}
+        key = dg.AssetKey.from_user_string(asset)
+        self._job.execute_in_process(instance=self.instance, asset_selection=[key], tags=tags)
+
+    def begin(self, asset: str, keys: Sequence[str], *, full: bool) -> Begun:
+        """Capture, as ``Runs.capture``, and call the asset's function."""
+        consumer, inputs, run_id = self._consumers[asset], self.inputs(asset), str(uuid.uuid4())
+        captured = Capturer(self.lake.catalog, self.store).capture(
+            asset,
+            list(inputs.values()),
+            target=consumer.table,
+            asked_for=Mode.FULL if full else None,
+            run_id=run_id,
+            partitions=RunPartitions(tuple(keys), named_by_person=False) if consumer.is_partitioned else None,
+        )
+        views = {
+            name: IcdcView(found, self.lake.session, self.lake.catalog.name)
+            for name, found in zip(inputs, captured, strict=True)
+        }
+        for found in captured:
+            count_rows(found, self.lake.session, self.lake.catalog.name)
+        heads = {name: self._head(name) for name in self.lookups(asset)}
+        begun = Begun(asset, dict(zip(inputs, captured, strict=True)), views, heads, run_id, tuple(keys))
+        return replace(begun, returned=self._computed(begun))
+
+    def end(self, begun: Begun) -> bool:
+        """Write and publish, as ``IcdcIOManager.handle_output``; whether something was written or published before."""
+        try:
+            return self._end(begun)
+        except Exception as error:
+            if lost := lost_file(error, begun.captured.values(), self.lake.catalog.storage):
+                raise lost from error
+            raise
+        finally:
+            for view in begun.views.values():
+                view.release()
+
+    def _end(self, begun: Begun) -> bool:
+        lake, name = self.lake.catalog, begun.asset
+        made, table = self.by_name[name], f"media.{name}"
+        metadata = made.metadata_by_key[made.key]
+        captures = [capture for each in begun.captured.values() for capture in each.captures]
+        existing = lake.find(table)
+        properties = owner_properties(name, None)
+        publisher = Publisher(lake, self.store, self.lake.session, begun.run_id, properties)
+        frame, write_mode = returned(begun.returned, write_mode_of(metadata, name), made.key, is_consumer=True)
+        if existing is not None and publisher.superseded(existing, captures):
+            return False
+        if existing is not None:
+            publisher.require_own(existing, captures, name)
+        result = Result(frame, write_mode, begun.mode, [view.change for view in begun.views.values()])
+        description = description_of(metadata).tuned_for(result.write_mode).with_property(ASSET, name)
+        columns = existing.identity_partition_columns() if existing else description.partition_by
+        require_columns_fit(result.frame, existing, catalog=lake.name, table=table)
+        if existing is not None and result.mode is Mode.INCREMENTAL:
+            require_rows_found(result.frame, result.write_mode, existing)
+        result = result.checked(table, tuple(columns), catalog=lake.name, shares_views=False)
+        new = sorted({key for each in begun.captured.values() for key in each.new_partitions})
+        if existing is not None and not new and result.changes_nothing():
+            publisher.commit_without_writing(captures)
+            return False
+        if existing is None:
+            with effect(Effect.CREATE_TARGET):
+                create_table(self.lake.session, lake.name, table, result.frame, description)
+        else:
+            result = replace(result, frame=follow_frame(result.frame, lake, table))
+        stamps = code_stamps.properties(existing, captures, None, replaces_all=result.replaces_all)
+        publisher = replace(publisher, properties={**properties, **stamps})
+        if begun.keys:
+            result = replace(
+                result,
+                partitions=self._rows_of(made, table, begun.keys),
+                new_partitions=self._rows_of(made, table, new) if new else None,
+            )
+        return bool(publisher.publish(table, captures, result.write, consumer=name).snapshots)
+
+    def _computed(self, begun: Begun) -> Any:  # noqa: ANN401  # a frame or an Overwrite
+        lookups = {
+            name: table_frame(self.lake.session, self.lake.catalog.name, f"media.{name}", snapshot_id=head)
+            for name, head in begun.looked_up.items()
+        }
+        compute = self.by_name[begun.asset].node_def.compute_fn.decorated_fn  # type: ignore[union-attr]
+        return compute(**begun.views, **lookups)
+
+    def _rows_of(self, made: dg.AssetsDefinition, table: str, keys: Sequence[str]) -> Any:  # noqa: ANN401  # a condition
+        target = self.lake.catalog.load(table, asset="test")
+        assert made.partitions_def
+        metadata = made.metadata_by_key[made.key]
+        return rows_of_keys(target, made.partitions_def, keys, metadata, self.instance, asset="test")
+
+    def _head(self, name: str) -> int | None:
+        return self.lake.catalog.load(f"media.{name}", asset="test").head_snapshot_id()
+
+    # What Dagster's database holds
+
+    def cursors(self) -> list[tuple[str, str]]:
+        """As a backup has them."""
+        with sqlite3.connect(self._database) as database:
+            return database.execute("SELECT key, value FROM kvs").fetchall()
+
+    def restore(self, cursors: Sequence[tuple[str, str]]) -> None:
+        """As a backup of Dagster's database does that is played back."""
+        with sqlite3.connect(self._database, timeout=30) as database:
+            database.execute("DELETE FROM kvs")
+            database.executemany("INSERT INTO kvs (key, value) VALUES (?, ?)", cursors)
+
+    @property
+    def _database(self) -> Path:
+        return Path(self.instance.root_directory) / "history" / "runs.db"

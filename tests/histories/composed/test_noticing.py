@@ -1,0 +1,155 @@
+"""The checks of random lives notice what a library that does something wrong would leave behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from dagster_ips.core.touched import Found, LineState
+from dagster_ips.core.watermark import Watermark
+from dagster_ips.tracking import capturing, publishing, writing
+from dagster_ips.view import IcdcView
+from tests.histories.checks import WrongCaptureError
+from tests.histories.composed.life import Life, Step
+from tests.histories.composed.runs import Assets
+
+Break = Callable[[pytest.MonkeyPatch], None]
+
+
+def _nothing(*_: Any, **__: Any) -> None:  # noqa: ANN401  # whatever the guard is called with
+    """A guard that doesn't look."""
+
+
+def unfollowed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(writing, "require_followed", _nothing)
+
+
+def untouched(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(IcdcView, "is_empty", True)
+
+
+def unsettled(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(capturing, "settle", lambda state, _: state)
+    patch.setattr(publishing, "published_by_another", lambda *_: [])
+
+
+def published_twice(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(publishing, "published_by_another", lambda *_: [])
+
+
+def not_asked_who_wrote(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(publishing, "require_known_writes", _nothing)
+    patch.setattr(capturing, "accepted_writes", lambda *_: capturing.Accepted())
+
+
+def not_asked_what_it_holds(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(capturing, "unexpected_change", _nothing)
+
+
+def taking_others_rows(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(writing.Result, "_require_no_live_rows", _nothing)
+
+
+def forgetting_a_partition(patch: pytest.MonkeyPatch) -> None:
+    looked_at = LineState.looked_at
+
+    def forgetful(line: LineState, scanned: Watermark, found: Found, **options: Any) -> LineState:  # noqa: ANN401
+        kept = frozenset(sorted(found.keys)[1:]) if line.scanned else found.keys
+        return looked_at(line, scanned, replace(found, keys=kept), **options)
+
+    patch.setattr(LineState, "looked_at", forgetful)
+
+
+def rows(table: str, *numbers: int) -> Step:
+    return Step.of("change", table=table, operation="append_by_spark", rows=numbers)
+
+
+def run(asset: str, *keys: str) -> Step:
+    return Step.of("run", asset=asset, keys=keys)
+
+
+NOTICED: Sequence[tuple[Break, str, tuple[Step, ...], tuple[Step, ...]]] = [
+    (unfollowed, "joined", (rows("fact", 0), rows("dimension", 4)), (rows("dimension", 8), run("joined"))),
+    (
+        untouched,
+        "per_genre",
+        (rows("fact", 0, 1), rows("dimension", 4)),
+        (rows("dimension", 5), run("per_genre")),
+    ),
+    (
+        unsettled,
+        "united",
+        (rows("fact", 0), rows("other", 4)),
+        (rows("other", 5), Step.of("kill", asset="united", at="after:publish"), run("united")),
+    ),
+    (
+        published_twice,
+        "looked_up",
+        (rows("fact", 0), rows("dimension", 4)),
+        (
+            rows("fact", 4),
+            Step.of("begin", asset="looked_up", slot="a"),
+            Step.of("begin", asset="looked_up", slot="b"),
+            Step.of("end", slot="b"),
+            Step.of("end", slot="a"),
+        ),
+    ),
+    (
+        not_asked_who_wrote,
+        "running",
+        (rows("fact", 0), rows("other", 4)),
+        (
+            Step.of("target", asset="running", what="foreign append"),
+            rows("fact", 6),
+            run("running"),
+            Step.of("catch_up"),
+        ),
+    ),
+    (
+        not_asked_what_it_holds,
+        "once",
+        (rows("fact", 0), rows("other", 4), run("once"), rows("other", 5)),
+        (Step.of("target", asset="once", what="roll back"), rows("fact", 6), run("once")),
+    ),
+    (
+        taking_others_rows,
+        "kept",
+        (rows("fact", 4, 1), rows("other", 4)),
+        (Step.of("change", table="fact", operation="delete_copy_on_write", where=("number", 0)), run("kept")),
+    ),
+    (
+        forgetting_a_partition,
+        "by_day",
+        (rows("fact", 0, 4), rows("other", 0)),
+        (Step.of("catch_up"), rows("other", 1, 5), Step.of("catch_up")),
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("break_it", "asset", "before", "after"), NOTICED, ids=lambda value: getattr(value, "__name__", "")
+)
+def test_what_a_broken_library_leaves_behind_is_noticed(  # noqa: PLR0913, PLR0917  # each is a thing of its own
+    assets: Assets,
+    monkeypatch: pytest.MonkeyPatch,
+    break_it: Break,
+    asset: str,
+    before: Sequence[Step],
+    after: Sequence[Step],
+) -> None:
+    life = Life(assets, (asset,))
+    for name in ("fact", "other", "dimension"):
+        life.take(Step.of("change", table=name, operation="append_no_row"))
+    _take(life, before)
+    life.take(Step.of("run", asset=asset, keys=life.followers[asset].expected.partitions))
+    break_it(monkeypatch)
+    with pytest.raises(WrongCaptureError):
+        _take(life, after)
+
+
+def _take(life: Life, steps: Sequence[Step]) -> None:
+    for step in steps:
+        life.take(step)
