@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Sequence
-from typing import Any
-
-from pyiceberg.types import NestedField
+from typing import TYPE_CHECKING, Any
 
 from dagster_ips.iceberg.column_ranges import column_bound, is_ordered
 from dagster_ips.iceberg.manifests import (
@@ -21,6 +19,9 @@ from dagster_ips.iceberg.manifests import (
 )
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.storage import Storage
+
+if TYPE_CHECKING:
+    from pyiceberg.types import NestedField
 
 
 def may_hold(
