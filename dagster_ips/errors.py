@@ -459,6 +459,39 @@ class DuplicateKeysError(IpsError):
 
 
 @dataclass(eq=False)
+class AggregateError(IpsError):
+    """An aggregate of combine() can't be maintained over the rows that an asset returned."""
+
+    table: str
+    column: str
+    aggregate: str
+    problem: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.table}: its column {self.column} can't be maintained as {self.aggregate} from what changes: "
+            f"{self.problem}. Nothing was written and nothing was consumed. Correct combine(aggregates=...) in the "
+            f"asset's metadata; for what it can't do write by merge(on=...) a frame built on affected(...)."
+        )
+
+
+@dataclass(eq=False)
+class CombineError(IpsError):
+    """A change can't be added to the groups that a table has."""
+
+    table: str
+    problem: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.table}: {self.problem}. Its groups would be wrong, so nothing was written and nothing was "
+            f"consumed. If the asset's function gives another row for the same one of its upstream than it once gave, "
+            f"or someone else changed the table, compute it anew, once, by a run with the tag dagster_ips/mode=full. "
+            f"A value that is too large needs a larger type: cast it in combine(aggregates=...)."
+        )
+
+
+@dataclass(eq=False)
 class FragmentOverwriteError(IpsError):
     """A frame made of some rows would replace more than what was made of them."""
 

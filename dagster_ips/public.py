@@ -7,6 +7,7 @@ from dagster_ips.orchestration.audits import audit
 from dagster_ips.orchestration.automation import blocked, on_change, pending
 from dagster_ips.orchestration.declarations import (
     append,
+    combine,
     iceberg_asset,
     incremental,
     incremental_dep,
@@ -46,6 +47,7 @@ __all__ = [
     "audit",
     "blocked",
     "capture",
+    "combine",
     "iceberg_asset",
     "incremental",
     "incremental_dep",

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from dagster_ips.core.aggregates import WEIGHT
 from dagster_ips.core.capture import Mode
 from dagster_ips.core.changes import ChangeSet
 from dagster_ips.core.policy import OnRemoved
@@ -17,7 +18,7 @@ from dagster_ips.iceberg.column_ranges import change_range, partition_values, re
 from dagster_ips.iceberg.icdc_tables import Tag
 from dagster_ips.iceberg.partitions import AffectedPartitions, affected_partitions
 from dagster_ips.spark.branches import sql_name
-from dagster_ips.spark.changelog import added, all_added, changelog, net_rows, removed, weighted
+from dagster_ips.spark.changelog import added, all_added, changelog, net_rows, removed, weighted, with_live_rows
 from dagster_ips.spark.frames import distinct_keys, renamed, rows_with_keys, table_frame
 from dagster_ips.spark.plans import marked
 from dagster_ips.tracking.capturing import CapturedInput
@@ -59,10 +60,13 @@ class IcdcView:
     change is those files, also of a ``full`` run, and ``source`` the upstream with all of them.
     """
 
-    def __init__(self, captured: CapturedInput, session: SparkSession, catalog: str) -> None:
+    def __init__(
+        self, captured: CapturedInput, session: SparkSession, catalog: str, *, weighs_live_rows: bool = False
+    ) -> None:
         self._captured = captured
         self._session = session
         self._catalog = catalog
+        self._weighs_live_rows = weighs_live_rows
         self._taken = Taken()
         self._kept: list[DataFrame] = []
 
@@ -118,11 +122,18 @@ class IcdcView:
     def weighted(self) -> DataFrame:
         """``added`` and ``removed`` in one frame (a Z-set), with a column ``_weight`` that is 1 or -1.
 
+        For ``combine()`` with a least or greatest value, or an approximate sum, it also has the live rows with weight
+        0, if any row may be removed: of them such a value is found again that was removed. Without need they aren't
+        read.
+
         Raises:
             DeclarationError: the upstream has a column of that name.
         """
-        name = self._free_name("_weight", "Take added and removed instead.")
-        return self._given(weighted(self._net, name), Frame.WEIGHTED)
+        name = self._free_name(WEIGHT, "Take added and removed instead.")
+        rows = weighted(self._net, name)
+        if self._weighs_live_rows and self._may_remove_rows and not self._is_whole:
+            rows = with_live_rows(rows, self._source)
+        return self._given(rows, Frame.WEIGHTED)
 
     def changelog(self, keys: Sequence[str] | None = None, *, change_type: str = "_change_type") -> DataFrame:
         """``added`` and ``removed`` rows in one frame, with a column that says ``insert`` or ``delete``.
@@ -295,7 +306,7 @@ class IcdcView:
 
         Which of the tables a frame is taken for isn't known, so what is taken from one view is taken from both.
         """
-        view = IcdcView(captured, self._session, self._catalog)
+        view = IcdcView(captured, self._session, self._catalog, weighs_live_rows=self._weighs_live_rows)
         view._taken = self._taken
         return view
 

@@ -73,6 +73,28 @@ def test_the_patterns_of_the_readme_equal_a_full_recompute(lake: Lake, instance:
         assert lake.rows("media.daily_median") == Counter(tuple(row) for row in medians.collect())
 
 
+def test_the_aggregates_of_the_readme_equal_a_full_recompute(lake: Lake, instance: dg.DagsterInstance) -> None:
+    (block,) = [text for text in BLOCKS if "ips.combine" in text]
+    both = run_pipeline_block(lake) | run_block(block)
+    names = ("playback_daily", "playback_per_account")
+    definitions = ips.with_incremental(
+        dg.Definitions(
+            assets=[both[name] for name in ("playback", *names)], resources={"io_manager": both["io_manager"]}
+        )
+    )
+    lake.create_playback(events(range(10)))
+    materialize(definitions, instance, *names)
+    lake.append(events(range(10, 16)))
+    materialize(definitions, instance, *names)
+    expected = lake.sql("""
+        SELECT event_date, account, count(*), sum(seconds), avg(seconds), max(seconds), count(*), count(seconds)
+        FROM lake.media.playback WHERE seconds > 0 GROUP BY event_date, account
+    """)
+    columns = "event_date, account, plays, seconds, mean, longest, plays, _ips_count_seconds"
+    found = lake.sql(f"SELECT {columns} FROM lake.media.playback_per_account")
+    assert sorted(found.collect()) == sorted(expected.collect())
+
+
 def test_the_assets_of_the_readme_that_wait_for_a_complete_day_run_when_it_is(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:

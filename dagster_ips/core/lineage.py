@@ -30,6 +30,14 @@ _LIMITS = {"GlobalLimit": "limit", "LocalLimit": "limit", "Offset": "offset", "T
 # Not every generator makes rows of one row alone: one of Python's may keep what it saw of earlier ones.
 _GENERATORS = re.compile(r"Generate (?:explode|posexplode|inline|stack|json_tuple|variant_explode)\(")
 _NUMBERING = re.compile(r"monotonically_increasing_id\(\)(?!#)")  # not a column of that name
+_WITHOUT_EXPRESSIONS = {
+    "Sort",
+    "View",
+    "SubqueryAlias",
+    "Repartition",
+    "RepartitionByExpression",
+    "RebalancePartitions",
+}
 _SETS = {"Intersect": "an intersection", "Except": "a difference"}
 
 
@@ -47,6 +55,7 @@ class Leaf:
 
     ``keys`` are the columns that rows of a group share; a group without keys is the whole table. ``on`` says, where the
     groups also hold what another input's change touches, which columns of theirs equal which of that input.
+    ``weight`` is the column that says of each row whether it came or went.
     """
 
     name: str
@@ -54,6 +63,7 @@ class Leaf:
     unit: Unit
     keys: tuple[str, ...] = ()
     on: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    weight: str | None = None
 
     @property
     def is_everything(self) -> bool:
@@ -80,7 +90,8 @@ class Lineage:
 
     ``leaves`` are the names of all leaves in the plan; ``rows`` are those of them whose units are in the result row by
     row or group by group. ``columns`` are the result's that are columns of leaves, unchanged: of a union, of each
-    branch's. ``tables`` are the other tables that are read.
+    branch's. ``tables`` are the other tables that are read. ``weighed`` are the leaves whose weight is more than passed
+    on.
     """
 
     leaves: frozenset[str]
@@ -88,6 +99,7 @@ class Lineage:
     columns: Mapping[str, frozenset[Origin]]
     faults: tuple[Fault, ...]
     tables: frozenset[str]
+    weighed: frozenset[str] = frozenset()
 
     def keeps(self, column: str, *, leaf: str, as_: str) -> bool:
         """Whether the result's ``column`` is ``as_`` of ``leaf``, unchanged."""
@@ -121,6 +133,7 @@ def lineage(plan: Node, columns: Sequence[str], leaves: Iterable[Leaf]) -> Linea
         named,
         tuple(dict.fromkeys(walk.faults)),
         frozenset(walk.tables),
+        frozenset(walk.weighed),
     )
 
 
@@ -164,6 +177,7 @@ class _Walk:
         self.seen: set[str] = set()
         self.tables: set[str] = set()
         self.faults: list[Fault] = []
+        self.weighed: set[str] = set()
         self._shared: dict[str, tuple[Node, _Made]] = {}
 
     def fault(self, leaf: str, what: str, *, is_unknown: bool = False) -> None:
@@ -212,10 +226,15 @@ class _Walk:
             case "CTERelationRef":
                 return self._reference(node)
             case "Join" if len(node.children) == 2:  # noqa: PLR2004  # its two sides
-                return self._join(node, *[self.visit(child) for child in node.children])
+                sides = [self.visit(child) for child in node.children]
+                for each in sides:
+                    self._weigh(node, each)
+                return self._join(node, *sides)
             case "Union":
                 return self._union(node, [self.visit(child) for child in node.children])
         below = [self.visit(child) for child in node.children]
+        for each in below:
+            self._weigh(node, each)
         if _is_result(node) and below:
             self.of_result = below[0].columns
         all_ = _together(below)
@@ -252,6 +271,16 @@ class _Walk:
             case operator:
                 return operator in _ROW_BY_ROW
         return True
+
+    def _weigh(self, node: Node, below: _Made) -> None:
+        """Remember the leaves whose weight an expression of the node has in it."""
+        if node.operator in _WITHOUT_EXPRESSIONS:
+            return
+        text = node.text.lower()
+        for token, origins in below.columns.items():
+            leaves = {name for name, column in origins if column == self.leaves[name].weight}
+            if leaves and (_is_used(token, text) or _is_repeated(token, node)):
+                self.weighed |= leaves
 
     def _require_keys(self, below: _Made, by: Sequence[str], what: str, how: str) -> None:
         """Rows that are put together must share the keys of whole groups."""
@@ -364,6 +393,29 @@ class _Walk:
         else:
             return False
         return all(_are_equal((one, mine), made, (two, theirs), other, equal) for mine, theirs in pairs)
+
+
+def _is_used(token: str, text: str) -> bool:
+    """Whether a column stands in an expression of an operator, and isn't only listed, be it under another name."""
+    for inside in Node("", text).lists:
+        for element in elements(inside) or [f"({inside})"]:
+            passes = element == token or re.fullmatch(rf"{re.escape(token)} as [^,()\[\]]+#\d+l?", element)
+            if not passes and _is_used(token, element):
+                return True
+        text = text.replace(f"[{inside}]", "", 1)
+    return re.search(rf"(?<![\w`]){re.escape(token)}(?!\w)", text) is not None
+
+
+def _is_repeated(token: str, node: Node) -> bool:
+    """Whether an operator that makes several rows of one lists the column elsewhere than where it stays itself."""
+    if node.operator != "Expand":
+        return False
+    kept = elements(node.lists[-1].lower()) or ()
+    made = [elements(each[1:-1]) or () for each in elements(node.lists[0].lower()) or ()]
+    return any(
+        [at for at, each in enumerate(row) if each == token] != [at for at, each in enumerate(kept) if each == token]
+        for row in made
+    )
 
 
 def _together(below: Sequence[_Made]) -> _Made:

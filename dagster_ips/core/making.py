@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 _MOST_CODES = 5
@@ -30,6 +30,25 @@ class Making:
         if code is None or code in self.codes:
             return self
         return replace(self, codes=(*self.codes[: _MOST_CODES - 1], code))
+
+
+def not_made_by(makings: Mapping[str | None, Making], code: str, partitions: Iterable[str | None]) -> str | None:
+    """Why a change can't be added by ``code`` to rows of ``partitions``, as a sentence; None if it can.
+
+    Rows of which it isn't known by which code they were made are taken for another's.
+
+    Example:
+        >>> not_made_by({None: Making(("1",))}, "2", [None])
+        'its rows were made by other code, to which the change of now can't be added'
+        >>> not_made_by({None: Making(("2",))}, "2", [None])
+    """
+    for partition in partitions:
+        making = makings.get(partition, makings.get(None, Making()))
+        if not making.codes:
+            return "by which code its rows were made isn't known, so a change can't be added to them"
+        if making.codes != (code,):
+            return "its rows were made by other code, to which the change of now can't be added"
+    return None
 
 
 @dataclass(frozen=True, slots=True)

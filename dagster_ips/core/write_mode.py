@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from dagster_ips.core.aggregates import EXTREMES, Aggregate, Layout, layout_of, signature
+
 
 @dataclass(frozen=True, slots=True)
 class Append:
@@ -26,6 +28,33 @@ class Merge:
 
 
 @dataclass(frozen=True, slots=True)
+class Combine:
+    """Add the change's aggregates to those that are there, by the key ``on``.
+
+    ``approximate`` allows sums of floating point, which depend on the order in which values come and go.
+    """
+
+    on: tuple[str, ...]
+    aggregates: tuple[Aggregate, ...]
+    approximate: bool = False
+
+    @property
+    def layout(self) -> Layout:
+        """What the table keeps."""
+        return layout_of(self.aggregates)
+
+    @property
+    def may_compute_groups_again(self) -> bool:
+        """Whether a removed row may leave a group of which only its live rows tell the value."""
+        return self.approximate or any(kept.part in EXTREMES for kept in self.layout.columns)
+
+    @property
+    def signature(self) -> str:
+        """Another if a table that was made by the one can't be added to by the other."""
+        return signature(self.on, self.aggregates)
+
+
+@dataclass(frozen=True, slots=True)
 class OverwritePartitions:
     """Replace exactly the affected partitions."""
 
@@ -42,7 +71,7 @@ class Replace:
     """Replace all rows."""
 
 
-WriteMode: TypeAlias = Append | Merge | OverwritePartitions | OverwriteWhere | Replace
+WriteMode: TypeAlias = Append | Merge | Combine | OverwritePartitions | OverwriteWhere | Replace
 
 
 def may_repeat(write_mode: WriteMode | None) -> bool:

@@ -13,12 +13,13 @@ from dagster import DagsterInstance
 
 from dagster_ips.core.partition_keys import Slicing
 from dagster_ips.core.place import Everywhere
-from dagster_ips.core.write_mode import Append, Merge, OverwritePartitions, Replace, WriteMode
+from dagster_ips.core.write_mode import Append, Combine, Merge, OverwritePartitions, Replace, WriteMode
 from dagster_ips.errors import DeclarationError
 from dagster_ips.orchestration.declarations import (
     INCREMENTAL,
     OUTSIDE,
     USUAL_LAG,
+    code_of,
     description_of,
     event_time_of,
     limits_of,
@@ -52,7 +53,8 @@ class Consumer:
 
     ``step`` are the assets that are made together with it, itself included. ``partition_columns`` are the upstreams'
     columns that the partitions of a partitioned asset are made of, where they were named, by input. ``target_lag`` is
-    for how long what changed may wait.
+    for how long what changed may wait. ``weighs_live_rows`` is as in ``IcdcView``. ``one_code`` is the code by which
+    all rows must have been made if a change is to be added to them; None if that doesn't matter.
     """
 
     key: dg.AssetKey
@@ -62,6 +64,8 @@ class Consumer:
     is_partitioned: bool = False
     partition_columns: Mapping[str, str] = field(default_factory=dict)
     target_lag: dt.timedelta = USUAL_LAG
+    weighs_live_rows: bool = False
+    one_code: str | None = None
 
     @property
     def name(self) -> str:
@@ -137,7 +141,18 @@ def _reading(
         _require_no_start(key, inputs)
     _require_limits_that_help(key, write_mode, inputs, is_partitioned=is_partitioned)
     table = table_of(key, metadata[key], default_namespace)
-    return Consumer(key, table, inputs, step, is_partitioned, columns, target_lag_of(metadata[key]))
+    is_added_to = isinstance(write_mode, Combine)
+    return Consumer(
+        key,
+        table,
+        inputs,
+        step,
+        is_partitioned,
+        columns,
+        target_lag_of(metadata[key]),
+        isinstance(write_mode, Combine) and write_mode.may_compute_groups_again,
+        code_of(assets.code_versions_by_key.get(key), metadata[key]) if is_added_to else None,
+    )
 
 
 def capturing_consumers(
@@ -338,8 +353,8 @@ def _require_one_write_mode(key: dg.AssetKey, write_mode: WriteMode | None, *, r
         _refuse(
             key,
             "it reads incrementally but doesn't say how its rows join the rows that are already there.",
-            "Add a write mode to its metadata: append(), merge(on=...), overwrite_partitions() or replace(); or return "
-            "an Overwrite and annotate the function so.",
+            "Add a write mode to its metadata: append(), merge(on=...), combine(on=..., aggregates=...), "
+            "overwrite_partitions() or replace(); or return an Overwrite and annotate the function so.",
         )
     if write_mode is not None and returns_overwrite:
         _refuse(
@@ -356,7 +371,7 @@ def _require_keys_within_partitions(
     match write_mode:
         case Append(dedup_on, remove_on):
             keys, parameter = dedup_on or remove_on, "dedup_on" if dedup_on else "remove_on"
-        case Merge(on):
+        case Merge(on) | Combine(on):
             keys, parameter = on, "on"
         case _:
             return

@@ -6,18 +6,20 @@ All of it ends up as plain JSON in Dagster's own metadata, so it shows in the UI
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any, TypeVar
 
 import dagster as dg
 
+from dagster_ips.core.aggregates import HIDDEN, WEIGHT, parse_aggregate
 from dagster_ips.core.limits import Limits
 from dagster_ips.core.place import Everywhere, Start, parse_start
 from dagster_ips.core.policy import InputPolicies, OnExpired, OnRemoved, OnRollback, OnUnmapped
 from dagster_ips.core.table_name import name_of, parts_of
 from dagster_ips.core.valid_through import EventTime
-from dagster_ips.core.write_mode import Append, Merge, OverwritePartitions, Replace, WriteMode
+from dagster_ips.core.write_mode import Append, Combine, Merge, OverwritePartitions, Replace, WriteMode
 from dagster_ips.errors import DeclarationError
 from dagster_ips.spark.targets import TableDescription
 from dagster_ips.tracking.following import MAIN
@@ -286,6 +288,57 @@ def merge(on: Sequence[str], latest_by: str | None = None) -> dict[str, Any]:
     return {WRITE: {"mode": "merge", "on": columns, "latest_by": latest_by}}
 
 
+def combine(on: Sequence[str], aggregates: Mapping[str, str], *, approximate: bool = False) -> dict[str, Any]:
+    """Write the aggregates of the rows that the asset returns, by key: what changed is added to what is there.
+
+    The asset returns rows and not groups, made of ``weighted`` one by one; nothing but the change is read. It leaves
+    the column ``_weight`` as it is. If rows never go upstream, ``added`` does as well.
+
+    Args:
+        on: The columns of the asset's rows that groups are made by.
+        aggregates: Columns of the table and what each is: one of ``count``, ``sum``, ``avg``, ``min``, ``max``,
+            ``bool_and``, ``bool_or`` and ``count_if``, of one scalar expression in Spark SQL, or ``count(*)``.
+        approximate: Allow sums and averages of floating point, which depend on the order in which rows come.
+
+    What a removed row needs besides is kept in hidden columns, whose names begin with ``_ips_``.
+
+    Raises:
+        DeclarationError: a column isn't an aggregate that a change can be added to, or its name is taken.
+
+    Example:
+        >>> combine(on=["day"], aggregates={"plays": "count(*)"})["dagster_ips/write"]["aggregates"]
+        {'plays': 'count(*)'}
+    """
+    columns = _names(on, "on")
+    declared = {"mode": "combine", "on": columns, "aggregates": dict(aggregates), "approximate": approximate}
+    if not columns or not aggregates:
+        problem = f"it has no {'aggregate' if columns else 'key column'}."
+        remedy = "Name both, as in combine(on=['account_id'], aggregates={'plays': 'count(*)'})."
+        raise DeclarationError(asset="combine()", problem=problem, remedy=remedy)
+    _ = write_mode_of({WRITE: declared}, "combine()")
+    return {WRITE: declared}
+
+
+def _combine(asset: str, on: Sequence[str], aggregates: Mapping[str, str], *, approximate: bool) -> Combine:
+    taken = set[str]()
+    for name in (*on, *aggregates):
+        if name.lower() in taken or name.lower() == WEIGHT or name.lower().startswith(HIDDEN):
+            problem = f"its column {name!r} is there twice, or is named as those are that the library keeps."
+            raise DeclarationError(asset=asset, problem=problem, remedy="Give it another name.")
+        taken.add(name.lower())
+    parsed = []
+    for name, text in aggregates.items():
+        try:
+            parsed.append(parse_aggregate(name, text))
+        except ValueError as error:
+            raise DeclarationError(
+                asset=asset,
+                problem=f"its aggregate {name} = {text!r} can't be maintained: {error}.",
+                remedy="For what a change can't be added to write by merge(on=...) a frame built on affected(...).",
+            ) from None
+    return Combine(tuple(on), tuple(parsed), approximate)
+
+
 def overwrite_partitions() -> dict[str, Any]:
     """Write by replacing exactly the affected partitions of a table partitioned by plain columns."""
     return {WRITE: {"mode": "overwrite_partitions"}}
@@ -355,13 +408,24 @@ def write_mode_of(metadata: Mapping[str, Any], asset: str) -> WriteMode | None:
             return Append(tuple(dedup_on), tuple(remove_on))
         case {"mode": "merge", "on": on, "latest_by": latest_by}:
             return Merge(tuple(on), latest_by)
+        case {"mode": "combine", "on": on, "aggregates": aggregates, "approximate": approximate}:
+            return _combine(asset, on, aggregates, approximate=approximate)
         case {"mode": "overwrite_partitions"}:
             return OverwritePartitions()
         case {"mode": "replace"}:
             return Replace()
         case _:
-            remedy = "Use append(), merge(), overwrite_partitions() or replace()."
+            remedy = "Use append(), merge(), combine(), overwrite_partitions() or replace()."
             raise DeclarationError(asset=asset, problem=f"its write mode {value!r} is not one.", remedy=remedy)
+
+
+def code_of(code_version: str | None, metadata: Mapping[str, Any]) -> str | None:
+    """What an asset's rows are made by: its ``code_version``, and for combine() what it declares; None if unknown."""
+    write_mode = write_mode_of(metadata, "")
+    if not isinstance(write_mode, Combine):
+        return code_version
+    declared = hashlib.sha256(write_mode.signature.encode()).hexdigest()[:8]
+    return f"{code_version or ''}+combine:{declared}"
 
 
 def description_of(metadata: Mapping[str, Any]) -> TableDescription:
@@ -388,8 +452,14 @@ def policies_of(declared: Mapping[str, Any]) -> InputPolicies:
 
 
 def limits_of(declared: Mapping[str, Any], write_mode: WriteMode | None) -> Limits:
-    """The limits in an incremental input's metadata. Files are cut where what is made of them only adds up by rows."""
-    return Limits(declared["max_bytes"], declared["max_files"], cuts_files=isinstance(write_mode, Append | Merge))
+    """The limits in an incremental input's metadata. Files are cut where what is made of them only adds up by rows.
+
+    Groups that are computed again are made of rows that other files have.
+    """
+    adds_up = isinstance(write_mode, Append | Merge) or (
+        isinstance(write_mode, Combine) and not write_mode.may_compute_groups_again
+    )
+    return Limits(declared["max_bytes"], declared["max_files"], cuts_files=adds_up)
 
 
 def table_of(key: dg.AssetKey, metadata: Mapping[str, Any], default_namespace: str) -> str:

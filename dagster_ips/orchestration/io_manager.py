@@ -17,7 +17,7 @@ from dagster_ips.core.ownership import ASSET
 from dagster_ips.core.ranges import Predicate
 from dagster_ips.core.retention import Retention
 from dagster_ips.core.table_name import namespace_of
-from dagster_ips.core.write_mode import OverwriteWhere, Replace, WriteMode
+from dagster_ips.core.write_mode import Combine, OverwriteWhere, Replace, WriteMode
 from dagster_ips.errors import DeclarationError, IpsError, OutputTypeError
 from dagster_ips.iceberg import code_stamps
 from dagster_ips.iceberg.catalog import LakeCatalog
@@ -251,9 +251,10 @@ def _publish(
     description = description_of(context.definition_metadata).tuned_for(result.write_mode).with_property(ASSET, name)
     columns = existing.identity_partition_columns() if existing else description.partition_by
     # First, as of a frame with two columns of a name nothing else can be asked.
-    require_columns_fit(result.frame, existing, catalog=lake.name, table=table)
+    stored = result.stored(table)
+    require_columns_fit(stored, existing, catalog=lake.name, table=table)
     if existing is not None and result.mode is Mode.INCREMENTAL:
-        require_rows_found(result.frame, result.write_mode, existing)
+        require_rows_found(stored, result.write_mode, existing)
     result = result.checked(table, tuple(columns), catalog=lake.name, shares_views=is_one_of_several)
     if context.has_asset_partitions:
         require_partition_expression(name, context.definition_metadata)
@@ -264,9 +265,10 @@ def _publish(
     if existing is None:
         with effect(Effect.CREATE_TARGET):
             lake.create_namespace(namespace_of(table))
-            create_table(publisher.session, lake.name, table, result.frame, description)
+            create_table(publisher.session, lake.name, table, stored, description)
     else:
-        result = replace(result, frame=follow_frame(result.frame, lake, table))
+        followed = follow_frame(stored, lake, table)
+        result = result if isinstance(result.write_mode, Combine) else replace(result, frame=followed)
     order_new_table(publisher.session, lake.name, table, existing, description)
     code = code_version(context.step_context, context.asset_key)
     made = code_stamps.properties(existing, captured.captures, code, replaces_all=result.replaces_all)

@@ -20,6 +20,7 @@ from dagster_ips.iceberg.code_stamps import older_rows_of
 from dagster_ips.orchestration.blocked import failed_runs
 from dagster_ips.orchestration.consumers import PENDING_CHECK
 from dagster_ips.orchestration.cursor_store import CursorStore
+from dagster_ips.orchestration.declarations import code_of
 from dagster_ips.orchestration.run_metadata import size_text
 from dagster_ips.orchestration.tick_failures import said_of
 from dagster_ips.orchestration.watching import WatchedInputs
@@ -147,7 +148,8 @@ def _looked_at(
         if runs := {key: record.dagster_run.run_id for key, record in failed.items()}:
             look = replace(look, value=[look.value, runs], says=_with_failed(says, runs))
     target = each.watched.table(each.consumer.table, tick=now)
-    older = older_rows_of(target, graph.get(each.consumer.key).code_version) if target else None
+    node = graph.get(each.consumer.key)
+    older = older_rows_of(target, code_of(node.code_version, node.metadata)) if target else None
     if older and look.says:
         look = replace(look, value=[look.value, str(older)], says=_with_older_rows(look.says, str(older)))
     return look

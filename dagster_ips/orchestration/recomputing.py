@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from dagster_ips.core.write_mode import Append, Merge, WriteMode
+from dagster_ips.core.write_mode import Append, Combine, Merge, WriteMode
 from dagster_ips.errors import OutputTypeError, UnprovableError
 from dagster_ips.orchestration.consumers import Consumer
 from dagster_ips.orchestration.declarations import table_of, write_mode_of
@@ -18,6 +18,7 @@ from dagster_ips.orchestration.slicing import slicing
 from dagster_ips.orchestration.versions import input_version
 from dagster_ips.spark.frames import table_frame
 from dagster_ips.spark.session import configure
+from dagster_ips.spark.writes.combine import Aggregates
 from dagster_ips.spark.writes.merge import latest_rows
 from dagster_ips.tracking.fitness import require_columns
 from dagster_ips.tracking.partitions import rows_of
@@ -104,6 +105,8 @@ def recompute(asset: Asset, part: Part, manager: IcdcIOManager, context: dg.Asse
     require_columns(frame, write_mode, table=consumer.table, partition_columns=())
     if isinstance(write_mode, Merge):
         frame = latest_rows(frame, write_mode.on, write_mode.latest_by)
+    if isinstance(write_mode, Combine):
+        frame = Aggregates.over(frame, write_mode, table=consumer.table).groups(frame)
     return Recomputed(frame, write_mode, list(views.values()), lookups)
 
 

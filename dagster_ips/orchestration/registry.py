@@ -18,7 +18,7 @@ from dagster_ips.orchestration.consumers import (
     executable_assets,
     without_triggers,
 )
-from dagster_ips.orchestration.declarations import write_mode_of
+from dagster_ips.orchestration.declarations import code_of, write_mode_of
 from dagster_ips.orchestration.io_manager import IcdcIOManager
 from dagster_ips.tracking.following import TrackedInput
 
@@ -76,7 +76,8 @@ def _consumers_in(definitions: dg.Definitions) -> Iterator[tuple[str, KnownConsu
         if manager is None:
             continue
         for consumer, repeats in _reading_in(each, metadata, manager.default_namespace):
-            warning, code = without_triggers(consumer.key, graph), specs[consumer.key].code_version
+            warning = without_triggers(consumer.key, graph)
+            code = code_of(specs[consumer.key].code_version, metadata[consumer.key])
             yield consumer.name, KnownConsumer(consumer, manager, repeats, warning, code)
 
 

@@ -119,10 +119,11 @@ class Runs:
             run_id=run.run_id,
             partitions=_partitions(running) if consumer.is_partitioned else None,
             consent=_consent(run.tags, consumer.name),
+            one_code=consumer.one_code,
         )
         session = self.session()
         views = {
-            name: IcdcView(found, session, self.lake.name)
+            name: IcdcView(found, session, self.lake.name, weighs_live_rows=consumer.weighs_live_rows)
             for name, found in zip(consumer.inputs, captured, strict=True)
         }
         counted = {name: count_rows(view.captured, session, self.lake.name) for name, view in views.items()}
@@ -148,13 +149,14 @@ class Runs:
         names = ", ".join(each.name for each in consumers)
         captured = capture_together(
             Capturer(self.lake, self.store, self.icdc_namespace),
-            [Output(each.name, each.table) for each in consumers],
+            [Output(each.name, each.table, each.one_code) for each in consumers],
             [_with_wishes(tracked, run.tags, names) for tracked in first.inputs.values()],
             asked_for=_wish(Mode, run.tags, MODE_TAG, names),
             run_id=run.run_id,
             consent=_consent(run.tags, names),
         )
-        views = _views_of_tables(captured, list(first.inputs), self.session(), self.lake.name)
+        weighs = any(each.weighs_live_rows for each in consumers)
+        views = _views_of_tables(captured, list(first.inputs), self.session(), self.lake.name, weighs_live_rows=weighs)
         return {
             each.name: self._captured(each, running, views[each.name], started)
             for each in consumers
@@ -221,11 +223,19 @@ class Runs:
 
 
 def _views_of_tables(
-    captured: Mapping[str, Sequence[CapturedInput]], inputs: Sequence[str], session: SparkSession, catalog: str
+    captured: Mapping[str, Sequence[CapturedInput]],
+    inputs: Sequence[str],
+    session: SparkSession,
+    catalog: str,
+    *,
+    weighs_live_rows: bool,
 ) -> dict[str, dict[str, IcdcView]]:
     """The views of each consumer by input; what is taken from one of an input is taken from all of it."""
     first = next(iter(captured.values()))
-    read = {name: IcdcView(found, session, catalog) for name, found in zip(inputs, first, strict=True)}
+    read = {
+        name: IcdcView(found, session, catalog, weighs_live_rows=weighs_live_rows)
+        for name, found in zip(inputs, first, strict=True)
+    }
     return {
         consumer: {name: read[name].of_another_table(each) for name, each in zip(inputs, found, strict=True)}
         for consumer, found in captured.items()

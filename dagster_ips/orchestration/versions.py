@@ -18,7 +18,7 @@ from dagster_ips.core.ancestry import Ancestry, Snapshot
 from dagster_ips.errors import IpsError
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.storage import Storage
-from dagster_ips.orchestration.declarations import DATA_VERSION_TAG, OUTSIDE, plain
+from dagster_ips.orchestration.declarations import DATA_VERSION_TAG, OUTSIDE, code_of, plain
 from dagster_ips.orchestration.outside_news import OutsideAsset, tell_of_changes
 from dagster_ips.orchestration.runs import Captured
 from dagster_ips.orchestration.slicing import partition_expression
@@ -67,8 +67,8 @@ def record_versions(  # noqa: PLR0913  # each is a thing of its own
 
 def code_version(step: Any, asset: dg.AssetKey) -> str | None:  # noqa: ANN401  # as above
     """What the asset says of its code; None if it says nothing."""
-    version: str | None = step.job_def.asset_layer.get(asset).code_version
-    return version
+    node = step.job_def.asset_layer.get(asset)
+    return code_of(node.code_version, node.metadata)
 
 
 def keep_versions(step: Any, asset: dg.AssetKey) -> None:  # noqa: ANN401  # as above

@@ -45,6 +45,12 @@ class Branch:
         retain = f" RETAIN {_RETAIN_DAYS} DAYS"
         session.sql(f"ALTER TABLE {self.table_sql_name} CREATE BRANCH {quoted(self.name)}{at}{retain}")
 
+    def head(self, session: SparkSession) -> int:
+        """The snapshot that the branch is at; runs a job."""
+        query = f"SELECT snapshot_id FROM {self.table_sql_name}.refs WHERE name = {literal(self.name)}"  # noqa: S608  # quoted
+        (found,) = session.sql(query).collect()
+        return int(found[0])
+
     def fast_forward_main(self, session: SparkSession) -> None:
         """Make the branch's head the head of ``main``; fails if ``main`` isn't its ancestor any more."""
         table, branch = table_argument(self.table), literal(self.name)

@@ -50,6 +50,11 @@ def weighted(net: DataFrame, name: str) -> DataFrame:
     return net.withColumnRenamed(net.columns[-1], name)
 
 
+def with_live_rows(weighted: DataFrame, live: DataFrame) -> DataFrame:
+    """``weighted`` and the ``live`` rows of its table, those with weight 0: a filter by it leaves them unread."""
+    return weighted.unionByName(live.withColumn(weighted.columns[-1], F.lit(0)), allowMissingColumns=True)
+
+
 def added(net: DataFrame) -> DataFrame:
     """The added rows of ``net``."""
     return net.where(_weight(net) > 0).drop(net.columns[-1])

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.capture import Capture, EdgeState, Mode
 from dagster_ips.core.edge import Edge
+from dagster_ips.core.making import not_made_by
 from dagster_ips.core.mode import ModeDecision, decide_mode
 from dagster_ips.core.ownership import Consent
 from dagster_ips.core.place import Everywhere, Start
@@ -27,6 +28,7 @@ from dagster_ips.errors import (
 from dagster_ips.iceberg import icdc_names
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.change_reader import CapturedFiles
+from dagster_ips.iceberg.code_stamps import makings
 from dagster_ips.iceberg.column_ranges import change_range, require_plain_column
 from dagster_ips.iceberg.event_time import require_time_column
 from dagster_ips.iceberg.icdc_tables import Tag, author_icdc_table
@@ -157,16 +159,26 @@ class Capturer:
         run_id: str,
         partitions: RunPartitions | None = None,
         consent: Consent = _NOTHING,
+        one_code: str | None = None,
     ) -> tuple[CapturedInput, ...]:
         """One capture per input and partition, all of one mode, recorded as in flight.
 
         First what an earlier run published but did not live to commit is committed, so its rows are never read again.
+        Rows that weren't all made by ``one_code``, if it is given, are computed anew.
 
         Raises:
             IpsError: a table is unknown or unreadable, a column is unknown, the history can't be followed, or the
                 target isn't what is known of it; nothing was recorded then.
         """
-        looked = self.look(consumer, inputs, target=target, asked_for=asked_for, partitions=partitions, consent=consent)
+        looked = self.look(
+            consumer,
+            inputs,
+            target=target,
+            asked_for=asked_for,
+            partitions=partitions,
+            consent=consent,
+            one_code=one_code,
+        )
         return self.take(looked, run_id=run_id)
 
     def look(  # noqa: PLR0913  # as above
@@ -178,6 +190,7 @@ class Capturer:
         asked_for: Mode | None,
         partitions: RunPartitions | None = None,
         consent: Consent = _NOTHING,
+        one_code: str | None = None,
     ) -> Looked:
         """The first half of ``capture``: what is captured from where, and in which mode.
 
@@ -202,6 +215,10 @@ class Capturer:
         )
         if decision.mode is Mode.INCREMENTAL:
             require_known_publications(target, [each for of_input in settled for each in of_input])
+        if decision.mode is Mode.INCREMENTAL and one_code is not None and metadata is not None:
+            begun = [state.edge.partition for each in states for state in each if state.committed or state.file_set]
+            if metadata.head_snapshot_id() is not None and (why := not_made_by(makings(metadata), one_code, begun)):
+                decision = ModeDecision(Mode.FULL, why)
         if taken_from:
             decision = ModeDecision(Mode.FULL, f"takes the table over from {taken_from}")
         accepted = Accepted()

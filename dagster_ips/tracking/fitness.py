@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from dagster_ips.core.aggregates import WEIGHT
 from dagster_ips.core.capture import Mode
-from dagster_ips.core.write_mode import Append, Merge, OverwritePartitions, OverwriteWhere, Replace, WriteMode
+from dagster_ips.core.write_mode import Append, Combine, Merge, OverwritePartitions, OverwriteWhere, Replace, WriteMode
 from dagster_ips.errors import (
     FragmentOverwriteError,
     RemovedRowsError,
@@ -39,6 +40,8 @@ def require_columns(frame: DataFrame, write_mode: WriteMode, *, table: str, part
             named = (*dedup_on, *remove_on)
         case Merge(on, latest_by):
             named = (*on, latest_by) if latest_by else on
+        case Combine(on):
+            named = on
         case OverwritePartitions():
             named = tuple(partition_columns)
         case OverwriteWhere() | Replace():
@@ -77,6 +80,8 @@ def require_known(made: Provenance, write_mode: WriteMode, mode: Mode, *, table:
         if mode is Mode.INCREMENTAL:
             raise UntracedResultError(table=table, problem=made.unknown[0])
         return
+    if isinstance(write_mode, Combine):
+        _require_weights_as_they_are(made, table)
     _require_groups_of_one_choice(made.inputs, table)
     for change in made.inputs:
         for taken in change.taken:
@@ -91,6 +96,21 @@ def require_known(made: Provenance, write_mode: WriteMode, mode: Mode, *, table:
                         remedy=f"Leave {column} as {change.upstream} has it, and add what you make of it under another "
                         "name; or return an Overwrite of a frame built on source.",
                     )
+
+
+def _require_weights_as_they_are(made: Provenance, table: str) -> None:
+    """A row that went must count as the same row, the other way round."""
+    for change in made.inputs:
+        for taken in change.taken:
+            if taken.frame is Frame.WEIGHTED and (made.uses_weight(taken) or not made.keeps(WEIGHT, taken)):
+                raise UnfitFrameError(
+                    table=table,
+                    upstream=change.upstream,
+                    frame=str(taken),
+                    problem=f"its column {WEIGHT} isn't in the result as it is, or decides about rows or values of it, "
+                    "so what was removed would count as something else than when it came",
+                    remedy=f"Leave {WEIGHT} in the result and use it for nothing: combine() counts by it.",
+                )
 
 
 def _require_groups_of_one_choice(inputs: Sequence[InputChange], table: str) -> None:
@@ -186,6 +206,10 @@ def require_fit(
             for change in inputs:
                 _require_groups_of_key(table, on, change)
                 _require_mergeable(table, on, latest_by, change)
+        case Combine():
+            _require_fragments(table, inputs)
+            _require_nothing_beside_fragments(table, inputs)
+            _require_one_way_of_counting(table, inputs)
         case OverwritePartitions():
             _require_groups_of_one_input(table, inputs)
             _require_known_partitions(table, inputs)
@@ -219,9 +243,27 @@ def _require_fragments(table: str, inputs: Sequence[InputChange]) -> None:
                     table=table,
                     upstream=change.upstream,
                     frame=str(taken),
-                    problem="append() would add what was made of its old rows once more",
-                    remedy="Build the frame on added, or write by merge(on=...) or overwrite_partitions().",
+                    problem="what was made of its old rows would be added once more",
+                    remedy="Build the frame on added, or on weighted for combine(); or write by merge(on=...) or "
+                    "overwrite_partitions().",
                 )
+
+
+def _require_one_way_of_counting(table: str, inputs: Sequence[InputChange]) -> None:
+    """Rows count by their weight, or once; what of ``changes`` was there before would count again."""
+    fragments = [(change, taken) for change in inputs for taken in change.fragments]
+    is_weighted = any(taken.frame is Frame.WEIGHTED for _, taken in fragments)
+    for change, taken in fragments:
+        counts_once = taken.frame is Frame.ADDED or (taken.frame is Frame.CHANGES and not change.may_remove_rows)
+        if not (taken.frame is Frame.WEIGHTED if is_weighted else counts_once):
+            raise UnfitFrameError(
+                table=table,
+                upstream=change.upstream,
+                frame=str(taken),
+                problem="combine() adds rows that came and takes off rows that went, and these aren't told apart in it",
+                remedy=f"Build the frame on weighted, of every input, and leave its column {WEIGHT} in the result; or "
+                "on added, if rows never go.",
+            )
 
 
 def _require_groups_of_one_input(table: str, inputs: Sequence[InputChange]) -> None:

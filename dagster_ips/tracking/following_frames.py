@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from dagster_ips.core.columns import Added, Fit, Gone, Misfit, Struct, fit
 from dagster_ips.core.condition import mentions
-from dagster_ips.core.write_mode import Append, Merge, OverwritePartitions, OverwriteWhere, Replace, WriteMode
+from dagster_ips.core.write_mode import Append, Combine, Merge, OverwritePartitions, OverwriteWhere, Replace, WriteMode
 from dagster_ips.errors import FrameColumnsError, UnknownColumnError
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.metadata import TableMetadata
@@ -62,6 +62,8 @@ def _finds_rows_by(write_mode: WriteMode, column: str) -> bool:
             named = (*dedup_on, *remove_on)
         case Merge(on, latest_by):
             named = (*on, latest_by or "")
+        case Combine():
+            return True  # what came before isn't in it
         case OverwritePartitions() | Replace():
             pass
     return column.lower() in {name.lower() for name in named}

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from dagster_ips.core.aggregates import WEIGHT
 from dagster_ips.core.lineage import Leaf, Unit
 from dagster_ips.core.ranges import Predicate
 from dagster_ips.iceberg.partitions import AffectedPartitions
@@ -52,7 +53,8 @@ class TakenFrame:
         """The frame as it stands in a plan."""
         whole = Unit.WHOLE if self.frame is Frame.SOURCE else Unit.GROUP
         unit = Unit.ROW if self.frame in _FRAGMENTS else whole
-        return Leaf(self.mark, upstream, unit, self.keys, self.on)
+        weight = WEIGHT if self.frame is Frame.WEIGHTED else None
+        return Leaf(self.mark, upstream, unit, self.keys, self.on, weight)
 
     def holds_same(self, other: TakenFrame) -> bool:
         """Whether ``other`` of the same view holds the same rows."""

@@ -38,6 +38,15 @@ class Provenance:
         """Whether the result's ``column`` is the frame's of that name, unchanged, in all that is made of the frame."""
         return self.lineage is not None and self.lineage.keeps(column, leaf=taken.mark, as_=column)
 
+    @property
+    def looked_up(self) -> tuple[str, ...]:
+        """The tables that it is made of beside its inputs, as plans show them; none where that isn't known."""
+        return tuple(sorted(self.lineage.tables)) if self.lineage else ()
+
+    def uses_weight(self, taken: TakenFrame) -> bool:
+        """Whether the frame's weight is more than passed on."""
+        return self.lineage is None or taken.mark in self.lineage.weighed
+
 
 def provenance(frame: DataFrame, inputs: Sequence[InputChange], *, table: str, shares_views: bool) -> Provenance:
     """What ``frame``, the result for ``table`` as plans show it, is made of; runs no job.

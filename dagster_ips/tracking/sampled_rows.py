@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dagster_ips.core.sampling import Sample
-from dagster_ips.core.write_mode import Append, Merge, WriteMode
+from dagster_ips.core.write_mode import Append, Combine, Merge, WriteMode
 from dagster_ips.spark.comparison import changed_keys, hashable, rows_among
 from dagster_ips.tracking.proving import Claim, LastChange, Part, Prover, Values, values_in
 
@@ -54,7 +54,7 @@ def key_of(write_mode: WriteMode | None) -> tuple[str, ...]:
     match write_mode:
         case Append(dedup_on, remove_on):
             return dedup_on or remove_on
-        case Merge(on):
+        case Merge(on) | Combine(on):
             return on
         case _:
             return ()

@@ -23,10 +23,11 @@ _NOTHING = Consent()
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """A consumer, and its table."""
+    """A consumer, and its table. ``one_code`` is as in ``Capturer.capture``."""
 
     consumer: str
     table: str
+    one_code: str | None = None
 
 
 def capture_together(  # noqa: PLR0913  # each is a thing of its own
@@ -46,7 +47,9 @@ def capture_together(  # noqa: PLR0913  # each is a thing of its own
         IpsError: as in ``Capturer.capture``.
     """
     looked = [
-        capturer.look(each.consumer, inputs, target=each.table, asked_for=asked_for, consent=consent)
+        capturer.look(
+            each.consumer, inputs, target=each.table, asked_for=asked_for, consent=consent, one_code=each.one_code
+        )
         for each in outputs
     ]
     # What was looked at last is the newest, so everything that is consumed is in its history.

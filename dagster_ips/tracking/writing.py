@@ -7,10 +7,12 @@ from dataclasses import dataclass, replace
 from functools import partial, reduce
 from typing import TYPE_CHECKING
 
+from dagster_ips.core.aggregates import WEIGHT
 from dagster_ips.core.capture import Mode
 from dagster_ips.core.ranges import quoted
 from dagster_ips.core.write_mode import (
     Append,
+    Combine,
     Merge,
     OverwritePartitions,
     OverwriteWhere,
@@ -26,6 +28,7 @@ from dagster_ips.spark.changelog import added, removed
 from dagster_ips.spark.frames import computed_once, distinct_keys, rows_with_keys
 from dagster_ips.spark.observed import watched
 from dagster_ips.spark.writes.append import append_rows, first_per_key
+from dagster_ips.spark.writes.combine import Aggregates, Change, combine_rows, explained_overflow
 from dagster_ips.spark.writes.merge import latest_rows, merge_rows, refuse_repeated_keys
 from dagster_ips.spark.writes.overwrite import ChangedKeys, replace_partitions, replace_rows
 from dagster_ips.spark.writes.overwrite_where import (
@@ -53,6 +56,7 @@ class Result:
     None if the asset has no partitions. ``new_partitions`` is one on those of them that it computes for the first time:
     what the target has there is no result of earlier runs. ``is_trusted`` says that the asset's author vouches for what
     the plan doesn't show. With ``storage``, the target's own metadata says in which partitions it has no row.
+    ``looked_up`` are the tables that the frame is made of beside its inputs.
     """
 
     frame: DataFrame
@@ -63,6 +67,17 @@ class Result:
     new_partitions: str | None = None
     is_trusted: bool = False
     storage: Storage | None = None
+    looked_up: tuple[str, ...] = ()
+
+    def stored(self, table: str) -> DataFrame:
+        """What ``table`` has after a full run: what was returned, and of aggregates its groups.
+
+        Raises:
+            UnknownColumnError, AggregateError: as ``Aggregates.over``.
+        """
+        if isinstance(self.write_mode, Combine):
+            return Aggregates.over(self.frame, self.write_mode, table=table).groups(self.frame)
+        return self.frame
 
     def checked(self, table: str, partition_columns: Sequence[str], *, catalog: str, shares_views: bool) -> Result:
         """The result as it is to be written: of ``inputs`` just the frames that it is made of.
@@ -85,7 +100,7 @@ class Result:
             require_known(made, mode, self.mode, table=table)
         if self.mode is Mode.INCREMENTAL:
             require_followed(self.inputs, made, mode, table=table)
-        return replace(self, inputs=made.inputs)
+        return replace(self, inputs=made.inputs, looked_up=made.looked_up)
 
     def changes_nothing(self) -> bool:
         """Whether no input has a changed row, so that there is nothing to write. Never in mode ``full``."""
@@ -105,10 +120,13 @@ class Result:
             DuplicateKeysError: several rows for one merge key.
             UnknownColumnError: the target has no column that an Overwrite's condition names.
             OutsideConditionError: rows don't match the Overwrite's condition.
+            CombineError: the change can't be added to what is there.
         """
         if self.new_partitions is not None and not _holds_no_rows(target):
             delete_where(self.new_partitions, branch, self.frame.sparkSession)
-        if self.partitions is None or self._is_checked_by_merge():
+        if isinstance(self.write_mode, Combine):
+            self._combine(self.write_mode, branch, target)
+        elif self.partitions is None or self._is_checked_by_merge():
             self.write_rows(branch, target)
         elif self._is_read_once():
             watch = watched(self.frame, is_outside(self.partitions))
@@ -185,6 +203,44 @@ class Result:
 
     def _may_hold(self, target: TableMetadata, columns: Sequence[str]) -> Callable[[Partitions], bool]:
         return partial(may_hold, self.storage, target, columns) if self.storage else anywhere
+
+    def _combine(self, write_mode: Combine, branch: Branch, target: TableMetadata) -> None:
+        if self.mode is Mode.FULL:
+            with explained_overflow(branch.table):
+                groups = self.stored(branch.table)
+                replace(self, frame=groups, write_mode=Replace(), inputs=(), new_partitions=None).write(branch, target)
+            return
+        is_weighted = any(taken.frame is Frame.WEIGHTED for change in self.inputs for taken in change.taken)
+        self._refuse_removed_rows(branch, is_weighted=is_weighted)
+        columns = target.identity_partition_columns()
+        combine_rows(
+            Change(self.frame, WEIGHT if is_weighted else None),
+            Aggregates.over(self.frame, write_mode, table=branch.table),
+            branch,
+            head=target.head_snapshot_id() if self.new_partitions is None else None,
+            partition_columns=columns,
+            within=self.partitions,
+            may_hold=self._may_hold(target, [column for column in columns if column in write_mode.on]),
+        )
+
+    def _refuse_removed_rows(self, branch: Branch, *, is_weighted: bool) -> None:
+        """A removed row is taken off as what it counted as when it came, which the result must tell."""
+        for change in self.inputs:
+            if is_weighted and not self.looked_up:
+                return
+            if change.fragments and change.may_remove_rows and not removed(change.net).isEmpty():
+                tables = ", ".join(self.looked_up)
+                raise RemovedRowsError(
+                    table=branch.table,
+                    upstream=change.upstream,
+                    problem=f"what they counted as when they came was looked up in {tables}, which may be another now"
+                    if is_weighted
+                    else "the asset built its frame on added rows alone",
+                    remedy="Declare what is looked up by incremental() and join its source: then a change of it asks "
+                    "for a full run, and rows may be removed."
+                    if is_weighted
+                    else f"Build it on weighted, and leave its column {WEIGHT} in the result.",
+                )
 
     def _replace_all(self, rows: DataFrame, branch: Branch, target: TableMetadata) -> None:
         """Replace all that the run computes: every row, or those of its partitions."""

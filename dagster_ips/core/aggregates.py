@@ -1,0 +1,222 @@
+"""Aggregates that are maintained from the change alone: what a user declares, and what a table keeps for it.
+
+A table keeps *parts*: sums and counts, to which a change is added, and extremes, which give way to better ones. What is
+declared is a part itself or made of some; parts that nobody declared are kept in hidden columns.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+HIDDEN = "_ips_"
+"""What the name of every hidden column begins with."""
+WEIGHT = "_weight"
+EVERY_ROW = "*"
+_CALL = re.compile(r"\s*(?P<name>[A-Za-z_]\w*)\s*\(")
+_QUANTIFIER = re.compile(r"(DISTINCT|ALL)\b", re.IGNORECASE)
+_SUBQUERY = re.compile(r"\bselect\b", re.IGNORECASE)
+_QUOTES = "'\"`"
+
+
+class Function(StrEnum):
+    """The aggregate functions that a change can be added to."""
+
+    COUNT = "count"
+    SUM = "sum"
+    AVG = "avg"
+    MIN = "min"
+    MAX = "max"
+    BOOL_AND = "bool_and"
+    BOOL_OR = "bool_or"
+    COUNT_IF = "count_if"
+
+
+_SYNONYMS = {"mean": "avg", "every": "bool_and", "some": "bool_or", "any": "bool_or"}
+
+
+class Part(StrEnum):
+    """What is kept of an expression over the rows of a group: of which hidden column it is, if nobody declared it."""
+
+    ROWS = "rows"
+    COUNT = "count"
+    SUM = "sum"
+    MIN = "min"
+    MAX = "max"
+    TRUE = "true"
+    FALSE = "false"
+
+
+EXTREMES = (Part.MIN, Part.MAX)
+
+_PARTS: Mapping[Function, tuple[Part, ...]] = {
+    Function.COUNT: (Part.COUNT,),
+    Function.SUM: (Part.SUM, Part.COUNT),
+    Function.AVG: (Part.SUM, Part.COUNT),
+    Function.MIN: (Part.MIN,),
+    Function.MAX: (Part.MAX,),
+    Function.BOOL_AND: (Part.TRUE, Part.FALSE),
+    Function.BOOL_OR: (Part.TRUE, Part.FALSE),
+    Function.COUNT_IF: (Part.TRUE,),
+}
+_IS_ITS_FIRST_PART = {Function.COUNT, Function.SUM, Function.MIN, Function.MAX, Function.COUNT_IF}
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A part of an expression, ``*`` for the rows themselves."""
+
+    part: Part
+    expression: str
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """A declared column: ``function`` of a scalar SQL ``expression``, which is ``*`` for ``count(*)``."""
+
+    name: str
+    function: Function
+    expression: str
+
+    @property
+    def parts(self) -> tuple[Kept, ...]:
+        """What it is made of; an aggregate that is a part has that first."""
+        if self.expression == EVERY_ROW:
+            return (Kept(Part.ROWS, EVERY_ROW),)
+        return tuple(Kept(part, self.expression) for part in _PARTS[self.function])
+
+    @property
+    def is_part(self) -> bool:
+        """Whether its value is that of its first part."""
+        return self.function in _IS_ITS_FIRST_PART
+
+    def __str__(self) -> str:
+        return f"{self.function}({self.expression})"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The columns of a table of aggregates, beside its keys: what is declared, and hidden parts by their columns.
+
+    ``columns`` has the column of each part, a declared one where there is one.
+    """
+
+    declared: tuple[Aggregate, ...]
+    columns: Mapping[Kept, str]
+
+    @property
+    def hidden(self) -> dict[Kept, str]:
+        """The parts that nobody declared, and their columns."""
+        names = {each.name for each in self.declared}
+        return {kept: column for kept, column in self.columns.items() if column not in names}
+
+    @property
+    def expressions(self) -> tuple[str, ...]:
+        """Every expression that is evaluated on rows, once."""
+        return tuple(dict.fromkeys(kept.expression for kept in self.columns if kept.expression != EVERY_ROW))
+
+
+def layout_of(aggregates: Sequence[Aggregate]) -> Layout:
+    """What a table keeps so that rows may come and go: the rows of each group, and the parts of each aggregate.
+
+    A hidden column is called by its part and by the first declared column that needs it.
+
+    Example:
+        >>> found = layout_of([parse_aggregate("seconds", "sum(s)"), parse_aggregate("known", "count(s)")])
+        >>> list(found.hidden.values())
+        ['_ips_rows']
+    """
+    columns: dict[Kept, str] = {}
+    for each in aggregates:
+        if each.is_part:
+            columns.setdefault(each.parts[0], each.name)
+    columns.setdefault(Kept(Part.ROWS, EVERY_ROW), f"{HIDDEN}rows")
+    for each in aggregates:
+        for kept in each.parts:
+            columns.setdefault(kept, f"{HIDDEN}{kept.part}_{each.name}")
+    return Layout(tuple(aggregates), columns)
+
+
+def parse_aggregate(name: str, text: str) -> Aggregate:
+    """The aggregate that ``text`` says, as ``sum(play_seconds)``, for the column ``name``.
+
+    Raises:
+        ValueError: it isn't one function of the list, of one scalar expression. The text says why.
+
+    Example:
+        >>> str(parse_aggregate("longest", "MAX( if(a > 0, b, ')') )"))
+        "max(if(a > 0, b, ')'))"
+        >>> parse_aggregate("accounts", "count(DISTINCT account)")
+        Traceback (most recent call last):
+        ValueError: DISTINCT isn't maintained from a change
+    """
+    call = _CALL.match(text)
+    inside = _inside(text, call.end()) if call else None
+    if call is None or inside is None:
+        message = "it isn't one function of one expression, such as sum(play_seconds)"
+        raise ValueError(message)
+    function = call["name"].lower()
+    function = _SYNONYMS.get(function, function)
+    if function not in set(Function):
+        message = f"{call['name']} isn't maintained from a change; {', '.join(Function)} are"
+        raise ValueError(message)
+    expression = inside.strip()
+    _require_scalar(Function(function), expression)
+    return Aggregate(name, Function(function), expression)
+
+
+def _require_scalar(function: Function, expression: str) -> None:
+    message = ""
+    if quantifier := _QUANTIFIER.match(expression):
+        message = f"{quantifier[1].upper()} isn't maintained from a change"
+    elif not expression or (expression.endswith("*") and (expression, function) != (EVERY_ROW, Function.COUNT)):
+        message = "it needs one expression, and only count takes *"
+    elif _SUBQUERY.search("".join(_outside_quotes(expression))):
+        message = "a query in it may give another value for rows that are removed than it gave when they came"
+    if message:
+        raise ValueError(message)
+
+
+def _inside(text: str, start: int) -> str | None:
+    """What stands between the bracket before ``start`` and the one that closes it, if nothing but blanks follows.
+
+    None also for a list of several expressions, and for comments, which would hide a bracket of ours.
+    """
+    depth = 1
+    for at, letter in _plain(text, start):
+        depth += (letter in "([") - (letter in ")]")
+        if (letter == "," and depth == 1) or text.startswith(("--", "/*"), at):
+            return None
+        if depth == 0:
+            return text[start:at] if not text[at + 1 :].strip() and letter == ")" else None
+    return None
+
+
+def _outside_quotes(text: str) -> Iterator[str]:
+    return (letter for _, letter in _plain(text, 0))
+
+
+def _plain(text: str, start: int) -> Iterator[tuple[int, str]]:
+    """The letters from ``start`` on that stand in no quotes, and their places."""
+    at = start
+    while at < len(text):
+        letter = text[at]
+        if letter in _QUOTES:
+            at += 1
+            while at < len(text) and text[at] != letter:
+                at += 2 if text[at] == "\\" and letter != "`" else 1
+        else:
+            yield at, letter
+        at += 1
+
+
+def signature(on: Sequence[str], aggregates: Sequence[Aggregate]) -> str:
+    """The declaration as a text that is another if a table of the one can't be added to by the other.
+
+    Example:
+        >>> signature(["day"], [parse_aggregate("plays", "count(*)")])
+        'day: plays=count(*)'
+    """
+    return f"{', '.join(on)}: {', '.join(f'{each.name}={each}' for each in aggregates)}"

@@ -1,0 +1,488 @@
+"""Add a change's aggregates to the rows that a table has for their groups.
+
+Rows become *parts* per group: sums and counts by weight, and the extremes of rows that came and of rows that went. Of
+parts the values of a group are made, of a new one by themselves, of another together with what the table has.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dagster_ips.core.aggregates import EVERY_ROW, EXTREMES, Aggregate, Function, Kept, Layout, Part
+from dagster_ips.core.ranges import quoted
+from dagster_ips.core.write_mode import Combine
+from dagster_ips.errors import AggregateError, CombineError, UnknownColumnError
+from dagster_ips.spark.branches import Branch
+from dagster_ips.spark.frames import all_of, any_of, computed_once, table_frame
+from dagster_ips.spark.late import F, errors, types
+from dagster_ips.spark.writes.merge import GONE, update_matched
+from dagster_ips.spark.writes.overwrite_where import is_outside, refuse_rows_outside_partitions
+from dagster_ips.spark.writes.partition_filter import Partitions, among, anywhere, collected
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_WEIGHT, _REMOVED, _STATUS, _INFINITE = "__ips_weight", "__ips_removed", "__ips_status", "__ips_infinite"
+_DELTA, _TARGET, _LOST, _LIVE = "ips_delta", "ips_target", "ips_lost", "ips_live"
+_SAME, _CHANGED, _IS_LOST, _STRANGE, _EMPTY = "same", "changed", "lost", "strange", "empty"
+_ROWS = Kept(Part.ROWS, EVERY_ROW)
+_MOST_DIGITS, _LEAST_PLACES, _MOST_DIGITS_OF_AVERAGE = 38, 6, 18
+_APPROXIMATE = (
+    "the sum of floating point depends on the order in which values come and go. Cast it to a decimal, or say "
+    "combine(..., approximate=True)"
+)
+_TOO_LARGE = "is too large for its type"
+_OVERFLOWS = ("ARITHMETIC_OVERFLOW", "NUMERIC_VALUE_OUT_OF_RANGE", "CAST_OVERFLOW")
+
+
+@dataclass(frozen=True)
+class Aggregates:
+    """The aggregates of a declaration over rows of known columns.
+
+    ``kinds`` are the types of the expressions, in the layout's order.
+    """
+
+    combine: Combine
+    layout: Layout
+    kinds: Mapping[str, types.DataType]
+
+    @classmethod
+    def over(cls, rows: DataFrame, combine: Combine, *, table: str) -> Aggregates:
+        """The aggregates of ``combine`` over ``rows``, whose columns are looked at; runs no job.
+
+        Raises:
+            UnknownColumnError: the key or an expression names a column that the rows don't have.
+            AggregateError: one can't be maintained over these rows.
+        """
+        layout = combine.layout
+        for key in combine.on:
+            if key not in rows.columns:
+                raise _unknown_column(key, f"Its key is {', '.join(combine.on)}.", rows, table)
+        kinds = _kinds(rows, layout, table)
+        for each in layout.declared:
+            if each.expression != EVERY_ROW and (problem := _misfit(each, kinds[each.expression], combine.approximate)):
+                raise AggregateError(table=table, column=each.name, aggregate=str(each), problem=problem)
+        return cls(combine, layout, kinds)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The columns of a group's key."""
+        return self.combine.on
+
+    @property
+    def columns(self) -> list[str]:
+        """All columns of the table."""
+        return [*self.keys, *(each.name for each in self.layout.declared), *self.layout.hidden.values()]
+
+    def groups(self, rows: DataFrame) -> DataFrame:
+        """The table's rows that all of ``rows`` make."""
+        parts = self.parts(rows, weight=None)
+        return parts.select(*self._keys(), *self.values({kept: F.col(self._part(kept)) for kept in self._kept}))
+
+    def parts(self, rows: DataFrame, *, weight: str | None) -> DataFrame:
+        """One row per group: its key, a column per part, and how many rows went.
+
+        ``weight`` is the column that says of each row whether it came (1) or went (-1); None if all came.
+        """
+        names = {each: f"__ips_value_{i}" for i, each in enumerate(self.kinds)}
+        values = [F.expr(f"({each})").alias(name) for each, name in names.items()]
+        own = F.col(quoted(weight)) if weight else F.lit(1)
+        known = rows.select(*self._keys(), *values, own.cast("int").alias(_WEIGHT))
+        came, sign = F.col(_WEIGHT) > 0, F.col(_WEIGHT)
+        parts: list[Column] = []
+        for kept in self._kept:
+            value = F.lit(None) if kept == _ROWS else F.col(names[kept.expression])
+            name = self._part(kept)
+            match kept.part:
+                case Part.ROWS:
+                    parts.append(F.sum(sign).alias(name))
+                case Part.COUNT:
+                    parts.append(F.sum(F.when(value.isNotNull(), sign).otherwise(0)).alias(name))
+                case Part.TRUE:
+                    parts.append(F.sum(F.when(value, sign).otherwise(0)).alias(name))
+                case Part.FALSE:
+                    parts.append(F.sum(F.when(~value, sign).otherwise(0)).alias(name))
+                case Part.SUM:
+                    if isinstance(self.kinds[kept.expression], types.IntegralType):
+                        value = value.cast("bigint")
+                    total = F.sum(F.when(came, value).otherwise(-value))
+                    # Without ANSI a sum of decimals that overflows is null, as one of no values is.
+                    parts.append(F.coalesce(total, F.when(F.count(value) > 0, self._too_large(kept))).alias(name))
+                case Part.MIN | Part.MAX:
+                    best = F.min if kept.part is Part.MIN else F.max
+                    parts.append(best(F.when(came, value)).alias(name))
+                    parts.append(best(F.when(~came, value)).alias(_gone(name)))
+        floats = [names[each] for each in self._floats]
+        infinite = any_of([F.isnan(name) | (F.abs(F.col(name)) == F.lit(float("inf"))) for name in floats])
+        parts.append(F.coalesce(F.max(~came & infinite), F.lit(False)).alias(_INFINITE))  # noqa: FBT003
+        parts.append(F.sum(F.when(came, 0).otherwise(1)).alias(_REMOVED))
+        return known.groupBy(*self._keys()).agg(*parts)
+
+    def values(self, parts: Mapping[Kept, Column]) -> list[Column]:
+        """The columns of the table beside its keys, of a group whose parts are ``parts``."""
+        known = {kept: self._known(kept, parts) for kept in parts}
+        declared = [self._value(each, known).alias(each.name) for each in self.layout.declared]
+        return [*declared, *(known[kept].alias(column) for kept, column in self.layout.hidden.items())]
+
+    def part_columns(self, relation: str) -> dict[Kept, Column]:
+        """The parts in a frame of ``parts`` that has the alias ``relation``."""
+        return {kept: F.col(f"{relation}.{self._part(kept)}") for kept in self._kept}
+
+    def added(self, there: Mapping[Kept, Column], delta: str) -> dict[Kept, Column]:
+        """The parts of a group that the table has as ``there``, after the change ``delta`` of ``parts``."""
+        found = {}
+        for kept, more in self.part_columns(delta).items():
+            match kept.part:
+                case Part.MIN:
+                    found[kept] = F.least(there[kept], more)
+                case Part.MAX:
+                    found[kept] = F.greatest(there[kept], more)
+                case Part.SUM:
+                    kind = self._sum_type(kept.expression, addend=True)
+                    total = there[kept].cast(kind) + more.cast(kind)
+                    found[kept] = F.when(there[kept].isNull(), more).when(more.isNull(), there[kept]).otherwise(total)
+                case _:
+                    found[kept] = there[kept] + more
+        return found
+
+    def is_lost(self, there: Mapping[Kept, Column], delta: str) -> Column:
+        """Whether a removed value may have been the extreme that the table has, and none that came is as good.
+
+        Or was none that a sum could be rid of again.
+        """
+        lost = [F.col(f"{delta}.{_INFINITE}")]
+        for kept, came in self.part_columns(delta).items():
+            if kept.part in EXTREMES:
+                went, old = F.col(f"{delta}.{_gone(self._part(kept))}"), there[kept]
+                reached, covered = (went <= old, came <= old) if kept.part is Part.MIN else (went >= old, came >= old)
+                true, false = F.lit(True), F.lit(False)  # noqa: FBT003
+                lost.append(went.isNotNull() & F.coalesce(reached, true) & ~F.coalesce(covered, false))
+        return any_of(lost)
+
+    def changes_something(self) -> Column:
+        """Whether a row of ``parts`` makes any difference to a group."""
+        different = [F.col(_INFINITE)]
+        for kept in self._kept:
+            name = self._part(kept)
+            if kept.part in EXTREMES:
+                different.append(~F.col(name).eqNullSafe(F.col(_gone(name))))
+            elif kept.part is Part.SUM:
+                different.append(F.coalesce(F.col(name) != 0, F.lit(False)))  # noqa: FBT003
+            else:
+                different.append(F.col(name) != 0)
+        return any_of(different)
+
+    def is_impossible(self, parts: Mapping[Kept, Column]) -> Column:
+        """Whether more was removed from a group than it had."""
+        return any_of([parts[kept] < 0 for kept in self._kept if kept.part not in (*EXTREMES, Part.SUM)])
+
+    @property
+    def _kept(self) -> list[Kept]:
+        return list(self.layout.columns)
+
+    @property
+    def _floats(self) -> list[str]:
+        """The expressions of floating point that are summed."""
+        summed = [kept.expression for kept in self._kept if kept.part is Part.SUM]
+        return [each for each in summed if isinstance(self.kinds[each], types.FloatType | types.DoubleType)]
+
+    def _part(self, kept: Kept) -> str:
+        return f"__ips_part_{self._kept.index(kept)}"
+
+    def _keys(self) -> list[Column]:
+        return [F.col(quoted(key)) for key in self.keys]
+
+    def _known(self, kept: Kept, parts: Mapping[Kept, Column]) -> Column:
+        """A part as the table has it: a sum of no values is null, and one that overflows isn't."""
+        if kept.part is not Part.SUM:
+            return parts[kept]
+        is_known = parts[Kept(Part.COUNT, kept.expression)] > 0
+        total = parts[kept].cast(self._sum_type(kept.expression))
+        return F.when(is_known, F.coalesce(total, self._too_large(kept)))
+
+    def _too_large(self, kept: Kept) -> Column:
+        said = f"the sum of {kept.expression} ({self.layout.columns[kept]}) {_TOO_LARGE}"
+        return F.raise_error(F.lit(said)).cast(self._sum_type(kept.expression))
+
+    def _value(self, aggregate: Aggregate, known: Mapping[Kept, Column]) -> Column:
+        first, *others = [known[kept] for kept in aggregate.parts]
+        match aggregate.function:
+            case Function.AVG:
+                return F.when(others[0] > 0, self._quotient(aggregate.expression, first, others[0]))
+            case Function.BOOL_AND:
+                return F.when(first + others[0] > 0, others[0] == 0)
+            case Function.BOOL_OR:
+                return F.when(first + others[0] > 0, first > 0)
+            case _:
+                return first
+
+    def _quotient(self, expression: str, total: Column, count: Column) -> Column:
+        """As Spark's avg of the type: of decimals with four digits more, of other numbers a double."""
+        kind = self.kinds[expression]
+        if isinstance(kind, types.DecimalType):
+            return (total / count.cast("decimal(20, 0)")).cast(types.DecimalType(kind.precision + 4, kind.scale + 4))
+        return total.cast("double") / count.cast("double")
+
+    def _sum_type(self, expression: str, *, addend: bool = False) -> str:
+        """Spark's type of the sum; of an ``addend`` one digit less where the sum of two would lose a decimal place."""
+        match self.kinds[expression]:
+            case types.DecimalType() as kind:
+                digits = min(_MOST_DIGITS, kind.precision + 10)
+                loses_a_place = digits == _MOST_DIGITS and kind.scale > _LEAST_PLACES
+                return f"decimal({digits - 1 if addend and loses_a_place else digits}, {kind.scale})"
+            case types.FloatType() | types.DoubleType():
+                return "double"
+            case _:
+                return "bigint"
+
+
+@dataclass(frozen=True)
+class Change:
+    """The rows of a change, of which ``weight`` is the column that says which came and which went; None if all came.
+
+    Rows of weight 0 are those there are now: of them the groups are computed that lost an extreme.
+    """
+
+    rows: DataFrame
+    weight: str | None
+
+
+def combine_rows(  # noqa: PLR0913  # each is a thing of its own
+    change: Change,
+    aggregates: Aggregates,
+    branch: Branch,
+    *,
+    head: int | None,
+    partition_columns: Sequence[str],
+    within: str | None,
+    may_hold: Callable[[Partitions], bool] = anywhere,
+) -> None:
+    """Add ``change`` to the groups that ``branch`` has, append new ones, and delete those that are empty now.
+
+    ``head`` is the branch's snapshot; None if it has to be asked.
+
+    Only the target's partitions that the change touches are read, by literal predicates. Groups that are as they were
+    aren't written, and without others nothing is. ``within`` is the condition that all groups must meet. Where
+    ``may_hold`` knows of all touched partitions that the table has no row there, all groups are new.
+
+    Raises:
+        CombineError: rows were removed that the target never had, or a value is too large for its type.
+        OutsidePartitionsError: a group isn't ``within``.
+    """
+    keys, prune = aggregates.keys, [column for column in partition_columns if column in aggregates.keys]
+    rows = change.rows
+    if change.weight is not None:
+        rows = rows.where(F.col(quoted(change.weight)) != 0)
+    delta = aggregates.parts(rows, weight=change.weight).where(aggregates.changes_something())
+    with explained_overflow(branch.table), computed_once(delta) as parts:
+        touched = _Touched.by(parts, prune, within)
+        if within is not None and touched.has_outside:
+            refuse_rows_outside_partitions(parts, within, table=branch.table)
+        if not touched.groups:
+            return
+        if not may_hold(touched.partitions):
+            _append(aggregates, parts, branch, touched)
+            return
+        head = branch.head(parts.sparkSession) if head is None else head
+        # By its snapshot: what is kept of the branch by name Spark reads anew as soon as it is written to.
+        there = table_frame(parts.sparkSession, branch.catalog, branch.table, snapshot_id=head)
+        there = there.where(among(prune, touched.partitions))
+        with computed_once(_matched(aggregates, parts, there)) as matched:
+            found: dict[str, int] = dict(collected(matched.groupBy(_STATUS).agg(F.count("*"))))
+            if _STRANGE in found:
+                _refuse_any(matched.where(F.col(_STATUS) == _STRANGE), keys, branch)
+            if found.keys() - {_SAME}:
+                _update(aggregates, change, matched, branch, touched, has_lost=_IS_LOST in found)
+            if touched.groups > sum(found.values()):
+                new = parts.alias(_DELTA).join(matched.alias(_TARGET), _same_keys(keys, _DELTA, _TARGET), "left_anti")
+                _append(aggregates, new, branch, touched)
+
+
+def _update(  # noqa: PLR0913  # each is a thing of its own
+    aggregates: Aggregates, change: Change, matched: DataFrame, branch: Branch, touched: _Touched, *, has_lost: bool
+) -> None:
+    """Give the groups that are different now their values, and delete those that are empty."""
+    keys, prune = aggregates.keys, touched.columns
+    changed = matched.where(F.col(_STATUS).isin(_CHANGED, _EMPTY)).withColumn(GONE, F.col(_STATUS) == _EMPTY)
+    changed = changed.drop(_STATUS)
+    with contextlib.ExitStack() as kept:
+        if has_lost:
+            lost = matched.where(F.col(_STATUS) == _IS_LOST).select(*map(quoted, keys))
+            again = _computed_again(aggregates, change, lost, among(prune, touched.partitions))
+            changed = changed.unionByName(kept.enter_context(computed_once(again)))
+        # mergeInto gives the target no alias: its columns go by the last part of its name.
+        target = quoted(f"branch_{branch.name}")
+        update_matched(changed, branch, keys, target, among(prune, touched.partitions, alias=target))
+
+
+def _append(aggregates: Aggregates, new: DataFrame, branch: Branch, touched: _Touched) -> None:
+    """Append the groups of ``new`` parts, of which the table has none: so none of them can have lost a row."""
+    if touched.has_removed:
+        _refuse_any(new.where(F.col(_REMOVED) > 0), aggregates.keys, branch)
+    shown = [F.col(f"{_DELTA}.{quoted(key)}") for key in aggregates.keys]
+    values = aggregates.values(aggregates.part_columns(_DELTA))
+    new.alias(_DELTA).select(*shown, *values).writeTo(branch.sql_name).append()
+
+
+@dataclass(frozen=True)
+class _Touched:
+    """How many groups a change touches, in which partitions, whether any lost a row, and any isn't where it may be.
+
+    ``partitions`` are values of the partition ``columns`` that the key has.
+    """
+
+    groups: int
+    columns: Sequence[str]
+    partitions: Partitions
+    has_removed: bool
+    has_outside: bool
+
+    @classmethod
+    def by(cls, parts: DataFrame, partition_columns: Sequence[str], within: str | None) -> _Touched:
+        names = [F.col(quoted(column)) for column in partition_columns]
+        outside = is_outside(within) if within is not None else F.lit(False)  # noqa: FBT003
+        counts = F.count("*"), F.max(F.col(_REMOVED) > 0), F.max(outside)
+        named = [count.alias(f"__ips_{i}") for i, count in enumerate(counts)]
+        found = collected(parts.groupBy(*names).agg(*named))
+        values = sorted({row[:-3] for row in found}, key=repr)
+        groups, removed, strange = ([row[i] for row in found] for i in (-3, -2, -1))
+        return cls(sum(groups), partition_columns, values, any(removed), any(strange))
+
+
+def _matched(aggregates: Aggregates, parts: DataFrame, there: DataFrame) -> DataFrame:
+    """The groups of ``parts`` that the target has: their values now, and what became of them.
+
+    An inner join, so that Spark may broadcast the parts and leave the target where it is.
+    """
+    keys, columns = aggregates.keys, aggregates.layout.columns
+    target = there.select(*[quoted(column) for column in aggregates.columns]).alias(_TARGET)
+    old = {kept: F.col(f"{_TARGET}.{quoted(column)}") for kept, column in columns.items()}
+    now = aggregates.added(old, _DELTA)
+    # What is impossible, empty or lost has no values, and none are made of it: their sums might not even be ones.
+    status = (
+        F.when(aggregates.is_impossible(now), _STRANGE)
+        .when(now[_ROWS] == 0, _EMPTY)
+        .when(aggregates.is_lost(old, _DELTA), _IS_LOST)
+        .otherwise(_CHANGED)
+    )
+    values = aggregates.values(now)
+    names = [column for column in aggregates.columns if column not in keys]
+    shown = [F.col(f"{_TARGET}.{quoted(key)}") for key in keys]
+    joined = parts.alias(_DELTA).join(target, _same_keys(keys, _DELTA, _TARGET))
+    judged = joined.withColumn(_STATUS, status)
+    made = [F.when(F.col(_STATUS) == _CHANGED, value).alias(name) for name, value in zip(names, values, strict=True)]
+    kept_old = [F.col(f"{_TARGET}.{quoted(name)}").alias(f"__ips_old_{i}") for i, name in enumerate(names)]
+    found = judged.select(*shown, *made, *kept_old, _STATUS)
+    is_same = all_of([F.col(quoted(name)).eqNullSafe(F.col(f"__ips_old_{i}")) for i, name in enumerate(names)])
+    final = F.when((F.col(_STATUS) == _CHANGED) & is_same, _SAME).otherwise(F.col(_STATUS))
+    return found.withColumn(_STATUS, final).drop(*[f"__ips_old_{i}" for i in range(len(names))])
+
+
+def _computed_again(aggregates: Aggregates, change: Change, lost: DataFrame, touched: Column) -> DataFrame:
+    """The values of the groups ``lost``, of all of their live rows; those of which none is left are gone."""
+    assert change.weight is not None  # noqa: S101  # else nothing was removed
+    live = change.rows.where(F.col(quoted(change.weight)) == 0).where(touched)
+    same = _same_keys(aggregates.keys, _LIVE, _LOST)
+    live = live.alias(_LIVE).join(F.broadcast(lost).alias(_LOST), same, "left_semi")
+    again = aggregates.groups(live).alias(_LIVE)
+    keys = [F.col(f"{_LOST}.{quoted(key)}") for key in aggregates.keys]
+    values = [F.col(f"{_LIVE}.{quoted(name)}") for name in aggregates.columns if name not in aggregates.keys]
+    rows = F.col(f"{_LIVE}.{quoted(aggregates.layout.columns[_ROWS])}")
+    return lost.alias(_LOST).join(again, same, "left").select(*keys, *values, rows.isNull().alias(GONE))
+
+
+def _gone(part: str) -> str:
+    """The column for the same of rows that went."""
+    return f"{part}_gone"
+
+
+def _same_keys(keys: Sequence[str], one: str, other: str) -> Column:
+    return all_of([F.col(f"{one}.{quoted(key)}").eqNullSafe(F.col(f"{other}.{quoted(key)}")) for key in keys])
+
+
+def _refuse_any(groups: DataFrame, keys: Sequence[str], branch: Branch) -> None:
+    if found := groups.select(*map(quoted, keys)).limit(1).collect():
+        problem = f"more rows of the group {tuple(found[0])} ({', '.join(keys)}) were removed than it was made of"
+        raise CombineError(table=branch.table, problem=problem)
+
+
+@contextlib.contextmanager
+def explained_overflow(table: str) -> Iterator[None]:
+    """Around writes to ``table``: a value that is too large for its type is said so.
+
+    Raises:
+        CombineError: one is.
+    """
+    try:
+        yield
+    except errors.PySparkException as error:
+        if not (error.getCondition() or "").startswith(_OVERFLOWS) and _TOO_LARGE not in str(error):
+            raise
+        cause = str(error).strip().partition("\n")[0]
+        raise CombineError(table=table, problem=f"a value {_TOO_LARGE}: {cause}") from error
+
+
+def _kinds(rows: DataFrame, layout: Layout, table: str) -> dict[str, types.DataType]:
+    """The types of the layout's expressions on ``rows``, in its order."""
+    expressions = layout.expressions
+    try:
+        return dict(zip(expressions, _types(rows, expressions), strict=True))
+    except errors.AnalysisException:
+        for each in layout.declared:
+            _require_scalar(rows, each, table)
+        raise
+
+
+def _types(rows: DataFrame, expressions: Sequence[str]) -> list[types.DataType]:
+    # As a join's condition, which may have no aggregate, window or random value, as a column may.
+    one = rows.sparkSession.range(1).toDF("__ips_one")
+    _ = one.join(rows, F.expr(" AND ".join(["TRUE", *[f"({each}) IS NULL" for each in expressions]]))).schema
+    values = [F.expr(f"({each})").alias(f"__ips_value_{i}") for i, each in enumerate(expressions)]
+    return [field.dataType for field in rows.select(*values).schema.fields]
+
+
+def _require_scalar(rows: DataFrame, aggregate: Aggregate, table: str) -> None:
+    try:
+        _types(rows, [aggregate.expression] if aggregate.expression != EVERY_ROW else [])
+    except errors.AnalysisException as error:
+        if (error.getCondition() or "").startswith("UNRESOLVED_COLUMN"):
+            column = (error.getMessageParameters() or {}).get("objectName", "").strip("`")
+            said = f"Its column {aggregate.name} is {aggregate}."
+            raise _unknown_column(column, said, rows, table) from error
+        problem = str(error).strip().partition("\n")[0]
+        raise AggregateError(table=table, column=aggregate.name, aggregate=str(aggregate), problem=problem) from error
+
+
+def _unknown_column(column: str, said: str, rows: DataFrame, table: str) -> UnknownColumnError:
+    return UnknownColumnError(
+        where=f"The frame returned for {table}",
+        column=column,
+        known=tuple(rows.columns),
+        remedy=f"{said} Nothing was written and nothing was consumed.",
+    )
+
+
+def _misfit(aggregate: Aggregate, kind: types.DataType, approximate: bool) -> str | None:  # noqa: FBT001  # as declared
+    """Why the aggregate can't be maintained over values of ``kind``; None if it can."""
+    name, problem = kind.simpleString(), None
+    match aggregate.function:
+        case Function.COUNT:
+            pass
+        case Function.COUNT_IF | Function.BOOL_AND | Function.BOOL_OR:
+            problem = None if isinstance(kind, types.BooleanType) else f"its values are {name}, not boolean"
+        case Function.MIN | Function.MAX:
+            if isinstance(
+                kind, types.ArrayType | types.MapType | types.StructType | types.VariantType | types.NullType
+            ):
+                problem = f"its values are {name}, of which no least and greatest are kept"
+        case _ if isinstance(kind, types.FloatType | types.DoubleType):
+            problem = None if approximate else _APPROXIMATE
+        case Function.AVG if isinstance(kind, types.DecimalType) and kind.precision > _MOST_DIGITS_OF_AVERAGE:
+            most = _MOST_DIGITS_OF_AVERAGE
+            problem = f"of more than {most} digits no exact average is kept. Declare its sum and its count instead"
+        case _ if not isinstance(kind, types.IntegralType | types.DecimalType):
+            problem = f"its values are {name}, not numbers"
+    return problem

@@ -1,0 +1,77 @@
+"""What may be declared as an aggregate that is maintained from the change, and what a table keeps for it."""
+
+from __future__ import annotations
+
+import pytest
+
+from dagster_ips.core.aggregates import layout_of, parse_aggregate
+
+
+@pytest.mark.parametrize(
+    ("text", "parsed"),
+    [
+        ("count(*)", "count(*)"),
+        (" COUNT ( * ) ", "count(*)"),
+        ("Mean(price * 2)", "avg(price * 2)"),
+        ("every(a AND b)", "bool_and(a AND b)"),
+        ("sum(CASE WHEN note = ') --' THEN 1 ELSE 0 END)", "sum(CASE WHEN note = ') --' THEN 1 ELSE 0 END)"),
+        ("max(`a)b`)", "max(`a)b`)"),
+        ("min(coalesce(a, b, 'select'))", "min(coalesce(a, b, 'select'))"),
+        (r"count_if(a = 'it\'s (')", r"count_if(a = 'it\'s (')"),
+        ("sum(xs[0])", "sum(xs[0])"),
+    ],
+)
+def test_one_function_of_one_expression_is_an_aggregate(text: str, parsed: str) -> None:
+    assert str(parse_aggregate("x", text)) == parsed
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("sum(a) + sum(b)", "one function"),
+        ("sum(a) FILTER (WHERE b > 0)", "one function"),
+        ("sum(a) OVER (PARTITION BY b)", "one function"),
+        ("sum(a, b)", "one function"),
+        ("sum(a -- )", "one function"),
+        ("sum(a /* ) */)", "one function"),
+        ("sum(a", "one function"),
+        ("a", "one function"),
+        ("", "one function"),
+        ("median(a)", "median isn't maintained"),
+        ("collect_list(a)", "collect_list isn't maintained"),
+        ("count(DISTINCT a)", "DISTINCT isn't"),
+        ("sum(all a)", "ALL isn't"),
+        ("sum(*)", "only count takes"),
+        ("count(t.*)", "only count takes"),
+        ("count()", "one expression"),
+        ("sum((SELECT max(x) FROM t))", "a query in it"),
+    ],
+)
+def test_what_a_change_cannot_be_added_to_is_no_aggregate(text: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        parse_aggregate("x", text)
+
+
+def kept(**aggregates: str) -> list[str]:
+    return list(layout_of([parse_aggregate(*each) for each in aggregates.items()]).hidden.values())
+
+
+def test_hidden_columns_are_kept_only_where_a_removal_needs_them_and_nothing_declared_serves() -> None:
+    assert kept(plays="count(*)") == []
+    assert kept(most="max(x)") == ["_ips_rows"]
+    assert kept(plays="count(*)", total="sum(x)") == ["_ips_count_total"]
+    assert kept(plays="count(*)", total="sum(x)", known="count(x)") == []
+    assert kept(plays="count(*)", mean="avg(x)") == ["_ips_sum_mean", "_ips_count_mean"]
+    assert kept(plays="count(*)", mean="avg(x)", total="sum(x)", known="count(x)") == []
+    assert kept(plays="count(*)", total="sum(x)", mean="avg(x)", other="avg(y)") == [
+        "_ips_count_total",
+        "_ips_sum_other",
+        "_ips_count_other",
+    ]
+    assert kept(plays="count(*)", all_="bool_and(b)", one="bool_or(b)") == ["_ips_true_all_", "_ips_false_all_"]
+    assert kept(plays="count(*)", yes="count_if(b)", one="bool_or(b)") == ["_ips_false_one"]
+
+
+def test_two_columns_of_one_aggregate_share_what_is_kept_for_it() -> None:
+    layout = layout_of([parse_aggregate("a", "sum(x)"), parse_aggregate("b", "sum(x)")])
+    assert set(layout.columns.values()) == {"a", "_ips_rows", "_ips_count_a"}

@@ -1,0 +1,257 @@
+"""A table of aggregates that is added to from the change alone is what SQL's GROUP BY makes of all rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import dagster as dg
+import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
+
+import dagster_ips as ips
+from dagster_ips._compat import explained
+from dagster_ips.errors import DeclarationError, RemovedRowsError, UnfitFrameError
+from tests.lake import Lake, events
+from tests.partitioned import DAYS, SENSOR, partitioned, run
+from tests.pipeline import materialize, pipeline
+
+KEYS = ["event_date", "account"]
+AGGREGATES = {
+    "plays": "count(*)",
+    "seconds": "sum(seconds)",
+    "mean": "avg(seconds)",
+    "longest": "max(seconds)",
+    "first": "min(event_id)",
+}
+FULL = {"dagster_ips/mode": "full"}
+Make = Callable[[ips.IcdcView], DataFrame]
+
+
+def combined(
+    make: Make = lambda view: view.weighted,
+    aggregates: dict[str, str] = AGGREGATES,
+    code: str | None = None,
+    **partitioned_by: dg.PartitionsDefinition[str],
+) -> dg.AssetsDefinition:
+    by_day = {"partition_expr": "event_date"} if partitioned_by else {}
+
+    @dg.asset(
+        name="combined",
+        code_version=code,
+        ins={"playback": ips.incremental()},
+        metadata=ips.combine(on=KEYS, aggregates=aggregates)
+        | ips.table("media.combined", partition_by=["event_date"])
+        | by_day,
+        **partitioned_by,
+    )
+    def asset(playback: ips.IcdcView) -> DataFrame:
+        return make(playback)
+
+    return asset
+
+
+def check(lake: Lake, aggregates: dict[str, str] = AGGREGATES, source: str = "lake.media.playback") -> None:
+    listed = ", ".join(f"{text} AS {name}" for name, text in aggregates.items())
+    columns = ", ".join([*KEYS, *aggregates])
+    hidden = "count(seconds) AS _ips_count_seconds"
+    expected = lake.sql(f"SELECT {', '.join(KEYS)}, {listed}, {hidden} FROM {source} GROUP BY {', '.join(KEYS)}")
+    found = lake.sql(f"SELECT {columns}, _ips_count_seconds FROM lake.media.combined")
+    assert sorted(map(tuple, found.collect()), key=repr) == sorted(map(tuple, expected.collect()), key=repr)
+
+
+def test_rows_that_come_and_go_leave_what_a_recompute_makes(lake: Lake, instance: dg.DagsterInstance) -> None:
+    plans = []
+
+    def make(view: ips.IcdcView) -> DataFrame:
+        rows = view.weighted.where("event_id >= 0").select("*", (F.col("seconds") * 2).alias("double"))
+        plans.append(explained(rows.where("_weight != 0")).partition("== Physical Plan ==")[2])
+        return rows
+
+    definitions = pipeline(lake.folder, lake.spark_folder, combined(make))
+    lake.create_playback(events(range(10)) + events(range(10, 14), day=1))
+    materialize(definitions, instance, "combined")
+    check(lake)
+    lake.append(events(range(20, 26)) + events(range(26, 30), day=2))
+    materialize(definitions, instance, "combined")
+    check(lake)
+    # A group's longest and first go, one group goes as a whole, and rows become other groups'.
+    lake.sql(
+        "DELETE FROM lake.media.playback WHERE event_id IN (0, 6) OR (account = 'a1' AND event_date > '2026-01-02')"
+    )
+    lake.sql("UPDATE lake.media.playback SET account = NULL, seconds = NULL WHERE event_id IN (1, 2, 20)")
+    materialize(definitions, instance, "combined")
+    check(lake)
+    before = lake.commits("media.combined")
+    lake.sql("UPDATE lake.media.playback SET seconds = seconds WHERE event_id = 21")  # files change, and no row
+    lake.sql("DELETE FROM lake.media.playback WHERE event_id = 22")
+    lake.append([e for e in events([22]) if e[0] == 22])  # what went came back
+    materialize(definitions, instance, "combined")
+    check(lake)
+    assert lake.commits("media.combined") == before
+    # The live rows are in the frame, and unread where no extreme is lost.
+    assert "ips.combined__" in plans[-1]
+    assert not any("media.playback" in plan for plan in plans[1:])
+
+
+def test_a_partition_is_added_to_by_itself(lake: Lake, instance: dg.DagsterInstance) -> None:
+    definitions = partitioned(lake.folder, lake.spark_folder, combined(partitions_def=DAYS))
+    first, second = "2026-01-01", "2026-01-02"
+    lake.create_playback(events(range(6)))
+    run(definitions, instance, "combined", first, **SENSOR)
+    lake.append(events(range(6, 9)) + events(range(10, 14), day=1))
+    lake.sql("DELETE FROM lake.media.playback WHERE event_id IN (0, 5)")
+    run(definitions, instance, "combined", first, second, **SENSOR)  # one goes on, one is new
+    check(lake)
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (lambda view: view.weighted.where("_weight > 0"), "decides about rows or values"),
+        (lambda view: view.weighted.drop("_weight"), "isn't in the result as it is"),
+        (lambda view: view.weighted.withColumn("_weight", F.lit(1)), "isn't in the result as it is"),
+        (lambda view: view.affected("account"), "added once more.*weighted for combine"),
+        (lambda view: view.source, "added once more"),
+        (lambda view: view.changelog(), "aren't told apart.*on weighted"),
+        (
+            lambda view: view.added.unionByName(view.weighted.drop("_weight")),
+            "aren't told apart.*on weighted",
+        ),
+        (lambda view: view.weighted.distinct(), "distinct rows stands over it"),
+    ],
+)
+def test_rows_that_cannot_be_counted_are_refused_in_the_first_run(
+    lake: Lake, instance: dg.DagsterInstance, make: Make, match: str
+) -> None:
+    lake.create_playback(events(range(2)))
+    with pytest.raises(UnfitFrameError, match=match):
+        materialize(pipeline(lake.folder, lake.spark_folder, combined(make)), instance, "combined")
+
+
+def test_added_rows_do_while_none_go(lake: Lake, instance: dg.DagsterInstance) -> None:
+    definitions = pipeline(lake.folder, lake.spark_folder, combined(lambda view: view.added.where("seconds >= 0")))
+    lake.create_playback(events(range(6)))
+    materialize(definitions, instance, "combined")
+    lake.append(events(range(6, 9)))
+    materialize(definitions, instance, "combined")
+    check(lake)
+    lake.sql("DELETE FROM lake.media.playback WHERE event_id = 0")
+    with pytest.raises(RemovedRowsError, match=r"added rows alone.*Build it on weighted"):
+        materialize(definitions, instance, "combined")
+
+
+def test_what_a_removed_row_looked_up_may_be_another_now(lake: Lake, instance: dg.DagsterInstance) -> None:
+    lake.create_playback(events(range(6)))
+    names = lake.sql("SELECT 'a0' AS account, 'zero' AS name")
+    names.writeTo("lake.media.names").create()
+
+    def make(view: ips.IcdcView) -> DataFrame:
+        rows = view.weighted
+        return rows.join(rows.sparkSession.table("lake.media.names"), "account", "left")
+
+    definitions = pipeline(lake.folder, lake.spark_folder, combined(make))
+    materialize(definitions, instance, "combined")
+    lake.append(events(range(6, 9)))
+    materialize(definitions, instance, "combined")
+    check(lake)
+    lake.sql("DELETE FROM lake.media.playback WHERE event_id = 0")
+    with pytest.raises(RemovedRowsError, match=r"looked up in lake\.media\.names.*incremental\(\) and join its source"):
+        materialize(definitions, instance, "combined")
+
+
+def test_rows_go_from_a_table_that_joins_an_input_that_did_not_change(lake: Lake, instance: dg.DagsterInstance) -> None:
+    @dg.asset(
+        ins={"playback": ips.incremental(), "other": ips.incremental()},
+        metadata=ips.combine(on=KEYS, aggregates=AGGREGATES) | ips.table("media.combined"),
+    )
+    def joined(playback: ips.IcdcView, other: ips.IcdcView) -> DataFrame:
+        names = other.source.select("event_id").distinct()
+        return playback.weighted.join(names, "event_id", "left_semi")
+
+    other = ips.iceberg_asset("other", table="media.other")
+    base = pipeline(lake.folder, lake.spark_folder)
+    definitions = ips.with_incremental(
+        dg.Definitions(
+            assets=[ips.iceberg_asset("playback", table="media.playback"), other, joined], resources=base.resources
+        )
+    )
+    lake.create_playback(events(range(9)))
+    lake.create_playback(events(range(20)), table="media.other")
+    materialize(definitions, instance, "joined")
+    lake.append(events(range(9, 12)))
+    lake.sql("DELETE FROM lake.media.playback WHERE event_id < 4")
+    materialize(definitions, instance, "joined")
+    check(lake)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [combined(code="2"), combined(aggregates=AGGREGATES | {"seconds": "sum(2 * seconds)"})],
+    ids=["its code", "what an aggregate is"],
+)
+def test_what_other_code_made_is_not_added_to_but_made_again(
+    lake: Lake, instance: dg.DagsterInstance, changed: dg.AssetsDefinition
+) -> None:
+    lake.create_playback(events(range(6)))
+    materialize(pipeline(lake.folder, lake.spark_folder, combined(code="1")), instance, "combined")
+    lake.append(events(range(6, 9)))
+    definitions = pipeline(lake.folder, lake.spark_folder, changed)
+    result = materialize(definitions, instance, "combined")
+    (made,) = result.asset_materializations_for_node("combined")
+    assert "made by other code" in str(made.metadata)
+    assert "older rows" not in made.metadata
+    lake.append(events(range(9, 10)))
+    result = materialize(definitions, instance, "combined")
+    (made,) = result.asset_materializations_for_node("combined")
+    assert "made by other code" not in str(made.metadata)
+    is_other = changed.code_versions_by_key[dg.AssetKey("combined")] is None
+    aggregates = AGGREGATES | ({"seconds": "sum(2 * seconds)"} if is_other else {})
+    check(lake, aggregates)
+
+
+@pytest.mark.parametrize(
+    ("on", "aggregates", "match"),
+    [
+        ([], {"n": "count(*)"}, "no key column"),
+        (["a"], {}, "no aggregate"),
+        ("a", {"n": "count(*)"}, "letter by letter"),
+        (["a"], {"n": "median(x)"}, "median isn't maintained.*merge"),
+        (["a"], {"n": "count(DISTINCT x)"}, "DISTINCT isn't maintained"),
+        (["a"], {"A": "count(*)"}, "there twice"),
+        (["a"], {"_ips_n": "count(*)"}, "the library keeps"),
+        (["_weight"], {"n": "count(*)"}, "the library keeps"),
+    ],
+)
+def test_a_declaration_that_cannot_work_is_refused_when_definitions_load(
+    on: list[str], aggregates: dict[str, str], match: str
+) -> None:
+    with pytest.raises(DeclarationError, match=match):
+        ips.combine(on=on, aggregates=aggregates)
+
+
+def test_a_proof_computes_the_hidden_columns_as_well(lake: Lake, instance: dg.DagsterInstance) -> None:
+    asset = combined()
+    base = pipeline(lake.folder, lake.spark_folder, asset)
+    lake.create_playback(events(range(9)))
+    materialize(base, instance, "combined")
+    lake.append(events(range(9, 12)))
+    materialize(base, instance, "combined")
+
+    def proved() -> dg.AssetCheckEvaluation:
+        job = dg.define_asset_job("prove", selection=dg.AssetSelection.checks_for_assets("combined"))
+        definitions = ips.with_incremental(
+            dg.Definitions(
+                assets=[ips.iceberg_asset("playback", table="media.playback"), asset],
+                asset_checks=[ips.proof("combined", sample=1.0)],
+                resources=base.resources,
+                jobs=[job],
+            )
+        )
+        result = definitions.resolve_job_def("prove").execute_in_process(instance=instance)
+        return next(each for each in result.get_asset_check_evaluations() if each.check_name == "proof")
+
+    found = proved()
+    assert found.passed, found.description
+    lake.sql("UPDATE lake.media.combined SET _ips_count_seconds = 7 WHERE account = 'a1'")
+    assert not proved().passed

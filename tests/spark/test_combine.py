@@ -1,0 +1,269 @@
+"""A random change that is combined into a table gives the groups that Spark's own GROUP BY makes of all rows."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from collections import Counter
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any, TypeAlias
+
+import pytest
+from hypothesis import HealthCheck, Phase, example, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
+
+from dagster_ips.core.aggregates import Part, parse_aggregate
+from dagster_ips.core.write_mode import Combine
+from dagster_ips.errors import AggregateError, CombineError, UnknownColumnError
+from dagster_ips.spark.branches import Branch
+from dagster_ips.spark.writes.combine import Aggregates, Change, combine_rows
+from tests.lake import Lake
+
+ROWS = "k STRING, day DATE, x INT, big BIGINT, d DECIMAL(6,2), f DOUBLE, b BOOLEAN, s STRING"
+KEYS = ("k", "day")
+DECLARED = {
+    "plays": "count(*)",
+    "known": "count(x)",
+    "total": "sum(x)",
+    "paid": "sum(d)",
+    "mean": "avg(x)",
+    "mean_big": "avg(big)",
+    "mean_paid": "avg(d)",
+    "least": "min(d)",
+    "greatest": "max(f)",
+    "first": "min(s)",
+    "smallest": "min(f)",
+    "all_": "bool_and(b)",
+    "one": "bool_or(b)",
+    "large": "count_if(x > 1)",
+    "twice": "sum(2 * x)",
+}
+APPROXIMATE = {"floats": "sum(f)", "mean_float": "avg(f)"}
+
+Row: TypeAlias = tuple[Any, ...]
+
+rows = st.tuples(
+    st.sampled_from([None, "a", "b"]),
+    st.sampled_from([None, dt.date(2026, 1, 1), dt.date(2026, 1, 2)]),
+    st.sampled_from([None, -3, 0, 1, 2]),
+    st.sampled_from([None, -5, 2**53, 2**53 + 1]),
+    st.sampled_from([None, Decimal("-9999.99"), Decimal("-0.01"), Decimal("0.10"), Decimal("0.20")]),
+    st.sampled_from([None, -1.5, 0.0, -0.0, 2.5, math.inf, -math.inf, math.nan]),
+    st.sampled_from([None, True, False]),
+    st.sampled_from([None, "", "A", "z"]),
+)
+
+
+@st.composite
+def changes(draw: st.DrawFn) -> tuple[list[Row], list[Row], list[Row]]:
+    """Rows that are there, which of them go, and which come."""
+    there = draw(st.lists(rows, max_size=8))
+    gone = [row for row in there if draw(st.booleans())]
+    return there, gone, draw(st.lists(rows, max_size=4))
+
+
+def combine(*, approximate: bool, **aggregates: str) -> Combine:
+    parsed = tuple(parse_aggregate(name, text) for name, text in aggregates.items())
+    return Combine(KEYS, parsed, approximate=approximate)
+
+
+def frame(lake: Lake, some: Sequence[Row], weight: int) -> DataFrame:
+    return lake.session.createDataFrame(list(some), ROWS).withColumn("_weight", F.lit(weight))
+
+
+def equal(row: Row) -> Row:
+    return tuple(("NaN" if math.isnan(v) else v + 0.0) if isinstance(v, float) else v for v in row)
+
+
+def without(there: Sequence[Row], gone: Sequence[Row]) -> list[Row]:
+    """By position, because a row may be there twice."""
+    left = list(there)
+    for row in gone:
+        del left[[equal(each) for each in left].index(equal(row))]
+    return left
+
+
+class Table:
+    """A table of groups, and branches of it."""
+
+    def __init__(self, lake: Lake, declared: Combine) -> None:
+        self.lake, self.declared, self.branches = lake, declared, 0
+        lake.catalog.create_namespace("t")
+        self.aggregates = Aggregates.over(frame(lake, [], 1), declared, table="t.some")
+        empty = self.aggregates.groups(frame(lake, [], 1))
+        empty.writeTo("lake.t.some").using("iceberg").partitionedBy(F.col("day")).create()
+
+    def holding(self, there: Sequence[Row]) -> Branch:
+        self.branches += 1
+        branch = Branch("lake", "t.some", f"branch{self.branches}")
+        self.lake.sql(f"ALTER TABLE lake.t.some CREATE BRANCH {branch.name}")
+        self.aggregates.groups(frame(self.lake, there, 1)).writeTo(branch.sql_name).append()
+        return branch
+
+    def combine(self, branch: Branch, gone: Sequence[Row], come: Sequence[Row], live: Sequence[Row]) -> None:
+        change = frame(self.lake, come, 1).unionAll(frame(self.lake, gone, -1)).unionAll(frame(self.lake, live, 0))
+        combine_rows(
+            Change(change, "_weight"), self.aggregates, branch, head=None, partition_columns=["day"], within=None
+        )
+
+    def rows(self, branch: Branch) -> Counter[Row]:
+        return Counter(equal(tuple(row)) for row in self.lake.session.table(branch.sql_name).collect())
+
+    def snapshots(self, branch: Branch) -> int:
+        return len(self.lake.catalog.load("t.some", asset="test").ancestry(branch.name).snapshots)
+
+
+@pytest.fixture
+def exact(lake: Lake) -> Table:
+    return Table(lake, combine(approximate=False, **DECLARED))
+
+
+@pytest.fixture
+def inexact(lake: Lake) -> Table:
+    return Table(lake, combine(approximate=True, **APPROXIMATE))
+
+
+_OF_PARTS = {
+    Part.ROWS: "count({})",
+    Part.COUNT: "count({})",
+    Part.SUM: "sum({})",
+    Part.TRUE: "count_if({})",
+    Part.FALSE: "count_if(NOT ({}))",
+}
+
+
+def grouped(lake: Lake, some: Sequence[Row], declared: Combine) -> Counter[Row]:
+    """What SQL makes of the rows."""
+    frame(lake, some, 1).createOrReplaceTempView("of_sql")
+    # Spark's avg of bigint rounds each value that a double can't hold, and adds those up in any order.
+    exact = {"avg(big)": "CAST(sum(big) AS DOUBLE) / count(big)"}
+    listed = [exact.get(str(each), str(each)) for each in declared.aggregates]
+    listed += [_OF_PARTS[kept.part].format(kept.expression) for kept in declared.layout.hidden]
+    found = lake.sql(f"SELECT k, day, {', '.join(listed)} FROM of_sql GROUP BY k, day").collect()
+    return Counter(equal(tuple(row)) for row in found)
+
+
+def examples(count: int) -> settings:
+    return settings(
+        max_examples=count,
+        deadline=None,
+        phases=[Phase.explicit, Phase.generate],
+        suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    )
+
+
+def full(**values: Any) -> Row:  # noqa: ANN401  # of each column's type
+    of = {"k": "a", "day": dt.date(2026, 1, 1), "x": 1, "big": 1, "d": Decimal("1.00"), "f": 1.0, "b": True, "s": "a"}
+    return tuple((of | values).values())
+
+
+@given(change=changes())
+@example(([full(), full()], [full()], []))  # a tie of extremes
+@example(([full(), full(x=None, d=None, f=None)], [full()], []))  # only nulls are left
+@example(([full(), full(d=Decimal("0.50"))], [full(d=Decimal("0.50"))], [full(d=Decimal("0.40"))]))  # a better one came
+@example(([full()], [full()], [full(k=None)]))  # an emptied group, and a new one
+@examples(6)
+def test_a_change_gives_the_groups_that_sql_makes_of_all_rows(
+    lake: Lake, exact: Table, change: tuple[list[Row], list[Row], list[Row]]
+) -> None:
+    there, gone, come = change
+    after = without(there, gone) + come
+    branch = exact.holding(there)
+    exact.combine(branch, gone, come, after)
+    assert exact.rows(branch) == grouped(lake, after, exact.declared)
+
+
+@given(change=changes())
+@example(([full(), full(f=math.nan)], [full(f=math.nan)], []))
+@example(([full(), full(f=math.inf)], [full(f=math.inf)], [full(f=2.0)]))
+@examples(3)
+def test_a_value_that_no_sum_gets_rid_of_has_the_sum_made_again(
+    lake: Lake, inexact: Table, change: tuple[list[Row], list[Row], list[Row]]
+) -> None:
+    there, gone, come = change
+    after = without(there, gone) + come
+    branch = inexact.holding(there)
+    inexact.combine(branch, gone, come, after)
+    assert inexact.rows(branch) == grouped(lake, after, inexact.declared)
+
+
+def test_a_change_that_leaves_every_group_as_it_was_commits_nothing(exact: Table) -> None:
+    branch = exact.holding([full(), full(s="b")])
+    before = exact.snapshots(branch)
+    exact.combine(branch, [full()], [full()], [full(), full(s="b")])
+    exact.combine(branch, [full(s="b")], [full(s="c")], [full(), full(s="c")])  # only what isn't the least moved
+    assert exact.snapshots(branch) == before
+
+
+def test_live_rows_are_read_only_where_an_extreme_was_lost(exact: Table) -> None:
+    between = full(d=Decimal("2.00"), f=2.0, s="b")
+    branch = exact.holding([full(), between, full(f=3.0)])
+    # These aren't live at all: whoever read them would count them.
+    exact.combine(branch, [between], [], [full(x=1000)] * 5)
+    (row,) = exact.rows(branch)
+    assert row[2] == 2
+    assert 1000 not in row
+
+
+@pytest.mark.parametrize("there", [[], [full()], [full(x=None), full(x=None)]])
+def test_rows_that_a_group_never_had_cannot_be_removed_from_it(exact: Table, there: list[Row]) -> None:
+    branch = exact.holding(there)
+    before = exact.rows(branch)
+    with pytest.raises(CombineError, match=r"more rows of the group \('a', .*mode=full"):
+        exact.combine(branch, [full(), full(s="b")], [], [])
+    assert exact.rows(branch) == before
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "error", "match"),
+    [
+        ("sum(f)", AggregateError, "floating point.*approximate=True"),
+        ("avg(f)", AggregateError, "floating point.*approximate=True"),
+        ("sum(s)", AggregateError, "string, not numbers"),
+        ("bool_and(x)", AggregateError, "int, not boolean"),
+        ("count_if(s)", AggregateError, "string, not boolean"),
+        ("max(array(x))", AggregateError, "no least and greatest"),
+        ("max(NULL)", AggregateError, "no least and greatest"),
+        ("avg(CAST(d AS DECIMAL(20, 2)))", AggregateError, "more than 18 digits.*sum and its count"),
+        ("sum(count(x))", AggregateError, "can't be maintained"),
+        ("sum(rand())", AggregateError, "can't be maintained"),
+        ("sum(x + row_number() OVER (ORDER BY k))", AggregateError, "can't be maintained"),
+        ("sum(explode(array(x)))", AggregateError, "can't be maintained"),
+        ("sum(x +)", AggregateError, "can't be maintained"),
+        ("sum(nothing)", UnknownColumnError, "nothing.*sum.nothing."),
+    ],
+)
+def test_what_cannot_be_maintained_over_the_rows_is_refused(
+    lake: Lake, aggregate: str, error: type[Exception], match: str
+) -> None:
+    with pytest.raises(error, match=match):
+        Aggregates.over(frame(lake, [], 1), combine(approximate=False, value=aggregate), table="t.some")
+
+
+@pytest.mark.parametrize("ansi", ["true", "false"])
+def test_a_sum_that_overflows_is_an_error_and_no_null(lake: Lake, ansi: str) -> None:
+    value = "CAST('99999999999999999999999999999999999.12' AS DECIMAL(38, 2))"
+    table = Table(lake, combine(approximate=False, total=f"sum({value})"))
+    before = lake.session.conf.get("spark.sql.ansi.enabled")
+    lake.session.conf.set("spark.sql.ansi.enabled", ansi)
+    try:
+        branch = table.holding([full()])
+        with pytest.raises(CombineError, match=r"too large for its type.*larger type"):
+            table.combine(branch, [], [full()] * 60, [])
+        table.combine(branch, [], [full()] * 5, [])
+        with pytest.raises(CombineError, match=r"too large for its type.*larger type"):
+            table.combine(branch, [], [full()] * 5, [])
+    finally:
+        lake.session.conf.set("spark.sql.ansi.enabled", before)
+
+
+def test_a_sum_of_the_longest_decimals_keeps_every_place(lake: Lake) -> None:
+    value = "CAST('123456.0000000000000000000000000000001' AS DECIMAL(38, 31))"
+    table = Table(lake, combine(approximate=False, total=f"sum({value})"))
+    branch = table.holding([full()])
+    table.combine(branch, [], [full()], [])
+    (row,) = table.rows(branch)
+    assert row[2] == Decimal("246912.0000000000000000000000000000002")
