@@ -46,6 +46,23 @@ def merged(playback: ips.IcdcView) -> DataFrame:
 
 
 @dg.asset(
+    ins={name: ips.incremental() for name in SOURCES},
+    metadata=ips.combine(
+        on=["event_date", "account"],
+        aggregates={
+            "plays": "count(*)",
+            "seconds": "sum(seconds)",
+            "known": "count(seconds)",
+            "longest": "max(seconds)",
+        },
+    )
+    | ips.table("media.combined", partition_by=["event_date"]),
+)
+def combined(playback: ips.IcdcView, other: ips.IcdcView) -> DataFrame:
+    return playback.weighted.unionByName(other.weighted)
+
+
+@dg.asset(
     ins={"playback": ips.incremental()},
     metadata=ips.overwrite_partitions() | ips.table("media.by_day", partition_by=["event_date"]),
 )
@@ -131,6 +148,13 @@ def _per_day(rows: Sequence[Event]) -> Rows:
     return Counter((day, total) for day, total in seconds.items())
 
 
+def _combined(rows: Sequence[Event]) -> Rows:
+    groups: dict[tuple[object, object], list[int]] = {}
+    for _, day, account, seconds in rows:
+        groups.setdefault((day, account), []).append(seconds)
+    return Counter((*key, len(all_), sum(all_), len(all_), max(all_)) for key, all_ in groups.items())
+
+
 def _counted(playback: Sequence[Event], other: Sequence[Event]) -> Rows:
     plays = Counter([("playback", row[2]) for row in playback] + [("other", row[2]) for row in other])
     return Counter((*key, count) for key, count in plays.items())
@@ -166,6 +190,7 @@ class Kind:
 KINDS = (
     Kind(appended, ("playback",), {"media.appended": lambda playback, _: Counter(playback)}),
     Kind(merged, ("playback",), {"media.merged": lambda playback, _: expected_agg(list(playback))}),
+    Kind(combined, SOURCES, {"media.combined": lambda *rows: _combined([row for of_one in rows for row in of_one])}),
     Kind(by_day, ("playback",), {"media.by_day": lambda playback, _: expected_agg(list(playback))}),
     Kind(running, ("playback",), {"media.running": lambda playback, _: _running(playback)}),
     Kind(united, SOURCES, {"media.united": lambda playback, other: Counter([*playback, *other])}),

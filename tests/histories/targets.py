@@ -16,8 +16,9 @@ from typing import Any, TypeAlias
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
 
+from dagster_ips.core.aggregates import parse_aggregate
 from dagster_ips.core.capture import Mode
-from dagster_ips.core.write_mode import Append, Merge, OverwritePartitions, OverwriteWhere, Replace, WriteMode
+from dagster_ips.core.write_mode import Append, Combine, Merge, OverwritePartitions, OverwriteWhere, Replace, WriteMode
 from dagster_ips.errors import DuplicateKeysError, FragmentOverwriteError, IpsError, RemovedRowsError
 from dagster_ips.spark.targets import TableDescription, create_table
 from dagster_ips.state.store import EdgeStore
@@ -37,6 +38,8 @@ ROW = ("number", "day", "title", "amount", "price", "place", "marks")
 KEY = ("number", "day", "title")
 """Tells rows apart unless one is there twice."""
 _COUNTED = (Field(-1, "number_of_rows", "long"), Field(-2, "paid", "decimal(38, 2)"))
+_EXTREMES = (Field(-3, "known", "long"), Field(-4, "least", "decimal(38, 2)"), Field(-5, "most", "decimal(38, 2)"))
+_COMBINED = (*_COUNTED, *_EXTREMES)
 NOTHING = "nothing"
 UNDEFINED = "undefined"
 EQUAL = (Mode.FULL.value, Mode.INCREMENTAL.value, NOTHING)
@@ -174,6 +177,34 @@ def _merge_by_floats(view: IcdcView, names: Names) -> Written_:
     return _counted(view.affected(names["amount"]), names, "amount"), Merge((names["amount"],))
 
 
+# Combined
+
+
+def _combine(view: IcdcView, names: Names) -> Written_:
+    price = f"`{names['price'].replace('`', '``')}`"
+    texts = {
+        "number_of_rows": "count(*)",
+        "paid": f"sum({price})",
+        "known": f"count({price})",
+        "least": f"min({price})",
+        "most": f"max({price})",
+    }
+    aggregates = tuple(parse_aggregate(*each) for each in texts.items())
+    return view.weighted, Combine(tuple(_columns(names, ("day", "title"))), aggregates)
+
+
+def _combined_rows(rows: Rows) -> Rows:
+    groups: dict[Row, list[Any]] = {}
+    for (*key, price), count in rows.items():
+        groups.setdefault(tuple(key), []).extend([price] * count)
+    return Counter((*key, len(prices), *_of_prices(prices)) for key, prices in groups.items())
+
+
+def _of_prices(prices: Sequence[Any]) -> tuple[Any, ...]:
+    known = [price for price in prices if price is not None]
+    return (sum(known), len(known), min(known), max(known)) if known else (None, 0, None, None)
+
+
 # Overwritten
 
 
@@ -227,6 +258,7 @@ KINDS: Mapping[str, Kind] = {
     "merge_groups": Kind(("day", "title", "price"), _merge_groups, _counted_rows, 2, _COUNTED, ("day",)),
     "merge_some_groups": Kind(("day", "title", "price"), _merge_some_groups, _some_groups, 2, _COUNTED),
     "merge_by_floats": Kind(("amount", "price"), _merge_by_floats, _counted_rows, 1, _COUNTED),
+    "combine": Kind(("day", "title", "price"), _combine, _combined_rows, 2, _COMBINED, ("day",)),
     "overwrite_partitions": Kind(("day", "title", "price"), _partitions, _counted_rows, 2, _COUNTED, ("day",)),
     "overwrite_partitions_of_scope": Kind(
         ROW, _partitions_of_scope, _same, len(ROW), partition_by=("day", "title"), refuses=_refuses_other_partitions
@@ -307,7 +339,7 @@ class Target:
             WrongCaptureError: the table isn't what a recompute makes, or what is refused isn't to be, or leaves traces.
         """
         before, state = self._refs(), store.get(captured.capture.edge)
-        view = IcdcView(captured, self.source.lake.session, "lake")
+        view = IcdcView(captured, self.source.lake.session, "lake", weighs_live_rows=True)
         try:
             wrote = self._write(view, captured, store)
         except IpsError as error:
@@ -343,7 +375,7 @@ class Target:
             publisher.commit_without_writing([captured.capture])
             return False
         if existing is None:
-            create_table(lake.session, lake.catalog.name, self.name, frame, description)
+            create_table(lake.session, lake.catalog.name, self.name, result.stored(self.name), description)
         published = publisher.publish(self.name, [captured.capture], result.write, consumer=self.consumer)
         return bool(published.snapshots)
 

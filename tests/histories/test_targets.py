@@ -60,3 +60,13 @@ def test_a_target_that_cannot_follow_a_removal_equals_a_recompute_after_a_full_r
     history.capture("strict")
     assert [end for _, _, end in history.coverage.targets] == ["full", "RemovedRowsError"]
     assert history.coverage.targets["append", 2, "full"] == 2
+
+
+def test_a_target_that_is_added_to_equals_a_recompute_whatever_way_rows_are_removed(lake: Lake) -> None:
+    history = _history(lake, "combine")
+    history.do("delete_copy_on_write", where=("number", 5))
+    history.capture("strict")
+    history.do("append_by_spark", rows=(5, 1, 2, 3))
+    history.do("delete_merge_on_read", where=("number", 9))
+    history.capture("strict")
+    assert [end for _, _, end in history.coverage.targets] == ["full", "incremental"]
