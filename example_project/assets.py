@@ -7,6 +7,7 @@ import dagster_ips as ips
 from example_project.lake import CATALOG
 from example_project.recompute import difference
 from example_project.transforms import (
+    PLAYS_PER_ACCOUNT,
     enriched_plays,
     medians_per_title,
     plays_per_account,
@@ -67,7 +68,7 @@ def playback_daily(playback: ips.IcdcView, title: DataFrame) -> DataFrame:
 @dg.asset(
     partitions_def=DAYS,
     ins={"playback_daily": ips.incremental()},
-    metadata=ips.merge(on=["event_date", "account_id"])
+    metadata=ips.combine(on=["event_date", "account_id"], aggregates=PLAYS_PER_ACCOUNT)
     | ips.table("media.playback_daily_agg", partition_by=["event_date"])
     | {"partition_expr": "event_date"},
     group_name="viewing",
@@ -75,8 +76,8 @@ def playback_daily(playback: ips.IcdcView, title: DataFrame) -> DataFrame:
     owners=OWNERS,
 )
 def playback_daily_agg(playback_daily: ips.IcdcView) -> DataFrame:
-    """Plays per day and account. Only accounts' days with new events are computed again, from all their events."""
-    return plays_per_account(playback_daily.affected("event_date", "account_id"))
+    """Plays per day and account. New events are added to what is there, deleted ones taken off; no others are read."""
+    return playback_daily.weighted
 
 
 @dg.asset(

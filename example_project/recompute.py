@@ -59,7 +59,11 @@ def compare(
 
 
 def difference(expected: DataFrame, actual: DataFrame) -> Difference:
-    """Rows of ``expected`` that ``actual`` lacks, and the other way round; columns are matched by name."""
+    """Rows of ``expected`` that ``actual`` lacks, and the other way round; columns are matched by name.
+
+    What the library keeps for itself beside what the asset says, in columns that begin with _ips_, isn't compared.
+    """
+    actual = actual.select(*[column for column in actual.columns if not column.startswith("_ips_")])
     # Both directions of EXCEPT ALL in one pass: of each distinct row, how many more there are than there should be.
     expected = expected.select(*actual.columns)
     counted = actual.withColumn("__more", F.lit(1)).unionByName(expected.withColumn("__more", F.lit(-1)))

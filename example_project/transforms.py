@@ -8,6 +8,14 @@ from pyspark.sql import functions as F  # noqa: N812  # the name that everyone g
 
 LEAN_BACK = ("tv", "console", "stick", "box")
 QUALIFIED_SECONDS = 120
+PLAYS_PER_ACCOUNT = {
+    "plays": "count(*)",
+    "play_seconds": "sum(play_seconds)",
+    "qualified_plays": "sum(CAST(is_qualified AS BIGINT))",
+    "first_event_ts": "min(event_ts)",
+    "last_event_ts": "max(event_ts)",
+}
+"""The columns of ``playback_daily_agg`` beside its keys, in SQL."""
 _WHOLE = 100
 
 
@@ -32,14 +40,9 @@ def enriched_plays(events: DataFrame, titles: DataFrame) -> DataFrame:
 
 
 def plays_per_account(plays: DataFrame) -> DataFrame:
-    """One row per day and account: plays, seconds, qualified plays, first and last event."""
-    return plays.groupBy("event_date", "account_id").agg(
-        F.count("*").alias("plays"),
-        F.sum("play_seconds").alias("play_seconds"),
-        F.sum(F.col("is_qualified").cast("long")).alias("qualified_plays"),
-        F.min("event_ts").alias("first_event_ts"),
-        F.max("event_ts").alias("last_event_ts"),
-    )
+    """One row per day and account: ``PLAYS_PER_ACCOUNT``."""
+    aggregates = [F.expr(text).alias(name) for name, text in PLAYS_PER_ACCOUNT.items()]
+    return plays.groupBy("event_date", "account_id").agg(*aggregates)
 
 
 def running_totals(plays: DataFrame, plans: DataFrame) -> DataFrame:

@@ -44,6 +44,7 @@ defs = ips.with_incremental(
         assets=[
             ips.iceberg_asset("playback", table="db.playback"),
             ips.iceberg_asset("title", table="db.title"),
+            *by_change("sums", ips.combine(on=KEYS, aggregates=stages.SUMS), lambda daily: daily.weighted),
             *by_change("keys", ips.merge(on=KEYS), lambda daily: stages.per_account(daily.affected(*KEYS))),
         ],
         resources={
