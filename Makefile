@@ -1,6 +1,6 @@
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-check test test-all screenshots fuzz lint preflight setup stop clean
+.PHONY: help demo demo-check test test-all screenshots fuzz bench bench-full lint preflight setup stop clean
 
 PYTHON_HERE := .local/venv/bin/python
 ARGS ?=
@@ -38,6 +38,16 @@ screenshots: setup ## the docs' screenshots, anew, from the tests in a browser
 fuzz: setup ## random histories of tables, and of what is put together: make fuzz SEED=1 SECONDS=600
 	$(PYTHON_HERE) -m tests.histories.fuzz --seed $(SEED) --seconds $$(( $(SECONDS) / 2 ))
 	$(PYTHON_HERE) -m tests.histories.composed.fuzz --seed $(SEED) --seconds $$(( $(SECONDS) / 2 ))
+
+bench: setup ## both stages by change and by lookback, about 10 minutes: writes docs/playback.md
+	$(PYTHON_HERE) -m benchmarks.playback --json docs/playback.json > .local/playback.md
+	mv .local/playback.md docs/playback.md
+
+bench-full: setup ## the same at a million rows a day, and everything else that is measured, in an hour
+	$(PYTHON_HERE) -m benchmarks.playback --rows 30000 300000 1000000 --json docs/playback.json > .local/playback.md
+	mv .local/playback.md docs/playback.md
+	for each in cost edges histories latency proof ticks; do \
+	    $(PYTHON_HERE) -m benchmarks.$$each > .local/$$each.md || exit 1; echo "see .local/$$each.md"; done
 
 lint: setup ## style, types and who may import whom
 	$(PYTHON_HERE) -m ruff check .

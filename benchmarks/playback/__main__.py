@@ -1,4 +1,4 @@
-"""What two stages of playback cost by change and by lookback: ``python -m benchmarks.playback --rows 1000000``.
+"""What two stages of playback cost by change and by lookback: ``python -m benchmarks.playback > docs/playback.md``.
 
 A window of days is there; then day after day arrives in small commits, and each way takes it in, in turns. The first
 of these days warms up, the others' median counts. In the end every table is compared with a recompute.
@@ -11,7 +11,6 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 from pyspark.sql import DataFrame
@@ -26,19 +25,49 @@ from example_project.spark_meter import Read, SparkMeter
 
 PARTS = ("stage 1", "stage 2", "both")
 BASE = "lookback"
+BY_CHANGE = ("combine", "merge of affected keys")
+INTRODUCTION = """# Two stages of playback, by change and by lookback
+
+Written by `python -m benchmarks.playback`. Stage 1 enriches events with their titles, stage 2 adds them up per day and
+account. A day of events arrives in eight small commits, some of them late. Each way then takes it in, in turns, on
+tables of its own:
+
+- `combine` and `merge of affected keys` are this library, run by Dagster in a process whose start counts.
+- The others are what one would write by hand, in a Spark that runs already. `lookback` rewrites the whole window.
+- `short` is a lookback of 3 days, which loses late rows; `copy` only copies the changed rows.
+
+In the end every table but those two was compared with a recompute. In brackets: the part of what `lookback` took. CPU
+and bytes are those of Spark's process, planning and shuffles included.
+"""
 Costs = dict[str, dict[str, dict[str, float]]]
 """Medians by way, part and measure."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=200_000, help="a day's")
+    parser.add_argument(
+        "--rows", type=int, nargs="+", default=[30_000, 300_000], help="a day's; each in a lake of its own"
+    )
     parser.add_argument("--late", type=float, default=0.03, help="share of them that is of the days before")
     parser.add_argument("--window", type=int, default=14, help="days that late rows may be of, which lookback rewrites")
     parser.add_argument("--rounds", type=int, default=3, help="days that are measured, after one that warms up")
     parser.add_argument("--json", type=Path, help="a file for the figures")
     given = parser.parse_args()
-    workload = Workload(given.rows, given.late, given.window)
+    found = {rows: run(Workload(rows, given.late, given.window), given.rounds) for rows in given.rows}
+    load = os.getloadavg()[0]
+    print(INTRODUCTION)
+    how = f"{given.late:.0%} of the rows are late, within {given.window} days."
+    print(f"{how} The median of {given.rounds} days counts, after one that")
+    print(f"warms up, on {os.cpu_count()} cores; the load was {load:.1f} in the end.\n")
+    print("\n".join(summary(found)))
+    for rows, costs in found.items():
+        print("\n".join(report(costs, rows)))
+    if given.json:
+        given.json.write_text(json.dumps({"load": load, "late": given.late, "costs": found}, indent=1) + "\n")
+
+
+def run(workload: Workload, rounds: int) -> Costs:
+    """What each way costs, in a lake and a Spark of their own."""
     with tempfile.TemporaryDirectory() as folder:
         spark = Path(folder) / "spark"
         server = ensure_connect_server(spark, driver_memory=MEMORY, say=said)
@@ -49,20 +78,16 @@ def main() -> None:
             session = connect_session(server.remote, lake.spark_configuration())
             meter = SparkMeter(str(server.ui), server.pid)
             source = Source(session, NAMESPACE, workload)
-            found = measure(source, ways(source, Path(folder)), meter, given.rounds)
+            return measure(source, ways(source, Path(folder)), meter, rounds)
         finally:
             stop_connect_server(spark)
-    load = os.getloadavg()[0]
-    print(report(found, workload, given.rounds, load))
-    if given.json:
-        given.json.write_text(json.dumps({"workload": asdict(workload), "load": load, "costs": found}, indent=1) + "\n")
 
 
 def ways(source: Source, folder: Path) -> list[Way]:
     return [
         Lookback(source, "lookback", source.workload.window),
-        ByChange(folder, "by change, combined", ("sums_daily", "sums_by_account")),
-        ByChange(folder, "by change, affected keys", ("keys_daily", "keys_by_account")),
+        ByChange(folder, BY_CHANGE[0], ("sums_daily", "sums_by_account")),
+        ByChange(folder, BY_CHANGE[1], ("keys_daily", "keys_by_account")),
         Lookback(source, "short", 3),
         ByScan(source, "scan"),
         ByChangelogView(source, "changelog"),
@@ -135,12 +160,21 @@ MEASURES = (
 )
 
 
-def report(costs: Costs, workload: Workload, rounds: int, load: float) -> str:
-    said_of = f"{workload.rows:,} rows a day, {workload.late:.0%} of them late, a window of {workload.window} days"
-    lines = [f"{said_of}; median of {rounds} days on {os.cpu_count()} cores, load {load:.1f} at the end.\n"]
+def summary(found: Mapping[int, Costs]) -> Iterator[str]:
+    """Both stages by change, as parts of what the lookback took, by rows a day."""
+    yield f"| rows a day | stage 2 | {' | '.join(title for _, _, title in MEASURES)} |"
+    yield f"| ---: | --- |{' ---: |' * len(MEASURES)}"
+    for rows, costs in found.items():
+        for name in BY_CHANGE:
+            ratios = [costs[name]["both"][key] / costs[BASE]["both"][key] for key, _, _ in MEASURES]
+            yield f"| {rows:,} | {name} | {' | '.join(f'{ratio:.2f}' for ratio in ratios)} |"
+    yield ""
+
+
+def report(costs: Costs, rows: int) -> Iterator[str]:
+    yield f"## {rows:,} rows a day\n"
     for part in PARTS:
-        lines += [f"### {part.capitalize()}\n", *table(costs, part), ""]
-    return "\n".join(lines)
+        yield from [f"### {part.capitalize()}\n", *table(costs, part), ""]
 
 
 def table(costs: Costs, part: str) -> Iterator[str]:
