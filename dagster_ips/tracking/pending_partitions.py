@@ -68,6 +68,8 @@ class PartitionWatch:
         assert slicing is not None  # noqa: S101  # as above
         found = self._look(self.store.get_line(Edge(self.consumer, tracked.upstream)), tracked, source)
         line = found.line
+        if source.head_snapshot_id(tracked.ref) is None:
+            return None
         left = {key: state for key, state in found.pending.items() if key not in but}
         starts = [line.consumed_up_to(state, slicing.taken_by(key)) for key, state in left.items()]
         if not by_time:
@@ -93,6 +95,8 @@ class PartitionWatch:
     def _look(self, known: LineState, tracked: TrackedInput, source: TableMetadata) -> _Look:
         slicing = tracked.slicing
         assert slicing is not None  # noqa: S101  # asked for partitioned consumers only
+        if source.head_snapshot_id(tracked.ref) is None:
+            return _Look(known, {}, self._holding_what_is_gone(known, tracked))
         line = look(self.storage, known, source, tracked)
         if known.scanned is None and line.scanned is not None:
             line = self._with_consumed(line, tracked)
@@ -100,6 +104,11 @@ class PartitionWatch:
         states = self._states(line.edge, frozenset[str]().union(*made_of.values()))
         pending = {key: state for key, state in states.items() if line.is_pending(state, slicing.taken_by(key))}
         return _Look(line, made_of, pending)
+
+    def _holding_what_is_gone(self, line: LineState, tracked: TrackedInput) -> dict[str, EdgeState]:
+        """The partitions that consumed an upstream which has no snapshot now, as it was created again without rows."""
+        states = self._every_state(line.edge, tracked)
+        return {key: state for key, state in states.items() if state.committed is not None}
 
     def _with_consumed(self, line: LineState, tracked: TrackedInput) -> LineState:
         """``line`` after the first look, with the partitions that were computed before it.
