@@ -7,8 +7,9 @@ newest stamp is one look-up per snapshot.
 from __future__ import annotations
 
 import json
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import astuple
+from typing import Any
 
 from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.capture import Capture, Mode, Stamp, TargetMark
@@ -16,6 +17,7 @@ from dagster_ips.core.edge import Edge
 from dagster_ips.core.file_set import Bite
 from dagster_ips.core.ownership import ACCEPTED, ASSET, ATTEMPT, EDGE
 from dagster_ips.core.target import TargetHistory
+from dagster_ips.core.touched import reaches
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.iceberg.metadata import TableMetadata
 
@@ -86,6 +88,15 @@ def stamped_partitions(metadata: TableMetadata, line: Edge) -> frozenset[str]:
     return frozenset(key for value in values for key in json.loads(value).get("partitions", ()))
 
 
+def partitions_read_beyond(metadata: TableMetadata, line: Edge, scanned: Watermark) -> frozenset[str]:
+    """The partitions of which ``main`` has a stamp of ``line`` that says to have read beyond ``scanned``."""
+    values = (
+        json.loads(s.summary[EDGE + line.id]) for s in metadata.ancestry().snapshots if EDGE + line.id in s.summary
+    )
+    beyond = (each for each in values if not reaches(scanned, _read_up_to(each)))
+    return frozenset(key for each in beyond for key in each.get("partitions", ()))
+
+
 def last_consumed(metadata: TableMetadata, line: Edge) -> int | None:
     """The snapshot up to which the newest stamp of ``line``, of whatever partition, says to have read; None if none."""
     stamps = (s.summary.get(EDGE + line.id) for s in metadata.ancestry().snapshots)
@@ -142,9 +153,13 @@ def _value(line: Edge, captures: Sequence[Capture]) -> str:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
+def _read_up_to(value: Mapping[str, Any]) -> Watermark:
+    return Watermark(value["uuid"], value["ref"], value["to"], value["seq"], value["ts"], value.get("schema"))
+
+
 def _stamps(snapshot: Snapshot, table_uuid: str, line: Edge, wanted: Container[str | None]) -> dict[Edge, Stamp]:
     value = json.loads(snapshot.summary[EDGE + line.id])
-    to = Watermark(value["uuid"], value["ref"], value["to"], value["seq"], value["ts"], value.get("schema"))
+    to = _read_up_to(value)
     bite = Bite(*value["bite"]) if "bite" in value else None
     start = Watermark(*value["from_mark"]) if bite and value["from_mark"] else None
     numbers = value.get("partitions") or {None: value["n"]}

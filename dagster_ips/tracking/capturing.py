@@ -16,7 +16,7 @@ from dagster_ips.core.place import Everywhere, Start
 from dagster_ips.core.policy import InputPolicies, OnUnmapped
 from dagster_ips.core.ranges import ChangeRange, Predicate
 from dagster_ips.core.target import TargetHistory, settle, unexpected_change
-from dagster_ips.core.touched import LineState
+from dagster_ips.core.touched import LineState, reaches
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import (
     StateUnreadableError,
@@ -44,6 +44,7 @@ from dagster_ips.tracking.partitions import (
     changed_in_partitions,
     live_in_partitions,
     look,
+    loses_rows_between,
     rows_of,
     rows_of_any,
 )
@@ -202,7 +203,7 @@ class Capturer:
             asked_for = Mode.FULL
         settled = [self._settled(_edges(consumer, i, partitions), metadata, target, asked_for) for i in inputs]
         sources = [self._source(tracked, of, consumer) for tracked, of in zip(inputs, settled, strict=True)]
-        lines = [self._line(*each, consumer) for each in zip(inputs, sources, strict=True)]
+        lines = [self._line(*each, consumer) for each in zip(inputs, sources, settled, strict=True)]
         states = [[state for state, _ in each] for each in settled]
         begin = Beginner(self.catalog, self.icdc_namespace, metadata).begin
         if asked_for is not Mode.FULL and partitions is None:
@@ -337,7 +338,13 @@ class Capturer:
         except StateUnreadableError:
             return EdgeState(edge)
 
-    def _line(self, tracked: TrackedInput, source: TableMetadata, consumer: str) -> _Line | None:
+    def _line(
+        self,
+        tracked: TrackedInput,
+        source: TableMetadata,
+        settled: Sequence[tuple[EdgeState, object]],
+        consumer: str,
+    ) -> _Line | None:
         """What is known of all partitions of an input, up to its head; None if the consumer has none.
 
         Raises:
@@ -347,6 +354,12 @@ class Capturer:
             return None
         known = self.store.get_line(Edge(consumer, tracked.upstream))
         line = look(self.catalog.storage, known, source, tracked)
+        if known.scanned and loses_rows_between(known, line, source, tracked.ref):
+            read = [
+                s.edge.partition or "" for s, _ in settled if s.committed and not reaches(known.scanned, s.committed)
+            ]
+            keys = frozenset[str]().union(*[tracked.slicing.taken_by(key) for key in read])
+            line = line.with_read_beyond(keys, known.scanned)
         if line.unmapped and tracked.policies.on_unmapped is OnUnmapped.ERROR:
             columns = tracked.slicing.upstream_keys.columns
             raise UnmappedRowsError(consumer=consumer, upstream=tracked.upstream, columns=columns, values=line.unmapped)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import pairwise, takewhile
 
 from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.capture import EdgeState
@@ -158,6 +158,15 @@ def look(storage: Storage, line: LineState, source: TableMetadata, tracked: Trac
     looking = _Looking(storage, source, head, FileKeys(storage, source, slicing))
     line = looking.unread_again(looking.with_keys_to_come(line))
     return looking.further(line, tracked.ref) if is_new else looking.with_strays(line)
+
+
+def loses_rows_between(known: LineState, line: LineState, source: TableMetadata, ref: str) -> bool:
+    """Whether rows may have come and gone since ``known``, so that the look that made ``line`` of it lacks them."""
+    if known.scanned is None or line.scanned == known.scanned:
+        return False
+    before = known.scanned.snapshot_id
+    newer = takewhile(lambda snapshot: snapshot.snapshot_id != before, source.ancestry(ref).snapshots)
+    return any(not (snapshot.keeps_rows or snapshot.only_adds) for snapshot in newer)
 
 
 def _is_stray(path: str, stray: Stray, slicing: Slicing) -> bool:

@@ -11,13 +11,13 @@ from dagster_ips.core.needs import Need
 from dagster_ips.core.touched import LineState, Touched, first_of
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.iceberg.metadata import TableMetadata
-from dagster_ips.iceberg.stamps import stamped_partitions
+from dagster_ips.iceberg.stamps import partitions_read_beyond, stamped_partitions
 from dagster_ips.iceberg.storage import Storage
 from dagster_ips.state.store import EdgeStore
 from dagster_ips.tracking.effects import Effect, effect
 from dagster_ips.tracking.following import TrackedInput
 from dagster_ips.tracking.needs import needs_of_line
-from dagster_ips.tracking.partitions import look
+from dagster_ips.tracking.partitions import look, loses_rows_between
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +100,10 @@ class PartitionWatch:
         line = look(self.storage, known, source, tracked)
         if known.scanned is None and line.scanned is not None:
             line = self._with_consumed(line, tracked)
+        elif self.target is not None and known.scanned and loses_rows_between(known, line, source, tracked.ref):
+            read = partitions_read_beyond(self.target, line.edge, known.scanned)
+            keys = frozenset[str]().union(*[slicing.taken_by(key) for key in read])
+            line = line.with_read_beyond(keys, known.scanned)
         made_of = {key: slicing.made_of([key]) for key in line.touched}
         states = self._states(line.edge, frozenset[str]().union(*made_of.values()))
         pending = {key: state for key, state in states.items() if line.is_pending(state, slicing.taken_by(key))}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tests.histories.composed.life import Life
+import pytest
+
+from tests.histories.composed.life import PENDING, Life, Step
 from tests.histories.composed.runs import Assets
 
 
@@ -23,3 +25,33 @@ def test_partitions_that_hold_rows_are_pending_once_their_upstream_was_created_a
     life.run(asset="by_title", keys=("a", "b/ c='é'"), by="Dagster")
     life.change(table="fact", operation="drop_and_create_again")
     life.catch_up()
+
+
+def test_rows_that_came_and_went_after_a_backup_that_is_restored_leave_their_partition(assets: Assets) -> None:
+    """The sensor looked before the backup, and sees nothing of them: only the table's stamps say what it holds."""
+    life = Life(assets, ("by_title",))
+    life.change(table="fact", operation="append_by_spark", rows=(21,))
+    life.take(Step.of("run", asset="by_title", keys=PENDING))
+    life.backup()
+    life.change(table="fact", operation="append_by_spark", rows=(18,))
+    life.run(asset="by_title", full=True)
+    life.change(table="fact", operation="delete_copy_on_write", where=("amount", 18))
+    life.restore()
+    life.catch_up()
+    assert life.followers["by_title"].parts == {"a": {}, "b/ c='é'": {}}
+
+
+@pytest.mark.parametrize("by_person", [False, True])
+def test_rows_that_came_and_went_between_two_looks_leave_what_was_computed_between_them(
+    assets: Assets, *, by_person: bool
+) -> None:
+    life = Life(assets, ("by_title",))
+    life.change(table="fact", operation="append_by_spark", rows=(21,))
+    life.take(Step.of("run", asset="by_title", keys=PENDING))
+    life.change(table="fact", operation="append_by_spark", rows=(18,))
+    life.run(asset="by_title", full=True)
+    life.change(table="fact", operation="delete_copy_on_write", where=("amount", 18))
+    if by_person:
+        life.run(asset="by_title", keys=("b/ c='é'",))
+    life.catch_up()
+    assert life.followers["by_title"].parts == {"a": {}, "b/ c='é'": {}}
