@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from dagster_ips.core.capture import EdgeState
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.needs import Need
-from dagster_ips.core.touched import LineState, Touched, first_of
+from dagster_ips.core.target import TargetHistory, settle, shows_all_since
+from dagster_ips.core.touched import LineState, Touched, first_of, reaches
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.stamps import partitions_read_beyond, stamped_partitions
@@ -18,6 +19,7 @@ from dagster_ips.tracking.effects import Effect, effect
 from dagster_ips.tracking.following import TrackedInput
 from dagster_ips.tracking.needs import needs_of_line
 from dagster_ips.tracking.partitions import look, loses_rows_between
+from dagster_ips.tracking.settling import histories_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,13 +103,26 @@ class PartitionWatch:
         if known.scanned is None and line.scanned is not None:
             line = self._with_consumed(line, tracked)
         elif self.target is not None and known.scanned and loses_rows_between(known, line, source, tracked.ref):
-            read = partitions_read_beyond(self.target, line.edge, known.scanned)
+            read = self._read_beyond(known.scanned, self.target, line.edge, tracked)
             keys = frozenset[str]().union(*[slicing.taken_by(key) for key in read])
             line = line.with_read_beyond(keys, known.scanned)
         made_of = {key: slicing.made_of([key]) for key in line.touched}
         states = self._states(line.edge, frozenset[str]().union(*made_of.values()))
         pending = {key: state for key, state in states.items() if line.is_pending(state, slicing.taken_by(key))}
         return _Look(line, made_of, pending)
+
+    def _read_beyond(
+        self, scanned: Watermark, target: TableMetadata, line: Edge, tracked: TrackedInput
+    ) -> frozenset[str]:
+        """The partitions that may have read beyond ``scanned``; where stamps expired, cursors and notices tell."""
+        read = partitions_read_beyond(target, line, scanned)
+        if target.ancestry().is_whole:
+            return read
+        states = self._every_state(line, tracked)
+        histories = histories_of(self.storage, target, states.values())
+        return read | {
+            key for key, state in states.items() if _may_have_read_beyond(scanned, state, histories[state.edge])
+        }
 
     def _holding_what_is_gone(self, line: LineState, tracked: TrackedInput) -> dict[str, EdgeState]:
         """The partitions that consumed an upstream which has no snapshot now, as it was created again without rows."""
@@ -138,3 +153,9 @@ class PartitionWatch:
     def _states(self, line: Edge, partitions: frozenset[str]) -> dict[str, EdgeState]:
         states = self.store.get_many([line.of(key) for key in sorted(partitions)])
         return {edge.partition or "": state for edge, state in states.items()}
+
+
+def _may_have_read_beyond(scanned: Watermark, state: EdgeState, history: TargetHistory) -> bool:
+    settled = settle(state, history)
+    is_beyond = settled.committed is not None and not reaches(scanned, settled.committed)
+    return is_beyond or not shows_all_since(settled.target, history)

@@ -27,8 +27,11 @@ def test_partitions_that_hold_rows_are_pending_once_their_upstream_was_created_a
     life.catch_up()
 
 
-def test_rows_that_came_and_went_after_a_backup_that_is_restored_leave_their_partition(assets: Assets) -> None:
-    """The sensor looked before the backup, and sees nothing of them: only the table's stamps say what it holds."""
+@pytest.mark.parametrize("expires", [False, True])
+def test_rows_that_came_and_went_after_a_backup_that_is_restored_leave_their_partition(
+    assets: Assets, *, expires: bool
+) -> None:
+    """The sensor looked before the backup, and sees nothing of them: only the table itself says what it holds."""
     life = Life(assets, ("by_title",))
     life.change(table="fact", operation="append_by_spark", rows=(21,))
     life.take(Step.of("run", asset="by_title", keys=PENDING))
@@ -36,14 +39,17 @@ def test_rows_that_came_and_went_after_a_backup_that_is_restored_leave_their_par
     life.change(table="fact", operation="append_by_spark", rows=(18,))
     life.run(asset="by_title", full=True)
     life.change(table="fact", operation="delete_copy_on_write", where=("amount", 18))
+    if expires:
+        life.target(asset="by_title", what="compact")
+        life.target(asset="by_title", what="expire")
     life.restore()
     life.catch_up()
     assert life.followers["by_title"].parts == {"a": {}, "b/ c='é'": {}}
 
 
-@pytest.mark.parametrize("by_person", [False, True])
+@pytest.mark.parametrize(("by_person", "expires"), [(False, False), (True, False), (False, True), (True, True)])
 def test_rows_that_came_and_went_between_two_looks_leave_what_was_computed_between_them(
-    assets: Assets, *, by_person: bool
+    assets: Assets, *, by_person: bool, expires: bool
 ) -> None:
     life = Life(assets, ("by_title",))
     life.change(table="fact", operation="append_by_spark", rows=(21,))
@@ -51,6 +57,9 @@ def test_rows_that_came_and_went_between_two_looks_leave_what_was_computed_betwe
     life.change(table="fact", operation="append_by_spark", rows=(18,))
     life.run(asset="by_title", full=True)
     life.change(table="fact", operation="delete_copy_on_write", where=("amount", 18))
+    if expires:
+        life.target(asset="by_title", what="compact")
+        life.target(asset="by_title", what="expire")
     if by_person:
         life.run(asset="by_title", keys=("b/ c='é'",))
     life.catch_up()
