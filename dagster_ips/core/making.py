@@ -39,7 +39,7 @@ def not_made_by(makings: Mapping[str | None, Making], code: str, partitions: Ite
 
     Example:
         >>> not_made_by({None: Making(("1",))}, "2", [None])
-        'its rows were made by other code, to which the change of now can't be added'
+        "its rows were made by other code, to which the change of now can't be added"
         >>> not_made_by({None: Making(("2",))}, "2", [None])
     """
     for partition in partitions:

@@ -21,6 +21,7 @@ from dagster_ips.orchestration.cursor_store import CursorStore
 from dagster_ips.orchestration.io_manager import IcdcIOManager
 from dagster_ips.orchestration.watching import WatchedInputs
 from dagster_ips.spark.maintenance import compact, expire_snapshots
+from dagster_ips.tracking.effects import Effect, effect
 from dagster_ips.tracking.following import TrackedInput
 from dagster_ips.tracking.needs import needs_of_others, needs_of_state
 from dagster_ips.tracking.pending_partitions import PartitionWatch
@@ -71,7 +72,7 @@ def hygiene_job(
         for each in _chosen(tables, config.assets):
             manager = getattr(context.resources, each.manager)
             try:
-                yield from _Tidying(context, config, each, manager, watched, graph).all()
+                yield from _Tidying(context, config, each, manager, watched, graph).tidied_up()
             except Exception as error:  # noqa: BLE001  # one table doesn't hold up the others
                 said = str(error) if isinstance(error, IpsError) else f"{type(error).__name__}: {error}"
                 context.log.error("%s: %s", each.table, said)  # noqa: TRY400  # Spark's stack says nothing more
@@ -114,7 +115,7 @@ class _Tidying:
     watched: Sequence[WatchedInputs]
     graph: Callable[[], Any]
 
-    def all(self) -> Iterator[dg.AssetObservation]:
+    def tidied_up(self) -> Iterator[dg.AssetObservation]:
         """Compact, then expire, and say so in the asset's timeline."""
         lake = self.manager.catalog.open()
         if lake.find(self.tidied.table) is None:
@@ -134,7 +135,8 @@ class _Tidying:
         if (run_id := run_at_work(self.context.instance, self.tidied.key)) is not None:
             return {"compaction": f"left out: run {run_id} is writing the table"}
         session = self.manager.session()
-        done = compact(session, lake.name, self.tidied.table, min_input_files=self.config.min_input_files)
+        with effect(Effect.TIDY_UP):
+            done = compact(session, lake.name, self.tidied.table, min_input_files=self.config.min_input_files)
         return {"data files rewritten": done.rewritten, "into data files": done.added}
 
     def _expire(self, lake: LakeCatalog) -> dict[str, Any]:
@@ -142,7 +144,9 @@ class _Tidying:
         wanted = time.time_ns() // 1_000_000 - int(self.config.keep_days * _DAY_MS)
         refs = {ref: before.ancestry(ref) for ref in before.branches}
         until = expiry(list(self._needs(lake, before)), before.snapshots, refs, wanted_ms=wanted)
-        expire_snapshots(self.manager.session(), lake.name, self.tidied.table, before_ms=until.before_ms)
+        session = self.manager.session()
+        with effect(Effect.TIDY_UP):
+            expire_snapshots(session, lake.name, self.tidied.table, before_ms=until.before_ms)
         after = lake.load(self.tidied.table, asset=self.tidied.key.to_user_string())
         gone = len(before.snapshots) - len(before.snapshots.keys() & after.snapshots.keys())
         return {"snapshots expired": gone, "snapshots kept": len(after.snapshots), **_held(until)}

@@ -27,9 +27,10 @@ class Effect(StrEnum):
     TRY_CURSORS = "try_cursors"
     INTERVENE = "intervene"
     REPORT_EVENT = "report_event"
+    TIDY_UP = "tidy_up"
 
 
-_OF_OTHERS = (Effect.INTERVENE, Effect.REPORT_EVENT, Effect.RECORD_LOOK, Effect.TRY_CURSORS)
+_OF_OTHERS = (Effect.INTERVENE, Effect.REPORT_EVENT, Effect.RECORD_LOOK, Effect.TRY_CURSORS, Effect.TIDY_UP)
 OF_RUNS = [each for each in Effect if each not in _OF_OTHERS]
 """What any run causes; the others are a person's, the sensor's, and what only the first run of an instance does."""
 

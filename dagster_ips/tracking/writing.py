@@ -125,7 +125,7 @@ class Result:
         if self.new_partitions is not None and not _holds_no_rows(target):
             delete_where(self.new_partitions, branch, self.frame.sparkSession)
         if isinstance(self.write_mode, Combine):
-            self._combine(self.write_mode, branch, target)
+            self._combine_all(self.write_mode, branch, target)
         elif self.partitions is None or self._is_checked_by_merge():
             self.write_rows(branch, target)
         elif self._is_read_once():
@@ -204,7 +204,7 @@ class Result:
     def _may_hold(self, target: TableMetadata, columns: Sequence[str]) -> Callable[[Partitions], bool]:
         return partial(may_hold, self.storage, target, columns) if self.storage else anywhere
 
-    def _combine(self, write_mode: Combine, branch: Branch, target: TableMetadata) -> None:
+    def _combine_all(self, write_mode: Combine, branch: Branch, target: TableMetadata) -> None:
         if self.mode is Mode.FULL:
             with explained_overflow(branch.table):
                 groups = self.stored(branch.table)
