@@ -74,13 +74,13 @@ class Handwritten(Way):
         ended = time.time()
         return (started, between), (between, ended), (started, ended)
 
+    @abstractmethod
     def stage_1(self) -> None:
         """Stage 1's table."""
-        raise NotImplementedError
 
+    @abstractmethod
     def stage_2(self) -> None:
         """Stage 2's table."""
-        raise NotImplementedError
 
 
 @dataclass

@@ -47,9 +47,9 @@ def with_incremental(
 
     Added are: the condition ``on_change()`` where an incremental asset has none of its own and no ``pending_sensor``
     drives it, an automation sensor for every asset with a condition that no sensor of the user's covers, a check
-    ``pending`` of each incremental asset with a sensor that keeps it true, one sensor that watches outside tables, and
-    the job ``ips_hygiene``, which nothing starts but you.
-    They tick every ``interval_seconds``. Everything else stays as it is.
+    ``pending`` of each incremental asset with a sensor that keeps it true, and one sensor that watches outside tables.
+    They tick every ``interval_seconds``. And the job ``ips_hygiene``, which nothing starts but you. Everything else
+    stays as it is.
 
     A tick of the automation sensor that finds nothing to run waits ``wait_seconds`` for a table to change or a run to
     begin or end, and looks again. Dagster's daemon begins a round of ticks every five seconds at most and sleeps in

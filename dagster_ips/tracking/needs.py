@@ -18,9 +18,13 @@ from dagster_ips.tracking.following import MAIN
 
 def needs_of_state(state: EdgeState, source: TableMetadata) -> Iterator[Need]:
     """Of a consumer without partitions, or of one partition. What was never consumed is read as it is then."""
+    return _needs(state.edge, [state.committed, being_read(state)], source)
+
+
+def being_read(state: EdgeState) -> Watermark | None:
+    """From where a run reads right now, which reads a single snapshot if it reads everything; None if none does."""
     held = state.in_flight
-    marks = [state.committed, held.from_exclusive if held else None]
-    return _needs(state.edge, marks, source)
+    return (held.from_exclusive or held.to_inclusive) if held else None
 
 
 def needs_of_line(line: LineState, starts: Iterable[Watermark | None], source: TableMetadata) -> Iterator[Need]:

@@ -17,7 +17,7 @@ from dagster_ips.iceberg.storage import Storage
 from dagster_ips.state.store import EdgeStore
 from dagster_ips.tracking.effects import Effect, effect
 from dagster_ips.tracking.following import TrackedInput
-from dagster_ips.tracking.needs import needs_of_line
+from dagster_ips.tracking.needs import being_read, needs_of_line
 from dagster_ips.tracking.partitions import look, loses_rows_between
 from dagster_ips.tracking.settling import histories_of
 
@@ -90,7 +90,7 @@ class PartitionWatch:
         known = self.store.get_line(Edge(self.consumer, tracked.upstream))
         found = self._look(known, tracked, source)
         starts = [found.line.start_of(state, slicing.taken_by(key)) for key, state in found.pending.items()]
-        starts += [state.in_flight.from_exclusive for state in found.pending.values() if state.in_flight]
+        starts += [being_read(state) for state in self._every_state(known.edge, tracked).values()]
         # The next look begins where the last one ended, as this one isn't remembered.
         return needs_of_line(known, [*starts, *(each.changed.since for each in found.line.unread.values())], source)
 
