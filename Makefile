@@ -62,7 +62,7 @@ setup: preflight
 	@scripts/setup.sh
 
 stop: ## stop the local Spark of this checkout
-	@[ ! -x $(PYTHON_HERE) ] || $(PYTHON_HERE) -m dagster_ips.spark.connect_server stop || true
+	@[ ! -x $(PYTHON_HERE) ] || $(PYTHON_HERE) -m dagster_ips.local_spark.connect_server stop || true
 
 clean: stop ## stop what runs and remove .local: packages, jars, tables, Dagster's home
 	rm -rf .local

@@ -19,11 +19,11 @@ from benchmarks import ticks
 from dagster_ips.core.capture import Capture, EdgeState, Mode, TargetMark
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.watermark import Watermark
-from dagster_ips.iceberg.icdc_names import new_name
-from dagster_ips.orchestration.cursor_store import CursorStore
+from dagster_ips.iceberg.icdc.icdc_names import new_name
+from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.state.codec import encode
-from tests.backends import dagster_home
-from tests.postgres import running_postgres
+from tests.support.backends import dagster_home
+from tests.support.postgres import running_postgres
 
 EDGES = 10_000
 ROUNDS = 3

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import dagster as dg
 
-from dagster_ips.spark.connect_server import ConnectServer, ensure_connect_server, stop_connect_server
-from tests.backends import dagster_home
-from tests.lake import Lake, events
-from tests.modes import MODES
-from tests.partitioned import SENSOR, key, run
-from tests.pipeline import materialize, pipeline
-from tests.spark_requests import Request, watched
+from dagster_ips.local_spark.connect_server import ConnectServer, ensure_connect_server, stop_connect_server
+from tests.support.backends import dagster_home
+from tests.support.lake import Lake, events
+from tests.support.modes import MODES
+from tests.support.partitioned import SENSOR, key, run
+from tests.support.pipeline import materialize, pipeline
+from tests.support.spark_requests import Request, watched
 
 ROWS = 20_000
 LATE, NEW = 60, 600

@@ -10,12 +10,12 @@ from pyspark.sql import SparkSession
 
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.policy import InputPolicies
+from dagster_ips.exactly_once.capture.capturer import CapturedInput, Capturer
+from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.iceberg.catalog import LakeCatalog
-from dagster_ips.spark.connect_server import ensure_connect_server, stop_connect_server
+from dagster_ips.local_spark.connect_server import ensure_connect_server, stop_connect_server
 from dagster_ips.spark.session import connect_session
 from dagster_ips.state.store import MemoryEdgeStore
-from dagster_ips.tracking.capturing import CapturedInput, Capturer
-from dagster_ips.tracking.following import TrackedInput
 from dagster_ips.view import IcdcView
 
 NAME = "lake"

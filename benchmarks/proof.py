@@ -15,9 +15,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
 
 import dagster_ips as ips
-from dagster_ips.spark.connect_server import ensure_connect_server, stop_connect_server
+from dagster_ips.local_spark.connect_server import ensure_connect_server, stop_connect_server
 from dagster_ips.spark.session import connect_session
-from tests.backends import dagster_home
+from tests.support.backends import dagster_home
 
 DAYS = 100
 SAMPLES = (0.01, 0.1, 1.0)

@@ -25,9 +25,9 @@ import dagster_ips as ips
 from dagster_ips.core.capture import EdgeState
 from dagster_ips.core.edge import Edge
 from dagster_ips.iceberg.catalog import LakeCatalog
-from dagster_ips.orchestration.automation_sensors import AUTOMATION_SENSOR
-from dagster_ips.orchestration.cursor_store import CursorStore
-from tests.backends import dagster_home
+from dagster_ips.orchestration.automate.automation_sensors import AUTOMATION_SENSOR
+from dagster_ips.orchestration.platform.cursor_store import CursorStore
+from tests.support.backends import dagster_home
 
 TABLES = 30
 READERS = 10

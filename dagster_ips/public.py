@@ -3,9 +3,10 @@
 from dagster_ips.core.capture import Mode
 from dagster_ips.core.ranges import ChangeRange, Predicate, RangeKind
 from dagster_ips.errors import IpsError
-from dagster_ips.orchestration.audits import audit
-from dagster_ips.orchestration.automation import blocked, on_change, pending
-from dagster_ips.orchestration.declarations import (
+from dagster_ips.orchestration.automate.conditions import blocked, on_change, pending
+from dagster_ips.orchestration.automate.pending_sensor import pending_sensor
+from dagster_ips.orchestration.automate.valid_through_condition import valid_through
+from dagster_ips.orchestration.declare.declarations import (
     append,
     combine,
     iceberg_asset,
@@ -19,14 +20,13 @@ from dagster_ips.orchestration.declarations import (
     target_lag,
     trusted,
 )
+from dagster_ips.orchestration.declare.overwrite_result import Overwrite
 from dagster_ips.orchestration.definitions import with_incremental
-from dagster_ips.orchestration.io_manager import IcdcIOManager
-from dagster_ips.orchestration.overwrite import Overwrite
-from dagster_ips.orchestration.own_sql import OwnSql, capture
-from dagster_ips.orchestration.pending_sensor import pending_sensor
-from dagster_ips.orchestration.proofs import proof
-from dagster_ips.orchestration.resources import IcebergCatalog, LocalSparkConnect
-from dagster_ips.orchestration.valid_through import valid_through
+from dagster_ips.orchestration.platform.resources import IcebergCatalog, LocalSparkConnect
+from dagster_ips.orchestration.prove.proofs import proof
+from dagster_ips.orchestration.run.audits import audit
+from dagster_ips.orchestration.run.io_manager import IcdcIOManager
+from dagster_ips.orchestration.run.own_sql import OwnSql, capture
 from dagster_ips.view import IcdcView, ViewStats, affected
 
 __all__ = [

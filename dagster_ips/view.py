@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING
 
 from dagster_ips.core.aggregates import WEIGHT
 from dagster_ips.core.capture import Mode
-from dagster_ips.core.changes import ChangeSet
+from dagster_ips.core.change_set import ChangeSet
 from dagster_ips.core.policy import OnRemoved
 from dagster_ips.core.ranges import Bound, ChangeRange, Predicate, equals, quoted
 from dagster_ips.errors import DeclarationError, UnknownColumnError
+from dagster_ips.exactly_once.capture.capturer import CapturedInput
+from dagster_ips.exactly_once.capture.icdc_parameters import parameters
+from dagster_ips.exactly_once.publish.input_change import Frame, InputChange, TakenFrame
+from dagster_ips.iceberg.affected_partitions import AffectedPartitions, affected_partitions
 from dagster_ips.iceberg.column_ranges import change_range, partition_values, require_plain_column
-from dagster_ips.iceberg.icdc_tables import Tag
-from dagster_ips.iceberg.partitions import AffectedPartitions, affected_partitions
+from dagster_ips.iceberg.icdc.icdc_tables import Tag
 from dagster_ips.spark.branches import sql_name
 from dagster_ips.spark.changelog import added, all_added, changelog, net_rows, removed, weighted, with_live_rows
 from dagster_ips.spark.frames import distinct_keys, renamed, rows_with_keys, table_frame
 from dagster_ips.spark.plans import marked
-from dagster_ips.tracking.capturing import CapturedInput
-from dagster_ips.tracking.input_change import Frame, InputChange, TakenFrame
-from dagster_ips.tracking.parameters import parameters
 
 if TYPE_CHECKING:
     from dagster_ips.spark.session import DataFrame, SparkSession

@@ -71,7 +71,7 @@ if [ "$(cat $mark 2>/dev/null)" != "$wanted" ]; then
     "$venv/bin/python" -c "import sys; sys.exit(sys.version != '''$("$python" -c 'import sys; print(sys.version)')''')" 2>/dev/null ||
         rm -rf "$venv"
     with_progress "Python packages" install_packages
-    with_progress "Spark's jars" "$venv/bin/python" -m dagster_ips.spark.jars
+    with_progress "Spark's jars" "$venv/bin/python" -m dagster_ips.local_spark.jars
     echo "$wanted" >"$mark"
     echo "Ready."
 fi

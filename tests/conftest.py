@@ -13,10 +13,10 @@ import pytest
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
-from dagster_ips.spark.connect_server import ConnectServer, ensure_connect_server, stop_connect_server
-from tests.backends import POSTGRES, SQLITE, dagster_home
-from tests.lake import Lake
-from tests.postgres import Postgres, running_postgres
+from dagster_ips.local_spark.connect_server import ConnectServer, ensure_connect_server, stop_connect_server
+from tests.support.backends import POSTGRES, SQLITE, dagster_home
+from tests.support.lake import Lake
+from tests.support.postgres import Postgres, running_postgres
 
 
 @event.listens_for(Engine, "connect")

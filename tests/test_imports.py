@@ -49,7 +49,7 @@ def definitions(tmp_path: Path) -> str:
 
 def test_to_declare_incremental_assets_imports_nothing_but_dagster(definitions: str) -> None:
     found = imported(f"import runpy; runpy.run_path({definitions!r})")
-    assert "dagster_ips.orchestration.io_manager" in found
+    assert "dagster_ips.orchestration.run.io_manager" in found
     assert sorted(found & set(HEAVY)) == []
 
 

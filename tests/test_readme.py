@@ -11,8 +11,8 @@ import dagster as dg
 import pytest
 
 import dagster_ips as ips
-from tests.lake import Lake, events
-from tests.pipeline import materialize
+from tests.support.lake import Lake, events
+from tests.support.pipeline import materialize
 
 README = Path(__file__).parents[1] / "README.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)

@@ -19,7 +19,7 @@ from benchmarks.playback import stages
 from benchmarks.playback.source import MEMORY, Source, Workload
 from benchmarks.playback.ways import NAMESPACE, ByChange, ByChangelogView, ByScan, Copy, Lookback, Way
 from dagster_ips.iceberg.catalog import LakeCatalog
-from dagster_ips.spark.connect_server import ensure_connect_server, stop_connect_server
+from dagster_ips.local_spark.connect_server import ensure_connect_server, stop_connect_server
 from dagster_ips.spark.session import connect_session
 from example_project.spark_meter import Read, SparkMeter
 

@@ -9,18 +9,18 @@ import click
 import dagster as dg
 
 from dagster_ips.cli.context import Workplace
-from dagster_ips.cli.words import moment
+from dagster_ips.cli.known_consumers import KnownConsumer
+from dagster_ips.cli.text_format import moment
 from dagster_ips.core.capture import Mode
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.ownership import Consent
 from dagster_ips.errors import InstanceError
+from dagster_ips.exactly_once.capture.capturer import Capturer
+from dagster_ips.exactly_once.capture.icdc_parameters import parameters
+from dagster_ips.exactly_once.effects import Effect, effect
+from dagster_ips.exactly_once.publish.old_icdc_tables import drop_expired_tables
 from dagster_ips.iceberg.stamps import stamp_properties
-from dagster_ips.orchestration.registry import KnownConsumer
 from dagster_ips.spark.branches import sql_name
-from dagster_ips.tracking.capturing import Capturer
-from dagster_ips.tracking.effects import Effect, effect
-from dagster_ips.tracking.parameters import parameters
-from dagster_ips.tracking.retention import drop_expired_tables
 
 _STAMP = "spark.sql.iceberg.snapshot-property."
 _PROMISE = (

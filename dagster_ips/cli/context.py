@@ -12,17 +12,17 @@ from typing import Any
 import dagster as dg
 
 from dagster_ips._compat import definitions_at
+from dagster_ips.cli.known_consumers import KnownConsumer, consumer_named, known_consumers
 from dagster_ips.core.capture import EdgeState
-from dagster_ips.core.making import OlderRows
+from dagster_ips.core.code_of_rows import OlderRows
 from dagster_ips.errors import InstanceError
+from dagster_ips.exactly_once.administration import Administrator
+from dagster_ips.exactly_once.inspect.edge_status import Inspector
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.code_stamps import older_rows_of
-from dagster_ips.orchestration.at_work import run_at_work
-from dagster_ips.orchestration.blocked import failed_runs
-from dagster_ips.orchestration.cursor_store import CursorStore
-from dagster_ips.orchestration.registry import KnownConsumer, consumer_named, known_consumers
-from dagster_ips.tracking.administration import Administrator
-from dagster_ips.tracking.inspection import Inspector
+from dagster_ips.orchestration.platform.cursor_store import CursorStore
+from dagster_ips.orchestration.watch.failed_runs import failed_runs
+from dagster_ips.orchestration.watch.run_at_work import run_at_work
 
 
 @dataclass(frozen=True)

@@ -6,15 +6,16 @@ import click
 import dagster as dg
 
 from dagster_ips.cli.context import Workplace, who_is_asking
-from dagster_ips.cli.words import moment, size
+from dagster_ips.cli.known_consumers import KnownConsumer
+from dagster_ips.cli.text_format import moment
 from dagster_ips.core.capture import EdgeState
 from dagster_ips.core.edge import Edge
-from dagster_ips.core.place import Everywhere, Place
+from dagster_ips.core.history_place import Everywhere, Place
+from dagster_ips.core.size_text import size_text
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import InstanceError, StateUnreadableError
-from dagster_ips.orchestration.registry import KnownConsumer
-from dagster_ips.tracking.administration import Rewind
-from dagster_ips.tracking.effects import Effect, effect
+from dagster_ips.exactly_once.administration import Rewind
+from dagster_ips.exactly_once.effects import Effect, effect
 
 
 def reset(workplace: Workplace, asset: str, *, upstream: str | None, why: str, yes: bool) -> None:
@@ -65,7 +66,7 @@ def _preview(planned: Rewind) -> str:
     partitions = "" if pending.partitions is None else f", {pending.partitions} partitions"
     return (
         f"{planned.edge}: from snapshot {_at(planned.before)} back to {_at(planned.after)}. To be read again: "
-        f"{pending.snapshots} snapshots, {pending.files} files, {pending.rows} rows, {size(pending.size_bytes)}"
+        f"{pending.snapshots} snapshots, {pending.files} files, {pending.rows} rows, {size_text(pending.size_bytes)}"
         f"{partitions}."
     )
 

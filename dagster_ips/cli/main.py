@@ -10,7 +10,7 @@ import click
 from dagster_shared.cli import dg_workspace_options
 
 from dagster_ips._late import LateModule
-from dagster_ips.core.place import Place, parse_place
+from dagster_ips.core.history_place import Place, parse_place
 from dagster_ips.errors import IpsError
 
 if TYPE_CHECKING:

@@ -9,12 +9,13 @@ from typing import Any
 import click
 
 from dagster_ips.cli.context import Workplace
-from dagster_ips.cli.words import moment, size, table
+from dagster_ips.cli.text_format import moment, table
 from dagster_ips.core.edge import Edge
+from dagster_ips.core.size_text import size_text
 from dagster_ips.core.touched import LineState
 from dagster_ips.core.watermark import Watermark
-from dagster_ips.orchestration.pending_checks import failed_text
-from dagster_ips.tracking.inspection import EdgeStatus
+from dagster_ips.exactly_once.inspect.edge_status import EdgeStatus
+from dagster_ips.orchestration.watch.pending_checks import failed_text
 
 _HEADINGS = ("ASSET", "UPSTREAM", "CONSUMED UP TO", "NUMBER", "PENDING", "IN FLIGHT", "TABLE'S NEWEST STAMP")
 
@@ -68,7 +69,7 @@ def _row(each: EdgeStatus) -> Sequence[str]:
         what = "everything: " if pending.is_full else ""
         waits = (
             f"{what}{pending.snapshots} snapshots, {pending.files} files, {pending.rows} rows, "
-            f"{size(pending.size_bytes)}"
+            f"{size_text(pending.size_bytes)}"
         )
     stamp = each.newest_stamp
     return (

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dagster_ips.core.ancestry import Snapshot
-from dagster_ips.core.changes import ChangeSet
+from dagster_ips.core.change_set import ChangeSet
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from dagster_ips.core.plan import Node, PlanUnreadableError, elements, equalities
+from dagster_ips.core.spark_plan import Node, PlanUnreadableError, elements, equalities
 
 RESULT = "__ips_result_"
 _RESULT_COLUMN = re.compile(rf"(?P<source>.+) AS {RESULT}(?P<at>\d+)#\d+L?", re.DOTALL)

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from dagster_ips.core.ancestry import Snapshot
-from dagster_ips.core.changes import ChangeSet
+from dagster_ips.core.change_set import ChangeSet
 from dagster_ips.core.file_set import Bite
 from dagster_ips.core.limits import Limits
 from dagster_ips.errors import MetadataUnreadableError
 from dagster_ips.iceberg.change_reader import CapturedFiles
+from dagster_ips.iceberg.delete_reach import applying_to
 from dagster_ips.iceberg.manifests import (
     Content,
     ManifestEntry,
@@ -24,7 +25,6 @@ from dagster_ips.iceberg.manifests import (
     read_manifest_list,
 )
 from dagster_ips.iceberg.metadata import TableMetadata
-from dagster_ips.iceberg.reach import applying_to
 from dagster_ips.iceberg.storage import Storage
 
 

@@ -22,10 +22,10 @@ from pyiceberg.exceptions import (
 
 from dagster_ips.core.table_name import name_of, parts_of
 from dagster_ips.errors import CatalogUnreachableError, IpsError, UnknownTableError, UnsupportedTableError
+from dagster_ips.iceberg.answer_deadline import NoAnswerError, Patience
 from dagster_ips.iceberg.late import catalog as pyiceberg_catalog
 from dagster_ips.iceberg.late import sql, sqlalchemy
 from dagster_ips.iceberg.metadata import TableMetadata, unsupported_view
-from dagster_ips.iceberg.patience import NoAnswerError, Patience
 from dagster_ips.iceberg.storage import Storage
 
 if TYPE_CHECKING:

@@ -10,10 +10,11 @@ from functools import cached_property
 from itertools import chain
 
 from dagster_ips.core.ancestry import Snapshot
-from dagster_ips.core.changes import ChangeSet, DataFile
+from dagster_ips.core.change_set import ChangeSet, DataFile
 from dagster_ips.core.interval import Interval
 from dagster_ips.core.rewrites import Rewrite, without_change
 from dagster_ips.core.watermark import Watermark
+from dagster_ips.iceberg.delete_reach import PartitionKey, Reach, applying_to, partition_key
 from dagster_ips.iceberg.manifests import (
     Content,
     ManifestEntry,
@@ -25,7 +26,6 @@ from dagster_ips.iceberg.manifests import (
     read_manifest_list,
 )
 from dagster_ips.iceberg.metadata import TableMetadata
-from dagster_ips.iceberg.reach import PartitionKey, Reach, applying_to, partition_key
 from dagster_ips.iceberg.storage import Storage
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from dagster_ips.core.capture import Capture, Mode
-from dagster_ips.core.making import ColumnChanges, Making, OlderRows, older_rows
+from dagster_ips.core.code_of_rows import ColumnChanges, Making, OlderRows, older_rows
 from dagster_ips.iceberg.metadata import TableMetadata
 
 MADE = "dagster-ips.made"

@@ -11,7 +11,7 @@ from decimal import Decimal
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from dagster_ips.core.changes import ChangeSet, DataFile
+from dagster_ips.core.change_set import ChangeSet, DataFile
 from dagster_ips.core.ranges import Bound, ChangeRange, RangeKind
 from dagster_ips.errors import UnknownColumnError, UnorderedColumnError
 from dagster_ips.iceberg.late import conversions, types

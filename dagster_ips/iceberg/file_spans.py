@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
-from dagster_ips.core.changes import DataFile
+from dagster_ips.core.change_set import DataFile
 from dagster_ips.core.partition_keys import ColumnKind, Span
 from dagster_ips.errors import UnknownColumnError
 from dagster_ips.iceberg.column_ranges import column_bound, identity_value, is_ordered

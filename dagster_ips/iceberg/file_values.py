@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
-from dagster_ips.core.changes import DataFile
+from dagster_ips.core.change_set import DataFile
 from dagster_ips.core.ranges import Bound
 from dagster_ips.errors import CatalogUnreachableError
+from dagster_ips.iceberg.answer_deadline import NoAnswerError
 from dagster_ips.iceberg.column_ranges import is_ordered
 from dagster_ips.iceberg.late import compute, pa, parquet, types
 from dagster_ips.iceberg.metadata import TableMetadata
-from dagster_ips.iceberg.patience import NoAnswerError
 from dagster_ips.iceberg.storage import Storage
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from enum import IntEnum
 from typing import Any
 
 from dagster_ips.core.ancestry import Snapshot
-from dagster_ips.core.changes import DataFile
+from dagster_ips.core.change_set import DataFile
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import MetadataUnreadableError
 from dagster_ips.iceberg.avro import AvroFile, read_avro

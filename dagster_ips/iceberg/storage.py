@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dagster_ips.errors import CatalogUnreachableError, MetadataUnreadableError
+from dagster_ips.iceberg.answer_deadline import NoAnswerError, Patience
 from dagster_ips.iceberg.late import io
-from dagster_ips.iceberg.patience import NoAnswerError, Patience
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO, InputStream

@@ -9,11 +9,12 @@ from typing import Any
 import dagster as dg
 
 from dagster_ips.errors import DeclarationError
-from dagster_ips.orchestration.audits import check_audits
-from dagster_ips.orchestration.automation import bind, on_change
-from dagster_ips.orchestration.automation_sensors import automation_sensors
-from dagster_ips.orchestration.completeness import Completeness, OutsideWatch
-from dagster_ips.orchestration.consumers import (
+from dagster_ips.orchestration.automate.automation_sensors import automation_sensors
+from dagster_ips.orchestration.automate.conditions import bind, on_change
+from dagster_ips.orchestration.automate.hygiene import Tidied, hygiene_job
+from dagster_ips.orchestration.automate.pending_sensor import PendingSensor
+from dagster_ips.orchestration.automate.valid_through_condition import bind_valid_through
+from dagster_ips.orchestration.declare.consumers import (
     MetadataByKey,
     capturing_consumers,
     check_consumer,
@@ -22,17 +23,16 @@ from dagster_ips.orchestration.consumers import (
     outside_tables,
     tables_written,
 )
-from dagster_ips.orchestration.declarations import event_time_of, plain
-from dagster_ips.orchestration.hygiene import Tidied, hygiene_job
-from dagster_ips.orchestration.io_manager import IcdcIOManager
-from dagster_ips.orchestration.outside_news import OutsideTable
-from dagster_ips.orchestration.pending_checks import pending_checks, pending_checks_sensor
-from dagster_ips.orchestration.pending_sensor import PendingSensor
-from dagster_ips.orchestration.proofs import bind_proofs, proofs_of_trusted
-from dagster_ips.orchestration.sensors import outside_tables_sensor
-from dagster_ips.orchestration.slicing import partition_expression, require_partition_expression
-from dagster_ips.orchestration.valid_through import bind_valid_through
-from dagster_ips.orchestration.watching import WatchedInputs, WatchedTables
+from dagster_ips.orchestration.declare.declarations import event_time_of, plain
+from dagster_ips.orchestration.declare.partition_mappings import partition_expression, require_partition_expression
+from dagster_ips.orchestration.prove.proofs import bind_proofs, proofs_of_trusted
+from dagster_ips.orchestration.run.audits import check_audits
+from dagster_ips.orchestration.run.io_manager import IcdcIOManager
+from dagster_ips.orchestration.watch.asset_completeness import Completeness, OutsideWatch
+from dagster_ips.orchestration.watch.outside_changes import OutsideTable
+from dagster_ips.orchestration.watch.outside_sensor import outside_tables_sensor
+from dagster_ips.orchestration.watch.pending_checks import pending_checks, pending_checks_sensor
+from dagster_ips.orchestration.watch.watched_tables import WatchedInputs, WatchedTables
 
 _INTERVAL_SECONDS = 5
 _LONGEST_WAIT_SECONDS = 30

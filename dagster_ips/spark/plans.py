@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from dagster_ips._compat import explained
 from dagster_ips.core.lineage import RESULT
-from dagster_ips.core.plan import Node, PlanUnreadableError, parse_plan
 from dagster_ips.core.ranges import quoted
+from dagster_ips.core.spark_plan import Node, PlanUnreadableError, parse_plan
 from dagster_ips.spark.late import F
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from typing import Protocol
 from dagster_ips.core.capture import EdgeState
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.touched import LineState
-from dagster_ips.state.codec import decode, encode
-from dagster_ips.state.line_codec import decode_line, encode_line
+from dagster_ips.state.codec import decode, decode_line, encode, encode_line
 
 
 class EdgeStore(Protocol):

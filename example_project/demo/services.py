@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from dagster_ips.spark.connect_server import (
+from dagster_ips.local_spark.connect_server import (
     ConnectServer,
     connect_server_status,
     ensure_connect_server,
@@ -106,7 +106,7 @@ class Services:
 
     def begin_spark(self) -> Job:
         """As ``start_spark``, while other things start, too. For a few minutes Java's better compiler doesn't pay."""
-        start = ["-m", "dagster_ips.spark.connect_server", "start", "--folder", str(self._spark_folder)]
+        start = ["-m", "dagster_ips.local_spark.connect_server", "start", "--folder", str(self._spark_folder)]
         return self.begin("spark-start", "python", *start, JDK_JAVA_OPTIONS="-XX:TieredStopAtLevel=1")
 
     def begin_dagster(self) -> None:

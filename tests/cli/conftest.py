@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from dagster_ips.cli.main import main
-from tests.lake import Lake
-from tests.pipeline import pipeline
+from tests.support.lake import Lake
+from tests.support.pipeline import pipeline
 
 Command = Callable[..., Result]
 
@@ -26,7 +26,7 @@ class Terminal:
         self.definitions = pipeline(lake.folder, lake.spark_folder)
         self.file = folder / "its_definitions.py"
         self.file.write_text(
-            "from pathlib import Path\n\nfrom tests.pipeline import pipeline\n\n"
+            "from pathlib import Path\n\nfrom tests.support.pipeline import pipeline\n\n"
             f"defs = pipeline(Path({str(lake.folder)!r}), Path({str(lake.spark_folder)!r}))\n"
         )
 

@@ -10,8 +10,8 @@ import dagster as dg
 import pytest
 
 from tests.cli.conftest import Terminal
-from tests.lake import events
-from tests.pipeline import expected_daily, materialize
+from tests.support.lake import events
+from tests.support.pipeline import expected_daily, materialize
 
 COLUMNS = "*, floor(seconds / 60) AS minutes"
 

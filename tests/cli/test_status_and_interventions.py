@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame
 import dagster_ips as ips
 from dagster_ips.errors import IpsError
 from tests.cli.conftest import Terminal
-from tests.lake import events
-from tests.pipeline import expected_agg, expected_daily, materialize, pipeline
+from tests.support.lake import events
+from tests.support.pipeline import expected_agg, expected_daily, materialize, pipeline
 
 
 def test_status_tells_what_is_consumed_and_what_is_pending(terminal: Terminal) -> None:

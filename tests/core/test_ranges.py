@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dagster_ips.core.ranges import Bound, ChangeRange, Predicate, RangeKind, equals, literal, quoted
 from dagster_ips.errors import RangeTypesError, UnboundedRangeError
-from tests.lake import Lake
+from tests.support.lake import Lake
 
 DOMAIN = [None, *range(-4, 5)]
 FEW = settings(max_examples=80, deadline=None)

@@ -11,9 +11,9 @@ from example_project.events import Workload
 from example_project.ingest import ingest
 from example_project.recompute import compare
 from tests.example_project.test_recompute import ALL_SAME, source_snapshots
-from tests.lake import Lake
-from tests.partitioned import SENSOR, run
-from tests.pipeline import materialize
+from tests.support.lake import Lake
+from tests.support.partitioned import SENSOR, run
+from tests.support.pipeline import materialize
 
 SMALL = Workload(rows_per_day=600, late=0.1)
 STAGES = ("account_running_total", "title_median", "by_title", "daily_report")

@@ -24,7 +24,7 @@ from example_project.transforms import (
     totals_per_day,
     totals_per_week,
 )
-from tests.lake import Lake
+from tests.support.lake import Lake
 
 SMALL = Workload(rows_per_day=600, late=0.1)
 SAME = Difference(missing=0, extra=0)

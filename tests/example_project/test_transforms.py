@@ -14,7 +14,7 @@ from example_project.transforms import (
     running_totals,
     totals_per_day,
 )
-from tests.lake import Lake
+from tests.support.lake import Lake
 
 NOON = dt.datetime(2026, 1, 5, 12, tzinfo=dt.UTC)
 EVENTS = "event_id long, account_id long, title_id int, device string, country string, play_seconds int, event_ts timestamp, event_date date, ingested_at timestamp"  # noqa: E501  # one table's columns

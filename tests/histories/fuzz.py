@@ -25,14 +25,14 @@ from hypothesis import seed as seeded
 from hypothesis.stateful import run_state_machine_as_test
 
 from dagster_ips.core.capture import Mode
-from dagster_ips.spark.connect_server import ensure_connect_server, stop_connect_server
+from dagster_ips.local_spark.connect_server import ensure_connect_server, stop_connect_server
 from tests.histories.checks import WrongCaptureError
 from tests.histories.history import Coverage, History, quicken
 from tests.histories.machine import Histories
 from tests.histories.operations import OPERATIONS, Operation
 from tests.histories.smallest import smallest
 from tests.histories.targets import ENDS, EQUAL, KINDS
-from tests.lake import Lake
+from tests.support.lake import Lake
 
 STEPS = 16
 VERSIONS = (1, 2, 3)

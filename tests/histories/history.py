@@ -22,8 +22,8 @@ from dagster_ips.errors import (
     SourceReplacedError,
     SourceRolledBackError,
 )
+from dagster_ips.exactly_once.capture.capturer import CapturedInput, Capturer, TrackedInput
 from dagster_ips.state.store import MemoryEdgeStore
-from dagster_ips.tracking.capturing import CapturedInput, Capturer, TrackedInput
 from dagster_ips.view import IcdcView
 from tests.histories.checks import Truth, WrongCaptureError, check_frames, check_range, frames, ranged
 from tests.histories.handmade import manifests_of
@@ -31,7 +31,7 @@ from tests.histories.operations import apply
 from tests.histories.table import PLAIN, HistoryTable, NotNow, Shape, path_of
 from tests.histories.targets import ENDS, Target
 from tests.histories.time_travel import TimeTravel, collect_json
-from tests.lake import Lake
+from tests.support.lake import Lake
 
 UPSTREAM = "history"
 ICDC = "ips"

@@ -13,7 +13,7 @@ from tests.histories.history import CONSUMERS, Coverage, History
 from tests.histories.operations import OPERATIONS, Operation
 from tests.histories.table import Shape
 from tests.histories.targets import KINDS
-from tests.lake import Lake
+from tests.support.lake import Lake
 
 PARTITIONINGS = (
     (),

@@ -9,7 +9,7 @@ from dataclasses import replace
 from tests.histories.checks import WrongCaptureError
 from tests.histories.history import History, Step
 from tests.histories.table import Shape
-from tests.lake import Lake
+from tests.support.lake import Lake
 
 Failure = tuple[type[Exception], str]
 

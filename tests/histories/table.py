@@ -16,7 +16,7 @@ from pyiceberg.table import Table
 from pyspark.sql import DataFrame
 
 from tests.histories.values import COLUMNS, VARIANT, Column, IcebergType, added_value, spark_type, sql_value
-from tests.lake import Lake
+from tests.support.lake import Lake
 
 NAMESPACE = "media"
 _numbers = itertools.count()

@@ -20,11 +20,11 @@ from dagster_ips.core.aggregates import parse_aggregate
 from dagster_ips.core.capture import Mode
 from dagster_ips.core.write_mode import Append, Combine, Merge, OverwritePartitions, OverwriteWhere, Replace, WriteMode
 from dagster_ips.errors import DuplicateKeysError, FragmentOverwriteError, IpsError, RemovedRowsError
+from dagster_ips.exactly_once.capture.capturer import CapturedInput
+from dagster_ips.exactly_once.publish.publisher import Publisher
+from dagster_ips.exactly_once.publish.result_writer import Result
 from dagster_ips.spark.targets import TableDescription, create_table
 from dagster_ips.state.store import EdgeStore
-from dagster_ips.tracking.capturing import CapturedInput
-from dagster_ips.tracking.publishing import Publisher
-from dagster_ips.tracking.writing import Result
 from dagster_ips.view import IcdcView
 from tests.histories.checks import Truth, WrongCaptureError
 from tests.histories.table import Field, HistoryTable, NotNow, path_of

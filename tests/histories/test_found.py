@@ -7,7 +7,7 @@ import pytest
 from dagster_ips.core.capture import Mode
 from tests.histories.history import History, quicken
 from tests.histories.table import Shape
-from tests.lake import Lake
+from tests.support.lake import Lake
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.histories.fuzz import Budget, explained, run_batch
 from tests.histories.history import quicken
-from tests.lake import Lake
+from tests.support.lake import Lake
 
 CAPTURES = 25
 SEED = 20_261

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from dagster_ips.errors import RemovedRowsError
-from dagster_ips.tracking import writing
+from dagster_ips.exactly_once.publish import result_writer
 from tests.histories.checks import WrongCaptureError
 from tests.histories.history import History, quicken
-from tests.lake import Lake
+from tests.support.lake import Lake
 
 
 def _history(lake: Lake, kind: str) -> History:
@@ -24,14 +24,14 @@ def _history(lake: Lake, kind: str) -> History:
 
 
 def _keeps_what_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writing.Result, "_gone", lambda *_: iter(()))
+    monkeypatch.setattr(result_writer.Result, "_gone", lambda *_: iter(()))
 
 
 def _refuses_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any, **__: Any) -> None:  # noqa: ANN401  # whatever check is called with
         raise RemovedRowsError(table="t", upstream="u", problem="p", remedy="r")
 
-    monkeypatch.setattr(writing.Result, "checked", refuse)
+    monkeypatch.setattr(result_writer.Result, "checked", refuse)
 
 
 @pytest.mark.parametrize(

@@ -36,10 +36,10 @@ from dagster_ips.core.capture import EdgeState, Mode
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.limits import Limits
 from dagster_ips.core.policy import InputPolicies
+from dagster_ips.exactly_once.capture.capturer import CapturedInput, Capturer
+from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.state.store import MemoryEdgeStore
-from dagster_ips.tracking.capturing import CapturedInput, Capturer
-from dagster_ips.tracking.following import TrackedInput
 
 TABLE = "media.playback"
 TARGET = "media.daily"

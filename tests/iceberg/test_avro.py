@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from dagster_ips.iceberg.avro import read_avro, write_avro
 from tests.iceberg.sources import SPECS, Source, numbered
-from tests.lake import Lake, events
+from tests.support.lake import Lake, events
 
 
 def decoded(content: bytes) -> list[Any]:

@@ -12,7 +12,7 @@ import pytest
 
 from dagster_ips.errors import CatalogUnreachableError, UnknownTableError, UnsupportedTableError
 from dagster_ips.iceberg.catalog import LakeCatalog
-from dagster_ips.orchestration.resources import IcebergCatalog
+from dagster_ips.orchestration.platform.resources import IcebergCatalog
 from tests.iceberg.sources import SCHEMA, TABLE, TARGET, Source
 
 SECRET = "open-sesame"  # noqa: S105  # a password that opens nothing

@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 from dagster_ips.core.capture import Capture, Mode
+from dagster_ips.core.code_of_rows import Making
 from dagster_ips.core.edge import Edge
-from dagster_ips.core.making import Making
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.iceberg.code_stamps import makings, older_rows_of, properties
 from dagster_ips.iceberg.metadata import TableMetadata

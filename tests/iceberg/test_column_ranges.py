@@ -38,14 +38,14 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from dagster_ips.core.changes import ChangeSet, DataFile
+from dagster_ips.core.change_set import ChangeSet, DataFile
 from dagster_ips.core.ranges import ChangeRange, RangeKind
 from dagster_ips.errors import UnknownColumnError, UnorderedColumnError
+from dagster_ips.exactly_once.capture.capturer import CapturedInput, Capturer
+from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.column_ranges import change_range, partition_values
 from dagster_ips.state.store import MemoryEdgeStore
-from dagster_ips.tracking.capturing import CapturedInput, Capturer
-from dagster_ips.tracking.following import TrackedInput
 from tests.iceberg.sources import TABLE, TARGET, Source, numbered
 from tests.iceberg.test_appended_histories import check_range
 

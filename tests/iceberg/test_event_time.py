@@ -18,7 +18,7 @@ from dagster_ips.iceberg import event_time, manifests
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.event_time import VALID_THROUGH, valid_through_at
 from dagster_ips.iceberg.stamps import ATTEMPT, RUN
-from tests.lake import Lake, events
+from tests.support.lake import Lake, events
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType()),

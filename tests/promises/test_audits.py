@@ -9,9 +9,9 @@ from pyspark.sql import DataFrame
 import dagster_ips as ips
 from dagster_ips.core.edge import Edge
 from dagster_ips.errors import AuditError, DeclarationError
-from dagster_ips.orchestration.cursor_store import CursorStore
-from tests.lake import Lake, events
-from tests.pipeline import daily, expected_daily, pipeline
+from dagster_ips.orchestration.platform.cursor_store import CursorStore
+from tests.support.lake import Lake, events
+from tests.support.pipeline import daily, expected_daily, pipeline
 
 FEW = 8
 SEEN: list[int] = []

@@ -31,9 +31,9 @@ from dagster_ips.errors import (
     UnknownColumnError,
     UnknownTableError,
 )
-from dagster_ips.orchestration.cursor_store import CursorStore
-from tests.lake import BY_DATE, SCHEMA, Lake, events
-from tests.pipeline import daily, expected_daily, materialize, pipeline
+from dagster_ips.orchestration.platform.cursor_store import CursorStore
+from tests.support.lake import BY_DATE, SCHEMA, Lake, events
+from tests.support.pipeline import daily, expected_daily, materialize, pipeline
 
 
 def state_of(instance: dg.DagsterInstance, consumer: str, upstream: str = "playback") -> EdgeState:

@@ -19,10 +19,10 @@ import dagster_ips as ips
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.pending import is_pending
 from dagster_ips.errors import DeclarationError
-from dagster_ips.orchestration.cursor_store import CursorStore
-from dagster_ips.tracking.effects import Effect
-from tests.lake import Event, Lake, events
-from tests.pipeline import (
+from dagster_ips.exactly_once.effects import Effect
+from dagster_ips.orchestration.platform.cursor_store import CursorStore
+from tests.support.lake import Event, Lake, events
+from tests.support.pipeline import (
     agg_in_bites,
     daily_in_bites,
     expected_agg,

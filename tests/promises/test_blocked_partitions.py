@@ -8,9 +8,9 @@ from pyspark.sql import DataFrame
 
 import dagster_ips as ips
 from dagster_ips.core import retry
-from dagster_ips.orchestration.pending_checks import PENDING_SENSOR
-from tests.lake import Lake, events
-from tests.partitioned import DAYS, expected_day, key, partitioned
+from dagster_ips.orchestration.watch.pending_checks import PENDING_SENSOR
+from tests.support.lake import Lake, events
+from tests.support.partitioned import DAYS, expected_day, key, partitioned
 
 BAD = key(3)
 

@@ -10,11 +10,11 @@ import pytest
 
 from dagster_ips.core import retry
 from dagster_ips.core.edge import Edge
-from dagster_ips.orchestration.cascades import CASCADE_TAG
-from dagster_ips.orchestration.cursor_store import CursorStore
-from tests.daemon import Daemon
-from tests.lake import Lake, events
-from tests.pipeline import expected_agg, materialize, pipeline
+from dagster_ips.orchestration.platform.cursor_store import CursorStore
+from dagster_ips.orchestration.run.cascade_tag import CASCADE_TAG
+from tests.support.daemon import Daemon
+from tests.support.lake import Lake, events
+from tests.support.pipeline import expected_agg, materialize, pipeline
 
 AGG = Edge("agg", "daily")
 LONGEST_SECONDS = 300
@@ -75,7 +75,7 @@ def test_an_outside_commit_is_one_run_of_both_stages_in_a_real_daemon(lake: Lake
     materialize(definitions, instance, "daily", "agg")
     known = set(instance.get_run_ids())
     environment = {"SOAK_LAKE": str(lake.folder), "SOAK_SPARK": str(lake.spark_folder)}
-    with Daemon(Path(instance.root_directory), "tests.soak_definitions", environment) as daemon:
+    with Daemon(Path(instance.root_directory), "tests.support.soak_definitions", environment) as daemon:
         lake.append(events(range(6, 9)))
         outside = str(lake.catalog.load("media.playback", asset="test").head_snapshot_id())
         deadline = time.monotonic() + LONGEST_SECONDS

@@ -7,15 +7,15 @@ import pytest
 
 import dagster_ips as ips
 from dagster_ips.core.edge import Edge
-from dagster_ips.core.place import AtSnapshot
-from dagster_ips.iceberg.cascades import CASCADE
-from dagster_ips.orchestration.cascades import CASCADE_TAG
-from dagster_ips.orchestration.cursor_store import CursorStore
-from dagster_ips.tracking.administration import Administrator
-from dagster_ips.tracking.following import TrackedInput
-from tests.lake import Lake, events
-from tests.partitioned import SENSOR, follow, partitioned, run
-from tests.pipeline import materialize, pipeline, plays
+from dagster_ips.core.history_place import AtSnapshot
+from dagster_ips.exactly_once.administration import Administrator
+from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
+from dagster_ips.iceberg.cascade_stamps import CASCADE
+from dagster_ips.orchestration.platform.cursor_store import CursorStore
+from dagster_ips.orchestration.run.cascade_tag import CASCADE_TAG
+from tests.support.lake import Lake, events
+from tests.support.partitioned import SENSOR, follow, partitioned, run
+from tests.support.pipeline import materialize, pipeline, plays
 
 BACKFILL = "qwertyui"
 

@@ -12,9 +12,9 @@ from pyspark.sql import functions as F  # noqa: N812  # the name that everyone g
 import dagster_ips as ips
 from dagster_ips._compat import explained
 from dagster_ips.errors import DeclarationError, RemovedRowsError, UnfitFrameError
-from tests.lake import Lake, events
-from tests.partitioned import DAYS, SENSOR, partitioned, run
-from tests.pipeline import materialize, pipeline
+from tests.support.lake import Lake, events
+from tests.support.partitioned import DAYS, SENSOR, partitioned, run
+from tests.support.pipeline import materialize, pipeline
 
 KEYS = ["event_date", "account"]
 AGGREGATES = {

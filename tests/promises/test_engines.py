@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from dagster_ips.iceberg.icdc_tables import Tag
-from dagster_ips.tracking.capturing import CapturedInput
+from dagster_ips.exactly_once.capture.capturer import CapturedInput
+from dagster_ips.iceberg.icdc.icdc_tables import Tag
 from tests.histories.history import CONSUMERS, History, quicken
 from tests.histories.table import Shape
 from tests.iceberg.sources import as_multiset, duckdb_with_iceberg
-from tests.lake import Lake
+from tests.support.lake import Lake
 
 Rows = Counter[tuple[Any, ...]]
 COLUMNS = ("number", "day", "title", "_change_type")

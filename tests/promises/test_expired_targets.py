@@ -12,12 +12,12 @@ import dagster as dg
 import pytest
 
 from dagster_ips.errors import UnknownPublicationError
-from dagster_ips.tracking.effects import Effect
-from tests.kind_runs import Runs
-from tests.kinds import KINDS, Kind, appended, kinds, start_run
-from tests.lake import Lake, events
-from tests.partitioned import SENSOR, expected_day, key, partitioned, run
-from tests.pipeline import materialize
+from dagster_ips.exactly_once.effects import Effect
+from tests.support.kind_runs import Runs
+from tests.support.kinds import KINDS, Kind, appended, kinds, start_run
+from tests.support.lake import Lake, events
+from tests.support.partitioned import SENSOR, expected_day, key, partitioned, run
+from tests.support.pipeline import materialize
 
 ONE = [kind for kind in KINDS if kind.asset is appended]
 AROUND_PUBLISHING = [

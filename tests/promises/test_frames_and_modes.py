@@ -12,8 +12,8 @@ from pyspark.sql import functions as F  # noqa: N812  # the name that everyone g
 
 import dagster_ips as ips
 from dagster_ips.errors import FragmentOverwriteError, IpsError, RemovedRowsError, UnfitFrameError
-from tests.lake import Lake
-from tests.pipeline import materialize, pipeline
+from tests.support.lake import Lake
+from tests.support.pipeline import materialize, pipeline
 
 Compute = Callable[..., DataFrame]
 KEPT = [("x", 1), ("y", 2)]

@@ -10,10 +10,10 @@ import pytest
 from pyspark.sql import DataFrame
 
 import dagster_ips as ips
-from tests.backends import dagster_home
-from tests.lake import Lake, events
-from tests.partitioned import expected_day, follow, partitioned
-from tests.pipeline import expected_agg, expected_daily, materialize, pipeline
+from tests.support.backends import dagster_home
+from tests.support.lake import Lake, events
+from tests.support.partitioned import expected_day, follow, partitioned
+from tests.support.pipeline import expected_agg, expected_daily, materialize, pipeline
 
 
 @dg.asset(

@@ -8,12 +8,12 @@ from __future__ import annotations
 import dagster as dg
 import pytest
 
-from dagster_ips.spark.connect_server import ConnectServer
-from tests.lake import Lake, events
-from tests.modes import MODES
-from tests.partitioned import SENSOR, key, run
-from tests.pipeline import materialize, pipeline
-from tests.spark_requests import watched
+from dagster_ips.local_spark.connect_server import ConnectServer
+from tests.support.lake import Lake, events
+from tests.support.modes import MODES
+from tests.support.partitioned import SENSOR, key, run
+from tests.support.pipeline import materialize, pipeline
+from tests.support.spark_requests import watched
 
 FIRST = {
     "append": ["replace_rows"],

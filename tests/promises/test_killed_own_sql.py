@@ -12,10 +12,10 @@ import dagster as dg
 import pytest
 
 from dagster_ips.core.edge import Edge
-from dagster_ips.orchestration.cursor_store import CursorStore
-from dagster_ips.tracking.effects import Effect
-from tests.lake import Lake, events
-from tests.pipeline import expected_plays, materialize, pipeline, plays, run_in_process
+from dagster_ips.exactly_once.effects import Effect
+from dagster_ips.orchestration.platform.cursor_store import CursorStore
+from tests.support.lake import Lake, events
+from tests.support.pipeline import expected_plays, materialize, pipeline, plays, run_in_process
 
 # The statements are the first two writes of an incremental run; the third one seals them.
 BETWEEN = [f"{when}:{Effect.WRITE_BRANCH}#{time}" for time in (1, 2, 3) for when in ("before", "after")]

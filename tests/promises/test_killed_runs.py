@@ -9,11 +9,11 @@ import dagster as dg
 import pytest
 
 from dagster_ips.core.edge import Edge
-from dagster_ips.orchestration.cursor_store import CursorStore
-from dagster_ips.tracking import effects
-from dagster_ips.tracking.effects import Effect
-from tests.lake import Lake, events
-from tests.pipeline import expected_agg, expected_daily, materialize, pipeline, run_in_process
+from dagster_ips.exactly_once import effects
+from dagster_ips.exactly_once.effects import Effect
+from dagster_ips.orchestration.platform.cursor_store import CursorStore
+from tests.support.lake import Lake, events
+from tests.support.pipeline import expected_agg, expected_daily, materialize, pipeline, run_in_process
 
 BEFORE_PUBLISH = f"after:{Effect.WRITE_BRANCH}"
 BEFORE_COMMIT = f"after:{Effect.PUBLISH}"

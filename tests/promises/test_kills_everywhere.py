@@ -10,12 +10,12 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from dagster_ips.spark.connect_server import ConnectServer
-from dagster_ips.tracking.effects import OF_RUNS, Effect
-from tests.backends import POSTGRES, SQLITE, dagster_home
-from tests.kind_runs import Runs
-from tests.kinds import KINDS, Kind, start_run
-from tests.lake import Lake
+from dagster_ips.exactly_once.effects import OF_RUNS, Effect
+from dagster_ips.local_spark.connect_server import ConnectServer
+from tests.support.backends import POSTGRES, SQLITE, dagster_home
+from tests.support.kind_runs import Runs
+from tests.support.kinds import KINDS, Kind, start_run
+from tests.support.lake import Lake
 
 pytestmark = pytest.mark.slow
 

@@ -14,9 +14,9 @@ from pyspark.sql import DataFrame
 import dagster_ips as ips
 from dagster_ips.core.edge import Edge
 from dagster_ips.errors import UnmappedRowsError
-from dagster_ips.orchestration.cursor_store import CursorStore
-from tests.lake import Lake
-from tests.partitioned import SENSOR, follow, run
+from dagster_ips.orchestration.platform.cursor_store import CursorStore
+from tests.support.lake import Lake
+from tests.support.partitioned import SENSOR, follow, run
 
 HOURS = dg.HourlyPartitionsDefinition(start_date="2026-03-29-00:00", timezone="Europe/Berlin")
 REGIONS = dg.StaticPartitionsDefinition(["eu", "us", "it's"])

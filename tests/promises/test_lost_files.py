@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame
 
 import dagster_ips as ips
 from dagster_ips.errors import FilesGoneError
-from tests.lake import Lake, events
-from tests.pipeline import expected_agg, materialize, pipeline
+from tests.support.lake import Lake, events
+from tests.support.pipeline import expected_agg, materialize, pipeline
 
 
 def newest_data_file(lake: Lake, table: str) -> Path:

@@ -20,8 +20,8 @@ from dagster_ips.errors import (
     UnfollowedChangeError,
     UntracedResultError,
 )
-from tests.lake import Lake
-from tests.pipeline import materialize, pipeline
+from tests.support.lake import Lake
+from tests.support.pipeline import materialize, pipeline
 
 Compute = Callable[..., DataFrame]
 

@@ -18,10 +18,10 @@ from pyspark.sql import DataFrame
 
 import dagster_ips as ips
 from dagster_ips.core.edge import Edge
-from dagster_ips.orchestration.cursor_store import CursorStore
-from tests.lake import Lake, events
-from tests.partitioned import SENSOR
-from tests.pipeline import agg, daily, expected_agg, expected_daily, materialize
+from dagster_ips.orchestration.platform.cursor_store import CursorStore
+from tests.support.lake import Lake, events
+from tests.support.partitioned import SENSOR
+from tests.support.pipeline import agg, daily, expected_agg, expected_daily, materialize
 
 PLAYBACK = ips.iceberg_asset("playback", table="media.playback")
 Asset = dg.AssetsDefinition | dg.AssetSpec | dg.SourceAsset

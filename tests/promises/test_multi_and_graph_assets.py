@@ -8,9 +8,9 @@ import pytest
 import dagster_ips as ips
 from dagster_ips.core.edge import Edge
 from dagster_ips.errors import DeclarationError
-from dagster_ips.orchestration.cursor_store import CursorStore
-from tests.lake import Lake, events
-from tests.pipeline import materialize, pipeline
+from dagster_ips.orchestration.platform.cursor_store import CursorStore
+from tests.support.lake import Lake, events
+from tests.support.pipeline import materialize, pipeline
 
 ADD = "INSERT INTO {target} SELECT event_id FROM {added}"
 

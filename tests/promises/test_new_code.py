@@ -10,12 +10,12 @@ from pyspark.sql import DataFrame
 
 import dagster_ips as ips
 from dagster_ips.cli.context import Workplace
-from dagster_ips.orchestration.consumers import PENDING_CHECK
-from dagster_ips.orchestration.pending_checks import PENDING_SENSOR
-from dagster_ips.orchestration.registry import known_consumers
-from tests.lake import Lake, events
-from tests.partitioned import DAYS, SENSOR, partitioned, run
-from tests.pipeline import materialize, pipeline
+from dagster_ips.cli.known_consumers import known_consumers
+from dagster_ips.orchestration.declare.consumers import PENDING_CHECK
+from dagster_ips.orchestration.watch.pending_checks import PENDING_SENSOR
+from tests.support.lake import Lake, events
+from tests.support.partitioned import DAYS, SENSOR, partitioned, run
+from tests.support.pipeline import materialize, pipeline
 
 FULL = {"dagster_ips/mode": "full"}
 OF_1 = "rows of code version 1 are there, and 2 is the version now"

@@ -25,9 +25,9 @@ from dagster_ips.errors import (
     OutsideConditionError,
     UnknownColumnError,
 )
-from dagster_ips.orchestration.cursor_store import CursorStore
-from tests.lake import Lake, events
-from tests.pipeline import materialize, pipeline
+from dagster_ips.orchestration.platform.cursor_store import CursorStore
+from tests.support.lake import Lake, events
+from tests.support.pipeline import materialize, pipeline
 
 PLANS = ips.iceberg_asset("plans", table="media.plans")
 BOTH = {"playback": ips.incremental(ranges=["event_date"]), "plans": ips.incremental(ranges=["valid_on"])}

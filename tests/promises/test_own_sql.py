@@ -18,9 +18,9 @@ from dagster_ips.errors import (
     PublishError,
     RemovedRowsError,
 )
-from dagster_ips.orchestration.cursor_store import CursorStore
-from tests.lake import Event, Lake, events
-from tests.pipeline import materialize, pipeline
+from dagster_ips.orchestration.platform.cursor_store import CursorStore
+from tests.support.lake import Event, Lake, events
+from tests.support.pipeline import materialize, pipeline
 
 COLUMNS = "account STRING, plays BIGINT"
 TABLE = "media.by_account"

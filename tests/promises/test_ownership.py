@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame
 
 import dagster_ips as ips
 from dagster_ips.errors import ForeignWriteError, TargetOfAnotherError, UnknownRowsError
-from tests.lake import Lake, events
-from tests.pipeline import materialize, pipeline
+from tests.support.lake import Lake, events
+from tests.support.pipeline import materialize, pipeline
 
 
 def copying(name: str) -> dg.AssetsDefinition:

@@ -16,10 +16,10 @@ import dagster_ips as ips
 from dagster_ips.cli.main import main
 from dagster_ips.core.edge import Edge
 from dagster_ips.errors import DeclarationError, ForeignWriteError, OutsidePartitionsError, UnmappedRowsError
-from dagster_ips.orchestration.cursor_store import CursorStore
-from tests.lake import FIRST_DAY, Event, Lake, events
-from tests.partitioned import DAYS, SENSOR, expected_day, expected_week, follow, key, partitioned, run
-from tests.pipeline import expected_agg
+from dagster_ips.orchestration.platform.cursor_store import CursorStore
+from tests.support.lake import FIRST_DAY, Event, Lake, events
+from tests.support.partitioned import DAYS, SENSOR, expected_day, expected_week, follow, key, partitioned, run
+from tests.support.pipeline import expected_agg
 
 
 def days(*numbers: int, first_id: int = 0) -> list[Event]:
@@ -286,7 +286,7 @@ def test_the_command_line_tells_what_is_known_of_partitions_and_leaves_them_to_t
 ) -> None:
     file = tmp_path / "definitions_of_partitioned.py"
     file.write_text(
-        "from pathlib import Path\nfrom tests.partitioned import partitioned\n"
+        "from pathlib import Path\nfrom tests.support.partitioned import partitioned\n"
         f"defs = partitioned(Path({str(lake.folder)!r}), Path({str(lake.spark_folder)!r}))\n"
     )
     monkeypatch.setenv("DAGSTER_HOME", instance.root_directory)

@@ -13,16 +13,17 @@ from pyspark.sql import functions as F  # noqa: N812  # the name that everyone g
 import dagster_ips as ips
 from dagster_ips.core.edge import Edge
 from dagster_ips.errors import DeclarationError
-from dagster_ips.orchestration import io_manager, proofs
-from dagster_ips.orchestration.cursor_store import CursorStore
-from dagster_ips.orchestration.pending_checks import Never
+from dagster_ips.exactly_once.publish import result_writer
+from dagster_ips.orchestration.platform.cursor_store import CursorStore
+from dagster_ips.orchestration.prove import proofs
+from dagster_ips.orchestration.run import io_manager
+from dagster_ips.orchestration.watch.pending_checks import Never
 from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.writes import merge
 from dagster_ips.spark.writes.append import append_rows
-from dagster_ips.tracking import writing
-from tests.lake import Lake, events
-from tests.partitioned import SENSOR, day, day_agg, key, week
-from tests.pipeline import agg, daily, pipeline, plays, report
+from tests.support.lake import Lake, events
+from tests.support.partitioned import SENSOR, day, day_agg, key, week
+from tests.support.pipeline import agg, daily, pipeline, plays, report
 
 ALL = 1.0
 
@@ -122,12 +123,12 @@ def test_what_is_changed_by_hand_is_found(lake: Lake, instance: dg.DagsterInstan
 @pytest.fixture
 def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing that would refuse a result is in the way of a wrong one."""
-    monkeypatch.setattr(writing.Result, "checked", lambda self, *_, **__: self)
-    monkeypatch.setattr(writing.Result, "_require_same_keys", lambda *_: None)
-    monkeypatch.setattr(writing.Result, "_require_no_live_rows", lambda *_: None)
-    monkeypatch.setattr(writing.Result, "_renewed", lambda *_: None)
+    monkeypatch.setattr(result_writer.Result, "checked", lambda self, *_, **__: self)
+    monkeypatch.setattr(result_writer.Result, "_require_same_keys", lambda *_: None)
+    monkeypatch.setattr(result_writer.Result, "_require_no_live_rows", lambda *_: None)
+    monkeypatch.setattr(result_writer.Result, "_renewed", lambda *_: None)
     monkeypatch.setattr(merge, "_refuse_ties", lambda *_, **__: None)
-    monkeypatch.setattr(writing, "append_rows", partial(_append_all, append_rows))
+    monkeypatch.setattr(result_writer, "append_rows", partial(_append_all, append_rows))
     monkeypatch.setattr(io_manager, "require_columns_fit", lambda *_, **__: None)
     monkeypatch.setattr(io_manager, "follow_frame", lambda frame, *_: frame)
 

@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql import DataFrame
 
 import dagster_ips as ips
-from tests.lake import Lake, events
-from tests.pipeline import materialize, pipeline
+from tests.support.lake import Lake, events
+from tests.support.pipeline import materialize, pipeline
 
 PERSON = "a1"
 

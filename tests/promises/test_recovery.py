@@ -11,9 +11,9 @@ import dagster as dg
 import pytest
 
 from dagster_ips.errors import TargetChangedError
-from dagster_ips.tracking.effects import Effect
-from tests.lake import Lake, events
-from tests.pipeline import expected_agg, expected_daily, materialize, pipeline, run_in_process
+from dagster_ips.exactly_once.effects import Effect
+from tests.support.lake import Lake, events
+from tests.support.pipeline import expected_agg, expected_daily, materialize, pipeline, run_in_process
 
 Cursors = list[tuple[str, str]]
 STATES = ["consumed", "in flight, not published", "in flight, published", "consumed, and then nothing twice"]

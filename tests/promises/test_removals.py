@@ -11,8 +11,8 @@ from pyspark.sql import functions as F  # noqa: N812  # the name that everyone g
 
 import dagster_ips as ips
 from dagster_ips.errors import RemovedRowsError, UnfitFrameError
-from tests.lake import Lake, events
-from tests.pipeline import materialize, pipeline
+from tests.support.lake import Lake, events
+from tests.support.pipeline import materialize, pipeline
 
 PER_ACCOUNT = ["event_date", "account"]
 

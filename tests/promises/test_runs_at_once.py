@@ -12,12 +12,12 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from dagster_ips.tracking import effects
-from dagster_ips.tracking.effects import Effect
-from tests.backends import on_every_backend
-from tests.kind_runs import Runs
-from tests.kinds import KINDS, start_run
-from tests.lake import Lake
+from dagster_ips.exactly_once import effects
+from dagster_ips.exactly_once.effects import Effect
+from tests.support.backends import on_every_backend
+from tests.support.kind_runs import Runs
+from tests.support.kinds import KINDS, start_run
+from tests.support.lake import Lake
 
 pytestmark = pytest.mark.slow
 
@@ -48,7 +48,7 @@ def wait_until_stopped(pid: int) -> None:
 
 def repeatable_job(lake: Lake) -> Any:  # noqa: ANN401  # Dagster has no public name for it
     folders = (str(lake.folder), str(lake.spark_folder))  # Dagster keeps one job per module, name and arguments.
-    return dg.build_reconstructable_job("tests.kinds", "kinds_job", reconstructable_args=folders)
+    return dg.build_reconstructable_job("tests.support.kinds", "kinds_job", reconstructable_args=folders)
 
 
 @on_every_backend

@@ -22,13 +22,13 @@ import pytest
 
 from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.edge import Edge
+from dagster_ips.exactly_once.effects import OF_RUNS
 from dagster_ips.iceberg.stamps import ATTEMPT, RUN, target_history
-from dagster_ips.orchestration.cursor_store import CursorStore
-from dagster_ips.tracking.effects import OF_RUNS
-from tests.daemon import Daemon
-from tests.kinds import start_run
-from tests.lake import Event, Lake, events
-from tests.pipeline import expected_agg, expected_daily, pipeline
+from dagster_ips.orchestration.platform.cursor_store import CursorStore
+from tests.support.daemon import Daemon
+from tests.support.kinds import start_run
+from tests.support.lake import Event, Lake, events
+from tests.support.pipeline import expected_agg, expected_daily, pipeline
 
 pytestmark = pytest.mark.slow
 
@@ -175,7 +175,7 @@ def test_after_rounds_of_rows_kills_duplicates_restarts_and_reloads_everything_a
 ) -> None:
     faulthandler.cancel_dump_traceback_later()  # It runs for as long as its rounds last.
     environment = {"SOAK_LAKE": str(lake.folder), "SOAK_SPARK": str(lake.spark_folder)}
-    with Daemon(Path(instance.root_directory), "tests.soak_definitions", environment) as daemon:
+    with Daemon(Path(instance.root_directory), "tests.support.soak_definitions", environment) as daemon:
         soak = Soak(lake, instance, daemon)
         started = time.monotonic()
         for number in range(ROUNDS):

@@ -12,12 +12,12 @@ from dagster._core.loader import LoadingContextForTest
 from pyspark.sql import DataFrame
 
 import dagster_ips as ips
-from dagster_ips.orchestration.sensors import OUTSIDE_TABLES_SENSOR
-from tests.lake import Lake, events
-from tests.orchestration.test_pending import tick
-from tests.partitioned import DAYS, SENSOR, day, day_agg, key, run
-from tests.pipeline import daily, daily_in_bites, expected_daily, materialize, pipeline, plays
+from dagster_ips.orchestration.watch.outside_sensor import OUTSIDE_TABLES_SENSOR
+from tests.orchestration.watch.test_pending import tick
 from tests.promises.test_tables_made_together import halves
+from tests.support.lake import Lake, events
+from tests.support.partitioned import DAYS, SENSOR, day, day_agg, key, run
+from tests.support.pipeline import daily, daily_in_bites, expected_daily, materialize, pipeline, plays
 
 CHAIN = ("daily", "agg", "report")
 

@@ -18,10 +18,10 @@ from dagster_ips.cli.main import main
 from dagster_ips.core.capture import EdgeState
 from dagster_ips.core.edge import Edge
 from dagster_ips.errors import DeclarationError, UnfitFrameError
-from dagster_ips.orchestration.cursor_store import CursorStore
-from dagster_ips.tracking.administration import Administrator
-from tests.lake import Event, Lake, events
-from tests.pipeline import materialize, pipeline
+from dagster_ips.exactly_once.administration import Administrator
+from dagster_ips.orchestration.platform.cursor_store import CursorStore
+from tests.support.lake import Event, Lake, events
+from tests.support.pipeline import materialize, pipeline
 
 BOTH = ("even", "odd")
 HALVES = {name: dg.AssetOut(metadata=ips.append() | ips.table(f"media.{name}"), is_required=False) for name in BOTH}
@@ -122,7 +122,7 @@ def test_of_a_table_that_was_reset_everything_is_computed_and_the_other_stays_as
     made.lake.append(events(range(4, 9)))
     file = tmp_path / "its_definitions.py"
     file.write_text(
-        "from pathlib import Path\n\nfrom tests.pipeline import pipeline\n"
+        "from pathlib import Path\n\nfrom tests.support.pipeline import pipeline\n"
         "from tests.promises.test_tables_made_together import halves\n\n"
         f"defs = pipeline(Path({str(made.lake.folder)!r}), Path({str(made.lake.spark_folder)!r}), halves)\n"
     )

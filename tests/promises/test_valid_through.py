@@ -14,10 +14,10 @@ import dagster_ips as ips
 from dagster_ips.core.edge import Edge
 from dagster_ips.errors import DeclarationError, UnknownColumnError
 from dagster_ips.iceberg.event_time import VALID_THROUGH
-from dagster_ips.orchestration.cursor_store import CursorStore
-from tests.lake import FIRST_DAY, Lake, events
-from tests.partitioned import DAYS, SENSOR, day, day_agg, run, week
-from tests.pipeline import agg, daily, materialize
+from dagster_ips.orchestration.platform.cursor_store import CursorStore
+from tests.support.lake import FIRST_DAY, Lake, events
+from tests.support.partitioned import DAYS, SENSOR, day, day_agg, run, week
+from tests.support.pipeline import agg, daily, materialize
 
 DAY = dt.timedelta(days=1)
 BY_DATE: dict[str, Any] = {"valid_through": "event_date"}

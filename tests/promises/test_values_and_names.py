@@ -15,14 +15,14 @@ from pyspark.sql import functions as F  # noqa: N812  # the name that everyone g
 import dagster_ips as ips
 from dagster_ips.core.write_mode import Append, Merge, OverwritePartitions, WriteMode
 from dagster_ips.errors import DeclarationError
+from dagster_ips.exactly_once.capture.capturer import Capturer, TrackedInput
+from dagster_ips.exactly_once.publish.publisher import Publisher
+from dagster_ips.exactly_once.publish.result_writer import Result
 from dagster_ips.spark.targets import TableDescription, create_table
 from dagster_ips.state.store import MemoryEdgeStore
-from dagster_ips.tracking.capturing import Capturer, TrackedInput
-from dagster_ips.tracking.publishing import Publisher
-from dagster_ips.tracking.writing import Result
 from dagster_ips.view import IcdcView
-from tests.lake import Lake
-from tests.pipeline import materialize
+from tests.support.lake import Lake
+from tests.support.pipeline import materialize
 
 UP = "lake.media.up"
 

@@ -15,8 +15,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
 
 import dagster_ips as ips
-from tests.lake import Lake, events
-from tests.pipeline import expected_agg, expected_daily, materialize, pipeline
+from tests.support.lake import Lake, events
+from tests.support.pipeline import expected_agg, expected_daily, materialize, pipeline
 
 
 def totals(rows: DataFrame) -> DataFrame:
@@ -160,7 +160,7 @@ def test_the_pipeline_works_in_a_spark_of_the_runs_own_process(lake: Lake, insta
         if new:
             lake.append(new)
         rows = rows + new
-        command = [sys.executable, "-m", "tests.classic_session", str(home), str(lake.folder)]
+        command = [sys.executable, "-m", "tests.support.classic_session", str(home), str(lake.folder)]
         subprocess.run(command, check=True, env=clean, stdout=subprocess.DEVNULL)
     assert lake.rows("media.daily") == expected_daily(rows)
     assert lake.rows("media.agg") == expected_agg(rows)

@@ -6,7 +6,7 @@ from pyspark.sql import DataFrame
 
 from dagster_ips.core.sampling import Sample
 from dagster_ips.spark.comparison import Comparison, alike, compare, hashable, rows_among, without
-from tests.lake import Lake
+from tests.support.lake import Lake
 
 COLUMNS = "k INT, v STRING, x DOUBLE, m MAP<STRING, INT>"
 

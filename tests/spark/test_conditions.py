@@ -14,8 +14,8 @@ from dagster_ips.core.ranges import equals
 from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.writes.overwrite_where import delete_where, replace_where
 from dagster_ips.spark.writes.partition_filter import collected, exactly
-from tests.lake import Lake
 from tests.spark import conditions as some
+from tests.support.lake import Lake
 
 ALL = {"id": "int"} | some.PARTITIONS | some.OTHERS | {"s": "struct<f: double, c: string>"}
 AT_ONCE = settings(

@@ -11,8 +11,8 @@ from pyspark.sql import functions as F  # noqa: N812  # the name that everyone g
 from pyspark.sql.functions import udtf
 
 from dagster_ips.core.lineage import Leaf, Lineage, Unit, lineage
-from dagster_ips.core.plan import PlanUnreadableError
-from dagster_ips.spark.connect_server import ConnectServer
+from dagster_ips.core.spark_plan import PlanUnreadableError
+from dagster_ips.local_spark.connect_server import ConnectServer
 from dagster_ips.spark.plans import marked, result_plan
 from dagster_ips.spark.session import connect_session
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 
-from dagster_ips.spark.connect_server import ConnectServer
+from dagster_ips.local_spark.connect_server import ConnectServer
 from dagster_ips.spark.session import connect_session
 
 

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
 
 from dagster_ips.core.lineage import Leaf, Lineage, Unit, lineage
-from dagster_ips.spark.connect_server import ConnectServer
+from dagster_ips.local_spark.connect_server import ConnectServer
 from dagster_ips.spark.plans import marked, result_plan
 from dagster_ips.spark.session import connect_session
 

@@ -21,7 +21,7 @@ from dagster_ips.spark.writes.append import append_rows
 from dagster_ips.spark.writes.merge import merge_rows
 from dagster_ips.spark.writes.overwrite import ChangedKeys, replace_partitions
 from dagster_ips.spark.writes.remove import remove_rows
-from tests.lake import Lake
+from tests.support.lake import Lake
 
 COLUMNS = ("k", "p", "d", "t", "v")
 SCHEMA = "k STRING, p DOUBLE, d DATE, t DOUBLE, v INT"

@@ -17,8 +17,7 @@ from dagster_ips.core.intervention import Intervention, InterventionKind
 from dagster_ips.core.touched import LineState, Stray, Touched, Unread
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import StateUnreadableError, StateVersionError
-from dagster_ips.state.codec import VERSION, decode, encode
-from dagster_ips.state.line_codec import decode_line, encode_line
+from dagster_ips.state.codec import EDGE_VERSION, decode, decode_line, encode, encode_line
 from dagster_ips.state.store import MemoryEdgeStore
 
 EDGE = Edge("playback_daily", "playback")
@@ -126,7 +125,7 @@ def test_a_cursor_of_version_3_is_read_by_this_release() -> None:
     assert now == replace(before, in_flight=replace(before.in_flight, target=TargetMark("1f3a", 77, 5, 1767225700000)))
 
 
-@given(st.integers(VERSION + 1, 10**6), json_values)
+@given(st.integers(EDGE_VERSION + 1, 10**6), json_values)
 def test_a_newer_version_is_refused_whatever_else_it_holds(version: int, more: Any) -> None:  # noqa: ANN401  # any JSON
     text = json.dumps({"version": version, "whatever": more})
     with pytest.raises(StateVersionError, match="Upgrade dagster_ips"):

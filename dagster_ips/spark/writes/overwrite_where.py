@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from dagster_ips.core.condition import mentions, mentions_only
+from dagster_ips.core.sql_condition import mentions, mentions_only
 from dagster_ips.errors import ConditionError, OutsideConditionError, OutsidePartitionsError, UnknownColumnError
 from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.frames import distinct_keys

@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import seed as seeded
 
-from dagster_ips.tracking.effects import Effect
+from dagster_ips.exactly_once.effects import Effect
 from tests.histories.composed.assets import SOURCES
 from tests.histories.composed.expected import EXPECTED
 from tests.histories.composed.life import PENDING, TARGET_STEPS, Coverage, Life, Step

@@ -7,7 +7,7 @@ import pytest
 
 from tests.histories.composed.runs import Assets
 from tests.histories.history import quicken
-from tests.lake import Lake
+from tests.support.lake import Lake
 
 
 @pytest.fixture

@@ -25,8 +25,7 @@ import dagster as dg
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
-from dagster_ips.spark.connect_server import ensure_connect_server, stop_connect_server
-from tests.backends import dagster_home
+from dagster_ips.local_spark.connect_server import ensure_connect_server, stop_connect_server
 from tests.histories.composed.choices import KINDS_OF_STEPS, STEPS, Chance
 from tests.histories.composed.expected import EXPECTED
 from tests.histories.composed.life import Coverage, Life, Step
@@ -34,7 +33,8 @@ from tests.histories.composed.runs import Assets
 from tests.histories.fuzz import how
 from tests.histories.history import quicken
 from tests.histories.smallest import failure_of
-from tests.lake import Lake
+from tests.support.backends import dagster_home
+from tests.support.lake import Lake
 
 
 @dataclass

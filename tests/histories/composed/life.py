@@ -23,7 +23,7 @@ from dagster_ips.errors import (
     UnfitFrameError,
     UnmappedRowsError,
 )
-from dagster_ips.tracking import effects
+from dagster_ips.exactly_once import effects
 from tests.histories.checks import WrongCaptureError
 from tests.histories.composed.assets import SOURCES
 from tests.histories.composed.expected import EXPECTED, Expected

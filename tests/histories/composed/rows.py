@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.histories.table import Field, fields_of
 from tests.histories.time_travel import Row, Rows
-from tests.lake import Lake
+from tests.support.lake import Lake
 
 _NOT_BY_PYICEBERG = (ValueError, NotImplementedError)
 """Equality deletes, for one."""

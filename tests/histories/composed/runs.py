@@ -15,29 +15,29 @@ import dagster as dg
 
 from dagster_ips.core.capture import Mode
 from dagster_ips.core.ownership import ASSET
+from dagster_ips.exactly_once.capture.capturer import CapturedInput, Capturer
+from dagster_ips.exactly_once.capture.lost_files import lost_file
+from dagster_ips.exactly_once.capture.partition_captures import RunPartitions
+from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
+from dagster_ips.exactly_once.capture.row_counts import count_rows
+from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
+from dagster_ips.exactly_once.effects import Effect, effect
+from dagster_ips.exactly_once.publish.column_evolution import follow_frame, require_columns_fit, require_rows_found
+from dagster_ips.exactly_once.publish.publisher import Publisher
+from dagster_ips.exactly_once.publish.result_writer import Result
 from dagster_ips.iceberg import code_stamps
 from dagster_ips.iceberg.stamps import owner_properties
-from dagster_ips.orchestration.consumers import Consumer, consumers_of
-from dagster_ips.orchestration.cursor_store import CursorStore
-from dagster_ips.orchestration.declarations import description_of, write_mode_of
-from dagster_ips.orchestration.io_manager import returned
-from dagster_ips.orchestration.slicing import rows_of_keys
+from dagster_ips.orchestration.declare.consumers import Consumer, consumers_of
+from dagster_ips.orchestration.declare.declarations import description_of, write_mode_of
+from dagster_ips.orchestration.declare.partition_mappings import rows_of_keys
+from dagster_ips.orchestration.platform.cursor_store import CursorStore
+from dagster_ips.orchestration.run.io_manager import returned
 from dagster_ips.spark.frames import table_frame
 from dagster_ips.spark.targets import create_table
-from dagster_ips.tracking.capturing import CapturedInput, Capturer
-from dagster_ips.tracking.counting import count_rows
-from dagster_ips.tracking.effects import Effect, effect
-from dagster_ips.tracking.following import TrackedInput
-from dagster_ips.tracking.following_frames import follow_frame, require_columns_fit, require_rows_found
-from dagster_ips.tracking.lost_files import lost_file
-from dagster_ips.tracking.partitions import RunPartitions
-from dagster_ips.tracking.pending_partitions import PartitionWatch
-from dagster_ips.tracking.publishing import Publisher
-from dagster_ips.tracking.writing import Result
 from dagster_ips.view import IcdcView
 from tests.histories.composed.assets import ASSETS, definitions
-from tests.lake import Lake
-from tests.partitioned import SENSOR
+from tests.support.lake import Lake
+from tests.support.partitioned import SENSOR
 
 _numbers = itertools.count()
 

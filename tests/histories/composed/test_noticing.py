@@ -10,7 +10,8 @@ import pytest
 
 from dagster_ips.core.touched import Found, LineState
 from dagster_ips.core.watermark import Watermark
-from dagster_ips.tracking import capturing, publishing, writing
+from dagster_ips.exactly_once.capture import capturer
+from dagster_ips.exactly_once.publish import publisher, result_writer
 from dagster_ips.view import IcdcView
 from tests.histories.checks import WrongCaptureError
 from tests.histories.composed.life import Life, Step
@@ -24,7 +25,7 @@ def _nothing(*_: Any, **__: Any) -> None:  # noqa: ANN401  # whatever the guard 
 
 
 def unfollowed(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(writing, "require_followed", _nothing)
+    patch.setattr(result_writer, "require_followed", _nothing)
 
 
 def untouched(patch: pytest.MonkeyPatch) -> None:
@@ -32,25 +33,25 @@ def untouched(patch: pytest.MonkeyPatch) -> None:
 
 
 def unsettled(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(capturing, "settle", lambda state, _: state)
-    patch.setattr(publishing, "published_by_another", lambda *_: [])
+    patch.setattr(capturer, "settle", lambda state, _: state)
+    patch.setattr(publisher, "published_by_another", lambda *_: [])
 
 
 def published_twice(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(publishing, "published_by_another", lambda *_: [])
+    patch.setattr(publisher, "published_by_another", lambda *_: [])
 
 
 def not_asked_who_wrote(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(publishing, "require_known_writes", _nothing)
-    patch.setattr(capturing, "accepted_writes", lambda *_: capturing.Accepted())
+    patch.setattr(publisher, "require_known_writes", _nothing)
+    patch.setattr(capturer, "accepted_writes", lambda *_: capturer.Accepted())
 
 
 def not_asked_what_it_holds(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(capturing, "unexpected_change", _nothing)
+    patch.setattr(capturer, "unexpected_change", _nothing)
 
 
 def taking_others_rows(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(writing.Result, "_require_no_live_rows", _nothing)
+    patch.setattr(result_writer.Result, "_require_no_live_rows", _nothing)
 
 
 def forgetting_a_partition(patch: pytest.MonkeyPatch) -> None:

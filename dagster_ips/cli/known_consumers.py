@@ -1,0 +1,105 @@
+"""The consumers that definitions describe, with all that it takes to look after them outside a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import dagster as dg
+
+from dagster_ips.core.retention import Retention
+from dagster_ips.core.write_mode import may_repeat
+from dagster_ips.errors import UnknownConsumerError
+from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
+from dagster_ips.orchestration.declare.consumers import (
+    Consumer,
+    MetadataByKey,
+    capturing_consumers,
+    consumers_of,
+    executable_assets,
+    without_triggers,
+)
+from dagster_ips.orchestration.declare.declarations import code_of, write_mode_of
+from dagster_ips.orchestration.run.io_manager import IcdcIOManager
+
+
+@dataclass(frozen=True)
+class KnownConsumer:
+    """A consumer, the IO manager that knows its table, and its code.
+
+    ``may_repeat`` says whether a change can be written once more without doubling rows; what statements of its own
+    would do isn't known, so they can't. ``warning`` is what to say if nothing ever runs it.
+    """
+
+    consumer: Consumer
+    manager: IcdcIOManager
+    may_repeat: bool
+    warning: str | None = None
+    code_version: str | None = None
+
+    @property
+    def retention(self) -> Retention:
+        """How the IO manager keeps ICDC tables."""
+        return Retention.of_days(self.manager.icdc_keep_last, self.manager.icdc_max_age_days)
+
+    def tracked(self, upstream: str | None) -> TrackedInput:
+        """The input of the asset key ``upstream``, or the only one.
+
+        Raises:
+            UnknownConsumerError: it isn't an incremental input of the asset, or which of several isn't said.
+        """
+        inputs = {each.upstream: each for each in self.consumer.inputs.values()}
+        if upstream is None and len(inputs) == 1:
+            return next(iter(inputs.values()))
+        if upstream not in inputs:
+            what = f"doesn't read {upstream} incrementally" if upstream else "has several upstreams: say --upstream"
+            raise UnknownConsumerError(asset=self.consumer.name, problem=what, known=tuple(sorted(inputs)))
+        return inputs[upstream]
+
+
+def known_consumers(*all_definitions: dg.Definitions) -> Mapping[str, KnownConsumer]:
+    """Every asset of ``all_definitions`` that reads incrementally, by its key.
+
+    Raises:
+        DeclarationError: a declaration can't work.
+    """
+    return {name: known for definitions in all_definitions for name, known in _consumers_in(definitions)}
+
+
+def _consumers_in(definitions: dg.Definitions) -> Iterator[tuple[str, KnownConsumer]]:
+    specs = {spec.key: spec for spec in definitions.resolve_all_asset_specs()}
+    metadata = {key: spec.metadata for key, spec in specs.items()}
+    managers = {key: value for key, value in (definitions.resources or {}).items() if isinstance(value, IcdcIOManager)}
+    graph = definitions.resolve_asset_graph()
+    for each in executable_assets(graph.assets_defs):
+        manager = next((managers[key] for key in _io_manager_keys(each) if key in managers), None)
+        if manager is None:
+            continue
+        for consumer, repeats in _reading_in(each, metadata, manager.default_namespace):
+            warning = without_triggers(consumer.key, graph)
+            code = code_of(specs[consumer.key].code_version, metadata[consumer.key])
+            yield consumer.name, KnownConsumer(consumer, manager, repeats, warning, code)
+
+
+def _reading_in(
+    assets: dg.AssetsDefinition, metadata: MetadataByKey, default_namespace: str
+) -> Iterator[tuple[Consumer, bool]]:
+    for consumer in consumers_of(assets, metadata, default_namespace):
+        yield consumer, may_repeat(write_mode_of(metadata[consumer.key], consumer.name))
+    for consumer in capturing_consumers(assets, metadata, default_namespace):
+        yield consumer, False
+
+
+def consumer_named(known: Mapping[str, KnownConsumer], asset: str) -> KnownConsumer:
+    """The consumer of the asset key ``asset`` among ``known``.
+
+    Raises:
+        UnknownConsumerError: no such asset reads incrementally.
+    """
+    if asset not in known:
+        raise UnknownConsumerError(asset=asset, problem="reads nothing incrementally", known=tuple(sorted(known)))
+    return known[asset]
+
+
+def _io_manager_keys(assets: dg.AssetsDefinition) -> list[str]:
+    return [assets.get_io_manager_key_for_asset_key(key) for key in sorted(assets.keys)]

@@ -1,0 +1,16 @@
+"""Sizes as a person reads them."""
+
+from __future__ import annotations
+
+
+def size_text(size_bytes: int) -> str:
+    """In the largest unit that leaves something before the point.
+
+    Example:
+        >>> size_text(999), size_text(5_923_842)
+        ('999 B', '5.9 MB')
+    """
+    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if size_bytes >= factor:
+            return f"{size_bytes / factor:.1f} {unit}"
+    return f"{size_bytes} B"

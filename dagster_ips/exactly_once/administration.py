@@ -1,0 +1,188 @@
+"""What a person, or a job that reports back, does to an edge's state: each change is one write, under a new number."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from dagster_ips.core.capture import EdgeState, TargetMark
+from dagster_ips.core.edge import Edge
+from dagster_ips.core.history_place import Place
+from dagster_ips.core.intervention import InterventionKind
+from dagster_ips.core.target import TargetHistory, settle, unexpected_change
+from dagster_ips.core.watermark import Watermark
+from dagster_ips.errors import CaptureNotInFlightError, RewindError, StateUnreadableError, TargetChangedError
+from dagster_ips.exactly_once.capture.edge_start import snapshot_at
+from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
+from dagster_ips.exactly_once.effects import Effect, effect
+from dagster_ips.exactly_once.inspect.edge_status import Inspector, Pending
+from dagster_ips.exactly_once.target.target_history import histories_of, require_known_publications
+from dagster_ips.iceberg.catalog import LakeCatalog
+from dagster_ips.iceberg.stamps import mark
+from dagster_ips.state.store import EdgeStore
+
+
+@dataclass(frozen=True, slots=True)
+class Rewind:
+    """A rewind as it would be done: the next run reads again what lies between ``after`` and ``before``: ``pending``.
+
+    What came later is read by the run after it: in one go, rows that came and went since would stay in the target.
+    """
+
+    edge: Edge
+    before: Watermark
+    after: Watermark
+    pending: Pending
+
+
+@dataclass(frozen=True)
+class Administrator:
+    """Changes what counts as consumed by one consumer, whose table is ``target``.
+
+    A run that is at work meanwhile can't publish any more what it captured before, and if it just did, that doesn't
+    count as consumed.
+    """
+
+    catalog: LakeCatalog
+    store: EdgeStore
+    target: str
+    icdc_namespace: str = "ips"
+
+    def reset(self, edge: Edge, *, who: str, why: str) -> EdgeState:
+        """Forget what was consumed: the next run computes everything, or begins where ``start`` says."""
+        try:
+            state = self.store.get(edge)
+        except StateUnreadableError:
+            state = EdgeState(edge)
+        return self._intervene(settle(state, self._history(state)), InterventionKind.RESET, None, who, why)
+
+    def plan_rewind(self, consumer: str, tracked: TrackedInput, place: Place, *, may_repeat: bool) -> Rewind:
+        """What a rewind of the edge to ``place`` would do; nothing is changed.
+
+        ``may_repeat`` says whether the consumer may write a change once more without doubling rows.
+
+        Raises:
+            RewindError: rows would double, or the place isn't behind what is consumed.
+            TargetChangedError: the table isn't what was published last, which a rewind can't mend.
+            UnknownPublicationError: what was published last can't be known, so neither what is to be read again.
+            UnknownPlaceError: the place isn't in the history of the upstream's table.
+            BrokenHistoryError: the table can't be followed from there.
+        """
+        edge = Edge(consumer, tracked.upstream)
+        state = self.store.get(edge)
+        target = self._history(state)
+        state = settle(state, target)
+        if what := unexpected_change(state, target):
+            raise TargetChangedError(table=self.target, consumer=consumer, what=what)
+        require_known_publications(self.target, [(state, target)])
+        if not may_repeat:
+            problem = f"{self.target} is written by adding to it, so rows that are read again could be there twice"
+            raise _cant_rewind(edge, problem)
+        before = state.holds_up_to
+        if before is None:
+            raise _cant_rewind(edge, "nothing is consumed that could be read again")
+        source = self.catalog.load(tracked.table, asset=consumer)
+        found = snapshot_at(place, source, tracked.ref, asked_by="the rewind")
+        if found is None:
+            raise _cant_rewind(edge, f"{place} lies before the first snapshot of {tracked.table}")
+        history = [snapshot.snapshot_id for snapshot in source.ancestry(tracked.ref).snapshots]
+        if before.snapshot_id not in history[: history.index(found.snapshot_id)]:
+            problem = f"snapshot {found.snapshot_id} isn't behind {before.snapshot_id}, up to which all is consumed"
+            raise _cant_rewind(edge, problem)
+        # What isn't read again stays as the columns were when it was consumed.
+        after = replace(source.watermark_at(found, tracked.ref), schema_id=before.schema_id)
+        rewound = replace(state, committed=after, reread_to=before)
+        inspector = Inspector(self.catalog, self.store, self.target, self.icdc_namespace)
+        return Rewind(edge, before, after, inspector.pending(rewound, source, tracked))
+
+    def rewind(self, planned: Rewind, *, who: str, why: str) -> EdgeState:
+        """Do what was planned.
+
+        Raises:
+            RewindError: something was consumed or changed since the plan was made.
+        """
+        state = self._settled(planned.edge)
+        if state.holds_up_to != planned.before:
+            raise _cant_rewind(planned.edge, "what is consumed has changed since the rewind was planned")
+        return self._intervene(state, InterventionKind.REWIND, planned.after, who, why)
+
+    def commit(self, consumer: str, upstreams: Sequence[str], run_id: str) -> tuple[EdgeState, ...]:
+        """What the captures of ``run_id`` hold is consumed: the job that took them has published what it made of them.
+
+        If its writes were stamped, that is known already, and nothing is left to do.
+
+        Raises:
+            CaptureNotInFlightError: one of them isn't in flight (any more). Nothing changed.
+        """
+        edges = [Edge(consumer, upstream) for upstream in upstreams]
+        stored = [self.store.get(edge) for edge in edges]
+        settled = [settle(state, self._history(state)) for state in stored]
+        if not any(_is_in_flight(state, run_id) for state in stored):
+            raise _not_in_flight(run_id, stored)
+        for before, state in zip(stored, settled, strict=True):
+            # Of several inputs, those may be done of which a commit that was cut short had written it down.
+            is_done = before.in_flight is None and before.has_begun
+            if not is_done and not _is_in_flight(before, run_id):
+                raise _not_in_flight(run_id, [before])
+            if state is not before and before.in_flight and state.committed != before.in_flight.to_inclusive:
+                raise _not_in_flight(run_id, [state])
+        target = self._mark()
+        done = [_committed(state, run_id, target) for state in settled]
+        for before, state in zip(stored, done, strict=True):
+            if state is not before:
+                with effect(Effect.COMMIT):
+                    self.store.set(state)
+        return tuple(done)
+
+    def _intervene(
+        self, state: EdgeState, kind: InterventionKind, after: Watermark | None, who: str, why: str
+    ) -> EdgeState:
+        # What others made of the target is that person's to judge: it is known as it is from now on.
+        known = replace(state, target=self._mark())
+        changed = known.with_intervention(kind, after, who=who, why=why, at_ms=time.time_ns() // 1_000_000)
+        with effect(Effect.INTERVENE):
+            self.store.intervene(changed)
+        return changed
+
+    def _mark(self) -> TargetMark | None:
+        """The target as it is now."""
+        target = self.catalog.find(self.target)
+        head = target.ancestry().head if target else None
+        return mark(head, target.uuid) if target and head else None
+
+    def _settled(self, edge: Edge) -> EdgeState:
+        state = self.store.get(edge)
+        return settle(state, self._history(state))
+
+    def _history(self, state: EdgeState) -> TargetHistory | None:
+        target = self.catalog.find(self.target)
+        return histories_of(self.catalog.storage, target, [state]).get(state.edge)
+
+
+def _is_in_flight(state: EdgeState, run_id: str) -> bool:
+    return state.in_flight is not None and state.in_flight.run_id == run_id
+
+
+def _committed(state: EdgeState, run_id: str, target: TargetMark | None) -> EdgeState:
+    """``state`` after the job of ``run_id`` has published, by which its table came to be what it is now."""
+    held = state.in_flight
+    return state.with_committed(held, target) if held is not None and held.run_id == run_id else state
+
+
+def _cant_rewind(edge: Edge, problem: str) -> RewindError:
+    return RewindError(consumer=edge.consumer, upstream=edge.upstream, problem=problem)
+
+
+def _not_in_flight(run_id: str, states: Sequence[EdgeState]) -> CaptureNotInFlightError:
+    state = states[0]
+    held = state.in_flight
+    if held is not None:
+        now = f"capture {held.number}, taken by {held.run_id}, is in flight instead"
+    elif state.interventions and not state.has_begun:
+        last = state.interventions[-1]
+        now = f"there was a {last.kind} since, by {last.who} ({last.why})"
+    else:
+        at = state.committed.snapshot_id if state.committed else None
+        now = f"nothing is in flight; capture {state.number} was the last to be committed, up to snapshot {at}"
+    return CaptureNotInFlightError(capture=run_id, consumer=state.edge.consumer, upstream=state.edge.upstream, now=now)

@@ -1,0 +1,1 @@
+"""Freeze what changed of a consumer's inputs, durably and under a number, before any work starts."""

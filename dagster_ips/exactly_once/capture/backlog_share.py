@@ -1,0 +1,95 @@
+"""What of an input's change one capture takes, when its limits don't let it take all.
+
+A backlog is cut between snapshots, oldest first, so that a capture is what it would have been at that time. Only one
+append that is too large by itself, and a first read of everything, are cut by files; the snapshot captured up to stays
+where it is then until all of its files are consumed. What can't be cut is taken whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from dagster_ips.core.ancestry import Snapshot
+from dagster_ips.core.capture import EdgeState
+from dagster_ips.core.change_set import ChangeSet
+from dagster_ips.core.file_set import Bite
+from dagster_ips.core.interval import Interval
+from dagster_ips.core.limits import Limits, snapshots_within
+from dagster_ips.exactly_once.capture.tracked_input import TrackedInput, end_of, files_in
+from dagster_ips.iceberg.bites import appended_bite, live_bite
+from dagster_ips.iceberg.change_reader import CapturedFiles, live_files
+from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.iceberg.storage import Storage
+
+_NO_FILES = CapturedFiles(ChangeSet())
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What a capture takes, up to snapshot ``to``; None if the source has none.
+
+    ``bite`` is set where only some of the files up to it are taken. ``snapshots_left`` follow after it.
+    ``is_beyond`` says that it is more than the limits allow, because it can't be cut.
+    """
+
+    to: Snapshot | None
+    files: CapturedFiles
+    bite: Bite | None = None
+    snapshots_left: int = 0
+    is_beyond: bool = False
+
+
+def share_of(
+    storage: Storage, source: TableMetadata, tracked: TrackedInput, state: EdgeState, interval: Interval | None
+) -> Share:
+    """What the next capture takes of ``interval``, or of everything where that is None.
+
+    While ``state`` has a file set, which ``follow`` knows to be readable, the rest of that comes first.
+    """
+    head, limits = source.ancestry(tracked.ref).head, tracked.limits
+    if head is None:
+        return Share(None, _NO_FILES)
+    if interval is None:
+        share = _first_read(storage, source, limits, head)
+    elif state.file_set is not None:
+        share = _rest(storage, source, limits, state, snapshots_left=len(interval.snapshots))
+    else:
+        end = end_of(state, source, tracked.ref) or head
+        # What is read again after a rewind is read up to where it was at once: only then is the target right again.
+        share = _oldest(storage, source, limits if state.reread_to is None else Limits(), interval, end)
+    return replace(share, is_beyond=not limits.allow_change(share.files.changes))
+
+
+def _first_read(storage: Storage, source: TableMetadata, limits: Limits, head: Snapshot) -> Share:
+    if limits.is_set and limits.cuts_files:
+        files, bite = live_bite(storage, source, head, first=0, limits=limits)
+        if not bite.is_last:
+            return Share(head, files, bite)
+    return Share(head, live_files(storage, source, head=head))
+
+
+def _rest(storage: Storage, source: TableMetadata, limits: Limits, state: EdgeState, *, snapshots_left: int) -> Share:
+    consumed = state.file_set
+    assert consumed is not None  # noqa: S101  # share_of asked
+    to = source.snapshots[consumed.to_inclusive.snapshot_id]
+    # What was begun in bites is ended in bites; in a single one if the asset is written otherwise by now.
+    within = limits if limits.cuts_files else Limits()
+    read = live_bite if state.committed is None else appended_bite
+    files, bite = read(storage, source, to, first=consumed.taken, limits=within)
+    return Share(to, files, bite, snapshots_left)
+
+
+def _oldest(storage: Storage, source: TableMetadata, limits: Limits, interval: Interval, head: Snapshot) -> Share:
+    count = snapshots_within(interval.snapshots, limits)
+    while True:
+        part, left = interval.oldest(count), len(interval.snapshots) - count
+        to = part.snapshots[-1] if part.snapshots else head
+        files = files_in(storage, source, part, to)
+        if count <= 1 or limits.allow_change(files.changes):
+            break
+        count //= 2  # A rewrite that its summary counts as nothing could not be followed.
+    is_append = limits.cuts_files and part.is_append_only and len(files.changes.added) > 1
+    if is_append and not limits.allow_change(files.changes):
+        files, bite = appended_bite(storage, source, to, first=0, limits=limits)
+        return Share(to, files, bite, left)
+    return Share(to, files, snapshots_left=left)

@@ -1,0 +1,93 @@
+"""Where an edge begins of which nothing is consumed: as ``start`` says, but never twice."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+
+from dagster_ips.core.ancestry import Ancestry, Snapshot
+from dagster_ips.core.capture import EdgeState
+from dagster_ips.core.history_place import AtTime, Everywhere, Nowhere, Start, find_place
+from dagster_ips.errors import LostCursorError, UnknownPlaceError
+from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
+from dagster_ips.iceberg.catalog import LakeCatalog
+from dagster_ips.iceberg.icdc.icdc_memory import RememberedCapture, newest_capture
+from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.iceberg.stamps import bears_stamp
+
+
+@dataclass(frozen=True, slots=True)
+class Beginner:
+    """Finds where the edges of one consumer begin; ``target`` is its table, None if it isn't there."""
+
+    catalog: LakeCatalog
+    icdc_namespace: str
+    target: TableMetadata | None
+
+    def begin(self, state: EdgeState, source: TableMetadata, tracked: TrackedInput) -> EdgeState:
+        """``state`` with the watermark that ``tracked.start`` says; as it is if it has one or all is to be read.
+
+        Once a capture of a table without snapshots was committed, all that comes is new. ``latest`` stays what it was
+        at the first capture, also if that was abandoned. A cursor that is lost is rebuilt from what the edge's ICDC
+        tables say, unless something was published that doesn't show any more: to start again would leave rows out.
+
+        Raises:
+            UnknownPlaceError: the start isn't in the history of the upstream's table.
+            LostCursorError: something was consumed before, and what can't be told.
+        """
+        if state.has_begun or (state.committed is not None and not state.is_beginning):
+            return state
+        if tracked.start is Everywhere.ALL:
+            return replace(state, committed=None, is_beginning=False)
+        if tracked.start is Everywhere.LATEST and state.is_beginning:
+            return state
+        if state == EdgeState(state.edge):
+            known = newest_capture(self.catalog, state.edge, namespace=self.icdc_namespace)
+            if known is not None:
+                return self._rebuilt(state, known, source, tracked.ref)
+        found = snapshot_at(tracked.start, source, tracked.ref, asked_by=f"start of {state.edge}")
+        at = source.watermark_at(found, tracked.ref) if found else None
+        return replace(state, committed=at, is_beginning=found is not None)
+
+    def _rebuilt(self, state: EdgeState, known: RememberedCapture, source: TableMetadata, ref: str) -> EdgeState:
+        """What was consumed before the capture ``known``, which was the last and published nothing, like all others."""
+        if self.target is None:
+            # It is created before the first commit, so it was there and is gone with all that was published.
+            may_have_published = known.number > 1
+        else:
+            may_have_published = bears_stamp(self.target, state.edge) or not self.target.ancestry().is_whole
+        if not may_have_published and known.to_snapshot_id is None:
+            return state
+        start = source.snapshots.get(known.from_snapshot_id) if known.from_snapshot_id is not None else None
+        if may_have_published or start is None or known.source_uuid != source.uuid:
+            edge = state.edge
+            raise LostCursorError(consumer=edge.consumer, upstream=edge.upstream, icdc_table=known.table)
+        watermark = source.watermark_at(start, ref)
+        return replace(state, committed=watermark, number=known.number - 1, is_beginning=known.number == 1)
+
+
+def snapshot_at(place: Start, source: TableMetadata, ref: str, *, asked_by: str) -> Snapshot | None:
+    """The snapshot of ``ref`` that ``place`` is right after; None if that is before all of them.
+
+    Raises:
+        UnknownPlaceError: the place isn't in the table's history, or not any more. ``asked_by`` is who named it.
+    """
+    ancestry = source.ancestry(ref)
+    if isinstance(place, Everywhere):
+        return ancestry.head if place is Everywhere.LATEST else None
+    found = find_place(place, ancestry, now_ms=time.time_ns() // 1_000_000)
+    if found is Nowhere.BEFORE_ALL:
+        return None
+    if isinstance(found, Nowhere):
+        raise UnknownPlaceError(source.table, str(place), found, asked_by, _reach_of(ancestry))
+    return found
+
+
+def _reach_of(ancestry: Ancestry) -> str:
+    if not ancestry.snapshots:
+        return "no snapshot yet"
+    oldest, newest = (
+        f"snapshot {each.snapshot_id} of {AtTime(each.timestamp_ms)}"
+        for each in (ancestry.snapshots[-1], ancestry.snapshots[0])
+    )
+    return f"{oldest}, the oldest that is retained, to {newest}"

@@ -1,0 +1,161 @@
+"""Which partitions of a consumer have something to do, and looking at its upstreams for that."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from dagster_ips.core.capture import EdgeState
+from dagster_ips.core.edge import Edge
+from dagster_ips.core.expiry_limit import Need
+from dagster_ips.core.target import TargetHistory, settle, shows_all_since
+from dagster_ips.core.touched import LineState, Touched, first_of, reaches
+from dagster_ips.core.watermark import Watermark
+from dagster_ips.exactly_once.capture.partition_captures import look, loses_rows_between
+from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
+from dagster_ips.exactly_once.capture.unread_history import being_read, needs_of_line
+from dagster_ips.exactly_once.effects import Effect, effect
+from dagster_ips.exactly_once.target.target_history import histories_of
+from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.iceberg.stamps import partitions_read_beyond, stamped_partitions
+from dagster_ips.iceberg.storage import Storage
+from dagster_ips.state.store import EdgeStore
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What was found: the partitions that are made of each key that changed, and the states of those that wait."""
+
+    line: LineState
+    made_of: Mapping[str, frozenset[str]]
+    pending: Mapping[str, EdgeState]
+
+
+@dataclass(frozen=True)
+class PartitionWatch:
+    """Looks at the upstreams of a partitioned consumer; ``target`` is its table, None before the first run."""
+
+    storage: Storage
+    store: EdgeStore
+    consumer: str
+    target: TableMetadata | None
+
+    def pending(self, tracked: TrackedInput, source: TableMetadata) -> frozenset[str]:
+        """The partitions that exist and are made of rows that changed after what they have consumed.
+
+        What was found is remembered, less what every partition has consumed, so that the next look goes on from here.
+        """
+        known = self.store.get_line(Edge(self.consumer, tracked.upstream))
+        found = self._look(known, tracked, source)
+        pending, made_of = found.pending.keys(), found.made_of
+        done = [key for key, consumers in made_of.items() if consumers and consumers.isdisjoint(pending)]
+        line = found.line.without(done)
+        if line.unread:
+            line = line.without_consumed_unread(list(self._every_state(line.edge, tracked).values()))
+        if line != known:
+            with effect(Effect.RECORD_LOOK):
+                self.store.set_line(line)
+        return frozenset(pending)
+
+    def consumed_up_to(
+        self, tracked: TrackedInput, source: TableMetadata, *, but: Collection[str] = (), by_time: bool
+    ) -> Watermark | None:
+        """Up to where every partition has consumed the upstream, ``but`` taken as if they had consumed all.
+
+        None if one was never computed, or where clocks alone don't tell which is behind. Rows of keys that no partition
+        is made of yet aren't consumed; of an asset that is partitioned ``by_time`` those are of times after its last
+        partition, and don't count. Nothing is remembered.
+        """
+        slicing = tracked.slicing
+        assert slicing is not None  # noqa: S101  # as above
+        found = self._look(self.store.get_line(Edge(self.consumer, tracked.upstream)), tracked, source)
+        line = found.line
+        if source.head_snapshot_id(tracked.ref) is None:
+            return None
+        left = {key: state for key, state in found.pending.items() if key not in but}
+        starts = [line.consumed_up_to(state, slicing.taken_by(key)) for key, state in left.items()]
+        if not by_time:
+            nobodys = {key for key, consumers in found.made_of.items() if not consumers}
+            starts += [line.touched[key].since for key in nobodys - slicing.lost(nobodys)]
+        starts += [each.changed.since for each in line.unread.values()]
+        known = [start for start in starts if start is not None]
+        if line.scanned is None or len(known) < len(starts):
+            return None
+        return first_of([line.scanned, *known])
+
+    def needs(self, tracked: TrackedInput, source: TableMetadata) -> Iterator[Need]:
+        """What is still to be read of the upstream's history. Nothing is remembered."""
+        slicing = tracked.slicing
+        assert slicing is not None  # noqa: S101  # as above
+        known = self.store.get_line(Edge(self.consumer, tracked.upstream))
+        found = self._look(known, tracked, source)
+        starts = [found.line.start_of(state, slicing.taken_by(key)) for key, state in found.pending.items()]
+        starts += [being_read(state) for state in self._every_state(known.edge, tracked).values()]
+        # The next look begins where the last one ended, as this one isn't remembered.
+        return needs_of_line(known, [*starts, *(each.changed.since for each in found.line.unread.values())], source)
+
+    def _look(self, known: LineState, tracked: TrackedInput, source: TableMetadata) -> _Look:
+        slicing = tracked.slicing
+        assert slicing is not None  # noqa: S101  # asked for partitioned consumers only
+        if source.head_snapshot_id(tracked.ref) is None:
+            return _Look(known, {}, self._holding_what_is_gone(known, tracked))
+        line = look(self.storage, known, source, tracked)
+        if known.scanned is None and line.scanned is not None:
+            line = self._with_consumed(line, tracked)
+        elif self.target is not None and known.scanned and loses_rows_between(known, line, source, tracked.ref):
+            read = self._read_beyond(known.scanned, self.target, line.edge, tracked)
+            keys = frozenset[str]().union(*[slicing.taken_by(key) for key in read])
+            line = line.with_read_beyond(keys, known.scanned)
+        made_of = {key: slicing.made_of([key]) for key in line.touched}
+        states = self._states(line.edge, frozenset[str]().union(*made_of.values()))
+        pending = {key: state for key, state in states.items() if line.is_pending(state, slicing.taken_by(key))}
+        return _Look(line, made_of, pending)
+
+    def _read_beyond(
+        self, scanned: Watermark, target: TableMetadata, line: Edge, tracked: TrackedInput
+    ) -> frozenset[str]:
+        """The partitions that may have read beyond ``scanned``; where stamps expired, cursors and notices tell."""
+        read = partitions_read_beyond(target, line, scanned)
+        if target.ancestry().is_whole:
+            return read
+        states = self._every_state(line, tracked)
+        histories = histories_of(self.storage, target, states.values())
+        return read | {
+            key for key, state in states.items() if _may_have_read_beyond(scanned, state, histories[state.edge])
+        }
+
+    def _holding_what_is_gone(self, line: LineState, tracked: TrackedInput) -> dict[str, EdgeState]:
+        """The partitions that consumed an upstream which has no snapshot now, as it was created again without rows."""
+        states = self._every_state(line.edge, tracked)
+        return {key: state for key, state in states.items() if state.committed is not None}
+
+    def _with_consumed(self, line: LineState, tracked: TrackedInput) -> LineState:
+        """``line`` after the first look, with the partitions that were computed before it.
+
+        All their rows may be gone since, so that no file tells of them.
+        """
+        slicing, scanned = tracked.slicing, line.scanned
+        assert slicing is not None  # noqa: S101  # as above
+        assert scanned is not None  # noqa: S101  # it was looked
+        states = self._every_state(line.edge, tracked)
+        consumed = {key for key, state in states.items() if state != EdgeState(state.edge)}
+        if self.target is not None:
+            consumed |= stamped_partitions(self.target, line.edge)
+        keys = frozenset[str]().union(*[slicing.taken_by(key) for key in consumed])
+        return replace(line, touched={key: Touched(None, scanned) for key in keys | line.touched.keys()})
+
+    def _every_state(self, line: Edge, tracked: TrackedInput) -> dict[str, EdgeState]:
+        """The states of all partitions there are."""
+        slicing = tracked.slicing
+        assert slicing is not None  # noqa: S101  # as above
+        return self._states(line, slicing.made_of(slicing.upstream_keys.known()))
+
+    def _states(self, line: Edge, partitions: frozenset[str]) -> dict[str, EdgeState]:
+        states = self.store.get_many([line.of(key) for key in sorted(partitions)])
+        return {edge.partition or "": state for edge, state in states.items()}
+
+
+def _may_have_read_beyond(scanned: Watermark, state: EdgeState, history: TargetHistory) -> bool:
+    settled = settle(state, history)
+    is_beyond = settled.committed is not None and not reaches(scanned, settled.committed)
+    return is_beyond or not shows_all_since(settled.target, history)

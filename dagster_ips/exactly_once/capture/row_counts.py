@@ -1,0 +1,47 @@
+"""Counting the rows that a run's partitions take of what it captured, whatever metadata said of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dagster_ips.core.partition_keys import NULL
+from dagster_ips.core.ranges import Predicate
+from dagster_ips.errors import UnmappedRowsError
+from dagster_ips.exactly_once.capture.capturer import CapturedInput
+from dagster_ips.spark.counts import count_where, values_without
+from dagster_ips.spark.frames import table_frame
+
+if TYPE_CHECKING:
+    from dagster_ips.spark.session import SparkSession
+
+_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class TakenRows:
+    """Of the rows of captured files, how many the run's partitions take and how many there are."""
+
+    taken: int
+    captured: int
+
+
+def count_rows(captured: CapturedInput, session: SparkSession, catalog: str) -> TakenRows | None:
+    """How many rows the run's partitions take; None where the files' partition values tell, which costs nothing.
+
+    Raises:
+        UnmappedRowsError: no partition takes some of them, now or later.
+    """
+    if captured.of_any is None:
+        return None
+    rows = table_frame(session, catalog, captured.capture.icdc_table)
+    taken, of_any, every = count_where(rows, [captured.rows or Predicate("TRUE"), captured.of_any])
+    if of_any < every:
+        columns = captured.columns
+        raise UnmappedRowsError(
+            consumer=captured.capture.edge.consumer,
+            upstream=captured.capture.edge.upstream,
+            columns=columns,
+            values=values_without(rows, captured.of_any, columns, null=NULL, most=_SHOWN),
+        )
+    return TakenRows(taken, every)

@@ -1,0 +1,103 @@
+"""Tables that one step makes together: one change is read for all of them.
+
+Each table has edges of its own, and is published and committed by itself. So some of them may be behind: a run was
+killed after it had published others, or made only those; a table is new, or what was consumed for it was reset. Then
+the next run is made for those alone that are furthest behind, up to where the next ones are, and takes the others along
+again once all are at one place. No table gets a change twice or misses one, or is computed anew because another is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from dagster_ips.core.capture import EdgeState, Mode
+from dagster_ips.core.ownership import Consent
+from dagster_ips.exactly_once.capture.capturer import CapturedInput, Capturer, Looked
+from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
+from dagster_ips.iceberg.metadata import TableMetadata
+
+_NOTHING = Consent()
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A consumer, and its table. ``one_code`` is as in ``Capturer.capture``."""
+
+    consumer: str
+    table: str
+    one_code: str | None = None
+
+
+def capture_together(  # noqa: PLR0913  # each is a thing of its own
+    capturer: Capturer,
+    outputs: Sequence[Output],
+    inputs: Sequence[TrackedInput],
+    *,
+    asked_for: Mode | None,
+    run_id: str,
+    consent: Consent = _NOTHING,
+) -> dict[str, tuple[CapturedInput, ...]]:
+    """One capture per input of each consumer that is furthest behind, all of the same change; the others aren't in it.
+
+    A consumer that must read everything is behind all that needn't.
+
+    Raises:
+        IpsError: as in ``Capturer.capture``.
+    """
+    looked = [
+        capturer.look(
+            each.consumer, inputs, target=each.table, asked_for=asked_for, consent=consent, one_code=each.one_code
+        )
+        for each in outputs
+    ]
+    # What was looked at last is the newest, so everything that is consumed is in its history.
+    chosen, sources = _furthest_behind(looked, looked[-1].sources)
+    return {each.consumer: capturer.take(replace(each, sources=sources), run_id=run_id) for each in chosen}
+
+
+def _furthest_behind(
+    looked: Sequence[Looked], sources: Sequence[TableMetadata]
+) -> tuple[list[Looked], Sequence[TableMetadata]]:
+    """The consumers that are furthest behind, all at one place, and the sources as they were where the next ones are.
+
+    Of several inputs the first counts first. One that the next are behind in stays where it is.
+    """
+    if unread := [each for each in looked if each.decision.mode is Mode.FULL]:
+        return unread, sources
+    last = max(looked, key=lambda each: _ages(each, sources))
+    chosen = [each for each in looked if _place(each) == _place(last)]
+    own, others = _ages(last, sources), [_ages(each, sources) for each in looked if each not in chosen]
+    if not others or math.inf in own:
+        return chosen, sources
+    ends = [min(ages) for ages in zip(own, max(others), strict=True)]
+    return chosen, [
+        source.as_of(source.ancestry(tracked.ref).snapshots[int(end)].snapshot_id, tracked.ref)
+        for source, tracked, end in zip(sources, last.inputs, ends, strict=True)
+    ]
+
+
+def _ages(looked: Looked, sources: Sequence[TableMetadata]) -> tuple[float, ...]:
+    """How many snapshots behind the head each input is consumed up to.
+
+    Infinite where that isn't in its history any more, or the state says itself up to where it is to be read next.
+    """
+    return tuple(
+        _age(state, source, tracked.ref)
+        for (state,), source, tracked in zip(looked.states, sources, looked.inputs, strict=True)
+    )
+
+
+def _age(state: EdgeState, source: TableMetadata, ref: str) -> float:
+    committed = state.committed
+    if committed is None or state.file_set or state.reread_to or committed.table_uuid != source.uuid:
+        return math.inf
+    ids = [snapshot.snapshot_id for snapshot in source.ancestry(ref).snapshots]
+    return ids.index(committed.snapshot_id) if committed.snapshot_id in ids else math.inf
+
+
+def _place(looked: Looked) -> list[object]:
+    """Equal where a capture takes the same."""
+    marks = [(state, state.committed) for (state,) in looked.states]
+    return [(at and (at.table_uuid, at.snapshot_id), state.file_set, state.reread_to) for state, at in marks]

@@ -1,0 +1,181 @@
+"""Whether an input can be followed from where it was consumed, by its own policies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from dagster_ips.core.ancestry import Ancestry, Snapshot
+from dagster_ips.core.capture import EdgeState
+from dagster_ips.core.history_place import Everywhere, Start
+from dagster_ips.core.interval import Break, Interval, interval_since
+from dagster_ips.core.limits import Limits
+from dagster_ips.core.partition_keys import Slicing
+from dagster_ips.core.policy import InputPolicies, OnExpired, OnRollback
+from dagster_ips.core.valid_through import EventTime
+from dagster_ips.core.watermark import Watermark
+from dagster_ips.errors import (
+    BrokenHistoryError,
+    SourceColumnsChangedError,
+    SourceExpiredError,
+    SourceRecreatedError,
+    SourceReplacedError,
+    SourceRolledBackError,
+)
+from dagster_ips.iceberg.change_reader import CapturedFiles, appended_files, changed_files, lists_work_of
+from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.iceberg.storage import Storage
+
+MAIN = "main"
+
+
+@dataclass(frozen=True, slots=True)
+class TrackedInput:
+    """An upstream that a consumer reads incrementally: its key, its table and the ref of it that is watched.
+
+    ``ranges`` are the columns whose change ranges it wants, ``limits`` what one capture takes at most, ``start`` is
+    where it begins while nothing is consumed. ``slicing`` says how the partitions of a partitioned consumer are made of
+    its rows, ``event_time`` up to when it is complete.
+    """
+
+    upstream: str
+    table: str
+    ranges: tuple[str, ...] = ()
+    ref: str = MAIN
+    policies: InputPolicies = field(default_factory=InputPolicies)
+    limits: Limits = field(default_factory=Limits)
+    start: Start = Everywhere.ALL
+    slicing: Slicing | None = None
+    event_time: EventTime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StartOver:
+    """The input's policy is to recompute everything; why, as part of a sentence."""
+
+    reason: str
+
+
+def follow(storage: Storage, state: EdgeState, source: TableMetadata, tracked: TrackedInput) -> Interval | StartOver:
+    """The interval since ``state``'s watermark, up to ``end_of``.
+
+    ``StartOver`` if there is none and the policy allows for that.
+
+    Where only some files of a change are consumed it is what follows that change, whose other files are to be read
+    from its own snapshot: that must be retained.
+
+    Raises:
+        BrokenHistoryError: there is none; the subclass says why.
+    """
+    committed = state.file_set.to_inclusive if state.file_set else state.committed
+    if committed is None:
+        return StartOver(f"nothing of {tracked.upstream} was consumed before")
+    found = _since(storage, committed, state, source, tracked.ref)
+    policies, values = tracked.policies, _common_values(state, committed, source, tracked.ref)
+    if _is_rollback(found) and policies.on_rollback is OnRollback.FULL:
+        return StartOver(f"{tracked.upstream} was rolled back")
+    if _is_rollback(found) and policies.on_rollback is OnRollback.ERROR:
+        raise SourceRolledBackError(**values, common_snapshot_id=_common(found))
+    if isinstance(found, Interval) and _can_go_on(found, state):
+        others = source.columns_of_other_meaning(committed.schema_id)
+        if others:
+            raise SourceColumnsChangedError(**values, columns=others)
+        if others is not None:
+            return found
+    # A rollback that is to be gone on with can't be where what it took back was expired.
+    if found not in (Break.RECREATED, Break.REPLACED) and policies.on_expired is OnExpired.FULL:
+        return StartOver(f"snapshots of {tracked.upstream} that were needed have been expired")
+    raise _error(found, state, committed, source, tracked.ref)
+
+
+def _since(
+    storage: Storage, committed: Watermark, state: EdgeState, source: TableMetadata, ref: str
+) -> Interval | Break:
+    end = end_of(state, source, ref)
+    if state.reread_to and end is None and source.uuid == committed.table_uuid:
+        return Break.EXPIRED
+    return interval_of(storage, source, committed, Ancestry.of(source.snapshots, end.snapshot_id if end else None))
+
+
+def _is_rollback(found: Interval | Break) -> bool:
+    return found is Break.ROLLED_BACK or (isinstance(found, Interval) and bool(found.abandoned))
+
+
+def interval_of(storage: Storage, source: TableMetadata, committed: Watermark, ancestry: Ancestry) -> Interval | Break:
+    """What happened on ``ancestry`` since ``committed``, as ``interval_since`` says by what is retained of the table.
+
+    Raises:
+        MetadataUnreadableError: a manifest that was needed for that can't be read.
+    """
+    return interval_since(
+        committed,
+        table_uuid=source.uuid,
+        retained=source.snapshots,
+        ancestry=ancestry,
+        descends=lambda snapshot: lists_work_of(storage, source, snapshot, committed),
+    )
+
+
+def end_of(state: EdgeState, source: TableMetadata, ref: str) -> Snapshot | None:
+    """Up to where ``follow`` goes: the head of ``ref``, but after a rewind what was consumed before it."""
+    end = state.reread_to
+    return source.snapshots.get(end.snapshot_id) if end else source.ancestry(ref).head
+
+
+def files_in(storage: Storage, source: TableMetadata, interval: Interval, head: Snapshot) -> CapturedFiles:
+    """The files whose rows changed in an interval that ``follow`` gave."""
+    if interval.is_append_only:
+        return appended_files(storage, source, interval.snapshots, head=head)
+    return changed_files(storage, source, interval, head=head)
+
+
+def is_readable(interval: Interval) -> bool:
+    """Whether what was there at the start can be read, or needn't be."""
+    return interval.start is not None or interval.first_removal is None
+
+
+def _can_go_on(interval: Interval, state: EdgeState) -> bool:
+    """Whether it is readable; the rest of a file set's snapshot is read from that snapshot itself."""
+    return is_readable(interval) and (interval.start is not None or state.file_set is None)
+
+
+def _error(
+    found: Interval | Break, state: EdgeState, committed: Watermark, source: TableMetadata, ref: str
+) -> BrokenHistoryError:
+    values = _common_values(state, committed, source, ref)
+    match found:
+        case Break.RECREATED:
+            return SourceRecreatedError(**values, consumed_uuid=committed.table_uuid, current_uuid=source.uuid)
+        case Break.REPLACED:
+            return SourceReplacedError(**values)
+        case Break.ROLLED_BACK:
+            return SourceRolledBackError(**values, common_snapshot_id=None)
+        case _:
+            return SourceExpiredError(**values, needed_for=_needed_for(found, state, committed))
+
+
+def _common_values(state: EdgeState, committed: Watermark, source: TableMetadata, ref: str) -> dict[str, Any]:
+    return {
+        "table": source.table,
+        "consumer": state.edge.consumer,
+        "consumed_snapshot_id": committed.snapshot_id,
+        "head_snapshot_id": source.head_snapshot_id(ref),
+    }
+
+
+def _common(found: Interval | Break) -> int | None:
+    return found.abandoned[-1].parent_id if isinstance(found, Interval) else None
+
+
+def _needed_for(found: Interval | Break, state: EdgeState, committed: Watermark) -> str:
+    if state.file_set is not None:
+        return f"to read the {state.file_set.left:,} of its {state.file_set.total:,} files that aren't consumed yet"
+    if not isinstance(found, Interval):
+        return "to know what was committed in between"
+    if found.start is None and (removal := found.first_removal) is not None:
+        return f"to know which rows snapshot {removal.snapshot_id}, a `{removal.operation}`, removed"
+    schema = f"schema {committed.schema_id}" if committed.schema_id is not None else "the schema"
+    return (
+        f"to know whether its columns' names still stand for the same columns: {schema}, by which its rows were read, "
+        "was cleaned out of its metadata with them"
+    )

@@ -1,0 +1,70 @@
+"""What consumers of a table still have to read of its history, also those of other code locations."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+
+from dagster_ips.core.capture import EdgeState
+from dagster_ips.core.edge import Edge
+from dagster_ips.core.expiry_limit import Need
+from dagster_ips.core.touched import LineState
+from dagster_ips.core.watermark import Watermark
+from dagster_ips.exactly_once.capture.tracked_input import MAIN
+from dagster_ips.iceberg.catalog import LakeCatalog
+from dagster_ips.iceberg.icdc.icdc_dropping import IcdcOrigin, icdc_origins
+from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.state.store import EdgeStore
+
+
+def needs_of_state(state: EdgeState, source: TableMetadata) -> Iterator[Need]:
+    """Of a consumer without partitions, or of one partition. What was never consumed is read as it is then."""
+    return _needs(state.edge, [state.committed, being_read(state)], source)
+
+
+def being_read(state: EdgeState) -> Watermark | None:
+    """From where a run reads right now, which reads a single snapshot if it reads everything; None if none does."""
+    held = state.in_flight
+    return (held.from_exclusive or held.to_inclusive) if held else None
+
+
+def needs_of_line(line: LineState, starts: Iterable[Watermark | None], source: TableMetadata) -> Iterator[Need]:
+    """Of a partitioned consumer: where it looked last, and where each pending partition and unread file ``starts``."""
+    marks = [line.scanned, *starts, *(each.changed.since for each in line.unread.values())]
+    return _needs(line.edge, marks, source)
+
+
+def needs_of_others(
+    lake: LakeCatalog, store: EdgeStore, source: TableMetadata, *, icdc_namespace: str, but: Collection[Edge]
+) -> Iterator[Need]:
+    """Of the consumers that other code locations have, as far as their captures are kept in ``icdc_namespace``.
+
+    What they consumed is asked of ``store``, which is theirs as well if they share the Dagster instance. Else their
+    newest capture tells where it began. Of a partitioned consumer that tells of a part only: nothing is known then.
+
+    Raises:
+        CatalogUnreachableError: the catalog did not answer.
+    """
+    for origin in icdc_origins(lake, source.uuid, namespace=icdc_namespace):
+        if origin.edge not in but:
+            yield from _needs_of_other(origin, store, source)
+
+
+def _needs_of_other(origin: IcdcOrigin, store: EdgeStore, source: TableMetadata) -> Iterator[Need]:
+    edge = origin.edge
+    state, line = store.get(edge), store.get_line(edge)
+    if line.scanned is not None:
+        starts = [each.since for each in line.touched.values()]
+        unknown = [Need(edge.consumer, MAIN, None)] if None in starts else []
+        yield from (*unknown, *needs_of_line(line, starts, source))
+    elif state != EdgeState(edge):
+        yield from needs_of_state(state, source)
+    elif origin.is_partitioned:
+        yield Need(edge.consumer, MAIN, None)
+    else:
+        # A table is kept back to there from main's head, also if it is another branch that is followed.
+        yield Need(edge.consumer, MAIN, origin.from_exclusive or origin.to_inclusive)
+
+
+def _needs(edge: Edge, marks: Iterable[Watermark | None], source: TableMetadata) -> Iterator[Need]:
+    of_source = [mark for mark in marks if mark is not None and mark.table_uuid == source.uuid]
+    return (Need(edge.consumer, mark.ref, mark.snapshot_id) for mark in of_source)

@@ -1,0 +1,301 @@
+"""What a target claims to have been made of, as inputs of a full run: reads metadata and changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+
+from dagster_ips.core.ancestry import Snapshot
+from dagster_ips.core.capture import Capture, EdgeState, Mode
+from dagster_ips.core.edge import Edge
+from dagster_ips.core.history_place import Everywhere
+from dagster_ips.core.interval import Interval
+from dagster_ips.core.policy import OnRemoved
+from dagster_ips.core.ranges import Bound, ChangeRange
+from dagster_ips.core.target import TargetHistory, settle
+from dagster_ips.core.touched import LineState
+from dagster_ips.core.watermark import Watermark
+from dagster_ips.errors import UnprovableError
+from dagster_ips.exactly_once.capture.backlog_share import Share
+from dagster_ips.exactly_once.capture.capturer import CapturedInput
+from dagster_ips.exactly_once.capture.partition_captures import live_in_partitions, rows_of
+from dagster_ips.exactly_once.capture.tracked_input import TrackedInput, files_in
+from dagster_ips.iceberg.affected_partitions import affected_partitions
+from dagster_ips.iceberg.catalog import LakeCatalog
+from dagster_ips.iceberg.change_reader import CapturedFiles, live_files
+from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.iceberg.stamps import has_attempt, is_of_same_attempt, target_histories
+from dagster_ips.spark.comparison import FilesAt
+from dagster_ips.state.store import EdgeStore
+
+Values = tuple[Bound | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The inputs of a full run that would make what the target holds; of ``partitions`` if the asset has any."""
+
+    inputs: tuple[CapturedInput, ...]
+    partitions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LastChange:
+    """What the newest run that published to a target changed of it: ``touched`` files, between two snapshots."""
+
+    captured: CapturedFiles
+    start: Snapshot
+    head: Snapshot
+
+    @property
+    def before(self) -> FilesAt:
+        """The files that may hold rows which aren't there any more."""
+        files = self.captured.changes
+        return FilesAt(self.start.snapshot_id, tuple(file.path for file in (*files.removed, *files.hidden)))
+
+    @property
+    def after(self) -> FilesAt:
+        """The files that may hold rows which weren't there."""
+        files = self.captured.changes
+        return FilesAt(self.head.snapshot_id, tuple(file.path for file in (*files.added, *files.hidden)))
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What the newest stamps and cursors of a consumer say, an entry for each of ``inputs``. ``target`` is its table.
+
+    ``states`` are by partition; of an asset without partitions that is None.
+    """
+
+    consumer: str
+    target: TableMetadata
+    inputs: Sequence[TrackedInput]
+    sources: Sequence[TableMetadata]
+    lines: Sequence[LineState | None]
+    states: Sequence[Mapping[str | None, EdgeState]]
+    histories: Sequence[Mapping[str | None, TargetHistory]]
+
+    @property
+    def begun(self) -> tuple[str | None, ...]:
+        """The partitions that something was published or consumed of."""
+        return tuple(key for key in self.states[0] if any(_has_begun(of[key]) for of in self.states))
+
+    @property
+    def recent(self) -> frozenset[str | None]:
+        """The partitions of the newest stamp."""
+        newest: dict[str | None, int] = {}
+        for of in self.histories:
+            for key, history in of.items():
+                if history.newest is not None:
+                    newest[key] = max(newest.get(key, 0), history.newest.target.sequence_number)
+        return frozenset(key for key, number in newest.items() if number == max(newest.values()))
+
+    @property
+    def rows(self) -> int | None:
+        """How many rows the table has; None if its newest snapshot doesn't say."""
+        head = self.target.ancestry().head
+        found = head.summary.get("total-records") if head else None
+        return int(found) if found is not None else None
+
+    @property
+    def keeps_removed_rows(self) -> bool:
+        """Whether rows that are gone upstream are meant to stay."""
+        return any(tracked.policies.on_removed is OnRemoved.IGNORE for tracked in self.inputs)
+
+
+@dataclass(frozen=True)
+class Prover:
+    """Finds what a consumer's table claims to be made of."""
+
+    catalog: LakeCatalog
+    store: EdgeStore
+
+    def claim(
+        self, consumer: str, table: str, inputs: Sequence[TrackedInput], partitions: Collection[str] | None
+    ) -> Claim | None:
+        """What is claimed of ``table``, and of each of ``partitions`` if the asset has any; None if it isn't there.
+
+        Lines are read first, then cursors, then the target: what a run does meanwhile is claimed by nobody then.
+
+        Raises:
+            IpsError: a table or a cursor can't be read.
+        """
+        keys: list[str | None] = [None] if partitions is None else list(partitions)
+        edges = [{key: _edge(consumer, tracked, key) for key in keys} for tracked in inputs]
+        lines = [
+            None if tracked.slicing is None else self.store.get_line(Edge(consumer, tracked.upstream))
+            for tracked in inputs
+        ]
+        stored = [self.store.get_many(of.values()) for of in edges]
+        target = self.catalog.find(table)
+        if target is None or target.head_snapshot_id() is None:
+            return None
+        histories = [target_histories(target, of.values()) for of in edges]
+        return Claim(
+            consumer=consumer,
+            target=target,
+            inputs=inputs,
+            sources=[self.catalog.load(tracked.table, asset=consumer) for tracked in inputs],
+            lines=lines,
+            states=[
+                {key: settle(stored[i][edge], histories[i][edge]) for key, edge in of.items()}
+                for i, of in enumerate(edges)
+            ],
+            histories=[{key: histories[i][edge] for key, edge in of.items()} for i, of in enumerate(edges)],
+        )
+
+    def parts(
+        self, claim: Claim, keys: Iterable[str | None], *, each_alone: bool = False
+    ) -> tuple[list[Part], dict[str | None, UnprovableError]]:
+        """The inputs of ``keys``, and what can't be told, and why.
+
+        Partitions that were made of the same snapshots are one part, unless each is wanted alone.
+
+        Raises:
+            IpsError: a table's metadata can't be read.
+        """
+        alike: dict[tuple[int | str | None, ...], list[str | None]] = {}
+        marks: dict[tuple[int | str | None, ...], list[Watermark | None]] = {}
+        unknown: dict[str | None, UnprovableError] = {}
+        for key in keys:
+            try:
+                found = [_made_of(claim, i, key) for i in range(len(claim.inputs))]
+            except UnprovableError as error:
+                unknown[key] = error
+                continue
+            ids = (key if each_alone else None, *[mark.snapshot_id if mark else None for mark in found])
+            alike.setdefault(ids, []).append(key)
+            marks[ids] = found
+        return [self._part(claim, marks[ids], of) for ids, of in alike.items()], unknown
+
+    def _part(self, claim: Claim, marks: Sequence[Watermark | None], keys: Sequence[str | None]) -> Part:
+        partitions = tuple(key for key in keys if key is not None)
+        inputs = zip(claim.inputs, claim.sources, marks, strict=True)
+        return Part(tuple(self._input(claim.consumer, *each, partitions) for each in inputs), partitions)
+
+    def _input(
+        self,
+        consumer: str,
+        tracked: TrackedInput,
+        source: TableMetadata,
+        mark: Watermark | None,
+        partitions: Sequence[str],
+    ) -> CapturedInput:
+        """As a full run would capture it. Spark reads the snapshot where it would read the table of the change."""
+        snapshot = source.snapshots[mark.snapshot_id] if mark else None
+        files = CapturedFiles.nothing()
+        if snapshot is not None and tracked.slicing is not None:
+            at = source.as_of(snapshot.snapshot_id, tracked.ref)
+            files = live_in_partitions(self.catalog.storage, at, tracked, partitions)
+        elif snapshot is not None:
+            files = live_files(self.catalog.storage, source, head=snapshot)
+        capture = Capture(
+            edge=Edge(consumer, tracked.upstream),
+            number=0,
+            mode=Mode.FULL,
+            reason="to be compared with what is there",
+            from_exclusive=None,
+            to_inclusive=mark,
+            icdc_table=f"{source.table}.snapshot_id_{snapshot.snapshot_id}" if snapshot else source.table,
+            run_id="",
+            after_stamp=None,
+        )
+        return CapturedInput(
+            captures=(capture,),
+            source=source,
+            share=Share(snapshot, files),
+            tags={},
+            ranges={column: ChangeRange.everything(column) for column in tracked.ranges},
+            policies=tracked.policies,
+            seconds=0.0,
+            rows=rows_of(source, tracked.slicing, partitions) if tracked.slicing else None,
+        )
+
+    def last_change(self, target: TableMetadata) -> LastChange | None:
+        """What the newest run changed of ``target``; None if that was all that it holds, or can't be told."""
+        snapshots = target.ancestry().snapshots
+        newest = next((snapshot for snapshot in snapshots if has_attempt(snapshot)), None)
+        if newest is None:
+            return None
+        since = [snapshot for snapshot in snapshots if snapshot.sequence_number <= newest.sequence_number]
+        own = list(takewhile(lambda snapshot: is_of_same_attempt(newest, snapshot), since))
+        start = target.snapshots.get(own[-1].parent_id) if own and own[-1].parent_id is not None else None
+        if start is None:
+            return None
+        files = files_in(self.catalog.storage, target, Interval(start, tuple(reversed(own))), newest)
+        return LastChange(files, start, newest)
+
+    def partition_values(self, table: TableMetadata, columns: Sequence[str]) -> frozenset[Values] | None:
+        """The values of ``columns`` that rows of ``table`` have; None if it isn't partitioned by just these columns."""
+        head = table.ancestry().head
+        files = live_files(self.catalog.storage, table, head=head) if head else CapturedFiles.nothing()
+        return values_in(files, table, columns)
+
+
+def values_in(files: CapturedFiles, table: TableMetadata, columns: Sequence[str]) -> frozenset[Values] | None:
+    """The values of ``columns`` in the partitions that ``files`` are in; None if they can't be told."""
+    found = affected_partitions(files.changes, table)
+    if found is None or sorted(found.columns) != sorted(columns):
+        return None
+    order = [found.columns.index(column) for column in columns]
+    return frozenset(tuple(value[i] for i in order) for value in found.values)
+
+
+def _edge(consumer: str, tracked: TrackedInput, key: str | None) -> Edge:
+    line = Edge(consumer, tracked.upstream)
+    return line if key is None else line.of(key)
+
+
+def _has_begun(state: EdgeState) -> bool:
+    return state.holds_up_to is not None or state.has_begun
+
+
+def _made_of(claim: Claim, i: int, key: str | None) -> Watermark | None:  # a reason after the other
+    """Up to where input ``i`` of a partition was read; None if it had no snapshot then.
+
+    Of a partition it is as late as the upstream is known not to have changed there.
+
+    Raises:
+        UnprovableError: that isn't known, or can't be read.
+    """
+    tracked, source, state, line = claim.inputs[i], claim.sources[i], claim.states[i][key], claim.lines[i]
+
+    def unprovable(problem: str, remedy: str) -> UnprovableError:
+        return UnprovableError(consumer=str(state.edge), problem=problem, remedy=remedy)
+
+    if tracked.start is not Everywhere.ALL:
+        problem = f"its table holds only what came after start={str(tracked.start)!r}, and a recompute gives all"
+        raise unprovable(problem, "Read it from the beginning, without start.")
+    if not _has_begun(state):
+        problem = "no stamp of its table and no cursor says what its rows were made of"
+        raise unprovable(problem, "Run it in mode full.")
+    if state.file_set is not None:
+        problem = f"it is in the middle of a change that is taken in bites, {state.file_set.left:,} files are to come"
+        raise unprovable(problem, "Prove it again when all of them are consumed.")
+    mark = _latest_mark(state, line, tracked, key)
+    if mark is None:
+        if source.ancestry(tracked.ref).head is not None:
+            problem = f"{source.table} had no snapshot when it was consumed, and has one now"
+            raise unprovable(problem, "Prove it again after its next run.")
+        return None
+    if mark.table_uuid != source.uuid:
+        problem = f"{source.table} was dropped and created again since it was consumed"
+        raise unprovable(problem, "Its next run says how to go on.")
+    snapshot = source.snapshots.get(mark.snapshot_id)
+    if snapshot is None:
+        problem = f"snapshot {mark.snapshot_id} of {source.table}, of which its rows were made, has been expired"
+        remedy = "Keep its snapshots until the next proof, or prove with each run: proof(..., with_each_run=True)."
+        raise unprovable(problem, remedy)
+    seen = state.committed.schema_id if state.committed else mark.schema_id
+    if seen is not None and snapshot.schema_id not in (None, seen, source.current_schema_id):
+        problem = f"columns of {source.table} were changed after snapshot {mark.snapshot_id}, which it has consumed"
+        raise unprovable(problem, "Prove it again when a later snapshot is consumed.")
+    return mark
+
+
+def _latest_mark(state: EdgeState, line: LineState | None, tracked: TrackedInput, key: str | None) -> Watermark | None:
+    mark = state.holds_up_to
+    if mark is None or line is None or tracked.slicing is None or key is None:
+        return mark
+    return line.start_of(state, tracked.slicing.taken_by(key)) or mark

@@ -1,0 +1,143 @@
+"""How far an edge is, and what its next capture would hold: reads metadata only and changes nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dagster_ips.core.capture import EdgeState, Stamp
+from dagster_ips.core.change_set import ChangeSet
+from dagster_ips.core.edge import Edge
+from dagster_ips.core.ownership import Consent
+from dagster_ips.core.target import settle, unexpected_change
+from dagster_ips.errors import CursorStorageError, IpsError, TargetChangedError, UnknownTableError
+from dagster_ips.exactly_once.capture.capturer import require_ref_and_columns
+from dagster_ips.exactly_once.capture.edge_start import Beginner
+from dagster_ips.exactly_once.capture.tracked_input import StartOver, TrackedInput, end_of, files_in, follow
+from dagster_ips.exactly_once.target.target_history import histories_of, require_known_publications
+from dagster_ips.exactly_once.target.target_ownership import require_known_writes, require_own
+from dagster_ips.iceberg.affected_partitions import affected_partitions
+from dagster_ips.iceberg.catalog import LakeCatalog
+from dagster_ips.iceberg.change_reader import live_files
+from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.iceberg.stamps import target_history
+from dagster_ips.state.store import EdgeStore
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """What a capture would hold. ``partitions`` is None if they can't be told, and where it is everything."""
+
+    is_full: bool
+    snapshots: int
+    files: int
+    rows: int
+    size_bytes: int
+    partitions: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeStatus:
+    """One edge: its state as the next run would find it, what is pending, and what is in flight since when.
+
+    ``problem`` says why the next run would fail; None if nothing is known to be in its way. ``is_waiting``: the
+    upstream's table isn't there yet and never was. ``pending`` is None in both cases.
+    """
+
+    edge: Edge
+    table: str
+    target: str
+    state: EdgeState
+    newest_stamp: Stamp | None
+    in_flight_since_ms: int | None
+    pending: Pending | None
+    problem: str | None
+    is_waiting: bool = False
+
+
+@dataclass(frozen=True)
+class Inspector:
+    """Looks at the edges of one consumer, whose table is ``target``."""
+
+    catalog: LakeCatalog
+    store: EdgeStore
+    target: str
+    icdc_namespace: str = "ips"
+
+    def status(self, consumer: str, tracked: TrackedInput) -> EdgeStatus:
+        """How it stands; what is wrong with it is told and not raised.
+
+        Raises:
+            CatalogUnreachableError: the catalog did not answer.
+            CursorStorageError: the Dagster instance keeps no cursors.
+        """
+        edge = Edge(consumer, tracked.upstream)
+        metadata = self.catalog.find(self.target)
+        history = target_history(metadata, edge) if metadata else None
+        state, problem, pending, is_waiting = EdgeState(edge), None, None, False
+        try:
+            state = self.store.get(edge)
+            history = histories_of(self.catalog.storage, metadata, [state]).get(edge)
+            state = settle(state, history)
+            if what := unexpected_change(state, history):
+                raise TargetChangedError(table=self.target, consumer=consumer, what=what)
+            consumed = state.committed.snapshot_id if state.committed else None
+            source = self.catalog.load(tracked.table, asset=consumer, consumed_snapshot_id=consumed)
+            require_ref_and_columns(tracked, source, consumer)
+            if metadata is not None:
+                require_own(metadata, consumer, Consent())
+                if state.in_flight is None or not state.in_flight.is_of_job:
+                    require_known_writes(metadata, consumer, [state])
+            begun = Beginner(self.catalog, self.icdc_namespace, metadata).begin(state, source, tracked)
+            found = self.pending(begun, source, tracked)
+            if not found.is_full:
+                require_known_publications(self.target, [(state, history)])
+            pending = found
+        except CursorStorageError:
+            raise
+        except UnknownTableError as error:
+            is_waiting = error.consumed_snapshot_id is None
+            problem = None if is_waiting else str(error)
+        except IpsError as error:
+            problem = str(error)
+        return EdgeStatus(
+            edge=edge,
+            table=tracked.table,
+            target=self.target,
+            state=state,
+            newest_stamp=history.newest if history else None,
+            in_flight_since_ms=self._since(state),
+            pending=pending,
+            problem=problem,
+            is_waiting=is_waiting,
+        )
+
+    def pending(self, state: EdgeState, source: TableMetadata, tracked: TrackedInput) -> Pending:
+        """What a capture from ``state`` would hold.
+
+        Raises:
+            BrokenHistoryError: the source can't be followed from there.
+        """
+        storage, ancestry = self.catalog.storage, source.ancestry(tracked.ref)
+        interval, end = follow(storage, state, source, tracked), end_of(state, source, tracked.ref)
+        if isinstance(interval, StartOver):
+            files = live_files(storage, source, head=ancestry.head).changes.added if ancestry.head else ()
+            snapshots, partitions = len(ancestry.snapshots), None
+        else:
+            changes = files_in(storage, source, interval, end).changes if end else ChangeSet()
+            affected = affected_partitions(changes, source)
+            files, snapshots = changes.touched, len(interval.snapshots)
+            partitions = len(affected.values) if affected else None
+        return Pending(
+            is_full=isinstance(interval, StartOver) and not state.consumed_nothing,
+            snapshots=snapshots,
+            files=len(files),
+            rows=sum(file.record_count for file in files),
+            size_bytes=sum(file.file_size_bytes for file in files),
+            partitions=partitions,
+        )
+
+    def _since(self, state: EdgeState) -> int | None:
+        """When the capture in flight was taken: as its ICDC table was made."""
+        held = state.in_flight
+        metadata = self.catalog.find(held.icdc_table) if held else None
+        return min((s.timestamp_ms for s in metadata.snapshots.values()), default=None) if metadata else None

@@ -1,0 +1,115 @@
+"""Which rows of a result and of its target a proof compares: the same of both, of the last change and of before."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dagster_ips.core.sampling import Sample
+from dagster_ips.core.write_mode import Append, Combine, Merge, WriteMode
+from dagster_ips.exactly_once.inspect.claims import Claim, LastChange, Part, Prover, Values, values_in
+from dagster_ips.spark.comparison import changed_keys, hashable, rows_among
+
+if TYPE_CHECKING:
+    from dagster_ips.spark.session import DataFrame, SparkSession
+
+_MOST_RECENT_KEYS = 100
+
+
+@dataclass(frozen=True)
+class SampledRows:
+    """A condition on the rows of a result and of its target alike, and what it is in words.
+
+    Rows in one of the ``partitions``, values of ``columns``, of which the ``sample`` of the values of ``keys`` is taken
+    and all of ``recent``. None is no condition.
+    """
+
+    keys: Sequence[str]
+    sample: Sample
+    columns: Sequence[str] = ()
+    partitions: Sequence[Values] | None = None
+    of_partitions: int = 0
+    recent: Sequence[tuple[object, ...]] = ()
+
+    def of(self, rows: DataFrame) -> DataFrame:
+        """Those of ``rows`` that are in the sample."""
+        return rows_among(rows, self.keys, self.sample, self.recent, self.columns, self.partitions)
+
+    def __str__(self) -> str:
+        if self.partitions is None and self.sample.is_everything:
+            return "every row"
+        parts = []
+        if self.partitions is not None:
+            parts.append(f"{len(self.partitions):,} of {self.of_partitions:,} partitions ({', '.join(self.columns)})")
+        if not self.sample.is_everything:
+            parts.append(f"{self.sample.share:.2%} of the values of {', '.join(self.keys)}")
+        if self.recent:
+            parts.append(f"{len(self.recent):,} of the last change")
+        return ", ".join(parts)
+
+
+def key_of(write_mode: WriteMode | None) -> tuple[str, ...]:
+    """The columns by which a write mode tells rows apart; none if it doesn't."""
+    match write_mode:
+        case Append(dedup_on, remove_on):
+            return dedup_on or remove_on
+        case Merge(on) | Combine(on):
+            return on
+        case _:
+            return ()
+
+
+def sampled_rows(  # noqa: PLR0913, PLR0917  # each is a thing of its own
+    prover: Prover, claim: Claim, part: Part, frames: tuple[DataFrame, DataFrame], keys: Sequence[str], sample: Sample
+) -> SampledRows:
+    """What is compared of a ``part``'s result and the target, the ``frames``, by ``keys`` or by all their values.
+
+    Whole partitions of the target where they are made of plain columns that a key has, so that what is read follows
+    the sample; else keys by their hash.
+
+    Raises:
+        IpsError: the target's metadata can't be read.
+    """
+    hashed_by = hashable(frames, keys)
+    if sample.is_everything or not hashed_by:
+        return SampledRows(hashed_by, Sample(1.0, sample.seed))
+    if part.partitions:  # They are a sample of those there are already.
+        return SampledRows(hashed_by, sample)
+    change, columns = prover.last_change(claim.target), claim.target.identity_partition_columns()
+    if columns and (not keys or set(columns) <= set(keys)):
+        there = prover.partition_values(claim.target, columns)
+        changed = values_in(change.captured, claim.target, columns) if change else None
+        if there:
+            known = there | (changed or frozenset()) | _values_of_inputs(part, columns)
+            chosen = sample.of(known, changed or ())
+            within = sample.within(chosen=len(chosen), of=len(known))
+            return SampledRows(hashed_by, within, columns, chosen, len(known))
+    session = frames[0].sparkSession
+    recent = _recent_keys(session, prover.catalog.name, claim, change, hashed_by, sample) if change else []
+    return SampledRows(hashed_by, sample, recent=recent)
+
+
+def _values_of_inputs(part: Part, columns: Sequence[str]) -> frozenset[Values]:
+    """Values of partitions that an input has, which the target may lack as a whole."""
+    found = frozenset[Values]()
+    for captured in part.inputs:
+        if captured.head is not None and set(columns) <= set(captured.source.column_names):
+            values = values_in(captured.files, captured.source, columns)
+            found |= values or frozenset()
+    return found
+
+
+def _recent_keys(  # noqa: PLR0913, PLR0917  # each is a thing of its own
+    session: SparkSession, catalog: str, claim: Claim, change: LastChange, keys: Sequence[str], sample: Sample
+) -> list[tuple[object, ...]]:
+    return changed_keys(
+        session,
+        catalog,
+        claim.target.table,
+        keys,
+        before=change.before,
+        after=change.after,
+        most=_MOST_RECENT_KEYS,
+        seed=sample.seed,
+    )

@@ -1,0 +1,142 @@
+"""Let a target's columns follow the frame that is written to it, as far as no row that is there becomes wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from dagster_ips.core.columns import Added, Fit, Gone, Misfit, Struct, fit
+from dagster_ips.core.sql_condition import mentions
+from dagster_ips.core.write_mode import Append, Combine, Merge, OverwritePartitions, OverwriteWhere, Replace, WriteMode
+from dagster_ips.errors import FrameColumnsError, UnknownColumnError
+from dagster_ips.exactly_once.effects import Effect, effect
+from dagster_ips.iceberg.catalog import LakeCatalog
+from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.spark.branches import is_conflict, sql_name
+from dagster_ips.spark.targets import add_columns, as_columns, columns_of, is_case_sensitive, widen_column
+
+if TYPE_CHECKING:
+    from dagster_ips.spark.session import DataFrame, SparkSession
+
+_MOST_FAILURES = 5
+
+
+def require_columns_fit(frame: DataFrame, target: TableMetadata | None, *, catalog: str, table: str) -> None:
+    """Fail unless ``table`` has the frame's columns or may be given them; ``target`` is None before it is made.
+
+    Raises:
+        FrameColumnsError: the frame lacks a column, or has one of a type that the table's can't become.
+    """
+    found = _fit(frame.sparkSession, columns_of(frame), target)
+    if found.gone or found.misfits:
+        raise _refused(found, target, sql_name(catalog, table).replace("`", ""), table)
+
+
+def require_rows_found(frame: DataFrame, write_mode: WriteMode, target: TableMetadata) -> None:
+    """Fail if an incremental run would find rows of ``target`` by a column that is new in it, and null in all of them.
+
+    Raises:
+        UnknownColumnError: it would; what is there would stay beside what takes its place.
+    """
+    found = _fit(frame.sparkSession, columns_of(frame), target)
+    new = {*(each.path[0] for each in found.added if len(each.path) == 1), *target.unwritten_columns()}
+    by = [column for column in sorted(new) if _finds_rows_by(write_mode, column)]
+    if by and target.ancestry().head is not None:
+        raise UnknownColumnError(
+            where=target.table,
+            column=by[0],
+            known=tuple(name for name in target.column_names if name not in new),
+            remedy="The rows that are there would hold NULL in it, so they can't be found by it, and would stay beside "
+            "those that take their place. Nothing was written and nothing was consumed. Compute everything anew, once, "
+            "by a run with the tag dagster_ips/mode=full.",
+        )
+
+
+def _finds_rows_by(write_mode: WriteMode, column: str) -> bool:
+    named: Sequence[str] = ()
+    match write_mode:
+        case OverwriteWhere(where):
+            return any(mentions(where, [column]))
+        case Append(dedup_on, remove_on):
+            named = (*dedup_on, *remove_on)
+        case Merge(on, latest_by):
+            named = (*on, latest_by or "")
+        case Combine():
+            return True  # what came before isn't in it
+        case OverwritePartitions() | Replace():
+            pass
+    return column.lower() in {name.lower() for name in named}
+
+
+def require_types_fit(frame: DataFrame, target: TableMetadata, *, catalog: str) -> None:
+    """As ``require_columns_fit``, of statements that may leave columns out.
+
+    Raises:
+        FrameColumnsError: a column has a type that the table's can't become.
+    """
+    found = _fit(frame.sparkSession, columns_of(frame), target)
+    if found.misfits:
+        name = sql_name(catalog, target.table).replace("`", "")
+        raise _refused(Fit(misfits=found.misfits), target, name, target.table)
+
+
+def follow_frame(frame: DataFrame, catalog: LakeCatalog, table: str) -> DataFrame:
+    """Give ``table`` the columns that it lacks and the wider types; the frame, with nested fields in the table's order.
+
+    The columns are the table's and not a branch's, so they stay if what is written next isn't published: null in
+    every row, until a run that is published fills them.
+    """
+    session, columns, failures = frame.sparkSession, columns_of(frame), 0
+    while True:
+        target = catalog.load(table, asset=table)
+        found = _fit(session, columns, target)
+        if not (found.added or found.widened):
+            return as_columns(frame, target.struct)
+        try:
+            for alter in _alterations(found, session, catalog.name, table):
+                with effect(Effect.ALTER_TARGET):
+                    alter()
+        except Exception as error:
+            failures += 1
+            is_final = not is_conflict(error) or failures == _MOST_FAILURES
+            # Another run of the asset may have done the same a moment ago.
+            if is_final and _fit(session, columns, catalog.load(table, asset=table)) == found:
+                raise
+
+
+def _alterations(found: Fit, session: SparkSession, catalog: str, table: str) -> Iterator[Callable[[], None]]:
+    if found.added:
+        yield partial(add_columns, session, catalog, table, found.added)
+    for each in found.widened:
+        yield partial(widen_column, session, catalog, table, each)
+
+
+def _fit(session: SparkSession, frame: Struct, target: TableMetadata | None) -> Fit:
+    return fit(target.struct if target else Struct(()), frame, is_case_sensitive=is_case_sensitive(session))
+
+
+def _refused(found: Fit, target: TableMetadata | None, name: str, table: str) -> FrameColumnsError:
+    lacks = [f"it lacks {_name(each)}" for each in found.gone]
+    problems = lacks + [f"{_name(each)} {each.problem}" for each in found.misfits]
+    ways = [f"{each.remedy[0].upper()}{each.remedy[1:]} ({_name(each)})." for each in found.misfits]
+    ways += [f"Return {_name(each)} as well, as NULL AS {each.path[-1]} if nothing fills it." for each in found.gone]
+    if found.gone and found.added:
+        ways.append(f"If a column was renamed (new is {', '.join(map(_name, found.added))}), give it its name back.")
+    if target is not None:
+        ways += _ways_to_change(target, name, [_name(e) for e in found.gone], [_name(e) for e in found.misfits])
+    return FrameColumnsError(table=table, problems=tuple(problems), remedy=" ".join(ways))
+
+
+def _ways_to_change(target: TableMetadata, name: str, gone: Sequence[str], misfits: Sequence[str]) -> Iterator[str]:
+    drop = f"ALTER TABLE {name} DROP COLUMN"
+    if unwritten := ", ".join(each for each in gone if each in target.unwritten_columns()):
+        yield f"No run that fills {unwritten} was published, so {drop} {unwritten} loses nothing."
+    yield (
+        f"To change the table instead: {drop} {', '.join([*gone, *misfits])}, then compute everything anew by a run "
+        "with the tag dagster_ips/mode=full."
+    )
+
+
+def _name(each: Added | Gone | Misfit) -> str:
+    return ".".join(each.path)

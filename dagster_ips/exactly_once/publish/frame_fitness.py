@@ -1,0 +1,412 @@
+"""Whether the frame an asset returned fits the way it is to be written: what can be known before anything is.
+
+Only what is known to be right is let through. What isn't known is refused as well, unless the run computes everything
+or the asset says by ``trusted()`` that it is right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from dagster_ips.core.aggregates import WEIGHT
+from dagster_ips.core.capture import Mode
+from dagster_ips.core.write_mode import Append, Combine, Merge, OverwritePartitions, OverwriteWhere, Replace, WriteMode
+from dagster_ips.errors import (
+    FragmentOverwriteError,
+    RemovedRowsError,
+    UnfitFrameError,
+    UnfollowedChangeError,
+    UnknownColumnError,
+    UntracedResultError,
+)
+from dagster_ips.exactly_once.publish.input_change import Frame, InputChange, TakenFrame
+from dagster_ips.exactly_once.publish.provenance import Provenance
+from dagster_ips.spark.writes.overwrite_where import require_condition
+
+if TYPE_CHECKING:
+    from dagster_ips.spark.session import DataFrame
+
+
+def require_columns(frame: DataFrame, write_mode: WriteMode, *, table: str, partition_columns: Sequence[str]) -> None:
+    """Fail unless ``frame`` has every column by which its rows are written to ``table``.
+
+    Raises:
+        UnknownColumnError: it lacks one that the write mode names or the table is partitioned by.
+    """
+    named: tuple[str, ...] = ()
+    match write_mode:
+        case Append(dedup_on, remove_on):
+            named = (*dedup_on, *remove_on)
+        case Merge(on, latest_by):
+            named = (*on, latest_by) if latest_by else on
+        case Combine(on):
+            named = on
+        case OverwritePartitions():
+            named = tuple(partition_columns)
+        case OverwriteWhere() | Replace():
+            pass
+    for column in named:
+        if column not in frame.columns:
+            raise UnknownColumnError(
+                where=f"The frame returned for {table}",
+                column=column,
+                known=tuple(frame.columns),
+                remedy="Its write mode needs that column. Nothing was written and nothing was consumed.",
+            )
+
+
+def require_known(made: Provenance, write_mode: WriteMode, mode: Mode, *, table: str) -> None:
+    """Fail unless the plan shows that the result is what it would be of all rows, as far as they changed.
+
+    A full run is made of all rows. What only isn't known it therefore lets through; what is wrong it refuses as every
+    other run would, so that you hear of it with the first.
+
+    Raises:
+        UnfitFrameError: something in the plan needs rows that the frames leave out, or keys aren't the upstream's.
+        UntracedResultError: what the result is made of isn't known.
+    """
+    if isinstance(write_mode, OverwriteWhere | Replace):
+        return  # made of source alone, of which nothing is left out
+    for change, taken, fault in made.faults:
+        raise UnfitFrameError(
+            table=table,
+            upstream=change.upstream,
+            frame=str(taken),
+            problem=f"{fault.what} stands over it in the result's plan, which would be made of a part of the rows",
+            remedy=_ALLOWED[taken in change.groups],
+        )
+    if made.unknown:
+        if mode is Mode.INCREMENTAL:
+            raise UntracedResultError(table=table, problem=made.unknown[0])
+        return
+    if isinstance(write_mode, Combine):
+        _require_weights_as_they_are(made, table)
+    _require_groups_of_one_choice(made.inputs, table)
+    for change in made.inputs:
+        for taken in change.taken:
+            for column in _kept(write_mode, change, taken):
+                if not made.keeps(column, taken):
+                    raise UnfitFrameError(
+                        table=table,
+                        upstream=change.upstream,
+                        frame=str(taken),
+                        problem=f"column {column!r} of the result isn't that of {change.upstream} as it is, so rows "
+                        "that belong together there may not here, and rows to remove can't be found by it",
+                        remedy=f"Leave {column} as {change.upstream} has it, and add what you make of it under another "
+                        "name; or return an Overwrite of a frame built on source.",
+                    )
+
+
+def _require_weights_as_they_are(made: Provenance, table: str) -> None:
+    """A row that went must count as the same row, the other way round."""
+    for change in made.inputs:
+        for taken in change.taken:
+            if taken.frame is Frame.WEIGHTED and (made.uses_weight(taken) or not made.keeps(WEIGHT, taken)):
+                raise UnfitFrameError(
+                    table=table,
+                    upstream=change.upstream,
+                    frame=str(taken),
+                    problem=f"its column {WEIGHT} isn't in the result as it is, or decides about rows or values of it, "
+                    "so what was removed would count as something else than when it came",
+                    remedy=f"Leave {WEIGHT} in the result and use it for nothing: combine() counts by it.",
+                )
+
+
+def _require_groups_of_one_choice(inputs: Sequence[InputChange], table: str) -> None:
+    """What is made of two frames lacks the rows that only one of them has, or has to be made again for other groups.
+
+    An input that is joined with its own groups, by ``on``, is there as a whole.
+    """
+    for change in inputs:
+        first = next((taken for taken in change.taken if taken.frame in _GROUPS), None)
+        for taken in change.taken if first else ():
+            if first and not (first.holds_same(taken) or (taken.frame is Frame.SOURCE and change.upstream in first.on)):
+                raise UnfitFrameError(
+                    table=table,
+                    upstream=change.upstream,
+                    frame=f"{first} and {taken}",
+                    problem="they hold different rows, so what is made of both is made of a part of the rows of some "
+                    "groups, or changes for groups that neither change touches",
+                    remedy=f"Build the frame on {first} alone, which has all live rows of its groups; or return an "
+                    "Overwrite of a frame built on source.",
+                )
+
+
+_GROUPS = (Frame.AFFECTED, Frame.SCOPE)
+_ALLOWED = {
+    False: "Over changed rows only what makes each row of one of them is right: select, where, explode, joins with "
+    "tables that didn't change. For groups of rows build the frame on affected(...) or scope.",
+    True: "Keep within the groups: group, partition windows and join by the columns that affected(...) names or scope "
+    "is partitioned by. For everything else return an Overwrite of a frame built on source, or write by replace().",
+}
+
+
+def _kept(write_mode: WriteMode, change: InputChange, taken: TakenFrame) -> Sequence[str]:
+    """The columns of the result that must be the frame's own."""
+    if taken.frame in _GROUPS:
+        return taken.keys
+    match write_mode:
+        case Append(_, remove_on) if taken in change.fragments:
+            return remove_on
+        case Merge(on) if taken in change.fragments and change.may_remove_rows:
+            return on
+        case _:
+            return ()
+
+
+def require_followed(inputs: Sequence[InputChange], made: Provenance, write_mode: WriteMode, *, table: str) -> None:
+    """Fail unless the result follows each of ``inputs``, with all that was taken of them, whose rows changed.
+
+    What an Overwrite replaces is its author's word; but a condition that was made of the changes of some inputs, and
+    not of another's, has left that one out.
+
+    Raises:
+        UnfollowedChangeError: the result has nothing of the change of one, which would be consumed with it.
+    """
+    if isinstance(write_mode, Replace):
+        return
+    joined = {upstream for change in made.inputs for taken in change.taken for upstream in taken.on}
+    asked = {i.upstream for i in inputs if i.is_asked or any(taken.frame is not Frame.SOURCE for taken in i.taken)}
+    for change, seen in zip(inputs, made.inputs, strict=True):
+        if isinstance(write_mode, OverwriteWhere):
+            is_followed = change.upstream in asked or not asked
+        else:
+            is_followed = change.upstream in joined or any(t.frame is not Frame.SOURCE for t in seen.taken)
+        if not is_followed and not change.has_no_change():
+            raise UnfollowedChangeError(table=table, upstream=change.upstream)
+
+
+def require_fit(
+    frame: DataFrame,
+    write_mode: WriteMode,
+    inputs: Sequence[InputChange],
+    *,
+    table: str,
+    partition_columns: Sequence[str],
+) -> None:
+    """Fail unless the frames of ``inputs`` that the result is made of give what a run writes to ``table``.
+
+    Raises:
+        ConditionError: what an Overwrite replaces isn't said by a condition.
+        FragmentOverwriteError: what was made of a part of the rows would replace more than that.
+        UnfitFrameError: the frames that were taken don't give what the write mode writes.
+        RemovedRowsError: rows may have been removed upstream, and the write mode can't follow that.
+    """
+    taken = [each for change in inputs for each in change.taken]
+    match write_mode:
+        case Append() as append:
+            _require_fragments(table, inputs)
+            _require_nothing_beside_fragments(table, inputs)
+            for change in inputs:
+                _require_appendable(table, append, change)
+        case Merge(on, latest_by):
+            _require_groups_of_one_input(table, inputs)
+            _require_nothing_beside_fragments(table, inputs)
+            for change in inputs:
+                _require_groups_of_key(table, on, change)
+                _require_mergeable(table, on, latest_by, change)
+        case Combine():
+            _require_fragments(table, inputs)
+            _require_nothing_beside_fragments(table, inputs)
+            _require_one_way_of_counting(table, inputs)
+        case OverwritePartitions():
+            _require_groups_of_one_input(table, inputs)
+            _require_known_partitions(table, inputs)
+            for change in inputs:
+                _require_followed_removals(table, change)
+                _require_whole_partitions(table, partition_columns, change)
+        case OverwriteWhere(where):
+            require_condition(frame, where, of=f"The frame returned for {table}")
+            _require_sources(
+                table,
+                taken,
+                replaced="the rows that the Overwrite's condition matches",
+                remedy="Build the frame on source, filtered by the same condition; ranges and partitions, of which "
+                "the condition is made, read no rows.",
+            )
+        case Replace():
+            remedy = "Build the frame on source, or write by append, merge or overwrite_partitions."
+            _require_sources(table, taken, replaced="all rows", remedy=remedy)
+
+
+def _require_fragments(table: str, inputs: Sequence[InputChange]) -> None:
+    """Only changed rows are appended; every other frame has rows again that the table was made of before.
+
+    ``source`` of an input may be looked up for the changed rows of another.
+    """
+    has_fragments = any(change.fragments for change in inputs)
+    for change in inputs:
+        for taken in change.taken:
+            if not change.fragments and not (has_fragments and taken.frame is Frame.SOURCE):
+                raise UnfitFrameError(
+                    table=table,
+                    upstream=change.upstream,
+                    frame=str(taken),
+                    problem="what was made of its old rows would be added once more",
+                    remedy="Build the frame on added, or on weighted for combine(); or write by merge(on=...) or "
+                    "overwrite_partitions().",
+                )
+
+
+def _require_one_way_of_counting(table: str, inputs: Sequence[InputChange]) -> None:
+    """Rows count by their weight, or once; what of ``changes`` was there before would count again."""
+    fragments = [(change, taken) for change in inputs for taken in change.fragments]
+    is_weighted = any(taken.frame is Frame.WEIGHTED for _, taken in fragments)
+    for change, taken in fragments:
+        counts_once = taken.frame is Frame.ADDED or (taken.frame is Frame.CHANGES and not change.may_remove_rows)
+        if not (taken.frame is Frame.WEIGHTED if is_weighted else counts_once):
+            raise UnfitFrameError(
+                table=table,
+                upstream=change.upstream,
+                frame=str(taken),
+                problem="combine() adds rows that came and takes off rows that went, and these aren't told apart in it",
+                remedy=f"Build the frame on weighted, of every input, and leave its column {WEIGHT} in the result; or "
+                "on added, if rows never go.",
+            )
+
+
+def _require_groups_of_one_input(table: str, inputs: Sequence[InputChange]) -> None:
+    """Groups that changed in one input say nothing of those that changed in another, though the result has both."""
+    joined = {upstream for change in inputs for taken in change.taken for upstream in taken.on}
+    taken_from = [
+        change
+        for change in inputs
+        if any(change.upstream not in joined or taken.frame is not Frame.SOURCE for taken in change.taken)
+    ]
+    for change in taken_from:
+        others = ", ".join(other.upstream for other in taken_from if other is not change)
+        for taken in change.taken:
+            if others and taken.frame in _GROUPS:
+                raise UnfitFrameError(
+                    table=table,
+                    upstream=change.upstream,
+                    frame=str(taken),
+                    problem=f"it lacks the groups that changed only in {others}, of which the result is made as well",
+                    remedy=f"If changes of {others} needn't be followed, declare it by lookup() and read it as a plain "
+                    f"DataFrame. If they must be, build the frame on ips.affected(..., by=..., on=...), which has the "
+                    f"groups that either change touches, or return an Overwrite of a frame built on source of both.",
+                )
+
+
+def _require_nothing_beside_fragments(table: str, inputs: Sequence[InputChange]) -> None:
+    """What a changed row makes of all rows of its own input is made again with each change of those."""
+    for change in inputs:
+        others = [taken for taken in change.taken if taken not in change.fragments]
+        if change.fragments and others:
+            raise UnfitFrameError(
+                table=table,
+                upstream=change.upstream,
+                frame=f"{change.fragments[0]} and {others[0]}",
+                problem="what its changed rows make of its other rows has to be made again for rows that didn't change",
+                remedy="Build the frame on affected(...) of the columns that the rows share, and write by "
+                "merge(on=...) or overwrite_partitions(); or return an Overwrite.",
+            )
+
+
+def _require_groups_of_key(table: str, on: Sequence[str], change: InputChange) -> None:
+    """A key's rows must all be in the frame if some are, or a part of a sum replaces the sum."""
+    for taken in () if change.is_empty else change.taken:
+        is_grouped = taken.frame is Frame.AFFECTED or (taken.frame is Frame.SCOPE and change.partitions is not None)
+        if is_grouped and not (taken.keys and set(taken.keys) <= set(on)):
+            raise UnfitFrameError(
+                table=table,
+                upstream=change.upstream,
+                frame=str(taken),
+                problem=f"its columns aren't all part of the merge key ({', '.join(on)}), so it may hold only some "
+                "of the rows of a key",
+                remedy=f"Build the frame on affected(...) of columns of {change.upstream} that are part of the merge "
+                "key.",
+            )
+
+
+def _require_appendable(table: str, append: Append, change: InputChange) -> None:
+    if not (change.may_remove_rows and change.fragments):
+        return
+    if any(taken.frame is not Frame.ADDED for taken in change.taken):
+        raise RemovedRowsError(
+            table=table,
+            upstream=change.upstream,
+            problem=f"the asset built its frame on {', '.join(map(str, change.taken))}, which may hold rows that are "
+            "in the table already",
+            remedy="Build it on added.",
+        )
+    if append.remove_on and (missing := [key for key in append.remove_on if key not in change.columns]):
+        raise RemovedRowsError(
+            table=table,
+            upstream=change.upstream,
+            problem=f"it has no column {missing[0]!r}, by which append(remove_on=...) would find them",
+            remedy="Name columns that both tables have.",
+        )
+
+
+def _require_mergeable(table: str, on: Sequence[str], latest_by: str | None, change: InputChange) -> None:
+    if not (change.may_remove_rows and change.fragments):
+        return
+    if any(taken.frame is not Frame.ADDED for taken in change.fragments):
+        problem = f"the asset built its frame on {change.fragments[0]}, which may hold rows that aren't new or are gone"
+    elif missing := [key for key in on if key not in change.columns]:
+        problem = f"it has no column {missing[0]!r}, so the rows to remove can't be found by their keys"
+    elif latest_by is not None and change.removes_rows():
+        problem = f"which row of a key is the latest by {latest_by} now can't be told from the change alone"
+    else:
+        return
+    raise RemovedRowsError(
+        table=table,
+        upstream=change.upstream,
+        problem=problem,
+        remedy=f"Build the frame on affected(...) of columns of {change.upstream} that are part of the merge key.",
+    )
+
+
+def _require_whole_partitions(table: str, partition_columns: Sequence[str], change: InputChange) -> None:
+    for taken in () if change.is_empty else change.taken:
+        is_whole = change.is_whole or (taken.keys and set(taken.keys) <= set(partition_columns))
+        if taken.frame is not Frame.SOURCE and not is_whole:
+            columns = ", ".join(partition_columns) or "no column"
+            raise FragmentOverwriteError(
+                table=table,
+                frame=str(taken),
+                replaced=f"whole partitions ({columns})",
+                remedy=f"Build the frame on affected({columns}), or write by append or merge.",
+            )
+
+
+def _require_known_partitions(table: str, inputs: Sequence[InputChange]) -> None:
+    """The source as a whole, or a part of it, doesn't tell which partitions became empty."""
+    taken = [(change.upstream, each.frame) for change in inputs for each in change.taken]
+    if taken and all(frame is Frame.SOURCE for _, frame in taken):
+        raise UnfitFrameError(
+            table=table,
+            upstream=taken[0][0],
+            frame=str(Frame.SOURCE),
+            problem="which partitions changed, and which have become empty, can't be told from it",
+            remedy="Build the frame on scope or affected(...). To replace the rows that match a condition return an "
+            "Overwrite; to replace all of them declare replace().",
+        )
+
+
+def _require_followed_removals(table: str, change: InputChange) -> None:
+    """What replaces partitions has none of the removed rows in it, so they can't be kept by ``on_removed="ignore"``."""
+    for taken in change.taken:
+        if change.ignores_removed and taken.frame in (Frame.SCOPE, Frame.SOURCE):
+            raise UnfitFrameError(
+                table=table,
+                upstream=change.upstream,
+                frame=str(taken),
+                problem='on_removed="ignore" is to keep what was made of removed rows, and it holds them no more where '
+                "overwrite_partitions() replaces what was made of them",
+                remedy=f'Leave on_removed of {change.upstream} at "apply", or write by append(), built on added.',
+            )
+
+
+def _require_sources(table: str, frames: Sequence[TakenFrame], *, replaced: str, remedy: str) -> None:
+    """What is replaced may be rows of any partition and key, and only ``source`` holds what all of them are made of."""
+    for taken in frames:
+        if taken.frame is not Frame.SOURCE:
+            raise FragmentOverwriteError(
+                table=table,
+                frame=str(taken),
+                replaced=replaced,
+                remedy=remedy,
+            )

@@ -1,0 +1,135 @@
+"""What a writer must know of an input: what changed of it, and which of its frames the asset took."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from dagster_ips.core.aggregates import WEIGHT
+from dagster_ips.core.lineage import Leaf, Unit
+from dagster_ips.core.ranges import Predicate
+from dagster_ips.iceberg.affected_partitions import AffectedPartitions
+from dagster_ips.spark.changelog import added, removed
+from dagster_ips.spark.frames import distinct_keys
+
+if TYPE_CHECKING:
+    from dagster_ips.spark.session import DataFrame
+
+
+class Frame(StrEnum):
+    """A frame of a view, as an asset took it."""
+
+    CHANGES = "changes"
+    ADDED = "added"
+    REMOVED = "removed"
+    WEIGHTED = "weighted"
+    CHANGELOG = "changelog"
+    AFFECTED = "affected"
+    SCOPE = "scope"
+    SOURCE = "source"
+
+
+_FRAGMENTS = (Frame.CHANGES, Frame.ADDED, Frame.REMOVED, Frame.WEIGHTED, Frame.CHANGELOG)
+
+
+@dataclass(frozen=True)
+class TakenFrame:
+    """A frame that an asset took from a view, and the columns by which whole groups of rows are in it.
+
+    ``mark`` is what Spark's plans show it as. ``on`` says, where the groups hold also what changes of other inputs
+    touch, which columns of theirs equal which of each of those, by upstream; ``changed`` are the keys of the groups
+    then, which otherwise are those of the input's changed rows.
+    """
+
+    frame: Frame
+    mark: str
+    keys: tuple[str, ...] = ()
+    on: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    changed: DataFrame | None = field(default=None, compare=False)
+
+    def leaf(self, upstream: str) -> Leaf:
+        """The frame as it stands in a plan."""
+        whole = Unit.WHOLE if self.frame is Frame.SOURCE else Unit.GROUP
+        unit = Unit.ROW if self.frame in _FRAGMENTS else whole
+        weight = WEIGHT if self.frame is Frame.WEIGHTED else None
+        return Leaf(self.mark, upstream, unit, self.keys, self.on, weight)
+
+    def holds_same(self, other: TakenFrame) -> bool:
+        """Whether ``other`` of the same view holds the same rows."""
+        return (self.frame, set(self.keys), self.on) == (other.frame, set(other.keys), other.on)
+
+    def __str__(self) -> str:
+        return f"{self.frame}({', '.join(self.keys)})" if self.keys else self.frame
+
+
+@dataclass(frozen=True)
+class InputChange:
+    """What a writer must know of one input: what changed, and which of it the result was made of.
+
+    ``net`` are the added and removed rows with their weight, ``source`` the rows there are now. They are made when they
+    are asked for: Spark looks for a table's snapshot as soon as a frame of it is made, and it may be expired by then.
+    ``pruning`` gives a condition that every row meets whose value of a column occurs in the change. ``is_bite`` says
+    that the change is only some files of one, of which ``source`` has all. ``table`` is the upstream's, as plans show
+    it. ``is_asked`` says that the asset asked which values changed: for ranges, partitions or parameters.
+    """
+
+    upstream: str
+    columns: tuple[str, ...]
+    taken: tuple[TakenFrame, ...]
+    is_empty: bool
+    may_remove_rows: bool
+    ignores_removed: bool
+    make_net: Callable[[], DataFrame]
+    make_source: Callable[[], DataFrame]
+    partitions: AffectedPartitions | None
+    pruning: Callable[[str], Predicate]
+    table: str
+    is_bite: bool = False
+    is_asked: bool = False
+
+    @property
+    def net(self) -> DataFrame:
+        """The added and removed rows with their weight."""
+        return self.make_net()
+
+    @property
+    def source(self) -> DataFrame:
+        """The rows there are now."""
+        return self.make_source()
+
+    def has_no_change(self) -> bool:
+        """Whether no row changed; runs a job only if files changed whose rows may all be as they were."""
+        return self.is_empty or (self.may_remove_rows and self.net.isEmpty())
+
+    def removes_rows(self) -> bool:
+        """Whether a row is gone; runs a job only if files changed whose rows may all be as they were."""
+        return self.may_remove_rows and not removed(self.net).isEmpty()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the result was made of every row, because which partitions changed can't be told."""
+        return self.partitions is None and any(taken.frame is Frame.SCOPE for taken in self.taken)
+
+    @property
+    def groups(self) -> list[TakenFrame]:
+        """The frames taken that hold whole groups of rows."""
+        return [taken for taken in self.taken if taken.frame is Frame.AFFECTED]
+
+    def changed_keys(self, group: TakenFrame) -> DataFrame:
+        """The keys of the groups in one of ``groups``, distinct."""
+        return distinct_keys(self.net if group.changed is None else group.changed, group.keys)
+
+    def made_of(self, keys: Sequence[str]) -> DataFrame:
+        """The values of ``keys`` that rows of the result have if it keeps those columns as they are."""
+        if self.fragments:
+            return distinct_keys(added(self.net), keys)
+        if self.groups and self.groups[0].changed is None:
+            return distinct_keys(self.net, keys)
+        return distinct_keys(self.source, keys)
+
+    @property
+    def fragments(self) -> list[TakenFrame]:
+        """The frames taken that hold only changed rows, whatever they belong to."""
+        return [taken for taken in self.taken if taken.frame in _FRAGMENTS]

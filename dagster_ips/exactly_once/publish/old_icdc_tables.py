@@ -1,0 +1,50 @@
+"""Retention: after a commit the edge's old ICDC tables go."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from dagster_ips.core.capture import Capture
+from dagster_ips.core.edge import Edge
+from dagster_ips.core.retention import IcdcTable, Retention, expired
+from dagster_ips.core.table_name import namespace_of
+from dagster_ips.exactly_once.effects import Effect, effect
+from dagster_ips.iceberg.catalog import LakeCatalog
+from dagster_ips.iceberg.icdc.icdc_dropping import drop_icdc_table, icdc_tables
+from dagster_ips.state.store import EdgeStore
+
+_LOG = logging.getLogger(__name__)
+
+
+def drop_expired_tables(catalog: LakeCatalog, store: EdgeStore, capture: Capture, retention: Retention) -> None:
+    """Drop the ICDC tables of ``capture``'s edge that ``retention`` no longer keeps.
+
+    ``capture`` is the one just committed; it and what is in flight stay. Best effort, and never an error: what can't be
+    dropped now is logged, and the edge's next run tries again.
+    """
+    edge = capture.edge.line
+    try:
+        tables = icdc_tables(catalog, edge, namespace=namespace_of(capture.icdc_table))
+        # Read after the tables were listed, so that a capture whose table is listed is seen in flight.
+        in_flight = store.get(edge).in_flight
+        spared = {held.number for held in (capture, in_flight) if held is not None}
+        gone = expired(tables, retention, spared=spared, now_ms=time.time_ns() // 1_000_000)
+        gone = tuple(table for table in gone if not _is_in_flight(store, edge, table))
+    except Exception as error:  # noqa: BLE001  # whatever it is, the run's outcome is decided already
+        _LOG.warning(
+            "old ICDC tables of %s stay: which to drop could not be found out (%s)", edge, type(error).__name__
+        )
+        return
+    for table in gone:
+        try:
+            with effect(Effect.DROP_ICDC_TABLE):
+                drop_icdc_table(catalog, table.name, edge)
+        except Exception as error:  # noqa: BLE001  # as above; one table must not keep the others
+            _LOG.warning("ICDC table %s could not be dropped whole (%s)", table.name, type(error).__name__)
+
+
+def _is_in_flight(store: EdgeStore, edge: Edge, table: IcdcTable) -> bool:
+    """Whether a run of any of the table's partitions is working on it."""
+    states = store.get_many([edge.of(partition) for partition in table.partitions])
+    return any(state.in_flight is not None and state.in_flight.icdc_table == table.name for state in states.values())

@@ -1,0 +1,87 @@
+"""What an asset's result is made of: read from its plan, not guessed from the frames that were taken."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from dagster_ips.core.lineage import Fault, Leaf, Lineage, Unit, lineage
+from dagster_ips.core.spark_plan import PlanUnreadableError
+from dagster_ips.exactly_once.publish.input_change import Frame, InputChange, TakenFrame
+from dagster_ips.spark.plans import result_plan
+
+if TYPE_CHECKING:
+    from dagster_ips.spark.session import DataFrame
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """What a result is made of.
+
+    ``inputs`` have just those of the taken frames that are in its plan; all that were taken where that isn't known.
+    ``faults`` need rows that a frame leaves out. ``unknown`` is what the plan doesn't show, as parts of sentences.
+    ``lineage`` is None where the plan can't be read.
+    """
+
+    inputs: Sequence[InputChange]
+    faults: Sequence[tuple[InputChange, TakenFrame, Fault]] = ()
+    unknown: Sequence[str] = ()
+    lineage: Lineage | None = None
+
+    def trusted(self, inputs: Sequence[InputChange]) -> Provenance:
+        """Inputs of which nothing is in the plan are taken to be in the result by all that was taken of them."""
+        both = zip(inputs, self.inputs, strict=True)
+        return Provenance([seen if seen.taken else replace(seen, taken=change.taken) for change, seen in both])
+
+    def keeps(self, column: str, taken: TakenFrame) -> bool:
+        """Whether the result's ``column`` is the frame's of that name, unchanged, in all that is made of the frame."""
+        return self.lineage is not None and self.lineage.keeps(column, leaf=taken.mark, as_=column)
+
+    @property
+    def looked_up(self) -> tuple[str, ...]:
+        """The tables that it is made of beside its inputs, as plans show them; none where that isn't known."""
+        return tuple(sorted(self.lineage.tables)) if self.lineage else ()
+
+    def uses_weight(self, taken: TakenFrame) -> bool:
+        """Whether the frame's weight is more than passed on."""
+        return self.lineage is None or taken.mark in self.lineage.weighed
+
+
+def provenance(frame: DataFrame, inputs: Sequence[InputChange], *, table: str, shares_views: bool) -> Provenance:
+    """What ``frame``, the result for ``table`` as plans show it, is made of; runs no job.
+
+    ``shares_views`` says that frames may have been taken for other tables of the same step.
+    """
+    leaves = [taken.leaf(change.upstream) for change in inputs for taken in change.taken if taken.mark]
+    whole = [Leaf(change.table, change.upstream, Unit.WHOLE) for change in inputs]
+    try:
+        found = lineage(result_plan(frame), frame.columns, [*whole, *leaves])
+    except PlanUnreadableError as error:
+        return Provenance(inputs, unknown=[f"Spark explains its plan in a way that isn't known ({error})"])
+    unseen = () if shares_views else _unseen(inputs, found)
+    own = [f"it reads {table}, which it is to be written to"] if table in found.tables else []
+    opaque = [f"{fault.what} stands in it" for fault in found.faults if fault.is_unknown]
+    by_mark = {taken.mark: (change, taken) for change in inputs for taken in (*change.taken, _read_beside(change))}
+    faults = [(*by_mark[f.leaf], f) for f in found.faults if not f.is_unknown and f.leaf in by_mark]
+    seen = [replace(change, taken=_in_plan(change, found)) for change in inputs]
+    return Provenance(seen, faults, [*unseen, *own, *dict.fromkeys(opaque)], found)
+
+
+def _in_plan(change: InputChange, found: Lineage) -> tuple[TakenFrame, ...]:
+    """The taken frames that are in the plan, and the upstream itself where it is read beside its view."""
+    return tuple(each for each in (*change.taken, _read_beside(change)) if each.mark in found.leaves)
+
+
+def _read_beside(change: InputChange) -> TakenFrame:
+    return TakenFrame(Frame.SOURCE, change.table)
+
+
+def _unseen(inputs: Sequence[InputChange], found: Lineage) -> Iterator[str]:
+    for change in inputs:
+        for taken in change.taken:
+            if not change.is_empty and taken.mark not in found.leaves:
+                yield (
+                    f"the asset took {taken} of {change.upstream}, which isn't in it, so what was collected from "
+                    f"that frame may be"
+                )

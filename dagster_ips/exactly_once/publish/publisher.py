@@ -1,0 +1,326 @@
+"""Write on a branch, publish by fast-forward, commit: the target's stamps decide what happened."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from dagster_ips.core.ancestry import Snapshot
+from dagster_ips.core.capture import Capture, Mode, Stamp
+from dagster_ips.core.ownership import ASSET, Consent
+from dagster_ips.core.target import Standing, TargetHistory, committed, settle, standing_of
+from dagster_ips.errors import CaptureVoidError, IpsError, PublishError
+from dagster_ips.exactly_once.effects import Effect, effect
+from dagster_ips.exactly_once.target.target_history import histories_since
+from dagster_ips.exactly_once.target.target_ownership import require_known_writes, require_own
+from dagster_ips.iceberg.catalog import LakeCatalog
+from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.iceberg.stamps import announcement, is_of_attempt, stamp_properties, target_histories
+from dagster_ips.iceberg.storage import Storage
+from dagster_ips.spark.branches import Branch, is_conflict, stamped
+from dagster_ips.spark.targets import set_properties
+from dagster_ips.state.store import EdgeStore
+
+if TYPE_CHECKING:
+    from dagster_ips.spark.session import SparkSession
+
+_MOST_ATTEMPTS = 5
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """What became of a run's writes.
+
+    ``snapshots`` are the ones that are now on the target's ``main``, oldest first; none when there was nothing to
+    write or when another run had published the same captures (``superseded_by`` says what it stamped).
+    """
+
+    metadata: TableMetadata | None
+    snapshots: tuple[Snapshot, ...] = ()
+    superseded_by: tuple[Stamp, ...] = ()
+
+
+Write = Callable[[Branch, TableMetadata], None]
+"""Writes a run's result to the branch; the metadata is the target's as the branch was cut."""
+
+Check = Callable[[Branch], None]
+"""Looks at what was written to the branch before it is published, and raises if it must not be."""
+
+
+def unchecked(_: Branch) -> None:
+    """What was written is published as it is."""
+
+
+@dataclass(frozen=True)
+class Publisher:
+    """Publishes to one target table by the session's commits.
+
+    ``properties`` are what the snapshots say beside their stamps, once all of the run's work is in; ``consent`` is what
+    a person allows the run.
+    """
+
+    catalog: LakeCatalog
+    store: EdgeStore
+    session: SparkSession
+    run_id: str
+    properties: Mapping[str, str] = field(default_factory=dict)
+    consent: Consent = field(default_factory=Consent)
+
+    def publish(
+        self, table: str, captures: Sequence[Capture], write: Write, *, consumer: str, check: Check = unchecked
+    ) -> Publication:
+        """Make ``write``'s result the head of ``table``, if ``check`` allows it, and commit ``captures``, its stamps.
+
+        If ``main`` moves meanwhile, or another commit comes in between, the branch is dropped and written again on the
+        newest head. If another run published the same captures first, the own work is dropped and what that run
+        stamped is committed.
+
+        Raises:
+            CaptureVoidError: a person changed meanwhile what is consumed.
+            TargetOfAnotherError, ForeignWriteError: see ``require_own``.
+            PublishError: ``main`` kept moving, or the branch holds commits that aren't this run's.
+            Exception: whatever ``write`` or ``check`` raised; nothing is published or consumed then.
+        """
+        for attempt in range(1, _MOST_ATTEMPTS + 1):
+            before = self.catalog.load(table, asset=consumer)
+            if superseded := self.superseded(before, captures):
+                return superseded
+            self.require_own(before, captures, consumer)
+            branch, published_it = self.new_branch(table), True
+            try:
+                published_it = self._write_and_fast_forward(branch, before, captures, write, check, asset=consumer)
+            except Exception as error:
+                after = self.catalog.load(table, asset=consumer)
+                # An error may come after the fast-forward took effect: only main's own history can tell.
+                if not _own_snapshots(after, branch):
+                    self.drop_branch(branch)
+                    moved = is_conflict(error) or after.head_snapshot_id() != before.head_snapshot_id()
+                    if not moved or isinstance(error, IpsError) or attempt == _MOST_ATTEMPTS:
+                        raise
+                    _LOG.info("%s changed while %s was written; writing again on its head", table, branch.name)
+                    continue
+            if not published_it:
+                self.commit(captures, before)
+                self.drop_branch(branch)
+                return Publication(before)
+            published = self.catalog.load(table, asset=consumer)
+            self.commit(captures, published)
+            self.drop_branch(branch)
+            return Publication(published, _own_snapshots(published, branch))
+        raise AssertionError  # the last attempt returned or raised
+
+    def stamp(self, captures: Sequence[Capture], branch: Branch) -> dict[str, str]:
+        """The summary properties of what is written to ``branch``."""
+        stamp = stamp_properties(tuple(captures), attempt=branch.name, run_id=self.run_id)
+        return stamp | dict(self.properties)
+
+    def superseded(self, target: TableMetadata, captures: Sequence[Capture]) -> Publication | None:
+        """What another run published of ``captures``, which is consumed by that; None if none did.
+
+        Raises:
+            CaptureVoidError: a person changed meanwhile what is consumed.
+            PublishError: as ``published_by_another``; or it published some of a run's partitions, and not all.
+        """
+        self.require_valid(captures)
+        superseded = published_by_another(self.catalog.storage, target, captures)
+        if not superseded:
+            return None
+        self.adopt(superseded)
+        _require_all_superseded(target.table, captures, superseded)
+        return Publication(target, superseded_by=tuple(h.newest for _, h in superseded if h.newest))
+
+    def require_own(self, target: TableMetadata, captures: Sequence[Capture], asset: str) -> None:
+        """Fail unless the table is the asset's, and all that others wrote to it is known or replaced.
+
+        Raises:
+            TargetOfAnotherError: another asset writes it.
+            ForeignWriteError: someone else changed rows after the captures were taken.
+        """
+        require_own(target, asset, self.consent)
+        edges = [capture.edge for capture in captures if capture.mode is Mode.INCREMENTAL]
+        require_known_writes(target, asset, self.store.get_many(edges).values())
+
+    def new_branch(self, table: str) -> Branch:
+        """A branch of a name that is this attempt's alone; not made yet."""
+        return Branch(self.catalog.name, table, f"ips_{self.run_id[:8]}_{uuid.uuid4().hex[:8]}")
+
+    def commit_without_writing(self, captures: Sequence[Capture]) -> None:
+        """``captures`` held nothing to write: they are consumed, and nothing is published.
+
+        Raises:
+            CaptureVoidError: a person changed meanwhile what is consumed.
+        """
+        self.require_valid(captures)
+        self.commit(captures, None)
+
+    def _write_and_fast_forward(  # noqa: PLR0913  # each is a thing of its own
+        self,
+        branch: Branch,
+        before: TableMetadata,
+        captures: Sequence[Capture],
+        write: Write,
+        check: Check,
+        *,
+        asset: str,
+    ) -> bool:
+        """Whether it was published.
+
+        Not if an incremental run wrote nothing, so that no consumer of the table is woken.
+        """
+        with effect(Effect.CREATE_BRANCH):
+            branch.create(self.session, head_snapshot_id=before.head_snapshot_id())
+        stamp = self.stamp(captures, branch)
+        with effect(Effect.WRITE_BRANCH), stamped(self.session, stamp):
+            write(branch, before)
+        now = self.catalog.load(branch.table, asset=branch.table)
+        _require_own_work_only(now, branch, before)
+        own = (s for s in now.ancestry(branch.name).snapshots if is_of_attempt(s, branch.name))
+        is_incremental = bool(captures) and all(capture.mode is Mode.INCREMENTAL for capture in captures)
+        if is_incremental and all(snapshot.changes_no_file for snapshot in own):
+            return False
+        check(branch)
+        self.require_valid(captures)
+        self.announce(captures, now, branch, asset=asset)
+        with effect(Effect.PUBLISH):
+            branch.fast_forward_main(self.session)
+        return True
+
+    def announce(self, captures: Sequence[Capture], target: TableMetadata, branch: Branch, *, asset: str) -> None:
+        """Say in the table's properties that the head of ``branch`` is about to be published: see ``shows_all_since``.
+
+        And whose table it is, if they don't say so. Not one step with the publication, and therefore before it: a
+        publication that isn't announced can't be.
+        """
+        head = target.head_snapshot_id(branch.name)
+        properties = {ASSET: asset} if target.properties.get(ASSET) != asset else {}
+        if head is not None and (properties := properties | announcement(captures, head)):
+            with effect(Effect.ANNOUNCE):
+                set_properties(self.session, branch.catalog, branch.table, properties)
+
+    def commit(self, captures: Sequence[Capture], target: TableMetadata | None) -> None:
+        """``captures`` are consumed, as far as the stamps of ``target`` and what is known of others allow it.
+
+        ``target`` is None if the run did not look at it, as nothing was to be written.
+        """
+        histories = target_histories(target, [capture.edge for capture in captures]) if target else {}
+        for capture in captures:
+            state = self.store.get(capture.edge)
+            now = committed(state, capture, histories.get(capture.edge))
+            if now is not state:
+                with effect(Effect.COMMIT):
+                    self.store.set(now)
+
+    def require_valid(self, captures: Sequence[Capture]) -> None:
+        """Fail if a person changed meanwhile what is consumed.
+
+        Raises:
+            CaptureVoidError: one did.
+        """
+        for capture in captures:
+            state = self.store.get(capture.edge)
+            if capture.number <= state.voided:
+                edge, last = capture.edge, state.interventions[-1]
+                raise CaptureVoidError(
+                    consumer=edge.consumer,
+                    upstream=edge.upstream,
+                    number=capture.number,
+                    kind=last.kind,
+                    who=last.who,
+                    why=last.why,
+                )
+
+    def adopt(self, superseded: Sequence[tuple[Capture, TargetHistory]]) -> None:
+        """What other runs published is consumed, as far as their stamps say."""
+        for capture, history in superseded:
+            state = self.store.get(capture.edge)
+            settled = settle(state, history)
+            if settled is not state:
+                with effect(Effect.COMMIT):
+                    self.store.set(settled)
+
+    def drop_branch(self, branch: Branch) -> None:
+        """Best effort: a branch left behind expires by its own retention, and its work is published or void."""
+        for _ in range(_MOST_ATTEMPTS):
+            try:
+                with effect(Effect.DROP_BRANCH):
+                    branch.drop(self.session)
+            except Exception as error:  # noqa: BLE001  # whatever the engine raises, the outcome of the run is decided
+                if not is_conflict(error):
+                    break
+            else:
+                return
+        _LOG.warning("branch %s of %s could not be dropped; it expires by itself", branch.name, branch.table)
+
+
+def published_by_another(
+    storage: Storage, target: TableMetadata, captures: Sequence[Capture]
+) -> list[tuple[Capture, TargetHistory]]:
+    """The captures whose number, or a later one, is stamped on the target already, and what says so.
+
+    Raises:
+        PublishError: the newest stamp is another than when the capture began, but not a later capture's: the target
+            was changed from outside, and what the capture builds on may be gone. Or a full run was asked for, and what
+            another published meanwhile isn't one. Or another may have published what is expired already.
+    """
+    superseded = []
+    histories = histories_since(storage, target, {capture.edge: capture.target for capture in captures})
+    for capture in captures:
+        history = histories[capture.edge]
+        match standing_of(capture, history):
+            case Standing.SUPERSEDED:
+                superseded.append((capture, history))
+            case Standing.MAY_PUBLISH:
+                pass
+            case problem:
+                raise PublishError(table=target.table, branch="main", problem=problem.format(edge=capture.edge))
+    return superseded
+
+
+def _require_all_superseded(
+    table: str, captures: Sequence[Capture], superseded: Sequence[tuple[Capture, TargetHistory]]
+) -> None:
+    """Partitions that nobody published can't be taken out of what is written with the others.
+
+    Raises:
+        PublishError: another run published some of a run's partitions, and not all.
+    """
+    done = {capture.edge.partition for capture, _ in superseded}
+    if left := sorted({capture.edge.partition or "" for capture in captures if capture.edge.partition not in done}):
+        listed = f"{left[0]} to {left[-1]}" if len(left) > 1 else left[0]
+        problem = (
+            f"another run published {len(done)} of this run's partitions a moment ago; the other {len(left)} "
+            f"({listed}) were not written, so run those again"
+        )
+        raise PublishError(table=table, branch="main", problem=problem)
+
+
+def _own_snapshots(target: TableMetadata, branch: Branch) -> tuple[Snapshot, ...]:
+    """The attempt's snapshots in ``main``'s history, oldest first."""
+    return tuple(s for s in reversed(target.ancestry().snapshots) if is_of_attempt(s, branch.name))
+
+
+def _require_own_work_only(now: TableMetadata, branch: Branch, before: TableMetadata) -> None:
+    """A branch that someone drops is silently made anew, on a newer head, by the next commit: rows would double.
+
+    Raises:
+        PublishError: the branch isn't exactly this attempt's snapshots on top of the head it was cut at.
+    """
+    own_root = before.head_snapshot_id()
+    for snapshot in now.ancestry(branch.name).snapshots:
+        if snapshot.snapshot_id == own_root:
+            return
+        if not is_of_attempt(snapshot, branch.name) and not is_empty_root(snapshot, own_root):
+            problem = f"snapshot {snapshot.snapshot_id} on the branch was not written by this run"
+            raise PublishError(table=branch.table, branch=branch.name, problem=problem)
+    if own_root is not None:
+        problem = f"the branch no longer starts at snapshot {own_root}, where it was cut"
+        raise PublishError(table=branch.table, branch=branch.name, problem=problem)
+
+
+def is_empty_root(snapshot: Snapshot, own_root: int | None) -> bool:
+    """Whether this is the empty snapshot that cutting a branch from a table without snapshots commits."""
+    return own_root is None and snapshot.parent_id is None and snapshot.summary.get("total-records", "0") == "0"

@@ -1,0 +1,369 @@
+"""From a write mode and a frame to rows on a branch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial, reduce
+from typing import TYPE_CHECKING
+
+from dagster_ips.core.aggregates import WEIGHT
+from dagster_ips.core.capture import Mode
+from dagster_ips.core.ranges import quoted
+from dagster_ips.core.write_mode import (
+    Append,
+    Combine,
+    Merge,
+    OverwritePartitions,
+    OverwriteWhere,
+    Replace,
+    WriteMode,
+)
+from dagster_ips.errors import RemovedRowsError
+from dagster_ips.exactly_once.publish.frame_fitness import require_columns, require_fit, require_followed, require_known
+from dagster_ips.exactly_once.publish.input_change import Frame, InputChange
+from dagster_ips.exactly_once.publish.provenance import provenance
+from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.iceberg.partition_presence import may_hold
+from dagster_ips.iceberg.storage import Storage
+from dagster_ips.spark.branches import Branch
+from dagster_ips.spark.changelog import added, removed
+from dagster_ips.spark.frames import computed_once, distinct_keys, rows_with_keys
+from dagster_ips.spark.observed import watched
+from dagster_ips.spark.writes.append import append_rows, first_per_key
+from dagster_ips.spark.writes.combine import Aggregates, Change, combine_rows, explained_overflow
+from dagster_ips.spark.writes.merge import latest_rows, merge_rows, refuse_repeated_keys
+from dagster_ips.spark.writes.overwrite import ChangedKeys, replace_partitions, replace_rows
+from dagster_ips.spark.writes.overwrite_where import (
+    delete_where,
+    is_outside,
+    overwrite_matching,
+    refuse_rows_outside_partitions,
+    replace_where,
+)
+from dagster_ips.spark.writes.partition_filter import Partitions, anywhere
+from dagster_ips.spark.writes.remove import remove_rows
+
+if TYPE_CHECKING:
+    from dagster_ips.spark.session import DataFrame
+
+
+@dataclass(frozen=True)
+class Result:
+    """What an asset returned, and how it is to be written.
+
+    ``partitions`` is a condition on the rows of the partitions that the run computes, which are all that it may write;
+    None if the asset has no partitions. ``new_partitions`` is one on those of them that it computes for the first time:
+    what the target has there is no result of earlier runs. ``is_trusted`` says that the asset's author vouches for what
+    the plan doesn't show. With ``storage``, the target's own metadata says in which partitions it has no row.
+    ``looked_up`` are the tables that the frame is made of beside its inputs.
+    """
+
+    frame: DataFrame
+    write_mode: WriteMode
+    mode: Mode
+    inputs: Sequence[InputChange] = ()
+    partitions: str | None = None
+    new_partitions: str | None = None
+    is_trusted: bool = False
+    storage: Storage | None = None
+    looked_up: tuple[str, ...] = ()
+
+    def stored(self, table: str) -> DataFrame:
+        """What ``table`` has after a full run: what was returned, and of aggregates its groups.
+
+        Raises:
+            UnknownColumnError, AggregateError: as ``Aggregates.over``.
+        """
+        if isinstance(self.write_mode, Combine):
+            return Aggregates.over(self.frame, self.write_mode, table=table).groups(self.frame)
+        return self.frame
+
+    def checked(self, table: str, partition_columns: Sequence[str], *, catalog: str, shares_views: bool) -> Result:
+        """The result as it is to be written: of ``inputs`` just the frames that it is made of.
+
+        What can be known to be wrong is refused before anything is written. A run of everything refuses what any later
+        one would, so that the first says it. ``shares_views`` is as in ``provenance``.
+
+        Raises:
+            IpsError: as the functions of ``fitness`` do.
+        """
+        mode = self.write_mode
+        require_columns(self.frame, mode, table=table, partition_columns=partition_columns)
+        if not self.inputs:
+            return self
+        made = provenance(self.frame, self.inputs, table=f"{catalog}.{table}", shares_views=shares_views)
+        if self.is_trusted:
+            made = made.trusted(self.inputs)
+        require_fit(self.frame, mode, made.inputs, table=table, partition_columns=partition_columns)
+        if not self.is_trusted:
+            require_known(made, mode, self.mode, table=table)
+        if self.mode is Mode.INCREMENTAL:
+            require_followed(self.inputs, made, mode, table=table)
+        return replace(self, inputs=made.inputs, looked_up=made.looked_up)
+
+    def changes_nothing(self) -> bool:
+        """Whether no input has a changed row, so that there is nothing to write. Never in mode ``full``."""
+        return self.mode is Mode.INCREMENTAL and bool(self.inputs) and all(i.has_no_change() for i in self.inputs)
+
+    @property
+    def replaces_all(self) -> bool:
+        """Whether every row of what the run computes is written anew."""
+        is_whole = isinstance(self.write_mode, OverwritePartitions) and any(change.is_whole for change in self.inputs)
+        return self.mode is Mode.FULL or isinstance(self.write_mode, Replace) or is_whole
+
+    def write(self, branch: Branch, target: TableMetadata) -> None:
+        """Write to ``branch``; ``target`` is the table as the branch was cut. Mode ``full`` replaces every row.
+
+        Raises:
+            RemovedRowsError: rows were removed upstream, and the target can't follow that.
+            DuplicateKeysError: several rows for one merge key.
+            UnknownColumnError: the target has no column that an Overwrite's condition names.
+            OutsideConditionError: rows don't match the Overwrite's condition.
+            CombineError: the change can't be added to what is there.
+        """
+        if self.new_partitions is not None and not _holds_no_rows(target):
+            delete_where(self.new_partitions, branch, self.frame.sparkSession)
+        if isinstance(self.write_mode, Combine):
+            self._combine_all(self.write_mode, branch, target)
+        elif self.partitions is None or self._is_checked_by_merge():
+            self.write_rows(branch, target)
+        elif self._is_read_once():
+            watch = watched(self.frame, is_outside(self.partitions))
+            replace(self, frame=watch.rows).write_rows(branch, target)
+            if watch.found():
+                refuse_rows_outside_partitions(self.frame, self.partitions, table=branch.table)
+        else:
+            with computed_once(self.frame) as rows:
+                if not rows.where(is_outside(self.partitions)).isEmpty():
+                    refuse_rows_outside_partitions(rows, self.partitions, table=branch.table)
+                replace(self, frame=rows).write_rows(branch, target)
+
+    def _is_checked_by_merge(self) -> bool:
+        """Whether the merge looks at every row before it writes any."""
+        is_merged = isinstance(self.write_mode, Merge) and self.write_mode.latest_by is None
+        return is_merged and self.mode is Mode.INCREMENTAL
+
+    def _is_read_once(self) -> bool:
+        """Whether one query reads the frame, the one that writes it."""
+        if self.mode is Mode.FULL:
+            return True
+        match self.write_mode:
+            case Append(dedup_on, remove_on):
+                return not dedup_on and not (remove_on and self.is_trusted)
+            case OverwritePartitions():
+                return any(change.taken for change in self.inputs)
+            case OverwriteWhere() | Replace():
+                return True
+            case _:
+                return False
+
+    def write_rows(self, branch: Branch, target: TableMetadata) -> None:
+        """As ``write``, of a frame that is known to hold nothing but rows of the run's partitions."""
+        columns = target.identity_partition_columns()
+        if self.mode is Mode.FULL:
+            self._write_all(branch, target)
+            return
+        match self.write_mode:
+            case Append(dedup_on, remove_on):
+                self._remove(branch, remove_on, columns)
+                append_rows(
+                    self.frame,
+                    branch,
+                    dedup_on=dedup_on,
+                    partition_columns=columns,
+                    may_hold=self._may_hold(target, [column for column in columns if column in dedup_on]),
+                )
+            case Merge(on, latest_by):
+                groups = [group for change in self.inputs for group in change.groups]
+                renewed = None if groups or latest_by else self._renewed(on)
+                merge_rows(
+                    self.frame,
+                    branch,
+                    on=on,
+                    latest_by=latest_by,
+                    keeps_newer=not groups,
+                    gone=list(self._gone(branch, on)),
+                    renewed=renewed,
+                    partition_columns=columns,
+                    within=self.partitions if self._is_checked_by_merge() else None,
+                    may_hold=self._may_hold(target, [column for column in columns if column in on]),
+                )
+            case OverwritePartitions() if any(change.is_whole for change in self.inputs):
+                self._replace_all(self.frame, branch, target)
+            case OverwritePartitions():
+                changed = list(self._changed_partitions())
+                of = ", ".join(change.upstream for change in self.inputs if change.taken)
+                replace_partitions(self.frame, branch, columns=columns, changed=changed, upstream=of)
+            case OverwriteWhere(where):
+                within = where if self.partitions is None else f"({where}) AND {self.partitions}"
+                replace_where(self.frame, branch, where=within, whole_file_columns=target.whole_file_columns())
+            case Replace():
+                self._replace_all(self.frame, branch, target)
+
+    def _may_hold(self, target: TableMetadata, columns: Sequence[str]) -> Callable[[Partitions], bool]:
+        return partial(may_hold, self.storage, target, columns) if self.storage else anywhere
+
+    def _combine_all(self, write_mode: Combine, branch: Branch, target: TableMetadata) -> None:
+        if self.mode is Mode.FULL:
+            with explained_overflow(branch.table):
+                groups = self.stored(branch.table)
+                replace(self, frame=groups, write_mode=Replace(), inputs=(), new_partitions=None).write(branch, target)
+            return
+        is_weighted = any(taken.frame is Frame.WEIGHTED for change in self.inputs for taken in change.taken)
+        self._refuse_removed_rows(branch, is_weighted=is_weighted)
+        columns = target.identity_partition_columns()
+        combine_rows(
+            Change(self.frame, WEIGHT if is_weighted else None),
+            Aggregates.over(self.frame, write_mode, table=branch.table),
+            branch,
+            head=target.head_snapshot_id() if self.new_partitions is None else None,
+            partition_columns=columns,
+            within=self.partitions,
+            may_hold=self._may_hold(target, [column for column in columns if column in write_mode.on]),
+        )
+
+    def _refuse_removed_rows(self, branch: Branch, *, is_weighted: bool) -> None:
+        """A removed row is taken off as what it counted as when it came, which the result must tell."""
+        for change in self.inputs:
+            if is_weighted and not self.looked_up:
+                return
+            if change.fragments and change.may_remove_rows and not removed(change.net).isEmpty():
+                tables = ", ".join(self.looked_up)
+                raise RemovedRowsError(
+                    table=branch.table,
+                    upstream=change.upstream,
+                    problem=f"what they counted as when they came was looked up in {tables}, which may be another now"
+                    if is_weighted
+                    else "the asset built its frame on added rows alone",
+                    remedy="Declare what is looked up by incremental() and join its source: then a change of it asks "
+                    "for a full run, and rows may be removed."
+                    if is_weighted
+                    else f"Build it on weighted, and leave its column {WEIGHT} in the result.",
+                )
+
+    def _replace_all(self, rows: DataFrame, branch: Branch, target: TableMetadata) -> None:
+        """Replace all that the run computes: every row, or those of its partitions."""
+        if self.partitions is None:
+            replace_rows(rows, branch, table_is_empty=_holds_no_rows(target))
+        else:
+            overwrite_matching(rows, branch, where=self.partitions, whole_file_columns=target.whole_file_columns())
+
+    def _remove(self, branch: Branch, remove_on: Sequence[str], partition_columns: Sequence[str]) -> None:
+        for change in self.inputs:
+            if not (change.may_remove_rows and change.fragments):
+                continue
+            rows = removed(change.net)
+            if remove_on:
+                self._require_same_keys(branch, remove_on, change)
+                self._require_no_live_rows(branch, remove_on, change)
+                remove_rows(rows, branch, on=remove_on, upstream=change.upstream, partition_columns=partition_columns)
+            elif not rows.isEmpty():
+                raise RemovedRowsError(
+                    table=branch.table,
+                    upstream=change.upstream,
+                    problem="append() only adds rows",
+                    remedy="Name the columns that identify a row in both tables, append(remove_on=[...]), or write by "
+                    "merge(on=...) or overwrite_partitions().",
+                )
+
+    def _gone(self, branch: Branch, on: Sequence[str]) -> Iterator[ChangedKeys]:
+        """Keys that the target must not have any more unless the result has them."""
+        for change in self.inputs:
+            if change.may_remove_rows and (change.groups or change.fragments):
+                self._require_same_keys(branch, change.groups[0].keys if change.groups else on, change)
+            if change.groups:
+                yield from (ChangedKeys(group.keys, change.changed_keys(group)) for group in change.groups)
+            elif change.may_remove_rows and change.fragments:
+                self._require_no_live_rows(branch, on, change)
+                yield ChangedKeys(on, distinct_keys(removed(change.net), on))
+
+    def _renewed(self, on: Sequence[str]) -> Sequence[DataFrame]:
+        """Keys whose row upstream was removed, so that another one may take its place."""
+        return [
+            distinct_keys(removed(change.net), on)
+            for change in self.inputs
+            if change.fragments and change.may_remove_rows
+        ]
+
+    def _require_same_keys(self, branch: Branch, keys: Sequence[str], change: InputChange) -> None:
+        """What was made of removed rows is found in the target by its keys, so the asset must not have changed those.
+
+        The plan shows that. Where the asset is trusted instead, the returned rows are looked at.
+        """
+        if not self.is_trusted:
+            return
+        inputs = [each for each in self.inputs if each.taken and set(keys) <= set(each.columns)]
+        found = distinct_keys(self.frame, keys)
+        strange = found.exceptAll(_union([each.made_of(keys) for each in inputs]).distinct()).limit(1).collect()
+        if strange:
+            raise _changed_key(branch, keys, change, tuple(strange[0]))
+
+    def _require_no_live_rows(self, branch: Branch, keys: Sequence[str], change: InputChange) -> None:
+        """What was made of a removed row can't be told by its key from what was made of another that is still there.
+
+        The other may be another input's, where rows of several are put together.
+        """
+        gone, names = removed(change.net), [quoted(key) for key in keys]
+        for other in self.inputs:
+            if not other.fragments or not set(keys) <= set(other.columns):
+                continue
+            live = rows_with_keys(other.source, gone, keys, [change.pruning(key) for key in keys])
+            both = live.select(*names).exceptAll(added(other.net).select(*names)).limit(1).collect()
+            if both:
+                raise RemovedRowsError(
+                    table=branch.table,
+                    upstream=change.upstream,
+                    problem=f"{_still(change, other)} of the key {tuple(both[0])} ({', '.join(keys)}) of a removed "
+                    "one, so which of them go isn't known",
+                    remedy="Name columns that identify one row, or write by merge(on=...) a frame built on "
+                    "affected(...).",
+                )
+
+    def _changed_partitions(self) -> Iterator[ChangedKeys]:
+        for change in self.inputs:
+            for taken in change.taken:
+                if taken.frame is Frame.AFFECTED:
+                    yield ChangedKeys(taken.keys, change.changed_keys(taken))
+                elif taken.frame is Frame.SCOPE and change.partitions:
+                    yield ChangedKeys(taken.keys, sorted(change.partitions.values, key=repr))
+
+    def _write_all(self, branch: Branch, target: TableMetadata) -> None:
+        """Replace all that the run computes, by the same rules for rows that share a key."""
+        match self.write_mode:
+            case Append(dedup_on) if dedup_on:
+                self._replace_all(first_per_key(self.frame, dedup_on), branch, target)
+            case Merge(on, latest_by):
+                self._replace_all(latest_rows(self.frame, on, latest_by), branch, target)
+                # On what was written, which is read back by its keys alone, instead of computing the frame twice.
+                written = self.frame.sparkSession.table(branch.sql_name)
+                written = written if self.partitions is None else written.where(self.partitions)
+                refuse_repeated_keys(written, on, table=branch.table)
+            case _:
+                self._replace_all(self.frame, branch, target)
+
+
+def _changed_key(
+    branch: Branch, keys: Sequence[str], change: InputChange, example: tuple[object, ...]
+) -> RemovedRowsError:
+    return RemovedRowsError(
+        table=branch.table,
+        upstream=change.upstream,
+        problem=f"the asset made a key ({', '.join(keys)}) that no row of its upstream has, for example {example}, so "
+        "the rows to remove can't be found by their keys",
+        remedy=f"Build the frame on affected(...) of columns of {change.upstream} that are part of the key and that "
+        f"the asset leaves as they are.",
+    )
+
+
+def _still(change: InputChange, other: InputChange) -> str:
+    return "it still has other rows" if other is change else f"{other.upstream} has rows"
+
+
+def _union(frames: Sequence[DataFrame]) -> DataFrame:
+    return reduce(lambda some, more: some.unionAll(more), frames)
+
+
+def _holds_no_rows(target: TableMetadata) -> bool:
+    head = target.ancestry().head
+    return head is None or head.summary.get("total-records") == "0"

@@ -1,0 +1,167 @@
+"""Publish what a block of a user's own statements writes: all of it when the block ends, or nothing.
+
+Other than a write of ours the block can't be run again on a new head, and where its statements go isn't ours to choose.
+So its commits say only whose they are; which captures they are made of is said by a last commit, after all of them were
+found to be on the branch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+from dagster_ips.core.ancestry import Snapshot
+from dagster_ips.core.capture import Capture, Mode
+from dagster_ips.errors import DirectWriteError, PublishError
+from dagster_ips.exactly_once.effects import Effect, effect
+from dagster_ips.exactly_once.publish.publisher import (
+    Check,
+    Publication,
+    Publisher,
+    is_empty_root,
+    published_by_another,
+)
+from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.iceberg.stamps import attempt_properties, has_attempt, is_of_attempt
+from dagster_ips.spark.branches import Branch, stamped
+from dagster_ips.spark.writes.append import append_rows
+from dagster_ips.spark.writes.overwrite import replace_rows
+
+
+@dataclass
+class Block:
+    """A block's branch; ``publication`` is None until the block has ended well."""
+
+    publisher: Publisher
+    branch: Branch
+    before: TableMetadata
+    publication: Publication | None = None
+    _seen: int | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self._seen = self.before.head_snapshot_id()
+
+    def check(self) -> TableMetadata:
+        """The target's metadata as it is now.
+
+        Raises:
+            DirectWriteError: a statement of the block moved the target's ``main``.
+            PublishError: someone else did, or the branch isn't this block's commits since the last check.
+        """
+        now = self._load()
+        self._require_main_as_it_was(now)
+        for snapshot in now.ancestry(self.branch.name).snapshots:
+            if snapshot.snapshot_id == self._seen:
+                break
+            # Where only whole files are dropped, Spark's commit carries no properties.
+            is_own = is_of_attempt(snapshot, self.branch.name) or (
+                snapshot.operation == "delete" and not has_attempt(snapshot)
+            )
+            if not is_own and not is_empty_root(snapshot, self.before.head_snapshot_id()):
+                self._fail(f"snapshot {snapshot.snapshot_id} on the branch was not written by this run")
+        else:
+            if self._seen is not None:
+                self._fail(f"snapshot {self._seen}, which was on the branch, isn't any more")
+        self._seen = now.head_snapshot_id(self.branch.name)
+        return now
+
+    def publish(self, seal: int) -> None:
+        """Make the branch, of which ``seal`` is the head, the table's ``main``.
+
+        Raises:
+            PublishError: ``main`` moved since the last check.
+        """
+        try:
+            with effect(Effect.PUBLISH):
+                self.branch.fast_forward_main(self.publisher.session)
+        except Exception as error:  # noqa: BLE001  # whatever it is, main's own history tells what took effect
+            if self._load().ancestry().find(seal) is None:
+                self.publisher.drop_branch(self.branch)
+                self._fail(f"it could not be made the table's main ({type(error).__name__})")
+
+    def written(self, now: TableMetadata) -> tuple[Snapshot, ...]:
+        """The commits on the branch, oldest first."""
+        known = self.before.snapshots
+        return tuple(s for s in reversed(now.ancestry(self.branch.name).snapshots) if s.snapshot_id not in known)
+
+    def require_nothing_written_directly(self, now: TableMetadata | None = None) -> None:
+        """What is on ``main`` is seen by everyone and can't be dropped with the branch.
+
+        Raises:
+            DirectWriteError: a statement of the block wrote to the table itself.
+        """
+        direct = [s for s in (now or self._load()).ancestry().snapshots if is_of_attempt(s, self.branch.name)]
+        if direct:
+            head, name = self.before.head_snapshot_id(), self.branch.table
+            undo = f"CALL {self.branch.catalog}.system.rollback_to_snapshot('{name}', {head})"
+            undo = undo if head is not None else "deleting all rows"
+            raise DirectWriteError(table=name, snapshot_id=direct[0].snapshot_id, undo=undo)
+
+    def _require_main_as_it_was(self, now: TableMetadata) -> None:
+        if now.head_snapshot_id() != self.before.head_snapshot_id():
+            self.require_nothing_written_directly(now)
+            self._fail("someone else changed the table while the block ran, which may have read its old rows")
+
+    def _load(self) -> TableMetadata:
+        return self.publisher.catalog.load(self.branch.table, asset=self.branch.table)
+
+    def _fail(self, problem: str) -> NoReturn:
+        raise PublishError(table=self.branch.table, branch=self.branch.name, problem=problem)
+
+
+@contextlib.contextmanager
+def block(
+    publisher: Publisher, table: str, captures: Sequence[Capture], *, consumer: str, check: Check
+) -> Iterator[Block]:
+    """A branch of ``table`` to write to, published and ``captures`` committed when the block ends.
+
+    In mode ``full`` it starts without rows. ``check`` sees it before it is published, if there is anything to publish.
+    An error leaves the table and the cursors as they were.
+
+    Raises:
+        TargetOfAnotherError, ForeignWriteError: the table isn't the asset's, or someone else changed its rows.
+        PublishError: another run published the same captures, or the table was changed meanwhile.
+        DirectWriteError: the block wrote to the table itself.
+        Exception: what the block or ``check`` raised.
+    """
+    before = publisher.catalog.load(table, asset=consumer)
+    if superseded := published_by_another(publisher.catalog.storage, before, captures):
+        publisher.adopt(superseded)
+        problem = "another run published the same change a moment ago, so the block was not run"
+        raise PublishError(table=table, branch="main", problem=problem)
+    publisher.require_own(before, captures, consumer)
+    branch, session = publisher.new_branch(table), publisher.session
+    opened = Block(publisher, branch, before)
+    try:
+        with effect(Effect.CREATE_BRANCH):
+            branch.create(session, head_snapshot_id=before.head_snapshot_id())
+        nothing = session.table(branch.sql_name).where("FALSE")
+        is_incremental = bool(captures) and all(capture.mode is Mode.INCREMENTAL for capture in captures)
+        with stamped(session, attempt_properties(branch.name, publisher.run_id)):
+            if not is_incremental and before.head_snapshot_id() is not None:
+                with effect(Effect.WRITE_BRANCH):
+                    replace_rows(nothing, branch, table_is_empty=False)
+            yield opened
+        written = opened.written(opened.check())
+        seal = None
+        if not is_incremental or not all(snapshot.changes_no_file for snapshot in written):
+            check(branch)
+            publisher.require_valid(captures)
+            with effect(Effect.WRITE_BRANCH), stamped(session, publisher.stamp(captures, branch)):
+                append_rows(nothing, branch, dedup_on=(), partition_columns=())
+            sealed = opened.check()
+            seal = sealed.head_snapshot_id(branch.name)
+            publisher.announce(captures, sealed, branch, asset=consumer)
+    except BaseException as error:
+        publisher.drop_branch(branch)
+        if isinstance(error, Exception) and not isinstance(error, PublishError | DirectWriteError):
+            opened.require_nothing_written_directly()
+        raise
+    if seal is not None:
+        opened.publish(seal)
+    published = publisher.catalog.load(table, asset=consumer)
+    publisher.commit(captures, published)
+    opened.publication = Publication(published, opened.written(published) if seal is not None else ())
+    publisher.drop_branch(branch)

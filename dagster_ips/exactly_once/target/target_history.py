@@ -1,0 +1,62 @@
+"""What a target says of its edges, also where snapshots of it have been expired."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from dagster_ips.core.capture import EdgeState, TargetMark
+from dagster_ips.core.edge import Edge
+from dagster_ips.core.target import TargetHistory, settle, shows_all_since
+from dagster_ips.errors import UnknownPublicationError
+from dagster_ips.iceberg.expired_snapshots import with_expired_snapshots
+from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.iceberg.stamps import target_histories
+from dagster_ips.iceberg.storage import Storage
+
+
+def histories_since(
+    storage: Storage, target: TableMetadata | None, marks: Mapping[Edge, TargetMark | None]
+) -> dict[Edge, TargetHistory]:
+    """The target's history and the newest stamp of each edge; none of a target that isn't there.
+
+    Where something may have been published after an edge's mark that isn't retained any more, which is so after a run
+    was killed or Dagster's database restored, older metadata files are asked, as far back as there are some. After
+    mere maintenance of the table none is read.
+    """
+    if target is None:
+        return {}
+    found = target_histories(target, marks)
+    if _show_all(found, marks):
+        return found
+    for more in with_expired_snapshots(storage, target):
+        found = target_histories(more, marks)
+        if _show_all(found, marks):
+            break
+    return found
+
+
+def histories_of(
+    storage: Storage, target: TableMetadata | None, states: Iterable[EdgeState]
+) -> dict[Edge, TargetHistory]:
+    """As ``histories_since``, since what each state knows of."""
+    return histories_since(storage, target, {state.edge: state.target for state in states})
+
+
+def require_known_publications(table: str, settled: Iterable[tuple[EdgeState, TargetHistory | None]]) -> None:
+    """Fail if something may have been published that none of the settled states knows of.
+
+    Raises:
+        UnknownPublicationError: it may have been.
+    """
+    for state, history in settled:
+        if history is not None and not shows_all_since(state.target, history):
+            edge, snapshot_id = state.edge, history.announced
+            raise UnknownPublicationError(table=table, edge=str(edge), consumer=edge.consumer, snapshot_id=snapshot_id)
+
+
+def _show_all(found: Mapping[Edge, TargetHistory], marks: Mapping[Edge, TargetMark | None]) -> bool:
+    return all(shows_all_since(_newest(EdgeState(e, target=marks[e]), h), h) for e, h in found.items())
+
+
+def _newest(state: EdgeState, history: TargetHistory) -> TargetMark | None:
+    return settle(state, history).target

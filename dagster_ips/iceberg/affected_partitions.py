@@ -1,0 +1,141 @@
+"""Which partitions a change set touches, by its files' partition values.
+
+Source: Iceberg table spec, "Partition Transforms".
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dagster_ips.core.change_set import ChangeSet, DataFile
+from dagster_ips.core.ranges import Bound, Predicate, equals, literal, quoted
+from dagster_ips.iceberg.column_ranges import identity_value, is_ordered, partition_value
+from dagster_ips.iceberg.metadata import TableMetadata
+
+_MOST = 1000
+_TIME = {"year": "years", "month": "months", "day": "days", "hour": "hours"}
+_WITH_WIDTH = re.compile(r"(bucket|truncate)\[(\d+)\]")
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionField:
+    """A field of the current partition spec: its name, its source column and how that becomes the field's value.
+
+    ``can_prune`` is whether Iceberg may look for the value in every spec of the table. It mustn't if one has the column
+    as it is: it would compare a month, for instance, with the day of the month's files, and leave them out (1.11).
+    """
+
+    name: str
+    column: str
+    transform: str
+    can_prune: bool = True
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether the value is the column's own."""
+        return self.transform == "identity"
+
+    def condition(self, value: Bound | None, catalog: str) -> str:
+        """The rows that have the value."""
+        expression, wanted = self.expression(catalog), "NULL" if value is None else literal(value)
+        if self.is_identity and value is not None:
+            return equals(expression, value)
+        # Iceberg isn't asked about arrays.
+        return f"{expression} <=> {wanted}" if self.can_prune else f"array({expression}) <=> array({wanted})"
+
+    def expression(self, catalog: str) -> str:
+        """The field's value of a row in Spark SQL, by the functions that come with an Iceberg catalog."""
+        if self.is_identity:
+            return quoted(self.column)
+        if self.transform in _TIME:
+            return f"{quoted(catalog)}.system.{_TIME[self.transform]}({quoted(self.column)})"
+        matched = _WITH_WIDTH.fullmatch(self.transform)
+        assert matched  # noqa: S101  # affected_partitions leaves other transforms out
+        return f"{quoted(catalog)}.system.{matched[1]}({matched[2]}, {quoted(self.column)})"
+
+
+@dataclass(frozen=True, slots=True)
+class AffectedPartitions:
+    """The values of ``fields``, in their order, that occur in a change. No value: nothing changed."""
+
+    fields: tuple[PartitionField, ...]
+    values: frozenset[tuple[Bound | None, ...]]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns whose own values make the partition; none if a transform has a part in it."""
+        return tuple(f.column for f in self.fields) if all(f.is_identity for f in self.fields) else ()
+
+    def as_mappings(self) -> tuple[Mapping[str, Bound | None], ...]:
+        """Each partition as field name → value, in a stable order."""
+        names = [field.name for field in self.fields]
+        return tuple(dict(zip(names, value, strict=True)) for value in sorted(self.values, key=repr))
+
+    def predicate(self, catalog: str) -> Predicate:
+        """The rows that are in one of the partitions; beyond 1,000 of them simply every row."""
+        if len(self.values) > _MOST:
+            return Predicate("TRUE")
+        partitions = [self._condition(values, catalog) for values in sorted(self.values, key=repr)]
+        return Predicate(f"({' OR '.join(partitions)})" if partitions else "FALSE")
+
+    def _condition(self, values: tuple[Bound | None, ...], catalog: str) -> str:
+        conditions = [field.condition(value, catalog) for field, value in zip(self.fields, values, strict=True)]
+        return f"({' AND '.join(conditions)})"
+
+
+def affected_partitions(changes: ChangeSet, metadata: TableMetadata) -> AffectedPartitions | None:
+    """The partitions of the current spec that ``changes`` touch, rows that were removed included.
+
+    None if they can't be told: the table isn't partitioned, or a file was written under another spec, or a column's own
+    value, such as binary, has no literal.
+    """
+    names = {field.field_id: name for name, field in metadata.columns.items()}
+    spec = [field for field in metadata.default_spec if field["transform"] != "void"]
+    known = [f for f in spec if f.get("source-id") in names and _is_known(f["transform"])]
+    if not known or len(known) < len(spec):
+        return None
+    as_they_are = {f.get("source-id") for each in metadata.specs for f in each if f["transform"] == "identity"}
+    fields = tuple(
+        PartitionField(
+            name=f["name"],
+            column=names[f["source-id"]],
+            transform=f["transform"],
+            can_prune=f["transform"] == "identity" or f["source-id"] not in as_they_are,
+        )
+        for f in known
+    )
+    values = [_values(file, fields, metadata) for file in changes.touched if file.record_count]
+    told = frozenset(value for value in values if value is not None)
+    return AffectedPartitions(fields, told) if all(value is not None for value in values) else None
+
+
+def _is_known(transform: str) -> bool:
+    return transform == "identity" or transform in _TIME or _WITH_WIDTH.fullmatch(transform) is not None
+
+
+def _values(
+    file: DataFile, fields: Sequence[PartitionField], metadata: TableMetadata
+) -> tuple[Bound | None, ...] | None:
+    found = []
+    for field in fields:
+        value = _value(file, field, metadata)
+        if value is None:
+            return None
+        found.append(value[0])
+    return tuple(found)
+
+
+def _value(file: DataFile, field: PartitionField, metadata: TableMetadata) -> tuple[Bound | None] | None:
+    column = metadata.columns[field.column]
+    if field.is_identity:
+        return identity_value(file, metadata, column) if is_ordered(column) else None
+    if file.spec_id != metadata.default_spec_id:
+        return None
+    raw: Any = partition_value(file, field.name)
+    if field.transform == "day" and isinstance(raw, int):
+        return (dt.date(1970, 1, 1) + dt.timedelta(days=raw),)
+    return (raw,) if raw is None or isinstance(raw, int | str) else None

@@ -1,0 +1,79 @@
+"""Waiting for answers of a server no longer than a while: its own drivers may wait for ever."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+_Answer = TypeVar("_Answer")
+_SLOW_FAILURE_SECONDS = 1.0
+_FIRST_REST_SECONDS = 60.0
+_LONGEST_REST_SECONDS = 600.0
+
+
+class NoAnswerError(Exception):
+    """There was none in time, or none shortly before; its text names nothing secret."""
+
+
+@dataclass(eq=False)
+class Patience:
+    """Waits ``seconds`` for an answer; who gave none, or took long to fail, isn't asked again for a minute and longer.
+
+    So a server that doesn't answer costs whoever asks it for many things that time once, and not once for each.
+
+    Example:
+        >>> patience = Patience(0.05)
+        >>> patience.ask(lambda: 42)
+        42
+        >>> patience.ask(threading.Event().wait)
+        Traceback (most recent call last):
+        ...
+        dagster_ips.iceberg.answer_deadline.NoAnswerError: no answer within 0.05 seconds, its patience_seconds
+    """
+
+    seconds: float
+    _resting_until: float = 0.0
+    _rest_seconds: float = field(default=_FIRST_REST_SECONDS)
+
+    def ask(self, call: Callable[[], _Answer]) -> _Answer:
+        """What ``call`` returns or raises.
+
+        Raises:
+            NoAnswerError: it does neither in time. It goes on in a thread of its own, which may never end.
+        """
+        if (left := self._resting_until - time.monotonic()) > 0:
+            message = f"no answer in time before, and it isn't asked again for {left:.0f} seconds"
+            raise NoAnswerError(message)
+        started, outcome = time.monotonic(), _Outcome()
+        # Not a pool's: Python waits for those as it exits.
+        thread = threading.Thread(target=outcome.fill, args=(call,), daemon=True)
+        thread.start()
+        thread.join(self.seconds)
+        failed = thread.is_alive() or outcome.error is not None
+        if failed and time.monotonic() - started > min(self.seconds, _SLOW_FAILURE_SECONDS):
+            self._resting_until = time.monotonic() + self._rest_seconds
+            self._rest_seconds = min(2 * self._rest_seconds, _LONGEST_REST_SECONDS)
+        elif not failed:
+            self._rest_seconds = _FIRST_REST_SECONDS
+        if thread.is_alive():
+            message = f"no answer within {self.seconds:g} seconds, its patience_seconds"
+            raise NoAnswerError(message)
+        if outcome.error is not None:
+            raise outcome.error
+        answer: _Answer = outcome.answer
+        return answer
+
+
+@dataclass(eq=False)
+class _Outcome:
+    answer: Any = None
+    error: BaseException | None = None
+
+    def fill(self, call: Callable[[], object]) -> None:
+        try:
+            self.answer = call()
+        except BaseException as error:  # noqa: BLE001  # whoever asked raises it
+            self.error = error

@@ -1,0 +1,85 @@
+"""Captured files, fewer of them: those that some partitions are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from enum import Enum
+from itertools import chain
+
+from dagster_ips.core.change_set import ChangeSet, DataFile
+from dagster_ips.iceberg.change_reader import CapturedFiles, FileSet
+from dagster_ips.iceberg.manifests import Content, ManifestEntry, Status, content_of, read_entries
+from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.iceberg.storage import Storage
+
+
+class Share(Enum):
+    """How many of a file's rows are wanted."""
+
+    NONE = 0
+    SOME = 1
+    ALL = 2
+
+
+def narrowed(
+    storage: Storage, metadata: TableMetadata, captured: CapturedFiles, share: Callable[[DataFile], Share]
+) -> CapturedFiles:
+    """``captured`` with the data files of which any row is wanted, and every delete file."""
+
+    def wanted(file: DataFile) -> bool:
+        return share(file) is not Share.NONE
+
+    def kept(entries: Iterable[ManifestEntry]) -> tuple[ManifestEntry, ...]:
+        return tuple(entry for entry in entries if wanted(entry.data_file()))
+
+    whole = [row for row in captured.whole if content_of(row) is Content.DATA]
+    deletes = [row for row in captured.whole if content_of(row) is Content.DELETES]
+    opened = (
+        entry
+        for row in whole
+        for entry in read_entries(storage, row, table=metadata.table)
+        if entry.status is not Status.DELETED
+    )
+    changes = captured.changes
+    return replace(
+        captured,
+        changes=ChangeSet(
+            added=tuple(filter(wanted, changes.added)),
+            removed=tuple(filter(wanted, changes.removed)),
+            hidden=tuple(filter(wanted, changes.hidden)),
+            # Where but some of a file's rows are wanted, its bounds are no more theirs than where some were deleted.
+            has_deletes=changes.has_deletes or any(share(file) is Share.SOME for file in changes.touched),
+        ),
+        whole=tuple(deletes),
+        fresh=(*kept(opened), *kept(captured.fresh)),
+        rewritten=kept(captured.rewritten),
+        hidden=kept(captured.hidden),
+        before=FileSet(kept(captured.before.data), captured.before.deletes),
+    )
+
+
+def united(parts: Sequence[CapturedFiles]) -> CapturedFiles | None:
+    """Narrowed captures of intervals that begin at different snapshots and end at the same, as one.
+
+    No file may be in two of them. None where rows were removed in two, which are told by what was there at each start.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    removing = [part for part in parts if part.changes.may_remove_rows]
+    if len(removing) > 1:
+        return None
+    base = removing[0] if removing else CapturedFiles.nothing()
+    deletes = {entry.identity: entry for part in parts for entry in part.deletes}
+    return replace(
+        base,
+        changes=replace(
+            base.changes,
+            added=tuple(chain(*[part.changes.added for part in parts])),
+            has_deletes=any(part.changes.has_deletes for part in parts),
+        ),
+        whole=tuple({row["manifest_path"]: row for part in parts for row in part.whole}.values()),
+        fresh=tuple(chain(*[part.fresh for part in parts])),
+        rewritten=tuple(chain(*[part.rewritten for part in parts])),
+        deletes=tuple(deletes.values()),
+    )

@@ -1,0 +1,134 @@
+"""An edge's registered ICDC tables, and dropping one with the files that are its own.
+
+Any other table is left alone. A file is deleted only if it lies directly in the metadata folder that such a table has,
+so that no metadata, damaged or forged, leads to a file of the source.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from dataclasses import dataclass
+
+from dagster_ips.core.edge import Edge
+from dagster_ips.core.retention import IcdcTable
+from dagster_ips.errors import MetadataUnreadableError, UnsupportedTableError
+from dagster_ips.iceberg.catalog import LakeCatalog
+from dagster_ips.iceberg.icdc.icdc_names import (
+    FROM,
+    SOURCE_UUID,
+    TO,
+    capture_number,
+    edge_of,
+    name_prefix,
+    partitions_of,
+)
+from dagster_ips.iceberg.manifests import read_manifest_list
+from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.iceberg.storage import Storage
+
+_METADATA_FILE = re.compile(r"[\w.-]+\.(?:avro|json)")
+
+
+def icdc_tables(catalog: LakeCatalog, edge: Edge, *, namespace: str) -> list[IcdcTable]:
+    """The edge's ICDC tables in ``namespace``.
+
+    A table that can't be read is left out: nothing shows that it is ours, or another run is just dropping it.
+
+    Raises:
+        CatalogUnreachableError: the catalog did not answer.
+    """
+    located = catalog.metadata_locations_by_prefix(namespace, name_prefix(edge))
+    read = [_read(catalog.storage, name, location) for name, location in located.items()]
+    known = [(metadata, capture_number(metadata, edge)) for metadata in read if metadata is not None]
+    return [
+        IcdcTable(metadata.table, number, _created_ms(metadata), partitions_of(metadata))
+        for metadata, number in known
+        if number is not None
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class IcdcOrigin:
+    """What the newest ICDC table of an edge says of the snapshots that it was made of; None where it says nothing."""
+
+    edge: Edge
+    is_partitioned: bool
+    from_exclusive: int | None
+    to_inclusive: int | None
+
+
+def icdc_origins(catalog: LakeCatalog, source_uuid: str, *, namespace: str) -> list[IcdcOrigin]:
+    """Of every edge that has ICDC tables of the source in ``namespace``, the newest one's origin.
+
+    Raises:
+        CatalogUnreachableError: the catalog did not answer.
+    """
+    located = catalog.metadata_locations_by_prefix(namespace, "")
+    read = [_read(catalog.storage, name, location) for name, location in located.items()]
+    newest: dict[Edge, tuple[int, TableMetadata]] = {}
+    for metadata in read:
+        edge = edge_of(metadata) if metadata is not None else None
+        if metadata is None or edge is None or metadata.properties.get(SOURCE_UUID) != source_uuid:
+            continue
+        number = capture_number(metadata, edge) or 0
+        newest[edge] = max(newest.get(edge, (number, metadata)), (number, metadata), key=lambda each: each[0])
+    return [_origin(edge, metadata) for edge, (_, metadata) in newest.items()]
+
+
+def _origin(edge: Edge, metadata: TableMetadata) -> IcdcOrigin:
+    start, end = (metadata.properties.get(side) for side in (FROM, TO))
+    is_partitioned = bool(partitions_of(metadata))
+    return IcdcOrigin(edge, is_partitioned, int(start) if start else None, int(end) if end else None)
+
+
+def drop_icdc_table(catalog: LakeCatalog, name: str, edge: Edge) -> None:
+    """Drop the ICDC table ``name`` of ``edge`` and delete its own metadata files.
+
+    Nothing happens if the table is gone or isn't an ICDC table of the edge; files that are gone are no error.
+
+    Raises:
+        CatalogUnreachableError: the catalog did not answer.
+    """
+    location = catalog.metadata_locations([name]).get(name)
+    metadata = _read(catalog.storage, name, location) if location else None
+    if metadata is None or capture_number(metadata, edge) is None:
+        return
+    files = _own_files(catalog.storage, metadata)
+    catalog.drop(name)
+    for file in files:
+        catalog.storage.delete(file)
+    catalog.storage.remove_empty_folder(_folder(metadata))
+    catalog.storage.remove_empty_folder(metadata.location)
+
+
+def _read(storage: Storage, name: str, location: str) -> TableMetadata | None:
+    try:
+        return TableMetadata.parse(name, location, storage.read(location, table=name))
+    except (MetadataUnreadableError, UnsupportedTableError):
+        return None
+
+
+def _created_ms(metadata: TableMetadata) -> int:
+    """When its first snapshot was made: an ICDC table is born with one."""
+    return min((snapshot.timestamp_ms for snapshot in metadata.snapshots.values()), default=0)
+
+
+def _own_files(storage: Storage, metadata: TableMetadata) -> list[str]:
+    named = [metadata.metadata_location]
+    for snapshot in metadata.snapshots.values():
+        named.append(snapshot.manifest_list)
+        with contextlib.suppress(MetadataUnreadableError):
+            rows = read_manifest_list(storage, snapshot, table=metadata.table)
+            named += [row["manifest_path"] for row in rows]
+    return [file for file in named if _is_own_file(metadata, file)]
+
+
+def _is_own_file(metadata: TableMetadata, file: str) -> bool:
+    """Whether ``file`` lies in the table's own metadata folder, and not somewhere else by way of ``..`` or the like."""
+    folder = _folder(metadata) + "/"
+    return file.startswith(folder) and _METADATA_FILE.fullmatch(file.removeprefix(folder)) is not None
+
+
+def _folder(metadata: TableMetadata) -> str:
+    return f"{metadata.location}/metadata"

@@ -1,0 +1,42 @@
+"""What an edge's ICDC tables still say of its captures, when nothing else does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dagster_ips.core.edge import Edge
+from dagster_ips.iceberg.catalog import LakeCatalog
+from dagster_ips.iceberg.icdc.icdc_dropping import icdc_tables
+from dagster_ips.iceberg.icdc.icdc_names import FROM, SOURCE_UUID, TO
+
+
+@dataclass(frozen=True, slots=True)
+class RememberedCapture:
+    """A capture by its ICDC table: ``number`` was taken, so everything before ``from_snapshot_id`` was consumed."""
+
+    table: str
+    number: int
+    source_uuid: str | None
+    from_snapshot_id: int | None
+    to_snapshot_id: int | None
+
+
+def newest_capture(catalog: LakeCatalog, edge: Edge, *, namespace: str) -> RememberedCapture | None:
+    """The edge's newest capture by number, and of several tries under it the first; None if no ICDC table is left.
+
+    Raises:
+        CatalogUnreachableError: the catalog did not answer.
+    """
+    tables = icdc_tables(catalog, edge, namespace=namespace)
+    if not tables:
+        return None
+    newest = max(tables, key=lambda table: (table.number, -table.created_ms))
+    properties = catalog.load(newest.name, asset=edge.consumer).properties
+    start, end = (properties.get(key) or None for key in (FROM, TO))
+    return RememberedCapture(
+        newest.name,
+        newest.number,
+        properties.get(SOURCE_UUID) or None,
+        int(start) if start else None,
+        int(end) if end else None,
+    )

@@ -1,0 +1,419 @@
+"""The local Spark that stays warm between runs: one Spark Connect server on this machine, shared by every process.
+
+A Dagster run is its own process, and a JVM with a first Iceberg read costs each of them ten seconds and more. The first
+process that asks starts the server, warms it and writes it down in ``server.json``; the next ones find it there. It
+listens on 127.0.0.1 only and keeps running when its starter ends, until it is stopped:
+
+    python -m dagster_ips.local_spark.connect_server start|stop|status [--folder FOLDER]
+"""
+
+import argparse
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import NoReturn
+
+import pyspark
+
+from dagster_ips.errors import IpsError
+from dagster_ips.local_spark.jars import spark_jars
+from dagster_ips.local_spark.launch import cache_folder, exclusive_lock, last_lines, spark_environment, spark_home
+from dagster_ips.local_spark.process import ProcessIdentity, launch_detached
+from dagster_ips.spark.session import EXTENSIONS
+
+RECORD_VERSION = 1
+START_SECONDS = 120
+WARM_UP_SECONDS = 180
+SAY_SECONDS = 5
+PORT_ATTEMPTS = 3
+NO_CONF: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class ConnectServer:
+    """A running server: ``remote`` is for ``SparkSession.builder.remote``, ``ui`` serves Spark's page and REST API."""
+
+    remote: str
+    pid: int
+    log: Path
+    ui: str | None
+
+
+@dataclass(eq=False)
+class SparkStartError(IpsError):
+    """The local Spark Connect server did not come up."""
+
+    problem: str
+    log: str
+    output: str
+
+    def __str__(self) -> str:
+        return (
+            f"The local Spark Connect server {self.problem}. No data was touched. Check memory, disk and the Java in "
+            f"JAVA_HOME (17 or later, with the module jdk.incubator.vector), then run again. The whole log is "
+            f"{self.log}; it ends in:\n{last_lines(self.output)}"
+        )
+
+
+@dataclass(eq=False)
+class SparkServerDiffersError(IpsError):
+    """A server with another configuration runs in the folder, perhaps for another process."""
+
+    folder: str
+    pid: int
+    differences: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return (
+            f"A Spark Connect server runs in {self.folder} (process {self.pid}) with another configuration than "
+            f"the one asked for: {'; '.join(self.differences)}. Using it could give other results, and it may be "
+            f"busy for somebody else, so it was left alone. Stop it with\n"
+            f"  python -m dagster_ips.local_spark.connect_server stop --folder {self.folder}\nor use another folder."
+        )
+
+
+@dataclass(frozen=True)
+class _Record:
+    """What ``server.json`` says. A server that isn't ``ready`` belongs to a starter that was killed."""
+
+    process: ProcessIdentity
+    port: int
+    ui_port: int | None
+    log: str
+    configuration: Mapping[str, str]
+    ready: bool = False
+    version: int = field(default=RECORD_VERSION)
+
+    def server(self) -> ConnectServer:
+        return ConnectServer(
+            remote=f"sc://127.0.0.1:{self.port}",
+            pid=self.process.pid,
+            log=Path(self.log),
+            ui=None if self.ui_port is None else f"http://127.0.0.1:{self.ui_port}",
+        )
+
+
+def ensure_connect_server(  # noqa: PLR0913  # each is a thing of its own
+    folder: Path | None = None,
+    *,
+    driver_memory: str = "2g",
+    cores: int | None = None,
+    conf: Mapping[str, str] = NO_CONF,
+    jars: Sequence[Path] | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> ConnectServer:
+    """The server of ``folder``: the one that runs there, else a new one, started and warmed.
+
+    That takes about 20 seconds, and minutes on a machine that is busy or has to download Spark's jars.
+
+    Processes that ask at once get the same server. A server that died or doesn't answer is replaced.
+
+    Args:
+        folder: Holds ``server.json``, the lock and the log; ``spark-connect`` in `cache_folder` if None.
+        driver_memory: The JVM's heap, as Spark writes sizes (``"2g"``). Local Spark has no other memory.
+        cores: Threads for tasks; every core of the machine if None.
+        conf: Spark configuration that is set last. ``spark.jars`` is appended to ``jars``.
+        jars: What Spark loads from the start; `spark_jars` if None.
+        say: Told what takes long, a sentence at a time; nothing if the server runs already.
+
+    Example:
+        >>> import tempfile
+        >>> connect_server_status(Path(tempfile.mkdtemp())) is None
+        True
+
+    Raises:
+        SparkServerDiffersError: a live server there was started with other arguments, another Python or another Spark.
+        SparkStartError: a new one did not come up. Nothing is left running.
+    """
+    folder = _folder(folder)
+    jars = spark_jars(say=say) if jars is None else jars
+    configuration = _configuration(folder, driver_memory=driver_memory, cores=cores, conf=conf, jars=jars)
+    with exclusive_lock(folder / "lock", on_wait=lambda: say(f"Another process is starting Spark in {folder}.")):
+        if record := _read(folder):
+            if record.version != RECORD_VERSION and record.process.is_alive():
+                difference = f"its record has version {record.version}, asked for {RECORD_VERSION}"
+                raise SparkServerDiffersError(str(folder), record.process.pid, (difference,))
+            if record.ready and record.process.is_alive() and _answers(record.port):
+                if differences := _differences(record.configuration, configuration):
+                    raise SparkServerDiffersError(str(folder), record.process.pid, differences)
+                return record.server()
+            _stop(folder, record)
+        return _start(folder, configuration, say)
+
+
+def connect_server_status(folder: Path | None = None) -> ConnectServer | None:
+    """The server that runs in ``folder`` and answers, or None. Starts nothing and waits for nobody.
+
+    >>> import tempfile
+    >>> connect_server_status(Path(tempfile.mkdtemp())) is None
+    True
+    """
+    record = _read(_folder(folder))
+    if record and record.ready and record.process.is_alive() and _answers(record.port):
+        return record.server()
+    return None
+
+
+def stop_connect_server(folder: Path | None = None) -> bool:
+    """Stops the server of ``folder``, with whatever it is running. Returns whether there was one alive.
+
+    >>> import tempfile
+    >>> stop_connect_server(Path(tempfile.mkdtemp()))
+    False
+    """
+    folder = _folder(folder)
+    if not (folder / "server.json").exists():
+        return False
+    with exclusive_lock(folder / "lock"):
+        record = _read(folder)
+        return record is not None and _stop(folder, record)
+
+
+def _folder(folder: Path | None) -> Path:
+    return (folder or cache_folder() / "spark-connect").absolute()
+
+
+def _configuration(
+    folder: Path, *, driver_memory: str, cores: int | None, conf: Mapping[str, str], jars: Sequence[Path]
+) -> dict[str, str]:
+    """Everything that makes this server what it is, except its ports, which differ from start to start."""
+    extra_jars = conf.get("spark.jars", "")
+    return {
+        "spark.master": f"local[{cores or '*'}]",
+        "spark.driver.memory": driver_memory,
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.ui.enabled": "true",
+        # A port that was taken in the meantime must fail, not move to one that nobody knows.
+        "spark.port.maxRetries": "0",
+        "spark.sql.extensions": EXTENSIONS,
+        "spark.sql.session.timeZone": "UTC",
+        # Spark's default of 200 is for clusters: on one machine most of a small shuffle's time goes into its files.
+        "spark.sql.shuffle.partitions": str(2 * (cores or os.cpu_count() or 1)),
+        "spark.sql.warehouse.dir": (folder / "spark-warehouse").as_uri(),
+        # At INFO the log of a server that runs for weeks grows by megabytes a day.
+        "spark.log.level": "WARN",
+        **conf,
+        "spark.jars": ",".join([*map(str, jars), *filter(None, [extra_jars])]),
+        # Not Spark's, but a server with another of them runs user functions elsewhere or in another Spark.
+        "python": sys.prefix,
+        "pyspark": pyspark.__version__,
+        "SPARK_HOME": str(spark_home()),
+    }
+
+
+def _differences(running: Mapping[str, str], wanted: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(
+        f"{key} is {running.get(key, 'unset')}, asked for {wanted.get(key, 'unset')}"
+        for key in sorted(running.keys() | wanted.keys())
+        if running.get(key) != wanted.get(key)
+    )
+
+
+def _start(folder: Path, configuration: Mapping[str, str], say: Callable[[str], None]) -> ConnectServer:
+    """Starts and warms a server; the caller holds the lock. Tries other ports when somebody took the chosen ones."""
+    started = time.monotonic()
+    for attempt in range(1, PORT_ATTEMPTS + 1):
+        record = _launch(folder, configuration)
+        say(
+            f"Starting a Spark that stays for later runs (about 20 seconds, more on a busy machine; log: {record.log})."
+        )
+        try:
+            _await_port(record, say)
+            say("Spark answers. A first query warms it.")
+            _warm_up(record, say)
+        except SparkStartError as error:
+            _stop(folder, record)
+            if attempt == PORT_ATTEMPTS or "BindException" not in error.output:
+                raise
+        except BaseException:  # An interrupted start leaves nothing running.
+            _stop(folder, record)
+            raise
+        else:
+            ready = _Record(record.process, record.port, record.ui_port, record.log, record.configuration, ready=True)
+            _write(folder, ready)
+            say(f"Spark is warm after {time.monotonic() - started:.0f} seconds (process {record.process.pid}).")
+            return ready.server()
+    raise AssertionError  # The last attempt returns or raises.
+
+
+def _launch(folder: Path, configuration: Mapping[str, str]) -> _Record:
+    log = folder / "server.log"
+    if log.exists():
+        log.replace(folder / "server.previous.log")
+    port, free_ui_port = _free_ports(2)
+    ui_port = free_ui_port if configuration["spark.ui.enabled"] == "true" else None
+    spark_conf = {key: value for key, value in configuration.items() if key.startswith("spark.")} | {
+        "spark.connect.grpc.binding.port": str(port),
+        "spark.ui.port": str(free_ui_port),
+    }
+    command = [
+        str(spark_home() / "bin" / "spark-submit"),
+        *("--class", "org.apache.spark.sql.connect.service.SparkConnectServer"),
+        *("--name", "dagster_ips"),
+        *(part for key, value in spark_conf.items() for part in ("--conf", f"{key}={value}")),
+        "spark-internal",  # The class is in Spark's own jars.
+    ]
+    process = launch_detached(command, env=spark_environment(), cwd=folder, log=log)
+    record = _Record(process, port, ui_port, str(log), configuration)
+    _write(folder, record)
+    return record
+
+
+def _free_ports(count: int) -> list[int]:
+    """Ports that are free now, all held until the last is found so that they differ."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for held in sockets:
+            held.bind(("127.0.0.1", 0))
+        return [int(held.getsockname()[1]) for held in sockets]
+    finally:
+        for held in sockets:
+            held.close()
+
+
+def _answers(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=2).close()
+    except OSError:
+        return False
+    return True
+
+
+def _every_few_seconds(say: Callable[[str], None]) -> Callable[[str], None]:
+    """Says what it is given and for how long it has lasted, but only every ``SAY_SECONDS``."""
+    started = said = time.monotonic()
+
+    def say_so(what: str) -> None:
+        nonlocal said
+        if (now := time.monotonic()) - said >= SAY_SECONDS:
+            said = now
+            say(f"{what} ({now - started:.0f} s)")
+
+    return say_so
+
+
+def _await_port(record: _Record, say: Callable[[str], None]) -> None:
+    deadline, still = time.monotonic() + START_SECONDS, _every_few_seconds(say)
+    while not _answers(record.port):
+        still("Spark's JVM is starting.")
+        if not record.process.is_alive():
+            _fail("ended before it answered", record)
+        if time.monotonic() > deadline:
+            _fail(f"did not answer within {START_SECONDS} seconds", record)
+        time.sleep(0.1)
+
+
+def _warm_up(record: _Record, say: Callable[[str], None]) -> None:
+    """Runs a first client, in a process of its own so that this one's Spark sessions and environment stay untouched.
+
+    Watches the server meanwhile: if somebody else got the port first, the client talks to them while our server ends.
+    """
+    script = Path(__file__).with_name("warm_up.py")
+    environment = {name: value for name, value in os.environ.items() if name not in {"SPARK_REMOTE", "SPARK_HOME"}}
+    deadline, still = time.monotonic() + WARM_UP_SECONDS, _every_few_seconds(say)
+    with tempfile.NamedTemporaryFile("w+", errors="replace") as output:
+        client = subprocess.Popen(
+            [sys.executable, "-P", str(script), record.server().remote],  # -P: our file names must not shadow others'.
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            while client.poll() is None:
+                still(f"Spark warms: {_last_line(Path(output.name)) or 'its client starts'}.")
+                if not record.process.is_alive():
+                    _fail("ended while it was warmed up", record)
+                if time.monotonic() > deadline:
+                    _fail(f"did not run a first query within {WARM_UP_SECONDS} seconds", record)
+                time.sleep(0.1)
+        finally:
+            client.kill()
+            client.wait()
+        if client.returncode != 0:
+            output.seek(0)
+            _fail("did not run a first query", record, client=output.read())
+
+
+def _last_line(log: Path) -> str:
+    return (log.read_text(errors="replace").splitlines() or [""])[-1]
+
+
+def _fail(problem: str, record: _Record, client: str = "") -> NoReturn:
+    log = Path(record.log)
+    output = log.read_text(errors="replace") if log.exists() else ""
+    raise SparkStartError(problem, record.log, output + client)
+
+
+def _stop(folder: Path, record: _Record) -> bool:
+    was_alive = record.process.stop()
+    (folder / "server.json").unlink(missing_ok=True)
+    return was_alive
+
+
+def _read(folder: Path) -> _Record | None:
+    """What ``server.json`` says, or None if there is none."""
+    try:
+        text = (folder / "server.json").read_text()
+    except FileNotFoundError:
+        return None
+    values = json.loads(text)
+    process = ProcessIdentity(**values["process"])  # In every version, so that any of them can be stopped.
+    if values["version"] != RECORD_VERSION:
+        return _Record(process, 0, None, str(folder / "server.log"), {}, version=values["version"])
+    return _Record(**(values | {"process": process}))
+
+
+def _write(folder: Path, record: _Record) -> None:
+    draft = folder / "server.json.draft"
+    draft.write_text(json.dumps(asdict(record), indent=1))
+    draft.replace(folder / "server.json")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line: starts, stops or shows the server of a folder."""
+    parser = argparse.ArgumentParser(prog="python -m dagster_ips.local_spark.connect_server", description=__doc__)
+    parser.add_argument("action", choices=["start", "stop", "status"])
+    parser.add_argument("--folder", type=Path, help="default: spark-connect in the cache folder")
+    given = parser.parse_args(arguments)
+    if given.action == "stop":
+        print("stopped" if stop_connect_server(given.folder) else "no server was running")
+        return 0
+    try:
+        server = _start_aloud(given.folder) if given.action == "start" else connect_server_status(given.folder)
+    except IpsError as error:
+        print(error, file=sys.stderr)
+        return 1
+    if server is None:
+        print(_why_none(_folder(given.folder)))
+        return 1
+    print(f"{server.remote}  process {server.pid}  {server.ui or 'no UI'}  {server.log}")
+    return 0
+
+
+def _start_aloud(folder: Path | None) -> ConnectServer:
+    return ensure_connect_server(folder, say=lambda said: print(said, file=sys.stderr, flush=True))
+
+
+def _why_none(folder: Path) -> str:
+    record = _read(folder)
+    if record is None or not record.process.is_alive():
+        return "no server is running"
+    if record.version != RECORD_VERSION:
+        return f"a server of another version of this library is running (process {record.process.pid})"
+    doing = "runs but doesn't answer" if record.ready else "is starting"
+    return f"a server {doing} (process {record.process.pid}, log: {record.log})"
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

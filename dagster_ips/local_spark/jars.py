@@ -1,0 +1,201 @@
+"""Spark's jars for Iceberg: resolved once, by Spark's own resolver, and checked; offline ever after.
+
+``spark.jars.packages`` would resolve them in every process. Several Sparks starting at once on an empty cache then
+download over each other, and one of them dies with nothing but ``JAVA_GATEWAY_EXITED``. Here one process resolves under
+a lock, the files are checked against pinned checksums, and each process gets plain paths for ``spark.jars``.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from dagster_ips.errors import IpsError
+from dagster_ips.local_spark.launch import cache_folder, exclusive_lock, last_lines, spark_environment, spark_home
+
+RESOLVE_SECONDS = 1800
+"""A resolver that hasn't finished after this long is given up: on 1 Mbit/s the 62 MB take about ten minutes."""
+
+
+@dataclass(frozen=True)
+class Package:
+    """A Maven artifact, pinned to its content."""
+
+    group: str
+    artifact: str
+    version: str
+    size_bytes: int
+    sha256: str
+
+    @property
+    def coordinate(self) -> str:
+        """As ``spark.jars.packages`` takes it.
+
+        >>> PACKAGES[1].coordinate
+        'org.xerial:sqlite-jdbc:3.50.3.0'
+        """
+        return f"{self.group}:{self.artifact}:{self.version}"
+
+    @property
+    def file_name(self) -> str:
+        """The jar's name in the cache.
+
+        >>> PACKAGES[1].file_name
+        'sqlite-jdbc-3.50.3.0.jar'
+        """
+        return f"{self.artifact}-{self.version}.jar"
+
+
+PACKAGES = (
+    Package(
+        "org.apache.iceberg",
+        "iceberg-spark-runtime-4.1_2.13",
+        "1.11.0",
+        47_959_591,
+        "d6ea6c5d099288daeb7d5a92061bd3d7d8f296492632b42378e5f2f0e3066242",
+    ),
+    Package(
+        "org.xerial",
+        "sqlite-jdbc",
+        "3.50.3.0",
+        14_346_720,
+        "a3f53a2aa15ae9425a9e793bbe9c8e5288febeb4b65ef5c1a4e80d4c2045cf08",
+    ),
+)
+"""What the embedded default needs: Iceberg for Spark 4.1, and the driver for a catalog in SQLite."""
+
+
+@dataclass(eq=False)
+class JarsError(IpsError):
+    """Spark's resolver did not bring the jars; ``output`` is what it printed."""
+
+    coordinates: tuple[str, ...]
+    output: str
+
+    def __str__(self) -> str:
+        return (
+            f"Spark's resolver did not bring {' and '.join(self.coordinates)}. Without them Spark can't read an "
+            f"Iceberg table, so nothing was started. Check that this machine reaches a Maven repository; for a mirror, "
+            f"name an Ivy settings file in DAGSTER_IPS_IVY_SETTINGS. Then run again. The resolver's last lines:\n"
+            f"{last_lines(self.output)}"
+        )
+
+
+@dataclass(eq=False)
+class JarChecksumError(IpsError):
+    """A resolved jar is not the pinned one."""
+
+    coordinate: str
+    expected_sha256: str
+    actual_sha256: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.coordinate} arrived with sha256 {self.actual_sha256}, but {self.expected_sha256} is pinned. Its "
+            f"code would run on your data, so it was not kept. A broken download or a mirror with other content is the "
+            f"usual cause: run again, and if it stays, compare the mirror's file with the publisher's."
+        )
+
+
+def spark_jars(cache: Path | None = None, *, say: Callable[[str], None] = lambda _: None) -> tuple[Path, ...]:
+    """The local jars that Spark needs for Iceberg, in the order of `PACKAGES`, as absolute paths.
+
+    The first call on an empty cache resolves them (62 MB, some seconds); any number of processes may make it at once.
+    Later calls look at names and sizes only and need no network. A jar whose size is wrong is resolved again.
+
+    Args:
+        cache: The folder that has them in ``jars``; `cache_folder` if None.
+        say: Told what takes long.
+
+    Example:
+        >>> [jar.name for jar in spark_jars()]
+        ['iceberg-spark-runtime-4.1_2.13-1.11.0.jar', 'sqlite-jdbc-3.50.3.0.jar']
+
+    Raises:
+        JarsError: they could not be resolved. Nothing was kept.
+        JarChecksumError: the repository answered with other content than the pinned. Nothing was kept.
+    """
+    cache = (cache or cache_folder()).absolute()
+    jars = tuple(cache / "jars" / package.file_name for package in PACKAGES)
+    if not _missing(cache):
+        return jars
+    say(f"Downloading Spark's jars for Iceberg (62 MB) into {cache / 'jars'}, once for this machine.")
+    with exclusive_lock(cache / "jars" / ".lock"):
+        if missing := _missing(cache):  # Another process may have brought them while this one waited.
+            _resolve(missing, cache)
+    return jars
+
+
+def _missing(cache: Path) -> tuple[Package, ...]:
+    def size_bytes(package: Package) -> int | None:
+        path = cache / "jars" / package.file_name
+        return path.stat().st_size if path.is_file() else None
+
+    return tuple(package for package in PACKAGES if size_bytes(package) != package.size_bytes)
+
+
+def _resolve(packages: tuple[Package, ...], cache: Path) -> None:
+    """Brings ``packages`` into the cache: each file appears whole and checked, or not at all."""
+    for abandoned in (cache / "jars").glob(".resolving-*"):  # By a process that was killed: the lock is ours now.
+        shutil.rmtree(abandoned, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=".resolving-", dir=cache / "jars") as scratch:
+        ivy = Path(scratch, "ivy")
+        output = _run_resolver(packages, ivy, Path(scratch))
+        # Ivy's file names carry the group in front; its folder holds nothing but what was asked for.
+        found = {
+            package: path for package in packages for path in ivy.glob(f"jars/{package.group}_{package.file_name}")
+        }
+        if len(found) < len(packages):
+            raise JarsError(tuple(package.coordinate for package in packages), output)
+        for package, path in found.items():
+            with path.open("rb") as jar:
+                actual = hashlib.file_digest(jar, "sha256").hexdigest()
+            if actual != package.sha256:
+                raise JarChecksumError(package.coordinate, package.sha256, actual)
+        for package, path in found.items():
+            with path.open("rb") as jar:
+                os.fsync(jar.fileno())
+            shutil.move(path, cache / "jars" / package.file_name)
+
+
+def _run_resolver(packages: tuple[Package, ...], ivy: Path, scratch: Path) -> str:
+    """Runs ``spark-submit --packages`` on a script that does nothing, and returns its output.
+
+    It is spark-submit so that the resolver, its mirrors and its credentials are the ones the user configured for Spark.
+    """
+    script = scratch / "resolve.py"
+    script.write_text("# spark-submit has resolved its packages by the time it runs this.\n")
+    coordinates = tuple(package.coordinate for package in packages)
+    command = [
+        str(spark_home() / "bin" / "spark-submit"),
+        *("--master", "local[1]", "--packages", ",".join(coordinates), "--conf", f"spark.jars.ivy={ivy}"),
+    ]
+    if settings := os.environ.get("DAGSTER_IPS_IVY_SETTINGS"):
+        command += ["--conf", f"spark.jars.ivySettings={settings}"]
+    try:
+        done = subprocess.run(
+            [*command, str(script)],
+            env=spark_environment(),
+            cwd=scratch,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=RESOLVE_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise JarsError(coordinates, str(error)) from error
+    if done.returncode != 0:
+        raise JarsError(coordinates, done.stdout)
+    return done.stdout
+
+
+if __name__ == "__main__":
+    for jar in spark_jars():
+        print(jar)

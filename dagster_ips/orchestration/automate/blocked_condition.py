@@ -1,0 +1,97 @@
+"""The condition that keeps what failed from being tried again at once, and for ever."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import dagster as dg
+from dagster import (
+    AutomationCondition,
+    AutomationContext,
+    AutomationResult,
+    RunRecord,
+)
+
+from dagster_ips.core.retry import RetryState
+from dagster_ips.errors import IpsError
+from dagster_ips.orchestration.watch.failed_runs import WHOLE, failed_runs
+from dagster_ips.orchestration.watch.watched_tables import WatchedInputs, require_watched
+
+
+class BlockedCondition(AutomationCondition[dg.AssetKey]):
+    """True while what failed waits before it is tried again: longer each time, and for good after five failures.
+
+    Each partition by itself, so that the others go on. New data upstream or a new code version starts the count afresh;
+    so does a person who materialises it.
+    """
+
+    def __init__(self, watched: WatchedInputs | None = None) -> None:
+        self._watched = watched
+
+    def bound(self, watched: WatchedInputs) -> BlockedCondition:
+        """The same condition, told what to watch."""
+        return BlockedCondition(watched)
+
+    @property
+    def name(self) -> str:
+        """The name in the UI."""
+        return "dagster_ips_blocked"
+
+    @property
+    def description(self) -> str:
+        """What the UI shows."""
+        return "Failed, and waiting for its next try, for new data, new code or a person"
+
+    def evaluate(self, context: AutomationContext[dg.AssetKey]) -> AutomationResult[dg.AssetKey]:
+        """All of an asset without partitions, or nothing of it; else the partitions that wait."""
+        watched, view = require_watched(self._watched, context.key), context.asset_graph_view
+        if context.candidate_subset.is_empty:  # Nothing to hold back: two queries less for each asset that is idle.
+            return AutomationResult(context, context.candidate_subset, cursor=context.cursor)
+        partitioned = context.partitions_def
+        failed = failed_runs(view.instance, context.key, is_partitioned=partitioned is not None)
+        watched.watched.failed[watched.name] = {key: record.dagster_run.run_id for key, record in failed.items()}
+        states = _states(context.cursor, failed)
+        asked = context.candidate_subset.expensively_compute_partition_keys() if partitioned and failed else {WHOLE}
+        blocked = set()
+        for key in sorted(asked & failed.keys()):
+            record = failed[key]
+            states[key] = states.get(key, RetryState()).after_failure(
+                self._fingerprint(context, watched, key), record.dagster_run.run_id
+            )
+            waited = context.evaluation_time.timestamp() - (record.end_time or 0.0)
+            if states[key].is_blocked(seconds_since_failure=waited):
+                blocked.add(key)
+        if partitioned and blocked:
+            subset = view.get_subset_from_partition_keys(context.key, partitioned, blocked)
+        else:
+            subset = context.candidate_subset if blocked else context.get_empty_subset()
+        return AutomationResult(context, subset, cursor=_text(states))
+
+    def _fingerprint(self, context: AutomationContext[dg.AssetKey], watched: WatchedInputs, key: str) -> str:
+        found: Any
+        try:
+            if key is WHOLE:
+                tables = watched.tables(tick=context.evaluation_time)
+                found = {
+                    f"{tracked.table} {tracked.ref}": str(tables[tracked.table].head_snapshot_id(tracked.ref))
+                    for tracked in watched.inputs
+                    if tracked.table in tables
+                }
+            else:
+                found = watched.changes(context.asset_graph, context.asset_graph_view.instance, key)
+        except IpsError:  # Until it can be read again, one more try is as good as another.
+            found = {}
+        return json.dumps([found, context.asset_graph.get(context.key).code_version])
+
+
+def _states(cursor: str | None, failed: Mapping[str, RunRecord]) -> dict[str, RetryState]:
+    """What was counted before of what is still failed."""
+    stored = json.loads(cursor) if cursor else {}
+    return {key: RetryState(**each) for key, each in stored.items() if key in failed and isinstance(each, dict)}
+
+
+def _text(states: Mapping[str, RetryState]) -> str:
+    return json.dumps({key: asdict(each) for key, each in states.items()})

@@ -1,0 +1,176 @@
+"""Conditions that run exactly what is pending."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from typing import Any
+
+import dagster as dg
+from dagster import AutomationCondition, AutomationContext, AutomationResult
+
+from dagster_ips.core.backlog import sum_of
+from dagster_ips.errors import CatalogUnreachableError, DeclarationError, IpsError
+from dagster_ips.orchestration.automate.blocked_condition import BlockedCondition
+from dagster_ips.orchestration.automate.same_run_condition import SameRunCondition
+from dagster_ips.orchestration.platform.cursor_store import CursorStore
+from dagster_ips.orchestration.watch.watched_tables import WatchedInputs, require_no_limits, require_watched
+
+
+class PendingCondition(AutomationCondition[dg.AssetKey]):
+    """True while a capture of any of the asset's incremental inputs would find something, and enough of it.
+
+    Not before every input's table is there: one capture is taken of all of them.
+    """
+
+    def __init__(
+        self,
+        watched: WatchedInputs | None = None,
+        *,
+        min_bytes: int | None = None,
+        max_wait: dt.timedelta | None = None,
+    ) -> None:
+        self._watched = watched
+        self._min_bytes = min_bytes
+        self._max_wait = max_wait
+
+    def bound(self, watched: WatchedInputs) -> PendingCondition:
+        """The same condition, told what to watch.
+
+        Raises:
+            DeclarationError: it has limits, and the asset is partitioned.
+        """
+        require_no_limits(watched, self._min_bytes, self._max_wait)
+        return PendingCondition(watched, min_bytes=self._min_bytes, max_wait=self._max_wait)
+
+    @property
+    def name(self) -> str:
+        """The name in the UI."""
+        return "dagster_ips_pending"
+
+    @property
+    def description(self) -> str:
+        """What the UI shows."""
+        limits = [f"at least {self._min_bytes:,} bytes of them"] if self._min_bytes is not None else []
+        limits += [f"one that is {self._max_wait} old"] if self._max_wait is not None else []
+        return f"An incremental input has changes that are not consumed{': ' if limits else ''}{' or '.join(limits)}"
+
+    @property
+    def requires_cursor(self) -> bool:
+        """It decides from the tables and the cursors alone."""
+        return False
+
+    def evaluate(self, context: AutomationContext[dg.AssetKey]) -> AutomationResult[dg.AssetKey]:
+        """All of an asset without partitions, or nothing of it; else the partitions that are pending.
+
+        An upstream that can't be read keeps nobody else waiting. Its own consumer is let run, to say so, unless what
+        can't be reached is the catalog, or which partitions should run can't be told.
+        """
+        watched = require_watched(self._watched, context.key)
+        try:
+            return AutomationResult(context, self._due(context, watched))
+        except IpsError as error:
+            watched.watched.errors[watched.name] = error
+            runs = not (watched.consumer.is_partitioned or isinstance(error, CatalogUnreachableError))
+            return AutomationResult(context, context.candidate_subset if runs else context.get_empty_subset())
+
+    def _due(self, context: AutomationContext[dg.AssetKey], watched: WatchedInputs) -> Any:  # noqa: ANN401  # Dagster's subset has no public type
+        if watched.consumer.is_partitioned:
+            return self._pending_partitions(context, watched)
+        store = CursorStore(context.asset_graph_view.instance)
+        waiting = watched.backlogs(store, tick=context.evaluation_time)
+        due = waiting is not None and sum_of(waiting.values()).is_due(
+            now_ms=context.evaluation_time.timestamp() * 1000,
+            min_bytes=self._min_bytes,
+            max_wait_seconds=self._max_wait.total_seconds() if self._max_wait is not None else None,
+        )
+        return context.candidate_subset if due else context.get_empty_subset()
+
+    def _pending_partitions(self, context: AutomationContext[dg.AssetKey], watched: WatchedInputs) -> Any:  # noqa: ANN401  # as above
+        view = context.asset_graph_view
+        keys = watched.pending_partitions(context.asset_graph, view.instance, tick=context.evaluation_time)
+        if not keys or context.partitions_def is None:
+            return context.get_empty_subset()
+        found = view.get_subset_from_partition_keys(context.key, context.partitions_def, set(keys))
+        return context.candidate_subset.compute_intersection(found)
+
+
+def pending(*, min_bytes: int | None = None, max_wait: dt.timedelta | None = None) -> AutomationCondition[dg.AssetKey]:
+    """An incremental input has changes that are not consumed. Joins with Dagster's conditions by ``&``, ``|``, ``~``.
+
+    With ``min_bytes`` not before so much was added (data files of all inputs together), with ``max_wait`` not before
+    the oldest change is that old; with both, whichever is first. Each must be positive.
+
+    Example:
+        >>> (pending() & AutomationCondition.cron_tick_passed("@hourly")).name
+        'AND'
+    """
+    if min_bytes is not None and min_bytes <= 0:
+        raise _never_waited_for(min_bytes=min_bytes)
+    if max_wait is not None and max_wait <= dt.timedelta(0):
+        raise _never_waited_for(max_wait=max_wait)
+    return PendingCondition(min_bytes=min_bytes, max_wait=max_wait)
+
+
+def blocked() -> AutomationCondition[dg.AssetKey]:
+    """The asset failed and waits: for its next try, and after five failures for data, code or a person.
+
+    Of a partitioned asset each partition by itself: the others go on. A run of several partitions that failed is tried
+    again in four parts, until the one that fails is alone.
+    """
+    return BlockedCondition()
+
+
+def on_change(
+    *, min_bytes: int | None = None, max_wait: dt.timedelta | None = None
+) -> AutomationCondition[dg.AssetKey]:
+    """Run when something is pending, unless the asset or one of its upstreams runs, or the asset is blocked.
+
+    An asset that reads incrementally what a run is requested for is computed in that run, if both have the same
+    partitions or none: a cascade is one run where it can be. Not with limits, as it may wait for more.
+
+    It doesn't run while a blocking asset check of an upstream says that it failed: what a run of both doesn't do, the
+    sensor doesn't either. ``min_bytes`` and ``max_wait`` as in ``pending``: they make fewer, larger runs of many small
+    changes.
+
+    Example:
+        >>> on_change(min_bytes=50_000_000, max_wait=dt.timedelta(minutes=10)).get_label()
+        'dagster_ips_on_change'
+    """
+    trigger = pending(min_bytes=min_bytes, max_wait=max_wait)
+    if min_bytes is None and max_wait is None:
+        trigger |= SameRunCondition()
+    return (
+        trigger
+        & ~AutomationCondition.in_progress()
+        & ~AutomationCondition.any_deps_in_progress()
+        & ~AutomationCondition.any_deps_match(_has_failed_blocking_check())
+        & ~blocked()
+    ).with_label("dagster_ips_on_change")
+
+
+def _has_failed_blocking_check() -> AutomationCondition[dg.AssetKey]:
+    return AutomationCondition.any_checks_match(AutomationCondition.check_failed(), blocking_only=True).with_label(
+        "dagster_ips_blocking_check_failed"
+    )
+
+
+def bind(condition: AutomationCondition[dg.AssetKey], watched: WatchedInputs) -> AutomationCondition[dg.AssetKey]:
+    """``condition`` with its parts of ours told what to watch."""
+    for part in list(parts(condition)):
+        if isinstance(part, PendingCondition | BlockedCondition | SameRunCondition):
+            condition = condition.replace(part, part.bound(watched))
+    return condition
+
+
+def parts(condition: AutomationCondition[dg.AssetKey]) -> Iterator[AutomationCondition[dg.AssetKey]]:
+    """The condition and all that it is made of."""
+    yield condition
+    for child in condition.children:
+        yield from parts(child)
+
+
+def _never_waited_for(**limit: object) -> DeclarationError:
+    ((parameter, value),) = limit.items()
+    problem = f"{parameter}={value} is never waited for."
+    return DeclarationError(asset="pending()", problem=problem, remedy="Give a positive one, or leave it out.")

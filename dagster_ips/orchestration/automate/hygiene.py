@@ -1,0 +1,175 @@
+"""A job that tidies the tables of incremental assets up: downstream sees no change, and keeps what it needs.
+
+No ``from __future__ import annotations`` here: Dagster reads the annotations of ``context`` and ``config`` as they are.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import dagster as dg
+from pydantic import Field
+
+from dagster_ips.core.edge import Edge
+from dagster_ips.core.expiry_limit import Expiry, Need, expiry
+from dagster_ips.errors import DeclarationError, IpsError
+from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
+from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
+from dagster_ips.exactly_once.capture.unread_history import needs_of_others, needs_of_state
+from dagster_ips.exactly_once.effects import Effect, effect
+from dagster_ips.iceberg.catalog import LakeCatalog
+from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.orchestration.platform.cursor_store import CursorStore
+from dagster_ips.orchestration.run.io_manager import IcdcIOManager
+from dagster_ips.orchestration.watch.run_at_work import run_at_work
+from dagster_ips.orchestration.watch.watched_tables import WatchedInputs
+from dagster_ips.spark.maintenance import compact, expire_snapshots
+
+HYGIENE_JOB = "ips_hygiene"
+_DAY_MS = 24 * 60 * 60 * 1000
+
+
+class HygieneConfig(dg.Config):
+    """What to tidy up, and how much.
+
+    ``assets`` are keys, all that are written through an ``IcdcIOManager`` by default. ``keep_days`` is for how long
+    snapshots are kept that no consumer needs. A partition is compacted if it has ``min_input_files`` small files.
+    """
+
+    assets: list[str] = Field(default_factory=list)
+    compact: bool = True
+    min_input_files: int = 5
+    expire: bool = True
+    keep_days: float = 7
+
+
+@dataclass(frozen=True)
+class Tidied:
+    """A table that an asset writes, and the key of the IO manager in whose catalog it is."""
+
+    key: dg.AssetKey
+    manager: str
+    table: str
+
+
+def hygiene_job(
+    tables: Sequence[Tidied],
+    watched: Sequence[WatchedInputs],
+    managers: Mapping[str, Any],
+    graph: Callable[[], Any],  # Dagster's asset graph has no public type
+) -> dg.JobDefinition:
+    """The job, for all of ``tables`` or those that a run names; no schedule starts it but one of the user's."""
+
+    @dg.op(
+        name="tidy_up",
+        required_resource_keys=set(managers),
+        description="Compacts tables, and expires snapshots that no consumer needs.",
+        out=dg.Out(dg.Nothing),
+    )
+    def tidy_up(context: dg.OpExecutionContext, config: HygieneConfig) -> Iterator[Any]:
+        failed = []
+        for each in _chosen(tables, config.assets):
+            manager = getattr(context.resources, each.manager)
+            try:
+                yield from _Tidying(context, config, each, manager, watched, graph).tidied_up()
+            except Exception as error:  # noqa: BLE001  # one table doesn't hold up the others
+                said = str(error) if isinstance(error, IpsError) else f"{type(error).__name__}: {error}"
+                context.log.error("%s: %s", each.table, said)  # noqa: TRY400  # Spark's stack says nothing more
+                failed.append(each.table)
+        if failed:
+            names = ", ".join(failed)
+            raise dg.Failure(description=f"Not tidied up: {names}. Why is in this run's log; the others are done.")
+        yield dg.Output(None)
+
+    @dg.job(
+        name=HYGIENE_JOB,
+        description="Compacts the tables of incremental assets and expires what none of their consumers needs.",
+        executor_def=dg.in_process_executor,
+    )
+    def ips_hygiene() -> None:
+        tidy_up()
+
+    return ips_hygiene
+
+
+def _chosen(tables: Sequence[Tidied], assets: Sequence[str]) -> list[Tidied]:
+    known = {each.key.to_user_string(): each for each in tables}
+    if unknown := [name for name in assets if name not in known]:
+        raise DeclarationError(
+            asset=unknown[0],
+            problem=f"no table of it is known here; there are {', '.join(sorted(known)) or 'none'}.",
+            remedy="Name assets that are written through an IcdcIOManager, by their keys.",
+        )
+    return [known[name] for name in assets or sorted(known)]
+
+
+@dataclass(frozen=True)
+class _Tidying:
+    """One table's turn."""
+
+    context: dg.OpExecutionContext
+    config: HygieneConfig
+    tidied: Tidied
+    manager: IcdcIOManager
+    watched: Sequence[WatchedInputs]
+    graph: Callable[[], Any]
+
+    def tidied_up(self) -> Iterator[dg.AssetObservation]:
+        """Compact, then expire, and say so in the asset's timeline."""
+        lake = self.manager.catalog.open()
+        if lake.find(self.tidied.table) is None:
+            self.context.log.info("%s isn't there yet.", self.tidied.table)
+            return
+        says: dict[str, Any] = {}
+        if self.config.compact:
+            says |= self._compact(lake)
+        if self.config.expire:
+            says |= self._expire(lake)
+        self.context.log.info("%s: %s", self.tidied.table, ", ".join(f"{name} {value}" for name, value in says.items()))
+        told = {"table": self.tidied.table, **says}
+        yield dg.AssetObservation(asset_key=self.tidied.key, description="tidied up", metadata=told)
+
+    def _compact(self, lake: LakeCatalog) -> dict[str, Any]:
+        """A run that has begun would find its table changed when it publishes, and fail."""
+        if (run_id := run_at_work(self.context.instance, self.tidied.key)) is not None:
+            return {"compaction": f"left out: run {run_id} is writing the table"}
+        session = self.manager.session()
+        with effect(Effect.TIDY_UP):
+            done = compact(session, lake.name, self.tidied.table, min_input_files=self.config.min_input_files)
+        return {"data files rewritten": done.rewritten, "into data files": done.added}
+
+    def _expire(self, lake: LakeCatalog) -> dict[str, Any]:
+        before = lake.load(self.tidied.table, asset=self.tidied.key.to_user_string())
+        wanted = time.time_ns() // 1_000_000 - int(self.config.keep_days * _DAY_MS)
+        refs = {ref: before.ancestry(ref) for ref in before.branches}
+        until = expiry(list(self._needs(lake, before)), before.snapshots, refs, wanted_ms=wanted)
+        session = self.manager.session()
+        with effect(Effect.TIDY_UP):
+            expire_snapshots(session, lake.name, self.tidied.table, before_ms=until.before_ms)
+        after = lake.load(self.tidied.table, asset=self.tidied.key.to_user_string())
+        gone = len(before.snapshots) - len(before.snapshots.keys() & after.snapshots.keys())
+        return {"snapshots expired": gone, "snapshots kept": len(after.snapshots), **_held(until)}
+
+    def _needs(self, lake: LakeCatalog, source: TableMetadata) -> Iterator[Need]:
+        store = CursorStore(self.context.instance)
+        mine, known = self.manager.catalog.name_of(self.tidied.table), set()
+        for each in self.watched:
+            for tracked in each.consumer.tracked(self.graph(), self.context.instance).values():
+                if each.watched.catalog.name_of(tracked.table) == mine:
+                    known.add(each.edge(tracked))
+                    yield from self._needs_of(each, tracked, source, store)
+        yield from needs_of_others(lake, store, source, icdc_namespace=self.manager.icdc_namespace, but=known)
+
+    def _needs_of(
+        self, each: WatchedInputs, tracked: TrackedInput, source: TableMetadata, store: CursorStore
+    ) -> Iterator[Need]:
+        if not each.consumer.is_partitioned:
+            return needs_of_state(store.get(Edge(each.name, tracked.upstream)), source)
+        lake = each.watched.catalog.open()
+        watch = PartitionWatch(lake.storage, store, each.name, lake.find(each.consumer.table))
+        return watch.needs(tracked, source)
+
+
+def _held(until: Expiry) -> dict[str, Any]:
+    return {"more is kept for": until.held_by} if until.held_by else {}

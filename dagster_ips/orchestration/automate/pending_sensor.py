@@ -1,0 +1,171 @@
+"""Runs for what is pending by a plain sensor, for those who drive jobs by sensors and not by automation conditions."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import dagster as dg
+from dagster import DagsterRunStatus
+
+from dagster_ips._compat import RANGE_END_TAG, RANGE_START_TAG, knowing_partitions
+from dagster_ips.core.backlog import Backlog, sum_of
+from dagster_ips.errors import DeclarationError, IpsError
+from dagster_ips.orchestration.automate.run_requests import in_few_runs
+from dagster_ips.orchestration.platform.cursor_store import CursorStore
+from dagster_ips.orchestration.watch.watched_tables import WatchedInputs, require_no_limits
+
+CONSUMER_TAG = "dagster_ips/consumer"
+_GOING = (
+    DagsterRunStatus.QUEUED,
+    DagsterRunStatus.NOT_STARTED,
+    DagsterRunStatus.STARTING,
+    DagsterRunStatus.STARTED,
+    DagsterRunStatus.CANCELING,
+)
+
+Bind = Callable[[Sequence[WatchedInputs]], dg.SensorDefinition]
+
+
+class PendingSensor(dg.SensorDefinition):
+    """What ``pending_sensor`` returns. Until ``with_incremental`` has told it what to watch, a tick is an error."""
+
+    def __init__(self, assets: frozenset[dg.AssetKey], bind: Bind, **attributes: Any) -> None:  # noqa: ANN401  # SensorDefinition's
+        super().__init__(evaluation_fn=_unbound, asset_selection=dg.AssetSelection.assets(*assets), **attributes)
+        self.driven_assets = assets
+        self.bind = bind
+
+
+def pending_sensor(  # noqa: PLR0913  # each is a thing of its own
+    name: str,
+    assets: Sequence[dg.CoercibleToAssetKey | dg.AssetsDefinition],
+    *,
+    interval_seconds: int = 30,
+    min_bytes: int | None = None,
+    max_wait: dt.timedelta | None = None,
+    tags: Mapping[str, str] | None = None,
+    default_status: dg.DefaultSensorStatus = dg.DefaultSensorStatus.RUNNING,
+) -> dg.SensorDefinition:
+    """A sensor that requests a run of each of ``assets`` that has something to consume; ``with_incremental`` binds it.
+
+    Each change is requested once: an asset is left alone while a run that was requested for it is queued or going, and
+    is not requested again for the same change when that run failed (use Dagster's run retries for that). Assets that
+    such a sensor drives get no automation condition.
+
+    Args:
+        name: The sensor's.
+        assets: Incremental assets.
+        interval_seconds: Between ticks at least; what is committed meanwhile is one run.
+        min_bytes: As in ``pending``, as is ``max_wait``.
+        max_wait: See there.
+        tags: Of the runs, in addition.
+        default_status: Whether it runs before a person has said so.
+
+    Example:
+        >>> sensor = pending_sensor("hourly", ["playback_daily"], interval_seconds=3600)
+        >>> sensor.minimum_interval_seconds
+        3600
+    """
+    keys = frozenset(a.key if isinstance(a, dg.AssetsDefinition) else dg.AssetKey.from_coercible(a) for a in assets)
+    attributes: dict[str, Any] = {
+        "name": name,
+        "minimum_interval_seconds": interval_seconds,
+        "default_status": default_status,
+        "description": "Requests runs of the incremental assets that have something to consume.",
+    }
+
+    due = partial(
+        Backlog.is_due, min_bytes=min_bytes, max_wait_seconds=max_wait.total_seconds() if max_wait is not None else None
+    )
+
+    def bind(watched: Sequence[WatchedInputs]) -> dg.SensorDefinition:
+        for each in watched:
+            require_no_limits(each, min_bytes, max_wait)
+
+        def evaluate(context: dg.SensorEvaluationContext) -> Iterator[dg.RunRequest | dg.SkipReason]:
+            now, found = dt.datetime.now(dt.UTC), False
+            for together in _by_step(watched):
+                for request in _requests(context, together, now, due, tags or {}):
+                    found = True
+                    yield request
+            if not found:
+                yield dg.SkipReason("Nothing is pending that isn't requested already.")
+
+        selection = dg.AssetSelection.assets(*keys)
+        return dg.SensorDefinition(evaluation_fn=evaluate, asset_selection=selection, **attributes)
+
+    return PendingSensor(keys, bind, **attributes)
+
+
+def _requests(
+    context: dg.SensorEvaluationContext,
+    together: Sequence[WatchedInputs],
+    now: dt.datetime,
+    due: Callable[..., bool],
+    tags: Mapping[str, str],
+) -> list[dg.RunRequest]:
+    """Runs for what is pending of one step's assets; none while one that was requested before is queued or going."""
+    names = ", ".join(each.name for each in together)
+    all_tags = {**tags, CONSUMER_TAG: names}
+    going = dg.RunsFilter(tags={CONSUMER_TAG: names}, statuses=list(_GOING))
+    if context.instance.get_runs_count(going):
+        return []
+    try:
+        if together[0].consumer.is_partitioned:
+            return _of_partitions(context, together[0], now, all_tags)
+        waiting = [each.backlogs(CursorStore(context.instance), tick=now) for each in together]
+    except IpsError as error:  # The other assets' runs don't depend on it.
+        context.log.error("what %s has to consume can't be told: %s", names, error)  # noqa: TRY400
+        return []
+    if not any(of_one and due(sum_of(of_one.values()), now_ms=now.timestamp() * 1000) for of_one in waiting):
+        return []
+    run_key = " ".join(_run_key(context, each, now) for each in together)
+    return [dg.RunRequest(run_key=run_key, asset_selection=list(together[0].consumer.step), tags=all_tags)]
+
+
+def _by_step(watched: Sequence[WatchedInputs]) -> list[list[WatchedInputs]]:
+    """What is driven, those together that one step makes: it is run for all of them at once."""
+    steps: dict[tuple[dg.AssetKey, ...], list[WatchedInputs]] = {}
+    for each in watched:
+        steps.setdefault(each.consumer.step, []).append(each)
+    return list(steps.values())
+
+
+def _of_partitions(
+    context: dg.SensorEvaluationContext, each: WatchedInputs, now: dt.datetime, tags: Mapping[str, str]
+) -> list[dg.RunRequest]:
+    """Runs for the partitions that are pending, each once for what it has consumed and where the inputs are."""
+    assert context.repository_def is not None  # noqa: S101  # the sensor runs where the definitions are
+    graph, key = context.repository_def.asset_graph, dg.AssetKey.from_user_string(each.name)
+    pending = each.pending_partitions(graph, context.instance, tick=now) or ()
+    single = [dg.RunRequest(asset_selection=[key], partition_key=p, tags=dict(tags)) for p in sorted(pending)]
+    heads = _run_key(context, each, now)
+    with knowing_partitions(context.instance):
+        requests = in_few_runs(single, graph)
+    return [request.with_replaced_attrs(run_key=f"{heads} {_partitions_of(request)}") for request in requests]
+
+
+def _partitions_of(request: dg.RunRequest) -> str:
+    return request.partition_key or f"{request.tags[RANGE_START_TAG]}...{request.tags[RANGE_END_TAG]}"
+
+
+def _run_key(context: dg.SensorEvaluationContext, each: WatchedInputs, now: dt.datetime) -> str:
+    """One for each interval that is pending: where its inputs were consumed up to, and where they are."""
+    store, tables = CursorStore(context.instance), each.tables(tick=now)
+    heads = [
+        [t.upstream, store.get(each.edge(t)).number, tables[t.table].uuid, tables[t.table].head_snapshot_id(t.ref)]
+        for t in each.inputs
+    ]
+    return f"{each.name} {hashlib.blake2b(json.dumps(heads).encode(), digest_size=12).hexdigest()}"
+
+
+def _unbound(context: dg.SensorEvaluationContext) -> dg.SkipReason:
+    raise DeclarationError(
+        asset=context.sensor_name,
+        problem="the sensor doesn't know what its assets read.",
+        remedy="Pass the definitions that hold it through with_incremental().",
+    )

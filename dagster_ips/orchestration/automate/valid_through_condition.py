@@ -1,0 +1,147 @@
+"""A condition for assets that are to run once a day, or any other period, of an upstream is complete."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from typing import Any
+
+import dagster as dg
+from dagster import AutomationCondition, AutomationContext, AutomationResult
+
+from dagster_ips.core.valid_through import ALWAYS, period_begin
+from dagster_ips.errors import DeclarationError, IpsError
+from dagster_ips.orchestration.automate.conditions import parts
+from dagster_ips.orchestration.watch.asset_completeness import Completeness, Tick
+
+
+class ValidThroughCondition(AutomationCondition[dg.AssetKey]):
+    """True for what an upstream is complete for; see ``valid_through``."""
+
+    def __init__(
+        self, upstream: dg.AssetKey, every: dt.timedelta | None, completeness: Completeness | None = None
+    ) -> None:
+        self.upstream = upstream
+        self._every = every
+        self._completeness = completeness
+
+    def bound(self, completeness: Completeness, asset: dg.AssetsDefinition) -> ValidThroughCondition:
+        """The same condition, told where to look.
+
+        Raises:
+            DeclarationError: the upstream can't be asked, or what is to run isn't made of periods.
+        """
+        name = ", ".join(sorted(key.to_user_string() for key in asset.keys))
+        upstream = self.upstream.to_user_string()
+        if not completeness.knows(self.upstream):
+            problem = f"it waits for {upstream}, which is neither an outside table nor reads incrementally."
+            remedy = "Name an iceberg_asset() or an asset with incremental inputs that is in the same definitions."
+            raise DeclarationError(asset=name, problem=problem, remedy=remedy)
+        is_by_time = isinstance(asset.partitions_def, dg.TimeWindowPartitionsDefinition)
+        if is_by_time is (self._every is not None):
+            problem = f"it waits until {upstream} is complete " + (
+                f"every {self._every}, but its own partitions say which periods it is made of."
+                if is_by_time
+                else "for a partition, but it isn't partitioned by time."
+            )
+            remedy = "Leave out `every`." if is_by_time else "Say for which periods: valid_through(..., every=...)."
+            raise DeclarationError(asset=name, problem=problem, remedy=remedy)
+        completeness.watch(self.upstream)
+        return ValidThroughCondition(self.upstream, self._every, completeness)
+
+    @property
+    def name(self) -> str:
+        """The name in the UI."""
+        return "dagster_ips_valid_through"
+
+    @property
+    def description(self) -> str:
+        """What the UI shows."""
+        what = f"Another period of {self._every}" if self._every else "The partition's time window"
+        return f"{what} is complete in {self.upstream.to_user_string()}"
+
+    def evaluate(self, context: AutomationContext[dg.AssetKey]) -> AutomationResult[dg.AssetKey]:
+        """The partitions whose windows are complete; of an asset without partitions all, until it ran since then."""
+        if self._completeness is None:
+            raise DeclarationError(
+                asset=context.key.to_user_string(),
+                problem="its automation condition asks what is complete, but doesn't know where to look.",
+                remedy="Pass the definitions through with_incremental().",
+            )
+        view = context.asset_graph_view
+        tick = Tick(context.asset_graph, view.instance, context.evaluation_time)
+        try:
+            through = self._completeness.of(self.upstream, tick)
+        except IpsError as error:  # Nobody else is kept waiting.
+            context.log.error("up to when %s is complete can't be told: %s", self.upstream.to_user_string(), error)  # noqa: TRY400  # it says it all
+            through = None
+        if self._every is not None:
+            return self._of_periods(context, through, self._every)
+        if through is None or not isinstance(context.partitions_def, dg.TimeWindowPartitionsDefinition):
+            return AutomationResult(context, context.get_empty_subset())
+        return AutomationResult(context, _complete(context, context.partitions_def, through))
+
+    def _of_periods(
+        self, context: AutomationContext[dg.AssetKey], through: dt.datetime | None, every: dt.timedelta
+    ) -> AutomationResult[dg.AssetKey]:
+        """The cursor holds the end of the newest complete period, and when it was first seen to be complete."""
+        seen: list[float] | None = json.loads(context.cursor) if context.cursor else None
+        if through is not None and through != ALWAYS:
+            end = period_begin(through, every).timestamp()
+            if seen is None or end > seen[0]:
+                seen = [end, context.evaluation_time.timestamp()]
+        if seen is None:
+            return AutomationResult(context, context.get_empty_subset())
+        is_due = _made_since(context) < seen[1]
+        found = context.candidate_subset if is_due else context.get_empty_subset()
+        return AutomationResult(context, found, cursor=json.dumps(seen))
+
+
+def valid_through(
+    upstream: dg.CoercibleToAssetKey, *, every: dt.timedelta | None = None
+) -> AutomationCondition[dg.AssetKey]:
+    """``upstream`` is complete for what the asset is made of: every event up to then has arrived, and is in its table.
+
+    For an asset that is partitioned by time, a partition whose window ends by then: to run each once it is complete,
+    join it with Dagster's ``missing()``. For others say ``every`` which length of time they are to run (from the epoch
+    on, in UTC): it is true from when a further one is complete until the asset was materialized by a run that was
+    launched after that. Late data doesn't make anything incomplete again.
+
+    Example:
+        >>> (valid_through("playback_daily") & AutomationCondition.missing()).name
+        'AND'
+    """
+    if every is not None and every <= dt.timedelta(0):
+        problem = f"every={every} is no length of time."
+        raise DeclarationError(asset="valid_through()", problem=problem, remedy="Give a positive one, as a day.")
+    return ValidThroughCondition(dg.AssetKey.from_coercible(upstream), every)
+
+
+def bind_valid_through(
+    condition: AutomationCondition[dg.AssetKey], completeness: Completeness, asset: dg.AssetsDefinition
+) -> AutomationCondition[dg.AssetKey]:
+    """``condition`` with its parts of this kind told where to look; errors as of ``bound``."""
+    for part in list(parts(condition)):
+        if isinstance(part, ValidThroughCondition):
+            condition = condition.replace(part, part.bound(completeness, asset))
+    return condition
+
+
+def _complete(
+    context: AutomationContext[dg.AssetKey], partitions: dg.TimeWindowPartitionsDefinition, through: dt.datetime
+) -> Any:  # noqa: ANN401  # Dagster's subset has no public type
+    candidates = context.candidate_subset.expensively_compute_partition_keys()
+    keys = {key for key in candidates if partitions.time_window_for_partition_key(key).end <= through}
+    if not keys:
+        return context.get_empty_subset()
+    return context.asset_graph_view.get_subset_from_partition_keys(context.key, partitions, keys)
+
+
+def _made_since(context: AutomationContext[dg.AssetKey]) -> float:
+    """When the run was launched that materialised the asset last; never, before the first."""
+    instance = context.asset_graph_view.instance
+    made = instance.get_latest_materialization_event(context.key)
+    if made is None:
+        return 0.0
+    record = instance.get_run_record_by_id(made.run_id) if made.run_id else None
+    return record.create_timestamp.timestamp() if record else made.timestamp

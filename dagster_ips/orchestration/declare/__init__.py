@@ -1,0 +1,1 @@
+"""What users say about their assets, and what Dagster's definitions say of it."""

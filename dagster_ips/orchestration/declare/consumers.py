@@ -1,0 +1,439 @@
+"""What Dagster's definitions say about the assets that read incrementally."""
+
+from __future__ import annotations
+
+import datetime as dt
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NoReturn
+
+import dagster as dg
+from dagster import DagsterInstance
+
+from dagster_ips.core.history_place import Everywhere
+from dagster_ips.core.partition_keys import Slicing
+from dagster_ips.core.write_mode import Append, Combine, Merge, OverwritePartitions, Replace, WriteMode
+from dagster_ips.errors import DeclarationError
+from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
+from dagster_ips.orchestration.declare.declarations import (
+    INCREMENTAL,
+    OUTSIDE,
+    USUAL_LAG,
+    code_of,
+    description_of,
+    event_time_of,
+    limits_of,
+    plain,
+    policies_of,
+    start_of,
+    table_of,
+    target_lag_of,
+    write_mode_of,
+)
+from dagster_ips.orchestration.declare.overwrite_result import Overwrite
+from dagster_ips.orchestration.declare.partition_mappings import (
+    partition_expression,
+    require_partition_expression,
+    slicing,
+)
+from dagster_ips.view import IcdcView
+
+_BY_CAPTURE = (
+    "In a graph-backed asset, declare each upstream by incremental_dep() in the specs and write through capture(), a "
+    "block for each table; or make it an asset of its own."
+)
+
+PENDING_CHECK = "pending"
+
+MetadataByKey = Mapping[dg.AssetKey, Mapping[str, Any]]
+Tables = dict[dg.AssetKey, tuple[str, str]]
+"""The key of the IO manager in whose catalog an asset's table is, and the table."""
+
+
+@dataclass(frozen=True)
+class Consumer:
+    """An asset that reads at least one upstream incrementally.
+
+    ``step`` are the assets that are made together with it, itself included. ``partition_columns`` are the upstreams'
+    columns that the partitions of a partitioned asset are made of, where they were named, by input. ``target_lag`` is
+    for how long what changed may wait. ``weighs_live_rows`` is as in ``IcdcView``. ``one_code`` is the code by which
+    all rows must have been made if a change is to be added to them; None if that doesn't matter.
+    """
+
+    key: dg.AssetKey
+    table: str
+    inputs: Mapping[str, TrackedInput]
+    step: tuple[dg.AssetKey, ...]
+    is_partitioned: bool = False
+    partition_columns: Mapping[str, str] = field(default_factory=dict)
+    target_lag: dt.timedelta = USUAL_LAG
+    weighs_live_rows: bool = False
+    one_code: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The asset key as text."""
+        return self.key.to_user_string()
+
+    def tracked(self, graph: Any, instance: DagsterInstance) -> dict[str, TrackedInput]:  # noqa: ANN401  # see slicing
+        """The inputs; those of a partitioned asset say how its partitions are made of them.
+
+        Raises:
+            DeclarationError: a ``partition_expr`` is missing or doesn't fit.
+        """
+        if not self.is_partitioned:
+            return dict(self.inputs)
+        return {name: replace(each, slicing=self._slicing(name, graph, instance)) for name, each in self.inputs.items()}
+
+    def _slicing(self, name: str, graph: Any, instance: DagsterInstance) -> Slicing:  # noqa: ANN401  # see slicing
+        upstream = dg.AssetKey.from_user_string(self.inputs[name].upstream)
+        return slicing(graph, self.key, upstream, instance, column=self.partition_columns.get(name))
+
+
+def incremental_input_names(assets: dg.AssetsDefinition) -> tuple[str, ...]:
+    """The inputs declared by ``incremental()``."""
+    if not assets.is_executable:
+        return ()
+    return tuple(name for name, declared in _inputs(assets).items() if INCREMENTAL in declared.metadata)
+
+
+def consumers_of(assets: dg.AssetsDefinition, metadata: MetadataByKey, default_namespace: str) -> tuple[Consumer, ...]:
+    """The consumers that ``assets`` declare by ``incremental()`` inputs, checked: each asset reads all of them.
+
+    Raises:
+        DeclarationError: the declaration can't work.
+    """
+    _require_incremental_views(assets)
+    names = incremental_input_names(assets)
+    if not names:
+        return ()
+    _require_frames(assets)
+    return tuple(_reading(assets, key, names, metadata, default_namespace) for key in sorted(assets.keys))
+
+
+def keys_of_step(assets: dg.AssetsDefinition) -> tuple[dg.AssetKey, ...]:
+    """All assets that the step can make, also where a run selects but some of them."""
+    return tuple(sorted(assets.node_keys_by_output_name.values()))
+
+
+def _reading(
+    assets: dg.AssetsDefinition,
+    key: dg.AssetKey,
+    names: Sequence[str],
+    metadata: MetadataByKey,
+    default_namespace: str,
+) -> Consumer:
+    write_mode, step = write_mode_of(metadata[key], key.to_user_string()), keys_of_step(assets)
+    _require_one_write_mode(key, write_mode, returns_overwrite=_returns_overwrite(assets, key))
+    _require_plain_partitions(key, write_mode, metadata[key])
+    is_partitioned = assets.partitions_def is not None
+    if is_partitioned:
+        _require_no_other_tables(key, step)
+        require_partition_expression(key.to_user_string(), metadata[key])
+        _require_keys_within_partitions(key, write_mode, metadata[key])
+    inputs, columns = {}, {}
+    for name in names:
+        upstream = assets.keys_by_input_name[name]
+        declared = plain(_inputs(assets)[name].metadata[INCREMENTAL])
+        # Of what several tables are made of no files are cut: some tables may be in the midst of it and others not.
+        cut_by = write_mode if len(step) == 1 else None
+        inputs[name] = _tracked(upstream, declared, cut_by, metadata, default_namespace)
+        if declared["partition_column"]:
+            columns[name] = declared["partition_column"]
+    if is_partitioned:
+        _require_no_start(key, inputs)
+    _require_limits_that_help(key, write_mode, inputs, is_partitioned=is_partitioned)
+    table = table_of(key, metadata[key], default_namespace)
+    is_added_to = isinstance(write_mode, Combine)
+    return Consumer(
+        key,
+        table,
+        inputs,
+        step,
+        is_partitioned,
+        columns,
+        target_lag_of(metadata[key]),
+        isinstance(write_mode, Combine) and write_mode.may_compute_groups_again,
+        code_of(assets.code_versions_by_key.get(key), metadata[key]) if is_added_to else None,
+    )
+
+
+def capturing_consumers(
+    assets: dg.AssetsDefinition, metadata: MetadataByKey, default_namespace: str
+) -> tuple[Consumer, ...]:
+    """The consumers among ``assets`` that capture by themselves: those with an ``incremental_dep``, each on its own.
+
+    Raises:
+        DeclarationError: the declaration can't work.
+    """
+    return tuple(
+        _capturing(assets, spec, declared, metadata, default_namespace)
+        for spec in assets.specs
+        if (declared := {dep.asset_key: plain(dep.metadata[INCREMENTAL]) for dep in spec.deps if _is_tracked(dep)})
+    )
+
+
+def captures_by_itself(assets: dg.AssetsDefinition, key: dg.AssetKey) -> bool:
+    """Whether ``key`` is written by statements of its own: it has an ``incremental_dep``."""
+    return any(_is_tracked(dep) for dep in assets.specs_by_key[key].deps)
+
+
+def reads_incrementally(assets: dg.AssetsDefinition) -> bool:
+    """Whether any of ``assets`` consumes changes."""
+    return bool(incremental_input_names(assets)) or any(captures_by_itself(assets, key) for key in assets.keys)
+
+
+def _is_tracked(dep: dg.AssetDep) -> bool:
+    return INCREMENTAL in (dep.metadata or {})
+
+
+def _capturing(
+    assets: dg.AssetsDefinition,
+    spec: dg.AssetSpec,
+    declared: Mapping[dg.AssetKey, Mapping[str, Any]],
+    metadata: MetadataByKey,
+    default_namespace: str,
+) -> Consumer:
+    key = spec.key
+    if incremental_input_names(assets):
+        _refuse(
+            key,
+            "it has both incremental() inputs and incremental_dep() upstreams, which are consumed by different writes.",
+            "Declare all of them by incremental_dep() and read them through capture(), or all by incremental().",
+        )
+    if assets.partitions_def is not None:
+        _refuse(
+            key,
+            "it is partitioned in Dagster, and capture() doesn't know partitions.",
+            "Leave out partitions_def; the Iceberg table may be partitioned by table(partition_by=...).",
+        )
+    if write_mode_of(metadata[key], key.to_user_string()) is not None:
+        _refuse(
+            key,
+            "it declares a write mode, but what it reads by incremental_dep() is written by its own statements.",
+            "Leave the write mode out of its metadata.",
+        )
+    inputs = {
+        upstream.to_user_string(): _tracked(upstream, each, None, metadata, default_namespace)
+        for upstream, each in declared.items()
+    }
+    table = table_of(key, metadata[key], default_namespace)
+    return Consumer(key, table, inputs, keys_of_step(assets), target_lag=target_lag_of(metadata[key]))
+
+
+def _tracked(
+    upstream: dg.AssetKey,
+    declared: Mapping[str, Any],
+    write_mode: WriteMode | None,
+    metadata: MetadataByKey,
+    default_namespace: str,
+) -> TrackedInput:
+    return TrackedInput(
+        upstream.to_user_string(),
+        table_of(upstream, metadata.get(upstream, {}), default_namespace),
+        tuple(declared["ranges"]),
+        declared["ref"],
+        policies_of(declared),
+        limits_of(declared, write_mode),
+        start_of(declared),
+        event_time=event_time_of(metadata.get(upstream, {})),
+    )
+
+
+def check_consumer(
+    assets: dg.AssetsDefinition, consumer: Consumer, known: MetadataByKey, io_managers: set[str]
+) -> None:
+    """What can only be seen with all definitions at hand.
+
+    Raises:
+        DeclarationError: an upstream isn't there, or another IO manager would write the result.
+    """
+    for name, tracked in consumer.inputs.items():
+        upstream = dg.AssetKey.from_user_string(tracked.upstream)
+        if upstream not in known:
+            _refuse(
+                consumer.key,
+                f"its incremental input {name} reads {upstream.to_user_string()}, which no definition describes.",
+                f'Add iceberg_asset("{upstream.to_user_string()}", table="...") to the definitions.',
+            )
+    key = assets.get_io_manager_key_for_asset_key(consumer.key)
+    if key not in io_managers:
+        _refuse(
+            consumer.key,
+            f"it reads incrementally, but its result goes to the IO manager {key!r}, which knows nothing of captures.",
+            "Give the asset the io_manager_key of an IcdcIOManager.",
+        )
+
+
+def without_triggers(key: dg.AssetKey, graph: Any) -> str | None:  # noqa: ANN401  # Dagster's asset graph has no public type
+    """What to say of an asset that reads incrementally and that nothing runs; None if ``with_incremental`` saw it."""
+    if dg.AssetCheckKey(key, PENDING_CHECK) in graph.asset_check_keys:
+        return None
+    return (
+        f"{key.to_user_string()} reads incrementally, but its definitions didn't go through with_incremental, so "
+        f"nothing runs it when its inputs change. Load them by defs = ips.with_incremental(dg.Definitions(...))."
+    )
+
+
+def tables_written(assets: dg.AssetsDefinition, metadata: MetadataByKey, namespaces: Mapping[str, str]) -> Tables:
+    """The tables that ``assets`` write by the IO managers that ``namespaces`` has by key, each with its default.
+
+    An asset that returns nothing and captures nothing writes none.
+    """
+    found = {}
+    for key, output in _outputs(assets).items():
+        manager = assets.get_io_manager_key_for_asset_key(key)
+        writes = captures_by_itself(assets, key) or not output.dagster_type.is_nothing
+        if manager in namespaces and writes:
+            found[key] = (manager, table_of(key, metadata[key], namespaces[manager]))
+    return found
+
+
+def outside_tables(specs: Sequence[dg.AssetSpec]) -> dict[dg.AssetKey, str]:
+    """The tables declared by ``iceberg_asset``."""
+    return {spec.key: table_of(spec.key, spec.metadata, "") for spec in specs if plain(spec.metadata.get(OUTSIDE))}
+
+
+def _inputs(assets: dg.AssetsDefinition) -> Mapping[str, Any]:
+    return assets.node_def.input_dict
+
+
+def _require_incremental_views(assets: dg.AssetsDefinition) -> None:
+    if not assets.is_executable:
+        return
+    for name, declared in _inputs(assets).items():
+        if declared.dagster_type.typing_type is IcdcView and INCREMENTAL not in declared.metadata:
+            _refuse(
+                next(iter(assets.keys)),
+                f"its parameter {name} is an IcdcView, but the input isn't declared incremental.",
+                f'Declare it: ins={{"{name}": incremental()}}.'
+                if isinstance(assets.node_def, dg.OpDefinition)
+                else _BY_CAPTURE,
+            )
+
+
+def _require_frames(assets: dg.AssetsDefinition) -> None:
+    key = min(assets.keys)
+    if not isinstance(assets.node_def, dg.OpDefinition):
+        _refuse(key, "it is a graph-backed asset, whose incremental inputs can't be tracked.", _BY_CAPTURE)
+    returned = inspect.signature(assets.node_def.compute_fn.decorated_fn).return_annotation  # type: ignore[union-attr]
+    if returned in (None, "None") or any(output.dagster_type.is_nothing for output in _outputs(assets).values()):
+        _refuse(
+            key,
+            "it reads incrementally but returns nothing, so nothing would ever be written or consumed.",
+            "Return the DataFrame to be written; of several assets one for each of outs={...}.",
+        )
+    left_out = [key for key, output in _outputs(assets).items() if not output.is_required]
+    if len(_outputs(assets)) > 1 and left_out and not assets.can_subset:
+        _refuse(
+            left_out[0],
+            "its function may leave it out, which doesn't say whether the change is consumed that it was called for.",
+            "Return an empty DataFrame if there is nothing to write, and leave out is_required=False.",
+        )
+
+
+def _outputs(assets: dg.AssetsDefinition) -> Mapping[dg.AssetKey, dg.OutputDefinition]:
+    keys = assets.node_keys_by_output_name
+    return {keys[output.name]: output for output in assets.node_def.output_defs if output.name in keys}
+
+
+def _returns_overwrite(assets: dg.AssetsDefinition, key: dg.AssetKey) -> bool:
+    return _outputs(assets)[key].dagster_type.typing_type is Overwrite
+
+
+def _require_no_other_tables(key: dg.AssetKey, step: Sequence[dg.AssetKey]) -> None:
+    if len(step) > 1:
+        _refuse(
+            key,
+            f"it is partitioned and one of {len(step)} assets of a step, whose partitions can't be tracked.",
+            "Make each an asset of its own; or leave out partitions_def: the Iceberg tables may be partitioned by "
+            "table(partition_by=...).",
+        )
+
+
+def _require_one_write_mode(key: dg.AssetKey, write_mode: WriteMode | None, *, returns_overwrite: bool) -> None:
+    if write_mode is None and not returns_overwrite:
+        _refuse(
+            key,
+            "it reads incrementally but doesn't say how its rows join the rows that are already there.",
+            "Add a write mode to its metadata: append(), merge(on=...), combine(on=..., aggregates=...), "
+            "overwrite_partitions() or replace(); or return an Overwrite and annotate the function so.",
+        )
+    if write_mode is not None and returns_overwrite:
+        _refuse(
+            key,
+            "it returns an Overwrite, which says itself what is replaced, and declares another write mode as well.",
+            "Leave the write mode out of its metadata, or return a DataFrame.",
+        )
+
+
+def _require_keys_within_partitions(
+    key: dg.AssetKey, write_mode: WriteMode | None, metadata: Mapping[str, Any]
+) -> None:
+    """Each partition is computed by itself, so a row must not be taken for one of another partition by its key."""
+    match write_mode:
+        case Append(dedup_on, remove_on):
+            keys, parameter = dedup_on or remove_on, "dedup_on" if dedup_on else "remove_on"
+        case Merge(on) | Combine(on):
+            keys, parameter = on, "on"
+        case _:
+            return
+    expression = partition_expression(metadata)
+    columns = list(expression.values()) if isinstance(expression, Mapping) else [expression]
+    if keys and (missing := [column for column in columns if column not in keys]):
+        _refuse(
+            key,
+            f"it is partitioned by {missing[0]}, which {parameter}={list(keys)} lacks, so a row could be taken for one "
+            "of another partition, which is computed by itself.",
+            f"Add {missing[0]!r} to {parameter}.",
+        )
+
+
+def _require_plain_partitions(key: dg.AssetKey, write_mode: WriteMode | None, metadata: Mapping[str, Any]) -> None:
+    if not isinstance(write_mode, OverwritePartitions):
+        return
+    columns = description_of(metadata).partition_by
+    if not columns or any("(" in column for column in columns):
+        _refuse(
+            key,
+            f"overwrite_partitions needs a table partitioned by plain columns, not by {list(columns)}.",
+            'Say so: overwrite_partitions() | table(partition_by=["event_date"]).',
+        )
+
+
+def _require_no_start(key: dg.AssetKey, inputs: Mapping[str, TrackedInput]) -> None:
+    if begins := [name for name, tracked in inputs.items() if tracked.start is not Everywhere.ALL]:
+        _refuse(
+            key,
+            f"its input {begins[0]} has a start, but it is partitioned: a partition begins with all of its rows.",
+            "Leave out start, and let the partitions definition begin where the asset is to begin.",
+        )
+
+
+def _require_limits_that_help(
+    key: dg.AssetKey, write_mode: WriteMode | None, inputs: Mapping[str, TrackedInput], *, is_partitioned: bool
+) -> None:
+    limited = [name for name, tracked in inputs.items() if tracked.limits.is_set]
+    if limited and is_partitioned:
+        _refuse(
+            key,
+            f"its input {limited[0]} has a limit, but it is partitioned, and a partition's change is taken whole.",
+            "Leave out max_bytes and max_files; BackfillPolicy.multi_run(...) bounds how many partitions a run takes.",
+        )
+    if limited and isinstance(write_mode, Replace):
+        _refuse(
+            key,
+            f"its input {limited[0]} has a limit, but replace() computes the whole table in every run, so that a "
+            "backlog taken in several runs would only cost more.",
+            "Leave out max_bytes and max_files, or write by append or merge.",
+        )
+
+
+def _refuse(key: dg.AssetKey, problem: str, remedy: str) -> NoReturn:
+    raise DeclarationError(asset=key.to_user_string(), problem=problem, remedy=remedy)
+
+
+def executable_assets(definitions: Sequence[Any]) -> Iterator[dg.AssetsDefinition]:
+    """The assets among ``definitions`` that run."""
+    return (item for item in definitions if isinstance(item, dg.AssetsDefinition) and item.is_executable)

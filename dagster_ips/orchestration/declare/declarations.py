@@ -1,0 +1,527 @@
+"""What a user says about an asset: which inputs it reads incrementally, and how its table is written.
+
+All of it ends up as plain JSON in Dagster's own metadata, so it shows in the UI and joins with other metadata by ``|``.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Any, TypeVar
+
+import dagster as dg
+
+from dagster_ips.core.aggregates import HIDDEN, WEIGHT, parse_aggregate
+from dagster_ips.core.history_place import Everywhere, Start, parse_start
+from dagster_ips.core.limits import Limits
+from dagster_ips.core.policy import InputPolicies, OnExpired, OnRemoved, OnRollback, OnUnmapped
+from dagster_ips.core.table_name import name_of, parts_of
+from dagster_ips.core.valid_through import EventTime
+from dagster_ips.core.write_mode import Append, Combine, Merge, OverwritePartitions, Replace, WriteMode
+from dagster_ips.errors import DeclarationError
+from dagster_ips.exactly_once.capture.tracked_input import MAIN
+from dagster_ips.spark.targets import TableDescription
+
+TABLE_NAME = "dagster/table_name"
+INCREMENTAL = "dagster_ips/incremental"
+WRITE = "dagster_ips/write"
+TABLE = "dagster_ips/table"
+DATA_VERSION_TAG = "dagster/data_version"
+OUTSIDE = "dagster_ips/outside"
+EVENT_TIME = "dagster_ips/event_time"
+LOOKUP = "dagster_ips/lookup"
+TRUSTED = "dagster_ips/trusted"
+TARGET_LAG = "dagster_ips/target_lag_seconds"
+USUAL_LAG = dt.timedelta(hours=1)
+_ALWAYS = "always"
+
+
+def iceberg_asset(
+    key: dg.AssetKey | Sequence[str] | str,
+    *,
+    table: str,
+    io_manager_key: str = "io_manager",
+    valid_through: str | None = None,
+    lateness: dt.timedelta = dt.timedelta(0),
+    **attributes: Any,  # noqa: ANN401  # AssetSpec's own
+) -> dg.AssetSpec:
+    """An Iceberg table that is written by an outside job, as an asset; a sensor watches it for new snapshots.
+
+    ``table`` is its name in the catalog, a part with a dot in backquotes: "media.`my.table`". ``attributes`` go to
+    ``AssetSpec`` (group_name, owners, description, …). With ``partitions_def`` the sensor reports which partitions
+    changed, if the metadata says what column their keys are made of: ``metadata={"partition_expr": "event_date"}``. A
+    partition without rows stays missing in Dagster.
+
+    ``valid_through`` is the column of event times that tells up to when the table is complete: its highest value, less
+    the ``lateness`` that events may have. ``"always"`` is a table without event time, which holds nothing back. A job
+    that knows better stamps its commits: with the snapshot property ``dagster-ips.valid-through``.
+
+    Example:
+        >>> iceberg_asset("playback", table="media.playback").metadata["dagster/table_name"]
+        'media.playback'
+    """
+    metadata = {**attributes.pop("metadata", {}), TABLE_NAME: _table_name(str(key), table), OUTSIDE: True}
+    if valid_through is not None:
+        metadata[EVENT_TIME] = _event_time(str(key), valid_through, lateness)
+    kinds = {"iceberg", *attributes.pop("kinds", ())}
+    return dg.AssetSpec(key, metadata=metadata, kinds=kinds, **attributes).with_io_manager_key(io_manager_key)
+
+
+def _event_time(asset: str, column: str, lateness: dt.timedelta) -> dict[str, Any]:
+    if lateness < dt.timedelta(0) or (column == _ALWAYS and lateness):
+        problem = f"lateness={lateness} is no time that events of {column!r} could be late by."
+        raise DeclarationError(asset=asset, problem=problem, remedy="Leave it out, or give a positive one.")
+    return {"column": None if column == _ALWAYS else column, "lateness_seconds": lateness.total_seconds()}
+
+
+def event_time_of(metadata: Mapping[str, Any]) -> EventTime | None:
+    """How an outside table says up to when it is complete, from its asset's metadata; None if it doesn't."""
+    declared = plain(metadata.get(EVENT_TIME))
+    if declared is None:
+        return None
+    return EventTime(declared["column"], dt.timedelta(seconds=declared["lateness_seconds"]))
+
+
+def incremental(  # noqa: PLR0913  # each is a thing of its own
+    key: dg.AssetKey | Sequence[str] | str | None = None,
+    *,
+    ranges: Sequence[str] = (),
+    ref: str = MAIN,
+    start: str | int = Everywhere.ALL,
+    on_rollback: str = OnRollback.ERROR,
+    on_expired: str = OnExpired.ERROR,
+    on_removed: str = OnRemoved.APPLY,
+    on_unmapped: str = OnUnmapped.ERROR,
+    partition_column: str | None = None,
+    partition_mapping: dg.PartitionMapping | None = None,
+    max_bytes: int | None = None,
+    max_files: int | None = None,
+    metadata: Mapping[str, Any] | None = None,
+) -> dg.AssetIn:
+    """An input of which only the change since the last run is read.
+
+    Args:
+        key: The upstream asset, by default the parameter's name.
+        ranges: The columns whose change range the asset wants in ``IcdcView.ranges`` and ``parameters``.
+        ref: The branch of the upstream's table that is followed.
+        start: Where it begins while nothing is consumed, also after a reset: ``"all"``, so that the first run computes
+            everything; ``"latest"``, the upstream's newest snapshot then; a snapshot's id; or a date or time in ISO
+            8601, UTC unless it says otherwise. What was committed up to there is left out, so but for ``"all"`` the
+            target isn't a full recompute.
+        on_rollback: When what was consumed is rolled back: ``"error"``; ``"continue"``, which takes the rows that are
+            gone as removed; or ``"full"``, which recomputes everything.
+        on_expired: When snapshots that are needed were expired: ``"error"`` or ``"full"``.
+        on_removed: ``"apply"``, or ``"ignore"`` to follow added rows only and leave in the target what was made of
+            removed ones. That is asked for by name because the target then isn't a full recompute any more.
+        on_unmapped: For a partitioned asset, when rows of the upstream belong to none of its partitions: ``"error"``,
+            or ``"ignore"``, which leaves them out and says so in the run's metadata.
+        partition_column: The column of the upstream that the asset's partitions are made of, where the upstream has no
+            partitions in Dagster and calls it otherwise than the asset's ``partition_expr``.
+        partition_mapping: Which of a partitioned upstream's partitions the asset's are made of, as in ``AssetIn``.
+        max_bytes: The most that one run takes, as the size of data files added; the next runs take the rest. A backlog
+            is cut between snapshots, oldest first. A first read and a single append that are larger are cut between
+            files, if the asset is written by append or merge and made by itself. What can't be cut is taken whole.
+        max_files: As ``max_bytes``, as a number of data files.
+        metadata: Of the input, as in ``AssetIn``.
+
+    Example:
+        >>> incremental(ranges=["event_date"]).metadata["dagster_ips/incremental"]["ranges"]
+        ['event_date']
+    """
+    declared = _declared(
+        ranges=ranges,
+        ref=ref,
+        start=start,
+        on_rollback=on_rollback,
+        on_expired=on_expired,
+        on_removed=on_removed,
+        on_unmapped=on_unmapped,
+        partition_column=partition_column,
+        max_bytes=max_bytes,
+        max_files=max_files,
+    )
+    return dg.AssetIn(
+        key=key, metadata={**(metadata or {}), INCREMENTAL: declared}, partition_mapping=partition_mapping
+    )
+
+
+def lookup(
+    key: dg.AssetKey | Sequence[str] | str | None = None, *, metadata: Mapping[str, Any] | None = None
+) -> dg.AssetIn:
+    """An input that is read whole and looked up, whose own changes the asset doesn't follow.
+
+    What was made of it before stays as it is, so the target is a full recompute only as far as the input stays the
+    same. ``key`` is the upstream asset, by default the parameter's name; the parameter is a DataFrame.
+
+    Example:
+        >>> lookup("title").key.to_user_string()
+        'title'
+    """
+    return dg.AssetIn(key=key, metadata={**(metadata or {}), LOOKUP: True})
+
+
+def trusted(because: str, *, proof: bool = True) -> dict[str, Any]:
+    """Say that an asset's result is right though Spark's plan doesn't show it, and why; each run shows that.
+
+    Of changed rows each row of the result is made of one, and of ``affected`` or ``scope`` within one group; a value
+    that the asset collected, or a function in Python over whole partitions of a frame, doesn't show that. An asset that
+    isn't trusted is refused there. As nothing else shows whether it is right, a ``proof`` of a sample follows each run
+    that automation requests, unless the definitions have a proof of the asset or ``proof`` is False.
+
+    Example:
+        >>> trusted(because="scores each play by a model")
+        {'dagster_ips/trusted': {'because': 'scores each play by a model', 'proof': True}}
+    """
+    if not because.strip():
+        remedy = "Say why its rows are right, for those who read the table."
+        raise DeclarationError(asset="trusted()", problem="it gives no reason.", remedy=remedy)
+    return {TRUSTED: {"because": because, "proof": proof}}
+
+
+def trusted_because(metadata: Mapping[str, Any]) -> str | None:
+    """Why an asset's result is right though its plan doesn't show it; None if its plan must."""
+    value = plain(metadata.get(TRUSTED))
+    return None if value is None else str(value["because"])
+
+
+def is_to_be_proved(metadata: Mapping[str, Any]) -> bool:
+    """Whether an asset is trusted and a proof is to follow its runs."""
+    value = plain(metadata.get(TRUSTED))
+    return value is not None and bool(value["proof"])
+
+
+def incremental_dep(  # noqa: PLR0913  # as for incremental
+    asset: dg.AssetKey | Sequence[str] | str,
+    *,
+    ranges: Sequence[str] = (),
+    ref: str = MAIN,
+    start: str | int = Everywhere.ALL,
+    on_rollback: str = OnRollback.ERROR,
+    on_expired: str = OnExpired.ERROR,
+    on_removed: str = OnRemoved.APPLY,
+    max_bytes: int | None = None,
+    max_files: int | None = None,
+    metadata: Mapping[str, Any] | None = None,
+) -> dg.AssetDep:
+    """An upstream of which only the change is read, by statements of the asset's own between ``capture`` and its end.
+
+    Everything but ``asset``, the upstream, is as for ``incremental``.
+
+    Example:
+        >>> incremental_dep("playback").asset_key.to_user_string()
+        'playback'
+    """
+    declared = _declared(
+        ranges=ranges,
+        ref=ref,
+        start=start,
+        on_rollback=on_rollback,
+        on_expired=on_expired,
+        on_removed=on_removed,
+        max_bytes=max_bytes,
+        max_files=max_files,
+    )
+    return dg.AssetDep(asset, metadata={**(metadata or {}), INCREMENTAL: declared})
+
+
+def _declared(  # noqa: PLR0913  # as for incremental
+    *,
+    ranges: Sequence[str],
+    ref: str,
+    start: str | int,
+    on_rollback: str,
+    on_expired: str,
+    on_removed: str,
+    on_unmapped: str = OnUnmapped.ERROR,
+    partition_column: str | None = None,
+    max_bytes: int | None,
+    max_files: int | None,
+) -> dict[str, Any]:
+    return {
+        "ranges": _names(ranges, "ranges"),
+        "ref": ref,
+        "start": _start_text(start),
+        "on_rollback": _one_of(OnRollback, on_rollback, "on_rollback").value,
+        "on_expired": _one_of(OnExpired, on_expired, "on_expired").value,
+        "on_removed": _one_of(OnRemoved, on_removed, "on_removed").value,
+        "on_unmapped": _one_of(OnUnmapped, on_unmapped, "on_unmapped").value,
+        "partition_column": partition_column,
+        "max_bytes": _limit(max_bytes, "max_bytes"),
+        "max_files": _limit(max_files, "max_files"),
+    }
+
+
+def append(dedup_on: Sequence[str] = (), *, remove_on: Sequence[str] = ()) -> dict[str, Any]:
+    """Write by adding rows; with ``dedup_on``, one row per key and none whose key the table already has.
+
+    ``remove_on`` are columns that identify a row here and upstream: rows that were removed upstream are taken away by
+    them, which for an updated row makes room for what it is now. Without, a removal upstream is an error.
+
+    Example:
+        >>> append(remove_on=["event_id"])
+        {'dagster_ips/write': {'mode': 'append', 'dedup_on': [], 'remove_on': ['event_id']}}
+    """
+    if dedup_on and remove_on:
+        raise DeclarationError(
+            asset="append()",
+            problem="it has both dedup_on and remove_on: when one of several rows of a key is removed upstream, the "
+            "one that was kept of them here may have to stay.",
+            remedy="Write by merge(on=...) of a frame built on affected(...).",
+        )
+    keys = {"dedup_on": _names(dedup_on, "dedup_on"), "remove_on": _names(remove_on, "remove_on")}
+    return {WRITE: {"mode": "append", **keys}}
+
+
+def merge(on: Sequence[str], latest_by: str | None = None) -> dict[str, Any]:
+    """Write by key: update rows that differ, insert new ones. ``latest_by`` decides between rows of one key.
+
+    Example:
+        >>> merge(on=["event_date", "account_id"])
+        {'dagster_ips/write': {'mode': 'merge', 'on': ['event_date', 'account_id'], 'latest_by': None}}
+    """
+    columns = _names(on, "on")
+    if not columns:
+        remedy = "Name the columns that identify a row, as in merge(on=['account_id'])."
+        raise DeclarationError(asset="merge()", problem="it has no key column.", remedy=remedy)
+    return {WRITE: {"mode": "merge", "on": columns, "latest_by": latest_by}}
+
+
+def combine(on: Sequence[str], aggregates: Mapping[str, str], *, approximate: bool = False) -> dict[str, Any]:
+    """Write the aggregates of the rows that the asset returns, by key: what changed is added to what is there.
+
+    The asset returns rows and not groups, made of ``weighted`` one by one; nothing but the change is read. It leaves
+    the column ``_weight`` as it is. If rows never go upstream, ``added`` does as well.
+
+    Args:
+        on: The columns of the asset's rows that groups are made by.
+        aggregates: Columns of the table and what each is: one of ``count``, ``sum``, ``avg``, ``min``, ``max``,
+            ``bool_and``, ``bool_or`` and ``count_if``, of one scalar expression in Spark SQL, or ``count(*)``.
+        approximate: Allow sums and averages of floating point, which depend on the order in which rows come.
+
+    What a removed row needs besides is kept in hidden columns, whose names begin with ``_ips_``.
+
+    Raises:
+        DeclarationError: a column isn't an aggregate that a change can be added to, or its name is taken.
+
+    Example:
+        >>> combine(on=["day"], aggregates={"plays": "count(*)"})["dagster_ips/write"]["aggregates"]
+        {'plays': 'count(*)'}
+    """
+    columns = _names(on, "on")
+    declared = {"mode": "combine", "on": columns, "aggregates": dict(aggregates), "approximate": approximate}
+    if not columns or not aggregates:
+        problem = f"it has no {'aggregate' if columns else 'key column'}."
+        remedy = "Name both, as in combine(on=['account_id'], aggregates={'plays': 'count(*)'})."
+        raise DeclarationError(asset="combine()", problem=problem, remedy=remedy)
+    _ = write_mode_of({WRITE: declared}, "combine()")
+    return {WRITE: declared}
+
+
+def _combine(asset: str, on: Sequence[str], aggregates: Mapping[str, str], *, approximate: bool) -> Combine:
+    taken = set[str]()
+    for name in (*on, *aggregates):
+        if name.lower() in taken or name.lower() == WEIGHT or name.lower().startswith(HIDDEN):
+            problem = f"its column {name!r} is there twice, or is named as those are that the library keeps."
+            raise DeclarationError(asset=asset, problem=problem, remedy="Give it another name.")
+        taken.add(name.lower())
+    parsed = []
+    for name, text in aggregates.items():
+        try:
+            parsed.append(parse_aggregate(name, text))
+        except ValueError as error:
+            raise DeclarationError(
+                asset=asset,
+                problem=f"its aggregate {name} = {text!r} can't be maintained: {error}.",
+                remedy="For what a change can't be added to write by merge(on=...) a frame built on affected(...).",
+            ) from None
+    return Combine(tuple(on), tuple(parsed), approximate)
+
+
+def overwrite_partitions() -> dict[str, Any]:
+    """Write by replacing exactly the affected partitions of a table partitioned by plain columns."""
+    return {WRITE: {"mode": "overwrite_partitions"}}
+
+
+def replace() -> dict[str, Any]:
+    """Write by replacing all rows: what an asset without a write mode does."""
+    return {WRITE: {"mode": "replace"}}
+
+
+def table(
+    name: str | None = None,
+    *,
+    partition_by: Sequence[str] = (),
+    sort_by: Sequence[str] = (),
+    properties: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """The table that the first write creates: its name, Spark SQL partition and sort expressions, table properties.
+
+    Without ``name`` it is the asset's key. A part with a dot stands in backquotes: "media.`my.table`". A table that
+    exists keeps its layout.
+
+    Example:
+        >>> table("media.daily", partition_by=["event_date"])["dagster/table_name"]
+        'media.daily'
+    """
+    described = {
+        "partition_by": _names(partition_by, "partition_by"),
+        "sort_by": _names(sort_by, "sort_by"),
+        "properties": dict(properties or {}),
+    }
+    return {TABLE: described} | ({TABLE_NAME: _table_name("table()", name)} if name else {})
+
+
+def target_lag(longest: dt.timedelta) -> dict[str, Any]:
+    """For how long a change may wait before the asset's check ``pending`` warns; an hour where nothing is said.
+
+    Example:
+        >>> merge(on=["account"]) | target_lag(dt.timedelta(minutes=10))
+        {'dagster_ips/write': {...}, 'dagster_ips/target_lag_seconds': 600.0}
+    """
+    if longest < dt.timedelta(0):
+        problem = f"{longest} is no time that a change could wait."
+        raise DeclarationError(
+            asset="target_lag()", problem=problem, remedy="Give a positive one, or 0 to warn at once."
+        )
+    return {TARGET_LAG: longest.total_seconds()}
+
+
+def target_lag_of(metadata: Mapping[str, Any]) -> dt.timedelta:
+    """What ``target_lag()`` said in an asset's metadata."""
+    seconds = plain(metadata.get(TARGET_LAG))
+    return USUAL_LAG if seconds is None else dt.timedelta(seconds=seconds)
+
+
+def write_mode_of(metadata: Mapping[str, Any], asset: str) -> WriteMode | None:
+    """The write mode in an asset's metadata; None if it says none.
+
+    Raises:
+        DeclarationError: it names no mode that exists.
+    """
+    value = plain(metadata.get(WRITE))
+    match value:
+        case None:
+            return None
+        case {"mode": "append", "dedup_on": dedup_on, "remove_on": remove_on}:
+            return Append(tuple(dedup_on), tuple(remove_on))
+        case {"mode": "merge", "on": on, "latest_by": latest_by}:
+            return Merge(tuple(on), latest_by)
+        case {"mode": "combine", "on": on, "aggregates": aggregates, "approximate": approximate}:
+            return _combine(asset, on, aggregates, approximate=approximate)
+        case {"mode": "overwrite_partitions"}:
+            return OverwritePartitions()
+        case {"mode": "replace"}:
+            return Replace()
+        case _:
+            remedy = "Use append(), merge(), combine(), overwrite_partitions() or replace()."
+            raise DeclarationError(asset=asset, problem=f"its write mode {value!r} is not one.", remedy=remedy)
+
+
+def code_of(code_version: str | None, metadata: Mapping[str, Any]) -> str | None:
+    """What an asset's rows are made by: its ``code_version``, and for combine() what it declares; None if unknown."""
+    write_mode = write_mode_of(metadata, "")
+    if not isinstance(write_mode, Combine):
+        return code_version
+    declared = hashlib.sha256(write_mode.signature.encode()).hexdigest()[:8]
+    return f"{code_version or ''}+combine:{declared}"
+
+
+def description_of(metadata: Mapping[str, Any]) -> TableDescription:
+    """What ``table()`` said in an asset's metadata; nothing said gives an unpartitioned table."""
+    value = plain(metadata.get(TABLE)) or {}
+    return TableDescription(
+        tuple(value.get("partition_by", ())), tuple(value.get("sort_by", ())), value.get("properties", {})
+    )
+
+
+def start_of(declared: Mapping[str, Any]) -> Start:
+    """Where an incremental input begins, from its metadata."""
+    return parse_start(declared["start"])
+
+
+def policies_of(declared: Mapping[str, Any]) -> InputPolicies:
+    """The policies in an incremental input's metadata."""
+    return InputPolicies(
+        on_rollback=OnRollback(declared["on_rollback"]),
+        on_expired=OnExpired(declared["on_expired"]),
+        on_removed=OnRemoved(declared["on_removed"]),
+        on_unmapped=OnUnmapped(declared["on_unmapped"]),
+    )
+
+
+def limits_of(declared: Mapping[str, Any], write_mode: WriteMode | None) -> Limits:
+    """The limits in an incremental input's metadata. Files are cut where what is made of them only adds up by rows.
+
+    Groups that are computed again are made of rows that other files have.
+    """
+    adds_up = isinstance(write_mode, Append | Merge) or (
+        isinstance(write_mode, Combine) and not write_mode.may_compute_groups_again
+    )
+    return Limits(declared["max_bytes"], declared["max_files"], cuts_files=adds_up)
+
+
+def table_of(key: dg.AssetKey, metadata: Mapping[str, Any], default_namespace: str) -> str:
+    """The asset's table: what the metadata says, else its key, in ``default_namespace`` if that has but one part."""
+    named = plain(metadata.get(TABLE_NAME))
+    if named:
+        return _table_name(key.to_user_string(), str(named))
+    return name_of(key.path if len(key.path) > 1 else [*parts_of(default_namespace), *key.path])
+
+
+def _table_name(asset: str, name: str) -> str:
+    try:
+        parts = parts_of(name)
+    except ValueError as error:
+        remedy = "Write a part that has a dot or a backquote in it as in Spark SQL: media.`my.table`."
+        problem = f"its table's name can't be read: {error}."
+        raise DeclarationError(asset=asset, problem=problem, remedy=remedy) from None
+    if len(parts) == 1:
+        remedy = 'Name it with one, as in "media.playback".'
+        raise DeclarationError(asset=asset, problem=f"its table {name!r} has no namespace.", remedy=remedy)
+    return name_of(parts)
+
+
+def plain(value: Any) -> Any:  # noqa: ANN401  # metadata values are of any kind
+    """A metadata value as it was given, also after Dagster wrapped it."""
+    return value.value if isinstance(value, dg.MetadataValue) else value
+
+
+_Policy = TypeVar("_Policy", bound=StrEnum)
+
+
+def _one_of(kind: type[_Policy], value: str, parameter: str) -> _Policy:
+    if value not in set(kind):
+        problem = f"{parameter}={value!r} is not a policy."
+        raise DeclarationError(asset="incremental()", problem=problem, remedy=f"Use one of {', '.join(kind)}.")
+    return kind(value)
+
+
+def _limit(value: object, parameter: str) -> int | None:
+    if value is None or (isinstance(value, int) and not isinstance(value, bool) and value > 0):
+        return value
+    problem = f"{parameter}={value!r} is no number of {parameter.removeprefix('max_')} that a run could take."
+    raise DeclarationError(
+        asset="incremental()", problem=problem, remedy="Give a whole number above 0, or leave it out."
+    )
+
+
+def _start_text(start: str | int) -> str:
+    """As text: JavaScript would round a snapshot's id."""
+    try:
+        parse_start(str(start))
+    except ValueError as error:
+        raise DeclarationError(
+            asset="incremental()",
+            problem=f"start={start!r} is no place in a table's history.",
+            remedy='Use "all", "latest", a snapshot\'s id, or a date or time in ISO 8601: "2026-01-31T08:00:00Z".',
+        ) from error
+    return str(start)
+
+
+def _names(columns: Sequence[str], parameter: str) -> list[str]:
+    if isinstance(columns, str):
+        problem = f"{parameter}={columns!r} is one string, which would be taken letter by letter."
+        raise DeclarationError(asset=parameter, problem=problem, remedy=f"Write {parameter}=[{columns!r}].")
+    return list(columns)

@@ -1,0 +1,1 @@
+"""What all rooms of Dagster stand on: resources, the cursor store, standard metadata."""

@@ -1,0 +1,124 @@
+"""Edge states in Dagster's cursor storage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from dagster import DagsterInstance
+
+from dagster_ips.core.capture import EdgeState
+from dagster_ips.core.edge import Edge
+from dagster_ips.core.touched import LineState
+from dagster_ips.errors import CursorStorageError
+from dagster_ips.exactly_once.effects import Effect, effect
+from dagster_ips.state.codec import decode_line, encode, encode_line
+from dagster_ips.state.store import stored_state
+
+_PREFIX = "dagster_ips:edge:"
+_VOIDED = ":voided"
+_LINE_PREFIX = "dagster_ips:line:"
+_PROBE = "dagster_ips:probe"
+_BATCH = 500
+
+
+class CursorStore:
+    """One key per edge and one more once a person intervened, lowercase and under 64 characters, written one at a time.
+
+    MySQL tells keys apart only by their first 64 characters and ignores case; SQLite drops new keys from a batch that
+    also holds existing ones.
+    """
+
+    def __init__(self, instance: DagsterInstance) -> None:
+        storage = instance.daemon_cursor_storage
+        if storage is None:
+            raise CursorStorageError(cause="it has no daemon cursor storage")
+        self._storage = storage
+
+    def require_working(self) -> None:
+        """Set a value and get it back: some storages of cursors only say that they are one.
+
+        Raises:
+            CursorStorageError: it doesn't work.
+        """
+        try:
+            kept = self._storage.get_cursor_values({_PROBE}).get(_PROBE)
+            if kept is None:
+                with effect(Effect.TRY_CURSORS):
+                    self._storage.set_cursor_values({_PROBE: "works"})
+                kept = self._storage.get_cursor_values({_PROBE}).get(_PROBE)
+        except NotImplementedError as error:
+            raise CursorStorageError(cause="it does not implement them") from error
+        if kept != "works":
+            raise CursorStorageError(cause="a value that was set did not come back")
+
+    def get(self, edge: Edge) -> EdgeState:
+        """The stored state, or a fresh one.
+
+        Raises:
+            StateVersionError, StateUnreadableError: see ``dagster_ips.state.codec.decode``.
+            CursorStorageError: the storage doesn't work.
+        """
+        return self.get_many([edge])[edge]
+
+    def get_many(self, edges: Iterable[Edge]) -> dict[Edge, EdgeState]:
+        """The state of each edge, by one query per five hundred of them; no edges, no query.
+
+        Raises:
+            As ``get``.
+        """
+        states: dict[Edge, EdgeState] = {}
+        for some in _batches(list(dict.fromkeys(edges))):
+            keys = [_key(edge) for edge in some]
+            texts = self._values([*keys, *(key + _VOIDED for key in keys)])
+            for edge, key in zip(some, keys, strict=True):
+                states[edge] = stored_state(edge, texts.get(key), texts.get(key + _VOIDED))
+        return states
+
+    def set(self, state: EdgeState) -> None:
+        """Store ``state``; durable when this returns.
+
+        Raises:
+            CursorStorageError: the storage doesn't work, or did not keep the whole value.
+        """
+        self._write(_key(state.edge), encode(state))
+
+    def intervene(self, state: EdgeState) -> None:
+        """As ``set``, so that a run which did not know of it doesn't undo it."""
+        self._write(_key(state.edge) + _VOIDED, encode(state))
+        self.set(state)
+
+    def get_line(self, edge: Edge) -> LineState:
+        """What is known of all partitions of the line ``edge``; errors as of ``get``."""
+        key = _LINE_PREFIX + edge.id
+        text = self._values([key]).get(key)
+        return decode_line(text, edge) if text else LineState(edge)
+
+    def set_line(self, state: LineState) -> None:
+        """As ``set``."""
+        self._write(_LINE_PREFIX + state.edge.id, encode_line(state))
+
+    def _write(self, key: str, text: str) -> None:
+        try:
+            self._storage.set_cursor_values({key: text})
+        except NotImplementedError as error:
+            raise CursorStorageError(cause="set_cursor_values is not implemented") from error
+        kept = self._values([key]).get(key)
+        if kept is None:
+            raise CursorStorageError(cause="a value that was set did not come back")
+        # Not just any difference: another run of the edge may have set it since.
+        if kept != text and text.startswith(kept):
+            raise CursorStorageError(cause=f"of a value of {len(text):,} characters only {len(kept):,} came back")
+
+    def _values(self, keys: Sequence[str]) -> Mapping[str, str]:
+        try:
+            return self._storage.get_cursor_values(set(keys))
+        except NotImplementedError as error:
+            raise CursorStorageError(cause="get_cursor_values is not implemented") from error
+
+
+def _key(edge: Edge) -> str:
+    return _PREFIX + edge.id
+
+
+def _batches(edges: Sequence[Edge]) -> Iterator[Sequence[Edge]]:
+    return (edges[start : start + _BATCH] for start in range(0, len(edges), _BATCH))

@@ -1,0 +1,135 @@
+"""The catalog and the Spark session, as Dagster resources."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Protocol
+
+import dagster as dg
+from pydantic import Field, PrivateAttr
+
+from dagster_ips.errors import DeclarationError
+from dagster_ips.iceberg.catalog import LakeCatalog
+from dagster_ips.spark.session import classic_configuration, connect_session
+
+
+class IcebergCatalog(dg.ConfigurableResource):  # type: ignore[type-arg]  # its value is the resource itself
+    """One Iceberg catalog for PyIceberg and Spark, under one name.
+
+    Either ``folder``: the embedded default, a SQLite file and a warehouse folder. Or ``properties``: PyIceberg's, such
+    as ``{"type": "rest", "uri": …}``; they are handed to Spark as well, and ``spark_properties`` adds what Spark calls
+    by another name (without the ``spark.sql.catalog.<name>.`` prefix). Secrets belong into ``dg.EnvVar``.
+
+    Sensors and conditions wait ``patience_seconds`` for an answer of the catalog or its storage and then go on with
+    what other catalogs hold.
+
+    Example:
+        >>> IcebergCatalog(folder="/data/lake").spark_config()["spark.sql.catalog.lake.type"]
+        'jdbc'
+    """
+
+    name: str = "lake"
+    folder: str | None = None
+    properties: dict[str, str] = Field(default_factory=dict, repr=False)
+    spark_properties: dict[str, str] = Field(default_factory=dict, repr=False)
+    patience_seconds: float = 10.0
+
+    def open(self) -> LakeCatalog:
+        """The catalog itself; one object per configuration and process, so that connections are shared.
+
+        Raises:
+            DeclarationError: it has neither ``folder`` nor ``properties``, or both.
+        """
+        return self._open(patience_seconds=None)
+
+    def open_for_ticks(self) -> LakeCatalog:
+        """As ``open``, for those who look at many catalogs and mustn't wait long for any.
+
+        Raises:
+            DeclarationError: as for ``open``.
+        """
+        return self._open(patience_seconds=self.patience_seconds)
+
+    def _open(self, *, patience_seconds: float | None) -> LakeCatalog:
+        if (self.folder is None) == (not self.properties):
+            remedy = "Give IcebergCatalog either folder=... or properties=..., not both."
+            raise DeclarationError(asset="IcebergCatalog", problem="where the catalog is isn't clear.", remedy=remedy)
+        return _open(
+            self.name, self.folder, _resolved(self.properties), _resolved(self.spark_properties), patience_seconds
+        )
+
+    def name_of(self, table: str) -> tuple[object, ...]:
+        """What tells ``table`` from every other, also from those of other catalogs; Glue and Hive know no case."""
+        is_caseless = self.properties.get("type") in ("glue", "hive")
+        where = (self.name, self.folder, *sorted(self.properties.items()))
+        return (*where, table.lower() if is_caseless else table)
+
+    def spark_config(self) -> dict[str, str]:
+        """Everything that a Spark session needs for this catalog, jars included.
+
+        For a session in the run's own process: ``LazyPySparkResource(spark_config=catalog.spark_config())``. Bring
+        jars of your own by overriding ``spark.jars``.
+        """
+        from dagster_ips.local_spark.jars import spark_jars  # noqa: PLC0415  # see LocalSparkConnect.spark_session
+
+        return classic_configuration(spark_jars()) | self.open().spark_configuration()
+
+
+def _resolved(properties: dict[str, str]) -> tuple[tuple[str, str], ...]:
+    """With environment variables read: sensors use the resource as it was defined, before Dagster resolves them."""
+    values = {key: value.get_value() if isinstance(value, dg.EnvVar) else value for key, value in properties.items()}
+    return tuple(sorted((key, value) for key, value in values.items() if value is not None))
+
+
+@lru_cache(maxsize=32)
+def _open(
+    name: str,
+    folder: str | None,
+    properties: tuple[tuple[str, str], ...],
+    spark: tuple[tuple[str, str], ...],
+    patience_seconds: float | None,
+) -> LakeCatalog:
+    known = LakeCatalog.embedded(name, Path(folder)).properties if folder is not None else dict(properties)
+    return LakeCatalog(name, known, dict(spark), patience_seconds)
+
+
+class SparkResource(Protocol):
+    """What gives a Spark session: ``LocalSparkConnect``, and dagster-pyspark's ``LazyPySparkResource``."""
+
+    @property
+    def spark_session(self) -> Any:  # noqa: ANN401  # classic and Connect sessions have no class in common
+        """The run's own session."""
+
+
+class LocalSparkConnect(dg.ConfigurableResource):  # type: ignore[type-arg]  # as for IcebergCatalog
+    """A Spark on this machine that stays warm between runs: a Spark Connect server, started by whoever needs it first.
+
+    A run is a process of its own, and a JVM of its own would cost it ten seconds and more. The server outlives the
+    runs; stop it with ``python -m dagster_ips.local_spark.connect_server stop``. The log of the run that starts it says
+    how far it is. ``spark_config`` configures the run's own session, ``server_config`` the server as it starts.
+    """
+
+    spark_config: dict[str, Any] = Field(default_factory=dict)
+    server_config: dict[str, str] = Field(default_factory=dict)
+    server_folder: str | None = None
+    driver_memory: str = "2g"
+    cores: int | None = None
+    _session: Any = PrivateAttr(default=None)
+
+    @property
+    def spark_session(self) -> Any:  # noqa: ANN401  # as in SparkResource
+        """The run's own session on the server."""
+        # Both modules have a command line: imported with the package, `python -m` would warn of running them twice.
+        from dagster_ips.local_spark.connect_server import ensure_connect_server  # noqa: PLC0415
+
+        if self._session is None:
+            server = ensure_connect_server(
+                Path(self.server_folder) if self.server_folder else None,
+                driver_memory=self.driver_memory,
+                cores=self.cores,
+                conf=self.server_config,
+                say=dg.get_dagster_logger().info,
+            )
+            self._session = connect_session(server.remote, {key: str(v) for key, v in self.spark_config.items()})
+        return self._session

@@ -1,0 +1,289 @@
+"""Proofs: asset checks that compute a sample of a table anew, by the asset's own function, and compare it row by row.
+
+Nothing that makes the table is believed: neither what changed, nor how it was written, nor what was refused.
+
+No ``from __future__ import annotations`` here: Dagster reads the annotations of a context as they are.
+"""
+
+import secrets
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import dagster as dg
+
+from dagster_ips.core.sampling import Sample
+from dagster_ips.errors import DeclarationError, IpsError
+from dagster_ips.exactly_once.inspect.claims import Claim, Part, Prover
+from dagster_ips.exactly_once.inspect.sampled_rows import key_of, sampled_rows
+from dagster_ips.orchestration.declare.consumers import (
+    MetadataByKey,
+    captures_by_itself,
+    consumers_of,
+    executable_assets,
+)
+from dagster_ips.orchestration.declare.declarations import is_to_be_proved, plain
+from dagster_ips.orchestration.declare.partition_mappings import rows_of_keys
+from dagster_ips.orchestration.platform.cursor_store import CursorStore
+from dagster_ips.orchestration.prove.proof_findings import MOST_EXAMPLES, Findings, Proved, unknown
+from dagster_ips.orchestration.prove.recompute_asset import Asset, graph_of, recompute
+from dagster_ips.orchestration.run.io_manager import IcdcIOManager
+from dagster_ips.orchestration.watch.pending_checks import Never
+from dagster_ips.spark.comparison import alike, columns_of_one, compare, floating, rows_outside, without
+from dagster_ips.spark.frames import table_frame
+
+PROOF = "dagster_ips/proof"
+_LEAST_ROWS = 1000
+_SAID = 500
+
+
+class ProofConfig(dg.Config):
+    """What a person may ask for when a proof is launched: another share, or the seed of an earlier one."""
+
+    sample: float | None = None
+    seed: int | None = None
+
+
+def proof(  # noqa: PLR0913  # each is a thing of its own
+    asset: dg.AssetKey | str,
+    *,
+    sample: float = 0.01,
+    ignore: Sequence[str] = (),
+    with_each_run: bool = False,
+    automation_condition: dg.AutomationCondition[Any] | None = None,
+    name: str = "proof",
+) -> dg.AssetChecksDefinition:
+    """An asset check that proves a sample of an incremental asset's table, on whatever the table holds.
+
+    It calls the asset's own function in mode ``full``, with its inputs as they were at the snapshots that the table's
+    stamps name, and compares the result with the table, row by row. It writes and consumes nothing. Rows that are
+    missing, extra or different fail it, with examples. What can't be computed again, because a snapshot was expired for
+    instance, isn't known to be right: that is a warning.
+
+    It goes into ``Definitions(asset_checks=[...])``, and the definitions through ``with_incremental``. It runs when a
+    person asks for it, and by ``automation_condition``.
+
+    Args:
+        asset: The key of an asset with ``incremental()`` inputs.
+        sample: The share of the table's keys, or of its partitions where it has some, from above 0 to 1. Half of it is
+            what the last change touched.
+        ignore: Columns that aren't compared, such as the time when a row was written.
+        with_each_run: Whether it follows every run of the asset, in the same run.
+        automation_condition: When else it runs, as ``dg.AutomationCondition.on_cron("@daily")``.
+        name: The check's name.
+
+    Raises:
+        DeclarationError: the sample is none.
+
+    Example:
+        >>> next(iter(proof("playback_daily_agg", sample=0.01).check_specs)).name
+        'proof'
+    """
+    key = dg.AssetKey.from_coercible(asset) if not isinstance(asset, str) else dg.AssetKey.from_user_string(asset)
+    declared = key.to_user_string()
+    if isinstance(ignore, str):
+        problem = f"ignore={ignore!r} of its proof is one string, which would be taken letter by letter."
+        raise DeclarationError(asset=declared, problem=problem, remedy=f"Write ignore=[{ignore!r}].")
+    _require_share(sample, declared)
+    if with_each_run and automation_condition is not None:
+        problem = "its proof is to run with each run, and has a condition of its own as well."
+        raise DeclarationError(asset=declared, problem=problem, remedy="Say one of them.")
+    return _check(
+        key,
+        name=name,
+        # A check without a condition is added to every run that Dagster's automation requests of its asset.
+        condition=automation_condition if with_each_run or automation_condition is not None else Never(),
+        metadata={PROOF: {"sample": sample, "ignore": list(ignore)}},
+    )
+
+
+def proofs_of_trusted(checks: Iterable[Any], metadata: MetadataByKey) -> list[dg.AssetChecksDefinition]:
+    """A proof with each run of every trusted asset that ``checks`` have none of."""
+    definitions = [each for each in checks if isinstance(each, dg.AssetChecksDefinition)]
+    proved = {spec.asset_key for each in definitions for spec in each.check_specs if PROOF in spec.metadata}
+    trusted = sorted(key for key, values in metadata.items() if is_to_be_proved(values) and key not in proved)
+    return [proof(key, with_each_run=True) for key in trusted]
+
+
+def bind_proofs(
+    checks: Iterable[Any], assets: Iterable[Any], metadata: MetadataByKey, managers: Mapping[str, IcdcIOManager]
+) -> list[Any]:
+    """``checks`` with the proofs among them told what to compute; all others as they are.
+
+    Raises:
+        DeclarationError: a proof's asset isn't there, or can't be proved.
+    """
+    by_key = {key: each for each in executable_assets(list(assets)) for key in each.keys}
+    bound = []
+    for definition in checks:
+        specs = list(definition.check_specs) if isinstance(definition, dg.AssetChecksDefinition) else []
+        if len(specs) != 1 or PROOF not in specs[0].metadata:
+            bound.append(definition)
+            continue
+        (spec,) = specs
+        asset = _asset(spec.asset_key, by_key, metadata, managers)
+        bound.append(
+            _check(
+                spec.asset_key,
+                name=spec.name,
+                condition=spec.automation_condition,
+                metadata=spec.metadata,
+                asset=asset,
+            )
+        )
+    return bound
+
+
+def _asset(
+    key: dg.AssetKey,
+    by_key: Mapping[dg.AssetKey, dg.AssetsDefinition],
+    metadata: MetadataByKey,
+    managers: Mapping[str, IcdcIOManager],
+) -> Asset:
+    if key not in by_key:
+        _refuse(key, "there is a proof of it, but no such asset runs here.", "Correct the key in proof(...).")
+    assets = by_key[key]
+    if captures_by_itself(assets, key):
+        problem = "it is written by statements of its own, which have no result that could be compared."
+        _refuse(key, problem, "Leave its proof out; a plain asset_check may compare its table with a query.")
+    manager = assets.get_io_manager_key_for_asset_key(key)
+    consumers = consumers_of(assets, metadata, managers[manager].default_namespace) if manager in managers else ()
+    found = [each for each in consumers if each.key == key]
+    if not found:
+        problem = "there is a proof of it, but it reads nothing incrementally, so that each run computes it anew."
+        _refuse(key, problem, "Leave its proof out.")
+    return Asset(assets, found[0], manager)
+
+
+def _refuse(key: dg.AssetKey, problem: str, remedy: str) -> NoReturn:
+    raise DeclarationError(asset=key.to_user_string(), problem=problem, remedy=remedy)
+
+
+def _require_share(sample: float, asset: str) -> None:
+    if not 0 < sample <= 1:
+        problem = f"a proof of the share {sample} of its rows can't be made."
+        raise DeclarationError(asset=asset, problem=problem, remedy="Give a sample above 0 and up to 1, as 0.01.")
+
+
+def _check(
+    key: dg.AssetKey,
+    *,
+    name: str,
+    condition: dg.AutomationCondition[Any] | None,
+    metadata: Mapping[str, Any],
+    asset: Asset | None = None,
+) -> dg.AssetChecksDefinition:
+    resources = {asset.manager, *asset.resources} if asset else set()
+
+    @dg.asset_check(
+        asset=key,
+        name=name,
+        description="Whether the table equals what the asset's own function makes of its inputs, by a sample.",
+        automation_condition=condition,
+        metadata=dict(metadata),
+        required_resource_keys=resources,
+    )
+    def check(context: dg.AssetCheckExecutionContext, config: ProofConfig) -> dg.AssetCheckResult:
+        if asset is None:
+            problem = "its proof doesn't know what to compute."
+            _refuse(key, problem, "Pass the definitions through with_incremental.")
+        declared = plain(metadata[PROOF])
+        share = declared["sample"] if config.sample is None else config.sample
+        _require_share(share, key.to_user_string())
+        seed = config.seed if config.seed is not None else secrets.randbelow(2**31)
+        return _Proof(asset, context, Sample(share, seed), tuple(declared["ignore"])).result()
+
+    return check
+
+
+@dataclass(frozen=True)
+class _Proof:
+    """One execution of a proof."""
+
+    asset: Asset
+    context: dg.AssetCheckExecutionContext
+    sample: Sample
+    ignore: Sequence[str]
+
+    def result(self) -> dg.AssetCheckResult:
+        started = time.monotonic()
+        try:
+            found = self._found()
+        except Exception as error:
+            if not isinstance(error, IpsError):
+                self.context.log.exception("the proof of %s failed", self.asset.consumer.name)
+            said = str(error) if isinstance(error, IpsError) else _said(error)
+            return self._shown(unknown(f"Not proved: {said}"), started)
+        return self._shown(found, started)
+
+    def _found(self) -> dg.AssetCheckResult:
+        manager: IcdcIOManager = getattr(self.context.op_execution_context.resources, self.asset.manager)
+        consumer, graph = self.asset.consumer, graph_of(self.context)
+        instance, lake = self.context.instance, manager.catalog.open()
+        prover = Prover(lake, CursorStore(instance))
+        definition = graph.get(consumer.key).partitions_def
+        known = definition.get_partition_keys(dynamic_partitions_store=instance) if definition else None
+        inputs = list(consumer.tracked(graph, instance).values())
+        claim = prover.claim(consumer.name, consumer.table, inputs, known)
+        if claim is None:
+            nothing = f"Nothing to prove yet: no run has published to {consumer.table}."
+            return dg.AssetCheckResult(passed=True, description=nothing)
+        begun = claim.begun if consumer.is_partitioned else (None,)
+        sample = self.sample.at_least(_LEAST_ROWS, of=claim.rows)
+        chosen = sample.of(begun, claim.recent) if consumer.is_partitioned else [None]
+        parts, untold = prover.parts(claim, chosen, each_alone=self.asset.asks_for_context)
+        if untold and not parts:
+            return unknown(f"Not proved: {next(iter(untold.values()))}")
+        within = sample.within(chosen=len(chosen), of=len(begun)) if consumer.is_partitioned else sample
+        proved = [self._compared(manager, prover, claim, part, within) for part in parts]
+        outside = self._outside(manager, claim, begun) if consumer.is_partitioned else None
+        return Findings(claim, proved, untold, outside, (len(chosen), len(begun))).result()
+
+    def _compared(self, manager: IcdcIOManager, prover: Prover, claim: Claim, part: Part, sample: Sample) -> Proved:
+        lake, target = manager.catalog.open(), claim.target
+        made = recompute(self.asset, part, manager, self.context)
+        frame, key = without(made.frame, self.ignore), key_of(made.write_mode)
+        session = frame.sparkSession
+        there = table_frame(session, lake.name, target.table, snapshot_id=target.head_snapshot_id())
+        there = without(there, self.ignore)
+        if part.partitions:
+            of_part = self._rows_of(claim, part.partitions)
+            frame, there = frame.where(of_part), there.where(of_part)
+        rows = sampled_rows(prover, claim, part, (frame, there), key, sample)
+        expected, actual = (rows.of(each) for each in alike(frame, there))
+        found = compare(expected, actual, keys=key, any_row_of_key=made.keeps_any_row, most_examples=MOST_EXAMPLES)
+        made.release()
+        return Proved(part, rows, found, columns_of_one(frame, there), floating(expected), made.lookups)
+
+    def _rows_of(self, claim: Claim, keys: Sequence[str]) -> str:
+        graph = graph_of(self.context)
+        node: Any = graph.get(self.asset.consumer.key)
+        name = self.asset.consumer.name
+        return rows_of_keys(claim.target, node.partitions_def, keys, node.metadata, self.context.instance, asset=name)
+
+    def _outside(self, manager: IcdcIOManager, claim: Claim, begun: Sequence[str | None]) -> int | None:
+        """Rows of the target in partitions that no run computed; None if a stamp may be expired that says otherwise."""
+        if not claim.target.ancestry().is_whole:
+            return None
+        session = manager.runs(self.context.instance).session()
+        name = manager.catalog.open().name
+        there = table_frame(session, name, claim.target.table, snapshot_id=claim.target.head_snapshot_id())
+        return rows_outside(there, self._rows_of(claim, [key for key in begun if key is not None]))
+
+    def _shown(self, found: dg.AssetCheckResult, started: float) -> dg.AssetCheckResult:
+        """With what it cost, and how to do it again."""
+        seconds = round(time.monotonic() - started, 1)
+        metadata: dict[str, Any] = {
+            **found.metadata,
+            "seconds": seconds,
+            "sample": self.sample.share,
+            "seed": self.sample.seed,
+        }
+        return dg.AssetCheckResult(
+            passed=found.passed, severity=found.severity, description=found.description, metadata=metadata
+        )
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".partition("\n")[0][:_SAID]

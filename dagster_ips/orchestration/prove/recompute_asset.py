@@ -1,0 +1,173 @@
+"""An asset's function called outside a run, with the inputs of a full run: nothing is captured or written."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+
+from dagster_ips.core.write_mode import Append, Combine, Merge, WriteMode
+from dagster_ips.errors import OutputTypeError, UnprovableError
+from dagster_ips.exactly_once.capture.partition_captures import rows_of
+from dagster_ips.exactly_once.inspect.claims import Part
+from dagster_ips.exactly_once.publish.frame_fitness import require_columns
+from dagster_ips.orchestration.declare.consumers import Consumer
+from dagster_ips.orchestration.declare.declarations import table_of, write_mode_of
+from dagster_ips.orchestration.declare.partition_mappings import slicing
+from dagster_ips.orchestration.run.data_versions import input_version
+from dagster_ips.orchestration.run.io_manager import IcdcIOManager, in_form, returned
+from dagster_ips.spark.frames import table_frame
+from dagster_ips.spark.session import configure
+from dagster_ips.spark.writes.combine import Aggregates
+from dagster_ips.spark.writes.merge import latest_rows
+from dagster_ips.view import IcdcView
+
+if TYPE_CHECKING:
+    from dagster_ips.spark.session import DataFrame, SparkSession
+
+
+@dataclass(frozen=True)
+class Asset:
+    """One asset of a definition, what it reads incrementally, and the key of the IO manager that writes it."""
+
+    definition: dg.AssetsDefinition
+    consumer: Consumer
+    manager: str
+
+    @property
+    def resources(self) -> Collection[str]:
+        """The keys of the resources that its function needs."""
+        node: Any = self.definition.node_def
+        return sorted(node.required_resource_keys)
+
+    @property
+    def asks_for_context(self) -> bool:
+        """Whether its function may ask which partitions a run computes."""
+        node: Any = self.definition.node_def
+        return bool(node.compute_fn.has_context_arg())
+
+
+@dataclass(frozen=True)
+class Recomputed:
+    """The rows that a full run would write, and how it would. ``lookups`` say how each stands that was read whole."""
+
+    frame: DataFrame
+    write_mode: WriteMode
+    views: Sequence[IcdcView]
+    lookups: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def keeps_any_row(self) -> bool:
+        """Whether of several rows of a key any is kept."""
+        return isinstance(self.write_mode, Append) and bool(self.write_mode.dedup_on)
+
+    def release(self) -> None:
+        """Let Spark forget what it kept for the views."""
+        for view in self.views:
+            view.release()
+
+
+def graph_of(context: dg.AssetCheckExecutionContext) -> Any:  # noqa: ANN401  # Dagster's asset graph has no public type
+    """Every asset there is: a job of checks alone knows little of the assets that they read."""
+    return context.job_def.asset_layer.asset_graph.source_asset_graph
+
+
+def recompute(asset: Asset, part: Part, manager: IcdcIOManager, context: dg.AssetCheckExecutionContext) -> Recomputed:
+    """What the function of ``asset`` makes of ``part``'s inputs in mode ``full``; lookups are as they are now.
+
+    Raises:
+        UnprovableError: an input can't be had here.
+        IpsError: a table can't be read, or what the function returned can't be written.
+        Exception: what the function raises.
+    """
+    consumer, lake = asset.consumer, manager.catalog.open()
+    session = manager.runs(context.instance).session()
+    names = list(consumer.inputs)
+    views = {name: IcdcView(each, session, lake.name) for name, each in zip(names, part.inputs, strict=True)}
+    values: dict[str, Any] = {}
+    lookups: dict[str, str] = {}
+    for name, declared in asset.definition.node_def.input_dict.items():
+        kind = declared.dagster_type
+        if name in views:
+            values[name] = in_form(views[name], kind.typing_type, parameter=name, asset=consumer.name)
+        elif not kind.is_nothing:
+            upstream = asset.definition.keys_by_input_name[name]
+            values[name], lookups[upstream.to_user_string()] = _lookup(
+                asset, upstream, part, (session, manager), context
+            )
+    made = _called(asset, values, part.partitions, context)
+    metadata = graph_of(context).get(consumer.key).metadata
+    frame, write_mode = returned(made, write_mode_of(metadata, consumer.name), consumer.key, is_consumer=True)
+    configure(frame.sparkSession, lake.spark_configuration())
+    require_columns(frame, write_mode, table=consumer.table, partition_columns=())
+    if isinstance(write_mode, Merge):
+        frame = latest_rows(frame, write_mode.on, write_mode.latest_by)
+    if isinstance(write_mode, Combine):
+        frame = Aggregates.over(frame, write_mode, table=consumer.table).groups(frame)
+    return Recomputed(frame, write_mode, list(views.values()), lookups)
+
+
+def _lookup(
+    asset: Asset,
+    upstream: dg.AssetKey,
+    part: Part,
+    reading: tuple[SparkSession, IcdcIOManager],
+    context: dg.AssetCheckExecutionContext,
+) -> tuple[DataFrame, str]:
+    """An input that is read whole, as it is now, and whether that is what the last run read."""
+    session, manager = reading
+    graph, lake = graph_of(context), manager.catalog.open()
+    table = table_of(upstream, graph.get(upstream).metadata, manager.default_namespace)
+    found = lake.find(table)
+    if found is None:
+        problem = f"its input {upstream.to_user_string()} is no table of the catalog {lake.name}"
+        remedy = "A proof reads Iceberg tables only: prove the asset without that input, or leave its proof out."
+        raise UnprovableError(consumer=asset.consumer.name, problem=problem, remedy=remedy)
+    frame = table_frame(session, lake.name, table, snapshot_id=found.head_snapshot_id())
+    if part.partitions and graph.get(upstream).partitions_def is not None:
+        sliced = slicing(graph, asset.consumer.key, upstream, context.instance, column=None)
+        frame = frame.where(rows_of(found, sliced, part.partitions))
+    now = found.ancestry().newest_change
+    before = input_version(context.instance, asset.consumer.key, upstream)
+    if before is None or now is None:
+        return frame, "whether it moved since the last run isn't known"
+    moved = before != str(now.snapshot_id)
+    return frame, f"moved since the last run, {before} → {now.snapshot_id}" if moved else "as in the last run"
+
+
+def _called(
+    asset: Asset, values: Mapping[str, Any], partitions: Sequence[str], context: dg.AssetCheckExecutionContext
+) -> object:
+    """What the function returned for the asset."""
+    resources = context.op_execution_context.resources
+    built = dg.build_asset_context(
+        resources={key: getattr(resources, key) for key in asset.resources},
+        instance=context.instance,
+        partition_key=partitions[0] if len(partitions) == 1 else None,
+    )
+    with built as running:
+        result = asset.definition(running, **values)
+        outputs = dict(_outputs(asset.definition, result))
+    if asset.consumer.key not in outputs:
+        raise OutputTypeError(asset=asset.consumer.name, found="nothing")
+    return outputs[asset.consumer.key]
+
+
+def _outputs(assets: dg.AssetsDefinition, result: object) -> Iterator[tuple[dg.AssetKey, object]]:
+    keys = assets.node_keys_by_output_name
+    names = [output.name for output in assets.node_def.output_defs if output.name in keys]
+    several = inspect.isgenerator(result) or (isinstance(result, tuple) and len(names) > 1)
+    items: list[Any] = list(result) if several else [result]  # type: ignore[call-overload]  # as just asked
+    for index, item in enumerate(items):
+        match item:
+            case dg.Output():
+                yield keys[item.output_name], item.value
+            case dg.MaterializeResult():
+                yield item.asset_key or keys[names[index]], item.value
+            case dg.AssetCheckResult():
+                pass
+            case _:
+                yield keys[names[index]], item

@@ -1,0 +1,160 @@
+"""Audits: asset checks that see what a run wrote before anyone else does, and can keep it from being published.
+
+No ``from __future__ import annotations`` here: Dagster reads the annotations of a context as they are.
+"""
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+
+from dagster_ips.errors import AuditError, DeclarationError
+from dagster_ips.orchestration.declare.consumers import executable_assets
+
+if TYPE_CHECKING:
+    from dagster_ips.spark.session import DataFrame
+
+AUDIT = "dagster_ips/audit"
+_FUNCTION = "dagster_ips_audit"
+_SAID = 500
+
+Audited = Callable[["DataFrame"], "bool | dg.AssetCheckResult"]
+
+
+def audit(
+    *, asset: dg.AssetKey | str, blocking: bool = True, name: str | None = None, description: str | None = None
+) -> Callable[[Audited], dg.AssetChecksDefinition]:
+    """An asset check of a frame's rows that runs on what a run of ``asset`` wrote, before it is published.
+
+    The function gets the whole table as it would be, and returns a bool or an ``AssetCheckResult``. If it doesn't pass,
+    or raises, nothing is published and nothing is consumed; with ``blocking=False`` it is published with a warning. A
+    result of severity WARN never blocks. As every asset check it goes into ``Definitions(asset_checks=[...])``, shows
+    in the UI, and can be run there on the table as it is. ``asset`` must be written by an ``IcdcIOManager`` or by
+    ``capture``.
+
+    Example:
+        >>> from pyspark.sql import DataFrame
+        >>> @audit(asset="playback_daily")
+        ... def has_only_known_accounts(rows: DataFrame) -> bool:
+        ...     return rows.where("account_id IS NULL").isEmpty()
+        >>> next(iter(has_only_known_accounts.check_specs)).blocking
+        True
+    """
+
+    def declared(function: Audited) -> dg.AssetChecksDefinition:
+        def check(context: dg.AssetCheckExecutionContext, rows: Any) -> dg.AssetCheckResult:  # noqa: ANN401  # a DataFrame, whose class comes late
+            (key,) = context.selected_asset_check_keys
+            return _found_in_this_run(context, key) or _evaluated(function, rows, blocking=blocking)
+
+        setattr(check, _FUNCTION, function)
+        return dg.asset_check(
+            asset=asset,
+            name=name or function.__name__,
+            description=description or inspect.getdoc(function),
+            blocking=blocking,
+            metadata={AUDIT: True},
+        )(check)
+
+    return declared
+
+
+def run_audits(step: Any, key: dg.AssetKey, table: str, rows: "DataFrame") -> None:  # noqa: ANN401  # not public
+    """Evaluate the audits of ``key`` on ``rows`` and log each as an asset check of the step's run.
+
+    Raises:
+        AuditError: a blocking one didn't pass.
+    """
+    failed = []
+    for found in _audits_of(step, key):
+        result = _evaluated(found.function, rows, blocking=found.blocking)
+        # Logged at once: the step may fail because of it.
+        dg.DagsterEvent.asset_check_evaluation(
+            step,
+            dg.AssetCheckEvaluation(
+                asset_key=key,
+                check_name=found.name,
+                passed=result.passed,
+                metadata=result.metadata,
+                severity=result.severity,
+                description=result.description,
+                blocking=found.blocking,
+            ),
+        )
+        if found.blocking and not result.passed and result.severity is dg.AssetCheckSeverity.ERROR:
+            failed.append(f"{found.name} ({result.description})" if result.description else found.name)
+    if failed:
+        raise AuditError(table=table, asset=key.to_user_string(), audits=tuple(failed))
+
+
+def check_audits(checks: Iterable[Any], assets: Iterable[Any], io_managers: set[str]) -> None:
+    """Refuse an audit that would never see anything before it is published.
+
+    Raises:
+        DeclarationError: its asset isn't there, or another IO manager writes it.
+    """
+    managers = {
+        key: definition.get_io_manager_key_for_asset_key(key)
+        for definition in executable_assets(list(assets))
+        for key in definition.keys
+    }
+    for definition in checks:
+        for spec in definition.check_specs:
+            if AUDIT in spec.metadata and managers.get(spec.asset_key) not in io_managers:
+                raise DeclarationError(
+                    asset=spec.asset_key.to_user_string(),
+                    problem=f"its audit {spec.name} can't see its rows before they are published: no IcdcIOManager "
+                    "writes it here.",
+                    remedy="Give the asset the io_manager_key of one, or declare a plain asset_check.",
+                )
+
+
+@dataclass(frozen=True)
+class _Audit:
+    name: str
+    blocking: bool
+    function: Audited
+
+
+def _audits_of(step: Any, key: dg.AssetKey) -> Iterator[_Audit]:  # noqa: ANN401  # as for run_audits
+    """All there are, also those that the run didn't select as checks."""
+    graph = step.job_def.asset_layer.asset_graph.source_asset_graph
+    for check_key in sorted(graph.asset_check_keys):
+        definition = graph.assets_def_for_key(check_key)
+        spec = definition.get_spec_for_check_key(check_key)
+        if check_key.asset_key == key and AUDIT in spec.metadata:
+            function = getattr(definition.node_def.compute_fn.decorated_fn, _FUNCTION)
+            yield _Audit(check_key.name, spec.blocking, function)
+
+
+def _evaluated(function: Audited, rows: "DataFrame", *, blocking: bool) -> dg.AssetCheckResult:
+    severity = dg.AssetCheckSeverity.ERROR if blocking else dg.AssetCheckSeverity.WARN
+    try:
+        found: object = function(rows)
+    except Exception as error:  # noqa: BLE001  # what can't be told isn't known to be right
+        said = f"{type(error).__name__}: {error}".partition("\n")[0][:_SAID]
+        return dg.AssetCheckResult(passed=False, severity=severity, description=f"It raised {said}")
+    if isinstance(found, bool):
+        return dg.AssetCheckResult(passed=found, severity=severity)
+    if not isinstance(found, dg.AssetCheckResult):
+        said = f"It returned a {type(found).__name__}, neither a bool nor an AssetCheckResult."
+        return dg.AssetCheckResult(passed=False, severity=severity, description=said)
+    if blocking:
+        return found
+    return dg.AssetCheckResult(
+        passed=found.passed, severity=severity, description=found.description, metadata=found.metadata
+    )
+
+
+def _found_in_this_run(context: dg.AssetCheckExecutionContext, key: dg.AssetCheckKey) -> dg.AssetCheckResult | None:
+    """What the audit said before the rows were published, if that was in the same run: they are the same rows."""
+    for record in context.instance.event_log_storage.get_asset_check_execution_history(key, limit=1):
+        event = record.event.dagster_event if record.event else None
+        evaluated = dg.DagsterEventType.ASSET_CHECK_EVALUATION
+        if event and event.event_type is evaluated and record.run_id == context.run.run_id:
+            found = event.asset_check_evaluation_data
+            return dg.AssetCheckResult(
+                passed=found.passed, severity=found.severity, description=found.description, metadata=found.metadata
+            )
+    return None

@@ -1,0 +1,81 @@
+"""Cascades in Dagster: the tag that finds every run which follows from one change."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+from urllib.parse import quote
+
+import dagster as dg
+
+from dagster_ips.core.capture import Capture, Mode
+from dagster_ips.core.cascade import Cascade, together
+from dagster_ips.core.edge import Edge
+from dagster_ips.iceberg.cascade_stamps import cascade_at_head, caused_by
+from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.orchestration.declare.consumers import reads_incrementally
+
+CASCADE_TAG = "dagster_ips/cascade"
+_BACKFILL_TAG = "dagster/backfill"
+_AUTOMATIC_TAGS = ("dagster/sensor_name", "dagster/schedule_name", "dagster/from_automation_condition")
+
+
+def is_automatic(run: dg.DagsterRun) -> bool:
+    """Whether a sensor, a schedule or a condition launched the run, and not a person."""
+    return any(tag in run.tags for tag in _AUTOMATIC_TAGS)
+
+
+def cascade_of(
+    running: dg.AssetExecutionContext | dg.OpExecutionContext,
+    consumed: Sequence[tuple[TableMetadata, Capture]],
+    target: TableMetadata | None,
+    *,
+    read_again: Collection[Edge] = (),
+) -> Cascade:
+    """What the run follows from, by the snapshots that it consumes; the run is tagged with it.
+
+    A person who has everything computed anew starts a cascade, named after the backfill or the run. So does one who
+    rewinds or resets an edge, so that it is ``read_again``: what its snapshots followed from has passed already. A run
+    that finds nothing new is part of none.
+    """
+    run = running.run
+    is_full = any(capture.mode is Mode.FULL for _, capture in consumed)
+    if is_full and not is_automatic(run):
+        cascade = started_by(run)
+    else:
+        new = [(source, capture) for source, capture in consumed if capture.edge not in read_again]
+        own = started_by(run) if len(new) < len(consumed) else Cascade()
+        cascade = together([own, caused_by(new, target)])
+    if cascade.main is not None:
+        # The tag is that of the step which captured last: mostly a run has one, or its steps follow from each other.
+        running.instance.add_run_tags(run.run_id, {CASCADE_TAG: cascade.main})
+    return cascade
+
+
+def follow_head(running: dg.AssetExecutionContext | None, table: TableMetadata) -> None:
+    """Tag a run that wasn't launched by a person with what the newest snapshot of a table follows from.
+
+    The table is read whole by an asset that reads nothing incrementally: it runs because the table changed.
+    """
+    if running is None or not is_automatic(running.run) or reads_incrementally(running.assets_def):
+        return
+    if (main := cascade_at_head(table).main) is not None:
+        running.instance.add_run_tags(running.run.run_id, {CASCADE_TAG: main})
+
+
+def cascade_of_run(step: Any) -> Cascade:  # noqa: ANN401  # Dagster's class for it isn't public
+    """What follows from what a run without captures publishes: its tag's cascade, or one that it starts."""
+    run = step.instance.get_run_by_id(step.run_id) or step.dagster_run
+    return Cascade((run.tags[CASCADE_TAG],)) if CASCADE_TAG in run.tags else started_by(run)
+
+
+def started_by(run: dg.DagsterRun) -> Cascade:
+    """The cascade that begins with a run."""
+    return Cascade((run.tags.get(_BACKFILL_TAG, run.run_id),))
+
+
+def links(cascade: Cascade) -> dg.MetadataValue[str]:
+    """In metadata: each id, as a link to the runs that are tagged with it, and how many more there are."""
+    links = [f"[{each}](/runs?q%5B%5D={quote(f'tag:{CASCADE_TAG}={each}', safe='')})" for each in cascade.ids]
+    more = [f"and {cascade.more:,} more"] if cascade.more else []
+    return dg.MetadataValue.md(" ".join([*links, *more]))

@@ -1,0 +1,163 @@
+"""Data versions, by which Dagster tells what is stale: the newest snapshot of a table that may have changed rows.
+
+A run that publishes nothing leaves it as it was, and so does compaction. An input's is that of what was really read:
+Dagster would take what was reported as the step began, though more may have been committed by then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import dagster as dg
+from dagster import DagsterInstance
+
+from dagster_ips._compat import set_input_data_version, set_input_event
+from dagster_ips.core.ancestry import Ancestry, Snapshot
+from dagster_ips.errors import IpsError
+from dagster_ips.exactly_once.capture.tracked_input import MAIN
+from dagster_ips.exactly_once.publish.publisher import Publication
+from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.iceberg.storage import Storage
+from dagster_ips.orchestration.declare.declarations import DATA_VERSION_TAG, OUTSIDE, code_of, plain
+from dagster_ips.orchestration.declare.partition_mappings import partition_expression
+from dagster_ips.orchestration.run.runs import Captured
+from dagster_ips.orchestration.watch.outside_changes import OutsideAsset, tell_of_changes
+
+_INPUT_VERSION_TAG = "dagster/input_data_version"
+
+
+@dataclass(frozen=True)
+class Read:
+    """What a step has read of a table: all up to ``head``, or less if not ``is_whole``.
+
+    ``storage`` has the table's manifests.
+    """
+
+    source: TableMetadata
+    head: Snapshot | None
+    storage: Storage
+    is_whole: bool = True
+
+
+def record_versions(  # noqa: PLR0913  # each is a thing of its own
+    step: Any,  # noqa: ANN401  # Dagster's class for it isn't public
+    asset: dg.AssetKey,
+    captured: Captured,
+    publication: Publication,
+    *,
+    storage: Storage,
+    partitions: Iterable[str] = (),
+) -> None:
+    """Let the materialisation of ``asset``, or of its ``partitions``, say what was taken of each upstream and made."""
+    if not publication.superseded_by:  # Else another run took it.
+        for view in captured.views.values():
+            taken, capture = view.captured, view.captured.capture
+            if capture.to_inclusive is not None and capture.to_inclusive.ref == MAIN:
+                upstream = dg.AssetKey.from_user_string(capture.edge.upstream)
+                is_whole = capture.bite is None or capture.bite.is_last
+                record_input(step, upstream, Read(taken.source, taken.head, storage, is_whole))
+    if step.has_data_version(asset):  # The user's own.
+        return
+    version = _made(step.instance, asset, publication, list(partitions))
+    if version is not None:
+        step.set_data_version(asset, dg.DataVersion(version))
+
+
+def code_version(step: Any, asset: dg.AssetKey) -> str | None:  # noqa: ANN401  # as above
+    """What the asset says of its code; None if it says nothing."""
+    node = step.job_def.asset_layer.get(asset)
+    return code_of(node.code_version, node.metadata)
+
+
+def keep_versions(step: Any, asset: dg.AssetKey) -> None:  # noqa: ANN401  # as above
+    """Let the materialisation of ``asset``, which wasn't written, say of what and which version as the one before."""
+    tags = _newest_tags(step.instance, asset)
+    for upstream in step.job_def.asset_layer.asset_graph.get(asset).parent_keys:
+        if version := tags.get(f"{_INPUT_VERSION_TAG}/{upstream.to_user_string()}"):
+            set_input_data_version(step, upstream, version)
+    if (version := tags.get(DATA_VERSION_TAG)) and not step.has_data_version(asset):
+        step.set_data_version(asset, dg.DataVersion(version))
+
+
+def record_input(step: Any, upstream: dg.AssetKey, read: Read) -> None:  # noqa: ANN401  # as above
+    """Let what the step materialises say what of ``upstream`` it is made of.
+
+    Of a partitioned upstream Dagster asks which partitions were reported after the step began. So the changes of an
+    outside table that nobody has told of are told here, and what was told up to the head that was read counts as taken.
+    """
+    graph = step.job_def.asset_layer.asset_graph
+    source, head = read.source, read.head
+    if head is None or not graph.has(upstream):
+        return
+    is_outside = bool(plain(graph.get(upstream).metadata.get(OUTSIDE)))
+    if (definition := graph.get(upstream).partitions_def) is not None:
+        if is_outside and read.is_whole:
+            expression = partition_expression(graph.get(upstream).metadata)
+            _record_partitions(
+                step, OutsideAsset(key=upstream, partitions_def=definition, partition_expression=expression), read
+            )
+        return
+    version = _taken(source, head, None if is_outside else _reported(step.instance, upstream))
+    if not read.is_whole:
+        version = f"{head.snapshot_id} in part"
+    if version is not None:
+        set_input_data_version(step, upstream, version)
+
+
+def _record_partitions(step: Any, asset: OutsideAsset, read: Read) -> None:  # noqa: ANN401  # as above
+    assert read.head is not None  # noqa: S101  # record_input asked before
+    try:
+        event = tell_of_changes(asset, read.source, read.head, read.storage, step.instance)
+    except IpsError as error:  # What was read is published, and right; only the UI may show it as stale.
+        step.log.warning("which partitions of %s changed can't be told: %s", asset.name, error)
+        return
+    if event is not None:
+        set_input_event(step, asset.key, event)
+
+
+def _taken(source: TableMetadata, head: Snapshot, reported: str | None) -> str | None:
+    """The version of ``source`` at ``head``; what was ``reported`` by a run, if that is part of it.
+
+    None if it can't be told: no change is retained, or versions of the upstream aren't snapshots.
+    """
+    ancestry = Ancestry.of(source.snapshots, head.snapshot_id)
+    if reported is not None:
+        if not reported.isdecimal() or int(reported) not in source.snapshots:
+            return None
+        if ancestry.find(int(reported)):
+            return reported
+    change = ancestry.newest_change
+    return str(change.snapshot_id) if change else None
+
+
+def input_version(instance: DagsterInstance, asset: dg.AssetKey, upstream: dg.AssetKey) -> str | None:
+    """The version of ``upstream`` that the newest materialisation of ``asset`` has read; None if it doesn't say."""
+    return _newest_tags(instance, asset).get(f"{_INPUT_VERSION_TAG}/{upstream.to_user_string()}")
+
+
+def _made(
+    instance: DagsterInstance, asset: dg.AssetKey, publication: Publication, partitions: Sequence[str]
+) -> str | None:
+    """The version of what is there now: what it was if nothing was published, as far as partitions agree on that."""
+    changed = [snapshot for snapshot in publication.snapshots if not snapshot.keeps_rows]
+    if not changed and not publication.superseded_by:
+        had = {_reported(instance, asset, partition) for partition in partitions or (None,)}
+        if len(had) == 1 and (version := had.pop()):
+            return version
+    head = publication.metadata.ancestry().newest_change if publication.metadata else None
+    newest = changed[-1] if changed else head
+    return str(newest.snapshot_id) if newest else None
+
+
+def _reported(instance: DagsterInstance, asset: dg.AssetKey, partition: str | None = None) -> str | None:
+    """The data version of the newest materialisation; None if there is none."""
+    return _newest_tags(instance, asset, partition).get(DATA_VERSION_TAG)
+
+
+def _newest_tags(instance: DagsterInstance, asset: dg.AssetKey, partition: str | None = None) -> Mapping[str, str]:
+    wanted = dg.AssetRecordsFilter(asset_key=asset, asset_partitions=[partition] if partition else None)
+    records = instance.fetch_materializations(wanted, limit=1).records
+    event = records[0].asset_materialization if records else None
+    return (event.tags or {}) if event else {}

@@ -1,0 +1,412 @@
+"""The IO manager: captures as inputs load, writes, publishes and commits as outputs are handled.
+
+No ``from __future__ import annotations`` here: Dagster reads ``ResourceDependency`` off the class as it is made.
+"""
+
+import contextlib
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+from pydantic import PrivateAttr
+
+from dagster_ips.core.capture import Mode
+from dagster_ips.core.ownership import ASSET
+from dagster_ips.core.ranges import Predicate
+from dagster_ips.core.retention import Retention
+from dagster_ips.core.table_name import namespace_of
+from dagster_ips.core.write_mode import Combine, OverwriteWhere, Replace, WriteMode
+from dagster_ips.errors import DeclarationError, IpsError, OutputTypeError
+from dagster_ips.exactly_once.effects import Effect, effect
+from dagster_ips.exactly_once.publish.column_evolution import follow_frame, require_columns_fit, require_rows_found
+from dagster_ips.exactly_once.publish.publisher import Publication
+from dagster_ips.exactly_once.publish.result_writer import Result
+from dagster_ips.iceberg import code_stamps
+from dagster_ips.iceberg.catalog import LakeCatalog
+from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.orchestration.declare.consumers import (
+    MetadataByKey,
+    captures_by_itself,
+    consumers_of,
+    incremental_input_names,
+    keys_of_step,
+)
+from dagster_ips.orchestration.declare.declarations import (
+    INCREMENTAL,
+    description_of,
+    table_of,
+    trusted_because,
+    write_mode_of,
+)
+from dagster_ips.orchestration.declare.overwrite_result import Overwrite
+from dagster_ips.orchestration.declare.partition_mappings import require_partition_expression, rows_of_keys
+from dagster_ips.orchestration.platform.cursor_store import CursorStore
+from dagster_ips.orchestration.platform.resources import IcebergCatalog, SparkResource
+from dagster_ips.orchestration.run.audits import run_audits
+from dagster_ips.orchestration.run.cascade_tag import cascade_of_run, follow_head
+from dagster_ips.orchestration.run.data_versions import Read, code_version, keep_versions, record_input, record_versions
+from dagster_ips.orchestration.run.run_metadata import RunReport, older_rows_in, partition_metadata, run_metadata
+from dagster_ips.orchestration.run.runs import Captured, Runs, order_new_table
+from dagster_ips.spark.branches import Branch
+from dagster_ips.spark.frames import table_frame
+from dagster_ips.spark.session import configure, is_frame, is_frame_class
+from dagster_ips.spark.targets import create_table
+from dagster_ips.view import IcdcView
+
+if TYPE_CHECKING:
+    from dagster_ips.spark.session import DataFrame, SparkSession
+
+
+class IcdcIOManager(dg.ConfigurableIOManager):
+    """Reads and writes Iceberg tables through Spark; hands ``incremental()`` inputs over as ICDC views.
+
+    Inputs without ``incremental()`` are read whole. Outputs are Spark DataFrames, written as the asset's metadata says
+    (``append``, ``merge``, …; ``replace`` if it says nothing), or an ``Overwrite``; on a branch that is published at
+    once or not at all.
+
+    ``default_namespace`` holds the tables of assets whose key has one part and that name no table;
+    ``icdc_namespace`` the ICDC tables. Per consumer and upstream those of the newest ``icdc_keep_last`` captures are
+    kept, none longer than ``icdc_max_age_days``; a run drops the others after its commit. The newest capture's and
+    those that a run is working on always stay.
+    """
+
+    catalog: dg.ResourceDependency[IcebergCatalog]
+    spark: dg.ResourceDependency[SparkResource]
+    default_namespace: str = "default"
+    icdc_namespace: str = "ips"
+    icdc_keep_last: int = 10
+    icdc_max_age_days: float = 30.0
+    _retention: Retention = PrivateAttr(default_factory=Retention)
+    _captured: dict[tuple[str, str, int], dict[str, Captured]] = PrivateAttr(default_factory=dict)
+    _written_by_capture: set[tuple[tuple[str, str, int], dg.AssetKey]] = PrivateAttr(default_factory=set)
+
+    def setup_for_execution(self, context: dg.InitResourceContext) -> None:
+        """Check the settings and the instance before anything runs: environment variables are known only now.
+
+        Raises:
+            RetentionError: the ICDC tables can't be kept like that.
+            CursorStorageError: the Dagster instance would not remember what was consumed.
+        """
+        if context.instance is not None:
+            CursorStore(context.instance).require_working()
+        self._retention = Retention.of_days(self.icdc_keep_last, self.icdc_max_age_days)
+
+    def load_input(self, context: dg.InputContext) -> Any:  # noqa: ANN401  # the asset's annotation chooses the form
+        """The input in the form that the parameter's annotation asks for.
+
+        Raises:
+            IpsError: nothing was captured, and no state changed.
+        """
+        with _logged(context):
+            return self._loaded(context)
+
+    def handle_output(self, context: dg.OutputContext, obj: Any) -> None:  # noqa: ANN401  # whatever the asset returned
+        """Write, publish, commit.
+
+        Raises:
+            IpsError: nothing was published and nothing was consumed.
+        """
+        with _logged(context):
+            self._handle(context, obj)
+
+    def _loaded(self, context: dg.InputContext) -> Any:  # noqa: ANN401  # see load_input
+        metadata = metadata_by_key(context.step_context)
+        if INCREMENTAL not in (context.definition_metadata or {}) or _asset_context() is None:
+            return self._whole_table(context, metadata)
+        captured = self._captures_of_step(context, metadata)
+        view = next(iter(captured.values())).views[context.name]
+        return in_form(view, context.dagster_type.typing_type, parameter=context.name, asset=_reader(context))
+
+    def _handle(self, context: dg.OutputContext, obj: object) -> None:
+        key, metadata = context.asset_key, context.definition_metadata
+        running = _asset_context()
+        if running is not None and captures_by_itself(running.assets_def, key):
+            self._require_written_by_capture(context, obj)
+            return
+        of_step = self._captured.get(_step_id(context.step_context))
+        if of_step is None and running is not None and incremental_input_names(running.assets_def):
+            raise DeclarationError(
+                asset=key.to_user_string(),
+                problem="another IO manager reads its incremental inputs than writes its table, and only that one "
+                "knows what was captured. Nothing was written and nothing was consumed.",
+                remedy="Give the asset and its upstreams the same io_manager_key.",
+            )
+        is_consumer = of_step is not None
+        unread = Captured(cascade=cascade_of_run(context.step_context))
+        captured = of_step.get(key.to_user_string()) if of_step is not None else unread
+        if captured is None:
+            _report_waiting(context, behind=list(of_step or ()))
+            keep_versions(context.step_context, key)
+            return
+        frame, write_mode = returned(obj, write_mode_of(metadata, key.to_user_string()), key, is_consumer=is_consumer)
+        table = table_of(key, metadata, self.default_namespace)
+        started = time.monotonic()
+        # What another session writes would lack the stamps that this one sets.
+        runs = replace(self.runs(context.step_context.instance), session=lambda: self._session_of(frame))
+        with runs.writing(captured):
+            publication = _publish(runs, context, table, (frame, write_mode), captured)
+        step = context.step_context
+        report = RunReport(
+            table=table,
+            captured=captured,
+            publication=publication,
+            write_seconds=time.monotonic() - started,
+            lookups=_lookups() if is_consumer else (),
+            older=older_rows_in(publication, captured, code_version(step, key)),
+        )
+        context.add_output_metadata(run_metadata(report))
+        for partition, count in captured.by_partition.items():
+            step.add_asset_metadata(partition_metadata(count), asset_key=key, partition_key=partition)
+        if report.older:
+            context.log.warning("%s: %s", table, report.older)
+        partitions = context.asset_partition_keys if context.has_asset_partitions else ()
+        record_versions(step, key, captured, publication, storage=runs.lake.storage, partitions=partitions)
+        runs.drop_old_tables(captured)
+
+    def runs(self, instance: dg.DagsterInstance) -> Runs:
+        """Where runs capture and publish by this manager's settings."""
+        lake = self.catalog.open()
+        store = CursorStore(instance)
+        return Runs(lake, store, lambda: self._session(lake), self.icdc_namespace, self._retention)
+
+    def session(self) -> "SparkSession":
+        """Spark, which knows the catalog."""
+        return self._session(self.catalog.open())
+
+    def _require_written_by_capture(self, context: dg.OutputContext, obj: object) -> None:
+        written = (_step_id(context.step_context), context.asset_key) in self._written_by_capture
+        if obj is not None or not written:
+            raise DeclarationError(
+                asset=context.asset_key.to_user_string(),
+                problem="it declares an incremental_dep(), which is consumed by what capture() publishes, but it "
+                + (f"returned a {type(obj).__name__} to be written." if obj is not None else "didn't call capture()."),
+                remedy="Write between `with capture(...)` and its end and return nothing; or declare the input by "
+                "ins={...: incremental()} and return the frame.",
+            )
+
+    def was_written_by_capture(self, step: Any, key: dg.AssetKey) -> None:  # noqa: ANN401  # see metadata_by_key
+        """The step has written ``key`` by its own statements: a None returned for it is no mistake."""
+        self._written_by_capture.add((_step_id(step), key))
+
+    def _captures_of_step(self, context: dg.InputContext, metadata: MetadataByKey) -> dict[str, Captured]:
+        """The captures of this try of the step, by asset; all taken when its first input loads: they share a mode."""
+        identity = _step_id(context.step_context)
+        if identity not in self._captured:
+            running = _asset_context()
+            assert running is not None  # noqa: S101  # load_input asked before
+            consumers = consumers_of(running.assets_def, metadata, self.default_namespace)
+            selected = [each for each in consumers if each.key in running.selected_asset_keys]
+            self._captured[identity] = self.runs(context.step_context.instance).capture_together(selected, running)
+        return self._captured[identity]
+
+    def _whole_table(self, context: dg.InputContext, metadata: MetadataByKey) -> Any:  # noqa: ANN401  # see load_input
+        lake = self.catalog.open()
+        table = table_of(context.asset_key, metadata.get(context.asset_key, {}), self.default_namespace)
+        found = lake.load(table, asset=_reader(context))
+        if (running := _asset_context()) is not None:
+            follow_head(running, found)
+            record_input(context.step_context, context.asset_key, Read(found, found.ancestry().head, lake.storage))
+        # Dagster doesn't take any for several partitions.
+        if not context.has_asset_partitions or len(context.asset_partition_keys) == 1:
+            context.add_input_metadata({"snapshot": dg.MetadataValue.text(str(found.head_snapshot_id()))})
+        frame = table_frame(self._session(lake), lake.name, table, snapshot_id=found.head_snapshot_id())
+        rows = _partitions_read(context, metadata.get(context.asset_key, {}), found)
+        return frame if rows is None else frame.where(rows)
+
+    def _session_of(self, frame: "DataFrame") -> "SparkSession":
+        """The session that made the frame, which may be one of the asset's own; it knows the catalog then."""
+        configure(frame.sparkSession, self.catalog.open().spark_configuration())
+        return frame.sparkSession
+
+    def _session(self, lake: LakeCatalog) -> "SparkSession":
+        session: SparkSession = self.spark.spark_session
+        configure(session, lake.spark_configuration())
+        return session
+
+
+@contextlib.contextmanager
+def _logged(context: dg.InputContext | dg.OutputContext) -> Iterator[None]:
+    """An error of ours in the run's log by itself: in the step's failure it stands below Dagster's own."""
+    try:
+        yield
+    except IpsError as error:
+        context.log.error(str(error))  # noqa: TRY400  # the stack trace is in the step's failure
+        raise
+
+
+def _publish(
+    runs: Runs, context: dg.OutputContext, table: str, returned: "tuple[DataFrame, WriteMode]", captured: Captured
+) -> Publication:
+    lake, publisher = runs.lake, runs.publisher(context.step_context.dagster_run, context.asset_key, captured)
+    existing = lake.find(table)
+    # Asked before any frame is looked at: what it reads may be gone once other runs have published that.
+    if existing is not None and (superseded := publisher.superseded(existing, captured.captures)):
+        return superseded
+    name = context.asset_key.to_user_string()
+    if existing is not None:
+        publisher.require_own(existing, captured.captures, name)
+    changes = [view.change for view in captured.views.values()]
+    because = trusted_because(context.definition_metadata)
+    result = Result(*returned, captured.mode, changes, is_trusted=because is not None, storage=lake.storage)
+    if because is not None:
+        context.add_output_metadata({"trusted, not proved by the plan": because})
+    running = _asset_context()
+    is_one_of_several = running is not None and len(keys_of_step(running.assets_def)) > 1
+    description = description_of(context.definition_metadata).tuned_for(result.write_mode).with_property(ASSET, name)
+    columns = existing.identity_partition_columns() if existing else description.partition_by
+    # First, as of a frame with two columns of a name nothing else can be asked.
+    stored = result.stored(table)
+    require_columns_fit(stored, existing, catalog=lake.name, table=table)
+    if existing is not None and result.mode is Mode.INCREMENTAL:
+        require_rows_found(stored, result.write_mode, existing)
+    result = result.checked(table, tuple(columns), catalog=lake.name, shares_views=is_one_of_several)
+    if context.has_asset_partitions:
+        require_partition_expression(name, context.definition_metadata)
+    new = sorted({key for view in captured.views.values() for key in view.captured.new_partitions})
+    if existing is not None and not new and result.changes_nothing():
+        publisher.commit_without_writing(captured.captures)
+        return Publication(existing)
+    if existing is None:
+        with effect(Effect.CREATE_TARGET):
+            lake.create_namespace(namespace_of(table))
+            create_table(publisher.session, lake.name, table, stored, description)
+    else:
+        followed = follow_frame(stored, lake, table)
+        result = result if isinstance(result.write_mode, Combine) else replace(result, frame=followed)
+    order_new_table(publisher.session, lake.name, table, existing, description)
+    code = code_version(context.step_context, context.asset_key)
+    made = code_stamps.properties(existing, captured.captures, code, replaces_all=result.replaces_all)
+    publisher = replace(publisher, properties={**publisher.properties, **made})
+    if context.has_asset_partitions:
+        target = lake.load(table, asset=name)
+        partitions = _rows_of(context, target, context.asset_partition_keys)
+        result = replace(result, partitions=partitions, new_partitions=_rows_of(context, target, new) if new else None)
+
+    def audit(branch: Branch) -> None:
+        run_audits(context.step_context, context.asset_key, table, publisher.session.table(branch.sql_name))
+
+    return publisher.publish(table, captured.captures, result.write, consumer=name, check=audit)
+
+
+def _report_waiting(context: dg.OutputContext, *, behind: Sequence[str]) -> None:
+    """Say that the table is as it was: the run was made for other tables of its step."""
+    why = f"this run was for {', '.join(behind)}, behind until now; what is new comes with a next run"
+    context.log.info("%s is not written: %s", context.asset_key.to_user_string(), why)
+    context.add_output_metadata({"summary": dg.MetadataValue.md(f"- **not written**: {why}")})
+
+
+def _rows_of(context: dg.OutputContext, target: TableMetadata, keys: Collection[str]) -> Predicate:
+    """The target's rows that are in the partitions ``keys``."""
+    return rows_of_keys(
+        target,
+        context.asset_partitions_def,
+        keys,
+        context.definition_metadata,
+        context.step_context.instance,
+        asset=context.asset_key.to_user_string(),
+    )
+
+
+def _partitions_read(
+    context: dg.InputContext, metadata: Mapping[str, Any], upstream: TableMetadata
+) -> Predicate | None:
+    """The upstream's rows of the partitions that a run's own are made of; None if that is all of them."""
+    running = _asset_context()
+    if running is None or not running.has_partition_key_range or not context.has_asset_partitions:
+        return None
+    name = context.asset_key.to_user_string()
+    require_partition_expression(name, metadata)
+    keys, instance = context.asset_partition_keys, context.step_context.instance
+    return rows_of_keys(upstream, context.asset_partitions_def, keys, metadata, instance, asset=name)
+
+
+def in_form(view: IcdcView, annotation: object, *, parameter: str, asset: str) -> Any:  # noqa: ANN401  # see load_input
+    """The input as its parameter's annotation asks for it.
+
+    Raises:
+        DeclarationError: there is no such form.
+    """
+    if annotation is str:
+        return view.table
+    if is_frame_class(annotation):
+        return view.added
+    if annotation is IcdcView or annotation is Any or annotation is None:
+        return view
+    raise DeclarationError(
+        asset=asset,
+        problem=f"its incremental input {parameter} is annotated {annotation!r}, which it can't be handed over as.",
+        remedy="Annotate it as IcdcView, pyspark.sql.DataFrame or str (the ICDC table's SQL name).",
+    )
+
+
+def returned(
+    obj: object, declared: WriteMode | None, key: dg.AssetKey, *, is_consumer: bool
+) -> "tuple[DataFrame, WriteMode]":
+    """The frame that an asset returned, and how it is to be written.
+
+    Raises:
+        OutputTypeError: it is neither a DataFrame nor an Overwrite.
+        DeclarationError: it is an Overwrite of an asset that can't return one.
+    """
+    asset = key.to_user_string()
+    if is_frame(obj):
+        return obj, declared or Replace()
+    if not isinstance(obj, Overwrite):
+        raise OutputTypeError(asset=asset, found=f"a {_type_name(obj)}")
+    parts: tuple[object, object] = (obj.frame, obj.where)
+    if not is_frame(parts[0]) or not isinstance(parts[1], str):
+        kinds = " where a ".join(map(_type_name, parts))
+        raise OutputTypeError(
+            asset=asset, found=f"an Overwrite of a {kinds}, not of a Spark DataFrame where a SQL text"
+        )
+    if declared is not None or not is_consumer:
+        raise DeclarationError(
+            asset=asset,
+            problem="it returned an Overwrite, which replaces what an incremental input's change affects, but "
+            + ("it declares another write mode." if declared else "it has no incremental input.")
+            + " Nothing was written and nothing was consumed.",
+            remedy="Return the DataFrame, or leave out the other write mode and declare the input by incremental().",
+        )
+    return obj.frame, OverwriteWhere(obj.where)
+
+
+def _type_name(obj: object) -> str:
+    """With the library that it is of, as several have a DataFrame."""
+    library = type(obj).__module__.partition(".")[0]
+    return type(obj).__name__ if library == "builtins" else f"{library} {type(obj).__name__}"
+
+
+def metadata_by_key(step: Any) -> MetadataByKey:  # noqa: ANN401  # Dagster's class for it isn't public
+    """The metadata of every asset there is."""
+    graph = step.job_def.asset_layer.asset_graph
+    return {key: graph.get(key).metadata for key in graph.get_all_asset_keys()}
+
+
+def _asset_context() -> dg.AssetExecutionContext | None:
+    """The asset that is being materialised; None in an asset check or outside a run, where nothing is captured."""
+    try:
+        return dg.AssetExecutionContext.get()
+    except dg.DagsterInvariantViolationError:
+        return None
+
+
+def _reader(context: dg.InputContext) -> str:
+    running = _asset_context()
+    keys = running.selected_asset_keys if running else ()
+    return ", ".join(sorted(key.to_user_string() for key in keys)) or context.step_context.step.key
+
+
+def _lookups() -> tuple[str, ...]:
+    """The inputs that were read whole beside incremental ones: their own changes drove nothing."""
+    running = _asset_context()
+    if running is None:
+        return ()
+    declared = running.assets_def.node_def.input_dict
+    keys = running.assets_def.keys_by_input_name
+    return tuple(keys[name].to_user_string() for name, each in declared.items() if INCREMENTAL not in each.metadata)
+
+
+def _step_id(step: Any) -> tuple[str, str, int]:  # noqa: ANN401  # as for metadata_by_key
+    return step.run_id, step.step.key, step.previous_attempt_count

@@ -1,0 +1,261 @@
+"""capture: an asset's own statements, written to a branch and published as a whole."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import dagster as dg
+
+from dagster_ips.core.capture import Mode
+from dagster_ips.core.ownership import ASSET
+from dagster_ips.core.table_name import namespace_of
+from dagster_ips.errors import DeclarationError, RemovedRowsError
+from dagster_ips.exactly_once.effects import Effect, effect
+from dagster_ips.exactly_once.publish.column_evolution import follow_frame, require_types_fit
+from dagster_ips.exactly_once.publish.input_change import Frame, InputChange
+from dagster_ips.exactly_once.publish.statement_block import Block, block
+from dagster_ips.iceberg import code_stamps
+from dagster_ips.orchestration.declare.consumers import Consumer, MetadataByKey, capturing_consumers
+from dagster_ips.orchestration.declare.declarations import description_of
+from dagster_ips.orchestration.run.audits import run_audits
+from dagster_ips.orchestration.run.data_versions import code_version, record_versions
+from dagster_ips.orchestration.run.io_manager import IcdcIOManager, metadata_by_key
+from dagster_ips.orchestration.run.run_metadata import RunReport, older_rows_in, run_metadata
+from dagster_ips.orchestration.run.runs import Runs, order_new_table
+from dagster_ips.spark.branches import Branch
+from dagster_ips.spark.changelog import removed
+from dagster_ips.spark.targets import create_table, empty_frame
+from dagster_ips.view import IcdcView
+
+if TYPE_CHECKING:
+    from dagster_ips.spark.session import DataFrame, SparkSession
+
+_FRAMES = {"icdc": Frame.CHANGES, "added": Frame.ADDED, "removed": Frame.REMOVED, "source": Frame.SOURCE}
+_PLACEHOLDER = re.compile(rf"\{{(?:target|(?:([\w/-]+)\.)?({'|'.join(_FRAMES)}))\}}")
+_SHOW_REMOVED = (Frame.REMOVED, Frame.WEIGHTED, Frame.CHANGELOG, Frame.AFFECTED, Frame.SCOPE)
+
+
+@dataclass(frozen=True)
+class OwnSql:
+    """The changes of an asset's upstreams, and the branch that its statements write to.
+
+    ``views`` are the upstreams' IcdcViews by key, with every frame; ``session`` is Spark. What isn't SQL writes by
+    ``frame.writeTo(icdc.target)``.
+    """
+
+    consumer: Consumer
+    views: Mapping[str, IcdcView]
+    session: SparkSession
+    _block: Block
+
+    @property
+    def target(self) -> str:
+        """The branch's name in Spark SQL: what is written to it is published when the block ends."""
+        return self._block.branch.sql_name
+
+    @property
+    def mode(self) -> Mode:
+        """``full`` or ``incremental``. In mode ``full`` the branch starts without rows and every row is added."""
+        return next(iter(self.views.values())).mode
+
+    @property
+    def view(self) -> IcdcView:
+        """The upstream's IcdcView, if there is only one.
+
+        Raises:
+            DeclarationError: there are several.
+        """
+        return self._view(None)
+
+    @property
+    def parameters(self) -> Mapping[str, str]:
+        """``IcdcView.parameters`` of the upstream, if there is only one."""
+        return self.view.parameters
+
+    def sql(self, statement: str) -> DataFrame:
+        """Run one statement of Spark SQL.
+
+        ``{target}`` is the branch. Of the upstream, ``{added}`` and ``{removed}`` are exactly the rows that came and
+        went, ``{icdc}`` is the ICDC table with every row of the files that were added, ``{source}`` is the upstream as
+        of the capture. With several upstreams: ``{playback.added}``. Other braces stay as they are.
+
+        Raises:
+            PublishError: the table was changed meanwhile, or the branch.
+            DirectWriteError: the statement wrote to the table itself instead of ``{target}``.
+        """
+        text = _PLACEHOLDER.sub(self._filled, statement)
+        with effect(Effect.WRITE_BRANCH):
+            result = self.session.sql(text)
+        self._block.check()
+        return result
+
+    def _filled(self, found: re.Match[str]) -> str:
+        upstream, frame = found.groups()
+        return self._view(upstream).as_sql(_FRAMES[frame]) if frame else self.target
+
+    def _view(self, upstream: str | None) -> IcdcView:
+        views = dict(self.views)
+        if upstream is None and len(views) == 1:
+            (upstream,) = views
+        if upstream not in views:
+            one, *_ = views
+            raise DeclarationError(
+                asset=self.consumer.name,
+                problem=f"it captures {', '.join(views)}; which of them is meant by {upstream or 'one'} isn't clear.",
+                remedy=f'Name it, as in "{{{one}.added}}" or icdc.views["{one}"].',
+            )
+        return views[upstream]
+
+
+@contextlib.contextmanager
+def capture(
+    context: dg.AssetExecutionContext | dg.OpExecutionContext,
+    *upstreams: str,
+    writes: str | None = None,
+    columns: str | None = None,
+) -> Iterator[OwnSql]:
+    """Capture what changed, let the block's statements write the asset's table, publish when it ends.
+
+    The asset declares each upstream by ``deps=[incremental_dep(...)]`` and returns nothing. All statements go to a
+    branch; when the block ends it becomes the table's ``main`` and the change is consumed. If it fails, neither
+    happens. In a graph-backed asset it stands in the op whose output is the asset.
+
+    Args:
+        context: The asset's, or the op's.
+        upstreams: The keys of the upstreams; all that the asset declares if none is given.
+        writes: The asset's table; needed in a step that makes several assets.
+        columns: The table's columns in SQL, as in ``"day DATE, plays BIGINT"``. One that doesn't exist yet is made of
+            them, laid out as ``table(...)`` in the asset's metadata says; one that lacks some is given them.
+
+    Raises:
+        DeclarationError: the asset doesn't declare this, or its table doesn't exist and ``columns`` aren't given.
+        IpsError: nothing was published and nothing was consumed.
+
+    Example:
+        >>> from dagster_ips import incremental_dep, table
+        >>> @dg.asset(deps=[incremental_dep("playback")], metadata=table("media.by_title"))
+        ... def by_title(context):
+        ...     with capture(context, columns="title STRING, plays BIGINT") as icdc:
+        ...         icdc.sql("INSERT INTO {target} SELECT title, count(*) FROM {added} GROUP BY title")
+    """
+    step = context.get_step_execution_context()
+    metadata = metadata_by_key(step)
+    manager, consumer = _consumer(context, metadata, writes)
+    _require_declared(consumer, upstreams)
+    runs = manager.runs(context.instance)
+    captured = runs.capture(consumer, context)
+    started = time.monotonic()
+    publisher = runs.publisher(context.run, consumer.key, captured)
+    code = code_version(step, consumer.key)
+    made = code_stamps.properties(runs.lake.find(consumer.table), captured.captures, code, replaces_all=False)
+    publisher = replace(publisher, properties={**publisher.properties, **made})
+
+    def audit(branch: Branch) -> None:
+        run_audits(step, consumer.key, consumer.table, publisher.session.table(branch.sql_name))
+
+    with runs.writing(captured):
+        _create(runs, consumer, columns, metadata)
+        captures, name = captured.captures, consumer.name
+        with block(publisher, consumer.table, captures, consumer=name, check=audit) as written:
+            yield OwnSql(consumer, captured.views, publisher.session, written)
+            for view in captured.views.values():
+                _require_followed(consumer.table, view.change)
+    assert written.publication is not None  # noqa: S101  # the block ended well
+    report = RunReport(
+        table=consumer.table,
+        captured=captured,
+        publication=written.publication,
+        write_seconds=time.monotonic() - started,
+        older=older_rows_in(written.publication, captured, code),
+    )
+    if report.older:
+        context.log.warning("%s: %s", consumer.table, report.older)
+    step.add_asset_metadata(run_metadata(report), asset_key=consumer.key)
+    record_versions(step, consumer.key, captured, written.publication, storage=runs.lake.storage)
+    manager.was_written_by_capture(step, consumer.key)
+    runs.drop_old_tables(captured)
+
+
+def _consumer(
+    context: dg.AssetExecutionContext | dg.OpExecutionContext, metadata: MetadataByKey, writes: str | None
+) -> tuple[IcdcIOManager, Consumer]:
+    """The asset that the block writes, and the IO manager that knows where its table is."""
+    step, assets = context.get_step_execution_context(), context.assets_def
+    running = sorted(context.selected_asset_keys)
+    manager = getattr(step.resources, assets.get_io_manager_key_for_asset_key(running[0]), None)
+    name = ", ".join(key.to_user_string() for key in running)
+    if not isinstance(manager, IcdcIOManager):
+        problem = "it calls capture(), but its IO manager is not an IcdcIOManager, which knows the catalog and Spark."
+        raise DeclarationError(asset=name, problem=problem, remedy="Give it the io_manager_key of one.")
+    consumers = capturing_consumers(assets, metadata, manager.default_namespace)
+    found = [each for each in consumers if writes in (None, each.table)]
+    if len(found) != 1:
+        tables = ", ".join(f"{each.name} ({each.table})" for each in consumers) or "none"
+        raise DeclarationError(
+            asset=name,
+            problem=f"it calls capture(writes={writes!r}), but its assets with an incremental_dep() are: {tables}.",
+            remedy='Name the table of one: in capture(writes=...), and in the metadata, table("media.by_title").',
+        )
+    if found[0].key not in running:
+        problem = f"it isn't part of this run, which makes {name}."
+        remedy = "Ask context.selected_asset_keys before capture()."
+        raise DeclarationError(asset=found[0].name, problem=problem, remedy=remedy)
+    return manager, found[0]
+
+
+def _require_declared(consumer: Consumer, upstreams: tuple[str, ...]) -> None:
+    """What is declared and not captured would stay pending; what isn't declared has no table and no policies."""
+    if upstreams and set(upstreams) != set(consumer.inputs):
+        raise DeclarationError(
+            asset=consumer.name,
+            problem=f"it captures {', '.join(upstreams)}, but declares {', '.join(consumer.inputs)}.",
+            remedy="Declare by deps=[incremental_dep(...)] what is captured, and capture all of it in one block.",
+        )
+
+
+def _create(runs: Runs, consumer: Consumer, columns: str | None, metadata: MetadataByKey) -> None:
+    existing, session = runs.lake.find(consumer.table), runs.session()
+    if existing is None and columns is None:
+        raise DeclarationError(
+            asset=consumer.name,
+            problem=f"its table {consumer.table} doesn't exist.",
+            remedy='Create it, or give its columns: capture(context, columns="day DATE, plays BIGINT").',
+        )
+    description = description_of(metadata[consumer.key]).with_property(ASSET, consumer.name)
+    declared = empty_frame(session, columns) if columns is not None else None
+    if existing is not None and declared is not None:
+        require_types_fit(declared, existing, catalog=runs.lake.name)
+        follow_frame(declared, runs.lake, consumer.table)
+    if existing is None and declared is not None:
+        with effect(Effect.CREATE_TARGET):
+            runs.lake.create_namespace(namespace_of(consumer.table))
+            create_table(session, runs.lake.name, consumer.table, declared, description)
+    order_new_table(session, runs.lake.name, consumer.table, existing, description)
+
+
+def _require_followed(table: str, change: InputChange) -> None:
+    """What SQL does isn't known, but statements that never look at removed rows can't follow them."""
+    taken = {each.frame for each in change.taken}
+    if not change.may_remove_rows:
+        return
+    if Frame.CHANGES in taken:
+        raise RemovedRowsError(
+            table=table,
+            upstream=change.upstream,
+            problem="{icdc} also holds rows that were there before and were only written again",
+            remedy="Read {added} and {removed} instead, which are exact.",
+        )
+    follows = change.ignores_removed or Frame.ADDED not in taken or taken & set(_SHOW_REMOVED)
+    if not follows and not removed(change.net).isEmpty():
+        raise RemovedRowsError(
+            table=table,
+            upstream=change.upstream,
+            problem="no statement looks at {removed}",
+            remedy="Take what was made of those rows away by it, or compute the groups that occur in {added} or "
+            "{removed} from {source} again.",
+        )

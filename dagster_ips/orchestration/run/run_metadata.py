@@ -1,0 +1,242 @@
+"""What a materialisation shows in the UI: one sentence first, then numbers that plot."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import dagster as dg
+
+from dagster_ips.core.capture import Mode
+from dagster_ips.core.code_of_rows import OlderRows
+from dagster_ips.core.history_place import Everywhere
+from dagster_ips.core.ownership import told
+from dagster_ips.core.size_text import size_text
+from dagster_ips.core.valid_through import ALWAYS
+from dagster_ips.exactly_once.capture.backlog_share import Share
+from dagster_ips.exactly_once.capture.partition_counts import Count
+from dagster_ips.exactly_once.publish.publisher import Publication
+from dagster_ips.iceberg.code_stamps import older_rows_of
+from dagster_ips.orchestration.platform.table_metadata import table_metadata
+from dagster_ips.orchestration.run.cascade_tag import links
+from dagster_ips.orchestration.run.runs import Captured
+from dagster_ips.view import IcdcView
+
+_MOST_PARTITIONS = 50
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """What a run did, as far as the UI shows it."""
+
+    table: str
+    captured: Captured
+    publication: Publication
+    write_seconds: float
+    lookups: tuple[str, ...] = ()
+    older: OlderRows | None = None
+
+    @property
+    def views(self) -> Mapping[str, IcdcView]:
+        """What the asset read."""
+        return self.captured.views
+
+    @property
+    def partitions(self) -> Sequence[str]:
+        """The partitions that were captured."""
+        return self.captured.partitions
+
+
+def older_rows_in(publication: Publication, captured: Captured, code: str | None) -> OlderRows | None:
+    """What of the table, or of the run's partitions, the code version ``code`` would make otherwise."""
+    partitions = {capture.edge.partition for capture in captured.captures}
+    return older_rows_of(publication.metadata, code, partitions) if publication.metadata else None
+
+
+def run_metadata(report: RunReport) -> dict[str, Any]:
+    """Metadata in the order in which it reads best; the UI keeps it.
+
+    Dagster shows it at each partition of the run. Numbers that are of several say so.
+    """
+    shown: dict[str, Any] = {}
+    numbers: dict[str, Any] = {}
+    if report.views:
+        shown["summary"] = dg.MetadataValue.md(_sentence(report))
+        numbers |= _numbers(report)
+    numbers |= _written(report)
+    is_of_several = len(report.partitions) > 1
+    shown |= {of_run(name): value for name, value in numbers.items()} if is_of_several else numbers
+    if report.views:
+        shown |= _tables(report.views)
+        if report.captured.valid_through is not None:
+            shown["valid through"] = _time(report.captured.valid_through)
+        if report.captured.cascade.ids:
+            shown["cascade"] = links(report.captured.cascade)
+        shown |= _origins(report)
+        if report.older:
+            shown["older rows"] = str(report.older)
+    if report.publication.metadata is not None:
+        shown |= table_metadata(report.publication.metadata)
+    shown["dagster/table_name"] = report.table
+    return shown
+
+
+def partition_metadata(count: Count) -> dict[str, Any]:
+    """What is shown of one partition of several, besides."""
+    return _captured(count)
+
+
+def of_run(name: str) -> str:
+    """The name of a number that is of all partitions of a run together."""
+    return f"whole run: {name}"
+
+
+def _captured(count: Count) -> dict[str, Any]:
+    return {"files captured": count.files, "rows captured": count.rows, "bytes captured": count.size_bytes}
+
+
+def _sentence(report: RunReport) -> str:
+    views = list(report.views.values())
+    capture = views[0].captured.capture
+    parts = [_consumed(name, view) for name, view in report.views.items()]
+    if len(keys := report.partitions) > 1:
+        parts.insert(
+            0, f"one run of **{len(keys):,} partitions**, {keys[0]} to {keys[-1]}, of which this tells together"
+        )
+    if accepted := views[0].captured.accepted.snapshots:
+        parts.append(f"**goes on with what others wrote**, as a person said: {', '.join(map(told, accepted))}")
+    if report.publication.superseded_by:
+        parts.append("**another run had published this already**, so nothing was written")
+    elif capture.mode is Mode.INCREMENTAL and all(view.is_empty for view in views):
+        parts.append("**no change**, so nothing was written")
+    if report.older:
+        parts.append(f"**older rows**: {report.older}")
+    parts.append(f"mode **{capture.mode}**: {capture.reason}")
+    return "\n".join(f"- {part}" for part in parts)
+
+
+def _consumed(name: str, view: IcdcView) -> str:
+    stats, head = view.stats, view.captured.head
+    if head is None:
+        return f"**{name}** has no snapshot yet"
+    at = dt.datetime.fromtimestamp(head.timestamp_ms / 1000, dt.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    text = f"**{name}** consumed up to {at}: "
+    limited = list(_limited(view.captured.share))
+    if view.mode is Mode.FULL and not limited:
+        return text + f"everything, {stats.files:,} files, {stats.rows:,} rows, {size_text(stats.size_bytes)}"
+    of = f" of {stats.source_files:,}" if stats.source_files is not None else ""
+    text += f"{stats.files:,}{of} files, {stats.rows:,} rows, {size_text(stats.size_bytes)}"
+    if stats.source_size_bytes:
+        saved = max(0.0, 1 - stats.size_bytes / stats.source_size_bytes)
+        text += f" of {size_text(stats.source_size_bytes)}, **{saved:.1%} less than everything**"
+    return ", ".join([text, *limited])
+
+
+def _limited(share: Share) -> Iterator[str]:
+    """What the input's limits had to do with it."""
+    if share.is_beyond:
+        yield "**more than its limit, as it can't be cut**"
+    if share.bite:
+        yield f"{share.bite} in the order of that snapshot's manifests"
+    if share.snapshots_left:
+        yield f"{share.snapshots_left:,} later snapshots are left for the next runs"
+
+
+def _numbers(report: RunReport) -> dict[str, Any]:
+    stats = [view.stats for view in report.views.values()]
+    of_source = [s.source_size_bytes for s in stats if s.source_size_bytes is not None]
+    numbers = _captured(
+        Count(sum(s.files for s in stats), sum(s.rows for s in stats), sum(s.size_bytes for s in stats))
+    )
+    if len(of_source) == len(stats):
+        numbers["source bytes"] = sum(of_source)
+    return numbers | {
+        "capture seconds": round(report.captured.seconds, 2),
+        "write and publish seconds": round(report.write_seconds, 2),
+    }
+
+
+def _origins(report: RunReport) -> dict[str, Any]:
+    shown: dict[str, Any] = {"mode": next(iter(report.views.values())).mode.value}
+    for name, view in report.views.items():
+        capture = view.captured.capture
+        start, end = capture.from_exclusive, capture.to_inclusive
+        shown[f"{name}: ICDC table"] = view.icdc_table
+        shown[f"{name}: capture"] = capture.number
+        # As text: JavaScript would round such large numbers.
+        shown[f"{name}: from snapshot, exclusive"] = str(start.snapshot_id) if start else "the beginning"
+        shown[f"{name}: to snapshot, inclusive"] = str(end.snapshot_id) if end else "none"
+        if view.captured.unmapped:
+            shown[f"{name}: rows of no partition"] = ", ".join(view.captured.unmapped)
+        if view.captured.share.bite:
+            shown[f"{name}: bite"] = str(view.captured.share.bite)
+        if capture.mode is Mode.INCREMENTAL and view.captured.start is not Everywhere.ALL:
+            text = f"{view.captured.start}: what was there before is in the table only if a full run computed it"
+            shown[f"{name}: began at"] = text
+    if report.lookups:
+        shown["changes ignored of"] = ", ".join(report.lookups)
+    return shown
+
+
+def _tables(views: Mapping[str, IcdcView]) -> dict[str, Any]:
+    """Which values and partitions changed; of a full run everything did, which needs no table."""
+    changed = {name: view for name, view in views.items() if view.mode is Mode.INCREMENTAL and not view.is_empty}
+    ranges = [
+        {
+            "input": name,
+            "column": column,
+            "lowest": _bound(found.lowest),
+            "highest": _bound(found.highest),
+            "bounds": found.kind,
+        }
+        for name, view in changed.items()
+        for column, found in view.ranges.items()
+    ]
+    partitions = [
+        {"input": name, "partition": ", ".join(f"{field}={_side(value)}" for field, value in each.items())}
+        for name, view in changed.items()
+        for each in view.partitions or ()
+    ]
+    shown: dict[str, Any] = {}
+    if ranges:
+        shown["changed ranges"] = _table(ranges)
+    if partitions:
+        shown["partitions affected"] = len(partitions)
+        most = f", the first {_MOST_PARTITIONS}" if len(partitions) > _MOST_PARTITIONS else ""
+        shown[f"affected partitions{most}"] = _table(partitions[:_MOST_PARTITIONS])
+    return shown
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> dg.TableMetadataValue:
+    return dg.MetadataValue.table([dg.TableRecord({key: str(value) for key, value in row.items()}) for row in rows])
+
+
+def _time(valid_through: dt.datetime) -> dg.MetadataValue[Any]:
+    if valid_through == ALWAYS:
+        return dg.MetadataValue.text("always")
+    return dg.MetadataValue.timestamp(valid_through)
+
+
+def _bound(value: object) -> str:
+    return "…" if value is None else str(value)
+
+
+def _side(value: object) -> str:
+    return "null" if value is None else str(value)
+
+
+def _written(report: RunReport) -> dict[str, Any]:
+    metadata = report.publication.metadata
+    if metadata is None or metadata.ancestry().head is None:
+        return {}
+    written = report.publication.snapshots
+    shown: dict[str, Any] = {
+        "rows added": sum(int(s.summary.get("added-records", 0)) for s in written),
+        "files added": sum(int(s.summary.get("added-data-files", 0)) for s in written),
+        "bytes added": sum(int(s.summary.get("added-files-size", 0)) for s in written),
+    }
+    if written:
+        shown["published snapshot"] = str(written[-1].snapshot_id)
+    return shown

@@ -1,0 +1,136 @@
+"""Up to which event time assets are complete as of now, from their tables and cursors, without a run."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import dagster as dg
+from dagster import DagsterInstance
+
+from dagster_ips.core.pending import is_pending
+from dagster_ips.core.valid_through import EventTime, least
+from dagster_ips.core.watermark import Watermark
+from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
+from dagster_ips.exactly_once.capture.run_completeness import Completion, time_at
+from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
+from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.orchestration.declare.partition_mappings import last_window_end
+from dagster_ips.orchestration.platform.cursor_store import CursorStore
+from dagster_ips.orchestration.watch.watched_tables import WatchedInputs, WatchedTables
+
+
+@dataclass(frozen=True)
+class Tick:
+    """One moment: Dagster's asset graph, which has no public type, the instance, and when it began."""
+
+    graph: Any
+    instance: DagsterInstance
+    began: dt.datetime
+
+
+@dataclass(frozen=True)
+class OutsideWatch:
+    """An outside table among those that are watched, and how it says up to when it is complete."""
+
+    watched: WatchedTables
+    table: str
+    event_time: EventTime | None
+
+
+@dataclass(frozen=True)
+class Completeness:
+    """Asks consumers by what they have consumed, outside tables by themselves."""
+
+    consumers: Mapping[dg.AssetKey, WatchedInputs]
+    outside: Mapping[dg.AssetKey, OutsideWatch]
+
+    def knows(self, key: dg.AssetKey) -> bool:
+        """Whether it can be asked about the asset."""
+        return key in self.consumers or key in self.outside
+
+    def watch(self, key: dg.AssetKey) -> None:
+        """Have the tables looked at that it takes to ask about the asset; a consumer's inputs are already."""
+        if key in self.outside:
+            self.outside[key].watched.names.add(self.outside[key].table)
+
+    def of(self, key: dg.AssetKey, tick: Tick) -> dt.datetime | None:
+        """Up to when the asset's table is complete; None if that isn't known.
+
+        Where all of an input is consumed it is what the input is now, also if there was nothing to write. Elsewhere it
+        is what the input was at what is consumed.
+
+        Raises:
+            IpsError: a table can't be read, or doesn't tell though it is declared to.
+        """
+        found = self._of(key, tick)
+        # A run may have published after the tables and before the cursors were looked at.
+        return None if any(watched.moved(tick=tick.began) for watched in self._watched(key)) else found
+
+    def _watched(self, key: dg.AssetKey) -> list[WatchedTables]:
+        if key not in self.consumers:
+            return [self.outside[key].watched]
+        consumer = self.consumers[key]
+        above = [dg.AssetKey.from_user_string(tracked.upstream) for tracked in consumer.inputs]
+        further = [each for upstream in above if upstream in self.consumers for each in self._watched(upstream)]
+        return [consumer.watched, *(each for each in further if each is not consumer.watched)]
+
+    def _of(self, key: dg.AssetKey, tick: Tick) -> dt.datetime | None:
+        if key in self.consumers:
+            return self._of_consumer(self.consumers[key], tick)
+        watch = self.outside[key]
+        table = watch.watched.table(watch.table, tick=tick.began)
+        storage = watch.watched.catalog.open_for_ticks().storage
+        return time_at(storage, table, watch.event_time, _head(table, "main"))
+
+    def _of_consumer(self, consumer: WatchedInputs, tick: Tick) -> dt.datetime | None:
+        completion = _completion(consumer, tick)
+        inputs = consumer.consumer.tracked(tick.graph, tick.instance).values()
+        return completion.capped(least(self._of_input(tracked, consumer, completion, tick) for tracked in inputs))
+
+    def _of_input(
+        self, tracked: TrackedInput, consumer: WatchedInputs, completion: Completion, tick: Tick
+    ) -> dt.datetime | None:
+        source = consumer.watched.table(tracked.table, tick=tick.began)
+        consumed, head = _consumed(tracked, source, consumer, completion, tick), _head(source, tracked.ref)
+        upstream = dg.AssetKey.from_user_string(tracked.upstream)
+        if consumed is not None and consumed == head and upstream in self.consumers:
+            return self._of(upstream, tick)
+        return time_at(completion.storage, source, tracked.event_time, consumed, ref=tracked.ref)
+
+
+def _completion(consumer: WatchedInputs, tick: Tick) -> Completion:
+    storage = consumer.watched.catalog.open_for_ticks().storage
+    if not consumer.consumer.is_partitioned:
+        return Completion(storage)
+    target = consumer.watched.table(consumer.consumer.table, tick=tick.began)
+    watch = PartitionWatch(storage, CursorStore(tick.instance), consumer.name, target)
+    return Completion(storage, watch, last_window_end(tick.graph.get(consumer.consumer.key).partitions_def))
+
+
+def _consumed(
+    tracked: TrackedInput, source: TableMetadata | None, consumer: WatchedInputs, completion: Completion, tick: Tick
+) -> int | None:
+    """The snapshot up to which all is consumed: the head, if nothing that follows what was consumed changed a row."""
+    if source is None:
+        return None
+    if completion.watch is not None:
+        by_time = completion.last_window_end is not None
+        return _id(completion.watch.consumed_up_to(tracked, source, by_time=by_time))
+    store, edge = CursorStore(tick.instance), consumer.edge(tracked)
+    state, ancestry = consumer.watched.states(store, tick=tick.began)[edge], source.ancestry(tracked.ref)
+    if state.is_beginning or state.committed is None:
+        return None
+    if not is_pending(state, table_uuid=source.uuid, ancestry=ancestry):
+        return _head(source, tracked.ref)
+    return state.committed.snapshot_id
+
+
+def _id(watermark: Watermark | None) -> int | None:
+    return watermark.snapshot_id if watermark else None
+
+
+def _head(table: TableMetadata | None, ref: str) -> int | None:
+    return table.head_snapshot_id(ref) if table else None

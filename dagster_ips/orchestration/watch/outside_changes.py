@@ -1,0 +1,271 @@
+"""What is new of an outside table since a sensor last looked at it, as events for Dagster."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, NamedTuple, TypeAlias
+
+import dagster as dg
+from dagster import DagsterInstance
+
+from dagster_ips._compat import knowing_partitions
+from dagster_ips.core.ancestry import Snapshot
+from dagster_ips.core.watermark import Watermark
+from dagster_ips.exactly_once.capture.partition_captures import keys_changed, keys_there
+from dagster_ips.exactly_once.capture.tracked_input import MAIN
+from dagster_ips.exactly_once.effects import Effect, effect
+from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.iceberg.storage import Storage
+from dagster_ips.orchestration.declare.declarations import DATA_VERSION_TAG
+from dagster_ips.orchestration.declare.partition_definitions import partition_keys
+from dagster_ips.orchestration.declare.partition_mappings import SameKeys
+from dagster_ips.orchestration.platform.resources import IcebergCatalog
+from dagster_ips.orchestration.platform.table_metadata import ROW_COUNT, row_count, table_metadata
+
+MOST_REPORTED = 200
+"""Snapshots, or partitions, of one table in one tick. Dagster writes events one by one, in 5 to 30 ms on SQLite."""
+_CURSOR_VERSION = 3
+_DIMENSION_TAG = "dagster/partition/"
+
+Event: TypeAlias = dg.AssetMaterialization | dg.AssetObservation
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutsideAsset:
+    """An asset that an outside job writes.
+
+    ``partition_expression`` says which column, or columns, the keys of ``partitions_def`` are made of.
+    """
+
+    key: dg.AssetKey
+    partitions_def: dg.PartitionsDefinition[str] | None = None
+    partition_expression: object = None
+
+    @property
+    def name(self) -> str:
+        """The asset key as text."""
+        return self.key.to_user_string()
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutsideTable(OutsideAsset):
+    """And where it is."""
+
+    table: str
+    catalog: IcebergCatalog
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Up to where a table was looked at, None before its first snapshot, and what of that is still to be reported.
+
+    ``location`` is the metadata.json that nothing is left of. ``waiting`` are keys of partitions that changed, with the
+    snapshot to report them by: more than a tick reports, or of partitions that Dagster has yet to know.
+    """
+
+    upto: Watermark | None = None
+    location: str = ""
+    waiting: Mapping[str, int] = field(default_factory=dict)
+
+
+def news_of(table: OutsideTable, metadata: TableMetadata, seen: Seen) -> tuple[list[Event], Seen]:
+    """The events of an asset without partitions, one per snapshot that may have changed rows, oldest first.
+
+    A table seen for the first time, created again, rolled back or expired is news as it is.
+    """
+    ancestry = metadata.ancestry()
+    if ancestry.head is None:
+        return [], seen
+    since = None
+    if seen.upto is not None and seen.upto.table_uuid == metadata.uuid:
+        since = ancestry.between(
+            from_snapshot_id_exclusive=seen.upto.snapshot_id, to_snapshot_id_inclusive=ancestry.head.snapshot_id
+        )
+    as_it_is = [ancestry.newest_change or ancestry.head]
+    news = as_it_is if since is None else [snapshot for snapshot in since if not snapshot.keeps_rows]
+    reported = news[:MOST_REPORTED]
+    events: list[Event] = [
+        _materialization(table, each, table_metadata(metadata) if each is news[-1] else row_count(each))
+        for each in reported
+    ]
+    if len(news) > len(reported):  # Without the location, the next tick goes on here.
+        return events, Seen(metadata.watermark_at(reported[-1], MAIN))
+    return events, Seen(metadata.watermark_at(ancestry.head, MAIN), metadata.metadata_location)
+
+
+def partition_news_of(
+    table: OutsideTable, metadata: TableMetadata, seen: Seen, storage: Storage, instance: DagsterInstance
+) -> tuple[list[Event], Seen]:
+    """The events of a partitioned asset, one per partition whose rows changed, however many snapshots changed them.
+
+    Their data version is the newest snapshot that may have changed rows of theirs. Found from metadata alone; files
+    that were only rewritten don't count. The first time it is every partition that has rows; if what happened since the
+    last look can't be followed, those that had any before as well.
+
+    Each is reported twice. Conditions go by materialisations; but whether a partition downstream is stale Dagster asks
+    of observations, if nothing in it materialises the upstream, and takes one that follows a materialisation for new.
+
+    Raises:
+        IpsError: it can't be told, and the next tick looks again.
+    """
+    looked = seen if metadata.metadata_location == seen.location else _looked(table, metadata, seen, storage, instance)
+    keys = _oldest_first(looked.waiting, _known_of(looked.waiting, table.partitions_def, instance), metadata)
+    keys = keys[:MOST_REPORTED]
+    observed = [_partition_observation(table, key, looked.waiting[key]) for key in keys]
+    materialized = [
+        _partition_materialization(table, metadata, key, looked.waiting[key], is_last=key == keys[-1]) for key in keys
+    ]
+    left = looked.waiting.keys() - set(keys)
+    return [*observed, *materialized], replace(looked, waiting={key: looked.waiting[key] for key in sorted(left)})
+
+
+def tell_of_changes(
+    asset: OutsideAsset, source: TableMetadata, head: Snapshot, storage: Storage, instance: DagsterInstance
+) -> int | None:
+    """What was read of a partitioned asset up to ``head`` and the sensor hasn't told yet, as observations.
+
+    The sensor tells the same again, in the same words, which is no news. Returned is the storage id of the newest
+    event; None if something else was told meanwhile, if there is more than a tick reports, or if nothing was told ever.
+
+    Raises:
+        IpsError: it can't be told.
+    """
+    ancestry = source.ancestry()
+    told = _newest_told(asset.key, instance)
+    if ancestry.head != head or told is None or (since := ancestry.find(told.snapshot_id)) is None:
+        return None
+    changed = keys_changed(storage, source, _slicing(asset, instance), since=source.watermark_at(since, MAIN))
+    keys = _known_of(changed or (), asset.partitions_def, instance)
+    if changed is None or len(keys) > MOST_REPORTED:
+        return None
+    for key in _oldest_first(changed, keys, source):
+        with effect(Effect.REPORT_EVENT):
+            instance.report_runless_asset_event(_partition_observation(asset, key, changed[key]))
+    told = _newest_told(asset.key, instance)
+    return told.storage_id if told and ancestry.find(told.snapshot_id) else None
+
+
+def is_waiting(table: OutsideTable, seen: Seen, instance: DagsterInstance) -> bool:
+    """Whether there is something to report even if the table is as it was."""
+    return bool(_known_of(seen.waiting, table.partitions_def, instance))
+
+
+def encode(seen: Mapping[str, Seen]) -> str:
+    """All tables' as a sensor's cursor."""
+    tables = {name: asdict(each) for name, each in seen.items()}
+    return json.dumps({"version": _CURSOR_VERSION, "tables": tables})
+
+
+def decode(cursor: str | None) -> dict[str, Seen]:
+    """What was seen; nothing if another version wrote it down: every table is then reported once more."""
+    stored = json.loads(cursor) if cursor else {}
+    if stored.get("version") != _CURSOR_VERSION:
+        return {}
+    return {
+        name: Seen(Watermark(**each["upto"]) if each["upto"] else None, each["location"], each["waiting"])
+        for name, each in stored["tables"].items()
+    }
+
+
+def _looked(
+    table: OutsideTable, metadata: TableMetadata, seen: Seen, storage: Storage, instance: DagsterInstance
+) -> Seen:
+    ancestry = metadata.ancestry()
+    if ancestry.head is None:
+        return seen
+    slicing = _slicing(table, instance)
+    changed = keys_changed(storage, metadata, slicing, since=seen.upto) if seen.upto else None
+    if changed is None:
+        before = instance.get_materialized_partitions(table.key) if seen.upto else set()
+        version = (ancestry.newest_change or ancestry.head).snapshot_id
+        changed = dict.fromkeys(keys_there(storage, metadata, slicing) | before, version)
+    return Seen(metadata.watermark_at(ancestry.head, MAIN), metadata.metadata_location, {**seen.waiting, **changed})
+
+
+def _slicing(asset: OutsideAsset, instance: DagsterInstance) -> SameKeys:
+    assert asset.partitions_def is not None  # noqa: S101  # asked for partitioned assets only
+    return SameKeys(partition_keys(asset.partitions_def, asset.partition_expression, instance, asset=asset.name))
+
+
+class _Told(NamedTuple):
+    """An observation that was reported of a partition."""
+
+    snapshot_id: int
+    storage_id: int
+
+
+def _newest_told(asset: dg.AssetKey, instance: DagsterInstance) -> _Told | None:
+    """The newest observation; None if there is none, or none of a snapshot."""
+    for record in instance.fetch_observations(asset, limit=1).records:
+        event = record.asset_observation
+        version = (event.tags or {}).get(DATA_VERSION_TAG, "") if event else ""
+        if version.isdecimal():
+            return _Told(int(version), record.storage_id)
+    return None
+
+
+def _oldest_first(versions: Mapping[str, int], keys: Iterable[str], source: TableMetadata) -> list[str]:
+    """So that what was told last is the newest, and nothing before it is left out."""
+
+    def age(key: str) -> tuple[int, str]:
+        snapshot = source.snapshots.get(versions[key])
+        return (snapshot.sequence_number if snapshot else 0, key)
+
+    return sorted(keys, key=age)
+
+
+def _known_of(
+    keys: Iterable[str], definition: dg.PartitionsDefinition[str] | None, instance: DagsterInstance
+) -> list[str]:
+    """Those that are partitions by now, in order: a day is one once it is over, a dynamic one once it is added."""
+    with knowing_partitions(instance):
+        return sorted(key for key in keys if definition is not None and definition.has_partition_key(key))
+
+
+def _materialization(table: OutsideTable, snapshot: Snapshot, more: Mapping[str, Any]) -> dg.AssetMaterialization:
+    summary, counts = snapshot.summary, {"rows added": "added-records", "files added": "added-data-files"}
+    counts |= {"bytes added": "added-files-size", "total files": "total-data-files"}
+    return dg.AssetMaterialization(
+        asset_key=table.key,
+        description=f"{snapshot.operation} by an outside job",
+        metadata={
+            **{name: int(summary[count]) for name, count in counts.items() if count in summary},
+            "operation": snapshot.operation,
+            "committed": dg.MetadataValue.timestamp(snapshot.timestamp_ms / 1000),
+            # As text: JavaScript would round such a large number.
+            "snapshot": dg.MetadataValue.text(str(snapshot.snapshot_id)),
+            **more,
+        },
+        tags={DATA_VERSION_TAG: str(snapshot.snapshot_id)},
+    )
+
+
+def _partition_materialization(
+    table: OutsideTable, metadata: TableMetadata, key: str, snapshot_id: int, *, is_last: bool
+) -> dg.AssetMaterialization:
+    """``is_last`` of a tick is what the UI shows of the asset as a whole; its columns needn't be in every event."""
+    snapshot = metadata.snapshots.get(snapshot_id)
+    committed = {"committed": dg.MetadataValue.timestamp(snapshot.timestamp_ms / 1000)} if snapshot else {}
+    columns = {name: value for name, value in table_metadata(metadata).items() if name != ROW_COUNT} if is_last else {}
+    return dg.AssetMaterialization(
+        asset_key=table.key,
+        partition=key,
+        description="changed by an outside job",
+        metadata={**committed, "snapshot": dg.MetadataValue.text(str(snapshot_id)), **columns},
+        tags=_partition_tags(table, key, snapshot_id),
+    )
+
+
+def _partition_observation(asset: OutsideAsset, key: str, snapshot_id: int) -> dg.AssetObservation:
+    return dg.AssetObservation(asset.key, partition=key, tags=_partition_tags(asset, key, snapshot_id))
+
+
+def _partition_tags(asset: OutsideAsset, key: str, snapshot_id: int) -> Mapping[str, str]:
+    """The data version, and the parts by which Dagster knows a key of several dimensions as one."""
+    tags, definition = {DATA_VERSION_TAG: str(snapshot_id)}, asset.partitions_def
+    if isinstance(definition, dg.MultiPartitionsDefinition):
+        parts = definition.get_partition_key_from_str(key).keys_by_dimension
+        tags |= {f"{_DIMENSION_TAG}{name}": part for name, part in parts.items()}
+    return tags

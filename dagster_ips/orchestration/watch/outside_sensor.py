@@ -1,0 +1,106 @@
+"""The sensor that watches outside tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+import dagster as dg
+from dagster import DagsterInstance
+
+from dagster_ips.errors import IpsError
+from dagster_ips.iceberg.catalog import LakeCatalog
+from dagster_ips.orchestration.watch.outside_changes import (
+    Event,
+    OutsideTable,
+    Seen,
+    decode,
+    encode,
+    is_waiting,
+    news_of,
+    partition_news_of,
+)
+from dagster_ips.orchestration.watch.tick_failures import said_of
+from dagster_ips.orchestration.watch.watched_tables import metadata_at
+
+OUTSIDE_TABLES_SENSOR = "ips_outside_tables"
+
+
+class _Looked(NamedTuple):
+    """What a tick found of one table; ``error`` is why that couldn't be told, and the next tick looks again."""
+
+    name: str
+    events: Sequence[Event] = ()
+    seen: Seen | None = None
+    error: IpsError | None = None
+
+
+def outside_tables_sensor(tables: Sequence[OutsideTable], *, interval_seconds: int) -> dg.SensorDefinition:
+    """Reports a materialisation for each new snapshot of an outside table, with the snapshot's id as data version.
+
+    Of a partitioned asset, one for each partition whose rows changed. A tick asks each catalog for all pointers at once
+    and reads metadata only where a pointer moved. A table seen for the first time is reported as it is. A snapshot that
+    changed no row isn't reported: nobody would have anything to do. What one tick doesn't report the next ones do; if
+    it is killed, the next reports the same again. A catalog or a table that can't be read is told by the tick and asked
+    again; if nothing can be read, the tick fails.
+    """
+    ordered = sorted(tables, key=lambda each: id(each.catalog))
+
+    @dg.sensor(
+        name=OUTSIDE_TABLES_SENSOR,
+        minimum_interval_seconds=interval_seconds,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description="Watches Iceberg tables that outside jobs write, by their catalog pointers.",
+    )
+    def watch(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        seen = decode(context.cursor)
+        looked = [
+            each
+            for _, group in groupby(ordered, key=lambda each: id(each.catalog))
+            for each in _look(list(group), seen, context)
+        ]
+        errors = {each.name: each.error for each in looked if each.error is not None}
+        for name, error in errors.items():
+            context.log.warning("%s: %s", name, error)
+        if errors and len(errors) == len(tables):
+            raise next(iter(errors.values()))
+        events = [event for each in looked for event in each.events]
+        said = [] if events else ["No outside table has a new snapshot."]
+        return dg.SensorResult(
+            asset_events=events,
+            cursor=encode(seen | {each.name: each.seen for each in looked if each.seen is not None}),
+            skip_reason=" ".join([*said, *said_of(errors)]) or None,
+        )
+
+    return watch
+
+
+def _look(
+    tables: Sequence[OutsideTable], seen: Mapping[str, Seen], context: dg.SensorEvaluationContext
+) -> Iterator[_Looked]:
+    """At tables of one catalog."""
+    lake = tables[0].catalog.open_for_ticks()
+    located = lake.locate([each.table for each in tables])
+    missing = sorted({each.table for each in tables} - located.found.keys() - located.errors.keys())
+    if missing:
+        context.log.warning("catalog %s has no table %s yet", lake.name, ", ".join(missing))
+    for each in tables:
+        if each.table in located.errors:
+            yield _Looked(each.name, error=located.errors[each.table])
+        elif each.table in located.found:
+            yield _news(lake, each, located.found[each.table], seen.get(each.name, Seen()), context.instance)
+
+
+def _news(lake: LakeCatalog, table: OutsideTable, location: str, seen: Seen, instance: DagsterInstance) -> _Looked:
+    if seen.location == location and not is_waiting(table, seen, instance):
+        return _Looked(table.name)
+    try:
+        metadata = metadata_at(lake, table.table, location)
+        if table.partitions_def is None:
+            events, after = news_of(table, metadata, seen)
+        else:
+            events, after = partition_news_of(table, metadata, seen, lake.storage, instance)
+    except IpsError as error:
+        return _Looked(table.name, error=error)
+    return _Looked(table.name, events, after)

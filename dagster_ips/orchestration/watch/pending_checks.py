@@ -1,0 +1,273 @@
+"""Pending, shown where it stays true: an asset check of each consumer, kept up to date without a run.
+
+In a materialisation's metadata it would be old with the next commit upstream.
+
+No ``from __future__ import annotations`` here: Dagster reads the annotation of ``context`` as it is.
+"""
+
+import datetime as dt
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import dagster as dg
+
+from dagster_ips.core.backlog import Backlog, sum_of
+from dagster_ips.core.retry import MOST_FAILURES
+from dagster_ips.core.size_text import size_text
+from dagster_ips.errors import IpsError
+from dagster_ips.iceberg.code_stamps import older_rows_of
+from dagster_ips.orchestration.declare.consumers import PENDING_CHECK
+from dagster_ips.orchestration.declare.declarations import code_of
+from dagster_ips.orchestration.platform.cursor_store import CursorStore
+from dagster_ips.orchestration.watch.failed_runs import failed_runs
+from dagster_ips.orchestration.watch.tick_failures import said_of
+from dagster_ips.orchestration.watch.watched_tables import WatchedInputs
+
+_MOST_SHOWN = 20
+_ALL_CONSUMED = "everything is consumed"
+PENDING_SENSOR = "ips_pending"
+
+
+class Never(dg.AutomationCondition[dg.AssetCheckKey]):
+    """A check without a condition is added as a step to every run that Dagster's automation requests of its asset."""
+
+    @property
+    def name(self) -> str:
+        """The name in the UI."""
+        return "dagster_ips_by_sensor"
+
+    def evaluate(self, context: dg.AutomationContext[dg.AssetCheckKey]) -> dg.AutomationResult[dg.AssetCheckKey]:
+        """Nothing, ever."""
+        return dg.AutomationResult(context, context.get_empty_subset())
+
+
+def pending_checks(watched: Sequence[WatchedInputs]) -> dg.AssetChecksDefinition:
+    """The checks, also for whoever executes one in the UI. A warning that blocks nothing, as waiting isn't an error."""
+    by_key = {dg.AssetKey.from_user_string(each.name): each for each in watched}
+    specs = [
+        dg.AssetCheckSpec(
+            PENDING_CHECK,
+            asset=key,
+            description=f"Whether no change of its inputs waits for longer than {each.consumer.target_lag}.",
+            automation_condition=Never(),
+        )
+        for key, each in by_key.items()
+    ]
+
+    @dg.multi_asset_check(name="ips_pending_checks", specs=specs, can_subset=True)
+    def evaluate(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
+        now = _now()
+        for check in sorted(context.selected_asset_check_keys):
+            graph = context.job_def.asset_layer.asset_graph
+            says = _looked_at(by_key[check.asset_key], graph, context.instance, now).says or _nothing_there()
+            yield dg.AssetCheckResult(asset_key=check.asset_key, check_name=check.name, **says)
+
+    return evaluate
+
+
+def pending_checks_sensor(watched: Sequence[WatchedInputs], *, interval_seconds: int) -> dg.SensorDefinition:
+    """Evaluates each check whose value has changed since the last tick, without a run.
+
+    And each whose asset was materialised: Dagster shows no result of a check that is older than its asset.
+    """
+    keys = {each.name: dg.AssetKey.from_user_string(each.name) for each in watched}
+
+    @dg.sensor(
+        name=PENDING_SENSOR,
+        minimum_interval_seconds=interval_seconds,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description="Keeps the check `pending` of incremental assets true.",
+    )
+    def watch(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        assert context.repository_def is not None  # noqa: S101  # the sensor runs where the definitions are
+        graph, now = context.repository_def.asset_graph, _now()
+        shown, seen = _remembered(context.cursor)
+        records = {each.asset_entry.asset_key: each for each in context.instance.get_asset_records(list(keys.values()))}
+        events, errors = [], {}
+        for each in watched:
+            try:
+                look = _looked_at(each, graph, context.instance, now, seen.get(each.name, {}))
+            except IpsError as error:  # The others' checks stay true; the consumer's own run says it as an error.
+                context.log.warning("what %s has to consume can't be told: %s", each.name, error)
+                errors[each.name] = error
+                continue
+            record = records.get(keys[each.name])
+            seen[each.name] = look.first_seen_ms
+            now_shown = [look.value, record.asset_entry.last_materialization_storage_id if record else None]
+            if look.says is not None and shown.get(each.name) != now_shown:
+                shown[each.name] = now_shown
+                of = keys[each.name]
+                events.append(dg.AssetCheckEvaluation(asset_key=of, check_name=PENDING_CHECK, **look.says))
+        said = [] if events else ["What is pending is as it was."]
+        skip_reason = " ".join([*said, *said_of(errors)]) or None
+        cursor = json.dumps({"shown": shown, "seen": seen})
+        return dg.SensorResult(asset_events=events, cursor=cursor, skip_reason=skip_reason)
+
+    return watch
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What is pending of a consumer, to be compared, and what its check says; None as long as a table isn't there.
+
+    ``first_seen_ms`` is since when each partition has been seen to wait, by key; ``waits`` whether anything does.
+    """
+
+    value: Any
+    says: dict[str, Any] | None
+    first_seen_ms: dict[str, float] = field(default_factory=dict)
+    waits: bool = False
+
+
+def _now() -> dt.datetime:
+    return dt.datetime.now(dt.UTC)
+
+
+def _remembered(cursor: str | None) -> tuple[dict[str, Any], dict[str, dict[str, float]]]:
+    """What each check showed, and since when partitions wait; nothing of a cursor that an older version wrote."""
+    known = json.loads(cursor) if cursor else {}
+    return (known["shown"], known["seen"]) if known.keys() == {"shown", "seen"} else ({}, {})
+
+
+def _looked_at(
+    each: WatchedInputs,
+    graph: Any,  # noqa: ANN401  # Dagster's asset graph has no public type
+    instance: dg.DagsterInstance,
+    now: dt.datetime,
+    first_seen_ms: Mapping[str, float] | None = None,
+) -> _Look:
+    """Without ``first_seen_ms`` it isn't known since when partitions wait, and all of them count as late."""
+    look = _waiting(each, graph, instance, now, first_seen_ms)
+    says = look.says
+    if says is None:
+        return look
+    if look.waits:  # What failed is still pending; all that is idle costs no query.
+        failed = failed_runs(instance, each.consumer.key, is_partitioned=each.consumer.is_partitioned)
+        if runs := {key: record.dagster_run.run_id for key, record in failed.items()}:
+            look = replace(look, value=[look.value, runs], says=_with_failed(says, runs))
+    target = each.watched.table(each.consumer.table, tick=now)
+    node = graph.get(each.consumer.key)
+    older = older_rows_of(target, code_of(node.code_version, node.metadata)) if target else None
+    if older and look.says:
+        look = replace(look, value=[look.value, str(older)], says=_with_older_rows(look.says, str(older)))
+    return look
+
+
+def _waiting(
+    each: WatchedInputs,
+    graph: Any,  # noqa: ANN401  # as for _looked_at
+    instance: dg.DagsterInstance,
+    now: dt.datetime,
+    first_seen_ms: Mapping[str, float] | None,
+) -> _Look:
+    lag, now_ms = each.consumer.target_lag, now.timestamp() * 1000
+    if each.consumer.is_partitioned:
+        keys = each.pending_partitions(graph, instance, tick=now)
+        if keys is None:
+            return _Look([], None)
+        unread = each.unread(instance)
+        otherwise = 0.0 if first_seen_ms is None else now_ms
+        seen = {key: (first_seen_ms or {}).get(key, otherwise) for key in sorted(keys)}
+        is_late = any(now_ms - since >= lag.total_seconds() * 1000 for since in seen.values())
+        shown = _shown_partitions(sorted(keys), lag, unread, is_late=is_late)
+        return _Look([sorted(keys), is_late, *unread], shown, seen, waits=bool(keys))
+    waiting = each.backlogs(CursorStore(instance), tick=now)
+    if waiting is None:
+        return _Look([], None)
+    is_late = any(b.is_due(now_ms=now_ms, max_wait_seconds=lag.total_seconds()) for b in waiting.values())
+    value = [{upstream: asdict(backlog) for upstream, backlog in waiting.items()}, is_late]
+    return _Look(value, _shown(waiting, lag, is_late=is_late), waits=any(not b.is_empty for b in waiting.values()))
+
+
+def _with_failed(says: Mapping[str, Any], runs: Mapping[str, str]) -> dict[str, Any]:
+    """What a check says beside, where what waits was tried already."""
+    shown = [f"[{key or run_id[:8]}](/runs/{run_id})" for key, run_id in sorted(runs.items())]
+    more = [f"and {len(shown) - _MOST_SHOWN:,} more"] if len(shown) > _MOST_SHOWN else []
+    return {
+        **says,
+        "description": f"{says['description']}. {failed_text(runs)}",
+        "metadata": {**says["metadata"], "failed": dg.MetadataValue.md(", ".join(shown[:_MOST_SHOWN] + more))},
+    }
+
+
+def failed_text(runs: Mapping[str, str]) -> str:
+    """What failed last, by partition the id of its run or by an empty text the asset's, and what comes of it."""
+    named = [f"{key} (run {run_id[:8]})" for key, run_id in sorted(runs.items())]
+    listed = ", ".join(named[:_MOST_SHOWN]) + (", …" if len(named) > _MOST_SHOWN else "")
+    what = (
+        f"Its last run failed (run {runs['']})" if "" in runs else f"The last run of these partitions failed: {listed}"
+    )
+    return f"{what}; automation tries {MOST_FAILURES} times and then waits for new data, new code or a person"
+
+
+def _with_older_rows(says: Mapping[str, Any], older: str) -> dict[str, Any]:
+    """What a check says beside: no change of an input waits for it, so it doesn't decide whether the check passes."""
+    return {
+        **says,
+        "description": f"{says['description']}. {older[0].upper()}{older[1:]}",
+        "metadata": {**says["metadata"], "older rows": older},
+    }
+
+
+def _nothing_there() -> dict[str, Any]:
+    return _shown({}, dt.timedelta(0), is_late=False)
+
+
+def _shown_partitions(
+    keys: Sequence[str], lag: dt.timedelta, unread: Sequence[str], *, is_late: bool
+) -> dict[str, Any]:
+    """What a partitioned asset's check says; ``unread`` of rows whose partitions aren't known."""
+    listed = ", ".join(keys[:_MOST_SHOWN]) + (", …" if len(keys) > _MOST_SHOWN else "")
+    have = "1 partition has" if len(keys) == 1 else f"{len(keys):,} partitions have"
+    said = [f"{have} changes that are not consumed{_lag_text(lag, is_late=is_late)}: {listed}"] if keys else []
+    return {
+        "passed": not (is_late or unread),
+        "severity": dg.AssetCheckSeverity.WARN,
+        "description": "; ".join([*said, *unread]) or _ALL_CONSUMED,
+        "metadata": {"partitions pending": len(keys)},
+    }
+
+
+def _shown(waiting: Mapping[str, Backlog], lag: dt.timedelta, *, is_late: bool) -> dict[str, Any]:
+    """What a check says: a sentence, numbers that plot, and which input they come from if there are several."""
+    total = sum_of(waiting.values())
+    metadata: dict[str, Any] = {
+        "files pending": total.files,
+        "rows pending": total.rows,
+        "bytes pending": total.size_bytes,
+        "snapshots pending": total.snapshots,
+    }
+    if total.oldest_ms is not None:
+        metadata["pending since"] = dg.MetadataValue.timestamp(total.oldest_ms / 1000)
+    if len(waiting) > 1:
+        rows: list[dict[str, str | int | float | bool | None]] = [
+            {"input": name, "snapshots": b.snapshots, "files": b.files, "rows": b.rows, "bytes": b.size_bytes}
+            for name, b in waiting.items()
+        ]
+        metadata["by input"] = dg.MetadataValue.table([dg.TableRecord(row) for row in rows])
+    return {
+        "passed": not is_late,
+        "severity": dg.AssetCheckSeverity.WARN,
+        "description": _ALL_CONSUMED if total.is_empty else _sentence(waiting) + _lag_text(lag, is_late=is_late),
+        "metadata": metadata,
+    }
+
+
+def _lag_text(lag: dt.timedelta, *, is_late: bool) -> str:
+    return f", for longer than the target lag of {lag}" if is_late else f", within the target lag of {lag}"
+
+
+def _sentence(waiting: Mapping[str, Backlog]) -> str:
+    parts = []
+    for upstream, found in waiting.items():
+        if not found.is_known:
+            parts.append(f"{upstream} can't be followed from where it was consumed; the next run says why")
+        elif not found.is_empty:
+            commits = "1 snapshot" if found.snapshots == 1 else f"{found.snapshots:,} snapshots"
+            parts.append(
+                f"{commits} of {upstream} not consumed: {found.files:,} files, {found.rows:,} rows, "
+                f"{size_text(found.size_bytes)}"
+            )
+    return "; ".join(parts)

@@ -1,0 +1,403 @@
+"""A capture is durable before work starts; what can't be followed is an error and leaves the state as it was."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import pickle
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyiceberg.types import DoubleType
+
+from dagster_ips.core.capture import Mode
+from dagster_ips.core.policy import InputPolicies, OnExpired, OnRemoved, OnRollback
+from dagster_ips.errors import (
+    IpsError,
+    MetadataUnreadableError,
+    SourceColumnsChangedError,
+    SourceExpiredError,
+    SourceRecreatedError,
+    SourceRolledBackError,
+    TagFollowedError,
+    UnknownRefError,
+    UnknownTableError,
+)
+from dagster_ips.exactly_once.capture.capturer import Capturer
+from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
+from dagster_ips.exactly_once.inspect.edge_status import Inspector
+from dagster_ips.state.store import MemoryEdgeStore
+from tests.iceberg.sources import EDGE, TABLE, TARGET, Source, numbered
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Source:
+    """Three commits, of which two are consumed."""
+    source = Source(tmp_path, "day")
+    source.append(numbered(1))
+    source.append(numbered(2))
+    source.capture_and_consume()
+    source.append(numbered(3))
+    return source
+
+
+def refused(source: Source, kind: type[IpsError]) -> str:
+    """What a capture says when it fails with ``kind``: nothing is recorded or registered, and it pickles."""
+    before, tables = source.state, icdc_tables(source)
+    with pytest.raises(kind) as raised:
+        source.capture()
+    assert source.state == before
+    assert icdc_tables(source) == tables
+    message = str(raised.value)
+    assert str(pickle.loads(pickle.dumps(raised.value))) == message
+    return message
+
+
+def icdc_tables(source: Source) -> set[str]:
+    return {".".join(name) for name in source.lake.client.list_tables("ips")}
+
+
+def snapshot_ids(source: Source) -> list[int]:
+    return [entry.snapshot_id for entry in source.table.history()]
+
+
+def test_a_capture_is_recorded_before_anything_works_on_it(source: Source) -> None:
+    captured = source.capture()
+    assert source.state.in_flight == captured.capture
+    assert source.state.number == 1
+    assert captured.capture.number == 2
+    assert source.scan(captured.capture.icdc_table) == source.expected(numbered(3))
+
+
+def test_an_abandoned_capture_gives_its_number_to_the_next_with_a_fresh_interval(source: Source) -> None:
+    abandoned = source.capture()
+    source.append(numbered(4))
+    captured = source.capture()
+    assert captured.capture.number == abandoned.capture.number
+    assert captured.capture.icdc_table != abandoned.capture.icdc_table
+    assert source.scan(captured.capture.icdc_table) == source.expected(numbered(3, 4))
+    assert source.scan(abandoned.capture.icdc_table) == source.expected(numbered(3))
+
+
+def test_nothing_new_is_an_empty_capture_and_no_error(source: Source) -> None:
+    source.capture_and_consume()
+    captured = source.capture_and_consume()
+    assert captured.files.changes.is_empty
+    assert captured.capture.mode is Mode.INCREMENTAL
+    assert not source.scan(captured.capture.icdc_table)
+    assert source.state.number == 3
+
+
+def test_a_source_without_snapshots_is_captured_as_nothing(tmp_path: Path) -> None:
+    source = Source(tmp_path)
+    captured = source.capture_and_consume()
+    assert captured.capture.to_inclusive is None
+    assert not source.scan(captured.capture.icdc_table)
+    source.append(numbered(1))
+    assert source.scan(source.capture().capture.icdc_table) == source.expected(numbered(1))
+
+
+def test_a_delete_that_was_consumed_by_a_full_run_does_not_stand_in_the_way(source: Source) -> None:
+    source.table.delete("number = 1")
+    full = source.capture(asked_for=Mode.FULL)
+    assert source.scan(full.capture.icdc_table) == source.expected(numbered(2, 3))
+    source.consume(full)
+    source.append(numbered(4))
+    captured = source.capture()
+    assert captured.capture.mode is Mode.INCREMENTAL
+    assert source.scan(captured.capture.icdc_table) == source.expected(numbered(4))
+
+
+def test_a_table_dropped_and_created_again_is_refused(source: Source) -> None:
+    source.lake.client.drop_table(TABLE)
+    source.create()
+    source.append(numbered(1))
+    assert "dropped and created again" in refused(source, SourceRecreatedError)
+
+
+def test_a_table_created_again_is_refused_even_while_it_is_empty(source: Source) -> None:
+    source.lake.client.drop_table(TABLE)
+    source.create()
+    refused(source, SourceRecreatedError)
+
+
+def test_a_rollback_behind_what_was_consumed_is_refused(source: Source) -> None:
+    source.table.manage_snapshots().rollback_to_snapshot(snapshot_ids(source)[0]).commit()
+    assert "rolled back" in refused(source, SourceRolledBackError)
+
+
+def test_a_rollback_that_was_appended_to_is_refused(source: Source) -> None:
+    source.table.manage_snapshots().rollback_to_snapshot(snapshot_ids(source)[0]).commit()
+    source.append(numbered(9))
+    assert "rolled back" in refused(source, SourceRolledBackError)
+
+
+def test_a_rollback_to_exactly_what_was_consumed_is_nothing_new(source: Source) -> None:
+    source.table.manage_snapshots().rollback_to_snapshot(snapshot_ids(source)[1]).commit()
+    assert source.capture().files.changes.is_empty
+
+
+def test_an_expired_watermark_whose_child_is_retained_is_followed(source: Source) -> None:
+    source.table.maintenance.expire_snapshots().by_ids(snapshot_ids(source)[:2]).commit()
+    assert source.scan(source.capture().capture.icdc_table) == source.expected(numbered(3))
+
+
+def test_an_expired_watermark_is_refused_when_its_child_is_expired_too(source: Source) -> None:
+    source.append(numbered(4))
+    source.table.maintenance.expire_snapshots().by_ids(snapshot_ids(source)[:3]).commit()
+    assert "expired" in refused(source, SourceExpiredError)
+
+
+def test_snapshots_older_than_the_watermark_may_expire(source: Source) -> None:
+    source.table.maintenance.expire_snapshots().by_id(snapshot_ids(source)[0]).commit()
+    assert source.scan(source.capture().capture.icdc_table) == source.expected(numbered(3))
+
+
+def test_an_unknown_table_is_named_with_who_asked_and_where(source: Source) -> None:
+    source.lake.client.drop_table(TABLE)
+    consumed = source.state.committed
+    assert consumed
+    message = refused(source, UnknownTableError)
+    assert message.startswith(f"daily: catalog lake has no table {TABLE} any more")
+    assert f"consumed up to snapshot {consumed.snapshot_id}" in message
+
+
+def test_if_one_of_several_inputs_fails_none_is_recorded(source: Source) -> None:
+    before = source.state
+    inputs = [TrackedInput("playback", TABLE), TrackedInput("plans", "media.plans")]
+    with pytest.raises(UnknownTableError, match=r"media\.plans"):
+        Capturer(source.lake, source.store).capture("daily", inputs, target="media.daily", asked_for=None, run_id="run")
+    assert source.state == before
+
+
+def newest_files(source: Source) -> dict[str, Path]:
+    """The metadata that a capture has to read."""
+    snapshot = source.table.current_snapshot()
+    assert snapshot
+    manifest = snapshot.manifests(source.table.io)[0].manifest_path
+    found = {"metadata": source.table.metadata_location, "list": snapshot.manifest_list, "manifest": manifest}
+    return {name: Path(urlsplit(location).path) for name, location in found.items()}
+
+
+@pytest.mark.parametrize("which", ["metadata", "list", "manifest"])
+@pytest.mark.parametrize("damage", ["missing", "empty", "cut short", "garbage"])
+def test_a_missing_or_damaged_metadata_file_is_named(source: Source, which: str, damage: str) -> None:
+    path = newest_files(source)[which]
+    content = path.read_bytes()
+    path.unlink()
+    if damage != "missing":
+        path.write_bytes({"empty": b"", "cut short": content[:-9], "garbage": b"Obj\x01\xff not Avro"}[damage])
+    assert path.name in refused(source, MetadataUnreadableError)
+    path.unlink(missing_ok=True)
+    path.write_bytes(content)
+    assert source.scan(source.capture().capture.icdc_table) == source.expected(numbered(3))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_a_manifest_damaged_anywhere_gives_our_error_or_none(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    source = _shared(tmp_path_factory)
+    path = newest_files(source)[data.draw(st.sampled_from(["list", "manifest"]))]
+    content = path.read_bytes()
+    cut = data.draw(st.booleans())
+    after_header = content.index(content[-16:])  # the sync marker ends the header and every block
+    position = data.draw(st.integers(0 if cut else after_header, len(content) - 1))
+    changed = bytes([content[position] ^ data.draw(st.integers(1, 255))])
+    path.write_bytes(content[:position] if cut else content[:position] + changed + content[position + 1 :])
+    try:
+        captured = source.capture()
+        assert not cut
+        assert captured.capture.edge == EDGE
+    except MetadataUnreadableError as error:
+        assert "media.playback" in str(error)  # noqa: PT017  # either outcome is right
+    finally:
+        path.write_bytes(content)
+
+
+_SHARED: list[Source] = []
+
+
+def _shared(tmp_path_factory: pytest.TempPathFactory) -> Source:
+    if not _SHARED:
+        source = Source(tmp_path_factory.mktemp("damaged"), "day")
+        source.append([{1: n, 2: dt.date(2026, 1, 1 + n), 3: "abc"} for n in range(5)])
+        _SHARED.append(source)
+    return _SHARED[0]
+
+
+def test_the_next_capture_goes_on_from_where_the_last_was_consumed_in_any_process(source: Source) -> None:
+    another = MemoryEdgeStore()
+    another.set(source.state)
+    source.store = another
+    assert source.scan(source.capture().capture.icdc_table) == source.expected(numbered(3))
+
+
+def with_policies(**policies: str) -> InputPolicies:
+    kinds = {"on_rollback": OnRollback, "on_expired": OnExpired, "on_removed": OnRemoved}
+    return InputPolicies(**{name: kinds[name](value) for name, value in policies.items()})
+
+
+def test_each_break_names_table_snapshots_and_the_way_on(source: Source) -> None:
+    consumed = snapshot_ids(source)[1]
+    source.table.manage_snapshots().rollback_to_snapshot(snapshot_ids(source)[0]).commit()
+    message = refused(source, SourceRolledBackError)
+    assert f"{TABLE} was rolled back to snapshot {snapshot_ids(source)[0]}" in message
+    assert str(consumed) in message
+    assert "on_rollback='continue'" in message
+    assert "dagster_ips/mode=full" in message
+
+
+def test_a_rollback_is_followed_where_the_input_says_so(source: Source) -> None:
+    source.table.manage_snapshots().rollback_to_snapshot(snapshot_ids(source)[0]).commit()
+    source.append(numbered(9))
+    captured = source.capture(policies=with_policies(on_rollback="continue"))
+    assert captured.capture.mode is Mode.INCREMENTAL
+    assert source.scan(captured.capture.icdc_table) == source.expected(numbered(9))
+    assert source.scan(captured.capture.icdc_table, tag="before") == source.expected(numbered(2))
+    assert source.scan(captured.capture.icdc_table, tag="after") == source.expected(numbered(9))
+
+
+def test_a_rollback_or_an_expiry_starts_over_where_the_input_says_so(source: Source) -> None:
+    source.append(numbered(4))
+    source.table.maintenance.expire_snapshots().by_ids(snapshot_ids(source)[:3]).commit()
+    captured = source.capture(policies=with_policies(on_expired="full"))
+    assert captured.capture.mode is Mode.FULL
+    assert captured.capture.reason == "snapshots of playback that were needed have been expired"
+    assert source.scan(captured.capture.icdc_table) == source.expected(numbered(1, 2, 3, 4))
+
+
+def test_an_expired_watermark_before_a_delete_says_which_snapshot_it_was_needed_for(source: Source) -> None:
+    source.table.delete("number = 1")
+    source.table.maintenance.expire_snapshots().by_ids(snapshot_ids(source)[:2]).commit()
+    message = refused(source, SourceExpiredError)
+    assert f"snapshot {snapshot_ids(source)[-1]}, a `delete`, removed" in message
+    assert "on_expired='full'" in message
+
+
+def test_a_tag_is_refused_because_it_never_moves(source: Source) -> None:
+    at = source.state.committed
+    assert at
+    source.table.manage_snapshots().create_tag(at.snapshot_id, "released").commit()
+    tracked = TrackedInput(EDGE.upstream, TABLE, ref="released")
+    with pytest.raises(TagFollowedError, match=rf"'released'.* is a tag\. It stays at snapshot {at.snapshot_id}"):
+        Capturer(source.lake, source.store).capture(
+            EDGE.consumer, [tracked], target=TARGET, asked_for=None, run_id="run"
+        )
+    told = Inspector(source.lake, source.store, TARGET).status(EDGE.consumer, tracked)
+    assert told.problem
+    assert "is a tag" in told.problem
+
+
+def test_a_branch_that_does_not_exist_is_not_main(source: Source) -> None:
+    source.append(numbered(1))
+    tracked = TrackedInput(EDGE.upstream, TABLE, ref="stagin")
+    with pytest.raises(UnknownRefError, match=r"'stagin'.*has main"):
+        Capturer(source.lake, source.store).capture(
+            EDGE.consumer, [tracked], target=TARGET, asked_for=None, run_id="run"
+        )
+
+
+def clean_schema(source: Source, schema_id: int) -> None:
+    """As ``expire_snapshots(clean_expired_metadata => true)`` does with schemas that no snapshot names."""
+    path = Path(urlsplit(source.table.metadata_location).path)
+    raw = json.loads(path.read_text())
+    raw["schemas"] = [schema for schema in raw["schemas"] if schema["schema-id"] != schema_id]
+    path.write_text(json.dumps(raw))
+
+
+def test_a_rollback_and_one_commit_are_no_child_of_what_was_consumed_once_all_is_expired(source: Source) -> None:
+    source.capture_and_consume()
+    first = snapshot_ids(source)[0]
+    source.table.manage_snapshots().rollback_to_snapshot(first).commit()
+    source.append(numbered(9))
+    *older, head = source.table.metadata.snapshots
+    assert head.sequence_number == older[-1].sequence_number + 1
+    source.table.maintenance.expire_snapshots().by_ids([each.snapshot_id for each in older]).commit()
+    assert "expired" in refused(source, SourceExpiredError)
+    assert source.capture(policies=with_policies(on_expired="full")).capture.mode is Mode.FULL
+
+
+def test_a_consumed_snapshot_that_a_tag_keeps_is_expiry_where_the_next_one_is_gone(source: Source) -> None:
+    consumed, after = snapshot_ids(source)[1:]
+    source.append(numbered(4))
+    source.table.manage_snapshots().create_tag(consumed, "kept").commit()
+    source.table.maintenance.expire_snapshots().by_ids([after]).commit()
+    assert "expired" in refused(source, SourceExpiredError)
+    for on_rollback in ("error", "continue", "full"):
+        captured = source.capture(policies=with_policies(on_expired="full", on_rollback=on_rollback))
+        assert captured.capture.mode is Mode.FULL
+        assert captured.capture.reason == "snapshots of playback that were needed have been expired"
+
+
+def test_a_rollback_that_can_not_be_gone_on_with_as_it_was_expired_starts_over_where_the_input_says_so(
+    source: Source,
+) -> None:
+    first, consumed, later = snapshot_ids(source)
+    source.table.manage_snapshots().rollback_to_snapshot(first).commit()
+    source.table.maintenance.expire_snapshots().by_ids([consumed, later]).commit()
+    with pytest.raises(SourceRolledBackError, match="expired as well"):
+        source.capture(policies=with_policies(on_rollback="continue"))
+    captured = source.capture(policies=with_policies(on_rollback="continue", on_expired="full"))
+    assert captured.capture.mode is Mode.FULL
+
+
+def test_where_the_schema_that_was_consumed_by_is_cleaned_out_a_re_used_name_is_not_taken_for_the_same_column(
+    source: Source,
+) -> None:
+    with source.table.update_schema(allow_incompatible_changes=True) as update:
+        update.delete_column("amount")
+    with source.table.update_schema() as update:
+        update.add_column("amount", DoubleType())
+    refused(source, SourceColumnsChangedError)
+    clean_schema(source, 0)
+    assert "schema 0" in refused(source, SourceExpiredError)
+    assert source.capture(policies=with_policies(on_expired="full")).capture.mode is Mode.FULL
+
+
+def test_of_a_watermark_without_a_schema_only_names_that_never_changed_are_taken_for_the_same(source: Source) -> None:
+    state = source.state
+    assert state.committed
+    source.store.set(replace(state, committed=replace(state.committed, schema_id=None)))
+    with source.table.update_schema() as update:
+        update.add_column("more", DoubleType())
+    assert source.scan(source.capture().capture.icdc_table) == source.expected(numbered(3))
+    clean_schema(source, 0)
+    refused(source, SourceExpiredError)
+
+
+def list_again(source: Source, *, times: int) -> None:
+    """One commit that lists the file of the newest one ``times`` more."""
+    table = source.table
+    head = table.current_snapshot()
+    assert head
+    entries = [entry for manifest in head.manifests(table.io) for entry in manifest.fetch_manifest_entry(table.io)]
+    (newest,) = (entry.data_file for entry in entries if entry.snapshot_id == head.snapshot_id)
+    with table.transaction() as transaction, transaction._append_snapshot_producer({}) as producer:
+        for _ in range(times):
+            producer.append_data_file(newest)
+
+
+@pytest.mark.parametrize("deletes_first", [False, True])
+def test_the_rows_of_a_file_that_is_listed_several_times_count_as_often_as_engines_read_them(
+    tmp_path: Path, *, deletes_first: bool
+) -> None:
+    source = Source(tmp_path)
+    source.append(numbered(1))
+    source.append(numbered(2))
+    source.capture_and_consume()
+    if deletes_first:
+        source.table.delete("number = 1")
+    source.append(numbered(3))
+    list_again(source, times=2)
+    captured = source.capture_and_consume()
+    three_times = source.expected(numbered(3, 3, 3))
+    assert source.scan(captured.capture.icdc_table, tag="after" if deletes_first else None) == three_times
+    source.table.delete("number = 3")
+    gone = source.capture()
+    assert source.scan(gone.capture.icdc_table, tag="before") == three_times

@@ -1,0 +1,250 @@
+"""Where a consumer begins of which nothing is consumed: where ``start`` says, once, and never past rows unnoticed."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dagster_ips.core.capture import EdgeState, Mode
+from dagster_ips.core.history_place import parse_start
+from dagster_ips.core.limits import Limits
+from dagster_ips.core.ownership import Consent
+from dagster_ips.errors import LostCursorError, UnknownPlaceError
+from dagster_ips.exactly_once.administration import Administrator
+from dagster_ips.exactly_once.capture.capturer import CapturedInput, Capturer
+from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
+from dagster_ips.exactly_once.inspect.edge_status import Inspector
+from dagster_ips.iceberg.stamps import stamp_properties
+from dagster_ips.state.store import MemoryEdgeStore
+from tests.iceberg.sources import EDGE, TABLE, TARGET, Row, Source, numbered
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Source:
+    """Three commits, of which none is consumed."""
+    source = Source(tmp_path, "day")
+    for number in (1, 2, 3):
+        source.append(numbered(number))
+    return source
+
+
+def capture(
+    source: Source, start: str, *, asked_for: Mode | None = None, target: str = TARGET, accept: int | None = None
+) -> CapturedInput:
+    tracked = [TrackedInput(EDGE.upstream, TABLE, start=parse_start(start))]
+    capturer = Capturer(source.lake, source.store)
+    (captured,) = capturer.capture(
+        EDGE.consumer, tracked, target=target, asked_for=asked_for, run_id="run", consent=Consent(accept)
+    )
+    return captured
+
+
+def holds(source: Source, captured: CapturedInput, rows: Sequence[Row]) -> bool:
+    return source.scan(captured.capture.icdc_table) == source.expected(rows)
+
+
+def snapshots(source: Source) -> list[int]:
+    return [entry.snapshot_id for entry in source.table.history()]
+
+
+def lose_cursor(source: Source) -> None:
+    source.store = MemoryEdgeStore()
+
+
+def publish(source: Source, captured: CapturedInput) -> None:
+    """What a run does, by PyIceberg: rows and stamp in one commit of the target."""
+    rows = source.lake.client.load_table(captured.capture.icdc_table).scan().to_arrow()
+    stamp = stamp_properties((captured.capture,), attempt="attempt", run_id="run")
+    source.lake.client.load_table(TARGET).append(rows, snapshot_properties=stamp)
+
+
+def test_all_is_everything(source: Source) -> None:
+    captured = capture(source, "all")
+    assert captured.capture.mode is Mode.FULL
+    assert holds(source, captured, numbered(1, 2, 3))
+
+
+@pytest.mark.parametrize("target", [TARGET, "media.missing"])
+def test_latest_is_what_comes_after_the_first_capture_whether_or_not_the_target_is_there(
+    source: Source, target: str
+) -> None:
+    captured = capture(source, "latest", target=target)
+    assert captured.capture.mode is Mode.INCREMENTAL
+    assert captured.capture.reason == "begins where start says for playback"
+    assert holds(source, captured, [])
+    source.append(numbered(4))
+    source.consume(captured)
+    assert holds(source, capture(source, "latest"), numbered(4))
+
+
+def test_latest_stays_what_it_was_at_the_first_capture_if_that_is_abandoned(source: Source) -> None:
+    capture(source, "latest")
+    source.append(numbered(4))
+    assert holds(source, capture(source, "latest"), numbered(4))
+    assert holds(source, capture(source, "all"), numbered(1, 2, 3, 4))
+
+
+def test_latest_of_a_table_without_snapshots_is_its_beginning(tmp_path: Path) -> None:
+    source = Source(tmp_path)
+    source.consume(capture(source, "latest"))
+    source.append(numbered(1))
+    assert holds(source, capture(source, "latest"), numbered(1))
+
+
+def test_a_snapshot_or_a_time_is_where_what_comes_after_it_is_new(source: Source) -> None:
+    second = source.table.history()[1]
+    assert holds(source, capture(source, str(second.snapshot_id)), numbered(3))
+    lose_cursor(source)
+    for table in source.lake.client.list_tables("ips"):
+        source.lake.client.drop_table(table)
+    at = dt.datetime.fromtimestamp(second.timestamp_ms / 1000, dt.UTC)
+    assert holds(source, capture(source, at.isoformat()), numbered(3))
+    assert holds(source, capture(source, "2001-01-01"), numbered(1, 2, 3))
+
+
+@pytest.mark.parametrize(
+    ("start", "why"), [("12345", "isn't in its history"), ("2999-01-01", "yet to come"), ("2001-01-01", "expired")]
+)
+def test_a_start_that_is_not_in_the_history_is_refused_and_nothing_recorded(
+    source: Source, start: str, why: str
+) -> None:
+    expired, oldest, newest = snapshots(source)
+    source.table.maintenance.expire_snapshots().by_id(expired).commit()
+    with pytest.raises(UnknownPlaceError, match=why) as raised:
+        capture(source, start)
+    assert re.search(rf"has snapshot {oldest} of 20.*, to snapshot {newest} of 20", str(raised.value))
+    assert source.state == EdgeState(EDGE)
+
+
+def test_an_expired_start_is_refused(source: Source) -> None:
+    first = snapshots(source)[0]
+    source.table.maintenance.expire_snapshots().by_id(first).commit()
+    with pytest.raises(UnknownPlaceError, match=str(first)):
+        capture(source, str(first))
+
+
+def test_a_run_that_is_asked_for_everything_takes_everything_and_later_ones_go_on_from_there(source: Source) -> None:
+    full = capture(source, "latest", asked_for=Mode.FULL)
+    assert holds(source, full, numbered(1, 2, 3))
+    source.consume(full)
+    source.append(numbered(4))
+    assert holds(source, capture(source, "latest"), numbered(4))
+
+
+def test_after_a_reset_it_begins_there_once_more(source: Source) -> None:
+    source.consume(capture(source, "latest"))
+    source.append(numbered(4))
+    Administrator(source.lake, source.store, TARGET).reset(EDGE, who="me", why="test")
+    captured = capture(source, "latest")
+    assert (captured.capture.number, captured.capture.mode) == (3, Mode.INCREMENTAL)
+    assert holds(source, captured, [])
+
+
+def test_a_cursor_lost_after_captures_that_published_nothing_leaves_no_row_out(source: Source) -> None:
+    source.consume(capture(source, "latest"))
+    lose_cursor(source)
+    source.append(numbered(4))
+    captured = capture(source, "latest")
+    assert holds(source, captured, numbered(4))
+    source.append(numbered(5))
+    lose_cursor(source)
+    assert holds(source, capture(source, "latest"), numbered(4, 5))
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_a_cursor_lost_after_a_publish_goes_on_from_its_stamp(source: Source, *, is_committed: bool) -> None:
+    source.consume(capture(source, "latest"))
+    source.append(numbered(4))
+    captured = capture(source, "latest")
+    publish(source, captured)
+    if is_committed:
+        source.consume(captured)
+    source.append(numbered(5))
+    lose_cursor(source)
+    assert holds(source, capture(source, "latest"), numbered(5))
+
+
+def roll_target_back(source: Source) -> None:
+    target = source.lake.client.load_table(TARGET)
+    target.manage_snapshots().rollback_to_snapshot(target.history()[0].snapshot_id).commit()
+
+
+def expire_all_stamps(source: Source) -> None:
+    target = source.lake.client.load_table(TARGET)
+    target.append(target.scan().to_arrow())
+    target.maintenance.expire_snapshots().by_ids([entry.snapshot_id for entry in target.history()[:-1]]).commit()
+
+
+def drop_target(source: Source) -> None:
+    source.lake.client.drop_table(TARGET)
+
+
+@pytest.mark.parametrize("change", [roll_target_back, expire_all_stamps, drop_target])
+def test_a_cursor_that_can_not_be_rebuilt_is_an_error_whose_advice_works(
+    source: Source, change: Callable[[Source], None]
+) -> None:
+    source.lake.client.load_table(TARGET).append(source.table.scan().to_arrow())  # somebody else's, without a stamp
+    (theirs,) = source.lake.client.load_table(TARGET).history()
+    for number in (4, 5):
+        publish(source, captured := capture(source, "latest", accept=theirs.snapshot_id))
+        source.consume(captured)
+        source.append(numbered(number))
+    change(source)
+    lose_cursor(source)
+    with pytest.raises(LostCursorError, match="dagster-ips reset daily --upstream playback --why") as raised:
+        capture(source, "latest")
+    assert source.state == EdgeState(EDGE)
+    assert "dagster_ips/mode=full" in str(raised.value)
+    assert holds(source, capture(source, "latest", asked_for=Mode.FULL), numbered(1, 2, 3, 4, 5))
+    Administrator(source.lake, source.store, TARGET).reset(EDGE, who="me", why="advised")
+    assert holds(source, capture(source, "latest"), [])
+
+
+def test_the_state_that_is_stored_says_that_it_only_begins(source: Source) -> None:
+    captured = capture(source, "latest")
+    assert source.state.is_beginning
+    source.consume(captured)
+    assert source.state == replace(source.state, is_beginning=False, in_flight=None, number=1)
+
+
+@pytest.mark.parametrize("start", ["all", "latest"])
+def test_a_table_that_was_empty_when_it_was_consumed_makes_no_later_run_full(tmp_path: Path, start: str) -> None:
+    source = Source(tmp_path)
+    first = capture(source, start)
+    assert first.capture.mode is Mode.FULL
+    source.consume(first)
+    still_empty = capture(source, start)
+    assert (still_empty.capture.mode, still_empty.files.changes.is_empty) == (Mode.INCREMENTAL, True)
+    source.consume(still_empty)
+    source.append(numbered(1))
+    source.append(numbered(2))
+    begun = Inspector(source.lake, source.store, TARGET).status(EDGE.consumer, TrackedInput(EDGE.upstream, TABLE))
+    assert begun.pending
+    assert (begun.pending.is_full, begun.pending.rows) == (False, 2)
+    captured = capture(source, start)
+    assert captured.capture.mode is Mode.INCREMENTAL
+    assert holds(source, captured, numbered(1, 2))
+    source.consume(captured)
+    source.append(numbered(3))
+    assert holds(source, capture(source, start), numbered(3))
+
+
+def test_a_table_that_was_empty_is_read_in_bites_like_any_other(tmp_path: Path) -> None:
+    source = Source(tmp_path, "day")
+    source.consume(source.capture())
+    source.append(numbered(1, 2, 3))
+    read = []
+    for _ in range(3):
+        bite = source.capture(limits=Limits(max_files=1, cuts_files=True))
+        assert bite.capture.mode is Mode.INCREMENTAL
+        read.append(source.scan(bite.capture.icdc_table))
+        source.consume(bite)
+    assert sum(read, Counter()) == source.expected(numbered(1, 2, 3))
+    assert [rows.total() for rows in read] == [1, 1, 1]
+    assert source.capture().files.changes.is_empty

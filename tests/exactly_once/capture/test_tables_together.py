@@ -1,0 +1,243 @@
+"""Tables made together: whatever is published, reset, rewound or rolled back, none misses a file or has it twice.
+
+The oracle is what PyIceberg plans to read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import tempfile
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import event, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from pyiceberg.table import Table
+
+from dagster_ips.core.capture import Mode
+from dagster_ips.core.edge import Edge
+from dagster_ips.core.intervention import InterventionKind
+from dagster_ips.core.limits import Limits
+from dagster_ips.core.policy import InputPolicies, OnExpired, OnRollback
+from dagster_ips.exactly_once.capture.capturer import CapturedInput, Capturer
+from dagster_ips.exactly_once.capture.tables_together import Output, capture_together
+from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
+from dagster_ips.iceberg.catalog import LakeCatalog
+from dagster_ips.state.store import MemoryEdgeStore
+from tests.iceberg.sources import SCHEMA
+
+UPSTREAMS = ("left", "right")
+OUTPUTS = ("a", "b", "c")
+POLICIES = InputPolicies(on_rollback=OnRollback.CONTINUE, on_expired=OnExpired.FULL)
+
+outputs = st.sets(st.sampled_from(OUTPUTS), min_size=1).map(sorted)
+upstreams = st.sampled_from(UPSTREAMS)
+
+
+class Step:
+    """Three outputs of two upstreams, and the files that each output's table is made of."""
+
+    def __init__(self, folder: Path, limits: Limits) -> None:
+        self.lake = LakeCatalog.embedded("lake", folder)
+        self.store = MemoryEdgeStore()
+        self.lake.create_namespace("media")
+        for name in (*UPSTREAMS, *OUTPUTS):
+            self.lake.client.create_table(f"media.{name}", SCHEMA)
+        self.inputs = [TrackedInput(name, f"media.{name}", policies=POLICIES, limits=limits) for name in UPSTREAMS]
+        self.held: dict[tuple[str, str], set[str]] = {}
+        self._number = 0
+
+    def table(self, name: str) -> Table:
+        return self.lake.client.load_table(f"media.{name}")
+
+    def append(self, name: str) -> None:
+        """One commit of one file with three rows, of which no other file has any."""
+        self._number += 1
+        day = dt.date(2026, 1, 1)
+        rows = [{"number": self._number * 10 + i, "day": day} for i in range(3)]
+        columns = pa.schema([("number", pa.int32()), ("day", pa.date32())])
+        self.table(name).append(pa.Table.from_pylist(rows, schema=columns))
+
+    def live(self, name: str, snapshot_id: int | None = None) -> set[str]:
+        if not self.table(name).snapshots():
+            return set()
+        return {task.file.file_path for task in self.table(name).scan(snapshot_id=snapshot_id).plan_files()}
+
+    def run(
+        self, selected: list[str], published: set[str] | None = None, asked_for: Mode | None = None
+    ) -> dict[str, tuple[CapturedInput, ...]]:
+        """A run of ``selected`` that dies before it publishes what isn't ``published``; by default it publishes all."""
+        made = [Output(name, f"media.{name}") for name in selected]
+        capturer = Capturer(self.lake, self.store)
+        captured = capture_together(capturer, made, self.inputs, asked_for=asked_for, run_id="run")
+        assert captured
+        assert len({tuple(_taken(each) for each in of_one) for of_one in captured.values()}) == 1
+        for name in captured.keys() & (set(selected) if published is None else published):
+            for each in captured[name]:
+                self._publish(name, each)
+        return captured
+
+    def drain(self) -> int:
+        """Runs of all outputs until all is consumed, as long as each takes any of them further; how many."""
+        runs = 0
+        while any(not self.is_at_head(name) for name in OUTPUTS):
+            before = {edge: self.store.get(edge) for edge in self.edges()}
+            self.run(list(OUTPUTS))
+            moved = [edge for edge, state in before.items() if self.store.get(edge).committed != state.committed]
+            assert moved or any(state.reread_to for state in before.values())
+            runs += 1
+        return runs
+
+    def edges(self) -> list[Edge]:
+        return [Edge(name, upstream) for name in OUTPUTS for upstream in UPSTREAMS]
+
+    def is_at_head(self, name: str) -> bool:
+        states = [(self.store.get(Edge(name, upstream)), self.table(upstream)) for upstream in UPSTREAMS]
+        heads = [snapshot.snapshot_id if (snapshot := table.current_snapshot()) else None for _, table in states]
+        return [state.committed and state.committed.snapshot_id for state, _ in states] == heads
+
+    def check(self) -> None:
+        for name in OUTPUTS:
+            for upstream in UPSTREAMS:
+                assert self.held.get((name, upstream), set()) == self.live(upstream)
+
+    def _publish(self, name: str, captured: CapturedInput) -> None:
+        changes, upstream = captured.files.changes, captured.capture.edge.upstream
+        added, removed = ({file.path for file in files} for files in (changes.added, changes.removed))
+        before = self.held.get((name, upstream), set()) if captured.capture.mode is Mode.INCREMENTAL else set()
+        assert not before & added
+        assert removed <= before
+        self.held[name, upstream] = before - removed | added
+        self.store.set(self.store.get(captured.capture.edge).with_committed(captured.capture, None))
+
+
+def _taken(captured: CapturedInput) -> tuple[object, ...]:
+    capture, files = captured.capture, captured.files.changes
+    start, end = capture.from_exclusive, capture.to_inclusive
+    paths = tuple(file.path for file in files.added), tuple(file.path for file in files.removed)
+    return capture.mode, start and start.snapshot_id, end and end.snapshot_id, paths
+
+
+class Together(RuleBasedStateMachine):
+    """Any history of two real tables, and any runs of any outputs that die anywhere."""
+
+    @initialize(limits=st.sampled_from([Limits(), Limits(), Limits(max_files=1), Limits(max_files=2)]))
+    def create(self, limits: Limits) -> None:
+        self.folder = tempfile.TemporaryDirectory()
+        self.step = Step(Path(self.folder.name), limits)
+
+    def teardown(self) -> None:
+        with contextlib.suppress(AttributeError):  # what was never created
+            event(f"{self.step.drain()} runs until all were together")
+            self.step.check()
+            self.folder.cleanup()
+
+    @rule(name=upstreams)
+    def append(self, name: str) -> None:
+        self.step.append(name)
+
+    @rule(name=upstreams, data=st.data())
+    def delete(self, name: str, data: st.DataObject) -> None:
+        there = sorted(self.step.table(name).scan().to_arrow()["number"].to_pylist())
+        if there:
+            self.step.table(name).delete(f"number = {data.draw(st.sampled_from(there))}")
+
+    @rule(name=upstreams, back=st.integers(1, 3))
+    def roll_back(self, name: str, back: int) -> None:
+        history = self.step.table(name).history()
+        if len(history) > back:
+            earlier = history[-1 - back].snapshot_id
+            with contextlib.suppress(ValueError):  # it isn't an ancestor, because of an earlier roll-back
+                self.step.table(name).manage_snapshots().rollback_to_snapshot(earlier).commit()
+
+    @rule(selected=outputs, published=st.sets(st.sampled_from(OUTPUTS)))
+    def run(self, selected: list[str], published: set[str]) -> None:
+        self.step.run(selected, published)
+
+    @rule(selected=outputs)
+    def run_fully(self, selected: list[str]) -> None:
+        assert sorted(self.step.run(selected, asked_for=Mode.FULL)) == selected
+
+    @rule(name=st.sampled_from(OUTPUTS), upstream=upstreams)
+    def reset(self, name: str, upstream: str) -> None:
+        state = self.step.store.get(Edge(name, upstream))
+        self.step.store.set(state.with_intervention(InterventionKind.RESET, None, who="w", why="w", at_ms=0))
+
+    @rule(name=st.sampled_from(OUTPUTS), upstream=upstreams, back=st.integers(1, 3))
+    def rewind(self, name: str, upstream: str, back: int) -> None:
+        """By so many snapshots of the upstream, if that is in its history, as its command requires."""
+        state = self.step.store.get(Edge(name, upstream))
+        source = self.step.lake.load(f"media.{upstream}", asset="test")
+        history = source.ancestry().snapshots
+        ids = [snapshot.snapshot_id for snapshot in history]
+        if not state.committed or state.committed.snapshot_id not in ids[:-back] or state.reread_to:
+            return
+        after = source.watermark_at(history[ids.index(state.committed.snapshot_id) + back], "main")
+        self.step.store.set(state.with_intervention(InterventionKind.REWIND, after, who="w", why="w", at_ms=0))
+        # What is read again is written over what is there: as if the table still were as of then.
+        self.step.held[name, upstream] = self.step.live(upstream, after.snapshot_id)
+
+    @rule()
+    def all_are_drained(self) -> None:
+        self.step.drain()
+        self.step.check()
+
+
+TestTogether = pytest.mark.slow(Together.TestCase)
+TestTogether.settings = settings(max_examples=20, stateful_step_count=20, deadline=None)
+
+
+@pytest.fixture
+def step(tmp_path: Path) -> Step:
+    step = Step(tmp_path, Limits())
+    step.append("left")
+    step.append("right")
+    step.run(list(OUTPUTS))
+    return step
+
+
+def test_outputs_at_one_place_are_captured_together(step: Step) -> None:
+    step.append("left")
+    assert sorted(step.run(list(OUTPUTS))) == ["a", "b", "c"]
+    assert all(step.is_at_head(name) for name in OUTPUTS)
+
+
+def test_who_is_behind_goes_alone_to_where_the_next_is_in_each_input(step: Step) -> None:
+    step.append("left")
+    step.run(["b", "c"])
+    step.append("right")
+    step.run(["c"])
+    step.append("left")
+    order = [sorted(step.run(list(OUTPUTS))) for _ in range(3)]
+    assert order == [["a"], ["a", "b"], ["a", "b", "c"]]
+    assert all(step.is_at_head(name) for name in OUTPUTS)
+    step.check()
+
+
+def test_outputs_that_are_ahead_of_each_other_come_together(step: Step) -> None:
+    step.append("left")
+    step.append("right")
+    for name, upstream in (("a", "left"), ("b", "right")):
+        edge = Edge(name, upstream)
+        state = step.store.get(edge)
+        source = step.lake.load(f"media.{upstream}", asset="test")
+        (captured,) = [e for e in step.run([name], set())[name] if e.capture.edge == edge]
+        step._publish(name, captured)
+        assert step.store.get(edge).committed == source.watermark_at(source.ancestry().head, "main") != state.committed
+    step.drain()
+    step.check()
+
+
+def test_an_output_without_a_watermark_is_computed_alone_and_then_all_go_on(step: Step) -> None:
+    edge = Edge("b", "right")
+    step.store.set(step.store.get(edge).with_intervention(InterventionKind.RESET, None, who="w", why="w", at_ms=0))
+    step.append("left")
+    captured = step.run(list(OUTPUTS))
+    assert {name: of_one[0].capture.mode for name, of_one in captured.items()} == {"b": Mode.FULL}
+    assert sorted(step.run(list(OUTPUTS))) == ["a", "c"]
+    step.append("left")
+    assert sorted(step.run(list(OUTPUTS))) == ["a", "b", "c"]
+    step.check()

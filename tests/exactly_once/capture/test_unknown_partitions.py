@@ -1,0 +1,358 @@
+"""Files whose partitions their metadata doesn't tell: no row of them is lost, and no partition is run by guess."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import dagster as dg
+import pyarrow as pa
+import pytest
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import DateType, IntegerType, NestedField, StringType, TimestampType
+
+from dagster_ips.core.edge import Edge
+from dagster_ips.core.policy import InputPolicies, OnUnmapped
+from dagster_ips.errors import UnmappedRowsError
+from dagster_ips.exactly_once.capture.capturer import Capturer
+from dagster_ips.exactly_once.capture.partition_captures import RunPartitions
+from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
+from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
+from dagster_ips.iceberg import file_values
+from dagster_ips.iceberg.catalog import LakeCatalog
+from dagster_ips.orchestration.declare.partition_definitions import partition_keys
+from dagster_ips.orchestration.declare.partition_mappings import SameKeys
+from dagster_ips.state.store import MemoryEdgeStore
+
+TABLE, TARGET, LINE = "media.plays", "media.out", Edge("out", "plays")
+SCHEMA = Schema(
+    NestedField(1, "text_day", StringType()),
+    NestedField(2, "day", DateType()),
+    NestedField(3, "region", StringType()),
+    NestedField(4, "at", TimestampType()),
+    NestedField(5, "number", IntegerType()),
+)
+KINDS = (pa.string(), pa.date32(), pa.string(), pa.timestamp("us"), pa.int32())
+BY_DAY = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "day"))
+TODAY = dt.datetime.now(dt.UTC).date()
+DAYS = dg.DailyPartitionsDefinition(start_date=(TODAY - dt.timedelta(days=3)).isoformat())
+DAYS_WITH_TODAY = dg.DailyPartitionsDefinition(start_date=(TODAY - dt.timedelta(days=3)).isoformat(), end_offset=1)
+TITLES = dg.DynamicPartitionsDefinition(name="titles")
+REGIONS = dg.StaticPartitionsDefinition(["eu", "us"])
+
+Definition = dg.PartitionsDefinition[str]
+
+
+def days_ago(days: int) -> dt.date:
+    return TODAY - dt.timedelta(days=days)
+
+
+def texts(*values: object) -> list[dict[str, Any]]:
+    return [{"text_day": None if value is None else str(value)} for value in values]
+
+
+class Plays:
+    """``media.plays`` and a consumer of it whose partitions are as a test says."""
+
+    def __init__(self, folder: Path, instance: dg.DagsterInstance) -> None:
+        self.instance, self.lake, self.store = instance, LakeCatalog.embedded("lake", folder), MemoryEdgeStore()
+        self.lake.create_namespace("media")
+
+    def create(self, spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC, **properties: str) -> None:
+        self.lake.client.create_table(TABLE, SCHEMA, partition_spec=spec, properties=properties)
+        self.lake.client.create_table(TARGET, SCHEMA)
+
+    def append(self, rows: Sequence[dict[str, Any]]) -> None:
+        arrays = [pa.array([r.get(f.name) for r in rows], k) for f, k in zip(SCHEMA.fields, KINDS, strict=True)]
+        self.lake.client.load_table(TABLE).append(pa.table(arrays, names=[f.name for f in SCHEMA.fields]))
+
+    def tracked(
+        self, definition: Definition, expression: object, policies: InputPolicies | None = None
+    ) -> TrackedInput:
+        slicing = SameKeys(partition_keys(definition, expression, self.instance, asset="out"))
+        return TrackedInput("plays", TABLE, slicing=slicing, policies=policies or InputPolicies())
+
+    def pending(self, definition: Definition, expression: object) -> set[str]:
+        watch = PartitionWatch(self.lake.storage, self.store, "out", self.lake.find(TARGET))
+        return set(watch.pending(self.tracked(definition, expression), self.lake.load(TABLE, asset="test")))
+
+    def run(self, definition: Definition, expression: object, *keys: str, ignore: bool = False) -> int:
+        """Capture and consume the partitions; how many files they read."""
+        policies = replace(InputPolicies(), on_unmapped=OnUnmapped.IGNORE if ignore else OnUnmapped.ERROR)
+        (captured,) = Capturer(self.lake, self.store).capture(
+            "out",
+            [self.tracked(definition, expression, policies)],
+            target=TARGET,
+            asked_for=None,
+            run_id="run",
+            partitions=RunPartitions(keys),
+        )
+        for capture in captured.captures:
+            self.store.set(self.store.get(capture.edge).with_committed(capture, None))
+        return len(captured.files.changes.touched)
+
+    def follow(self, definition: Definition, expression: object) -> set[str]:
+        """Run what is pending; which partitions that was."""
+        found = self.pending(definition, expression)
+        if found:
+            self.run(definition, expression, *sorted(found))
+        assert self.pending(definition, expression) == set()
+        return found
+
+    @property
+    def unread(self) -> int:
+        return len(self.store.get_line(LINE).unread)
+
+    def files(self) -> list[Path]:
+        tasks = self.lake.client.load_table(TABLE).scan().plan_files()
+        return [Path(urlsplit(task.file.file_path).path) for task in tasks]
+
+
+@pytest.fixture
+def plays(tmp_path: Path) -> Iterator[Plays]:
+    with dg.DagsterInstance.ephemeral() as instance:
+        yield Plays(tmp_path, instance)
+
+
+@pytest.fixture
+def unread(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Forget what was read of files, as another process wouldn't know it."""
+
+    def forget() -> None:
+        monkeypatch.setattr(file_values, "_KEPT", file_values._Kept())
+
+    forget()
+    return forget
+
+
+def test_todays_rows_in_a_file_of_several_text_days_are_requested_once_the_day_is_over(plays: Plays) -> None:
+    plays.create()
+    plays.append(texts(days_ago(1), TODAY))
+    assert plays.follow(DAYS, "text_day") == {str(days_ago(1))}
+    plays.append(texts(days_ago(2), TODAY))
+    assert plays.follow(DAYS, "text_day") == {str(days_ago(2))}
+
+    assert plays.follow(DAYS_WITH_TODAY, "text_day") == {str(TODAY)}
+
+
+def test_a_dynamic_partition_has_its_rows_whenever_it_is_added(plays: Plays) -> None:
+    plays.create()
+    plays.instance.add_dynamic_partitions("titles", ["a", "b", "c"])
+    plays.append([{"region": "a"}, {"region": "later"}])
+    assert plays.follow(TITLES, "region") == {"a"}
+    plays.append([{"region": "b"}, {"region": "later"}])
+    assert plays.follow(TITLES, "region") == {"b"}
+
+    plays.instance.add_dynamic_partitions("titles", ["later"])
+
+    assert plays.follow(TITLES, "region") == {"later"}
+
+
+def test_of_a_table_partitioned_by_day_only_the_regions_that_changed_run(plays: Plays) -> None:
+    both, expression = dg.MultiPartitionsDefinition({"day": DAYS, "region": TITLES}), {"day": "day", "region": "region"}
+    plays.create(BY_DAY)
+    plays.instance.add_dynamic_partitions("titles", ["eu", "us"])
+    plays.append([{"day": days_ago(1), "region": r} for r in ("eu", "asia")] + [{"day": TODAY, "region": "eu"}])
+    assert plays.follow(both, expression) == {f"{days_ago(1)}|eu"}
+
+    plays.instance.add_dynamic_partitions("titles", ["asia"])
+    assert plays.follow(both, expression) == {f"{days_ago(1)}|asia"}
+    both = dg.MultiPartitionsDefinition({"day": DAYS_WITH_TODAY, "region": TITLES})
+    assert plays.follow(both, expression) == {f"{TODAY}|eu"}
+
+
+def test_a_run_of_a_day_reads_no_file_of_another_though_its_regions_are_not_known(
+    plays: Plays, unread: Callable[[], None]
+) -> None:
+    both, expression = (
+        dg.MultiPartitionsDefinition({"day": DAYS, "region": REGIONS}),
+        {"day": "day", "region": "region"},
+    )
+    plays.create(BY_DAY)
+    plays.append([{"day": days_ago(n), "region": r} for n in (1, 2) for r in ("eu", "us")])
+    assert len(plays.pending(both, expression)) == 4
+    unread()
+
+    assert plays.run(both, expression, f"{days_ago(1)}|eu", f"{days_ago(1)}|us") == 1
+
+
+def test_only_partitions_that_have_rows_are_requested(plays: Plays) -> None:
+    plays.create()
+    plays.append(texts(days_ago(3), days_ago(1)))
+    assert plays.pending(DAYS, "text_day") == {str(days_ago(3)), str(days_ago(1))}
+
+    plays.store = MemoryEdgeStore()
+    plays.append([{"text_day": str(days_ago(1)), "day": days_ago(n)} for n in (3, 1)])
+    assert plays.pending(DAYS, "text_day") == {str(days_ago(3)), str(days_ago(1))}
+
+
+@pytest.mark.parametrize(
+    ("strange", "shown"),
+    [(None, "null"), ("2026-1-5", "2026-1-5"), ("2026-01-05 ", "2026-01-05 "), ("soon", "soon"), ("", "is ,")],
+)
+def test_a_value_that_is_no_partitions_key_is_an_error_in_a_file_of_others_too(
+    plays: Plays, strange: str | None, shown: str
+) -> None:
+    plays.create()
+    plays.append(texts(days_ago(1), strange, days_ago(2)))
+
+    with pytest.raises(UnmappedRowsError, match=shown):
+        plays.run(DAYS, "text_day", str(days_ago(1)))
+    plays.run(DAYS, "text_day", str(days_ago(1)), ignore=True)
+
+
+def test_nulls_that_the_metadata_does_not_count_are_an_error_too(plays: Plays) -> None:
+    plays.create(**{"write.metadata.metrics.column.region": "none"})
+    plays.append([{"region": "eu"}, {"region": None}])
+
+    with pytest.raises(UnmappedRowsError, match="null"):
+        plays.run(REGIONS, "region", "eu")
+
+
+def test_a_first_row_before_the_first_whole_week_is_an_error(plays: Plays) -> None:
+    plays.create()
+    plays.append([{"day": dt.date(2026, 1, 2)}, {"day": dt.date(2026, 1, 5)}])  # a Friday, and the next Monday
+
+    with pytest.raises(UnmappedRowsError, match="2025-12-28"):
+        plays.run(dg.WeeklyPartitionsDefinition(start_date="2026-01-01"), "day", "2026-01-04")
+
+
+def test_a_row_after_the_last_partition_of_a_definition_with_an_end_is_an_error(plays: Plays) -> None:
+    plays.create()
+    plays.append([{"day": dt.date(2026, 1, 1)}, {"day": dt.date(2026, 1, 9)}])
+
+    with pytest.raises(UnmappedRowsError, match="2026-01-09"):
+        plays.run(dg.DailyPartitionsDefinition(start_date="2026-01-01", end_date="2026-01-03"), "day", "2026-01-01")
+
+
+def test_an_hour_that_summer_time_leaves_out_is_requested_with_the_hour_before(plays: Plays) -> None:
+    hours = dg.HourlyPartitionsDefinition(start_date="2026-03-29-00:00", timezone="Europe/Berlin")
+    plays.create()
+    plays.append([{"at": dt.datetime(2026, 3, 29, 2, 30)}])  # noqa: DTZ001  # which no clock has shown
+    assert plays.follow(hours, "at") == {"2026-03-29-01:00"}
+    plays.append([{"at": dt.datetime(2026, 10, 25, 2, 30)}])  # noqa: DTZ001  # which clocks have shown twice
+    assert plays.follow(hours, "at") == {"2026-10-25-02:00+0100"}
+
+
+@pytest.mark.parametrize("commits_more", [False, True])
+def test_widening_static_partitions_frees_the_consumer(plays: Plays, *, commits_more: bool) -> None:
+    plays.create()
+    plays.append([{"region": "eu"}, {"region": "asia"}])
+    assert plays.pending(REGIONS, "region") == {"eu"}
+    with pytest.raises(UnmappedRowsError, match="asia"):
+        plays.run(REGIONS, "region", "eu")
+    if commits_more:
+        plays.append([{"region": "us"}])
+    wider = dg.StaticPartitionsDefinition(["eu", "us", "asia"])
+
+    assert plays.follow(wider, "region") == {"eu", "asia", *(["us"] if commits_more else [])}
+
+
+@pytest.mark.parametrize("column", ["day", "text_day"])
+def test_an_earlier_start_frees_the_consumer(plays: Plays, column: str) -> None:
+    earlier = dg.DailyPartitionsDefinition(start_date=str(days_ago(9)))
+    plays.create()
+    plays.append([{"day": days_ago(n), "text_day": str(days_ago(n))} for n in (1, 8)])
+    assert plays.pending(DAYS, column) == {str(days_ago(1))}
+    with pytest.raises(UnmappedRowsError, match=str(days_ago(8))):
+        plays.run(DAYS, column, str(days_ago(1)))
+
+    assert plays.follow(earlier, column) == {str(days_ago(1)), str(days_ago(8))}
+
+
+def test_rows_left_out_on_purpose_are_computed_once_they_have_a_partition(plays: Plays) -> None:
+    plays.create()
+    plays.append([{"region": "eu"}, {"region": "asia"}])
+    plays.run(REGIONS, "region", *sorted(plays.pending(REGIONS, "region")), ignore=True)
+    assert plays.pending(REGIONS, "region") == set()
+
+    assert plays.follow(dg.StaticPartitionsDefinition(["eu", "asia"]), "region") == {"asia"}
+
+
+def test_correcting_the_rows_frees_the_consumer(plays: Plays) -> None:
+    plays.create()
+    plays.append([{"region": "eu"}, {"region": "asia"}])
+    plays.append([{"region": "us"}])
+    assert plays.pending(REGIONS, "region") == {"eu", "us"}
+    plays.lake.client.load_table(TABLE).delete("region = 'asia'")
+
+    assert plays.follow(REGIONS, "region") == {"eu", "us"}
+
+
+def test_a_file_that_can_not_be_read_waits_until_it_can_and_requests_nothing_by_guess(plays: Plays) -> None:
+    plays.create()
+    plays.append(texts(days_ago(3)))
+    assert plays.follow(DAYS, "text_day") == {str(days_ago(3))}
+    plays.append(texts(days_ago(1), TODAY))
+    file = max(plays.files(), key=lambda each: each.stat().st_mtime_ns)
+    content = file.read_bytes()
+    file.write_bytes(content[: len(content) // 2])
+    assert plays.pending(DAYS, "text_day") == set()
+    assert plays.unread == 1
+    assert f"{file}, it can't be read" in plays.store.get_line(LINE).unread_text
+    plays.append(texts(days_ago(2)))
+    assert plays.follow(DAYS, "text_day") == {str(days_ago(2))}
+
+    file.write_bytes(content)
+
+    assert plays.follow(DAYS, "text_day") == {str(days_ago(1))}
+    assert plays.follow(DAYS_WITH_TODAY, "text_day") == {str(TODAY)}
+    assert plays.unread == 0
+
+
+def test_rows_of_an_unreadable_file_that_was_rewritten_meanwhile_are_not_lost(plays: Plays) -> None:
+    plays.create()
+    plays.append(texts(days_ago(1), days_ago(2)))
+    (file,) = plays.files()
+    content = file.read_bytes()
+    file.write_bytes(content[: len(content) // 2])
+    assert plays.pending(DAYS, "text_day") == set()
+    file.write_bytes(content)
+    table = plays.lake.client.load_table(TABLE)
+    table.overwrite(table.scan().to_arrow())
+
+    assert plays.follow(DAYS, "text_day") == {str(days_ago(1)), str(days_ago(2))}
+
+
+def test_a_column_renamed_or_added_later_is_read_as_the_table_shows_it(plays: Plays) -> None:
+    plays.create()
+    plays.append(texts(days_ago(1), days_ago(2)))
+    with plays.lake.client.load_table(TABLE).update_schema() as update:
+        update.rename_column("text_day", "renamed")
+        update.add_column("added", StringType())
+
+    assert plays.pending(DAYS, "renamed") == {str(days_ago(1)), str(days_ago(2))}
+    plays.store = MemoryEdgeStore()
+    with pytest.raises(UnmappedRowsError, match="null"):
+        plays.run(REGIONS, "added", "eu")
+
+
+def test_nothing_is_read_where_metadata_tells(plays: Plays, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr("dagster_ips.iceberg.storage.Storage.open", refuse)
+    plays.create(BY_DAY)
+    plays.append([{"day": days_ago(n), "region": "eu", "at": dt.datetime(2026, 3, 29, 5, n)} for n in (1, 2)])  # noqa: DTZ001  # a time without zone
+    both = dg.MultiPartitionsDefinition({"day": DAYS, "region": REGIONS})
+    assert len(plays.pending(DAYS, "day")) == 2
+    plays.store = MemoryEdgeStore()
+    assert len(plays.pending(both, {"day": "day", "region": "region"})) == 2
+    plays.store = MemoryEdgeStore()
+    assert plays.pending(dg.HourlyPartitionsDefinition(start_date="2026-03-29-00:00"), "at") == {"2026-03-29-05:00"}
+
+
+def test_rows_of_partitions_to_come_that_an_earlier_release_forgot_are_found_again(plays: Plays) -> None:
+    plays.create()
+    plays.append(texts(days_ago(1), TODAY))
+    assert plays.follow(DAYS, "text_day") == {str(days_ago(1))}
+    line = plays.store.get_line(LINE)
+    plays.store.set_line(replace(line, touched={}, knows_keys_to_come=False))
+
+    assert plays.follow(DAYS_WITH_TODAY, "text_day") == {str(TODAY)}

@@ -1,0 +1,92 @@
+"""A table is given a frame's columns once, whenever the run is killed and whoever else does the same."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+import pytest
+from pyspark.sql import DataFrame
+
+from dagster_ips.core.columns import Column, Struct
+from dagster_ips.exactly_once import effects
+from dagster_ips.exactly_once.effects import Effect
+from dagster_ips.exactly_once.publish.column_evolution import follow_frame
+from tests.support.lake import Lake
+
+TABLE = "media.followed"
+
+
+class Killed(BaseException):
+    """Nothing catches it, as nothing catches a kill."""
+
+
+def frame(lake: Lake) -> DataFrame:
+    """It has a column more than the table, and another of a wider type."""
+    return lake.sql("SELECT 1L AS id, 'x' AS more")
+
+
+@pytest.fixture(autouse=True)
+def table(lake: Lake) -> None:
+    lake.catalog.create_namespace("media")
+    lake.sql(f"CREATE TABLE lake.{TABLE} (id int) USING iceberg")
+
+
+def at(point: str, do: Callable[[], None]) -> effects.Observer:
+    left = [point]
+
+    def observer(effect: Effect, when: str) -> None:
+        if effect is Effect.ALTER_TARGET and left and left[0].startswith(when):
+            left[0] = left[0].removeprefix(when)
+            if not left[0]:
+                left.clear()
+                do()
+
+    return observer
+
+
+def columns(lake: Lake) -> Struct:
+    return lake.catalog.load(TABLE, asset="test").struct
+
+
+FOLLOWED = Struct((Column("id", "long"), Column("more", "string")))
+
+
+@pytest.mark.parametrize("point", ["before", "after", "beforebefore", "afterafter"])
+def test_a_run_that_is_killed_as_it_alters_its_table_goes_on_from_there(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    def kill() -> None:
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(effects, "observers", [at(point, kill)])
+        with pytest.raises(Killed):
+            follow_frame(frame(lake), lake.catalog, TABLE)
+    follow_frame(frame(lake), lake.catalog, TABLE).writeTo(f"lake.{TABLE}").append()
+    assert columns(lake) == FOLLOWED
+    assert list(lake.rows(TABLE)) == [(1, "x")]
+
+
+@pytest.mark.parametrize("point", ["before", "beforebefore"])
+def test_of_two_runs_that_alter_one_table_at_once_both_go_on(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    other = lake.another_session()
+    other.table(f"lake.{TABLE}").collect()
+
+    def meanwhile() -> None:
+        with contextlib.suppress(Exception):
+            other.sql(f"ALTER TABLE lake.{TABLE} ADD COLUMNS (more string)")
+        other.sql(f"ALTER TABLE lake.{TABLE} ALTER COLUMN id TYPE bigint")
+
+    monkeypatch.setattr(effects, "observers", [at(point, meanwhile)])
+    follow_frame(frame(lake), lake.catalog, TABLE).writeTo(f"lake.{TABLE}").append()
+    assert columns(lake) == FOLLOWED
+    assert list(lake.rows(TABLE)) == [(1, "x")]
+
+
+def test_a_table_that_has_all_columns_is_left_alone(lake: Lake) -> None:
+    before = lake.catalog.load(TABLE, asset="test").metadata_location
+    follow_frame(lake.sql("SELECT 1 AS ID"), lake.catalog, TABLE)
+    assert lake.catalog.load(TABLE, asset="test").metadata_location == before

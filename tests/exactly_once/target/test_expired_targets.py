@@ -1,0 +1,143 @@
+"""Stamps that have expired from the target: older metadata still has them, and where it hasn't, nothing is guessed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from dagster_ips.core.capture import Mode
+from dagster_ips.errors import PublishError, UnknownPublicationError
+from dagster_ips.exactly_once.administration import Administrator
+from dagster_ips.exactly_once.capture.capturer import CapturedInput
+from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
+from dagster_ips.exactly_once.inspect.edge_status import Inspector
+from dagster_ips.exactly_once.publish.publisher import published_by_another
+from dagster_ips.iceberg.stamps import announcement, stamp_properties
+from tests.iceberg.sources import EDGE, TABLE, TARGET, Source, numbered
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Source:
+    """Two commits, each consumed and published by a run of its own."""
+    source = Source(tmp_path, "day")
+    for number in (1, 2):
+        source.append(numbered(number))
+        publish(source, source.capture())
+        source.capture()  # which finds the stamp
+    return source
+
+
+def publish(source: Source, captured: CapturedInput) -> None:
+    """Rows, stamp and announcement, as a run leaves them that is killed before it commits."""
+    rows = source.lake.client.load_table(captured.capture.icdc_table).scan().to_arrow()
+    stamp = stamp_properties((captured.capture,), attempt="attempt", run_id="run")
+    source.lake.client.load_table(TARGET).append(rows, snapshot_properties=stamp)
+    published = source.lake.load(TARGET, asset="test").head_snapshot_id()
+    assert published
+    announce(source, captured, published)
+
+
+def announce(source: Source, captured: CapturedInput, snapshot_id: int) -> None:
+    with source.lake.client.load_table(TARGET).transaction() as transaction:
+        transaction.set_properties(announcement([captured.capture], snapshot_id))
+
+
+def maintain(source: Source) -> None:
+    """As a compaction in two commits and an expiry do: of the history only the newest snapshot is left."""
+    for _ in range(2):
+        target = source.lake.client.load_table(TARGET)
+        target.append(target.scan().to_arrow().slice(0, 0))
+    target = source.lake.client.load_table(TARGET)
+    target.maintenance.expire_snapshots().by_ids([entry.snapshot_id for entry in target.history()[:-1]]).commit()
+
+
+def lose_old_metadata(source: Source) -> None:
+    for entry in source.lake.client.load_table(TARGET).metadata.metadata_log:
+        Path(urlsplit(entry.metadata_file).path).unlink()
+
+
+def test_after_a_publication_without_a_commit_and_an_expiry_nothing_is_read_twice(source: Source) -> None:
+    source.append(numbered(3))
+    publish(source, source.capture())
+    maintain(source)
+    source.append(numbered(4))
+    captured = source.capture()
+    assert captured.capture.mode is Mode.INCREMENTAL
+    assert source.scan(captured.capture.icdc_table) == source.expected(numbered(4))
+
+
+def test_a_cursor_from_a_backup_is_brought_up_to_what_was_published_and_expired_since(source: Source) -> None:
+    backup = source.state
+    for number in (3, 4, 5):
+        source.append(numbered(number))
+        publish(source, source.capture())
+        source.capture()
+    maintain(source)
+    source.store.set(backup)
+    source.append(numbered(6))
+    assert source.scan(source.capture().capture.icdc_table) == source.expected(numbered(6))
+
+
+def test_what_was_announced_and_never_published_is_read_again(source: Source) -> None:
+    source.append(numbered(3))
+    announce(source, source.capture(), 12345)
+    maintain(source)
+    assert source.scan(source.capture().capture.icdc_table) == source.expected(numbered(3))
+
+
+def test_what_can_not_be_known_is_refused_everywhere_and_the_advice_works(source: Source) -> None:
+    source.append(numbered(3))
+    publish(source, source.capture())
+    maintain(source)
+    lose_old_metadata(source)
+    before = source.state
+    with pytest.raises(UnknownPublicationError, match="dagster_ips/mode=full") as raised:
+        source.capture()
+    assert source.state == before
+    status = Inspector(source.lake, source.store, TARGET).status(EDGE.consumer, TrackedInput(EDGE.upstream, TABLE))
+    assert (status.problem, status.pending) == (str(raised.value), None)
+    full = source.capture(asked_for=Mode.FULL)
+    publish(source, full)
+    source.append(numbered(4))
+    assert source.scan(source.capture().capture.icdc_table) == source.expected(numbered(4))
+
+
+def test_a_reset_and_then_a_full_run_need_not_know_what_was_published(source: Source) -> None:
+    source.append(numbered(3))
+    publish(source, source.capture())
+    maintain(source)
+    lose_old_metadata(source)
+    Administrator(source.lake, source.store, TARGET).reset(EDGE, who="me", why="test")
+    assert source.capture().capture.mode is Mode.FULL
+
+
+def lose_nothing(_: Source) -> None:
+    pass
+
+
+@pytest.mark.parametrize("lose", [lose_nothing, lose_old_metadata])
+def test_what_another_run_published_is_noticed_although_it_expired_meanwhile(
+    source: Source, lose: Callable[[Source], None]
+) -> None:
+    source.append(numbered(3))
+    late, other = source.capture(), source.capture()
+    publish(source, other)
+    maintain(source)
+    lose(source)
+    target = source.lake.load(TARGET, asset="test")
+    if lose is lose_nothing:
+        ((superseded, _),) = published_by_another(source.lake.storage, target, [late.capture])
+        assert superseded == late.capture
+    else:
+        with pytest.raises(PublishError, match="can't be told"):
+            published_by_another(source.lake.storage, target, [late.capture])
+
+
+def test_maintenance_alone_reads_no_older_metadata(source: Source) -> None:
+    maintain(source)
+    lose_old_metadata(source)
+    source.append(numbered(3))
+    assert source.scan(source.capture().capture.icdc_table) == source.expected(numbered(3))

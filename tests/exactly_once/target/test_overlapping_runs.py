@@ -1,0 +1,108 @@
+"""Runs that overlap, in any order of their reads and writes of the cursor: none undoes what another did."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.expressions import EqualTo
+
+from dagster_ips.core.capture import Mode
+from dagster_ips.errors import CaptureVoidError
+from dagster_ips.exactly_once.administration import Administrator
+from dagster_ips.exactly_once.capture.capturer import CapturedInput, Capturer
+from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
+from dagster_ips.exactly_once.publish.publisher import Publisher
+from dagster_ips.iceberg.icdc.icdc_tables import Tag
+from dagster_ips.iceberg.stamps import stamp_properties
+from tests.iceberg.sources import EDGE, TABLE, TARGET, Source, numbered
+
+NO_SESSION: Any = None
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Source:
+    """One commit that is published and consumed."""
+    source = Source(tmp_path, "day")
+    source.append(numbered(1))
+    publish(source, source.capture())
+    return source
+
+
+def publisher(source: Source) -> Publisher:
+    return Publisher(source.lake, source.store, NO_SESSION, "run")
+
+
+def publish(source: Source, captured: CapturedInput, *, lives_to_commit: bool = True) -> None:
+    """A run's publish and commit; the rows themselves don't matter here."""
+    rows = source.lake.client.load_table(captured.capture.icdc_table).scan().to_arrow()
+    stamp = stamp_properties((captured.capture,), attempt="attempt", run_id="run")
+    source.lake.client.load_table(TARGET).append(rows, snapshot_properties=stamp)
+    if lives_to_commit:
+        publisher(source).commit([captured.capture], source.lake.load(TARGET, asset="test"))
+
+
+def write_nothing(source: Source, captured: CapturedInput) -> None:
+    publisher(source).commit_without_writing([captured.capture])
+
+
+def delete(source: Source, number: int) -> None:
+    source.table.delete(EqualTo("number", number))
+
+
+@pytest.mark.parametrize("last", ["publishes", "writes nothing"])
+def test_of_three_runs_at_once_none_loses_the_removal_of_what_another_published(source: Source, last: str) -> None:
+    """A row comes and goes within what one run reads, and another publishes it in between."""
+    source.append(numbered(2))
+    idle = source.capture()
+    source.append(numbered(3))
+    busy = source.capture()
+    write_nothing(source, idle)
+    delete(source, 3)
+    blind = source.capture()
+    ends = [lambda: publish(source, busy), lambda: write_nothing(source, blind)]
+    for end in ends if last == "writes nothing" else reversed(ends):
+        end()
+
+    captured = source.capture()
+    assert source.scan(captured.capture.icdc_table, tag=Tag.BEFORE) == source.expected(numbered(3))
+
+
+def test_a_run_that_published_and_one_that_wrote_nothing_under_its_number_both_count(source: Source) -> None:
+    source.append(numbered(2))
+    busy = source.capture()
+    idle = source.capture()
+    write_nothing(source, idle)
+    publish(source, busy)
+    assert source.state.target is not None
+    assert source.capture().capture.after_stamp == source.state.target.snapshot_id
+    assert source.capture().files.changes.is_empty
+
+
+def test_a_run_that_looked_before_a_reset_and_writes_after_it_does_not_undo_it(source: Source) -> None:
+    source.append(numbered(2))
+    capturer = Capturer(source.lake, source.store)
+    looked = capturer.look(EDGE.consumer, [TrackedInput(EDGE.upstream, TABLE)], target=TARGET, asked_for=None)
+    Administrator(source.lake, source.store, TARGET).reset(EDGE, who="me", why="wrong rows")
+    (late,) = capturer.take(looked, run_id="late")
+    with pytest.raises(CaptureVoidError, match="a reset since, by me"):
+        write_nothing(source, late)
+
+    captured = source.capture()
+    assert captured.capture.mode is Mode.FULL
+    assert source.scan(captured.capture.icdc_table) == source.expected(numbered(1, 2))
+    publish(source, captured)
+    source.append(numbered(3))
+    assert source.scan(source.capture().capture.icdc_table) == source.expected(numbered(3))
+
+
+def test_a_run_that_commits_while_a_person_resets_does_not_undo_it(source: Source) -> None:
+    source.append(numbered(2))
+    late = source.capture()
+    before = source.state
+    publish(source, late, lives_to_commit=False)
+    Administrator(source.lake, source.store, TARGET).reset(EDGE, who="me", why="wrong rows")
+    # What it read before the reset it writes after it.
+    source.store.set(before.with_committed(late.capture, before.target))
+    assert source.capture().capture.mode is Mode.FULL

@@ -1,0 +1,253 @@
+"""A table has one owner, and what anyone else does to its rows is noticed before anything builds on it."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+import pytest
+
+from dagster_ips.core.capture import Mode
+from dagster_ips.core.edge import Edge
+from dagster_ips.core.history_place import Everywhere, Start
+from dagster_ips.core.ownership import ASSET, Consent
+from dagster_ips.errors import ForeignWriteError, IpsError, TargetOfAnotherError, UnknownRowsError
+from dagster_ips.exactly_once.administration import Administrator
+from dagster_ips.exactly_once.capture.capturer import CapturedInput, Capturer
+from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
+from dagster_ips.exactly_once.inspect.edge_status import Inspector
+from dagster_ips.iceberg.stamps import mark, owner_properties, stamp_properties
+from tests.iceberg.sources import EDGE, TABLE, TARGET, Rows, Source, numbered
+
+
+@dataclass
+class Lake:
+    """A source, and consumers that all copy it to one table, each with a cursor of its own."""
+
+    source: Source
+    runs: int = field(default=0)
+
+    @property
+    def target(self):  # noqa: ANN201  # PyIceberg's
+        return self.source.lake.client.load_table(TARGET)
+
+    @property
+    def head(self) -> int:
+        found = self.target.current_snapshot()
+        assert found
+        return int(found.snapshot_id)
+
+    def capture(
+        self,
+        consumer: str = EDGE.consumer,
+        *,
+        asked_for: Mode | None = None,
+        consent: Consent | None = None,
+        start: Start = Everywhere.ALL,
+    ) -> CapturedInput:
+        self.runs += 1
+        (captured,) = Capturer(self.source.lake, self.source.store).capture(
+            consumer,
+            [TrackedInput(EDGE.upstream, TABLE, start=start)],
+            target=TARGET,
+            asked_for=asked_for,
+            run_id=f"run{self.runs}",
+            consent=consent or Consent(),
+        )
+        return captured
+
+    def publish(self, captured: CapturedInput) -> None:
+        """What a run does after it captured, by PyIceberg."""
+        rows = self.source.lake.client.load_table(captured.capture.icdc_table).scan().to_arrow()
+        stamp = stamp_properties((captured.capture,), attempt=f"ips_{self.runs}", run_id="run")
+        stamp |= owner_properties(captured.capture.edge.consumer, captured.accepted.head)
+        if captured.capture.mode is Mode.FULL:
+            self.target.overwrite(rows, snapshot_properties=stamp)
+        else:
+            self.target.append(rows, snapshot_properties=stamp)
+        head = self.metadata.ancestry().head
+        assert head
+        state = self.source.store.get(captured.capture.edge)
+        self.source.store.set(state.with_committed(captured.capture, mark(head, self.metadata.uuid)))
+
+    def run(self, consumer: str = EDGE.consumer, **wishes: Consent | Mode | Start) -> CapturedInput:
+        captured = self.capture(consumer, **wishes)  # type: ignore[arg-type]  # as named
+        self.publish(captured)
+        return captured
+
+    @property
+    def metadata(self):  # noqa: ANN201  # ours
+        return self.source.lake.load(TARGET, asset="test")
+
+    def rows(self) -> Rows:
+        return self.source.scan(TARGET)
+
+    def refused(self, kind: type[IpsError], consumer: str = EDGE.consumer, **wishes: Consent | Mode | Start) -> str:
+        before = self.source.store.get(Edge(consumer, EDGE.upstream))
+        with pytest.raises(kind) as raised:
+            self.capture(consumer, **wishes)  # type: ignore[arg-type]  # as named
+        assert self.source.store.get(before.edge) == before
+        assert str(pickle.loads(pickle.dumps(raised.value))) == str(raised.value)
+        return str(raised.value)
+
+    def write_by_hand(self, *numbers: int) -> None:
+        rows = numbered(*numbers)
+        arrays = {each.name: [row.get(each.field_id) for row in rows] for each in self.source.fields}
+        self.target.append(pa.table(arrays, schema=self.target.schema().as_arrow()))
+
+    def expire_all_but_the_head(self) -> None:
+        """As after a compaction, whose commit says nothing of whose the rows are."""
+        path = Path(urlsplit(self.target.metadata_location).path)
+        raw = json.loads(path.read_text())
+        head = next(each for each in raw["snapshots"] if each["snapshot-id"] == self.head)
+        head["summary"] = {"operation": "replace", "total-data-files": "1", "total-records": "9"}
+        raw["snapshots"] = [head]
+        raw["snapshot-log"] = raw["snapshot-log"][-1:]
+        path.write_text(json.dumps(raw))
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    lake = Lake(Source(tmp_path))
+    lake.source.append(numbered(1, 2))
+    return lake
+
+
+def expected(lake: Lake, *numbers: int) -> Rows:
+    return lake.source.expected(numbered(*numbers))
+
+
+def test_an_asset_of_another_code_location_is_refused_on_a_table_that_has_an_owner(lake: Lake) -> None:
+    lake.run()
+    said = lake.refused(TargetOfAnotherError, "other")
+    assert "table of daily" in said
+    assert "dagster_ips/take_over=daily" in said
+    lake.refused(TargetOfAnotherError, "other", asked_for=Mode.FULL)
+    lake.refused(TargetOfAnotherError, "other", consent=Consent(take_over="someone else"))
+    assert lake.rows() == expected(lake, 1, 2)
+
+
+def test_an_asset_renamed_and_named_back_takes_its_table_over_each_time_and_doubles_nothing(lake: Lake) -> None:
+    lake.run("a")
+    taken = lake.run("b", consent=Consent(take_over="a"))
+    assert (taken.capture.mode, taken.capture.reason) == (Mode.FULL, "takes the table over from a")
+    lake.source.append(numbered(3))
+    assert lake.run("b", consent=Consent(take_over="a")).capture.mode is Mode.INCREMENTAL
+    lake.refused(TargetOfAnotherError, "a")
+    assert lake.run("a", consent=Consent(take_over="b")).capture.mode is Mode.FULL
+    lake.source.append(numbered(4))
+    lake.run("a")
+    assert lake.rows() == expected(lake, 1, 2, 3, 4)
+
+
+def test_whose_table_it_is_is_known_by_its_property_once_all_stamps_are_expired(lake: Lake) -> None:
+    lake.run("a")
+    lake.run("b", consent=Consent(take_over="a"))
+    with lake.target.transaction() as transaction:
+        transaction.set_properties({ASSET: "b"})
+    lake.expire_all_but_the_head()
+    lake.refused(TargetOfAnotherError, "a")
+    assert lake.run("b").capture.mode is Mode.INCREMENTAL
+
+
+def test_rows_that_someone_adds_by_hand_are_refused_until_a_person_accepts_them_once(lake: Lake) -> None:
+    lake.run()
+    lake.write_by_hand(77)
+    by_hand = lake.head
+    lake.source.append(numbered(3))
+    said = lake.refused(ForeignWriteError)
+    assert f"snapshot {by_hand} (`append`, 1 rows added)" in said
+    assert f"dagster_ips/accept={by_hand}" in said
+    lake.refused(ForeignWriteError, consent=Consent(accept=by_hand + 1))
+
+    captured = lake.run(consent=Consent(accept=by_hand))
+    assert captured.capture.mode is Mode.INCREMENTAL
+    assert [each.snapshot_id for each in captured.accepted.snapshots] == [by_hand]
+    lake.source.append(numbered(4))
+    assert not lake.run().accepted.snapshots
+    assert lake.rows() == expected(lake, 1, 2, 77, 3, 4)
+    lake.write_by_hand(78)
+    lake.refused(ForeignWriteError, consent=Consent(accept=by_hand))
+
+
+def test_rows_that_someone_deletes_by_hand_do_not_stay_missing_without_a_word(lake: Lake) -> None:
+    lake.run()
+    lake.target.delete("number = 1")
+    assert "`overwrite`" in lake.refused(ForeignWriteError)
+    lake.run(asked_for=Mode.FULL)
+    assert lake.rows() == expected(lake, 1, 2)
+    lake.run()
+
+
+def test_what_was_accepted_stays_accepted_where_the_run_published_nothing(lake: Lake) -> None:
+    lake.run()
+    lake.write_by_hand(77)
+    lake.capture(consent=Consent(accept=lake.head))
+    assert lake.capture().capture.mode is Mode.INCREMENTAL
+
+
+def test_a_first_run_does_not_take_away_rows_that_were_there_before(lake: Lake) -> None:
+    lake.write_by_hand(77)
+    said = lake.refused(UnknownRowsError)
+    assert "dagster_ips/mode=full" in said
+    lake.refused(UnknownRowsError, consent=Consent(accept=lake.head))
+    lake.refused(UnknownRowsError, start=Everywhere.LATEST)
+    assert lake.run(asked_for=Mode.FULL).capture.mode is Mode.FULL
+    assert lake.rows() == expected(lake, 1, 2)
+
+
+def test_a_consumer_with_a_start_goes_on_from_rows_that_were_there_where_a_person_says_so(lake: Lake) -> None:
+    lake.write_by_hand(77)
+    consent = Consent(accept=lake.head)
+    lake.capture(consent=consent, start=Everywhere.LATEST)
+    lake.source.append(numbered(3))
+    lake.run(consent=consent, start=Everywhere.LATEST)
+    assert lake.rows() == expected(lake, 77, 3)
+    lake.source.append(numbered(4))
+    lake.run(start=Everywhere.LATEST)
+    assert lake.rows() == expected(lake, 77, 3, 4)
+
+
+def test_a_reset_takes_the_table_as_the_person_left_it(lake: Lake) -> None:
+    lake.run()
+    lake.target.delete("number = 1")
+    Administrator(lake.source.lake, lake.source.store, TARGET).reset(EDGE, who="me", why="test")
+    assert lake.run().capture.mode is Mode.FULL
+    assert lake.rows() == expected(lake, 1, 2)
+
+
+def test_a_job_that_reports_back_writes_its_table_as_it_likes(lake: Lake) -> None:
+    of_job = Consent(any_writes=True)
+    lake.write_by_hand(1, 2)
+    token = "daily:1"  # noqa: S105  # what a capture is called
+    (captured,) = Capturer(lake.source.lake, lake.source.store).capture(
+        EDGE.consumer,
+        [TrackedInput(EDGE.upstream, TABLE)],
+        target=TARGET,
+        asked_for=None,
+        run_id=token,
+        consent=of_job,
+    )
+    assert captured.capture.mode is Mode.FULL
+    lake.write_by_hand(3)
+    status = Inspector(lake.source.lake, lake.source.store, TARGET).status(
+        EDGE.consumer, TrackedInput("playback", TABLE)
+    )
+    assert status.problem is None
+    Administrator(lake.source.lake, lake.source.store, TARGET).commit(EDGE.consumer, [EDGE.upstream], token)
+    assert lake.capture().capture.mode is Mode.INCREMENTAL
+    lake.write_by_hand(4)
+    lake.refused(ForeignWriteError)
+
+
+def test_status_says_that_someone_else_wrote(lake: Lake) -> None:
+    lake.run()
+    lake.write_by_hand(77)
+    status = Inspector(lake.source.lake, lake.source.store, TARGET).status(
+        EDGE.consumer, TrackedInput("playback", TABLE)
+    )
+    assert "Someone else than daily" in str(status.problem)

@@ -1,0 +1,127 @@
+"""Two runs of one edge at once: whatever either did first, no row is written twice and none is missing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
+import dagster as dg
+import pytest
+from pyspark.sql import SparkSession
+
+from dagster_ips.core.capture import Mode
+from dagster_ips.errors import CaptureVoidError, PublishError
+from dagster_ips.exactly_once.administration import Administrator
+from dagster_ips.exactly_once.capture.capturer import CapturedInput, Capturer
+from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
+from dagster_ips.exactly_once.publish.publisher import Publication, Publisher
+from dagster_ips.orchestration.platform.cursor_store import CursorStore
+from dagster_ips.state.store import EdgeStore, MemoryEdgeStore
+from dagster_ips.view import IcdcView
+from tests.support.backends import on_every_backend
+from tests.support.lake import Lake, events
+
+RACES = 50
+
+
+class Runs:
+    """Runs of a consumer that appends what is new in ``media.playback`` to ``media.out``."""
+
+    def __init__(self, lake: Lake, store: EdgeStore) -> None:
+        self.lake, self.store = lake, store
+        lake.sql("CREATE TABLE lake.media.out AS SELECT * FROM lake.media.playback WHERE FALSE")
+
+    def capture(self, run_id: str, *, asked_for: Mode | None = None) -> CapturedInput:
+        capturer = Capturer(self.lake.catalog, self.store)
+        tracked = [TrackedInput("playback", "media.playback")]
+        (captured,) = capturer.capture("out", tracked, target="media.out", asked_for=asked_for, run_id=run_id)
+        return captured
+
+    def publish(self, captured: CapturedInput, session: SparkSession | None = None) -> Publication:
+        session = session or self.lake.session
+        frame = IcdcView(captured, session, "lake").added
+        return Publisher(self.lake.catalog, self.store, session, captured.capture.run_id).publish(
+            "media.out", [captured.capture], lambda branch, _: frame.writeTo(branch.sql_name).append(), consumer="out"
+        )
+
+    def end_without_writing(self, captured: CapturedInput) -> None:
+        capture = captured.capture
+        Publisher(self.lake.catalog, self.store, self.lake.session, capture.run_id).commit_without_writing([capture])
+
+
+@pytest.fixture
+def runs(lake: Lake) -> Runs:
+    lake.create_playback(events(range(3)))
+    runs = Runs(lake, MemoryEdgeStore())
+    runs.publish(runs.capture("run-0000"))
+    return runs
+
+
+@pytest.mark.parametrize("idle_first", [True, False])
+def test_a_run_with_nothing_to_write_does_not_hide_what_one_of_its_number_publishes(
+    lake: Lake, runs: Runs, *, idle_first: bool
+) -> None:
+    idle = runs.capture("run-aaaa")
+    lake.append(events([10]))
+    busy = runs.capture("run-bbbb")
+    assert idle.capture.number == busy.capture.number
+    for end in (lambda: runs.end_without_writing(idle), lambda: runs.publish(busy))[:: 1 if idle_first else -1]:
+        end()
+    lake.append(events([11]))
+    runs.publish(runs.capture("run-cccc"))
+    assert lake.rows("media.out") == Counter(events([0, 1, 2, 10, 11]))
+
+
+def test_a_full_run_overtaken_by_a_change_says_so_and_can_be_repeated(lake: Lake, runs: Runs) -> None:
+    full = runs.capture("run-aaaa", asked_for=Mode.FULL)
+    lake.append(events([10]))
+    runs.publish(runs.capture("run-bbbb"))
+    with pytest.raises(PublishError, match="computed anew"):
+        runs.publish(full)
+    assert lake.rows("media.out") == Counter(events([0, 1, 2, 10]))
+
+
+@pytest.mark.parametrize("writes", [True, False])
+def test_what_was_captured_before_a_reset_can_not_be_published_any_more(
+    lake: Lake, runs: Runs, *, writes: bool
+) -> None:
+    lake.append(events([10]))
+    late = runs.capture("run-aaaa")
+    Administrator(lake.catalog, runs.store, "media.out").reset(late.capture.edge, who="me", why="wrong rows")
+    before = runs.store.get(late.capture.edge)
+    with pytest.raises(CaptureVoidError, match=r"a reset since, by me \(wrong rows\)"):
+        (runs.publish if writes else runs.end_without_writing)(late)
+    assert runs.store.get(late.capture.edge) == before
+    assert lake.rows("media.out") == Counter(events([0, 1, 2]))
+
+
+@pytest.mark.slow
+@on_every_backend
+def test_of_two_publishers_at_once_one_wins_each_time_and_nothing_is_lost(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    lake.create_playback(events(range(3)))
+    runs = Runs(lake, CursorStore(instance))
+    runs.publish(runs.capture("run-0000"))
+    sessions, barrier = (lake.session, lake.another_session()), Barrier(2)
+
+    def race(captured: CapturedInput, session: SparkSession) -> Publication:
+        barrier.wait()
+        return runs.publish(captured, session)
+
+    with ThreadPoolExecutor(2) as threads:
+        for number in range(1, RACES + 1):
+            # Not the same rows: whoever captured later knows more, and wins as often.
+            lake.append(events([10 * number]))
+            first = runs.capture(f"run-a{number:03}")
+            lake.append(events([10 * number + 1]))
+            second = runs.capture(f"run-b{number:03}")
+            assert first.capture.number == second.capture.number
+            ends = list(threads.map(race, (first, second), sessions))
+            (winner,) = (end for end in ends if end.snapshots)
+            (other,) = (end for end in ends if not end.snapshots)
+            assert [stamp.target.snapshot_id for stamp in other.superseded_by] == [winner.snapshots[-1].snapshot_id]
+    runs.publish(runs.capture("run-last"))
+    assert lake.rows("media.out") == lake.rows("media.playback")
+    assert lake.branches("media.out") == {"main"}

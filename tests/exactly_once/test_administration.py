@@ -1,0 +1,192 @@
+"""A person changes what counts as consumed, and whatever else is at work then, nothing is left out or taken twice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dagster_ips.core.capture import Mode
+from dagster_ips.core.history_place import AtSnapshot
+from dagster_ips.errors import RewindError, SourceExpiredError, StateUnreadableError, TargetChangedError
+from dagster_ips.exactly_once.administration import Administrator, Rewind
+from dagster_ips.exactly_once.capture.capturer import CapturedInput
+from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
+from dagster_ips.exactly_once.inspect.edge_status import Inspector
+from dagster_ips.iceberg.stamps import stamp_properties
+from dagster_ips.state.codec import encode
+from dagster_ips.state.store import MemoryEdgeStore
+from tests.iceberg.sources import EDGE, TABLE, TARGET, Source, numbered
+
+TRACKED = TrackedInput(EDGE.upstream, TABLE)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Source:
+    """Three commits, each consumed and published by a run of its own."""
+    source = Source(tmp_path, "day")
+    for number in (1, 2, 3):
+        source.append(numbered(number))
+        publish(source, captured := source.capture())
+        source.consume(captured)
+    return source
+
+
+def publish(source: Source, captured: CapturedInput) -> None:
+    """A run's publish, without its commit. What it writes doesn't matter here, what it says does."""
+    rows = source.lake.client.load_table(captured.capture.icdc_table).scan().to_arrow()
+    stamp = stamp_properties((captured.capture,), attempt="attempt", run_id="run")
+    source.lake.client.load_table(TARGET).append(rows, snapshot_properties=stamp)
+
+
+def administrator(source: Source) -> Administrator:
+    return Administrator(source.lake, source.store, TARGET)
+
+
+def snapshot(source: Source, index: int) -> int:
+    return source.table.history()[index].snapshot_id
+
+
+def plan(source: Source, index: int) -> Rewind:
+    return administrator(source).plan_rewind(
+        EDGE.consumer, TRACKED, AtSnapshot(snapshot(source, index)), may_repeat=True
+    )
+
+
+def rewind(source: Source, index: int) -> None:
+    administrator(source).rewind(plan(source, index), who="me", why="test")
+
+
+def holds(source: Source, captured: CapturedInput, *numbers: int) -> bool:
+    return source.scan(captured.capture.icdc_table) == source.expected(numbered(*numbers))
+
+
+def test_a_rewind_reads_again_to_where_it_was_and_then_goes_on(source: Source) -> None:
+    source.append(numbered(4))
+    rewind(source, 0)
+    captured = source.capture()
+    assert (captured.capture.mode, captured.capture.number) == (Mode.INCREMENTAL, 5)
+    assert holds(source, captured, 2, 3)
+    source.consume(captured)
+    assert holds(source, source.capture(), 4)
+
+
+def test_a_second_rewind_keeps_what_the_first_had_to_read_again(source: Source) -> None:
+    rewind(source, 1)
+    rewind(source, 0)
+    assert holds(source, source.capture(), 2, 3)
+    with pytest.raises(RewindError, match="isn't behind"):
+        plan(source, 2)
+
+
+def test_a_run_that_publishes_after_a_rewind_only_moves_what_is_to_be_read_again(source: Source) -> None:
+    source.append(numbered(4))
+    late = source.capture()
+    rewind(source, 0)
+    publish(source, late)
+    source.append(numbered(5))
+    captured = source.capture()
+    assert holds(source, captured, 2, 3, 4)
+    source.consume(captured)
+    assert holds(source, source.capture(), 5)
+
+
+def test_a_run_that_publishes_after_a_reset_does_not_undo_it(source: Source) -> None:
+    source.append(numbered(4))
+    late = source.capture()
+    administrator(source).reset(EDGE, who="me", why="test")
+    publish(source, late)
+    captured = source.capture()
+    assert captured.capture.mode is Mode.FULL
+    assert holds(source, captured, 1, 2, 3, 4)
+    publish(source, captured)
+    source.append(numbered(5))
+    assert holds(source, source.capture(), 5)
+
+
+def test_a_stamp_from_before_the_reset_is_not_taken_for_news(source: Source) -> None:
+    administrator(source).reset(EDGE, who="me", why="test")
+    assert source.capture().capture.mode is Mode.FULL
+    assert source.state.committed is None
+    assert source.state.number == 4
+
+
+def test_a_full_run_ends_a_rewind(source: Source) -> None:
+    rewind(source, 0)
+    source.append(numbered(4))
+    full = source.capture(asked_for=Mode.FULL)
+    assert holds(source, full, 1, 2, 3, 4)
+    source.consume(full)
+    source.append(numbered(5))
+    assert holds(source, source.capture(), 5)
+
+
+def test_a_plan_is_void_once_something_else_was_consumed(source: Source) -> None:
+    planned = plan(source, 0)
+    source.append(numbered(4))
+    source.consume(source.capture())
+    before = source.state
+    with pytest.raises(RewindError, match="has changed since"):
+        administrator(source).rewind(planned, who="me", why="test")
+    assert source.state == before
+
+
+def test_a_rewind_behind_a_rollback_is_refused(source: Source) -> None:
+    source.table.manage_snapshots().rollback_to_snapshot(snapshot(source, 1)).commit()
+    with pytest.raises(RewindError, match="isn't behind"):
+        plan(source, 0)
+
+
+def test_a_rewind_whose_end_was_expired_meanwhile_is_an_error_and_leaves_nothing_out(source: Source) -> None:
+    rewind(source, 0)
+    end = snapshot(source, 2)
+    source.append(numbered(4))
+    source.table.maintenance.expire_snapshots().by_id(end).commit()
+    with pytest.raises(SourceExpiredError, match="had snapshots expired"):
+        source.capture()
+    assert holds(source, source.capture(asked_for=Mode.FULL), 1, 2, 3, 4)
+
+
+def test_a_rewind_does_not_hide_that_the_target_was_rolled_back(source: Source) -> None:
+    target = source.lake.client.load_table(TARGET)
+    target.manage_snapshots().rollback_to_snapshot(target.history()[0].snapshot_id).commit()
+    with pytest.raises(TargetChangedError, match="rolled back"):
+        plan(source, 0)
+    administrator(source).reset(EDGE, who="me", why="the table was rolled back")
+    assert source.capture().capture.mode is Mode.FULL
+
+
+def test_the_record_says_who_why_when_and_what_and_does_not_grow_for_ever(source: Source) -> None:
+    end = source.state.committed
+    rewind(source, 0)
+    (done,) = source.state.interventions
+    assert (done.kind, done.who, done.why, done.number) == ("rewind", "me", "test", 4)
+    assert done.after
+    assert (done.before, done.after.snapshot_id) == (end, snapshot(source, 0))
+    for number in range(20):
+        administrator(source).reset(EDGE, who="me", why=f"number {number}")
+    assert [each.why for each in source.state.interventions] == [f"number {n}" for n in range(15, 20)]
+    assert len(encode(source.state)) < 5000
+
+
+class Damaged(MemoryEdgeStore):
+    """A store whose value for the edge someone else has written over."""
+
+    def __init__(self, source: Source) -> None:
+        super().__init__()
+        self.set(source.state)
+        self._values[EDGE.id] = "{}"
+
+
+def test_a_state_that_can_not_be_read_is_made_anew_by_a_full_run_or_a_reset(source: Source) -> None:
+    damaged = Damaged(source)
+    source.store = damaged
+    with pytest.raises(StateUnreadableError, match="dagster_ips/mode=full") as raised:
+        source.capture()
+    status = Inspector(source.lake, source.store, TARGET).status(EDGE.consumer, TRACKED)
+    assert (status.problem, status.pending) == (str(raised.value), None)
+    assert holds(source, source.capture(asked_for=Mode.FULL), 1, 2, 3)
+    source.store = Damaged(source)
+    administrator(source).reset(EDGE, who="me", why="damaged")
+    assert (source.state.committed, source.state.number) == (None, 4)
+    assert source.capture().capture.mode is Mode.FULL

@@ -1,0 +1,159 @@
+"""The registry of effects is complete: nothing durable happens outside it, so killing at each is killing anywhere."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from pyspark.sql import DataFrame
+
+import dagster_ips
+import dagster_ips as ips
+from dagster_ips.exactly_once import effects
+from dagster_ips.exactly_once.effects import OF_RUNS, Effect
+from tests.exactly_once.durable_calls import durable_calls
+from tests.support.durable import Durable, durable
+from tests.support.lake import Lake, events
+from tests.support.pipeline import materialize, pipeline
+
+# Rooms that don't know of effects; their writes happen where the rooms above call them.
+BELOW = ("core/", "iceberg/", "local_spark/", "spark/", "state/")
+ALLOWED = {
+    "cli/__main__.py <module>": "runs the command that was asked for",
+    "orchestration/platform/cursor_store.py intervene": "is the store itself",
+    "orchestration/platform/cursor_store.py set": "is the store itself",
+    "orchestration/platform/cursor_store.py set_line": "is the store itself",
+    "orchestration/platform/cursor_store.py _write": "is the store itself",
+    "orchestration/platform/resources.py spark_config": "downloads jars, once for the machine",
+    "orchestration/platform/resources.py spark_session": "starts the machine's Spark",
+    "exactly_once/publish/result_writer.py write": "is what WRITE_BRANCH does",
+    "exactly_once/publish/result_writer.py _remove": "as write, which alone calls it",
+    "exactly_once/publish/result_writer.py write_rows": "as write, which alone calls it",
+    "exactly_once/publish/result_writer.py _write_all": "as write, which alone calls it",
+    "exactly_once/publish/result_writer.py _replace_all": "as write, which alone calls it",
+    "exactly_once/publish/result_writer.py _combine_all": "as write, which alone calls it",
+}
+
+
+def sources() -> dict[str, str]:
+    root = Path(dagster_ips.__file__).parent
+    return {path.relative_to(root).as_posix(): path.read_text() for path in root.rglob("*.py")}
+
+
+def outside_effects(files: dict[str, str]) -> dict[str, list[str]]:
+    return {where: calls for where, calls in durable_calls(files).items() if not where.startswith(BELOW)}
+
+
+def test_no_durable_write_is_called_outside_an_effect() -> None:
+    found = outside_effects(sources())
+    assert {where: calls for where, calls in found.items() if where not in ALLOWED} == {}
+    assert found.keys() >= ALLOWED.keys(), "an exception that nothing needs any more"
+
+
+@pytest.mark.parametrize(
+    "stray",
+    [
+        "catalog.register('ips.x', location)",
+        "catalog.drop(name)",
+        "drop_icdc_table(catalog, name, edge)",
+        "self.store.set(state)",
+        "instance.daemon_cursor_storage.set_cursor_values({'a': 'b'})",
+        "catalog.storage.write(location, b'')",
+        "catalog.storage.delete(location)",
+        "catalog.client.load_table(name).transaction()",
+        "frame.writeTo(name).append()",
+        "frame.writeTo(name).overwritePartitions()",
+        "frame.write.saveAsTable(name)",
+        "frame.alias('s').mergeInto(name, on).whenMatched().delete().merge()",
+        "session.sql(f'DELETE FROM {name}')",
+        "session.sql(text)",
+        "branch.fast_forward_main(session)",
+        "result.write(branch, target)",
+        "path.write_text('x')",
+        "path.unlink()",
+        "os.remove(path)",
+        "open(path, 'w')",
+    ],
+)
+def test_a_stray_write_is_found_also_behind_a_function(stray: str) -> None:
+    body = f"""
+    def _deep():
+        {stray}
+
+    def step():
+        with effect(Effect.COMMIT):
+            _deep()
+        _deep()
+    """
+    found = outside_effects(sources() | {"exactly_once/stray.py": textwrap.dedent(body)})
+    assert found["exactly_once/stray.py _deep"]
+    assert found["exactly_once/stray.py step"] == ["8: _deep"]
+
+
+class Watch:
+    """Compares what is durable at the end of an effect with the beginning of the next."""
+
+    def __init__(self, lake: Lake, instance: dg.DagsterInstance) -> None:
+        self._lake, self._instance = lake, instance
+        self.last: Durable = durable(lake, instance)
+        self.strays: list[tuple[str, set[str]]] = []
+        self.seen: dict[Effect, int] = {}
+        self.idle: list[Effect] = []
+
+    def __call__(self, effect: Effect, when: str) -> None:
+        now = durable(self._lake, self._instance)
+        changed = now.changed_since(self.last)
+        if when == "before" and changed:
+            self.strays.append((f"before {effect}", changed))
+        if when == "after":
+            self.seen[effect] = self.seen.get(effect, 0) + 1
+            if not changed:
+                self.idle.append(effect)
+        self.last = now
+
+    def end(self) -> None:
+        if changed := durable(self._lake, self._instance).changed_since(self.last):
+            self.strays.append(("at the end", changed))
+
+
+@pytest.fixture
+def watch(lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> Watch:
+    lake.create_playback(events(range(6)))
+    watch = Watch(lake, instance)
+    monkeypatch.setattr(effects, "observers", [watch])
+    return watch
+
+
+def test_between_effects_nothing_durable_changes_and_in_each_something_does(
+    lake: Lake, instance: dg.DagsterInstance, watch: Watch
+) -> None:
+    columns = ["*"]
+
+    @dg.asset(ins={"daily": ips.incremental()}, metadata=ips.append() | ips.table("media.sorted", sort_by=["event_id"]))
+    def ordered(daily: ips.IcdcView) -> DataFrame:
+        return daily.added.selectExpr(*columns)
+
+    definitions = pipeline(lake.folder, lake.spark_folder, ordered)
+    for late in ([], [10, 11], []):
+        if late:
+            lake.append(events(late))
+            watch.last = durable(lake, instance)
+            columns.append("1 AS more")
+        materialize(definitions, instance, "daily", "agg", "ordered")
+        watch.end()
+    assert watch.strays == []
+    assert watch.seen.keys() == {*OF_RUNS, Effect.TRY_CURSORS}
+    assert watch.idle == []
+
+
+def test_a_write_between_effects_is_found(lake: Lake, instance: dg.DagsterInstance, watch: Watch) -> None:
+    @dg.asset(ins={"playback": ips.incremental()}, metadata=ips.append() | ips.table("media.stray"))
+    def stray(playback: ips.IcdcView) -> DataFrame:
+        instance.daemon_cursor_storage.set_cursor_values({"stray": "1"})
+        (lake.folder / "stray").touch()
+        return playback.added
+
+    materialize(pipeline(lake.folder, lake.spark_folder, stray), instance, "stray")
+    assert watch.strays == [(f"before {Effect.CREATE_TARGET}", {"cursor stray", f"file {lake.folder}/stray"})]

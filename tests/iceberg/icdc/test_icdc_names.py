@@ -1,0 +1,25 @@
+"""An ICDC table lies beside its source, in the same storage and never inside it."""
+
+from __future__ import annotations
+
+import pytest
+
+from dagster_ips.errors import UnsupportedTableError
+from dagster_ips.iceberg.icdc.icdc_names import location
+from dagster_ips.iceberg.metadata import TableMetadata
+
+
+def at(place: str) -> TableMetadata:
+    return TableMetadata("media.playback", "v1.metadata.json", {"location": place})
+
+
+@pytest.mark.parametrize("beside", ["s3://bucket", "s3://bucket/a b#1", "file://", "file:", ""])
+def test_it_lies_in_a_folder_beside_the_source(beside: str) -> None:
+    for end in ("", "/"):
+        assert location(at(f"{beside}/playback{end}"), "ips.t") == f"{beside}/_ips/t"
+
+
+@pytest.mark.parametrize("root", ["s3://bucket", "s3://bucket/", "file:///", "/"])
+def test_a_source_that_is_a_whole_bucket_is_refused(root: str) -> None:
+    with pytest.raises(UnsupportedTableError, match="Move the table into a folder"):
+        location(at(root), "ips.t")

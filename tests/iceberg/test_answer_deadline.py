@@ -1,0 +1,32 @@
+"""Waiting for a server that may not answer."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from dagster_ips.iceberg.answer_deadline import NoAnswerError, Patience
+
+
+def test_who_gave_no_answer_is_asked_again_later_and_not_before() -> None:
+    patience, asked, silent = Patience(0.05), [], threading.Event()
+
+    def answer() -> bool:
+        asked.append(threading.current_thread())
+        return silent.wait()
+
+    for says in ("no answer within 0.05 seconds", "isn't asked again for 60 seconds"):
+        with pytest.raises(NoAnswerError, match=says):
+            patience.ask(answer)
+    assert len(asked) == 1
+    silent.set()
+    patience._resting_until = 0.0
+    assert patience.ask(answer)
+
+
+def test_an_error_is_raised_as_it_is_and_one_that_came_soon_keeps_nobody_from_asking_again() -> None:
+    patience = Patience(5)
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            patience.ask(lambda: 1 // 0)

@@ -1,0 +1,226 @@
+import json
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from dagster_ips.local_spark import connect_server
+from dagster_ips.local_spark.connect_server import (
+    ConnectServer,
+    SparkServerDiffersError,
+    SparkStartError,
+    connect_server_status,
+    ensure_connect_server,
+    stop_connect_server,
+)
+from dagster_ips.local_spark.launch import exclusive_lock
+from dagster_ips.local_spark.process import ProcessIdentity, identity_of, launch_detached
+
+MEMORY = "1g"
+
+
+def sleeper(folder: Path) -> ProcessIdentity:
+    return launch_detached(["sleep", "600"], env=os.environ, cwd=folder, log=folder / "sleeper.log")
+
+
+def record(folder: Path, process: ProcessIdentity, *, ready: bool, version: int = 1) -> None:
+    values = {"port": 1, "ui_port": None, "log": "", "configuration": {}, "ready": ready, "version": version}
+    (folder / "server.json").write_text(json.dumps({"process": asdict(process)} | values))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("spark-connect")
+    yield folder
+    stop_connect_server(folder)
+
+
+@pytest.fixture(scope="module")
+def abandoned(folder: Path) -> ProcessIdentity:
+    """What a starter leaves that was killed before its server was ready."""
+    process = sleeper(folder)
+    record(folder, process, ready=False)
+    return process
+
+
+@pytest.fixture(scope="module")
+def server(folder: Path, abandoned: ProcessIdentity) -> ConnectServer:
+    assert abandoned.is_alive()
+    return ensure_connect_server(folder, driver_memory=MEMORY)
+
+
+def in_another_process(folder: Path) -> str:
+    script = (
+        "import sys; from pathlib import Path;"
+        "from dagster_ips.local_spark.connect_server import ensure_connect_server;"
+        "print(ensure_connect_server(Path(sys.argv[1]), driver_memory=sys.argv[2]).pid)"
+    )
+    command = [sys.executable, "-c", script, str(folder), MEMORY]
+    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+
+
+def test_what_a_killed_starter_left_behind_is_stopped(server: ConnectServer, abandoned: ProcessIdentity) -> None:
+    assert not abandoned.is_alive()
+    assert server.pid != abandoned.pid
+
+
+def test_the_server_process_is_the_jvm_itself(server: ConnectServer) -> None:
+    listed = subprocess.run(
+        ["/bin/ps", "-o", "comm=", "-p", str(server.pid)], stdout=subprocess.PIPE, text=True, check=True
+    )
+    assert Path(listed.stdout.strip()).name == "java"
+
+
+def test_a_second_process_gets_the_same_server(server: ConnectServer, folder: Path) -> None:
+    assert in_another_process(folder) == str(server.pid)
+    assert connect_server_status(folder) == server
+
+
+def test_a_client_writes_and_reads_iceberg_in_utc(server: ConnectServer, tmp_path: Path) -> None:
+    client = """
+import sys
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.remote(sys.argv[1]).create()
+spark.conf.set("spark.sql.catalog.t", "org.apache.iceberg.spark.SparkCatalog")
+spark.conf.set("spark.sql.catalog.t.type", "jdbc")
+spark.conf.set("spark.sql.catalog.t.uri", f"jdbc:sqlite:{sys.argv[2]}/catalog.db")
+spark.conf.set("spark.sql.catalog.t.warehouse", f"file://{sys.argv[2]}")
+spark.conf.set("spark.sql.catalog.t.jdbc.schema-version", "V1")
+spark.sql("CREATE NAMESPACE t.db")
+spark.range(5).writeTo("t.db.five").create()
+print(spark.table("t.db.five").count(), spark.conf.get("spark.sql.session.timeZone"))
+"""
+    command = [sys.executable, "-c", client, server.remote, str(tmp_path)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    assert done.stdout == "5 UTC\n"
+
+
+def test_the_ui_answers_for_this_server(server: ConnectServer) -> None:
+    with urllib.request.urlopen(f"{server.ui}/api/v1/applications", timeout=10) as answer:  # noqa: S310  # http, ours
+        assert [application["name"] for application in json.load(answer)] == ["dagster_ips"]
+
+
+def test_it_listens_on_the_loopback_address_only(server: ConnectServer) -> None:
+    port = int(server.remote.rpartition(":")[2])
+    ui_port = int(str(server.ui).rpartition(":")[2])
+    for taken in (port, ui_port):
+        with socket.socket() as other:
+            other.bind(("127.0.0.2", taken))  # Would be refused if the server had bound every address.
+
+
+def test_another_configuration_is_refused_and_the_server_left_alone(server: ConnectServer, folder: Path) -> None:
+    with pytest.raises(SparkServerDiffersError, match="connect_server stop --folder") as caught:
+        ensure_connect_server(folder, driver_memory="512m", conf={"spark.sql.ansi.enabled": "false"})
+    assert caught.value.pid == server.pid
+    assert caught.value.differences == (
+        "spark.driver.memory is 1g, asked for 512m",
+        "spark.sql.ansi.enabled is unset, asked for false",
+    )
+    assert connect_server_status(folder) == server
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+
+
+def test_a_server_that_does_not_start_says_why_and_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(SparkStartError, match="Master must either be yarn or start with") as caught:
+        ensure_connect_server(tmp_path, conf={"spark.master": "nonsense"})
+    assert connect_server_status(tmp_path) is None
+    assert stop_connect_server(tmp_path) is False
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+
+
+def test_a_server_recorded_by_another_version_is_not_used_but_can_be_stopped(tmp_path: Path) -> None:
+    process = sleeper(tmp_path)
+    record(tmp_path, process, ready=True, version=2)
+    with pytest.raises(SparkServerDiffersError, match="version 2"):
+        ensure_connect_server(tmp_path)
+    assert process.is_alive()
+    assert stop_connect_server(tmp_path) is True
+    assert not process.is_alive()
+
+
+def test_status_tells_a_server_that_is_starting_from_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert connect_server.main(["status", "--folder", str(tmp_path)]) == 1
+    assert capsys.readouterr().out == "no server is running\n"
+    process = sleeper(tmp_path)
+    record(tmp_path, process, ready=False)
+    assert connect_server.main(["status", "--folder", str(tmp_path)]) == 1
+    assert f"a server is starting (process {process.pid}" in capsys.readouterr().out
+    stop_connect_server(tmp_path)
+
+
+def test_what_takes_long_is_said_as_it_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    launched = sleeper(tmp_path)
+    monkeypatch.setattr(connect_server, "launch_detached", lambda *_, **__: launched)
+    monkeypatch.setattr(connect_server, "_await_port", lambda *_: said.append("(waits for the port)"))
+    monkeypatch.setattr(connect_server, "_warm_up", lambda *_: said.append("(warms)"))
+    ensure_connect_server(tmp_path, jars=[], say=said.append)
+    stop_connect_server(tmp_path)
+    starting, port, answers, warms, warm = said
+    assert (port, warms) == ("(waits for the port)", "(warms)")
+    assert starting.startswith("Starting a Spark that stays")
+    assert answers.startswith("Spark answers")
+    assert warm.startswith("Spark is warm after")
+
+
+def test_what_a_start_is_at_is_said_again_while_it_lasts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    launched = sleeper(tmp_path)
+    answers = iter([False] * 3 + [True])
+    monkeypatch.setattr(connect_server, "SAY_SECONDS", 0)
+    monkeypatch.setattr(connect_server, "launch_detached", lambda *_, **__: launched)
+    monkeypatch.setattr(connect_server, "_answers", lambda _: next(answers))
+    client = tmp_path / "warm_up.py"
+    client.write_text("import time; print('a first query', flush=True); time.sleep(1)")
+    monkeypatch.setattr(connect_server, "__file__", str(tmp_path / "connect_server.py"))
+    ensure_connect_server(tmp_path, jars=[], say=said.append)
+    stop_connect_server(tmp_path)
+    assert said.count("Spark's JVM is starting. (0 s)") == 3
+    assert any(line.startswith("Spark warms: a first query.") for line in said)
+
+
+def test_who_waits_for_another_start_says_so(tmp_path: Path) -> None:
+    waits = threading.Event()
+    with exclusive_lock(tmp_path / "lock"):
+        waiting = threading.Thread(target=_hold, args=(tmp_path / "lock", waits.set))
+        waiting.start()
+        assert waits.wait(timeout=10)
+    waiting.join()
+
+
+def _hold(path: Path, on_wait: Callable[[], None]) -> None:
+    with exclusive_lock(path, on_wait=on_wait):
+        pass
+
+
+@pytest.mark.slow
+def test_a_killed_server_is_replaced_and_a_taken_port_avoided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = ensure_connect_server(tmp_path, driver_memory=MEMORY)
+    identity = identity_of(first.pid)
+    assert identity is not None
+    os.kill(first.pid, signal.SIGKILL)
+    while identity.is_alive():
+        time.sleep(0.01)
+    assert connect_server_status(tmp_path) is None
+
+    free_ports = connect_server._free_ports
+    with socket.create_server(("127.0.0.1", 0)) as somebody:
+        choices = iter([[somebody.getsockname()[1], *free_ports(1)], free_ports(2)])
+        monkeypatch.setattr(connect_server, "_free_ports", lambda _count: next(choices))
+        second = ensure_connect_server(tmp_path, driver_memory=MEMORY)
+    try:
+        assert second.pid != first.pid
+        assert connect_server_status(tmp_path) == second
+        assert next(choices, None) is None
+    finally:
+        stop_connect_server(tmp_path)

@@ -1,0 +1,93 @@
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dagster_ips.local_spark.jars import PACKAGES, JarChecksumError, JarsError, spark_jars
+
+NAMES = [package.file_name for package in PACKAGES]
+
+
+def jars_in(cache: Path) -> list[str]:
+    return sorted(path.name for path in (cache / "jars").iterdir() if not path.name.startswith("."))
+
+
+def copied_to(folder: Path) -> list[Path]:
+    folder.mkdir(parents=True)
+    return [
+        folder.joinpath(jar.name) for jar in spark_jars() if folder.joinpath(jar.name).write_bytes(jar.read_bytes())
+    ]
+
+
+@pytest.fixture
+def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of jars that Spark's resolver uses instead of any repository."""
+    jars = tmp_path / "mirror"
+    settings = tmp_path / "ivysettings.xml"
+    settings.write_text(
+        f"""<ivysettings>
+          <settings defaultResolver="mirror"/>
+          <resolvers>
+            <filesystem name="mirror"><artifact pattern="{jars}/[artifact]-[revision].[ext]"/></filesystem>
+          </resolvers>
+        </ivysettings>"""
+    )
+    monkeypatch.setenv("DAGSTER_IPS_IVY_SETTINGS", str(settings))
+    return jars
+
+
+@pytest.fixture
+def no_resolver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path / "no-spark-here"))
+
+
+def test_four_processes_at_once_on_an_empty_cache_all_get_the_jars(tmp_path: Path) -> None:
+    script = (
+        "import sys; from pathlib import Path; from dagster_ips.local_spark.jars import spark_jars;"
+        "print(len(spark_jars(Path(sys.argv[1]))))"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path)]
+    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(4)]
+    assert [(process.communicate()[0], process.returncode) for process in processes] == [("2\n", 0)] * 4
+    assert jars_in(tmp_path) == NAMES
+
+
+@pytest.mark.usefixtures("no_resolver")
+def test_once_resolved_nothing_is_asked_of_the_resolver(tmp_path: Path) -> None:
+    copied_to(tmp_path / "jars")
+    assert [jar.name for jar in spark_jars(tmp_path)] == NAMES
+
+
+@pytest.mark.usefixtures("no_resolver")
+def test_a_resolver_that_cannot_run_is_an_error_and_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(JarsError, match="no-spark-here"):
+        spark_jars(tmp_path)
+    assert jars_in(tmp_path) == []
+
+
+def test_a_mirror_without_the_jars_is_an_error_that_shows_what_the_resolver_said(tmp_path: Path, mirror: Path) -> None:
+    mirror.mkdir()
+    with pytest.raises(JarsError, match="unresolved dependency") as caught:
+        spark_jars(tmp_path)
+    assert caught.value.coordinates == tuple(package.coordinate for package in PACKAGES)
+    assert jars_in(tmp_path) == []
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+
+
+def test_a_jar_cut_short_in_the_cache_is_resolved_again(tmp_path: Path, mirror: Path) -> None:
+    copied_to(mirror)
+    _, cut = copied_to(tmp_path / "jars")
+    cut.write_bytes(cut.read_bytes()[:1000])
+    assert [jar.stat().st_size for jar in spark_jars(tmp_path)] == [package.size_bytes for package in PACKAGES]
+
+
+def test_a_jar_with_other_content_than_the_pinned_is_refused(tmp_path: Path, mirror: Path) -> None:
+    _, tampered = copied_to(mirror)
+    tampered.write_bytes(tampered.read_bytes()[:-1] + b"!")
+    with pytest.raises(JarChecksumError, match="run again") as caught:
+        spark_jars(tmp_path)
+    assert caught.value.coordinate == PACKAGES[1].coordinate
+    assert jars_in(tmp_path) == []
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)

@@ -1,0 +1,79 @@
+"""Exactly what is pending runs, by Dagster's own evaluation of the conditions."""
+
+from __future__ import annotations
+
+import dagster as dg
+import pytest
+
+import dagster_ips as ips
+from tests.support.lake import Lake, events
+from tests.support.pipeline import expected_agg, materialize, pipeline
+
+
+def requested(
+    definitions: dg.Definitions, instance: dg.DagsterInstance, cursor: object = None
+) -> tuple[set[str], object]:
+    """The assets that a tick would run, and the cursor for the next tick."""
+    result = dg.evaluate_automation_conditions(defs=definitions, instance=instance, cursor=cursor)  # type: ignore[arg-type]
+    return {r.key.to_user_string() for r in result.results if result.get_num_requested(r.key)}, result.cursor
+
+
+@pytest.fixture
+def definitions(lake: Lake) -> dg.Definitions:
+    return pipeline(lake.folder, lake.spark_folder)
+
+
+def test_nothing_runs_before_the_source_exists_or_has_rows(
+    lake: Lake, instance: dg.DagsterInstance, definitions: dg.Definitions
+) -> None:
+    assert requested(definitions, instance)[0] == set()
+    lake.create_playback()
+    assert requested(definitions, instance)[0] == set()
+
+
+def test_a_change_runs_stage_after_stage_and_then_nothing(
+    lake: Lake, instance: dg.DagsterInstance, definitions: dg.Definitions
+) -> None:
+    lake.create_playback(events(range(6)))
+    seen, cursor = requested(definitions, instance)
+    assert seen == {"daily"}  # There is no table yet for the next stage to read.
+    materialize(definitions, instance, "daily")
+    seen, cursor = requested(definitions, instance, cursor)
+    assert seen == {"agg"}
+    materialize(definitions, instance, "agg")
+    assert requested(definitions, instance, cursor)[0] == set()
+    lake.append(events(range(6, 9)))
+    seen, cursor = requested(definitions, instance, cursor)
+    assert seen == {"daily", "agg"}
+    materialize(definitions, instance, "daily", "agg")
+    assert lake.rows("media.agg") == expected_agg(events(range(9)))
+    assert requested(definitions, instance, cursor)[0] == set()
+
+
+def test_an_asset_of_two_inputs_waits_until_both_tables_are_there(lake: Lake, instance: dg.DagsterInstance) -> None:
+    @dg.asset(ins={"playback": ips.incremental(), "agg": ips.incremental()}, metadata=ips.table("media.both"))
+    def both(playback: ips.IcdcView, agg: ips.IcdcView) -> ips.Overwrite:
+        return ips.Overwrite(playback.source.join(agg.source, "account"), "TRUE")
+
+    definitions = pipeline(lake.folder, lake.spark_folder, both)
+    lake.create_playback(events(range(6)))
+    seen, cursor = requested(definitions, instance)
+    assert "both" not in seen
+    materialize(definitions, instance, "daily", "agg")
+    assert "both" in requested(definitions, instance, cursor)[0]
+
+
+def test_a_failing_asset_waits_before_it_is_tried_again(lake: Lake, instance: dg.DagsterInstance) -> None:
+    definitions = pipeline(lake.folder, lake.spark_folder)
+    lake.create_playback(events(range(6)))
+    seen, cursor = requested(definitions, instance)
+    assert seen == {"daily"}
+    materialize(definitions, instance, "daily")
+    lake.sql("DELETE FROM lake.media.playback WHERE event_id = 3")  # a history that isn't handled yet
+    seen, cursor = requested(definitions, instance, cursor)
+    assert "daily" in seen
+    job = definitions.resolve_implicit_global_asset_job_def()
+    run = job.execute_in_process(instance=instance, asset_selection=[dg.AssetKey("daily")], raise_on_error=False)
+    assert not run.success
+    seen, cursor = requested(definitions, instance, cursor)
+    assert "daily" not in seen

@@ -1,0 +1,57 @@
+"""Every condition is evaluated by exactly one sensor, however many assets there are."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+import dagster_ips as ips
+from dagster_ips.orchestration.automate import automation_sensors
+from tests.orchestration.watch.test_pending import Tables
+from tests.support.lake import events
+
+
+def reader(number: int) -> dg.AssetsDefinition:
+    @dg.asset(name=f"reads_{number}", ins={"playback": ips.incremental()}, metadata=ips.append())
+    def read(playback: ips.IcdcView) -> object:
+        return playback.added
+
+    return read
+
+
+def definitions(tables: Tables, assets: int) -> dg.Definitions:
+    playback = ips.iceberg_asset("playback", table="media.playback")
+    manager = ips.IcdcIOManager(
+        catalog=ips.IcebergCatalog(folder=str(tables.folder)), spark=ips.LocalSparkConnect(server_folder="unused")
+    )
+    own = dg.AutomationConditionSensorDefinition("own", target=["reads_1"], use_user_code_server=True)
+
+    @dg.asset(automation_condition=dg.AutomationCondition.missing())
+    def normal() -> None: ...
+
+    all_assets = [playback, normal, *[reader(number) for number in range(assets)]]
+    return ips.with_incremental(dg.Definitions(assets=all_assets, sensors=[own], resources={"io_manager": manager}))
+
+
+@pytest.mark.parametrize(("assets", "most"), [(5, 200), (5, 2), (260, 200)])
+def test_many_assets_are_divided_among_sensors_and_each_is_requested_by_one(
+    tmp_path: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, assets: int, most: int
+) -> None:
+    monkeypatch.setattr(automation_sensors, "MOST_ASSETS", most)
+    tables = Tables(tmp_path / "lake")
+    tables.create("playback")
+    tables.append(events(range(3)))
+    repository = definitions(tables, assets).get_repository_def()
+    found = [each for each in repository.sensor_defs if isinstance(each, dg.AutomationConditionSensorDefinition)]
+    names = ["ips_automation", *[f"ips_automation_{number}" for number in range(2, -(-(assets + 1) // most) + 1)]]
+    assert sorted(each.name for each in found) == sorted([*names, "own"])
+    requested: Counter[str] = Counter()
+    for sensor in found:
+        context = dg.build_sensor_context(instance, repository_def=repository, sensor_name=sensor.name)
+        for request in sensor.evaluate_tick(context).run_requests or ():
+            requested.update(key.to_user_string() for key in request.asset_selection or ())
+            assert not request.asset_check_keys
+    assert requested == dict.fromkeys([*[f"reads_{number}" for number in range(assets)], "normal"], 1)

@@ -1,0 +1,188 @@
+"""A cascade is one run where it can be: what is made of what is requested is requested with it."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+import dagster_ips as ips
+from dagster_ips.orchestration.watch.failed_runs import failed_runs
+from tests.orchestration.watch.test_pending import Tables
+from tests.support.lake import events
+
+DAYS = dg.DailyPartitionsDefinition("2026-01-01")
+BY_DAY = {"partition_expr": "event_date"}
+SINGLE = dg.BackfillPolicy.single_run()
+Condition = dg.AutomationCondition[dg.AssetKey]
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Tables:
+    """``playback`` has rows of three days, and what is made of it has none yet."""
+    tables = Tables(tmp_path / "lake")
+    for name in ("playback", "daily", "agg"):
+        tables.create(name)
+    tables.append([row for day in (0, 1, 3) for row in events(range(day * 10, day * 10 + 3), day=day)])
+    return tables
+
+
+def consumer(name: str, upstream: str, days: dg.PartitionsDefinition[str] | None = None, **more: Any) -> Any:  # noqa: ANN401
+    """An asset that reads ``upstream`` by change."""
+    mapping = more.pop("mapping", None)
+
+    @dg.asset(
+        name=name,
+        partitions_def=days,
+        ins={"source": ips.incremental(upstream, partition_mapping=mapping)},
+        metadata=ips.append() | ips.table(f"media.{name}") | (BY_DAY if days else {}),
+        **more,
+    )
+    def made(source: ips.IcdcView) -> object:
+        return source.added
+
+    return made
+
+
+def requested(tables: Tables, instance: dg.DagsterInstance, *assets: Any) -> set[tuple[str, str]]:  # noqa: ANN401
+    """The runs that a tick of the sensor requests: the assets, and the partitions if they have any."""
+    return {(", ".join(names), days) for names, days, _ in tick(tables, instance, *assets)}
+
+
+def tick(tables: Tables, instance: dg.DagsterInstance, *assets: Any) -> Iterator[tuple[list[str], str, dg.RunRequest]]:  # noqa: ANN401
+    playback = ips.iceberg_asset("playback", table="media.playback")
+    catalog = ips.IcebergCatalog(folder=str(tables.folder))
+    manager = ips.IcdcIOManager(catalog=catalog, spark=ips.LocalSparkConnect(server_folder="unused"))
+    made = dg.Definitions(assets=[playback, *assets], resources={"io_manager": manager})
+    repository = ips.with_incremental(made).get_repository_def()
+    context = dg.build_sensor_context(instance, repository_def=repository, sensor_name="ips_automation")
+    for request in repository.get_sensor_def("ips_automation").evaluate_tick(context).run_requests or ():
+        first = request.partition_key or request.tags.get("dagster/asset_partition_range_start", "")
+        last = request.tags.get("dagster/asset_partition_range_end", first)
+        days = first if first == last else f"{first}...{last}"
+        yield sorted(key.to_user_string() for key in request.asset_selection or ()), days, request
+
+
+def test_every_stage_that_can_is_in_the_run_of_the_first(tables: Tables, instance: dg.DagsterInstance) -> None:
+    tables.create("last")
+    stages = [consumer("daily", "playback"), consumer("agg", "daily"), consumer("last", "agg")]
+    assert requested(tables, instance, *stages) == {("agg, daily, last", "")}
+
+
+def test_partitions_that_change_are_computed_by_all_stages_and_no_others(
+    tables: Tables, instance: dg.DagsterInstance
+) -> None:
+    stages = [consumer("daily", "playback", DAYS), consumer("agg", "daily", DAYS)]
+    expected = {("agg, daily", "2026-01-01...2026-01-02"), ("agg, daily", "2026-01-04")}
+    assert requested(tables, instance, *stages) == expected
+
+
+DAY_BEFORE = dg.TimeWindowPartitionMapping(start_offset=-1, end_offset=-1)
+WEEKS = dg.WeeklyPartitionsDefinition("2025-12-28")
+FROM_DAYS = dg.TimeWindowPartitionMapping(allow_nonexistent_upstream_partitions=True)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (DAYS, lambda: consumer("agg", "daily", DAYS, mapping=DAY_BEFORE)),
+        (DAYS, lambda: consumer("agg", "daily", WEEKS, mapping=FROM_DAYS)),
+        (DAYS, lambda: consumer("agg", "daily")),
+        (DAYS, lambda: consumer("agg", "daily", DAYS, backfill_policy=dg.BackfillPolicy.multi_run(2))),
+        (None, lambda: consumer("agg", "daily", automation_condition=ips.on_change(min_bytes=1))),
+        (None, lambda: consumer("agg", "daily", automation_condition=ips.on_change(max_wait=dt.timedelta(hours=1)))),
+        (None, lambda: consumer("agg", "daily", automation_condition=ips.pending())),
+    ],
+    ids=["another day", "weeks", "no partitions", "its own policy", "waits for more", "waits", "its own condition"],
+)
+def test_what_can_or_should_not_be_in_the_same_run_runs_when_something_is_pending(
+    tables: Tables,
+    instance: dg.DagsterInstance,
+    first: dg.PartitionsDefinition[str] | None,
+    second: Callable[[], dg.AssetsDefinition],
+) -> None:
+    found = requested(tables, instance, consumer("daily", "playback", first), second())
+    assert {assets for assets, _ in found} == {"daily"}
+
+
+def test_an_asset_that_another_run_s_asset_is_needed_for_waits_for_it(
+    tables: Tables, instance: dg.DagsterInstance
+) -> None:
+    @dg.asset(
+        ins={"daily": ips.incremental(), "other": ips.incremental()},
+        metadata=ips.append() | ips.table("media.agg"),
+    )
+    def agg(daily: ips.IcdcView, other: ips.IcdcView) -> object:
+        return daily.added.join(other.added)
+
+    tables.create("other")
+    daily = consumer("daily", "playback")
+    found = requested(tables, instance, daily, agg, consumer("other", "playback", DAYS))
+    assert {assets for assets, _ in found} == {"daily", "other"}
+    assert requested(tables, instance, daily, agg, consumer("other", "playback")) == {("agg, daily, other", "")}
+
+
+def test_an_asset_with_an_input_that_is_not_there_yet_is_left_out(tables: Tables, instance: dg.DagsterInstance) -> None:
+    found = requested(tables, instance, consumer("first", "playback"), consumer("agg", "first"))
+    assert found == {("first", "")}
+
+
+def test_a_lookup_that_is_requested_drags_nothing_along(tables: Tables, instance: dg.DagsterInstance) -> None:
+    @dg.asset(ins={"daily": ips.incremental()}, metadata=ips.append() | ips.table("media.agg"))
+    def agg(daily: ips.IcdcView, names: object) -> object:
+        return daily.added, names
+
+    names = consumer("names", "playback")
+    plain = dg.asset(name="daily", metadata=ips.table("media.daily"))(lambda: None)
+    assert requested(tables, instance, plain, agg, names) == {("names", "")}
+
+
+def test_partitions_that_are_blocked_are_left_out_and_the_others_are_not(
+    tables: Tables, instance: dg.DagsterInstance
+) -> None:
+    stages = [consumer("daily", "playback", DAYS), consumer("agg", "daily", DAYS)]
+    (_, _, request), *_ = [each for each in tick(tables, instance, *stages) if each[1] == "2026-01-04"]
+    fail(instance, dg.AssetKey("agg"), request)
+    expected = {("agg, daily", "2026-01-01...2026-01-02"), ("daily", "2026-01-04")}
+    assert requested(tables, instance, *stages) == expected
+
+
+def fail(instance: dg.DagsterInstance, asset: dg.AssetKey, request: dg.RunRequest) -> None:
+    """As a run of the asset's partition leaves it that fails."""
+
+    @dg.asset(key=asset, partitions_def=DAYS)
+    def failing() -> None:
+        raise dg.Failure
+
+    job = dg.Definitions([failing]).resolve_implicit_global_asset_job_def()
+    assert not job.execute_in_process(
+        instance=instance, partition_key=request.partition_key, raise_on_error=False
+    ).success
+
+
+@pytest.mark.parametrize("days", [None, DAYS], ids=["whole", "by partition"])
+def test_a_stage_that_had_no_turn_as_the_one_before_it_failed_has_not_failed(
+    instance: dg.DagsterInstance, days: dg.PartitionsDefinition[str] | None
+) -> None:
+    def step(name: str, *deps: str, fails: bool = False) -> dg.AssetsDefinition:
+        @dg.asset(name=name, deps=deps, partitions_def=days, backfill_policy=SINGLE if days else None)
+        def made() -> None:
+            if fails:
+                raise dg.Failure
+
+        return made
+
+    assets = [step("first", fails=True), step("second", "first"), step("third", fails=True)]
+    ends = {"dagster/asset_partition_range_start": "2026-01-01", "dagster/asset_partition_range_end": "2026-01-02"}
+    job = dg.Definitions(assets).resolve_implicit_global_asset_job_def()
+    assert not job.execute_in_process(instance=instance, tags=ends if days else {}, raise_on_error=False).success
+
+    def failed(name: str) -> set[str]:
+        return set(failed_runs(instance, dg.AssetKey(name), is_partitioned=days is not None))
+
+    assert failed("first") == failed("third") == ({"2026-01-01", "2026-01-02"} if days else {""})
+    assert failed("second") == set()

@@ -1,0 +1,137 @@
+"""Dagster's cursor storage keeps every edge's state, whatever database it is on."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import dagster as dg
+import pytest
+
+from dagster_ips.core.capture import Capture, EdgeState, Mode, TargetMark
+from dagster_ips.core.edge import Edge
+from dagster_ips.core.intervention import InterventionKind
+from dagster_ips.core.watermark import Watermark
+from dagster_ips.errors import CursorStorageError
+from dagster_ips.iceberg.icdc.icdc_names import new_name
+from dagster_ips.orchestration.platform.cursor_store import CursorStore
+from dagster_ips.state.codec import encode
+from tests.support.backends import on_every_backend
+from tests.support.durable import cursors
+
+EDGE = Edge("daily", "playback")
+# MySQL: Dagster keeps an asset key in VARCHAR(512), a cursor's value in TEXT, and tells keys apart by 64 characters.
+MOST_KEY_CHARACTERS, MOST_VALUE_BYTES, MOST_ASSET_KEY_CHARACTERS = 64, 65_535, 512
+
+
+def state(number: int, edge: Edge = EDGE) -> EdgeState:
+    return EdgeState(edge, Watermark("9d0c", "main", number, number, number), number)
+
+
+def largest_state() -> EdgeState:
+    """Every text as long as it can be, of characters that take the most bytes."""
+    key, number = "\N{PILE OF POO}" * MOST_ASSET_KEY_CHARACTERS, -(2**63)
+    edge, uuid = Edge(key, key), "9d0c1f3a-0000-0000-0000-000000000000"
+    mark = Watermark(uuid, "\N{PILE OF POO}" * 128, number, number, number)
+    capture = Capture(
+        edge=edge,
+        number=2**63,
+        mode=Mode.INCREMENTAL,
+        reason=key,
+        from_exclusive=mark,
+        to_inclusive=mark,
+        icdc_table=f"{'n' * 128}.{new_name(edge, 2**63)}",
+        run_id=uuid,
+        after_stamp=number,
+        target=TargetMark(uuid, number, number, number),
+    )
+    return EdgeState(edge, mark, 2**63, capture, capture.target)
+
+
+@on_every_backend
+def test_a_state_is_read_back_by_whoever_asks(instance: dg.DagsterInstance) -> None:
+    store = CursorStore(instance)
+    assert store.get(EDGE) == EdgeState(EDGE)
+    for number in (1, 2):
+        store.set(state(number))
+        assert store.get(EDGE) == state(number)
+    with dg.DagsterInstance.from_config(instance.root_directory) as another:
+        assert CursorStore(another).get(EDGE) == state(2)
+
+
+@on_every_backend
+def test_many_states_are_read_at_once_and_those_never_stored_are_fresh(instance: dg.DagsterInstance) -> None:
+    store = CursorStore(instance)
+    edges = [Edge(f"consumer_{number}", "playback") for number in range(2_100)]
+    stored = {edge: state(number + 1, edge) for number, edge in enumerate(edges[::300])}
+    for each in stored.values():
+        store.set(each)
+    assert store.get_many(edges) == {edge: stored.get(edge, EdgeState(edge)) for edge in edges}
+    assert store.get_many([]) == {}
+
+
+@on_every_backend
+def test_runs_of_different_edges_at_once_lose_no_state(instance: dg.DagsterInstance) -> None:
+    edges = [Edge("daily", f"upstream_{number}") for number in range(8)]
+
+    def advance(edge: Edge) -> None:
+        store = CursorStore(instance)
+        for number in range(1, 11):
+            assert store.get(edge).number == number - 1
+            store.set(state(number, edge))
+
+    with ThreadPoolExecutor(len(edges)) as threads:
+        list(threads.map(advance, edges))
+    assert CursorStore(instance).get_many(edges) == {edge: state(10, edge) for edge in edges}
+
+
+@on_every_backend
+def test_the_largest_state_fits_what_the_smallest_database_keeps(instance: dg.DagsterInstance) -> None:
+    store, largest = CursorStore(instance), largest_state()
+    assert len(encode(largest).encode()) < MOST_VALUE_BYTES
+    store.set(largest)
+    assert store.get(largest.edge) == largest
+    store.intervene(largest)
+    keys = cursors(instance)
+    assert len(keys) == 2
+    assert max(map(len, keys)) <= MOST_KEY_CHARACTERS
+    assert set("".join(keys)) <= set(string.ascii_lowercase + string.digits + ":_")
+
+
+@on_every_backend
+def test_what_a_person_did_stays_whatever_a_run_writes_that_did_not_know_of_it(instance: dg.DagsterInstance) -> None:
+    store = CursorStore(instance)
+    store.set(before := state(3))
+    reset = before.with_intervention(InterventionKind.RESET, None, who="me", why="test", at_ms=0)
+    store.intervene(reset)
+    store.set(replace(before, number=4))
+    assert store.get(EDGE) == reset
+    store.set(replace(reset, number=5))
+    assert store.get(EDGE).number == 5
+
+
+class Storage:
+    """Cuts values short, as MySQL does outside of its strict mode, or knows no cursors, as an agent does."""
+
+    def __init__(self, most: int | None) -> None:
+        self._most, self._kept = most, dict[str, str]()
+
+    def set_cursor_values(self, pairs: Mapping[str, str]) -> None:
+        if self._most is None:
+            raise NotImplementedError
+        self._kept |= {key: value[: self._most] for key, value in pairs.items()}
+
+    def get_cursor_values(self, keys: set[str]) -> Mapping[str, str]:
+        return {key: self._kept[key] for key in keys & self._kept.keys()}
+
+
+@pytest.mark.parametrize(("most", "said"), [(100, "only 100 came back"), (None, "not implemented")])
+def test_a_value_that_is_not_kept_whole_is_an_error(most: int | None, said: str) -> None:
+    class Instance:
+        daemon_cursor_storage = Storage(most)
+
+    store = CursorStore(Instance())  # type: ignore[arg-type]  # the fault is injected below it
+    with pytest.raises(CursorStorageError, match=said):
+        store.set(state(1))

@@ -1,0 +1,46 @@
+"""What is wrong and what to do about it stands in a run's log where one sees it."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from pyspark.sql import DataFrame
+
+import dagster_ips as ips
+from dagster_ips.errors import UnknownTableError
+from tests.support.lake import Lake, events
+from tests.support.pipeline import materialize, pipeline
+
+
+@dg.asset(ins={"playback": ips.incremental()}, metadata=ips.append() | ips.table("media.daily"))
+def daily(playback: ips.IcdcView) -> DataFrame:
+    return playback.added
+
+
+def test_an_error_of_ours_is_a_line_of_the_log_and_not_only_under_stack_traces(
+    instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    manager = ips.IcdcIOManager(catalog=ips.IcebergCatalog(folder=str(tmp_path)), spark=ips.LocalSparkConnect())
+    playback = ips.iceberg_asset("playback", table="media.playback")
+    definitions = ips.with_incremental(dg.Definitions(assets=[playback, daily], resources={"io_manager": manager}))
+    job = definitions.resolve_implicit_global_asset_job_def()
+    result = job.execute_in_process(instance=instance, asset_selection=[dg.AssetKey("daily")], raise_on_error=False)
+    assert not result.success
+    said = [entry.user_message for entry in instance.all_logs(result.run_id) if entry.level == logging.ERROR]
+    assert str(UnknownTableError(table="media.playback", catalog="lake", asset="daily")) in said
+
+
+@pytest.mark.parametrize("is_wrapped", [False, True])
+def test_a_run_says_that_nothing_else_would_have_started_it(
+    lake: Lake, instance: dg.DagsterInstance, *, is_wrapped: bool
+) -> None:
+    lake.create_playback(events([1]))
+    definitions = pipeline(lake.folder, lake.spark_folder)
+    if not is_wrapped:
+        definitions = dg.Definitions(assets=definitions.assets, resources=definitions.resources)
+    result = materialize(definitions, instance, "daily")
+    warned = [entry.user_message for entry in instance.all_logs(result.run_id) if entry.level == logging.WARNING]
+    assert is_wrapped is not any("its definitions didn't go through with_incremental" in said for said in warned)

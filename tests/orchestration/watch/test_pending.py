@@ -1,0 +1,286 @@
+"""What is pending is told as it is, by conditions, checks and sensors, without a run."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+import dagster_ips as ips
+from dagster_ips.core.ancestry import Ancestry, Snapshot
+from dagster_ips.core.backlog import Backlog, backlog
+from dagster_ips.core.capture import EdgeState
+from dagster_ips.core.edge import Edge
+from dagster_ips.core.watermark import Watermark
+from dagster_ips.iceberg.catalog import LakeCatalog
+from dagster_ips.orchestration.platform.cursor_store import CursorStore
+from dagster_ips.orchestration.watch import outside_changes, outside_sensor, pending_checks
+from tests.support.lake import BY_DATE, SCHEMA, Lake, events
+
+EDGE = Edge("daily", "playback")
+
+
+class Tables(Lake):
+    """A lake without Spark: what sensors see needs none."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.catalog = LakeCatalog.embedded("lake", folder)
+
+    def create(self, name: str) -> None:
+        self.catalog.create_namespace("media")
+        self.catalog.client.create_table(f"media.{name}", SCHEMA, partition_spec=BY_DATE)
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Tables:
+    return Tables(tmp_path / "lake")
+
+
+def definitions(
+    tables: Tables,
+    condition: dg.AutomationCondition[dg.AssetKey] | None = None,
+    own_sensors: tuple[dg.SensorDefinition, ...] = (),
+    outside: tuple[str, ...] = ("playback",),
+    lag: dt.timedelta | None = None,
+) -> dg.Definitions:
+    metadata = ips.append() | ({} if lag is None else ips.target_lag(lag))
+
+    @dg.asset(ins={"playback": ips.incremental()}, metadata=metadata, automation_condition=condition)
+    def daily(playback: ips.IcdcView) -> object:
+        return playback.added
+
+    return _of(tables, daily, own_sensors, outside)
+
+
+def _of(
+    tables: Tables,
+    asset: dg.AssetsDefinition,
+    own_sensors: tuple[dg.SensorDefinition, ...] = (),
+    outside: tuple[str, ...] = ("playback",),
+) -> dg.Definitions:
+    manager = ips.IcdcIOManager(
+        catalog=ips.IcebergCatalog(folder=str(tables.folder)), spark=ips.LocalSparkConnect(server_folder="unused")
+    )
+    specs = [ips.iceberg_asset(name, table=f"media.{name}") for name in outside]
+    return ips.with_incremental(
+        dg.Definitions(assets=[*specs, asset], sensors=own_sensors, resources={"io_manager": manager})
+    )
+
+
+def tick(
+    definitions: dg.Definitions, instance: dg.DagsterInstance, name: str, cursor: str | None = None
+) -> tuple[list[Any], str | None]:
+    """What one tick of a sensor reports, and its cursor for the next."""
+    with dg.build_sensor_context(instance=instance, cursor=cursor, definitions=definitions) as context:
+        result = definitions.resolve_sensor_def(name).evaluate_tick(context)
+    return [*result.asset_events, *result.run_requests], result.cursor
+
+
+def consume(tables: Tables, instance: dg.DagsterInstance, table: str = "playback") -> None:
+    """As a run that consumed everything leaves the cursor."""
+    metadata = tables.catalog.load(f"media.{table}", asset="test")
+    head = metadata.ancestry().head
+    assert head is not None
+    committed = metadata.watermark_at(head, "main")
+    store = CursorStore(instance)
+    number = store.get(Edge("daily", table)).number + 1
+    store.set(EdgeState(Edge("daily", table), committed=committed, number=number))
+
+
+def snapshot(number: int, **summary: str) -> Snapshot:
+    operation = summary.pop("operation", "append")
+    counts = {key.replace("_", "-"): value for key, value in summary.items()}
+    return Snapshot(number, number - 1 or None, number, number * 1000, operation, f"m{number}", counts)
+
+
+def test_a_backlog_counts_what_was_added_and_not_what_only_moved() -> None:
+    history = [
+        snapshot(1, added_data_files="1", added_records="5", added_files_size="50", total_data_files="1"),
+        snapshot(2, added_data_files="2", added_records="7", added_files_size="70", total_data_files="3"),
+        snapshot(3, operation="replace", added_data_files="1", added_records="12", total_data_files="1"),
+        snapshot(4, total_data_files="1"),
+    ]
+    ancestry = Ancestry.of({each.snapshot_id: each for each in history}, 4)
+    state = EdgeState(EDGE, committed=Watermark("u", "main", 1, 1, 1000), number=1)
+    assert backlog(state, table_uuid="u", ancestry=ancestry) == Backlog(2, 2, 7, 70, 2000)
+    consumed = EdgeState(EDGE, committed=Watermark("u", "main", 3, 3, 3000), number=2)
+    assert backlog(consumed, table_uuid="u", ancestry=ancestry).is_empty
+    assert not backlog(state, table_uuid="another", ancestry=ancestry).is_known
+
+
+def test_a_small_change_waits_until_enough_is_pending_or_it_is_old(
+    tables: Tables, instance: dg.DagsterInstance
+) -> None:
+    def requested(condition: dg.AutomationCondition[dg.AssetKey], later: dt.timedelta = dt.timedelta(0)) -> bool:
+        result = dg.evaluate_automation_conditions(
+            defs=definitions(tables, condition),
+            instance=instance,
+            evaluation_time=dt.datetime.now(dt.UTC) + later,
+        )
+        return bool(result.get_num_requested(dg.AssetKey("daily")))
+
+    tables.create("playback")
+    tables.append(events(range(3)))
+    size = tables.catalog.load("media.playback", asset="test").ancestry().snapshots[0].summary["added-files-size"]
+    assert requested(ips.on_change())
+    assert requested(ips.on_change(min_bytes=int(size)))
+    assert not requested(ips.on_change(min_bytes=int(size) + 1))
+    waiting = ips.on_change(min_bytes=int(size) + 1, max_wait=dt.timedelta(hours=1))
+    assert not requested(waiting)
+    assert requested(waiting, later=dt.timedelta(hours=1))
+    both = ips.pending(min_bytes=int(size) + 1) | (ips.pending(max_wait=dt.timedelta(hours=1)) & ~ips.blocked())
+    assert not requested(both)
+    assert requested(both, later=dt.timedelta(hours=1))
+
+
+def test_the_pending_check_is_true_without_a_run_and_speaks_only_when_something_changed(
+    tables: Tables, instance: dg.DagsterInstance
+) -> None:
+    defined = definitions(tables, lag=dt.timedelta(0))
+    assert tick(defined, instance, "ips_pending")[0] == []
+    tables.create("playback")
+    tables.append(events(range(3)))
+    (first,), cursor = tick(defined, instance, "ips_pending")
+    assert (first.passed, first.severity) == (False, dg.AssetCheckSeverity.WARN)
+    assert {name: value.value for name, value in first.metadata.items() if name.startswith("rows")} == {
+        "rows pending": 3
+    }
+    assert "1 snapshot of playback not consumed: 1 files, 3 rows" in first.description
+    assert tick(defined, instance, "ips_pending", cursor)[0] == []
+    consume(tables, instance)
+    (second,), cursor = tick(defined, instance, "ips_pending", cursor)
+    assert (second.passed, second.description) == (True, "everything is consumed")
+    tables.append(events(range(3, 5)))
+    (third,), cursor = tick(defined, instance, "ips_pending", cursor)
+    assert (third.passed, third.metadata["rows pending"].value) == (False, 2)
+    instance.report_runless_asset_event(dg.AssetMaterialization("daily"))
+    (again,), cursor = tick(defined, instance, "ips_pending", cursor)  # Dagster shows none older than its asset.
+    assert (again.passed, again.description) == (False, third.description)
+    assert tick(defined, instance, "ips_pending", cursor)[0] == []
+
+
+def test_the_pending_check_passes_while_what_waits_is_younger_than_the_target_lag(
+    tables: Tables, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables.create("playback")
+    tables.append(events(range(3)))
+    for lag in (None, dt.timedelta(minutes=10)):
+        defined = definitions(tables, lag=lag)
+        (young,), cursor = tick(defined, instance, "ips_pending")
+        assert young.passed
+        assert "3 rows" in young.description
+        assert f"within the target lag of {lag or '1:00:00'}" in young.description
+        with monkeypatch.context() as later:
+            now = dt.datetime.now(dt.UTC) + (lag or dt.timedelta(hours=1))
+            later.setattr(pending_checks, "_now", lambda now=now: now)
+            (old,), cursor = tick(defined, instance, "ips_pending", cursor)
+            assert not old.passed
+            assert "for longer than the target lag" in old.description
+            assert tick(defined, instance, "ips_pending", cursor)[0] == []
+
+
+def test_a_cursor_of_the_pending_sensor_from_before_target_lags_can_be_gone_on_with(
+    tables: Tables, instance: dg.DagsterInstance
+) -> None:
+    tables.create("playback")
+    (shown,), _ = tick(definitions(tables), instance, "ips_pending", '{"daily": [{"playback": {"files": 1}}, null]}')
+    assert shown.passed
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ([1], "1 partition has changes that are not consumed{}: 2026-01-02"),
+        ([1, 4], "2 partitions have changes that are not consumed{}: 2026-01-02, 2026-01-05"),
+    ],
+)
+def test_the_pending_check_of_a_partitioned_asset_names_what_waits(
+    tables: Tables, instance: dg.DagsterInstance, changed: list[int], says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @dg.asset(
+        partitions_def=dg.DailyPartitionsDefinition("2026-01-01"),
+        ins={"playback": ips.incremental()},
+        metadata=ips.append() | {"partition_expr": "event_date"},
+    )
+    def daily(playback: ips.IcdcView) -> object:
+        return playback.added
+
+    tables.create("playback")
+    tables.append([row for number in changed for row in events(range(number * 10, number * 10 + 3), day=number)])
+    defined = _of(tables, daily)
+    (young,), cursor = tick(defined, instance, "ips_pending")
+    assert (young.passed, young.description) == (True, says.format(", within the target lag of 1:00:00"))
+    later = dt.datetime.now(dt.UTC) + dt.timedelta(hours=1)
+    monkeypatch.setattr(pending_checks, "_now", lambda: later)
+    (old,), cursor = tick(defined, instance, "ips_pending", cursor)
+    assert (old.passed, old.description) == (False, says.format(", for longer than the target lag of 1:00:00"))
+    assert tick(defined, instance, "ips_pending", cursor)[0] == []
+
+
+def test_a_pending_sensor_requests_each_change_once_and_takes_the_place_of_the_condition(
+    tables: Tables, instance: dg.DagsterInstance
+) -> None:
+    defined = definitions(tables, own_sensors=(ips.pending_sensor("by_sensor", ["daily"]),))
+    (asset,) = [each for each in defined.assets or () if isinstance(each, dg.AssetsDefinition) and each.is_executable]
+    assert asset.automation_conditions_by_key.get(dg.AssetKey("daily")) is None
+    assert tick(defined, instance, "by_sensor")[0] == []
+    tables.create("playback")
+    tables.append(events(range(3)))
+    (first,), _ = tick(defined, instance, "by_sensor")
+    (again,), _ = tick(defined, instance, "by_sensor")
+    assert first.asset_selection == [dg.AssetKey("daily")]
+    assert first.run_key == again.run_key  # of which Dagster launches one run
+    consume(tables, instance)
+    assert tick(defined, instance, "by_sensor")[0] == []
+    tables.append(events(range(3, 5)))
+    (more,), _ = tick(defined, instance, "by_sensor")
+    assert more.run_key != first.run_key
+
+
+def test_a_pending_sensor_of_an_asset_that_reads_nothing_incrementally_is_refused(tables: Tables) -> None:
+    with pytest.raises(ips.IpsError, match="reads nothing incrementally"):
+        definitions(tables, own_sensors=(ips.pending_sensor("by_sensor", ["playback"]),))
+
+
+def test_no_snapshot_between_two_ticks_is_lost(
+    tables: Tables, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    defined = definitions(tables)
+    tables.create("playback")
+    tables.append(events(range(3)))
+    tables.append(events(range(3, 5)))
+    seen, cursor = tick(defined, instance, outside_sensor.OUTSIDE_TABLES_SENSOR)
+    assert len(seen) == 1  # what was there before anyone watched
+    for number in range(5):
+        tables.append(events(range(10 * number, 10 * number + 2)))
+    ids = [s.snapshot_id for s in tables.catalog.load("media.playback", asset="test").ancestry().snapshots]
+    monkeypatch.setattr(outside_changes, "MOST_REPORTED", 3)
+    versions = []
+    for expected in (3, 2, 0):
+        seen, cursor = tick(defined, instance, outside_sensor.OUTSIDE_TABLES_SENSOR, cursor)
+        assert len(seen) == expected
+        versions += [event.tags["dagster/data_version"] for event in seen]
+    assert versions == [str(snapshot_id) for snapshot_id in reversed(ids[:5])]
+
+
+def test_a_table_that_is_missing_or_damaged_does_not_stop_the_others(
+    tables: Tables, instance: dg.DagsterInstance
+) -> None:
+    defined = definitions(tables, outside=("playback", "missing", "damaged"))
+    tables.create("playback")
+    tables.append(events(range(3)))
+    tables.create("damaged")
+    location = tables.catalog.metadata_locations(["media.damaged"])["media.damaged"]
+    file = Path(location.removeprefix("file://"))
+    whole = file.read_text()
+    file.write_text("")
+    seen, cursor = tick(defined, instance, outside_sensor.OUTSIDE_TABLES_SENSOR)
+    assert [event.asset_key.to_user_string() for event in seen] == ["playback"]
+    file.write_text(whole)
+    tables.append(events(range(3)), "media.damaged")
+    seen, cursor = tick(defined, instance, outside_sensor.OUTSIDE_TABLES_SENSOR, cursor)
+    assert [event.asset_key.to_user_string() for event in seen] == ["damaged"]

@@ -1,0 +1,160 @@
+"""A two-stage pipeline for tests, and a process that runs one asset of it and may be killed on the way.
+
+``python -m tests.support.pipeline HOME LAKE SPARK ASSET [KILL]`` with KILL as ``before:publish``, or
+``after:write_branch#2`` for the second time.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import dagster as dg
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
+
+import dagster_ips as ips
+from dagster_ips.exactly_once import effects
+from tests.support.lake import Event, Lake
+
+
+@dg.asset(
+    ins={"playback": ips.incremental(ranges=["event_date"])},
+    metadata=ips.append() | ips.table("media.daily", partition_by=["event_date"]),
+)
+def daily(playback: ips.IcdcView) -> DataFrame:
+    return playback.changes.withColumn("minutes", F.floor(F.col("seconds") / 60))
+
+
+@dg.asset(
+    ins={"daily": ips.incremental()},
+    metadata=ips.merge(on=["event_date", "account"]) | ips.table("media.agg", partition_by=["event_date"]),
+)
+def agg(daily: ips.IcdcView) -> DataFrame:
+    affected = daily.affected("event_date", "account")
+    return affected.groupBy("event_date", "account").agg(F.count("*").alias("plays"), F.sum("seconds").alias("seconds"))
+
+
+@dg.asset(metadata=ips.table("media.report"))
+def report(agg: DataFrame) -> DataFrame:
+    return agg.groupBy("event_date").agg(F.sum("plays").alias("plays"))
+
+
+@dg.asset(
+    ins={"playback": ips.incremental(max_files=2)},
+    metadata=ips.append(remove_on=["event_id"]) | ips.table("media.daily_in_bites", partition_by=["event_date"]),
+)
+def daily_in_bites(playback: ips.IcdcView) -> DataFrame:
+    return playback.added.withColumn("minutes", F.floor(F.col("seconds") / 60))
+
+
+@dg.asset(
+    ins={"playback": ips.incremental(max_files=2)},
+    metadata=ips.merge(on=["event_date", "account"]) | ips.table("media.agg_in_bites", partition_by=["event_date"]),
+)
+def agg_in_bites(playback: ips.IcdcView) -> DataFrame:
+    affected = playback.affected("event_date", "account")
+    return affected.groupBy("event_date", "account").agg(F.count("*").alias("plays"), F.sum("seconds").alias("seconds"))
+
+
+@dg.asset(deps=[ips.incremental_dep("playback")], metadata=ips.table("media.plays"))
+def plays(context):  # noqa: ANN001, ANN201  # Dagster reads an annotation of it as it is, and here they are texts
+    """By two statements of its own; the first, done twice, counts twice."""
+    with ips.capture(context, "playback", columns="account STRING, plays BIGINT") as icdc:
+        icdc.sql("""
+            MERGE INTO {target} t USING (SELECT account, count(*) AS plays FROM {added} GROUP BY account) c
+            ON t.account = c.account
+            WHEN MATCHED THEN UPDATE SET plays = t.plays + c.plays WHEN NOT MATCHED THEN INSERT *
+        """)
+        icdc.sql("INSERT INTO {target} SELECT 'last of ' || account, event_id FROM {added} WHERE event_id % 5 = 0")
+
+
+def pipeline(
+    lake_folder: Path, spark_folder: Path, *more: dg.AssetsDefinition, icdc_keep_last: int = 1
+) -> dg.Definitions:
+    """The pipeline on the lake in ``lake_folder``, with further assets.
+
+    It keeps as few ICDC tables as it can, so that dropping them is part of every test.
+    """
+    manager = ips.IcdcIOManager(
+        catalog=ips.IcebergCatalog(folder=str(lake_folder)),
+        spark=ips.LocalSparkConnect(server_folder=str(spark_folder)),
+        icdc_keep_last=icdc_keep_last,
+    )
+    playback = ips.iceberg_asset("playback", table="media.playback")
+    definitions = dg.Definitions(assets=[playback, daily, agg, report, *more], resources={"io_manager": manager})
+    return ips.with_incremental(definitions)
+
+
+def materialize(
+    definitions: dg.Definitions,
+    instance: dg.DagsterInstance,
+    *assets: str,
+    tags: dict[str, str] | None = None,
+) -> dg.ExecuteInProcessResult:
+    """One run of ``assets``, raising what it raises."""
+    job = definitions.resolve_implicit_global_asset_job_def()
+    selection = [dg.AssetKey(asset) for asset in assets]
+    return job.execute_in_process(instance=instance, asset_selection=selection, tags=tags)
+
+
+def expected_daily(rows: list[Event]) -> Counter[tuple[object, ...]]:
+    """What ``daily`` must hold, computed without Spark."""
+    return Counter((*row, row[3] // 60) for row in rows)
+
+
+def expected_agg(rows: list[Event]) -> Counter[tuple[object, ...]]:
+    """What ``agg`` must hold, computed without Spark."""
+    plays: Counter[tuple[object, object]] = Counter()
+    seconds: Counter[tuple[object, object]] = Counter()
+    for _, date, account, played in rows:
+        plays[date, account] += 1
+        seconds[date, account] += played
+    return Counter((date, account, count, seconds[date, account]) for (date, account), count in plays.items())
+
+
+def run_in_process(home: Path, lake: Lake, asset: str, *, kill: str = "") -> int:
+    """Run ``asset`` in a process of its own; its exit code, negative for a signal."""
+    command = [
+        sys.executable,
+        "-m",
+        "tests.support.pipeline",
+        str(home),
+        str(lake.folder),
+        str(lake.spark_folder),
+        asset,
+        kill,
+    ]
+    return subprocess.run(command, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode
+
+
+def expected_plays(rows: list[Event]) -> Counter[tuple[object, ...]]:
+    """What ``plays`` must hold, computed without Spark."""
+    counted = Counter(row[2] for row in rows)
+    return Counter([*counted.items(), *((f"last of {row[2]}", row[0]) for row in rows if row[0] % 5 == 0)])
+
+
+def _kill_at(point: str) -> effects.Observer:
+    place, _, times = point.partition("#")
+    left = int(times or 1)
+
+    def observer(effect: effects.Effect, when: str) -> None:
+        nonlocal left
+        left -= f"{when}:{effect}" == place
+        if not left:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return observer
+
+
+if __name__ == "__main__":
+    home, lake_folder, spark_folder, asset_name, kill_point = sys.argv[1:]
+    if kill_point:
+        effects.observers.append(_kill_at(kill_point))
+    with dg.DagsterInstance.from_config(home) as own_instance:
+        definitions = pipeline(Path(lake_folder), Path(spark_folder), daily_in_bites, agg_in_bites, plays)
+        materialize(definitions, own_instance, asset_name)
