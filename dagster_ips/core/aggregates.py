@@ -37,7 +37,7 @@ class Function(StrEnum):
 _SYNONYMS = {"mean": "avg", "every": "bool_and", "some": "bool_or", "any": "bool_or"}
 
 
-class Part(StrEnum):
+class AggregatePart(StrEnum):
     """What is kept of an expression over the rows of a group: of which hidden column it is, if nobody declared it."""
 
     ROWS = "rows"
@@ -49,26 +49,26 @@ class Part(StrEnum):
     FALSE = "false"
 
 
-EXTREMES = (Part.MIN, Part.MAX)
+EXTREMES = (AggregatePart.MIN, AggregatePart.MAX)
 
-_PARTS: Mapping[Function, tuple[Part, ...]] = {
-    Function.COUNT: (Part.COUNT,),
-    Function.SUM: (Part.SUM, Part.COUNT),
-    Function.AVG: (Part.SUM, Part.COUNT),
-    Function.MIN: (Part.MIN,),
-    Function.MAX: (Part.MAX,),
-    Function.BOOL_AND: (Part.TRUE, Part.FALSE),
-    Function.BOOL_OR: (Part.TRUE, Part.FALSE),
-    Function.COUNT_IF: (Part.TRUE,),
+_PARTS: Mapping[Function, tuple[AggregatePart, ...]] = {
+    Function.COUNT: (AggregatePart.COUNT,),
+    Function.SUM: (AggregatePart.SUM, AggregatePart.COUNT),
+    Function.AVG: (AggregatePart.SUM, AggregatePart.COUNT),
+    Function.MIN: (AggregatePart.MIN,),
+    Function.MAX: (AggregatePart.MAX,),
+    Function.BOOL_AND: (AggregatePart.TRUE, AggregatePart.FALSE),
+    Function.BOOL_OR: (AggregatePart.TRUE, AggregatePart.FALSE),
+    Function.COUNT_IF: (AggregatePart.TRUE,),
 }
 _IS_ITS_FIRST_PART = {Function.COUNT, Function.SUM, Function.MIN, Function.MAX, Function.COUNT_IF}
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptPart:
     """A part of an expression, ``*`` for the rows themselves."""
 
-    part: Part
+    part: AggregatePart
     expression: str
 
 
@@ -81,11 +81,11 @@ class Aggregate:
     expression: str
 
     @property
-    def parts(self) -> tuple[Kept, ...]:
+    def parts(self) -> tuple[KeptPart, ...]:
         """What it is made of; an aggregate that is a part has that first."""
         if self.expression == EVERY_ROW:
-            return (Kept(Part.ROWS, EVERY_ROW),)
-        return tuple(Kept(part, self.expression) for part in _PARTS[self.function])
+            return (KeptPart(AggregatePart.ROWS, EVERY_ROW),)
+        return tuple(KeptPart(part, self.expression) for part in _PARTS[self.function])
 
     @property
     def is_part(self) -> bool:
@@ -104,10 +104,10 @@ class Layout:
     """
 
     declared: tuple[Aggregate, ...]
-    columns: Mapping[Kept, str]
+    columns: Mapping[KeptPart, str]
 
     @property
-    def hidden(self) -> dict[Kept, str]:
+    def hidden(self) -> dict[KeptPart, str]:
         """The parts that nobody declared, and their columns."""
         names = {each.name for each in self.declared}
         return {kept: column for kept, column in self.columns.items() if column not in names}
@@ -128,11 +128,11 @@ def layout_of(aggregates: Sequence[Aggregate]) -> Layout:
         >>> list(found.hidden.values())
         ['_ips_rows']
     """
-    columns: dict[Kept, str] = {}
+    columns: dict[KeptPart, str] = {}
     for each in aggregates:
         if each.is_part:
             columns.setdefault(each.parts[0], each.name)
-    columns.setdefault(Kept(Part.ROWS, EVERY_ROW), f"{HIDDEN}rows")
+    columns.setdefault(KeptPart(AggregatePart.ROWS, EVERY_ROW), f"{HIDDEN}rows")
     for each in aggregates:
         for kept in each.parts:
             columns.setdefault(kept, f"{HIDDEN}{kept.part}_{each.name}")

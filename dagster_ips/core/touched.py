@@ -55,7 +55,7 @@ class Stray:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundKeys:
     """What a look finds of files: the ``keys`` of their rows, whether or not they have a partition.
 
     ``unread`` are the files that may have rows of other keys, by path, and why; those of ``live`` may be told later.
@@ -102,7 +102,7 @@ class LineState:
             f"them: {path}, {example.cause}"
         )
 
-    def looked_at(self, scanned: Watermark, found: Found, *, abandoned: Iterable[int] = ()) -> LineState:
+    def looked_at(self, scanned: Watermark, found: FoundKeys, *, abandoned: Iterable[int] = ()) -> LineState:
         """What ``found`` says changed after what was looked at before, up to ``scanned``."""
         changed = {key: Touched(self._since(key), scanned) for key in found.keys}
         unread = {
@@ -149,7 +149,7 @@ class LineState:
         """A file was looked at again, and couldn't be read."""
         return replace(self, unread={**self.unread, path: replace(self.unread[path], cause=cause)})
 
-    def gone_unread(self, path: str, live: Found) -> LineState:
+    def gone_unread(self, path: str, live: FoundKeys) -> LineState:
         """A file that couldn't be read is gone; a rewrite may have left its rows in any of the ``live`` ones."""
         known = self.unread[path]
         found = {key: self._joined(key, known.changed) for key in live.keys}

@@ -12,7 +12,7 @@ from dagster_ips.core.change_set import ChangeSet
 from dagster_ips.core.file_set import Bite
 from dagster_ips.core.limits import Limits
 from dagster_ips.errors import MetadataUnreadableError
-from dagster_ips.iceberg.change_reader import CapturedFiles
+from dagster_ips.iceberg.change_reader import ChangedFiles
 from dagster_ips.iceberg.delete_reach import applying_to
 from dagster_ips.iceberg.manifests import (
     Content,
@@ -30,7 +30,7 @@ from dagster_ips.iceberg.storage import Storage
 
 def appended_bite(
     storage: Storage, metadata: TableMetadata, snapshot: Snapshot, *, first: int, limits: Limits
-) -> tuple[CapturedFiles, Bite]:
+) -> tuple[ChangedFiles, Bite]:
     """Files from number ``first`` on of those that ``snapshot``, an append, added: within ``limits``, or one file.
 
     Cost: the manifests that the snapshot wrote.
@@ -42,12 +42,12 @@ def appended_bite(
     ]
     own = ((None, _reader(storage, row, metadata, of=snapshot)) for row in rows)
     chosen, bite = _cut(own, first, limits)
-    return CapturedFiles(ChangeSet(tuple(entry.data_file() for entry in chosen)), fresh=tuple(chosen)), bite
+    return ChangedFiles(ChangeSet(tuple(entry.data_file() for entry in chosen)), fresh=tuple(chosen)), bite
 
 
 def live_bite(
     storage: Storage, metadata: TableMetadata, snapshot: Snapshot, *, first: int, limits: Limits
-) -> tuple[CapturedFiles, Bite]:
+) -> tuple[ChangedFiles, Bite]:
     """Files from number ``first`` on of those that are live at ``snapshot``, with the delete files that may apply.
 
     Cost: the manifests that list the files taken, and those of delete files.
@@ -64,7 +64,7 @@ def live_bite(
     ]
     applying = tuple(applying_to(deletes, chosen))
     changes = ChangeSet(tuple(entry.data_file() for entry in chosen), has_deletes=bool(applying))
-    return CapturedFiles(changes, fresh=tuple(chosen), deletes=applying), bite
+    return ChangedFiles(changes, fresh=tuple(chosen), deletes=applying), bite
 
 
 _Read = Callable[[], list[ManifestEntry]]

@@ -30,7 +30,7 @@ from dagster_ips.iceberg.storage import Storage
 
 
 @dataclass(frozen=True, slots=True)
-class FileSet:
+class FilesWithDeletes:
     """Data files, and the delete files that apply to them, at one moment of a table."""
 
     data: tuple[ManifestEntry, ...] = ()
@@ -38,7 +38,7 @@ class FileSet:
 
 
 @dataclass(frozen=True, slots=True)
-class CapturedFiles:
+class ChangedFiles:
     """The change set, and where its files stand.
 
     ``whole`` are manifests taken as they are. Of the added files, ``fresh`` can't hold a row that was there before, and
@@ -53,18 +53,18 @@ class CapturedFiles:
     rewritten: tuple[ManifestEntry, ...] = ()
     hidden: tuple[ManifestEntry, ...] = ()
     deletes: tuple[ManifestEntry, ...] = ()
-    before: FileSet = field(default_factory=FileSet)
+    before: FilesWithDeletes = field(default_factory=FilesWithDeletes)
     restored: bool = False
 
     @classmethod
-    def nothing(cls) -> CapturedFiles:
+    def nothing(cls) -> ChangedFiles:
         """No file at all."""
         return cls(ChangeSet())
 
 
 def appended_files(
     storage: Storage, metadata: TableMetadata, snapshots: tuple[Snapshot, ...], *, head: Snapshot
-) -> CapturedFiles:
+) -> ChangedFiles:
     """The files that ``snapshots``, all of them appends up to ``head``, added; none gives no files.
 
     The head's manifest list suffices: over appends nothing that was added is gone again, and a manifest merged on the
@@ -84,10 +84,10 @@ def appended_files(
             whole.append(row)
         else:
             entries += new
-    return CapturedFiles(ChangeSet(tuple(files)), tuple(whole), tuple(entries))
+    return ChangedFiles(ChangeSet(tuple(files)), tuple(whole), tuple(entries))
 
 
-def live_files(storage: Storage, metadata: TableMetadata, *, head: Snapshot) -> CapturedFiles:
+def live_files(storage: Storage, metadata: TableMetadata, *, head: Snapshot) -> ChangedFiles:
     """Every file live at ``head``, with every delete file that applies: a full read is a change set like any other."""
     rows = [row for row in read_manifest_list(storage, head, table=metadata.table) if may_hold_live_files(row)]
     whole = [row for row in rows if content_of(row) is Content.DELETES]
@@ -102,7 +102,7 @@ def live_files(storage: Storage, metadata: TableMetadata, *, head: Snapshot) -> 
                 whole.append(row)
             else:
                 entries += live
-    return CapturedFiles(ChangeSet(tuple(files), has_deletes=has_deletes), tuple(whole), tuple(entries))
+    return ChangedFiles(ChangeSet(tuple(files), has_deletes=has_deletes), tuple(whole), tuple(entries))
 
 
 def _can_be_copied(entries: Sequence[ManifestEntry], metadata: TableMetadata) -> bool:
@@ -116,7 +116,7 @@ def _can_be_copied(entries: Sequence[ManifestEntry], metadata: TableMetadata) ->
     return all(e.status is Status.ADDED or e.manifest.get("format-version") != "1" for e in entries)
 
 
-def changed_files(storage: Storage, metadata: TableMetadata, interval: Interval, *, head: Snapshot) -> CapturedFiles:
+def changed_files(storage: Storage, metadata: TableMetadata, interval: Interval, *, head: Snapshot) -> ChangedFiles:
     """The files whose rows differ between the interval's start and ``head``, whatever happened in between.
 
     Where the start was expired, its snapshots may only have added rows or moved them, and all are needed.
@@ -152,7 +152,7 @@ class _Difference:
     interval: Interval
     head: Snapshot
 
-    def files(self) -> CapturedFiles:
+    def files(self) -> ChangedFiles:
         came, went = _by_path(self._came(Content.DATA)), _by_path(self._went(Content.DATA))
         if went:
             self._follow_rewrites(came, went)
@@ -161,7 +161,7 @@ class _Difference:
         before = (*removed, *hidden)
         fresh, rewritten = self._by_pairing(added, before)
         deletes = self._deletes_on((*added, *hidden), self._rows_after)
-        return CapturedFiles(
+        return ChangedFiles(
             changes=ChangeSet(
                 added=tuple(entry.data_file() for entry in added),
                 removed=tuple(entry.data_file() for entry in removed),
@@ -172,7 +172,7 @@ class _Difference:
             rewritten=rewritten,
             hidden=hidden,
             deletes=deletes,
-            before=FileSet(before, self._deletes_on(before, self._rows_before)),
+            before=FilesWithDeletes(before, self._deletes_on(before, self._rows_before)),
             restored=bool(self.interval.abandoned),
         )
 

@@ -50,7 +50,7 @@ class Columns:
 
 
 @dataclass(frozen=True, slots=True)
-class Values:
+class DistinctRows:
     """The distinct rows of the columns. ``size_bytes`` were read."""
 
     rows: frozenset[Row]
@@ -70,7 +70,7 @@ NOT_YET = Unreadable("it is still to be read")
 
 def read_values(
     storage: Storage, source: TableMetadata, files: Sequence[DataFile], columns: Columns, *, later: Collection[str] = ()
-) -> Mapping[str, Values | Unreadable]:
+) -> Mapping[str, DistinctRows | Unreadable]:
     """The values of ``columns`` in each of ``files``, by path.
 
     With a patient storage none of the files ``later`` is begun after its patience has ended: those are ``NOT_YET``
@@ -82,12 +82,12 @@ def read_values(
     started, reader = time.monotonic(), _Reader(storage, source, columns)
     seconds = storage.patience.seconds if storage.patience else None
 
-    def read(file: DataFile) -> Values | Unreadable:
+    def read(file: DataFile) -> DistinctRows | Unreadable:
         if (kept := _KEPT.get(reader.key_of(file))) is not None:
             return kept
         is_late = seconds is not None and file.path in later and time.monotonic() - started > seconds
         found = NOT_YET if is_late else reader.of(file)
-        if isinstance(found, Values):
+        if isinstance(found, DistinctRows):
             _KEPT.put(reader.key_of(file), found)
             sizes.append(found.size_bytes)
         return found
@@ -101,7 +101,7 @@ def read_values(
     return values
 
 
-def known_values(source: TableMetadata, file: DataFile, columns: Columns) -> Values | None:
+def known_values(source: TableMetadata, file: DataFile, columns: Columns) -> DistinctRows | None:
     """What was read before of the file; None if it wasn't."""
     return _KEPT.get(_key_of(source, file, columns))
 
@@ -115,7 +115,7 @@ class _Reader:
     def key_of(self, file: DataFile) -> tuple[object, ...]:
         return _key_of(self.source, file, self.columns)
 
-    def of(self, file: DataFile) -> Values | Unreadable:
+    def of(self, file: DataFile) -> DistinctRows | Unreadable:
         fields = [self.source.columns.get(column) for column in self.columns.names]
         if strange := [c for c, f in zip(self.columns.names, fields, strict=True) if f is None or not is_ordered(f)]:
             return Unreadable(f"values of {', '.join(strange)} can't be told, by its type")
@@ -138,7 +138,7 @@ class _Reader:
             cause = type(error).__name__
             raise CatalogUnreachableError(catalog=self.storage.catalog, doing=doing, cause=cause) from None
 
-    def _read(self, file: DataFile, fields: Sequence[NestedField]) -> Values | Unreadable:
+    def _read(self, file: DataFile, fields: Sequence[NestedField]) -> DistinctRows | Unreadable:
         with self.storage.open(file.path) as stream:
             opened = parquet.ParquetFile(stream)
             names = _names(opened.schema_arrow, self.source)
@@ -158,7 +158,7 @@ class _Reader:
                     for name, constant, field in zip(there, constants, fields, strict=True)
                 ]
                 rows.update(zip(*columns, strict=False))
-            return Values(frozenset(rows), _size_of(opened, set(wanted)))
+            return DistinctRows(frozenset(rows), _size_of(opened, set(wanted)))
 
 
 def _names(schema: pa.Schema, source: TableMetadata) -> Mapping[int, str] | None:
@@ -242,18 +242,18 @@ def _key_of(source: TableMetadata, file: DataFile, columns: Columns) -> tuple[ob
     return (source.uuid, file.path, columns, *kinds)
 
 
-class _Kept:
+class _ValuesCache:
     """What was read last, up to some number of rows."""
 
     def __init__(self) -> None:
-        self._values: OrderedDict[tuple[object, ...], Values] = OrderedDict()
+        self._values: OrderedDict[tuple[object, ...], DistinctRows] = OrderedDict()
         self._rows = 0
         self._lock = threading.Lock()
 
-    def get(self, key: tuple[object, ...]) -> Values | None:
+    def get(self, key: tuple[object, ...]) -> DistinctRows | None:
         return self._values.get(key)
 
-    def put(self, key: tuple[object, ...], values: Values) -> None:
+    def put(self, key: tuple[object, ...], values: DistinctRows) -> None:
         with self._lock:
             if key in self._values:
                 return
@@ -264,7 +264,7 @@ class _Kept:
                 self._rows -= len(gone.rows) + 1
 
 
-_KEPT = _Kept()
+_KEPT = _ValuesCache()
 
 
 def _since(started: float) -> float:

@@ -1,4 +1,4 @@
-"""Captured files, fewer of them: those that some partitions are made of."""
+"""Changed files, fewer of them: those that some partitions are made of."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from enum import Enum
 from itertools import chain
 
 from dagster_ips.core.change_set import ChangeSet, DataFile
-from dagster_ips.iceberg.change_reader import CapturedFiles, FileSet
+from dagster_ips.iceberg.change_reader import ChangedFiles, FilesWithDeletes
 from dagster_ips.iceberg.manifests import Content, ManifestEntry, Status, content_of, read_entries
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.storage import Storage
 
 
-class Share(Enum):
+class RowShare(Enum):
     """How many of a file's rows are wanted."""
 
     NONE = 0
@@ -23,12 +23,12 @@ class Share(Enum):
 
 
 def narrowed(
-    storage: Storage, metadata: TableMetadata, captured: CapturedFiles, share: Callable[[DataFile], Share]
-) -> CapturedFiles:
+    storage: Storage, metadata: TableMetadata, captured: ChangedFiles, share: Callable[[DataFile], RowShare]
+) -> ChangedFiles:
     """``captured`` with the data files of which any row is wanted, and every delete file."""
 
     def wanted(file: DataFile) -> bool:
-        return share(file) is not Share.NONE
+        return share(file) is not RowShare.NONE
 
     def kept(entries: Iterable[ManifestEntry]) -> tuple[ManifestEntry, ...]:
         return tuple(entry for entry in entries if wanted(entry.data_file()))
@@ -49,17 +49,17 @@ def narrowed(
             removed=tuple(filter(wanted, changes.removed)),
             hidden=tuple(filter(wanted, changes.hidden)),
             # Where but some of a file's rows are wanted, its bounds are no more theirs than where some were deleted.
-            has_deletes=changes.has_deletes or any(share(file) is Share.SOME for file in changes.touched),
+            has_deletes=changes.has_deletes or any(share(file) is RowShare.SOME for file in changes.touched),
         ),
         whole=tuple(deletes),
         fresh=(*kept(opened), *kept(captured.fresh)),
         rewritten=kept(captured.rewritten),
         hidden=kept(captured.hidden),
-        before=FileSet(kept(captured.before.data), captured.before.deletes),
+        before=FilesWithDeletes(kept(captured.before.data), captured.before.deletes),
     )
 
 
-def united(parts: Sequence[CapturedFiles]) -> CapturedFiles | None:
+def united(parts: Sequence[ChangedFiles]) -> ChangedFiles | None:
     """Narrowed captures of intervals that begin at different snapshots and end at the same, as one.
 
     No file may be in two of them. None where rows were removed in two, which are told by what was there at each start.
@@ -69,7 +69,7 @@ def united(parts: Sequence[CapturedFiles]) -> CapturedFiles | None:
     removing = [part for part in parts if part.changes.may_remove_rows]
     if len(removing) > 1:
         return None
-    base = removing[0] if removing else CapturedFiles.nothing()
+    base = removing[0] if removing else ChangedFiles.nothing()
     deletes = {entry.identity: entry for part in parts for entry in part.deletes}
     return replace(
         base,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dagster_ips.core.capture import Capture, EdgeState, Mode
 from dagster_ips.core.edge import Edge
-from dagster_ips.core.touched import Found, LineState, first_of
+from dagster_ips.core.touched import FoundKeys, LineState, first_of
 from dagster_ips.core.watermark import Watermark
 
 LINE = Edge("daily", "playback")
@@ -80,14 +80,14 @@ class Model:
         changed = {key for n in readable for key in self.commits[n - 1]}
         unread = {str(n): "why" for n in range(after + 1, head + 1) if n in self.unreadable}
         return self.without_consumed(
-            line.looked_at(self.at(head), Found(frozenset({*changed, *computed}), unread, frozenset(unread)))
+            line.looked_at(self.at(head), FoundKeys(frozenset({*changed, *computed}), unread, frozenset(unread)))
         )
 
     def look_again(self, line: LineState) -> LineState:
         """Files that can be read by now."""
         for path in list(line.unread):
             if int(path) in self.gone:
-                line = line.gone_unread(path, Found())
+                line = line.gone_unread(path, FoundKeys())
             elif int(path) not in self.unreadable:
                 line = line.told(path, self.commits[int(path) - 1])
         return line

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
 
-from dagster_ips.core.aggregates import Part, parse_aggregate
+from dagster_ips.core.aggregates import AggregatePart, parse_aggregate
 from dagster_ips.core.write_mode import Combine
 from dagster_ips.errors import AggregateError, CombineError, UnknownColumnError
 from dagster_ips.spark.branches import Branch
@@ -127,11 +127,11 @@ def inexact(lake: Lake) -> Table:
 
 
 _OF_PARTS = {
-    Part.ROWS: "count({})",
-    Part.COUNT: "count({})",
-    Part.SUM: "sum({})",
-    Part.TRUE: "count_if({})",
-    Part.FALSE: "count_if(NOT ({}))",
+    AggregatePart.ROWS: "count({})",
+    AggregatePart.COUNT: "count({})",
+    AggregatePart.SUM: "sum({})",
+    AggregatePart.TRUE: "count_if({})",
+    AggregatePart.FALSE: "count_if(NOT ({}))",
 }
 
 

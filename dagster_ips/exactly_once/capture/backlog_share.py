@@ -17,15 +17,15 @@ from dagster_ips.core.interval import Interval
 from dagster_ips.core.limits import Limits, snapshots_within
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput, end_of, files_in
 from dagster_ips.iceberg.bites import appended_bite, live_bite
-from dagster_ips.iceberg.change_reader import CapturedFiles, live_files
+from dagster_ips.iceberg.change_reader import ChangedFiles, live_files
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.storage import Storage
 
-_NO_FILES = CapturedFiles(ChangeSet())
+_NO_FILES = ChangedFiles(ChangeSet())
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class BacklogShare:
     """What a capture takes, up to snapshot ``to``; None if the source has none.
 
     ``bite`` is set where only some of the files up to it are taken. ``snapshots_left`` follow after it.
@@ -33,7 +33,7 @@ class Share:
     """
 
     to: Snapshot | None
-    files: CapturedFiles
+    files: ChangedFiles
     bite: Bite | None = None
     snapshots_left: int = 0
     is_beyond: bool = False
@@ -41,14 +41,14 @@ class Share:
 
 def share_of(
     storage: Storage, source: TableMetadata, tracked: TrackedInput, state: EdgeState, interval: Interval | None
-) -> Share:
+) -> BacklogShare:
     """What the next capture takes of ``interval``, or of everything where that is None.
 
     While ``state`` has a file set, which ``follow`` knows to be readable, the rest of that comes first.
     """
     head, limits = source.ancestry(tracked.ref).head, tracked.limits
     if head is None:
-        return Share(None, _NO_FILES)
+        return BacklogShare(None, _NO_FILES)
     if interval is None:
         share = _first_read(storage, source, limits, head)
     elif state.file_set is not None:
@@ -60,15 +60,17 @@ def share_of(
     return replace(share, is_beyond=not limits.allow_change(share.files.changes))
 
 
-def _first_read(storage: Storage, source: TableMetadata, limits: Limits, head: Snapshot) -> Share:
+def _first_read(storage: Storage, source: TableMetadata, limits: Limits, head: Snapshot) -> BacklogShare:
     if limits.is_set and limits.cuts_files:
         files, bite = live_bite(storage, source, head, first=0, limits=limits)
         if not bite.is_last:
-            return Share(head, files, bite)
-    return Share(head, live_files(storage, source, head=head))
+            return BacklogShare(head, files, bite)
+    return BacklogShare(head, live_files(storage, source, head=head))
 
 
-def _rest(storage: Storage, source: TableMetadata, limits: Limits, state: EdgeState, *, snapshots_left: int) -> Share:
+def _rest(
+    storage: Storage, source: TableMetadata, limits: Limits, state: EdgeState, *, snapshots_left: int
+) -> BacklogShare:
     consumed = state.file_set
     assert consumed is not None  # noqa: S101  # share_of asked
     to = source.snapshots[consumed.to_inclusive.snapshot_id]
@@ -76,10 +78,12 @@ def _rest(storage: Storage, source: TableMetadata, limits: Limits, state: EdgeSt
     within = limits if limits.cuts_files else Limits()
     read = live_bite if state.committed is None else appended_bite
     files, bite = read(storage, source, to, first=consumed.taken, limits=within)
-    return Share(to, files, bite, snapshots_left)
+    return BacklogShare(to, files, bite, snapshots_left)
 
 
-def _oldest(storage: Storage, source: TableMetadata, limits: Limits, interval: Interval, head: Snapshot) -> Share:
+def _oldest(
+    storage: Storage, source: TableMetadata, limits: Limits, interval: Interval, head: Snapshot
+) -> BacklogShare:
     count = snapshots_within(interval.snapshots, limits)
     while True:
         part, left = interval.oldest(count), len(interval.snapshots) - count
@@ -91,5 +95,5 @@ def _oldest(storage: Storage, source: TableMetadata, limits: Limits, interval: I
     is_append = limits.cuts_files and part.is_append_only and len(files.changes.added) > 1
     if is_append and not limits.allow_change(files.changes):
         files, bite = appended_bite(storage, source, to, first=0, limits=limits)
-        return Share(to, files, bite, left)
-    return Share(to, files, snapshots_left=left)
+        return BacklogShare(to, files, bite, left)
+    return BacklogShare(to, files, snapshots_left=left)

@@ -25,7 +25,7 @@ from dagster_ips.errors import (
     UnknownRefError,
     UnmappedRowsError,
 )
-from dagster_ips.exactly_once.capture.backlog_share import Share, share_of
+from dagster_ips.exactly_once.capture.backlog_share import BacklogShare, share_of
 from dagster_ips.exactly_once.capture.edge_start import Beginner
 from dagster_ips.exactly_once.capture.partition_captures import (
     RunPartitions,
@@ -46,7 +46,7 @@ from dagster_ips.exactly_once.target.target_ownership import (
     require_own,
 )
 from dagster_ips.iceberg.catalog import LakeCatalog
-from dagster_ips.iceberg.change_reader import CapturedFiles
+from dagster_ips.iceberg.change_reader import ChangedFiles
 from dagster_ips.iceberg.code_stamps import makings
 from dagster_ips.iceberg.column_ranges import change_range, require_plain_column
 from dagster_ips.iceberg.event_time import require_time_column
@@ -71,7 +71,7 @@ class CapturedInput:
 
     captures: tuple[Capture, ...]
     source: TableMetadata
-    share: Share
+    share: BacklogShare
     tags: Mapping[Tag, int]
     ranges: Mapping[str, ChangeRange]
     policies: InputPolicies
@@ -101,7 +101,7 @@ class CapturedInput:
         return tuple(each.edge.partition for each in new if each.edge.partition is not None)
 
     @property
-    def files(self) -> CapturedFiles:
+    def files(self) -> ChangedFiles:
         """The files captured."""
         return self.share.files
 
@@ -115,7 +115,7 @@ class CapturedInput:
 class _Read:
     """What a capture of an input takes, and from where each of its edges reads it; from the beginning if not said."""
 
-    share: Share
+    share: BacklogShare
     starts: Mapping[Edge, Watermark | None] = field(default_factory=dict)
 
 
@@ -372,7 +372,7 @@ class Capturer:
         return _Line(line if known.scanned else known, line)
 
     def _rows_of_any(
-        self, tracked: TrackedInput, source: TableMetadata, share: Share, line: _Line | None
+        self, tracked: TrackedInput, source: TableMetadata, share: BacklogShare, line: _Line | None
     ) -> Predicate | None:
         if line is None or tracked.slicing is None or tracked.policies.on_unmapped is OnUnmapped.IGNORE:
             return None
@@ -387,7 +387,7 @@ class Capturer:
             found = changed_in_partitions(storage, source, tracked, line.known, states)
             if isinstance(found, StartOver):
                 return found
-            return _Read(Share(source.ancestry(tracked.ref).head, found.files), found.starts)
+            return _Read(BacklogShare(source.ancestry(tracked.ref).head, found.files), found.starts)
         (state,) = states
         if state.consumed_nothing:
             return _Read(share_of(storage, source, tracked, state, None))
@@ -409,10 +409,10 @@ class Capturer:
             (state,) = states
             return _Read(share_of(storage, source, tracked, state, None))
         files = live_in_partitions(storage, source, tracked, partitions.keys)
-        return _Read(Share(source.ancestry(tracked.ref).head, files))
+        return _Read(BacklogShare(source.ancestry(tracked.ref).head, files))
 
     def _make_icdc_table(
-        self, captures: Sequence[Capture], number: int, source: TableMetadata, share: Share
+        self, captures: Sequence[Capture], number: int, source: TableMetadata, share: BacklogShare
     ) -> Mapping[Tag, int]:
         name = captures[0].icdc_table
         with effect(Effect.WRITE_ICDC_FILES):

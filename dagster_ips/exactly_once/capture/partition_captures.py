@@ -14,7 +14,7 @@ from dagster_ips.core.edge import Edge
 from dagster_ips.core.interval import Interval
 from dagster_ips.core.partition_keys import KeysFound, PartitionKeys, Slicing, Span
 from dagster_ips.core.ranges import Predicate
-from dagster_ips.core.touched import Found, LineState, Stray
+from dagster_ips.core.touched import FoundKeys, LineState, Stray
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.exactly_once.capture.tracked_input import (
     StartOver,
@@ -24,10 +24,10 @@ from dagster_ips.exactly_once.capture.tracked_input import (
     interval_of,
     is_readable,
 )
-from dagster_ips.iceberg.change_reader import CapturedFiles, live_files
+from dagster_ips.iceberg.change_reader import ChangedFiles, live_files
 from dagster_ips.iceberg.file_spans import column_kinds, span
-from dagster_ips.iceberg.file_values import NOT_YET, Columns, Unreadable, Values, known_values, read_values
-from dagster_ips.iceberg.files_of_partitions import Share, narrowed, united
+from dagster_ips.iceberg.file_values import NOT_YET, Columns, DistinctRows, Unreadable, known_values, read_values
+from dagster_ips.iceberg.files_of_partitions import RowShare, narrowed, united
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.storage import Storage
 
@@ -44,7 +44,7 @@ class RunPartitions:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class KeysOfRows:
     """The keys of a file's rows; ``unread`` says why it may have rows of others, if it may."""
 
     found: KeysFound
@@ -59,7 +59,7 @@ class FileKeys:
     source: TableMetadata
     slicing: Slicing
     _told: dict[tuple[Span, ...], KeysFound] = field(default_factory=dict)
-    _read: dict[str, Told] = field(default_factory=dict)
+    _read: dict[str, KeysOfRows] = field(default_factory=dict)
 
     @property
     def keys(self) -> PartitionKeys:
@@ -81,7 +81,7 @@ class FileKeys:
         """Whether the file's partition values tell its rows' keys."""
         return all(each.is_exact for each in self._spans(file))
 
-    def each(self, files: Iterable[DataFile], *, live: Collection[str] = ()) -> Mapping[str, Told]:
+    def each(self, files: Iterable[DataFile], *, live: Collection[str] = ()) -> Mapping[str, KeysOfRows]:
         """What is known of each of ``files``, by path, of which the ones are read that metadata doesn't tell enough of.
 
         ``live`` are the paths that can be read another time.
@@ -90,7 +90,7 @@ class FileKeys:
         every = list(files)
         for file in every:
             if file.path not in self._read:
-                self._read[file.path] = Told(self.of(file))
+                self._read[file.path] = KeysOfRows(self.of(file))
                 if not self._read[file.path].found.is_exact:
                     unsure.setdefault(self._unknown(self._spans(file)).names, []).append(file)
         for of_some in unsure.values():
@@ -101,12 +101,12 @@ class FileKeys:
             self._read.update({file.path: self._told_by(file, values[file.path]) for file in of_some})
         return {file.path: self._read[file.path] for file in every}
 
-    def read(self, files: Iterable[DataFile], *, live: Collection[str] = ()) -> Found:
+    def read(self, files: Iterable[DataFile], *, live: Collection[str] = ()) -> FoundKeys:
         """What is known of all of ``files``, as in ``each``."""
         told = self.each(files, live=live)
         unread = {path: each.unread for path, each in told.items() if each.unread}
         keys = frozenset[str]().union(*[each.found.keys for each in told.values() if each.found.keys is not None])
-        return Found(keys, unread, frozenset(live) & unread.keys())
+        return FoundKeys(keys, unread, frozenset(live) & unread.keys())
 
     def strays(self, files: Iterable[DataFile], *, live: Collection[str] = ()) -> Mapping[str, Stray]:
         """Those of ``files`` that are known to hold rows of no partition, by path; they are read as in ``each``."""
@@ -118,10 +118,10 @@ class FileKeys:
         }
         return {path: stray for path, stray in found.items() if stray != Stray()}
 
-    def _told_by(self, file: DataFile, read: Values | Unreadable) -> Told:
-        found = self._of_values(self._spans(file), read) if isinstance(read, Values) else self.of(file)
+    def _told_by(self, file: DataFile, read: DistinctRows | Unreadable) -> KeysOfRows:
+        found = self._of_values(self._spans(file), read) if isinstance(read, DistinctRows) else self.of(file)
         cause = read.cause if isinstance(read, Unreadable) else _NO_KEYS
-        return Told(found, cause if found.keys is None else "")
+        return KeysOfRows(found, cause if found.keys is None else "")
 
     def _spans(self, file: DataFile) -> tuple[Span, ...]:
         return tuple(span(file, self.source, column) for column in self.keys.columns)
@@ -131,7 +131,7 @@ class FileKeys:
         names = [c for c, each in zip(self.keys.columns, spans, strict=True) if len(each.values or ()) != 1]
         return Columns(tuple(names), tuple(name for name in names if name in self.keys.by_minute))
 
-    def _of_values(self, spans: Sequence[Span], read: Values) -> KeysFound:
+    def _of_values(self, spans: Sequence[Span], read: DistinctRows) -> KeysFound:
         read_columns, order = self._unknown(spans).names, self.keys.columns
         fixed = tuple(
             each.values[0] for c, each in zip(order, spans, strict=True) if c not in read_columns and each.values
@@ -243,7 +243,7 @@ class _Looking:
         return {file.path: file for file in live}
 
     @cached_property
-    def _of_live(self) -> Found:
+    def _of_live(self) -> FoundKeys:
         return self.files.read(self._live.values(), live=self._live)
 
 
@@ -307,7 +307,7 @@ def _keys_of(files: FileKeys, some: Iterable[DataFile], *, live: Collection[str]
 class PartitionFiles:
     """The files of some partitions' captures, and from where each of them reads; None is from the beginning."""
 
-    files: CapturedFiles
+    files: ChangedFiles
     starts: Mapping[Edge, Watermark | None]
 
 
@@ -323,7 +323,7 @@ def changed_in_partitions(
     assert slicing is not None  # noqa: S101  # asked for partitioned consumers only
     partitions = {state: state.edge.partition or "" for state in states}
     starts = {state: _reads_from(line, state, slicing.taken_by(key)) for state, key in partitions.items()}
-    parts: list[CapturedFiles] = []
+    parts: list[ChangedFiles] = []
     unique = list(dict.fromkeys(starts.values()))
     for start in unique:
         alike = [state for state in states if starts[state] == start]
@@ -334,7 +334,7 @@ def changed_in_partitions(
             files = files_in(storage, source, interval, head) if interval else live_files(storage, source, head=head)
             parts.append(of_partitions(storage, source, slicing, files, [partitions[state] for state in alike]))
     taken = [_taken_by(slicing, [partitions[s] for s in states if starts[s] == each]) for each in unique]
-    whole = united(parts) if parts else CapturedFiles.nothing()
+    whole = united(parts) if parts else ChangedFiles.nothing()
     if whole is None or not _are_apart(parts, taken, FileKeys(storage, source, slicing)):
         return StartOver(
             "its partitions were consumed up to different snapshots, and their changes can't be told apart"
@@ -350,15 +350,15 @@ def _reads_from(line: LineState, state: EdgeState, keys: Collection[str]) -> Wat
 
 def live_in_partitions(
     storage: Storage, source: TableMetadata, tracked: TrackedInput, keys: Collection[str]
-) -> CapturedFiles:
+) -> ChangedFiles:
     """Every live file that partitions ``keys`` of the consumer are made of."""
     head = source.ancestry(tracked.ref).head
     if head is None or tracked.slicing is None:
-        return CapturedFiles.nothing()
+        return ChangedFiles.nothing()
     return of_partitions(storage, source, tracked.slicing, live_files(storage, source, head=head), keys)
 
 
-def _are_apart(parts: Sequence[CapturedFiles], taken: Sequence[frozenset[str]], found: FileKeys) -> bool:
+def _are_apart(parts: Sequence[ChangedFiles], taken: Sequence[frozenset[str]], found: FileKeys) -> bool:
     """Whether no file of a part may hold rows with a key of another, which may have consumed them."""
     for index, part in enumerate(parts):
         others = frozenset[str]().union(*taken[:index], *taken[index + 1 :])
@@ -368,17 +368,17 @@ def _are_apart(parts: Sequence[CapturedFiles], taken: Sequence[frozenset[str]], 
 
 
 def of_partitions(
-    storage: Storage, source: TableMetadata, slicing: Slicing, files: CapturedFiles, keys: Collection[str]
-) -> CapturedFiles:
+    storage: Storage, source: TableMetadata, slicing: Slicing, files: ChangedFiles, keys: Collection[str]
+) -> ChangedFiles:
     """Those of ``files`` that partitions ``keys`` of the consumer are made of."""
     taken, found = _taken_by(slicing, keys), FileKeys(storage, source, slicing)
 
-    def share(file: DataFile) -> Share:
+    def share(file: DataFile) -> RowShare:
         of_file = found.of(file)
         if not slicing.upstream_keys.possible(of_file, taken):
-            return Share.NONE
+            return RowShare.NONE
         is_whole = of_file.keys is not None and of_file.keys <= taken and not of_file.unmapped
-        return Share.ALL if is_whole else Share.SOME
+        return RowShare.ALL if is_whole else RowShare.SOME
 
     return narrowed(storage, source, files, share)
 
@@ -390,7 +390,7 @@ def rows_of(source: TableMetadata, slicing: Slicing, keys: Collection[str]) -> P
 
 
 def rows_of_any(
-    storage: Storage, source: TableMetadata, slicing: Slicing, files: CapturedFiles, line: LineState
+    storage: Storage, source: TableMetadata, slicing: Slicing, files: ChangedFiles, line: LineState
 ) -> Predicate | None:
     """The rows of captured files that any partition takes, now or later, as far as ``line`` knows.
 

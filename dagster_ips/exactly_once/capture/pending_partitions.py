@@ -23,7 +23,7 @@ from dagster_ips.state.store import EdgeStore
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class _PendingKeys:
     """What was found: the partitions that are made of each key that changed, and the states of those that wait."""
 
     line: LineState
@@ -94,11 +94,11 @@ class PartitionWatch:
         # The next look begins where the last one ended, as this one isn't remembered.
         return needs_of_line(known, [*starts, *(each.changed.since for each in found.line.unread.values())], source)
 
-    def _look(self, known: LineState, tracked: TrackedInput, source: TableMetadata) -> _Look:
+    def _look(self, known: LineState, tracked: TrackedInput, source: TableMetadata) -> _PendingKeys:
         slicing = tracked.slicing
         assert slicing is not None  # noqa: S101  # asked for partitioned consumers only
         if source.head_snapshot_id(tracked.ref) is None:
-            return _Look(known, {}, self._holding_what_is_gone(known, tracked))
+            return _PendingKeys(known, {}, self._holding_what_is_gone(known, tracked))
         line = look(self.storage, known, source, tracked)
         if known.scanned is None and line.scanned is not None:
             line = self._with_consumed(line, tracked)
@@ -109,7 +109,7 @@ class PartitionWatch:
         made_of = {key: slicing.made_of([key]) for key in line.touched}
         states = self._states(line.edge, frozenset[str]().union(*made_of.values()))
         pending = {key: state for key, state in states.items() if line.is_pending(state, slicing.taken_by(key))}
-        return _Look(line, made_of, pending)
+        return _PendingKeys(line, made_of, pending)
 
     def _read_beyond(
         self, scanned: Watermark, target: TableMetadata, line: Edge, tracked: TrackedInput

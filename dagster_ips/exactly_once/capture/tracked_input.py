@@ -22,7 +22,7 @@ from dagster_ips.errors import (
     SourceReplacedError,
     SourceRolledBackError,
 )
-from dagster_ips.iceberg.change_reader import CapturedFiles, appended_files, changed_files, lists_work_of
+from dagster_ips.iceberg.change_reader import ChangedFiles, appended_files, changed_files, lists_work_of
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.storage import Storage
 
@@ -122,7 +122,7 @@ def end_of(state: EdgeState, source: TableMetadata, ref: str) -> Snapshot | None
     return source.snapshots.get(end.snapshot_id) if end else source.ancestry(ref).head
 
 
-def files_in(storage: Storage, source: TableMetadata, interval: Interval, head: Snapshot) -> CapturedFiles:
+def files_in(storage: Storage, source: TableMetadata, interval: Interval, head: Snapshot) -> ChangedFiles:
     """The files whose rows changed in an interval that ``follow`` gave."""
     if interval.is_append_only:
         return appended_files(storage, source, interval.snapshots, head=head)

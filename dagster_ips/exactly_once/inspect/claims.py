@@ -17,23 +17,23 @@ from dagster_ips.core.target import TargetHistory, settle
 from dagster_ips.core.touched import LineState
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import UnprovableError
-from dagster_ips.exactly_once.capture.backlog_share import Share
+from dagster_ips.exactly_once.capture.backlog_share import BacklogShare
 from dagster_ips.exactly_once.capture.capturer import CapturedInput
 from dagster_ips.exactly_once.capture.partition_captures import live_in_partitions, rows_of
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput, files_in
 from dagster_ips.iceberg.affected_partitions import affected_partitions
 from dagster_ips.iceberg.catalog import LakeCatalog
-from dagster_ips.iceberg.change_reader import CapturedFiles, live_files
+from dagster_ips.iceberg.change_reader import ChangedFiles, live_files
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.stamps import has_attempt, is_of_same_attempt, target_histories
 from dagster_ips.spark.comparison import FilesAt
 from dagster_ips.state.store import EdgeStore
 
-Values = tuple[Bound | None, ...]
+KeyValues = tuple[Bound | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ClaimedPart:
     """The inputs of a full run that would make what the target holds; of ``partitions`` if the asset has any."""
 
     inputs: tuple[CapturedInput, ...]
@@ -44,7 +44,7 @@ class Part:
 class LastChange:
     """What the newest run that published to a target changed of it: ``touched`` files, between two snapshots."""
 
-    captured: CapturedFiles
+    captured: ChangedFiles
     start: Snapshot
     head: Snapshot
 
@@ -147,7 +147,7 @@ class Prover:
 
     def parts(
         self, claim: Claim, keys: Iterable[str | None], *, each_alone: bool = False
-    ) -> tuple[list[Part], dict[str | None, UnprovableError]]:
+    ) -> tuple[list[ClaimedPart], dict[str | None, UnprovableError]]:
         """The inputs of ``keys``, and what can't be told, and why.
 
         Partitions that were made of the same snapshots are one part, unless each is wanted alone.
@@ -169,10 +169,10 @@ class Prover:
             marks[ids] = found
         return [self._part(claim, marks[ids], of) for ids, of in alike.items()], unknown
 
-    def _part(self, claim: Claim, marks: Sequence[Watermark | None], keys: Sequence[str | None]) -> Part:
+    def _part(self, claim: Claim, marks: Sequence[Watermark | None], keys: Sequence[str | None]) -> ClaimedPart:
         partitions = tuple(key for key in keys if key is not None)
         inputs = zip(claim.inputs, claim.sources, marks, strict=True)
-        return Part(tuple(self._input(claim.consumer, *each, partitions) for each in inputs), partitions)
+        return ClaimedPart(tuple(self._input(claim.consumer, *each, partitions) for each in inputs), partitions)
 
     def _input(
         self,
@@ -184,7 +184,7 @@ class Prover:
     ) -> CapturedInput:
         """As a full run would capture it. Spark reads the snapshot where it would read the table of the change."""
         snapshot = source.snapshots[mark.snapshot_id] if mark else None
-        files = CapturedFiles.nothing()
+        files = ChangedFiles.nothing()
         if snapshot is not None and tracked.slicing is not None:
             at = source.as_of(snapshot.snapshot_id, tracked.ref)
             files = live_in_partitions(self.catalog.storage, at, tracked, partitions)
@@ -204,7 +204,7 @@ class Prover:
         return CapturedInput(
             captures=(capture,),
             source=source,
-            share=Share(snapshot, files),
+            share=BacklogShare(snapshot, files),
             tags={},
             ranges={column: ChangeRange.everything(column) for column in tracked.ranges},
             policies=tracked.policies,
@@ -226,14 +226,14 @@ class Prover:
         files = files_in(self.catalog.storage, target, Interval(start, tuple(reversed(own))), newest)
         return LastChange(files, start, newest)
 
-    def partition_values(self, table: TableMetadata, columns: Sequence[str]) -> frozenset[Values] | None:
+    def partition_values(self, table: TableMetadata, columns: Sequence[str]) -> frozenset[KeyValues] | None:
         """The values of ``columns`` that rows of ``table`` have; None if it isn't partitioned by just these columns."""
         head = table.ancestry().head
-        files = live_files(self.catalog.storage, table, head=head) if head else CapturedFiles.nothing()
+        files = live_files(self.catalog.storage, table, head=head) if head else ChangedFiles.nothing()
         return values_in(files, table, columns)
 
 
-def values_in(files: CapturedFiles, table: TableMetadata, columns: Sequence[str]) -> frozenset[Values] | None:
+def values_in(files: ChangedFiles, table: TableMetadata, columns: Sequence[str]) -> frozenset[KeyValues] | None:
     """The values of ``columns`` in the partitions that ``files`` are in; None if they can't be told."""
     found = affected_partitions(files.changes, table)
     if found is None or sorted(found.columns) != sorted(columns):

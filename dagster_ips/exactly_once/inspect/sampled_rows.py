@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from dagster_ips.core.sampling import Sample
 from dagster_ips.core.write_mode import Append, Combine, Merge, WriteMode
-from dagster_ips.exactly_once.inspect.claims import Claim, LastChange, Part, Prover, Values, values_in
+from dagster_ips.exactly_once.inspect.claims import Claim, ClaimedPart, KeyValues, LastChange, Prover, values_in
 from dagster_ips.spark.comparison import changed_keys, hashable, rows_among
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class SampledRows:
     keys: Sequence[str]
     sample: Sample
     columns: Sequence[str] = ()
-    partitions: Sequence[Values] | None = None
+    partitions: Sequence[KeyValues] | None = None
     of_partitions: int = 0
     recent: Sequence[tuple[object, ...]] = ()
 
@@ -61,7 +61,12 @@ def key_of(write_mode: WriteMode | None) -> tuple[str, ...]:
 
 
 def sampled_rows(  # noqa: PLR0913, PLR0917  # each is a thing of its own
-    prover: Prover, claim: Claim, part: Part, frames: tuple[DataFrame, DataFrame], keys: Sequence[str], sample: Sample
+    prover: Prover,
+    claim: Claim,
+    part: ClaimedPart,
+    frames: tuple[DataFrame, DataFrame],
+    keys: Sequence[str],
+    sample: Sample,
 ) -> SampledRows:
     """What is compared of a ``part``'s result and the target, the ``frames``, by ``keys`` or by all their values.
 
@@ -90,9 +95,9 @@ def sampled_rows(  # noqa: PLR0913, PLR0917  # each is a thing of its own
     return SampledRows(hashed_by, sample, recent=recent)
 
 
-def _values_of_inputs(part: Part, columns: Sequence[str]) -> frozenset[Values]:
+def _values_of_inputs(part: ClaimedPart, columns: Sequence[str]) -> frozenset[KeyValues]:
     """Values of partitions that an input has, which the target may lack as a whole."""
-    found = frozenset[Values]()
+    found = frozenset[KeyValues]()
     for captured in part.inputs:
         if captured.head is not None and set(columns) <= set(captured.source.column_names):
             values = values_in(captured.files, captured.source, columns)

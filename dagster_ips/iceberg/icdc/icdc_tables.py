@@ -20,7 +20,7 @@ from typing import Any
 from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.change_set import DataFile
 from dagster_ips.iceberg.avro import SCHEMA_KEY, write_avro
-from dagster_ips.iceberg.change_reader import CapturedFiles
+from dagster_ips.iceberg.change_reader import ChangedFiles
 from dagster_ips.iceberg.manifests import (
     Content,
     ManifestEntry,
@@ -81,7 +81,7 @@ class AuthoredTable:
 def author_icdc_table(  # noqa: PLR0913  # each is a thing of its own
     storage: Storage,
     source: TableMetadata,
-    captured: CapturedFiles,
+    captured: ChangedFiles,
     *,
     head: Snapshot | None,
     location: str,

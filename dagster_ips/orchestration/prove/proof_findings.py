@@ -9,7 +9,7 @@ from typing import Any
 import dagster as dg
 
 from dagster_ips.errors import IpsError
-from dagster_ips.exactly_once.inspect.claims import Claim, Part
+from dagster_ips.exactly_once.inspect.claims import Claim, ClaimedPart
 from dagster_ips.exactly_once.inspect.sampled_rows import SampledRows
 from dagster_ips.spark.comparison import Comparison
 
@@ -21,7 +21,7 @@ _MOST_CHARACTERS = 500
 class Proved:
     """What was found of one part."""
 
-    part: Part
+    part: ClaimedPart
     rows: SampledRows
     found: Comparison
     columns_of_one: tuple[Sequence[str], Sequence[str]]
@@ -120,7 +120,7 @@ class Findings:
 _KINDS = ("missing", "extra", "different")
 
 
-def _inputs(part: Part) -> list[str]:
+def _inputs(part: ClaimedPart) -> list[str]:
     return [
         f"{each.capture.edge.upstream} at snapshot {each.head.snapshot_id if each.head else 'none'}"
         for each in part.inputs

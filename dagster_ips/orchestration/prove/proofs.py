@@ -15,7 +15,7 @@ import dagster as dg
 
 from dagster_ips.core.sampling import Sample
 from dagster_ips.errors import DeclarationError, IpsError
-from dagster_ips.exactly_once.inspect.claims import Claim, Part, Prover
+from dagster_ips.exactly_once.inspect.claims import Claim, ClaimedPart, Prover
 from dagster_ips.exactly_once.inspect.sampled_rows import key_of, sampled_rows
 from dagster_ips.orchestration.declare.consumers import (
     MetadataByKey,
@@ -240,7 +240,9 @@ class _Proof:
         outside = self._outside(manager, claim, begun) if consumer.is_partitioned else None
         return Findings(claim, proved, untold, outside, (len(chosen), len(begun))).result()
 
-    def _compared(self, manager: IcdcIOManager, prover: Prover, claim: Claim, part: Part, sample: Sample) -> Proved:
+    def _compared(
+        self, manager: IcdcIOManager, prover: Prover, claim: Claim, part: ClaimedPart, sample: Sample
+    ) -> Proved:
         lake, target = manager.catalog.open(), claim.target
         made = recompute(self.asset, part, manager, self.context)
         frame, key = without(made.frame, self.ignore), key_of(made.write_mode)

@@ -12,7 +12,7 @@ import dagster as dg
 from dagster_ips.core.write_mode import Append, Combine, Merge, WriteMode
 from dagster_ips.errors import OutputTypeError, UnprovableError
 from dagster_ips.exactly_once.capture.partition_captures import rows_of
-from dagster_ips.exactly_once.inspect.claims import Part
+from dagster_ips.exactly_once.inspect.claims import ClaimedPart
 from dagster_ips.exactly_once.publish.frame_fitness import require_columns
 from dagster_ips.orchestration.declare.consumers import Consumer
 from dagster_ips.orchestration.declare.declarations import table_of, write_mode_of
@@ -75,7 +75,9 @@ def graph_of(context: dg.AssetCheckExecutionContext) -> Any:  # noqa: ANN401  # 
     return context.job_def.asset_layer.asset_graph.source_asset_graph
 
 
-def recompute(asset: Asset, part: Part, manager: IcdcIOManager, context: dg.AssetCheckExecutionContext) -> Recomputed:
+def recompute(
+    asset: Asset, part: ClaimedPart, manager: IcdcIOManager, context: dg.AssetCheckExecutionContext
+) -> Recomputed:
     """What the function of ``asset`` makes of ``part``'s inputs in mode ``full``; lookups are as they are now.
 
     Raises:
@@ -113,7 +115,7 @@ def recompute(asset: Asset, part: Part, manager: IcdcIOManager, context: dg.Asse
 def _lookup(
     asset: Asset,
     upstream: dg.AssetKey,
-    part: Part,
+    part: ClaimedPart,
     reading: tuple[SparkSession, IcdcIOManager],
     context: dg.AssetCheckExecutionContext,
 ) -> tuple[DataFrame, str]:

@@ -22,14 +22,14 @@ from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.storage import Storage
 from dagster_ips.orchestration.declare.declarations import DATA_VERSION_TAG, OUTSIDE, code_of, plain
 from dagster_ips.orchestration.declare.partition_mappings import partition_expression
-from dagster_ips.orchestration.run.runs import Captured
+from dagster_ips.orchestration.run.runs import RunInputs
 from dagster_ips.orchestration.watch.outside_changes import OutsideAsset, tell_of_changes
 
 _INPUT_VERSION_TAG = "dagster/input_data_version"
 
 
 @dataclass(frozen=True)
-class Read:
+class TableRead:
     """What a step has read of a table: all up to ``head``, or less if not ``is_whole``.
 
     ``storage`` has the table's manifests.
@@ -44,7 +44,7 @@ class Read:
 def record_versions(  # noqa: PLR0913  # each is a thing of its own
     step: Any,  # noqa: ANN401  # Dagster's class for it isn't public
     asset: dg.AssetKey,
-    captured: Captured,
+    captured: RunInputs,
     publication: Publication,
     *,
     storage: Storage,
@@ -57,7 +57,7 @@ def record_versions(  # noqa: PLR0913  # each is a thing of its own
             if capture.to_inclusive is not None and capture.to_inclusive.ref == MAIN:
                 upstream = dg.AssetKey.from_user_string(capture.edge.upstream)
                 is_whole = capture.bite is None or capture.bite.is_last
-                record_input(step, upstream, Read(taken.source, taken.head, storage, is_whole))
+                record_input(step, upstream, TableRead(taken.source, taken.head, storage, is_whole))
     if step.has_data_version(asset):  # The user's own.
         return
     version = _made(step.instance, asset, publication, list(partitions))
@@ -81,7 +81,7 @@ def keep_versions(step: Any, asset: dg.AssetKey) -> None:  # noqa: ANN401  # as 
         step.set_data_version(asset, dg.DataVersion(version))
 
 
-def record_input(step: Any, upstream: dg.AssetKey, read: Read) -> None:  # noqa: ANN401  # as above
+def record_input(step: Any, upstream: dg.AssetKey, read: TableRead) -> None:  # noqa: ANN401  # as above
     """Let what the step materialises say what of ``upstream`` it is made of.
 
     Of a partitioned upstream Dagster asks which partitions were reported after the step began. So the changes of an
@@ -106,7 +106,7 @@ def record_input(step: Any, upstream: dg.AssetKey, read: Read) -> None:  # noqa:
         set_input_data_version(step, upstream, version)
 
 
-def _record_partitions(step: Any, asset: OutsideAsset, read: Read) -> None:  # noqa: ANN401  # as above
+def _record_partitions(step: Any, asset: OutsideAsset, read: TableRead) -> None:  # noqa: ANN401  # as above
     assert read.head is not None  # noqa: S101  # record_input asked before
     try:
         event = tell_of_changes(asset, read.source, read.head, read.storage, step.instance)

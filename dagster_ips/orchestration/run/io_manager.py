@@ -46,9 +46,15 @@ from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.orchestration.platform.resources import IcebergCatalog, SparkResource
 from dagster_ips.orchestration.run.audits import run_audits
 from dagster_ips.orchestration.run.cascade_tag import cascade_of_run, follow_head
-from dagster_ips.orchestration.run.data_versions import Read, code_version, keep_versions, record_input, record_versions
+from dagster_ips.orchestration.run.data_versions import (
+    TableRead,
+    code_version,
+    keep_versions,
+    record_input,
+    record_versions,
+)
 from dagster_ips.orchestration.run.run_metadata import RunReport, older_rows_in, partition_metadata, run_metadata
-from dagster_ips.orchestration.run.runs import Captured, Runs, order_new_table
+from dagster_ips.orchestration.run.runs import RunInputs, Runs, order_new_table
 from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.frames import table_frame
 from dagster_ips.spark.session import configure, is_frame, is_frame_class
@@ -79,7 +85,7 @@ class IcdcIOManager(dg.ConfigurableIOManager):
     icdc_keep_last: int = 10
     icdc_max_age_days: float = 30.0
     _retention: Retention = PrivateAttr(default_factory=Retention)
-    _captured: dict[tuple[str, str, int], dict[str, Captured]] = PrivateAttr(default_factory=dict)
+    _captured: dict[tuple[str, str, int], dict[str, RunInputs]] = PrivateAttr(default_factory=dict)
     _written_by_capture: set[tuple[tuple[str, str, int], dg.AssetKey]] = PrivateAttr(default_factory=set)
 
     def setup_for_execution(self, context: dg.InitResourceContext) -> None:
@@ -134,7 +140,7 @@ class IcdcIOManager(dg.ConfigurableIOManager):
                 remedy="Give the asset and its upstreams the same io_manager_key.",
             )
         is_consumer = of_step is not None
-        unread = Captured(cascade=cascade_of_run(context.step_context))
+        unread = RunInputs(cascade=cascade_of_run(context.step_context))
         captured = of_step.get(key.to_user_string()) if of_step is not None else unread
         if captured is None:
             _report_waiting(context, behind=list(of_step or ()))
@@ -190,7 +196,7 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         """The step has written ``key`` by its own statements: a None returned for it is no mistake."""
         self._written_by_capture.add((_step_id(step), key))
 
-    def _captures_of_step(self, context: dg.InputContext, metadata: MetadataByKey) -> dict[str, Captured]:
+    def _captures_of_step(self, context: dg.InputContext, metadata: MetadataByKey) -> dict[str, RunInputs]:
         """The captures of this try of the step, by asset; all taken when its first input loads: they share a mode."""
         identity = _step_id(context.step_context)
         if identity not in self._captured:
@@ -207,7 +213,7 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         found = lake.load(table, asset=_reader(context))
         if (running := _asset_context()) is not None:
             follow_head(running, found)
-            record_input(context.step_context, context.asset_key, Read(found, found.ancestry().head, lake.storage))
+            record_input(context.step_context, context.asset_key, TableRead(found, found.ancestry().head, lake.storage))
         # Dagster doesn't take any for several partitions.
         if not context.has_asset_partitions or len(context.asset_partition_keys) == 1:
             context.add_input_metadata({"snapshot": dg.MetadataValue.text(str(found.head_snapshot_id()))})
@@ -237,7 +243,7 @@ def _logged(context: dg.InputContext | dg.OutputContext) -> Iterator[None]:
 
 
 def _publish(
-    runs: Runs, context: dg.OutputContext, table: str, returned: "tuple[DataFrame, WriteMode]", captured: Captured
+    runs: Runs, context: dg.OutputContext, table: str, returned: "tuple[DataFrame, WriteMode]", captured: RunInputs
 ) -> Publication:
     lake, publisher = runs.lake, runs.publisher(context.step_context.dagster_run, context.asset_key, captured)
     existing = lake.find(table)

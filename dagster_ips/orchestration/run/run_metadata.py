@@ -15,13 +15,13 @@ from dagster_ips.core.history_place import Everywhere
 from dagster_ips.core.ownership import told
 from dagster_ips.core.size_text import size_text
 from dagster_ips.core.valid_through import ALWAYS
-from dagster_ips.exactly_once.capture.backlog_share import Share
+from dagster_ips.exactly_once.capture.backlog_share import BacklogShare
 from dagster_ips.exactly_once.capture.partition_counts import Count
 from dagster_ips.exactly_once.publish.publisher import Publication
 from dagster_ips.iceberg.code_stamps import older_rows_of
 from dagster_ips.orchestration.platform.table_metadata import table_metadata
 from dagster_ips.orchestration.run.cascade_tag import links
-from dagster_ips.orchestration.run.runs import Captured
+from dagster_ips.orchestration.run.runs import RunInputs
 from dagster_ips.view import IcdcView
 
 _MOST_PARTITIONS = 50
@@ -32,7 +32,7 @@ class RunReport:
     """What a run did, as far as the UI shows it."""
 
     table: str
-    captured: Captured
+    captured: RunInputs
     publication: Publication
     write_seconds: float
     lookups: tuple[str, ...] = ()
@@ -49,7 +49,7 @@ class RunReport:
         return self.captured.partitions
 
 
-def older_rows_in(publication: Publication, captured: Captured, code: str | None) -> OlderRows | None:
+def older_rows_in(publication: Publication, captured: RunInputs, code: str | None) -> OlderRows | None:
     """What of the table, or of the run's partitions, the code version ``code`` would make otherwise."""
     partitions = {capture.edge.partition for capture in captured.captures}
     return older_rows_of(publication.metadata, code, partitions) if publication.metadata else None
@@ -134,7 +134,7 @@ def _consumed(name: str, view: IcdcView) -> str:
     return ", ".join([text, *limited])
 
 
-def _limited(share: Share) -> Iterator[str]:
+def _limited(share: BacklogShare) -> Iterator[str]:
     """What the input's limits had to do with it."""
     if share.is_beyond:
         yield "**more than its limit, as it can't be cut**"

@@ -58,7 +58,7 @@ _Kind = TypeVar("_Kind", bound=StrEnum)
 
 
 @dataclass(frozen=True)
-class Captured:
+class RunInputs:
     """What one try of one step captured: a view per input of its consumer; none for an asset that captures nothing.
 
     ``valid_through`` is up to when the asset is complete once all of it is published, None if that isn't known.
@@ -103,7 +103,7 @@ class Runs:
     icdc_namespace: str
     retention: Retention
 
-    def capture(self, consumer: Consumer, running: dg.AssetExecutionContext | dg.OpExecutionContext) -> Captured:
+    def capture(self, consumer: Consumer, running: dg.AssetExecutionContext | dg.OpExecutionContext) -> RunInputs:
         """One capture per input of ``consumer`` and partition of the run, with what the run's tags ask for.
 
         Raises:
@@ -136,7 +136,7 @@ class Runs:
 
     def capture_together(
         self, consumers: Sequence[Consumer], running: dg.AssetExecutionContext | dg.OpExecutionContext
-    ) -> dict[str, Captured]:
+    ) -> dict[str, RunInputs]:
         """As ``capture``, of the assets of one step, by name; without those that are ahead of others and wait for them.
 
         Raises:
@@ -163,7 +163,7 @@ class Runs:
             if each.name in views
         }
 
-    def publisher(self, run: dg.DagsterRun, asset: dg.AssetKey, captured: Captured) -> Publisher:
+    def publisher(self, run: dg.DagsterRun, asset: dg.AssetKey, captured: RunInputs) -> Publisher:
         """Publishes the asset's table by this session's commits, which say what ``captured`` says of them."""
         name = asset.to_user_string()
         properties = cascade_stamps.properties(captured.cascade) | event_time.properties(captured.valid_through)
@@ -176,7 +176,7 @@ class Runs:
         running: dg.AssetExecutionContext | dg.OpExecutionContext,
         views: Mapping[str, IcdcView],
         started: float,
-    ) -> Captured:
+    ) -> RunInputs:
         graph = running.job_def.asset_layer.asset_graph
         if missing := without_triggers(consumer.key, graph):
             running.log.warning(missing)
@@ -188,7 +188,7 @@ class Runs:
         cascade = cascade_of(running, consumed, self.lake.find(consumer.table), read_again=again)
         tracked = consumer.tracked(graph, running.instance)
         valid_through = self._completion(consumer, running).after((tracked[name], found[name]) for name in found)
-        captured = Captured(views, time.monotonic() - started, cascade, valid_through)
+        captured = RunInputs(views, time.monotonic() - started, cascade, valid_through)
         return replace(captured, by_partition=_counts(self.lake.storage, captured, tracked))
 
     def _completion(self, consumer: Consumer, running: dg.AssetExecutionContext | dg.OpExecutionContext) -> Completion:
@@ -199,7 +199,7 @@ class Runs:
         return Completion(self.lake.storage, watch, last_window_end(partitions))
 
     @contextlib.contextmanager
-    def writing(self, captured: Captured) -> Iterator[None]:
+    def writing(self, captured: RunInputs) -> Iterator[None]:
         """Around the writes: a lost file of the source is called by its name, and Spark forgets what it kept.
 
         Raises:
@@ -216,7 +216,7 @@ class Runs:
             for view in views:
                 view.release()
 
-    def drop_old_tables(self, captured: Captured) -> None:
+    def drop_old_tables(self, captured: RunInputs) -> None:
         """Drop the ICDC tables that are no longer kept; after the commit, and never an error."""
         for view in captured.views.values():
             drop_expired_tables(self.lake, self.store, view.captured.capture, self.retention)
@@ -242,7 +242,7 @@ def _views_of_tables(
     }
 
 
-def _counts(storage: Storage, captured: Captured, tracked: Mapping[str, TrackedInput]) -> Mapping[str, Count]:
+def _counts(storage: Storage, captured: RunInputs, tracked: Mapping[str, TrackedInput]) -> Mapping[str, Count]:
     """How much of each input together each of a run's several partitions takes; empty if that isn't known."""
     counts: dict[str, Count] = {}
     is_counted = 1 < len(captured.partitions) <= _MOST_COUNTED

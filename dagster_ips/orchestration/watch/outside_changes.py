@@ -189,20 +189,20 @@ def _slicing(asset: OutsideAsset, instance: DagsterInstance) -> SameKeys:
     return SameKeys(partition_keys(asset.partitions_def, asset.partition_expression, instance, asset=asset.name))
 
 
-class _Told(NamedTuple):
+class _ReportedObservation(NamedTuple):
     """An observation that was reported of a partition."""
 
     snapshot_id: int
     storage_id: int
 
 
-def _newest_told(asset: dg.AssetKey, instance: DagsterInstance) -> _Told | None:
+def _newest_told(asset: dg.AssetKey, instance: DagsterInstance) -> _ReportedObservation | None:
     """The newest observation; None if there is none, or none of a snapshot."""
     for record in instance.fetch_observations(asset, limit=1).records:
         event = record.asset_observation
         version = (event.tags or {}).get(DATA_VERSION_TAG, "") if event else ""
         if version.isdecimal():
-            return _Told(int(version), record.storage_id)
+            return _ReportedObservation(int(version), record.storage_id)
     return None
 
 

@@ -27,7 +27,7 @@ from dagster_ips.orchestration.watch.watched_tables import metadata_at
 OUTSIDE_TABLES_SENSOR = "ips_outside_tables"
 
 
-class _Looked(NamedTuple):
+class _TableInTick(NamedTuple):
     """What a tick found of one table; ``error`` is why that couldn't be told, and the next tick looks again."""
 
     name: str
@@ -78,7 +78,7 @@ def outside_tables_sensor(tables: Sequence[OutsideTable], *, interval_seconds: i
 
 def _look(
     tables: Sequence[OutsideTable], seen: Mapping[str, Seen], context: dg.SensorEvaluationContext
-) -> Iterator[_Looked]:
+) -> Iterator[_TableInTick]:
     """At tables of one catalog."""
     lake = tables[0].catalog.open_for_ticks()
     located = lake.locate([each.table for each in tables])
@@ -87,14 +87,14 @@ def _look(
         context.log.warning("catalog %s has no table %s yet", lake.name, ", ".join(missing))
     for each in tables:
         if each.table in located.errors:
-            yield _Looked(each.name, error=located.errors[each.table])
+            yield _TableInTick(each.name, error=located.errors[each.table])
         elif each.table in located.found:
             yield _news(lake, each, located.found[each.table], seen.get(each.name, Seen()), context.instance)
 
 
-def _news(lake: LakeCatalog, table: OutsideTable, location: str, seen: Seen, instance: DagsterInstance) -> _Looked:
+def _news(lake: LakeCatalog, table: OutsideTable, location: str, seen: Seen, instance: DagsterInstance) -> _TableInTick:
     if seen.location == location and not is_waiting(table, seen, instance):
-        return _Looked(table.name)
+        return _TableInTick(table.name)
     try:
         metadata = metadata_at(lake, table.table, location)
         if table.partitions_def is None:
@@ -102,5 +102,5 @@ def _news(lake: LakeCatalog, table: OutsideTable, location: str, seen: Seen, ins
         else:
             events, after = partition_news_of(table, metadata, seen, lake.storage, instance)
     except IpsError as error:
-        return _Looked(table.name, error=error)
-    return _Looked(table.name, events, after)
+        return _TableInTick(table.name, error=error)
+    return _TableInTick(table.name, events, after)

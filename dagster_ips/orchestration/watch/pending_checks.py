@@ -109,7 +109,7 @@ def pending_checks_sensor(watched: Sequence[WatchedInputs], *, interval_seconds:
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class _CheckState:
     """What is pending of a consumer, to be compared, and what its check says; None as long as a table isn't there.
 
     ``first_seen_ms`` is since when each partition has been seen to wait, by key; ``waits`` whether anything does.
@@ -137,7 +137,7 @@ def _looked_at(
     instance: dg.DagsterInstance,
     now: dt.datetime,
     first_seen_ms: Mapping[str, float] | None = None,
-) -> _Look:
+) -> _CheckState:
     """Without ``first_seen_ms`` it isn't known since when partitions wait, and all of them count as late."""
     look = _waiting(each, graph, instance, now, first_seen_ms)
     says = look.says
@@ -161,24 +161,26 @@ def _waiting(
     instance: dg.DagsterInstance,
     now: dt.datetime,
     first_seen_ms: Mapping[str, float] | None,
-) -> _Look:
+) -> _CheckState:
     lag, now_ms = each.consumer.target_lag, now.timestamp() * 1000
     if each.consumer.is_partitioned:
         keys = each.pending_partitions(graph, instance, tick=now)
         if keys is None:
-            return _Look([], None)
+            return _CheckState([], None)
         unread = each.unread(instance)
         otherwise = 0.0 if first_seen_ms is None else now_ms
         seen = {key: (first_seen_ms or {}).get(key, otherwise) for key in sorted(keys)}
         is_late = any(now_ms - since >= lag.total_seconds() * 1000 for since in seen.values())
         shown = _shown_partitions(sorted(keys), lag, unread, is_late=is_late)
-        return _Look([sorted(keys), is_late, *unread], shown, seen, waits=bool(keys))
+        return _CheckState([sorted(keys), is_late, *unread], shown, seen, waits=bool(keys))
     waiting = each.backlogs(CursorStore(instance), tick=now)
     if waiting is None:
-        return _Look([], None)
+        return _CheckState([], None)
     is_late = any(b.is_due(now_ms=now_ms, max_wait_seconds=lag.total_seconds()) for b in waiting.values())
     value = [{upstream: asdict(backlog) for upstream, backlog in waiting.items()}, is_late]
-    return _Look(value, _shown(waiting, lag, is_late=is_late), waits=any(not b.is_empty for b in waiting.values()))
+    return _CheckState(
+        value, _shown(waiting, lag, is_late=is_late), waits=any(not b.is_empty for b in waiting.values())
+    )
 
 
 def _with_failed(says: Mapping[str, Any], runs: Mapping[str, str]) -> dict[str, Any]:

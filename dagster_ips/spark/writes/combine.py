@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dagster_ips.core.aggregates import EVERY_ROW, EXTREMES, Aggregate, Function, Kept, Layout, Part
+from dagster_ips.core.aggregates import EVERY_ROW, EXTREMES, Aggregate, AggregatePart, Function, KeptPart, Layout
 from dagster_ips.core.ranges import quoted
 from dagster_ips.core.write_mode import Combine
 from dagster_ips.errors import AggregateError, CombineError, UnknownColumnError
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _WEIGHT, _REMOVED, _STATUS, _INFINITE = "__ips_weight", "__ips_removed", "__ips_status", "__ips_infinite"
 _DELTA, _TARGET, _LOST, _LIVE = "ips_delta", "ips_target", "ips_lost", "ips_live"
 _SAME, _CHANGED, _IS_LOST, _STRANGE, _EMPTY = "same", "changed", "lost", "strange", "empty"
-_ROWS = Kept(Part.ROWS, EVERY_ROW)
+_ROWS = KeptPart(AggregatePart.ROWS, EVERY_ROW)
 _MOST_DIGITS, _LEAST_PLACES, _MOST_DIGITS_OF_AVERAGE = 38, 6, 18
 _APPROXIMATE = (
     "the sum of floating point depends on the order in which values come and go. Cast it to a decimal, or say "
@@ -97,22 +97,22 @@ class Aggregates:
             value = F.lit(None) if kept == _ROWS else F.col(names[kept.expression])
             name = self._part(kept)
             match kept.part:
-                case Part.ROWS:
+                case AggregatePart.ROWS:
                     parts.append(F.sum(sign).alias(name))
-                case Part.COUNT:
+                case AggregatePart.COUNT:
                     parts.append(F.sum(F.when(value.isNotNull(), sign).otherwise(0)).alias(name))
-                case Part.TRUE:
+                case AggregatePart.TRUE:
                     parts.append(F.sum(F.when(value, sign).otherwise(0)).alias(name))
-                case Part.FALSE:
+                case AggregatePart.FALSE:
                     parts.append(F.sum(F.when(~value, sign).otherwise(0)).alias(name))
-                case Part.SUM:
+                case AggregatePart.SUM:
                     if isinstance(self.kinds[kept.expression], types.IntegralType):
                         value = value.cast("bigint")
                     total = F.sum(F.when(came, value).otherwise(-value))
                     # Without ANSI a sum of decimals that overflows is null, as one of no values is.
                     parts.append(F.coalesce(total, F.when(F.count(value) > 0, self._too_large(kept))).alias(name))
-                case Part.MIN | Part.MAX:
-                    best = F.min if kept.part is Part.MIN else F.max
+                case AggregatePart.MIN | AggregatePart.MAX:
+                    best = F.min if kept.part is AggregatePart.MIN else F.max
                     parts.append(best(F.when(came, value)).alias(name))
                     parts.append(best(F.when(~came, value)).alias(_gone(name)))
         floats = [names[each] for each in self._floats]
@@ -121,26 +121,26 @@ class Aggregates:
         parts.append(F.sum(F.when(came, 0).otherwise(1)).alias(_REMOVED))
         return known.groupBy(*self._keys()).agg(*parts)
 
-    def values(self, parts: Mapping[Kept, Column]) -> list[Column]:
+    def values(self, parts: Mapping[KeptPart, Column]) -> list[Column]:
         """The columns of the table beside its keys, of a group whose parts are ``parts``."""
         known = {kept: self._known(kept, parts) for kept in parts}
         declared = [self._value(each, known).alias(each.name) for each in self.layout.declared]
         return [*declared, *(known[kept].alias(column) for kept, column in self.layout.hidden.items())]
 
-    def part_columns(self, relation: str) -> dict[Kept, Column]:
+    def part_columns(self, relation: str) -> dict[KeptPart, Column]:
         """The parts in a frame of ``parts`` that has the alias ``relation``."""
         return {kept: F.col(f"{relation}.{self._part(kept)}") for kept in self._kept}
 
-    def added(self, there: Mapping[Kept, Column], delta: str) -> dict[Kept, Column]:
+    def added(self, there: Mapping[KeptPart, Column], delta: str) -> dict[KeptPart, Column]:
         """The parts of a group that the table has as ``there``, after the change ``delta`` of ``parts``."""
         found = {}
         for kept, more in self.part_columns(delta).items():
             match kept.part:
-                case Part.MIN:
+                case AggregatePart.MIN:
                     found[kept] = F.least(there[kept], more)
-                case Part.MAX:
+                case AggregatePart.MAX:
                     found[kept] = F.greatest(there[kept], more)
-                case Part.SUM:
+                case AggregatePart.SUM:
                     kind = self._sum_type(kept.expression, addend=True)
                     total = there[kept].cast(kind) + more.cast(kind)
                     found[kept] = F.when(there[kept].isNull(), more).when(more.isNull(), there[kept]).otherwise(total)
@@ -148,7 +148,7 @@ class Aggregates:
                     found[kept] = there[kept] + more
         return found
 
-    def is_lost(self, there: Mapping[Kept, Column], delta: str) -> Column:
+    def is_lost(self, there: Mapping[KeptPart, Column], delta: str) -> Column:
         """Whether a removed value may have been the extreme that the table has, and none that came is as good.
 
         Or was none that a sum could be rid of again.
@@ -157,7 +157,9 @@ class Aggregates:
         for kept, came in self.part_columns(delta).items():
             if kept.part in EXTREMES:
                 went, old = F.col(f"{delta}.{_gone(self._part(kept))}"), there[kept]
-                reached, covered = (went <= old, came <= old) if kept.part is Part.MIN else (went >= old, came >= old)
+                reached, covered = (
+                    (went <= old, came <= old) if kept.part is AggregatePart.MIN else (went >= old, came >= old)
+                )
                 true, false = F.lit(True), F.lit(False)  # noqa: FBT003
                 lost.append(went.isNotNull() & F.coalesce(reached, true) & ~F.coalesce(covered, false))
         return any_of(lost)
@@ -169,45 +171,45 @@ class Aggregates:
             name = self._part(kept)
             if kept.part in EXTREMES:
                 different.append(~F.col(name).eqNullSafe(F.col(_gone(name))))
-            elif kept.part is Part.SUM:
+            elif kept.part is AggregatePart.SUM:
                 different.append(F.coalesce(F.col(name) != 0, F.lit(False)))  # noqa: FBT003
             else:
                 different.append(F.col(name) != 0)
         return any_of(different)
 
-    def is_impossible(self, parts: Mapping[Kept, Column]) -> Column:
+    def is_impossible(self, parts: Mapping[KeptPart, Column]) -> Column:
         """Whether more was removed from a group than it had."""
-        return any_of([parts[kept] < 0 for kept in self._kept if kept.part not in (*EXTREMES, Part.SUM)])
+        return any_of([parts[kept] < 0 for kept in self._kept if kept.part not in (*EXTREMES, AggregatePart.SUM)])
 
     @property
-    def _kept(self) -> list[Kept]:
+    def _kept(self) -> list[KeptPart]:
         return list(self.layout.columns)
 
     @property
     def _floats(self) -> list[str]:
         """The expressions of floating point that are summed."""
-        summed = [kept.expression for kept in self._kept if kept.part is Part.SUM]
+        summed = [kept.expression for kept in self._kept if kept.part is AggregatePart.SUM]
         return [each for each in summed if isinstance(self.kinds[each], types.FloatType | types.DoubleType)]
 
-    def _part(self, kept: Kept) -> str:
+    def _part(self, kept: KeptPart) -> str:
         return f"__ips_part_{self._kept.index(kept)}"
 
     def _keys(self) -> list[Column]:
         return [F.col(quoted(key)) for key in self.keys]
 
-    def _known(self, kept: Kept, parts: Mapping[Kept, Column]) -> Column:
+    def _known(self, kept: KeptPart, parts: Mapping[KeptPart, Column]) -> Column:
         """A part as the table has it: a sum of no values is null, and one that overflows isn't."""
-        if kept.part is not Part.SUM:
+        if kept.part is not AggregatePart.SUM:
             return parts[kept]
-        is_known = parts[Kept(Part.COUNT, kept.expression)] > 0
+        is_known = parts[KeptPart(AggregatePart.COUNT, kept.expression)] > 0
         total = parts[kept].cast(self._sum_type(kept.expression))
         return F.when(is_known, F.coalesce(total, self._too_large(kept)))
 
-    def _too_large(self, kept: Kept) -> Column:
+    def _too_large(self, kept: KeptPart) -> Column:
         said = f"the sum of {kept.expression} ({self.layout.columns[kept]}) {_TOO_LARGE}"
         return F.raise_error(F.lit(said)).cast(self._sum_type(kept.expression))
 
-    def _value(self, aggregate: Aggregate, known: Mapping[Kept, Column]) -> Column:
+    def _value(self, aggregate: Aggregate, known: Mapping[KeptPart, Column]) -> Column:
         first, *others = [known[kept] for kept in aggregate.parts]
         match aggregate.function:
             case Function.AVG:
@@ -278,7 +280,7 @@ def combine_rows(  # noqa: PLR0913  # each is a thing of its own
         rows = rows.where(F.col(quoted(change.weight)) != 0)
     delta = aggregates.parts(rows, weight=change.weight).where(aggregates.changes_something())
     with explained_overflow(branch.table), computed_once(delta) as parts:
-        touched = _Touched.by(parts, prune, within)
+        touched = _TouchedGroups.by(parts, prune, within)
         if within is not None and touched.has_outside:
             refuse_rows_outside_partitions(parts, within, table=branch.table)
         if not touched.groups:
@@ -302,7 +304,13 @@ def combine_rows(  # noqa: PLR0913  # each is a thing of its own
 
 
 def _update(  # noqa: PLR0913  # each is a thing of its own
-    aggregates: Aggregates, change: Change, matched: DataFrame, branch: Branch, touched: _Touched, *, has_lost: bool
+    aggregates: Aggregates,
+    change: Change,
+    matched: DataFrame,
+    branch: Branch,
+    touched: _TouchedGroups,
+    *,
+    has_lost: bool,
 ) -> None:
     """Give the groups that are different now their values, and delete those that are empty."""
     keys, prune = aggregates.keys, touched.columns
@@ -318,7 +326,7 @@ def _update(  # noqa: PLR0913  # each is a thing of its own
         update_matched(changed, branch, keys, target, among(prune, touched.partitions, alias=target))
 
 
-def _append(aggregates: Aggregates, new: DataFrame, branch: Branch, touched: _Touched) -> None:
+def _append(aggregates: Aggregates, new: DataFrame, branch: Branch, touched: _TouchedGroups) -> None:
     """Append the groups of ``new`` parts, of which the table has none: so none of them can have lost a row."""
     if touched.has_removed:
         _refuse_any(new.where(F.col(_REMOVED) > 0), aggregates.keys, branch)
@@ -328,7 +336,7 @@ def _append(aggregates: Aggregates, new: DataFrame, branch: Branch, touched: _To
 
 
 @dataclass(frozen=True)
-class _Touched:
+class _TouchedGroups:
     """How many groups a change touches, in which partitions, whether any lost a row, and any isn't where it may be.
 
     ``partitions`` are values of the partition ``columns`` that the key has.
@@ -341,7 +349,7 @@ class _Touched:
     has_outside: bool
 
     @classmethod
-    def by(cls, parts: DataFrame, partition_columns: Sequence[str], within: str | None) -> _Touched:
+    def by(cls, parts: DataFrame, partition_columns: Sequence[str], within: str | None) -> _TouchedGroups:
         names = [F.col(quoted(column)) for column in partition_columns]
         outside = is_outside(within) if within is not None else F.lit(False)  # noqa: FBT003
         counts = F.count("*"), F.max(F.col(_REMOVED) > 0), F.max(outside)

@@ -123,7 +123,7 @@ def _survey(both: DataFrame, on: Sequence[str], prune: Sequence[str], within: st
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _MatchedKeys:
     """How many keys the target has: of ``rows`` to be merged, and of those and lost ones that differ or tie."""
 
     rows: int
@@ -131,13 +131,13 @@ class _Found:
     ties: int
 
 
-def _survey_matched(matched: DataFrame, on: Sequence[str]) -> _Found:
+def _survey_matched(matched: DataFrame, on: Sequence[str]) -> _MatchedKeys:
     # By key, of which the target may have several rows, for all that anyone else wrote to it.
     is_row = ~F.col(GONE)
     flags = {"__ips_row": is_row, "__ips_differs": F.col(_DIFFERS), "__ips_ties": F.col(_TIES) & is_row}
     per_key = matched.groupBy(*_columns(on)).agg(*[F.max(flag).alias(name) for name, flag in flags.items()])
     (counts,) = per_key.agg(*[F.count_if(F.col(name)) for name in flags]).collect()
-    return _Found(*counts)
+    return _MatchedKeys(*counts)
 
 
 def _without_rows(keys: ChangedKeys, rows: DataFrame, there: DataFrame, on: Sequence[str]) -> DataFrame:

@@ -125,7 +125,7 @@ def unread(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Forget what was read of files, as another process wouldn't know it."""
 
     def forget() -> None:
-        monkeypatch.setattr(file_values, "_KEPT", file_values._Kept())
+        monkeypatch.setattr(file_values, "_KEPT", file_values._ValuesCache())
 
     forget()
     return forget

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dagster_ips.core.touched import Found, LineState
+from dagster_ips.core.touched import FoundKeys, LineState
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.exactly_once.capture import capturer
 from dagster_ips.exactly_once.publish import publisher, result_writer
@@ -57,7 +57,7 @@ def taking_others_rows(patch: pytest.MonkeyPatch) -> None:
 def forgetting_a_partition(patch: pytest.MonkeyPatch) -> None:
     looked_at = LineState.looked_at
 
-    def forgetful(line: LineState, scanned: Watermark, found: Found, **options: Any) -> LineState:  # noqa: ANN401
+    def forgetful(line: LineState, scanned: Watermark, found: FoundKeys, **options: Any) -> LineState:  # noqa: ANN401
         kept = frozenset(sorted(found.keys)[1:]) if line.scanned else found.keys
         return looked_at(line, scanned, replace(found, keys=kept), **options)
 
