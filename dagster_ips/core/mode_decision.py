@@ -15,14 +15,29 @@ class ModeDecision:
     mode: Mode
     reason: str
 
+    def or_full(self, *reasons: str | None) -> ModeDecision:
+        """Full, if there is a reason for it; as it is if there is none.
+
+        Example:
+            >>> ModeDecision(Mode.INCREMENTAL, "goes on").or_full(None, "its history was cut").mode
+            <Mode.FULL: 'full'>
+        """
+        told = [reason for reason in reasons if reason is not None]
+        return ModeDecision(Mode.FULL, ", ".join(told)) if told else self
+
 
 def decide_mode(
-    states: Sequence[EdgeState], *, asked_for: Mode | None, target_exists: bool, named_by_person: bool = False
+    states: Sequence[EdgeState],
+    *,
+    asked_for: Mode | None,
+    target_exists: bool,
+    named_by_person: bool = False,
+    taken_from: str | None = None,
 ) -> ModeDecision:
     """One mode for all inputs of a run: full if it is asked for and until something of every input is consumed.
 
-    Partitions that a person named are computed anew, unless the run says otherwise. New ones among others that have a
-    watermark are no reason to compute those anew.
+    Partitions that a person named are computed anew, unless the run says otherwise, and so is a table that is
+    ``taken_from`` another asset. New partitions among others that have a watermark are no reason to compute those anew.
 
     Where all inputs only begin, at what ``start`` says, the target may be missing: what was before is left out on
     purpose.
@@ -32,10 +47,8 @@ def decide_mode(
         >>> decide_mode([EdgeState(Edge("daily", "playback"))], asked_for=None, target_exists=False)
         ModeDecision(mode=<Mode.FULL: 'full'>, reason='nothing of playback was consumed before')
     """
-    if asked_for is Mode.FULL:
-        return ModeDecision(asked_for, f"asked for by the run tag dagster_ips/mode={asked_for}")
-    if asked_for is None and named_by_person:
-        return ModeDecision(Mode.FULL, "a person named the partitions to materialise")
+    if why := _asked_for(asked_for, taken_from, named_by_person=named_by_person):
+        return ModeDecision(Mode.FULL, why)
     old = _without_new_partitions(states)
     unread = [state for state in old or states if not (state.committed or state.file_set or state.consumed_nothing)]
     fresh = list(dict.fromkeys(state.edge.upstream for state in unread))
@@ -47,6 +60,17 @@ def decide_mode(
     if beginning:
         return ModeDecision(Mode.INCREMENTAL, f"begins where start says for {_names(beginning)}")
     return ModeDecision(Mode.INCREMENTAL, f"goes on from what was consumed of {_names(states)}")
+
+
+def _asked_for(asked_for: Mode | None, taken_from: str | None, *, named_by_person: bool) -> str | None:
+    """Why everything is computed whatever was consumed; None if nobody asked for that."""
+    if taken_from:
+        return f"takes the table over from {taken_from}"
+    if asked_for is Mode.FULL:
+        return f"asked for by the run tag dagster_ips/mode={asked_for}"
+    if asked_for is None and named_by_person:
+        return "a person named the partitions to materialise"
+    return None
 
 
 def _names(states: Sequence[EdgeState]) -> str:

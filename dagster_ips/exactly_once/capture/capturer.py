@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.capture import Capture, EdgeState, Mode
 from dagster_ips.core.code_of_rows import not_made_by
 from dagster_ips.core.edge import Edge
-from dagster_ips.core.history_place import Everywhere, Start
 from dagster_ips.core.mode_decision import ModeDecision, decide_mode
 from dagster_ips.core.ownership import Consent
 from dagster_ips.core.policy import InputPolicies, OnUnmapped
@@ -60,27 +60,25 @@ _NOTHING = Consent()
 
 @dataclass(frozen=True, slots=True)
 class CapturedInput:
-    """What a run reads of one input. ``icdc_table`` is registered and can be read by any engine.
+    """What a run reads of one input, as ``tracked`` declares it: all that the rooms above must know of it.
 
     ``captures`` are what is consumed by it: one, or one for each partition that the run computes, whose ``rows`` of the
     source are those that it reads. ``share`` says what of the change it is. ``tags`` are the ICDC table's snapshots of
     what was there before and after, if rows may have been removed. ``unmapped`` are some values that belong to no
     partition. ``of_any`` are the rows of any partition, to be counted by the values of ``columns``; None where there is
-    no need to.
+    no need to. ``accepted`` is what others wrote to the consumer's table and a person takes as it is.
     """
 
+    tracked: TrackedInput
     captures: tuple[Capture, ...]
     source: TableMetadata
     share: BacklogShare
     tags: Mapping[Tag, int]
     ranges: Mapping[str, ChangeRange]
-    policies: InputPolicies
     seconds: float
     rows: Predicate | None = None
     of_any: Predicate | None = None
-    columns: tuple[str, ...] = ()
     unmapped: tuple[str, ...] = ()
-    start: Start = Everywhere.ALL
     accepted: Accepted = field(default_factory=Accepted)
 
     @property
@@ -99,6 +97,16 @@ class CapturedInput:
         """The partitions that are computed for the first time by a run that goes on with others."""
         new = [each for each in self.captures if each.mode is Mode.INCREMENTAL and each.from_exclusive is None]
         return tuple(each.edge.partition for each in new if each.edge.partition is not None)
+
+    @property
+    def policies(self) -> InputPolicies:
+        """What the consumer does when the input's history did more than grow."""
+        return self.tracked.policies
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The source's columns that the partitions of its asset are made of; none of an asset without."""
+        return self.tracked.slicing.upstream_keys.columns if self.tracked.slicing else ()
 
     @property
     def files(self) -> ChangedFiles:
@@ -128,23 +136,52 @@ class _Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class EdgeToCapture:
+    """An edge before a capture: ``state`` is from where it is read, ``history`` what the target's stamps say of it."""
+
+    state: EdgeState
+    history: TargetHistory | None
+
+
+@dataclass(frozen=True, slots=True)
+class InputToCapture:
+    """An input before a capture: its table, and its edges, one or one for each partition of the run.
+
+    ``line`` is what is known of all partitions; None if the consumer has none.
+    """
+
+    tracked: TrackedInput
+    source: TableMetadata
+    edges: tuple[EdgeToCapture, ...]
+    line: _Line | None
+
+    @property
+    def states(self) -> list[EdgeState]:
+        """From where each edge is read."""
+        return [edge.state for edge in self.edges]
+
+    def with_states(self, change: Callable[[EdgeState], EdgeState]) -> InputToCapture:
+        """The same with each edge's state changed."""
+        return replace(self, edges=tuple(replace(edge, state=change(edge.state)) for edge in self.edges))
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyToCapture:
     """How a consumer stands before it captures, and the mode that it captures in.
 
-    ``sources``, ``settled``, ``states`` and ``lines`` have an entry for each of ``inputs``. ``settled`` are the states
-    as the target's stamps say, with those; ``states`` where the edges are read from. ``accepted`` is what others wrote
-    to the target and a person takes as it is.
+    ``accepted`` is what others wrote to the target and a person takes as it is.
     """
 
     consumer: str
-    inputs: Sequence[TrackedInput]
-    sources: Sequence[TableMetadata]
-    settled: Sequence[Sequence[tuple[EdgeState, TargetHistory | None]]]
-    states: Sequence[Sequence[EdgeState]]
-    lines: Sequence[_Line | None]
+    inputs: tuple[InputToCapture, ...]
     decision: ModeDecision
     partitions: RunPartitions | None = None
     accepted: Accepted = field(default_factory=Accepted)
+
+    def with_sources(self, sources: Sequence[TableMetadata]) -> ReadyToCapture:
+        """The same, to capture up to the heads of ``sources``, one for each input."""
+        inputs = (replace(each, source=source) for each, source in zip(self.inputs, sources, strict=True))
+        return replace(self, inputs=tuple(inputs))
 
 
 @dataclass(frozen=True)
@@ -176,7 +213,7 @@ class Capturer:
             IpsError: a table is unknown or unreadable, a column is unknown, the history can't be followed, or the
                 target isn't what is known of it; nothing was recorded then.
         """
-        looked = self.look(
+        ready = self.look(
             consumer,
             inputs,
             target=target,
@@ -185,7 +222,7 @@ class Capturer:
             consent=consent,
             one_code=one_code,
         )
-        return self.take(looked, run_id=run_id)
+        return self.take(ready, run_id=run_id)
 
     def look(  # noqa: PLR0913  # as above
         self,
@@ -197,112 +234,123 @@ class Capturer:
         partitions: RunPartitions | None = None,
         consent: Consent = _NOTHING,
         one_code: str | None = None,
-    ) -> Looked:
+    ) -> ReadyToCapture:
         """The first half of ``capture``: what is captured from where, and in which mode.
 
         Raises:
             IpsError: as in ``capture``.
         """
         metadata = self.catalog.find(target)
-        if taken_from := require_own(metadata, consumer, consent) if metadata else None:
+        taken_from = require_own(metadata, consumer, consent) if metadata else None
+        if taken_from:
             asked_for = Mode.FULL
         settled = [self._settled(_edges(consumer, i, partitions), metadata, target, asked_for) for i in inputs]
-        sources = [self._source(tracked, of, consumer) for tracked, of in zip(inputs, settled, strict=True)]
-        lines = [self._line(*each, consumer) for each in zip(inputs, sources, settled, strict=True)]
-        states = [[state for state, _ in each] for each in settled]
-        begin = Beginner(self.catalog, self.icdc_namespace, metadata).begin
+        found = [self._input(tracked, edges, consumer) for tracked, edges in zip(inputs, settled, strict=True)]
         if asked_for is not Mode.FULL and partitions is None:
-            states = [[begin(each[0], s, i)] for each, s, i in zip(states, sources, inputs, strict=True)]
+            beginner = Beginner(self.catalog, self.icdc_namespace, metadata)
+            found = [
+                each.with_states(partial(beginner.begin, source=each.source, tracked=each.tracked)) for each in found
+            ]
+        states = [state for each in found for state in each.states]
         decision = decide_mode(
-            [state for each in states for state in each],
+            states,
             asked_for=asked_for,
             target_exists=metadata is not None,
             named_by_person=partitions is not None and partitions.named_by_person,
+            taken_from=taken_from,
         )
         if decision.mode is Mode.INCREMENTAL:
-            require_known_publications(target, [each for of_input in settled for each in of_input])
-        if decision.mode is Mode.INCREMENTAL and one_code is not None and metadata is not None:
-            begun = [state.edge.partition for each in states for state in each if state.committed or state.file_set]
-            if metadata.head_snapshot_id() is not None and (why := not_made_by(makings(metadata), one_code, begun)):
-                decision = ModeDecision(Mode.FULL, why)
-        if taken_from:
-            decision = ModeDecision(Mode.FULL, f"takes the table over from {taken_from}")
+            require_known_publications(
+                target, [(edge.state, edge.history) for of_input in settled for edge in of_input]
+            )
+            decision = decision.or_full(_made_by_other_code(metadata, one_code, states))
         accepted = Accepted()
         if metadata is not None and asked_for is not Mode.FULL:
-            of_all = [state for each in states for state in each]
-            require_no_strange_rows(metadata, consumer, of_all, consent=consent, mode=decision.mode)
+            require_no_strange_rows(metadata, consumer, states, consent=consent, mode=decision.mode)
             if not _computes_named(partitions, decision):
-                accepted = accepted_writes(metadata, consumer, of_all, consent)
-                states = [[accepted.known_to(state, metadata) for state in each] for each in states]
-        return Looked(consumer, inputs, sources, settled, states, lines, decision, partitions, accepted)
+                accepted = accepted_writes(metadata, consumer, states, consent)
+                found = [each.with_states(partial(accepted.known_to, target=metadata)) for each in found]
+        return ReadyToCapture(consumer, tuple(found), decision, partitions, accepted)
 
-    def take(self, looked: Looked, *, run_id: str) -> tuple[CapturedInput, ...]:
-        """The second half of ``capture``: what changed up to the heads of ``looked.sources``.
+    def take(self, ready: ReadyToCapture, *, run_id: str) -> tuple[CapturedInput, ...]:
+        """The second half of ``capture``: what changed up to the heads of the inputs' sources.
 
         Raises:
             IpsError: as in ``capture``.
         """
-        consumer, inputs, sources, partitions = looked.consumer, looked.inputs, looked.sources, looked.partitions
-        settled, states, lines, decision = looked.settled, looked.states, looked.lines, looked.decision
         started = time.monotonic()
-        found: list[_Read] = []
-        if decision.mode is Mode.INCREMENTAL:
-            followed = [self._changed(*each) for each in zip(states, sources, inputs, lines, strict=True)]
-            if restarts := [each.reason for each in followed if isinstance(each, StartOver)]:
-                decision = ModeDecision(Mode.FULL, ", ".join(restarts))
-            else:
-                found = [each for each in followed if isinstance(each, _Read)]
-        if decision.mode is Mode.FULL:
-            found = [self._everything(*each, partitions) for each in zip(states, sources, inputs, strict=True)]
+        decision, reads = self._read(ready)
+        ready = replace(ready, decision=decision)
         captured = []
-        for stamps, of, source, tracked, line, each in zip(settled, states, sources, inputs, lines, found, strict=True):
-            share = each.share
-            number = of[0].next_number if partitions is None else time.time_ns() // 1_000_000
-            name = icdc_names.new_name(Edge(consumer, tracked.upstream), number)
-            captures = tuple(
-                Capture(
-                    edge=state.edge,
-                    number=state.next_number,
-                    mode=decision.mode,
-                    reason=decision.reason,
-                    from_exclusive=each.starts.get(state.edge),
-                    to_inclusive=source.watermark_at(share.to, tracked.ref) if share.to else None,
-                    icdc_table=f"{self.icdc_namespace}.{name}",
-                    run_id=run_id,
-                    after_stamp=history.newest.target.snapshot_id if history and history.newest else None,
-                    bite=share.bite,
-                    target=state.target,
-                )
-                for state, (_, history) in zip(of, stamps, strict=True)
-            )
-            captured.append(
-                CapturedInput(
-                    captures=captures,
-                    source=source,
-                    share=share,
-                    tags=self._make_icdc_table(captures, number, source, share),
-                    ranges={column: change_range(share.files.changes, source, column) for column in tracked.ranges},
-                    policies=tracked.policies,
-                    seconds=time.monotonic() - started,
-                    rows=rows_of(source, tracked.slicing, partitions.keys) if tracked.slicing and partitions else None,
-                    columns=tracked.slicing.upstream_keys.columns if tracked.slicing else (),
-                    of_any=self._rows_of_any(tracked, source, share, line),
-                    unmapped=line.looked.unmapped if line else (),
-                    start=tracked.start,
-                    accepted=looked.accepted if decision.mode is Mode.INCREMENTAL else Accepted(),
-                )
-            )
+        for each, read in zip(ready.inputs, reads, strict=True):
+            captured.append(self._captured(ready, each, read, run_id=run_id, started=started))
             started = time.monotonic()
-        for each_input, of in zip(captured, states, strict=True):
-            for capture, state in zip(each_input.captures, of, strict=True):
+        for taken, each in zip(captured, ready.inputs, strict=True):
+            for capture, state in zip(taken.captures, each.states, strict=True):
                 with effect(Effect.RECORD_CAPTURE):
                     self.store.set(state.with_in_flight(capture))
         return tuple(captured)
 
-    def _source(
-        self, tracked: TrackedInput, settled: Sequence[tuple[EdgeState, object]], consumer: str
-    ) -> TableMetadata:
-        consumed = [state.committed for state, _ in settled if state.committed]
+    def _read(self, ready: ReadyToCapture) -> tuple[ModeDecision, list[_Read]]:
+        """What is read of each input: what changed, or everything if that is decided or an input must start over."""
+        decision = ready.decision
+        if decision.mode is Mode.INCREMENTAL:
+            followed = [self._changed(each) for each in ready.inputs]
+            decision = decision.or_full(*(each.reason for each in followed if isinstance(each, StartOver)))
+            if decision.mode is Mode.INCREMENTAL:
+                return decision, [each for each in followed if isinstance(each, _Read)]
+        return decision, [self._everything(each, ready.partitions) for each in ready.inputs]
+
+    def _captured(
+        self, ready: ReadyToCapture, each: InputToCapture, read: _Read, *, run_id: str, started: float
+    ) -> CapturedInput:
+        """The captures of one input and their ICDC table, which is registered then."""
+        tracked, source, share, decision, partitions = (
+            each.tracked,
+            each.source,
+            read.share,
+            ready.decision,
+            ready.partitions,
+        )
+        number = each.states[0].next_number if partitions is None else time.time_ns() // 1_000_000
+        name = icdc_names.new_name(Edge(ready.consumer, tracked.upstream), number)
+        captures = tuple(
+            Capture(
+                edge=state.edge,
+                number=state.next_number,
+                mode=decision.mode,
+                reason=decision.reason,
+                from_exclusive=read.starts.get(state.edge),
+                to_inclusive=source.watermark_at(share.to, tracked.ref) if share.to else None,
+                icdc_table=f"{self.icdc_namespace}.{name}",
+                run_id=run_id,
+                after_stamp=history.newest.target.snapshot_id if history and history.newest else None,
+                bite=share.bite,
+                target=state.target,
+            )
+            for state, history in ((edge.state, edge.history) for edge in each.edges)
+        )
+        return CapturedInput(
+            tracked=tracked,
+            captures=captures,
+            source=source,
+            share=share,
+            tags=self._make_icdc_table(captures, number, source, share),
+            ranges={column: change_range(share.files.changes, source, column) for column in tracked.ranges},
+            seconds=time.monotonic() - started,
+            rows=rows_of(source, tracked.slicing, partitions.keys) if tracked.slicing and partitions else None,
+            of_any=self._rows_of_any(tracked, source, share, each.line),
+            unmapped=each.line.looked.unmapped if each.line else (),
+            accepted=ready.accepted if decision.mode is Mode.INCREMENTAL else Accepted(),
+        )
+
+    def _input(self, tracked: TrackedInput, edges: tuple[EdgeToCapture, ...], consumer: str) -> InputToCapture:
+        states = [edge.state for edge in edges]
+        source = self._source(tracked, states, consumer)
+        return InputToCapture(tracked, source, edges, self._line(tracked, source, states, consumer))
+
+    def _source(self, tracked: TrackedInput, states: Sequence[EdgeState], consumer: str) -> TableMetadata:
+        consumed = [state.committed for state in states if state.committed]
         newest = max(consumed, key=lambda watermark: watermark.position, default=None)
         source = self.catalog.load(
             tracked.table, asset=consumer, consumed_snapshot_id=newest.snapshot_id if newest else None
@@ -312,11 +360,11 @@ class Capturer:
 
     def _settled(
         self, edges: Sequence[Edge], metadata: TableMetadata | None, target: str, asked_for: Mode | None
-    ) -> list[tuple[EdgeState, TargetHistory | None]]:
-        """The states of one input's edges, brought up to what the target's stamps say, and those."""
+    ) -> tuple[EdgeToCapture, ...]:
+        """One input's edges, brought up to what the target's stamps say."""
         states = self._states(edges, asked_for)
         histories = histories_of(self.catalog.storage, metadata, states.values())
-        settled: list[tuple[EdgeState, TargetHistory | None]] = []
+        settled = []
         for edge, state in states.items():
             history = histories.get(edge)
             now = settle(state, history)
@@ -325,8 +373,8 @@ class Capturer:
             if now is not state:
                 with effect(Effect.COMMIT):
                     self.store.set(now)
-            settled.append((now, history))
-        return settled
+            settled.append(EdgeToCapture(now, history))
+        return tuple(settled)
 
     def _states(self, edges: Sequence[Edge], asked_for: Mode | None) -> dict[Edge, EdgeState]:
         """What is stored; a run that computes everything anew also makes anew what can't be read of it."""
@@ -347,7 +395,7 @@ class Capturer:
         self,
         tracked: TrackedInput,
         source: TableMetadata,
-        settled: Sequence[tuple[EdgeState, object]],
+        states: Sequence[EdgeState],
         consumer: str,
     ) -> _Line | None:
         """What is known of all partitions of an input, up to its head; None if the consumer has none.
@@ -360,9 +408,7 @@ class Capturer:
         known = self.store.get_line(Edge(consumer, tracked.upstream))
         line = look(self.catalog.storage, known, source, tracked)
         if known.scanned and loses_rows_between(known, line, source, tracked.ref):
-            read = [
-                s.edge.partition or "" for s, _ in settled if s.committed and not reaches(known.scanned, s.committed)
-            ]
+            read = [s.edge.partition or "" for s in states if s.committed and not reaches(known.scanned, s.committed)]
             keys = frozenset[str]().union(*[tracked.slicing.taken_by(key) for key in read])
             line = line.with_read_beyond(keys, known.scanned)
         if line.unmapped and tracked.policies.on_unmapped is OnUnmapped.ERROR:
@@ -378,11 +424,9 @@ class Capturer:
             return None
         return rows_of_any(self.catalog.storage, source, tracked.slicing, share.files, line.looked)
 
-    def _changed(
-        self, states: Sequence[EdgeState], source: TableMetadata, tracked: TrackedInput, line: _Line | None
-    ) -> _Read | StartOver:
-        """What changed in each of ``states``' edges since it was consumed."""
-        storage = self.catalog.storage
+    def _changed(self, each: InputToCapture) -> _Read | StartOver:
+        """What changed of each of the input's edges since it was consumed."""
+        storage, tracked, source, line, states = self.catalog.storage, each.tracked, each.source, each.line, each.states
         if line is not None:
             found = changed_in_partitions(storage, source, tracked, line.known, states)
             if isinstance(found, StartOver):
@@ -396,17 +440,11 @@ class Capturer:
             return interval
         return _Read(share_of(storage, source, tracked, state, interval), {state.edge: state.committed})
 
-    def _everything(
-        self,
-        states: Sequence[EdgeState],
-        source: TableMetadata,
-        tracked: TrackedInput,
-        partitions: RunPartitions | None,
-    ) -> _Read:
+    def _everything(self, each: InputToCapture, partitions: RunPartitions | None) -> _Read:
         """All that is live, of the run's partitions."""
-        storage = self.catalog.storage
+        storage, tracked, source = self.catalog.storage, each.tracked, each.source
         if partitions is None:
-            (state,) = states
+            (state,) = each.states
             return _Read(share_of(storage, source, tracked, state, None))
         files = live_in_partitions(storage, source, tracked, partitions.keys)
         return _Read(BacklogShare(source.ancestry(tracked.ref).head, files))
@@ -432,6 +470,14 @@ class Capturer:
 def _computes_named(partitions: RunPartitions | None, decision: ModeDecision) -> bool:
     """Whether a person has partitions computed anew, which are right then, whatever was made of them."""
     return decision.mode is Mode.FULL and partitions is not None and partitions.named_by_person
+
+
+def _made_by_other_code(target: TableMetadata | None, one_code: str | None, states: Sequence[EdgeState]) -> str | None:
+    """Why ``one_code`` can't add to the target's rows; None if it can, or no code is asked for."""
+    if one_code is None or target is None or target.head_snapshot_id() is None:
+        return None
+    begun = [state.edge.partition for state in states if state.committed or state.file_set]
+    return not_made_by(makings(target), one_code, begun)
 
 
 def _edges(consumer: str, tracked: TrackedInput, partitions: RunPartitions | None) -> list[Edge]:

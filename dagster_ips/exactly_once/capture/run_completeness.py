@@ -11,7 +11,7 @@ from dagster_ips.core.valid_through import ALWAYS, EventTime, least
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.exactly_once.capture.capturer import CapturedInput
 from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
-from dagster_ips.exactly_once.capture.tracked_input import MAIN, TrackedInput
+from dagster_ips.exactly_once.capture.tracked_input import MAIN
 from dagster_ips.iceberg.event_time import valid_through_at
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.storage import Storage
@@ -29,7 +29,7 @@ class Completion:
     watch: PartitionWatch | None = None
     last_window_end: dt.datetime | None = None
 
-    def after(self, inputs: Iterable[tuple[TrackedInput, CapturedInput]]) -> dt.datetime | None:
+    def after(self, inputs: Iterable[CapturedInput]) -> dt.datetime | None:
         """Up to when the asset is complete once the captures are published; None if an input doesn't tell.
 
         Lookups aren't asked: of what an asset is told to ignore there is nothing to wait for.
@@ -37,28 +37,29 @@ class Completion:
         Raises:
             UnknownColumnError, ValidThroughError: an input's table doesn't tell, though it is declared to.
         """
-        return self.capped(least(self._of(tracked, captured) for tracked, captured in inputs))
+        return self.capped(least(self._of(captured) for captured in inputs))
 
     def capped(self, time: dt.datetime | None) -> dt.datetime | None:
         """Not beyond the last partition that there is: what comes after it isn't in the table."""
         return min(time, self.last_window_end) if time and self.last_window_end else time
 
-    def _of(self, tracked: TrackedInput, captured: CapturedInput) -> dt.datetime | None:
+    def _of(self, captured: CapturedInput) -> dt.datetime | None:
+        tracked = captured.tracked
         head = captured.source.head_snapshot_id(tracked.ref)
         if time_at(self.storage, captured.source, tracked.event_time, head, ref=tracked.ref) is None:
             return None  # What doesn't tell needn't be looked at partition by partition.
-        consumed = self._consumed(tracked, captured)
+        consumed = self._consumed(captured)
         at = consumed.snapshot_id if consumed else None
         return time_at(self.storage, captured.source, tracked.event_time, at, ref=tracked.ref)
 
-    def _consumed(self, tracked: TrackedInput, captured: CapturedInput) -> Watermark | None:
+    def _consumed(self, captured: CapturedInput) -> Watermark | None:
         if self.watch is None:
             capture = captured.capture
             consumed, _ = consumed_after(capture.from_exclusive, capture.to_inclusive, capture.bite)
             return consumed
         keys = {capture.edge.partition or "" for capture in captured.captures}
         by_time = self.last_window_end is not None
-        return self.watch.consumed_up_to(tracked, captured.source, but=keys, by_time=by_time)
+        return self.watch.consumed_up_to(captured.tracked, captured.source, but=keys, by_time=by_time)
 
 
 def time_at(

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from dagster_ips.core.capture import EdgeState, Mode
 from dagster_ips.core.ownership import Consent
-from dagster_ips.exactly_once.capture.capturer import CapturedInput, Capturer, Looked
+from dagster_ips.exactly_once.capture.capturer import CapturedInput, Capturer, ReadyToCapture
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.iceberg.metadata import TableMetadata
 
@@ -46,46 +46,47 @@ def capture_together(  # noqa: PLR0913  # each is a thing of its own
     Raises:
         IpsError: as in ``Capturer.capture``.
     """
-    looked = [
+    ready = [
         capturer.look(
             each.consumer, inputs, target=each.table, asked_for=asked_for, consent=consent, one_code=each.one_code
         )
         for each in outputs
     ]
     # What was looked at last is the newest, so everything that is consumed is in its history.
-    chosen, sources = _furthest_behind(looked, looked[-1].sources)
-    return {each.consumer: capturer.take(replace(each, sources=sources), run_id=run_id) for each in chosen}
+    chosen, sources = _furthest_behind(ready, [each.source for each in ready[-1].inputs])
+    return {each.consumer: capturer.take(each.with_sources(sources), run_id=run_id) for each in chosen}
 
 
 def _furthest_behind(
-    looked: Sequence[Looked], sources: Sequence[TableMetadata]
-) -> tuple[list[Looked], Sequence[TableMetadata]]:
+    ready: Sequence[ReadyToCapture], sources: Sequence[TableMetadata]
+) -> tuple[list[ReadyToCapture], Sequence[TableMetadata]]:
     """The consumers that are furthest behind, all at one place, and the sources as they were where the next ones are.
 
     Of several inputs the first counts first. One that the next are behind in stays where it is.
     """
-    if unread := [each for each in looked if each.decision.mode is Mode.FULL]:
+    if unread := [each for each in ready if each.decision.mode is Mode.FULL]:
         return unread, sources
-    last = max(looked, key=lambda each: _ages(each, sources))
-    chosen = [each for each in looked if _place(each) == _place(last)]
-    own, others = _ages(last, sources), [_ages(each, sources) for each in looked if each not in chosen]
+    last = max(ready, key=lambda each: _ages(each, sources))
+    chosen = [each for each in ready if _place(each) == _place(last)]
+    own, others = _ages(last, sources), [_ages(each, sources) for each in ready if each not in chosen]
     if not others or math.inf in own:
         return chosen, sources
     ends = [min(ages) for ages in zip(own, max(others), strict=True)]
     return chosen, [
-        source.as_of(source.ancestry(tracked.ref).snapshots[int(end)].snapshot_id, tracked.ref)
-        for source, tracked, end in zip(sources, last.inputs, ends, strict=True)
+        source.as_of(source.ancestry(each.tracked.ref).snapshots[int(end)].snapshot_id, each.tracked.ref)
+        for source, each, end in zip(sources, last.inputs, ends, strict=True)
     ]
 
 
-def _ages(looked: Looked, sources: Sequence[TableMetadata]) -> tuple[float, ...]:
+def _ages(ready: ReadyToCapture, sources: Sequence[TableMetadata]) -> tuple[float, ...]:
     """How many snapshots behind the head each input is consumed up to.
 
     Infinite where that isn't in its history any more, or the state says itself up to where it is to be read next.
     """
     return tuple(
-        _age(state, source, tracked.ref)
-        for (state,), source, tracked in zip(looked.states, sources, looked.inputs, strict=True)
+        _age(state, source, each.tracked.ref)
+        for source, each in zip(sources, ready.inputs, strict=True)
+        for state in each.states
     )
 
 
@@ -97,7 +98,7 @@ def _age(state: EdgeState, source: TableMetadata, ref: str) -> float:
     return ids.index(committed.snapshot_id) if committed.snapshot_id in ids else math.inf
 
 
-def _place(looked: Looked) -> list[object]:
+def _place(ready: ReadyToCapture) -> list[object]:
     """Equal where a capture takes the same."""
-    marks = [(state, state.committed) for (state,) in looked.states]
+    marks = [(state, state.committed) for each in ready.inputs for state in each.states]
     return [(at and (at.table_uuid, at.snapshot_id), state.file_set, state.reread_to) for state, at in marks]

@@ -202,12 +202,12 @@ class Prover:
             after_stamp=None,
         )
         return CapturedInput(
+            tracked=tracked,
             captures=(capture,),
             source=source,
             share=BacklogShare(snapshot, files),
             tags={},
             ranges={column: ChangeRange.everything(column) for column in tracked.ranges},
-            policies=tracked.policies,
             seconds=0.0,
             rows=rows_of(source, tracked.slicing, partitions) if tracked.slicing else None,
         )

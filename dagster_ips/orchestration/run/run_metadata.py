@@ -172,8 +172,10 @@ def _origins(report: RunReport) -> dict[str, Any]:
             shown[f"{name}: rows of no partition"] = ", ".join(view.captured.unmapped)
         if view.captured.share.bite:
             shown[f"{name}: bite"] = str(view.captured.share.bite)
-        if capture.mode is Mode.INCREMENTAL and view.captured.start is not Everywhere.ALL:
-            text = f"{view.captured.start}: what was there before is in the table only if a full run computed it"
+        if capture.mode is Mode.INCREMENTAL and view.captured.tracked.start is not Everywhere.ALL:
+            text = (
+                f"{view.captured.tracked.start}: what was there before is in the table only if a full run computed it"
+            )
             shown[f"{name}: began at"] = text
     if report.lookups:
         shown["changes ignored of"] = ", ".join(report.lookups)

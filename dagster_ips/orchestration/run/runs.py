@@ -180,16 +180,15 @@ class Runs:
         graph = running.job_def.asset_layer.asset_graph
         if missing := without_triggers(consumer.key, graph):
             running.log.warning(missing)
-        found = {name: view.captured for name, view in views.items()}
-        consumed = [(each.source, each.capture) for each in found.values()]
+        found = [view.captured for view in views.values()]
+        consumed = [(each.source, each.capture) for each in found]
         # A person rewinds and resets what has no partitions; those are computed anew by a backfill, which is a cascade.
         edges = [] if consumer.is_partitioned else [capture.edge for _, capture in consumed]
         again = [edge for edge, state in self.store.get_many(edges).items() if state.was_changed_by_person]
         cascade = cascade_of(running, consumed, self.lake.find(consumer.table), read_again=again)
-        tracked = consumer.tracked(graph, running.instance)
-        valid_through = self._completion(consumer, running).after((tracked[name], found[name]) for name in found)
+        valid_through = self._completion(consumer, running).after(found)
         captured = RunInputs(views, time.monotonic() - started, cascade, valid_through)
-        return replace(captured, by_partition=_counts(self.lake.storage, captured, tracked))
+        return replace(captured, by_partition=_counts(self.lake.storage, captured))
 
     def _completion(self, consumer: Consumer, running: dg.AssetExecutionContext | dg.OpExecutionContext) -> Completion:
         if not consumer.is_partitioned:
@@ -242,12 +241,12 @@ def _views_of_tables(
     }
 
 
-def _counts(storage: Storage, captured: RunInputs, tracked: Mapping[str, TrackedInput]) -> Mapping[str, Count]:
+def _counts(storage: Storage, captured: RunInputs) -> Mapping[str, Count]:
     """How much of each input together each of a run's several partitions takes; empty if that isn't known."""
     counts: dict[str, Count] = {}
     is_counted = 1 < len(captured.partitions) <= _MOST_COUNTED
-    for name, view in captured.views.items() if is_counted else ():
-        slicing = tracked[name].slicing
+    for view in captured.views.values() if is_counted else ():
+        slicing = view.captured.tracked.slicing
         of_input = counts_by_partition(storage, view.captured, slicing, captured.partitions) if slicing else None
         if of_input is None:
             return {}
