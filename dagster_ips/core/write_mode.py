@@ -2,14 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from dagster_ips.core.aggregates import EXTREMES, Aggregate, Layout, layout_of, signature
+from dagster_ips.core.sql_condition import mentions
+
+
+class WritesRows:
+    """What others ask of any write mode. A new one says here what differs; none of those who ask knows it by name."""
+
+    __slots__ = ()
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The columns by which rows are told apart; none if nothing tells them apart."""
+        return ()
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether what is made of some of a change's files stays as it is once the others come."""
+        return False
+
+    @property
+    def may_repeat(self) -> bool:
+        """Whether a change may be written once more without doubling rows."""
+        return True
+
+    @property
+    def changes_rows_within_files(self) -> bool:
+        """Whether single rows of large files change, so that deletes beside the files are cheaper than new files."""
+        return False
+
+    def columns_needed(self, partition_columns: Sequence[str]) -> tuple[str, ...]:  # noqa: ARG002  # see overwrites
+        """The columns that a frame must have, whatever it is made of."""
+        return self.keys
+
+    def finds_rows_by(self, column: str) -> bool:
+        """Whether the value of ``column`` decides which rows of the target are replaced, updated or left out."""
+        return column.lower() in {name.lower() for name in self.columns_needed(())}
 
 
 @dataclass(frozen=True, slots=True)
-class Append:
+class Append(WritesRows):
     """Add rows; with ``dedup_on`` leave out those whose key is already there.
 
     With ``remove_on``, rows that were removed upstream are taken away by that key.
@@ -18,17 +54,55 @@ class Append:
     dedup_on: tuple[str, ...] = ()
     remove_on: tuple[str, ...] = ()
 
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The key that nothing is added twice of, else the one that removed rows are found by."""
+        return self.dedup_on or self.remove_on
+
+    @property
+    def adds_up(self) -> bool:
+        """Each row is made of rows of one file."""
+        return True
+
+    @property
+    def may_repeat(self) -> bool:
+        """Rows would be there twice."""
+        return False
+
+    def columns_needed(self, partition_columns: Sequence[str]) -> tuple[str, ...]:  # noqa: ARG002  # as above
+        """Both keys."""
+        return (*self.dedup_on, *self.remove_on)
+
 
 @dataclass(frozen=True, slots=True)
-class Merge:
+class Merge(WritesRows):
     """Update rows that differ and insert new ones, by the key ``on``."""
 
     on: tuple[str, ...]
     latest_by: str | None = None
 
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The merge key."""
+        return self.on
+
+    @property
+    def adds_up(self) -> bool:
+        """Each row is made of rows of one file."""
+        return True
+
+    @property
+    def changes_rows_within_files(self) -> bool:
+        """Rows are updated."""
+        return True
+
+    def columns_needed(self, partition_columns: Sequence[str]) -> tuple[str, ...]:  # noqa: ARG002  # as above
+        """The key, and what decides which row of a key wins."""
+        return (*self.on, self.latest_by) if self.latest_by else self.on
+
 
 @dataclass(frozen=True, slots=True)
-class Combine:
+class Combine(WritesRows):
     """Add the change's aggregates to those that are there, by the key ``on``.
 
     ``approximate`` allows sums of floating point, which depend on the order in which values come and go.
@@ -37,6 +111,30 @@ class Combine:
     on: tuple[str, ...]
     aggregates: tuple[Aggregate, ...]
     approximate: bool = False
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """What a group has in common."""
+        return self.on
+
+    @property
+    def adds_up(self) -> bool:
+        """Groups that are computed again are made of rows that other files have."""
+        return not self.may_compute_groups_again
+
+    @property
+    def may_repeat(self) -> bool:
+        """A change would count twice."""
+        return False
+
+    @property
+    def changes_rows_within_files(self) -> bool:
+        """Groups are updated."""
+        return True
+
+    def finds_rows_by(self, column: str) -> bool:  # noqa: ARG002  # it holds of any
+        """A new column lacks what came before, whichever it is."""
+        return True
 
     @property
     def layout(self) -> Layout:
@@ -55,19 +153,27 @@ class Combine:
 
 
 @dataclass(frozen=True, slots=True)
-class OverwritePartitions:
+class OverwritePartitions(WritesRows):
     """Replace exactly the affected partitions."""
+
+    def columns_needed(self, partition_columns: Sequence[str]) -> tuple[str, ...]:
+        """Those that say of which partition a row is."""
+        return tuple(partition_columns)
 
 
 @dataclass(frozen=True, slots=True)
-class OverwriteWhere:
+class OverwriteWhere(WritesRows):
     """Replace exactly the rows that match a SQL condition."""
 
     where: str
 
+    def finds_rows_by(self, column: str) -> bool:
+        """Whether the condition names it."""
+        return any(mentions(self.where, [column]))
+
 
 @dataclass(frozen=True, slots=True)
-class Replace:
+class Replace(WritesRows):
     """Replace all rows."""
 
 
@@ -81,4 +187,4 @@ def may_repeat(write_mode: WriteMode | None) -> bool:
         >>> may_repeat(Merge(on=("account",))), may_repeat(Append())
         (True, False)
     """
-    return write_mode is None or isinstance(write_mode, Merge | OverwritePartitions | OverwriteWhere | Replace)
+    return write_mode is None or write_mode.may_repeat

@@ -17,7 +17,7 @@ from dagster_ips.exactly_once.capture.edge_start import snapshot_at
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.exactly_once.inspect.edge_status import Inspector, Pending
-from dagster_ips.exactly_once.target.target_history import histories_of, require_known_publications
+from dagster_ips.exactly_once.target_table.target_history import histories_of, require_known_publications
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.stamps import mark
 from dagster_ips.state.store import EdgeStore

@@ -20,7 +20,7 @@ from dagster_ips.core.columns import (
     type_text,
 )
 from dagster_ips.core.ranges import quoted
-from dagster_ips.core.write_mode import Combine, Merge, WriteMode
+from dagster_ips.core.write_mode import WriteMode
 from dagster_ips.spark.branches import sql_name
 from dagster_ips.spark.late import types
 
@@ -46,7 +46,7 @@ class TableDescription:
         A merged table keeps deletes beside its files: rewriting every file that holds an updated row costs more than
         the whole partition did (measured at 1.3 times a 14-day rewrite). Format version 1 can't.
         """
-        if not isinstance(write_mode, Merge | Combine) or self.properties.get("format-version") == "1":
+        if not write_mode.changes_rows_within_files or self.properties.get("format-version") == "1":
             return self
         return replace(self, properties=_MERGED | dict(self.properties))
 

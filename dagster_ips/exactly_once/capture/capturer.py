@@ -38,8 +38,8 @@ from dagster_ips.exactly_once.capture.partition_captures import (
 )
 from dagster_ips.exactly_once.capture.tracked_input import StartOver, TrackedInput, follow
 from dagster_ips.exactly_once.effects import Effect, effect
-from dagster_ips.exactly_once.target.target_history import histories_of, require_known_publications
-from dagster_ips.exactly_once.target.target_ownership import (
+from dagster_ips.exactly_once.target_table.target_history import histories_of, require_known_publications
+from dagster_ips.exactly_once.target_table.target_ownership import (
     Accepted,
     accepted_writes,
     require_no_strange_rows,

@@ -15,7 +15,7 @@ from dagster_ips.exactly_once.capture.partition_captures import look, loses_rows
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.capture.unread_history import being_read, needs_of_line
 from dagster_ips.exactly_once.effects import Effect, effect
-from dagster_ips.exactly_once.target.target_history import histories_of
+from dagster_ips.exactly_once.target_table.target_history import histories_of
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.stamps import partitions_read_beyond, stamped_partitions
 from dagster_ips.iceberg.storage import Storage

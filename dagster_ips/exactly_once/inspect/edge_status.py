@@ -13,8 +13,8 @@ from dagster_ips.errors import CursorStorageError, IpsError, TargetChangedError,
 from dagster_ips.exactly_once.capture.capturer import require_ref_and_columns
 from dagster_ips.exactly_once.capture.edge_start import Beginner
 from dagster_ips.exactly_once.capture.tracked_input import StartOver, TrackedInput, end_of, files_in, follow
-from dagster_ips.exactly_once.target.target_history import histories_of, require_known_publications
-from dagster_ips.exactly_once.target.target_ownership import require_known_writes, require_own
+from dagster_ips.exactly_once.target_table.target_history import histories_of, require_known_publications
+from dagster_ips.exactly_once.target_table.target_ownership import require_known_writes, require_own
 from dagster_ips.iceberg.affected_partitions import affected_partitions
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.change_reader import live_files

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dagster_ips.core.sampling import Sample
-from dagster_ips.core.write_mode import Append, Combine, Merge, WriteMode
+from dagster_ips.core.write_mode import WriteMode
 from dagster_ips.exactly_once.inspect.claims import Claim, ClaimedPart, KeyValues, LastChange, Prover, values_in
 from dagster_ips.spark.comparison import changed_keys, hashable, rows_among
 
@@ -51,13 +51,7 @@ class SampledRows:
 
 def key_of(write_mode: WriteMode | None) -> tuple[str, ...]:
     """The columns by which a write mode tells rows apart; none if it doesn't."""
-    match write_mode:
-        case Append(dedup_on, remove_on):
-            return dedup_on or remove_on
-        case Merge(on) | Combine(on):
-            return on
-        case _:
-            return ()
+    return write_mode.keys if write_mode else ()
 
 
 def sampled_rows(  # noqa: PLR0913, PLR0917  # each is a thing of its own

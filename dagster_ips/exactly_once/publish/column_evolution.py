@@ -7,8 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from dagster_ips.core.columns import Added, Fit, Gone, Misfit, Struct, fit
-from dagster_ips.core.sql_condition import mentions
-from dagster_ips.core.write_mode import Append, Combine, Merge, OverwritePartitions, OverwriteWhere, Replace, WriteMode
+from dagster_ips.core.write_mode import WriteMode
 from dagster_ips.errors import FrameColumnsError, UnknownColumnError
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.iceberg.catalog import LakeCatalog
@@ -41,7 +40,7 @@ def require_rows_found(frame: DataFrame, write_mode: WriteMode, target: TableMet
     """
     found = _fit(frame.sparkSession, columns_of(frame), target)
     new = {*(each.path[0] for each in found.added if len(each.path) == 1), *target.unwritten_columns()}
-    by = [column for column in sorted(new) if _finds_rows_by(write_mode, column)]
+    by = [column for column in sorted(new) if write_mode.finds_rows_by(column)]
     if by and target.ancestry().head is not None:
         raise UnknownColumnError(
             where=target.table,
@@ -51,22 +50,6 @@ def require_rows_found(frame: DataFrame, write_mode: WriteMode, target: TableMet
             "those that take their place. Nothing was written and nothing was consumed. Compute everything anew, once, "
             "by a run with the tag dagster_ips/mode=full.",
         )
-
-
-def _finds_rows_by(write_mode: WriteMode, column: str) -> bool:
-    named: Sequence[str] = ()
-    match write_mode:
-        case OverwriteWhere(where):
-            return any(mentions(where, [column]))
-        case Append(dedup_on, remove_on):
-            named = (*dedup_on, *remove_on)
-        case Merge(on, latest_by):
-            named = (*on, latest_by or "")
-        case Combine():
-            return True  # what came before isn't in it
-        case OverwritePartitions() | Replace():
-            pass
-    return column.lower() in {name.lower() for name in named}
 
 
 def require_types_fit(frame: DataFrame, target: TableMetadata, *, catalog: str) -> None:

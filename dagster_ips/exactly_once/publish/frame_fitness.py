@@ -34,19 +34,7 @@ def require_columns(frame: DataFrame, write_mode: WriteMode, *, table: str, part
     Raises:
         UnknownColumnError: it lacks one that the write mode names or the table is partitioned by.
     """
-    named: tuple[str, ...] = ()
-    match write_mode:
-        case Append(dedup_on, remove_on):
-            named = (*dedup_on, *remove_on)
-        case Merge(on, latest_by):
-            named = (*on, latest_by) if latest_by else on
-        case Combine(on):
-            named = on
-        case OverwritePartitions():
-            named = tuple(partition_columns)
-        case OverwriteWhere() | Replace():
-            pass
-    for column in named:
+    for column in write_mode.columns_needed(partition_columns):
         if column not in frame.columns:
             raise UnknownColumnError(
                 where=f"The frame returned for {table}",

@@ -14,8 +14,8 @@ from dagster_ips.core.ownership import ASSET, Consent
 from dagster_ips.core.target import Standing, TargetHistory, committed, settle, standing_of
 from dagster_ips.errors import CaptureVoidError, IpsError, PublishError
 from dagster_ips.exactly_once.effects import Effect, effect
-from dagster_ips.exactly_once.target.target_history import histories_since
-from dagster_ips.exactly_once.target.target_ownership import require_known_writes, require_own
+from dagster_ips.exactly_once.target_table.target_history import histories_since
+from dagster_ips.exactly_once.target_table.target_ownership import require_known_writes, require_own
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.stamps import announcement, is_of_attempt, stamp_properties, target_histories

@@ -452,14 +452,9 @@ def policies_of(declared: Mapping[str, Any]) -> InputPolicies:
 
 
 def limits_of(declared: Mapping[str, Any], write_mode: WriteMode | None) -> Limits:
-    """The limits in an incremental input's metadata. Files are cut where what is made of them only adds up by rows.
-
-    Groups that are computed again are made of rows that other files have.
-    """
-    adds_up = isinstance(write_mode, Append | Merge) or (
-        isinstance(write_mode, Combine) and not write_mode.may_compute_groups_again
-    )
-    return Limits(declared["max_bytes"], declared["max_files"], cuts_files=adds_up)
+    """The limits in an incremental input's metadata. Files are cut where what is made of them only adds up by rows."""
+    cuts_files = write_mode is not None and write_mode.adds_up
+    return Limits(declared["max_bytes"], declared["max_files"], cuts_files=cuts_files)
 
 
 def table_of(key: dg.AssetKey, metadata: Mapping[str, Any], default_namespace: str) -> str:

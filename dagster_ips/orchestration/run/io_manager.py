@@ -55,6 +55,7 @@ from dagster_ips.orchestration.run.data_versions import (
 )
 from dagster_ips.orchestration.run.run_metadata import RunReport, older_rows_in, partition_metadata, run_metadata
 from dagster_ips.orchestration.run.runs import RunInputs, Runs, order_new_table
+from dagster_ips.orchestration.run.step_try import StepTries
 from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.frames import table_frame
 from dagster_ips.spark.session import configure, is_frame, is_frame_class
@@ -85,8 +86,7 @@ class IcdcIOManager(dg.ConfigurableIOManager):
     icdc_keep_last: int = 10
     icdc_max_age_days: float = 30.0
     _retention: Retention = PrivateAttr(default_factory=Retention)
-    _captured: dict[tuple[str, str, int], dict[str, RunInputs]] = PrivateAttr(default_factory=dict)
-    _written_by_capture: set[tuple[tuple[str, str, int], dg.AssetKey]] = PrivateAttr(default_factory=set)
+    _tries: StepTries = PrivateAttr(default_factory=StepTries)
 
     def setup_for_execution(self, context: dg.InitResourceContext) -> None:
         """Check the settings and the instance before anything runs: environment variables are known only now.
@@ -131,7 +131,7 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         if running is not None and captures_by_itself(running.assets_def, key):
             self._require_written_by_capture(context, obj)
             return
-        of_step = self._captured.get(_step_id(context.step_context))
+        of_step = self._tries.of(context.step_context).captured
         if of_step is None and running is not None and incremental_input_names(running.assets_def):
             raise DeclarationError(
                 asset=key.to_user_string(),
@@ -182,7 +182,7 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         return self._session(self.catalog.open())
 
     def _require_written_by_capture(self, context: dg.OutputContext, obj: object) -> None:
-        written = (_step_id(context.step_context), context.asset_key) in self._written_by_capture
+        written = context.asset_key in self._tries.of(context.step_context).written_by_statements
         if obj is not None or not written:
             raise DeclarationError(
                 asset=context.asset_key.to_user_string(),
@@ -194,18 +194,18 @@ class IcdcIOManager(dg.ConfigurableIOManager):
 
     def was_written_by_capture(self, step: Any, key: dg.AssetKey) -> None:  # noqa: ANN401  # see metadata_by_key
         """The step has written ``key`` by its own statements: a None returned for it is no mistake."""
-        self._written_by_capture.add((_step_id(step), key))
+        self._tries.of(step).written_by_statements.add(key)
 
     def _captures_of_step(self, context: dg.InputContext, metadata: MetadataByKey) -> dict[str, RunInputs]:
         """The captures of this try of the step, by asset; all taken when its first input loads: they share a mode."""
-        identity = _step_id(context.step_context)
-        if identity not in self._captured:
+        this = self._tries.of(context.step_context)
+        if this.captured is None:
             running = _asset_context()
             assert running is not None  # noqa: S101  # load_input asked before
             consumers = consumers_of(running.assets_def, metadata, self.default_namespace)
             selected = [each for each in consumers if each.key in running.selected_asset_keys]
-            self._captured[identity] = self.runs(context.step_context.instance).capture_together(selected, running)
-        return self._captured[identity]
+            this.captured = self.runs(context.step_context.instance).capture_together(selected, running)
+        return this.captured
 
     def _whole_table(self, context: dg.InputContext, metadata: MetadataByKey) -> Any:  # noqa: ANN401  # see load_input
         lake = self.catalog.open()
@@ -412,7 +412,3 @@ def _lookups() -> tuple[str, ...]:
     declared = running.assets_def.node_def.input_dict
     keys = running.assets_def.keys_by_input_name
     return tuple(keys[name].to_user_string() for name, each in declared.items() if INCREMENTAL not in each.metadata)
-
-
-def _step_id(step: Any) -> tuple[str, str, int]:  # noqa: ANN401  # as for metadata_by_key
-    return step.run_id, step.step.key, step.previous_attempt_count

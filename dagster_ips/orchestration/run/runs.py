@@ -30,7 +30,7 @@ from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.exactly_once.publish.old_icdc_tables import drop_expired_tables
 from dagster_ips.exactly_once.publish.publisher import Publisher
-from dagster_ips.exactly_once.target.target_ownership import Accepted
+from dagster_ips.exactly_once.target_table.target_ownership import Accepted
 from dagster_ips.iceberg import cascade_stamps, event_time
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.metadata import TableMetadata

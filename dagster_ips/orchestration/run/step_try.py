@@ -1,0 +1,34 @@
+"""One try of one step: what it captured and wrote, between its first input and its last output."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import dagster as dg
+
+from dagster_ips.orchestration.run.runs import RunInputs
+
+
+@dataclass
+class StepTry:
+    """What a try of a step has done so far.
+
+    ``captured`` is what it reads, by the name of each asset that captures; None as long as nothing was asked for, which
+    stays so where another IO manager reads the inputs. ``written_by_statements`` are the assets that wrote their tables
+    themselves, by ``capture``.
+    """
+
+    captured: dict[str, RunInputs] | None = None
+    written_by_statements: set[dg.AssetKey] = field(default_factory=set)
+
+
+@dataclass
+class StepTries:
+    """The tries of steps that one IO manager has seen; a retry is another try, which captures anew."""
+
+    _tries: dict[tuple[str, str, int], StepTry] = field(default_factory=dict)
+
+    def of(self, step: Any) -> StepTry:  # noqa: ANN401  # Dagster's class for it isn't public
+        """The try that ``step``'s context belongs to."""
+        return self._tries.setdefault((step.run_id, step.step.key, step.previous_attempt_count), StepTry())
