@@ -10,7 +10,8 @@ from pyspark.sql import SparkSession
 
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.policy import InputPolicies
-from dagster_ips.exactly_once.capture.capturer import CapturedInput, Capturer
+from dagster_ips.exactly_once.capture.captured_input import CapturedInput
+from dagster_ips.exactly_once.capture.capturer import Capturer
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.local_spark.connect_server import ensure_connect_server, stop_connect_server

@@ -14,7 +14,7 @@ from dagster_ips.core.change_set import ChangeSet
 from dagster_ips.core.policy import OnRemoved
 from dagster_ips.core.ranges import Bound, ChangeRange, Predicate, equals, quoted
 from dagster_ips.errors import DeclarationError, UnknownColumnError
-from dagster_ips.exactly_once.capture.capturer import CapturedInput
+from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.capture.icdc_parameters import parameters
 from dagster_ips.exactly_once.publish.input_change import Frame, InputChange, TakenFrame
 from dagster_ips.iceberg.affected_partitions import AffectedPartitions, affected_partitions

@@ -10,7 +10,7 @@ from dagster_ips.core.capture import Mode
 from dagster_ips.core.history_place import AtSnapshot
 from dagster_ips.errors import RewindError, SourceExpiredError, StateUnreadableError, TargetChangedError
 from dagster_ips.exactly_once.administration import Administrator, Rewind
-from dagster_ips.exactly_once.capture.capturer import CapturedInput
+from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.inspect.edge_status import Inspector
 from dagster_ips.iceberg.stamps import stamp_properties

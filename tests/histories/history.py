@@ -22,7 +22,9 @@ from dagster_ips.errors import (
     SourceReplacedError,
     SourceRolledBackError,
 )
-from dagster_ips.exactly_once.capture.capturer import CapturedInput, Capturer, TrackedInput
+from dagster_ips.exactly_once.capture.captured_input import CapturedInput
+from dagster_ips.exactly_once.capture.capturer import Capturer
+from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.state.store import MemoryEdgeStore
 from dagster_ips.view import IcdcView
 from tests.histories.checks import Truth, WrongCaptureError, check_frames, check_range, frames, ranged

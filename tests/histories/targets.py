@@ -20,7 +20,7 @@ from dagster_ips.core.aggregates import parse_aggregate
 from dagster_ips.core.capture import Mode
 from dagster_ips.core.write_mode import Append, Combine, Merge, OverwritePartitions, OverwriteWhere, Replace, WriteMode
 from dagster_ips.errors import DuplicateKeysError, FragmentOverwriteError, IpsError, RemovedRowsError
-from dagster_ips.exactly_once.capture.capturer import CapturedInput
+from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.publish.publisher import Publisher
 from dagster_ips.exactly_once.publish.result_writer import Result
 from dagster_ips.spark.targets import TableDescription, create_table

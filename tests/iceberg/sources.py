@@ -36,7 +36,8 @@ from dagster_ips.core.capture import EdgeState, Mode
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.limits import Limits
 from dagster_ips.core.policy import InputPolicies
-from dagster_ips.exactly_once.capture.capturer import CapturedInput, Capturer
+from dagster_ips.exactly_once.capture.captured_input import CapturedInput
+from dagster_ips.exactly_once.capture.capturer import Capturer
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.state.store import MemoryEdgeStore

@@ -41,7 +41,8 @@ from pyiceberg.types import (
 from dagster_ips.core.change_set import ChangeSet, DataFile
 from dagster_ips.core.ranges import ChangeRange, RangeKind
 from dagster_ips.errors import UnknownColumnError, UnorderedColumnError
-from dagster_ips.exactly_once.capture.capturer import CapturedInput, Capturer
+from dagster_ips.exactly_once.capture.captured_input import CapturedInput
+from dagster_ips.exactly_once.capture.capturer import Capturer
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.column_ranges import change_range, partition_values

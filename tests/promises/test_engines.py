@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dagster_ips.exactly_once.capture.capturer import CapturedInput
+from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.iceberg.icdc.icdc_tables import Tag
 from tests.histories.history import CONSUMERS, History, quicken
 from tests.histories.table import Shape

@@ -15,7 +15,8 @@ from pyspark.sql import functions as F  # noqa: N812  # the name that everyone g
 import dagster_ips as ips
 from dagster_ips.core.write_mode import Append, Merge, OverwritePartitions, WriteMode
 from dagster_ips.errors import DeclarationError
-from dagster_ips.exactly_once.capture.capturer import Capturer, TrackedInput
+from dagster_ips.exactly_once.capture.capturer import Capturer
+from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.publish.publisher import Publisher
 from dagster_ips.exactly_once.publish.result_writer import Result
 from dagster_ips.spark.targets import TableDescription, create_table

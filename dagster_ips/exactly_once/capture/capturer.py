@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.capture import Capture, EdgeState, Mode
 from dagster_ips.core.code_of_rows import not_made_by
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.mode_decision import ModeDecision, decide_mode
 from dagster_ips.core.ownership import Consent
-from dagster_ips.core.policy import InputPolicies, OnUnmapped
-from dagster_ips.core.ranges import ChangeRange, Predicate
-from dagster_ips.core.target import TargetHistory, settle, unexpected_change
-from dagster_ips.core.touched import LineState, reaches
+from dagster_ips.core.policy import OnUnmapped
+from dagster_ips.core.ranges import Predicate
+from dagster_ips.core.target import settle, unexpected_change
+from dagster_ips.core.touched import reaches
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import (
     StateUnreadableError,
@@ -26,7 +25,9 @@ from dagster_ips.errors import (
     UnmappedRowsError,
 )
 from dagster_ips.exactly_once.capture.backlog_share import BacklogShare, share_of
+from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.capture.edge_start import Beginner
+from dagster_ips.exactly_once.capture.input_to_capture import EdgeToCapture, InputToCapture, Line, ReadyToCapture
 from dagster_ips.exactly_once.capture.partition_captures import (
     RunPartitions,
     changed_in_partitions,
@@ -46,7 +47,6 @@ from dagster_ips.exactly_once.target_table.target_ownership import (
     require_own,
 )
 from dagster_ips.iceberg.catalog import LakeCatalog
-from dagster_ips.iceberg.change_reader import ChangedFiles
 from dagster_ips.iceberg.code_stamps import makings
 from dagster_ips.iceberg.column_ranges import change_range, require_plain_column
 from dagster_ips.iceberg.event_time import require_time_column
@@ -59,129 +59,11 @@ _NOTHING = Consent()
 
 
 @dataclass(frozen=True, slots=True)
-class CapturedInput:
-    """What a run reads of one input, as ``tracked`` declares it: all that the rooms above must know of it.
-
-    ``captures`` are what is consumed by it: one, or one for each partition that the run computes, whose ``rows`` of the
-    source are those that it reads. ``share`` says what of the change it is. ``tags`` are the ICDC table's snapshots of
-    what was there before and after, if rows may have been removed. ``unmapped`` are some values that belong to no
-    partition. ``of_any`` are the rows of any partition, to be counted by the values of ``columns``; None where there is
-    no need to. ``accepted`` is what others wrote to the consumer's table and a person takes as it is.
-    """
-
-    tracked: TrackedInput
-    captures: tuple[Capture, ...]
-    source: TableMetadata
-    share: BacklogShare
-    tags: Mapping[Tag, int]
-    ranges: Mapping[str, ChangeRange]
-    seconds: float
-    rows: Predicate | None = None
-    of_any: Predicate | None = None
-    unmapped: tuple[str, ...] = ()
-    accepted: Accepted = field(default_factory=Accepted)
-
-    @property
-    def capture(self) -> Capture:
-        """The run's capture; of several partitions what they have in common, beginning where the first begins."""
-        first, *others = self.captures
-        if not others:
-            return first
-        starts = [each.from_exclusive for each in self.captures]
-        known = [start for start in starts if start is not None]
-        oldest = min(known, key=lambda start: start.position) if len(known) == len(starts) else None
-        return replace(first, edge=first.edge.line, from_exclusive=oldest)
-
-    @property
-    def new_partitions(self) -> tuple[str, ...]:
-        """The partitions that are computed for the first time by a run that goes on with others."""
-        new = [each for each in self.captures if each.mode is Mode.INCREMENTAL and each.from_exclusive is None]
-        return tuple(each.edge.partition for each in new if each.edge.partition is not None)
-
-    @property
-    def policies(self) -> InputPolicies:
-        """What the consumer does when the input's history did more than grow."""
-        return self.tracked.policies
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The source's columns that the partitions of its asset are made of; none of an asset without."""
-        return self.tracked.slicing.upstream_keys.columns if self.tracked.slicing else ()
-
-    @property
-    def files(self) -> ChangedFiles:
-        """The files captured."""
-        return self.share.files
-
-    @property
-    def head(self) -> Snapshot | None:
-        """The source's snapshot captured up to; None if it has none."""
-        return self.share.to
-
-
-@dataclass(frozen=True, slots=True)
 class _Read:
     """What a capture of an input takes, and from where each of its edges reads it; from the beginning if not said."""
 
     share: BacklogShare
     starts: Mapping[Edge, Watermark | None] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class _Line:
-    """What is known of all partitions of an input: by what each is read, and with what was found just now."""
-
-    known: LineState
-    looked: LineState
-
-
-@dataclass(frozen=True, slots=True)
-class EdgeToCapture:
-    """An edge before a capture: ``state`` is from where it is read, ``history`` what the target's stamps say of it."""
-
-    state: EdgeState
-    history: TargetHistory | None
-
-
-@dataclass(frozen=True, slots=True)
-class InputToCapture:
-    """An input before a capture: its table, and its edges, one or one for each partition of the run.
-
-    ``line`` is what is known of all partitions; None if the consumer has none.
-    """
-
-    tracked: TrackedInput
-    source: TableMetadata
-    edges: tuple[EdgeToCapture, ...]
-    line: _Line | None
-
-    @property
-    def states(self) -> list[EdgeState]:
-        """From where each edge is read."""
-        return [edge.state for edge in self.edges]
-
-    def with_states(self, change: Callable[[EdgeState], EdgeState]) -> InputToCapture:
-        """The same with each edge's state changed."""
-        return replace(self, edges=tuple(replace(edge, state=change(edge.state)) for edge in self.edges))
-
-
-@dataclass(frozen=True, slots=True)
-class ReadyToCapture:
-    """How a consumer stands before it captures, and the mode that it captures in.
-
-    ``accepted`` is what others wrote to the target and a person takes as it is.
-    """
-
-    consumer: str
-    inputs: tuple[InputToCapture, ...]
-    decision: ModeDecision
-    partitions: RunPartitions | None = None
-    accepted: Accepted = field(default_factory=Accepted)
-
-    def with_sources(self, sources: Sequence[TableMetadata]) -> ReadyToCapture:
-        """The same, to capture up to the heads of ``sources``, one for each input."""
-        inputs = (replace(each, source=source) for each, source in zip(self.inputs, sources, strict=True))
-        return replace(self, inputs=tuple(inputs))
 
 
 @dataclass(frozen=True)
@@ -397,7 +279,7 @@ class Capturer:
         source: TableMetadata,
         states: Sequence[EdgeState],
         consumer: str,
-    ) -> _Line | None:
+    ) -> Line | None:
         """What is known of all partitions of an input, up to its head; None if the consumer has none.
 
         Raises:
@@ -415,10 +297,10 @@ class Capturer:
             columns = tracked.slicing.upstream_keys.columns
             raise UnmappedRowsError(consumer=consumer, upstream=tracked.upstream, columns=columns, values=line.unmapped)
         # The first look finds what has rows now, and not what had some when it was consumed.
-        return _Line(line if known.scanned else known, line)
+        return Line(line if known.scanned else known, line)
 
     def _rows_of_any(
-        self, tracked: TrackedInput, source: TableMetadata, share: BacklogShare, line: _Line | None
+        self, tracked: TrackedInput, source: TableMetadata, share: BacklogShare, line: Line | None
     ) -> Predicate | None:
         if line is None or tracked.slicing is None or tracked.policies.on_unmapped is OnUnmapped.IGNORE:
             return None

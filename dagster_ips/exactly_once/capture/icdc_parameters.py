@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from dagster_ips.core.capture import Mode
 from dagster_ips.core.ranges import Bound, ChangeRange
-from dagster_ips.exactly_once.capture.capturer import CapturedInput
+from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.spark.branches import sql_name
 
 

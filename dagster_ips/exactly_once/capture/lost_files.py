@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 from dagster_ips.errors import FilesGoneError, IpsError
-from dagster_ips.exactly_once.capture.capturer import CapturedInput
+from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.iceberg.storage import Storage
 
 _DATA_FILE = re.compile(r"[^\s'\"(]+\.(?:parquet|orc|avro|puffin)\b")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from dagster_ips.core.partition_keys import NULL
 from dagster_ips.core.ranges import Predicate
 from dagster_ips.errors import UnmappedRowsError
-from dagster_ips.exactly_once.capture.capturer import CapturedInput
+from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.spark.counts import count_where, values_without
 from dagster_ips.spark.frames import table_frame
 

@@ -14,7 +14,9 @@ from dataclasses import dataclass
 
 from dagster_ips.core.capture import EdgeState, Mode
 from dagster_ips.core.ownership import Consent
-from dagster_ips.exactly_once.capture.capturer import CapturedInput, Capturer, ReadyToCapture
+from dagster_ips.exactly_once.capture.captured_input import CapturedInput
+from dagster_ips.exactly_once.capture.capturer import Capturer
+from dagster_ips.exactly_once.capture.input_to_capture import ReadyToCapture
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.iceberg.metadata import TableMetadata
 

@@ -18,7 +18,7 @@ from dagster_ips.core.touched import LineState
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import UnprovableError
 from dagster_ips.exactly_once.capture.backlog_share import BacklogShare
-from dagster_ips.exactly_once.capture.capturer import CapturedInput
+from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.capture.partition_captures import live_in_partitions, rows_of
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput, files_in
 from dagster_ips.iceberg.affected_partitions import affected_partitions

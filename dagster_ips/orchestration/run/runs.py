@@ -18,7 +18,8 @@ from dagster_ips.core.ownership import Consent
 from dagster_ips.core.policy import OnRemoved
 from dagster_ips.core.retention import Retention
 from dagster_ips.errors import DeclarationError
-from dagster_ips.exactly_once.capture.capturer import CapturedInput, Capturer
+from dagster_ips.exactly_once.capture.captured_input import CapturedInput
+from dagster_ips.exactly_once.capture.capturer import Capturer
 from dagster_ips.exactly_once.capture.lost_files import lost_file
 from dagster_ips.exactly_once.capture.partition_captures import RunPartitions
 from dagster_ips.exactly_once.capture.partition_counts import Count, counts_by_partition

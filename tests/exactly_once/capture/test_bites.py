@@ -19,7 +19,7 @@ from dagster_ips.core.limits import Limits
 from dagster_ips.core.pending import is_pending
 from dagster_ips.core.policy import InputPolicies, OnExpired, OnRollback
 from dagster_ips.errors import SourceExpiredError, SourceRolledBackError
-from dagster_ips.exactly_once.capture.capturer import CapturedInput
+from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.iceberg.stamps import mark, stamp_properties
 from dagster_ips.state.codec import encode
 from dagster_ips.state.store import MemoryEdgeStore

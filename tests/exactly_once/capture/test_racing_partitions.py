@@ -11,7 +11,8 @@ from dagster_ips.core.capture import Mode
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.write_mode import Append
 from dagster_ips.errors import PublishError
-from dagster_ips.exactly_once.capture.capturer import CapturedInput, Capturer
+from dagster_ips.exactly_once.capture.captured_input import CapturedInput
+from dagster_ips.exactly_once.capture.capturer import Capturer
 from dagster_ips.exactly_once.capture.partition_captures import RunPartitions
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.publish.publisher import Publication, Publisher

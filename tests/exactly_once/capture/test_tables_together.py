@@ -22,7 +22,8 @@ from dagster_ips.core.edge import Edge
 from dagster_ips.core.intervention import InterventionKind
 from dagster_ips.core.limits import Limits
 from dagster_ips.core.policy import InputPolicies, OnExpired, OnRollback
-from dagster_ips.exactly_once.capture.capturer import CapturedInput, Capturer
+from dagster_ips.exactly_once.capture.captured_input import CapturedInput
+from dagster_ips.exactly_once.capture.capturer import Capturer
 from dagster_ips.exactly_once.capture.tables_together import Output, capture_together
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.iceberg.catalog import LakeCatalog

@@ -18,7 +18,9 @@ from dagster_ips.core.capture import EdgeState
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.retention import Retention
 from dagster_ips.exactly_once import effects
-from dagster_ips.exactly_once.capture.capturer import CapturedInput, Capturer, TrackedInput
+from dagster_ips.exactly_once.capture.captured_input import CapturedInput
+from dagster_ips.exactly_once.capture.capturer import Capturer
+from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.effects import Effect
 from dagster_ips.exactly_once.publish.old_icdc_tables import drop_expired_tables
 from dagster_ips.iceberg.avro import read_avro, write_avro

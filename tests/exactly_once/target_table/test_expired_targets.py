@@ -11,7 +11,7 @@ import pytest
 from dagster_ips.core.capture import Mode
 from dagster_ips.errors import PublishError, UnknownPublicationError
 from dagster_ips.exactly_once.administration import Administrator
-from dagster_ips.exactly_once.capture.capturer import CapturedInput
+from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.inspect.edge_status import Inspector
 from dagster_ips.exactly_once.publish.publisher import published_by_another

@@ -11,7 +11,8 @@ from pyiceberg.expressions import EqualTo
 from dagster_ips.core.capture import Mode
 from dagster_ips.errors import CaptureVoidError
 from dagster_ips.exactly_once.administration import Administrator
-from dagster_ips.exactly_once.capture.capturer import CapturedInput, Capturer
+from dagster_ips.exactly_once.capture.captured_input import CapturedInput
+from dagster_ips.exactly_once.capture.capturer import Capturer
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.publish.publisher import Publisher
 from dagster_ips.iceberg.icdc.icdc_tables import Tag

@@ -17,7 +17,8 @@ from dagster_ips.core.history_place import Everywhere, Start
 from dagster_ips.core.ownership import ASSET, Consent
 from dagster_ips.errors import ForeignWriteError, IpsError, TargetOfAnotherError, UnknownRowsError
 from dagster_ips.exactly_once.administration import Administrator
-from dagster_ips.exactly_once.capture.capturer import CapturedInput, Capturer
+from dagster_ips.exactly_once.capture.captured_input import CapturedInput
+from dagster_ips.exactly_once.capture.capturer import Capturer
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.inspect.edge_status import Inspector
 from dagster_ips.iceberg.stamps import mark, owner_properties, stamp_properties

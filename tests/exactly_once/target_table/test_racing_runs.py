@@ -13,7 +13,8 @@ from pyspark.sql import SparkSession
 from dagster_ips.core.capture import Mode
 from dagster_ips.errors import CaptureVoidError, PublishError
 from dagster_ips.exactly_once.administration import Administrator
-from dagster_ips.exactly_once.capture.capturer import CapturedInput, Capturer
+from dagster_ips.exactly_once.capture.captured_input import CapturedInput
+from dagster_ips.exactly_once.capture.capturer import Capturer
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.publish.publisher import Publication, Publisher
 from dagster_ips.orchestration.platform.cursor_store import CursorStore

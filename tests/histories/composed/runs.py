@@ -15,7 +15,8 @@ import dagster as dg
 
 from dagster_ips.core.capture import Mode
 from dagster_ips.core.ownership import ASSET
-from dagster_ips.exactly_once.capture.capturer import CapturedInput, Capturer
+from dagster_ips.exactly_once.capture.captured_input import CapturedInput
+from dagster_ips.exactly_once.capture.capturer import Capturer
 from dagster_ips.exactly_once.capture.lost_files import lost_file
 from dagster_ips.exactly_once.capture.partition_captures import RunPartitions
 from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch

@@ -14,7 +14,8 @@ from pyiceberg.table import Table
 
 from dagster_ips.core.capture import Mode
 from dagster_ips.errors import UnsupportedTableError
-from dagster_ips.exactly_once.capture.capturer import CapturedInput, Capturer
+from dagster_ips.exactly_once.capture.captured_input import CapturedInput
+from dagster_ips.exactly_once.capture.capturer import Capturer
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.iceberg.affected_partitions import affected_partitions
 from dagster_ips.iceberg.avro import SCHEMA_KEY, read_avro, write_avro
