@@ -14,7 +14,7 @@ from dagster_ips.core.change_set import ChangeSet, DataFile
 from dagster_ips.core.interval import Interval
 from dagster_ips.core.rewrites import Rewrite, without_change
 from dagster_ips.core.watermark import Watermark
-from dagster_ips.iceberg.delete_reach import PartitionKey, Reach, applying_to, partition_key
+from dagster_ips.iceberg.delete_reach import DeleteReach, PartitionKey, applying_to, partition_key
 from dagster_ips.iceberg.manifests import (
     Content,
     ManifestEntry,
@@ -281,15 +281,15 @@ class _Difference:
         return [entry for snapshot in writers for entry in self._own(snapshot, Content.DELETES)]
 
     @cached_property
-    def _own_reach(self) -> Reach:
-        return Reach.of(self._own_deletes)
+    def _own_reach(self) -> DeleteReach:
+        return DeleteReach.of(self._own_deletes)
 
     @cached_property
-    def _changed(self) -> Reach:
+    def _changed(self) -> DeleteReach:
         """What the delete files that are live at only one end may apply to."""
         if not (self.interval.abandoned or self._own_deletes):
-            return Reach()
-        return Reach.of([*self._came(Content.DELETES), *self._went(Content.DELETES)])
+            return DeleteReach()
+        return DeleteReach.of([*self._came(Content.DELETES), *self._went(Content.DELETES)])
 
     def _was_deleted_from(self, data: ManifestEntry) -> bool:
         """Whether a row of the file may have been deleted, or be there again, between the interval's ends.

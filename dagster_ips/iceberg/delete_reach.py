@@ -28,7 +28,7 @@ def partition_key(entry: ManifestEntry) -> PartitionKey:
 
 
 @dataclass(frozen=True)
-class Reach:
+class DeleteReach:
     """What a set of delete files may apply to; ``scopes`` are the partitions of those that name one data file."""
 
     paths: AbstractSet[str] = frozenset()
@@ -37,7 +37,7 @@ class Reach:
     is_everywhere: bool = False
 
     @classmethod
-    def of(cls, deletes: Iterable[ManifestEntry]) -> Reach:
+    def of(cls, deletes: Iterable[ManifestEntry]) -> DeleteReach:
         """What ``deletes`` may apply to; no deletes, nothing."""
         paths, scopes, partitions, everywhere = set(), set(), set(), False
         for delete in deletes:
@@ -50,10 +50,10 @@ class Reach:
                 everywhere |= _is_global(delete)
         return cls(paths, scopes, partitions, everywhere)
 
-    def without_paths(self, paths: AbstractSet[str]) -> Reach:
+    def without_paths(self, paths: AbstractSet[str]) -> DeleteReach:
         """What is left to look for when the files ``paths`` are dealt with."""
         left = self.paths - paths
-        return Reach(left, self.scopes if left else frozenset(), self.partitions, self.is_everywhere)
+        return DeleteReach(left, self.scopes if left else frozenset(), self.partitions, self.is_everywhere)
 
     @property
     def is_nowhere(self) -> bool:

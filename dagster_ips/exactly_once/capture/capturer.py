@@ -26,7 +26,7 @@ from dagster_ips.errors import (
 )
 from dagster_ips.exactly_once.capture.backlog_share import BacklogShare, share_of
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
-from dagster_ips.exactly_once.capture.edge_start import Beginner
+from dagster_ips.exactly_once.capture.edge_start import StartFinder
 from dagster_ips.exactly_once.capture.input_to_capture import EdgeToCapture, InputToCapture, Line, ReadyToCapture
 from dagster_ips.exactly_once.capture.partition_captures import (
     RunPartitions,
@@ -129,9 +129,9 @@ class Capturer:
         settled = [self._settled(_edges(consumer, i, partitions), metadata, target, asked_for) for i in inputs]
         found = [self._input(tracked, edges, consumer) for tracked, edges in zip(inputs, settled, strict=True)]
         if asked_for is not Mode.FULL and partitions is None:
-            beginner = Beginner(self.catalog, self.icdc_namespace, metadata)
+            finder = StartFinder(self.catalog, self.icdc_namespace, metadata)
             found = [
-                each.with_states(partial(beginner.begin, source=each.source, tracked=each.tracked)) for each in found
+                each.with_states(partial(finder.begin, source=each.source, tracked=each.tracked)) for each in found
             ]
         states = [state for each in found for state in each.states]
         decision = decide_mode(

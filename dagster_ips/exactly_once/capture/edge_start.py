@@ -17,7 +17,7 @@ from dagster_ips.iceberg.stamps import bears_stamp
 
 
 @dataclass(frozen=True, slots=True)
-class Beginner:
+class StartFinder:
     """Finds where the edges of one consumer begin; ``target`` is its table, None if it isn't there."""
 
     catalog: LakeCatalog

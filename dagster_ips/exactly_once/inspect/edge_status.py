@@ -11,7 +11,7 @@ from dagster_ips.core.ownership import Consent
 from dagster_ips.core.target import settle, unexpected_change
 from dagster_ips.errors import CursorStorageError, IpsError, TargetChangedError, UnknownTableError
 from dagster_ips.exactly_once.capture.capturer import require_ref_and_columns
-from dagster_ips.exactly_once.capture.edge_start import Beginner
+from dagster_ips.exactly_once.capture.edge_start import StartFinder
 from dagster_ips.exactly_once.capture.tracked_input import StartOver, TrackedInput, end_of, files_in, follow
 from dagster_ips.exactly_once.target_table.target_history import histories_of, require_known_publications
 from dagster_ips.exactly_once.target_table.target_ownership import require_known_writes, require_own
@@ -87,7 +87,7 @@ class Inspector:
                 require_own(metadata, consumer, Consent())
                 if state.in_flight is None or not state.in_flight.is_of_job:
                     require_known_writes(metadata, consumer, [state])
-            begun = Beginner(self.catalog, self.icdc_namespace, metadata).begin(state, source, tracked)
+            begun = StartFinder(self.catalog, self.icdc_namespace, metadata).begin(state, source, tracked)
             found = self.pending(begun, source, tracked)
             if not found.is_full:
                 require_known_publications(self.target, [(state, history)])

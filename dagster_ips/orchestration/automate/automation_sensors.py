@@ -12,7 +12,7 @@ import dagster as dg
 
 from dagster_ips._compat import evaluate_by, knowing_partitions
 from dagster_ips.orchestration.automate.run_requests import in_few_runs, in_order_of_stages_below
-from dagster_ips.orchestration.automate.wait_for_change import News
+from dagster_ips.orchestration.automate.wait_for_change import ChangeWait
 from dagster_ips.orchestration.watch.watched_tables import WatchedInputs
 
 AUTOMATION_SENSOR = "ips_automation"
@@ -71,13 +71,13 @@ def _sensor(
             emit_backfills=False,
             description="Runs the assets whose incremental inputs have changes, and other assets with conditions.",
         )
-    evaluate_by(sensor, partial(_tick, watched, News.of(each.watched for each in watched), wait_seconds))
+    evaluate_by(sensor, partial(_tick, watched, ChangeWait.of(each.watched for each in watched), wait_seconds))
     return sensor
 
 
 def _tick(
     watched: Sequence[WatchedInputs],
-    news: News,
+    wait: ChangeWait,
     wait_seconds: float,
     context: dg.SensorEvaluationContext,
     evaluate: Callable[[], dg.SensorResult],
@@ -86,9 +86,9 @@ def _tick(
     until = time.monotonic() + wait_seconds
     while True:
         if wait_seconds:
-            news.look(context.instance, until=until)
+            wait.look(context.instance, until=until)
         result = evaluate()
-        if result.run_requests or not news.came(context.instance, until=until):
+        if result.run_requests or not wait.came(context.instance, until=until):
             return result._replace(run_requests=_in_few_runs(watched, context, result.run_requests or ()))
 
 

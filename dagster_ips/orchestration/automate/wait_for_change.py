@@ -34,7 +34,7 @@ class Situation:
 
 
 @dataclass
-class News:
+class ChangeWait:
     """Waits for a watched table that has changed, or a run that has begun or ended, since it was last looked.
 
     A look is a query of each SQL catalog and one of Dagster's storage; a REST catalog is asked table by table. Of a
@@ -45,7 +45,7 @@ class News:
     _seen: Situation = field(default_factory=Situation)
 
     @classmethod
-    def of(cls, watched: Iterable[WatchedTables]) -> News:
+    def of(cls, watched: Iterable[WatchedTables]) -> ChangeWait:
         """Of tables of which some may be named several times."""
         return cls(list({id(each): each for each in watched}.values()))
 

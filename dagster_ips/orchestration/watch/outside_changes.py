@@ -70,7 +70,7 @@ class Seen:
     waiting: Mapping[str, int] = field(default_factory=dict)
 
 
-def news_of(table: OutsideTable, metadata: TableMetadata, seen: Seen) -> tuple[list[Event], Seen]:
+def events_since(table: OutsideTable, metadata: TableMetadata, seen: Seen) -> tuple[list[Event], Seen]:
     """The events of an asset without partitions, one per snapshot that may have changed rows, oldest first.
 
     A table seen for the first time, created again, rolled back or expired is news as it is.
@@ -84,18 +84,18 @@ def news_of(table: OutsideTable, metadata: TableMetadata, seen: Seen) -> tuple[l
             from_snapshot_id_exclusive=seen.upto.snapshot_id, to_snapshot_id_inclusive=ancestry.head.snapshot_id
         )
     as_it_is = [ancestry.newest_change or ancestry.head]
-    news = as_it_is if since is None else [snapshot for snapshot in since if not snapshot.keeps_rows]
-    reported = news[:MOST_REPORTED]
+    new = as_it_is if since is None else [snapshot for snapshot in since if not snapshot.keeps_rows]
+    reported = new[:MOST_REPORTED]
     events: list[Event] = [
-        _materialization(table, each, table_metadata(metadata) if each is news[-1] else row_count(each))
+        _materialization(table, each, table_metadata(metadata) if each is new[-1] else row_count(each))
         for each in reported
     ]
-    if len(news) > len(reported):  # Without the location, the next tick goes on here.
+    if len(new) > len(reported):  # Without the location, the next tick goes on here.
         return events, Seen(metadata.watermark_at(reported[-1], MAIN))
     return events, Seen(metadata.watermark_at(ancestry.head, MAIN), metadata.metadata_location)
 
 
-def partition_news_of(
+def partition_events_since(
     table: OutsideTable, metadata: TableMetadata, seen: Seen, storage: Storage, instance: DagsterInstance
 ) -> tuple[list[Event], Seen]:
     """The events of a partitioned asset, one per partition whose rows changed, however many snapshots changed them.

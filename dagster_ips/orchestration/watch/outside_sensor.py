@@ -17,9 +17,9 @@ from dagster_ips.orchestration.watch.outside_changes import (
     Seen,
     decode,
     encode,
+    events_since,
     is_waiting,
-    news_of,
-    partition_news_of,
+    partition_events_since,
 )
 from dagster_ips.orchestration.watch.tick_failures import said_of
 from dagster_ips.orchestration.watch.watched_tables import metadata_at
@@ -89,18 +89,20 @@ def _look(
         if each.table in located.errors:
             yield _TableInTick(each.name, error=located.errors[each.table])
         elif each.table in located.found:
-            yield _news(lake, each, located.found[each.table], seen.get(each.name, Seen()), context.instance)
+            yield _found_of(lake, each, located.found[each.table], seen.get(each.name, Seen()), context.instance)
 
 
-def _news(lake: LakeCatalog, table: OutsideTable, location: str, seen: Seen, instance: DagsterInstance) -> _TableInTick:
+def _found_of(
+    lake: LakeCatalog, table: OutsideTable, location: str, seen: Seen, instance: DagsterInstance
+) -> _TableInTick:
     if seen.location == location and not is_waiting(table, seen, instance):
         return _TableInTick(table.name)
     try:
         metadata = metadata_at(lake, table.table, location)
         if table.partitions_def is None:
-            events, after = news_of(table, metadata, seen)
+            events, after = events_since(table, metadata, seen)
         else:
-            events, after = partition_news_of(table, metadata, seen, lake.storage, instance)
+            events, after = partition_events_since(table, metadata, seen, lake.storage, instance)
     except IpsError as error:
         return _TableInTick(table.name, error=error)
     return _TableInTick(table.name, events, after)

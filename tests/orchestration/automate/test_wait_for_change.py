@@ -83,10 +83,10 @@ def test_what_was_committed_before_a_tick_is_requested_without_news(
     assert requested(instance, repository(tables, 20)) == [dg.AssetKey("daily")]
 
 
-def watched(tables: Tables) -> wait_for_change.News:
+def watched(tables: Tables) -> wait_for_change.ChangeWait:
     each = WatchedTables(ips.IcebergCatalog(folder=str(tables.folder)))
     each.names.add("media.playback")
-    return wait_for_change.News.of([each, each])
+    return wait_for_change.ChangeWait.of([each, each])
 
 
 def test_a_look_lasts_until_a_job_that_commits_several_times_is_done(
