@@ -86,7 +86,7 @@ class Result:
         one would, so that the first says it. ``shares_views`` is as in ``provenance``.
 
         Raises:
-            IpsError: as the functions of ``fitness`` do.
+            IpsError: as the functions of ``frame_fitness`` do.
         """
         mode = self.write_mode
         require_columns(self.frame, mode, table=table, partition_columns=partition_columns)
