@@ -67,7 +67,7 @@ class Model:
         return [n for n in self.changes(key, after, up_to) if n not in spared]
 
     def look(self, line: LineState) -> LineState:
-        """What a look makes of ``line``, by the rules of ``partition_captures.look`` and ``pending_partitions``."""
+        """What a look makes of ``line``, by the rules of ``line_look.look`` and ``pending_partitions``."""
         head = len(self.commits)
         if not head:
             return line

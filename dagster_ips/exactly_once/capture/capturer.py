@@ -28,12 +28,11 @@ from dagster_ips.exactly_once.capture.backlog_share import BacklogShare, share_o
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.capture.edge_start import StartFinder
 from dagster_ips.exactly_once.capture.input_to_capture import EdgeToCapture, InputToCapture, Line, ReadyToCapture
+from dagster_ips.exactly_once.capture.line_look import look, loses_rows_between
 from dagster_ips.exactly_once.capture.partition_captures import (
     RunPartitions,
     changed_in_partitions,
     live_in_partitions,
-    look,
-    loses_rows_between,
     rows_of,
     rows_of_any,
 )

@@ -9,9 +9,7 @@ from dagster_ips.core.capture import EdgeState
 from dagster_ips.core.mode_decision import ModeDecision
 from dagster_ips.core.target import TargetHistory
 from dagster_ips.core.touched import LineState
-from dagster_ips.exactly_once.capture.partition_captures import (
-    RunPartitions,
-)
+from dagster_ips.exactly_once.capture.partition_captures import RunPartitions
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.target_table.target_ownership import (
     Accepted,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dagster_ips.core.change_set import DataFile
 from dagster_ips.core.partition_keys import Slicing
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
-from dagster_ips.exactly_once.capture.partition_captures import FileKeys
+from dagster_ips.exactly_once.capture.file_keys import FileKeys
 from dagster_ips.iceberg.storage import Storage
 
 

@@ -11,7 +11,7 @@ from dagster_ips.core.expiry_limit import Need
 from dagster_ips.core.target import TargetHistory, settle, shows_all_since
 from dagster_ips.core.touched import LineState, Touched, first_of, reaches
 from dagster_ips.core.watermark import Watermark
-from dagster_ips.exactly_once.capture.partition_captures import look, loses_rows_between
+from dagster_ips.exactly_once.capture.line_look import look, loses_rows_between
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.capture.unread_history import being_read, needs_of_line
 from dagster_ips.exactly_once.effects import Effect, effect

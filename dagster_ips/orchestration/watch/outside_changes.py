@@ -13,7 +13,7 @@ from dagster import DagsterInstance
 from dagster_ips._compat import knowing_partitions
 from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.watermark import Watermark
-from dagster_ips.exactly_once.capture.partition_captures import keys_changed, keys_there
+from dagster_ips.exactly_once.capture.line_look import keys_changed, keys_there
 from dagster_ips.exactly_once.capture.tracked_input import MAIN
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.iceberg.metadata import TableMetadata

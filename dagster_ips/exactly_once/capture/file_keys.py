@@ -1,0 +1,115 @@
+"""Which of an upstream's keys the rows of its files have, by manifests, and by the files where those don't tell."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from dagster_ips.core.change_set import DataFile
+from dagster_ips.core.partition_keys import KeysFound, PartitionKeys, Slicing, Span
+from dagster_ips.core.touched import FoundKeys, Stray
+from dagster_ips.iceberg.file_spans import span
+from dagster_ips.iceberg.file_values import Columns, DistinctRows, Unreadable, known_values, read_values
+from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.iceberg.storage import Storage
+
+_SHOWN = 5
+_NO_KEYS = "its values are of a type that has no partition keys"
+
+
+@dataclass(frozen=True, slots=True)
+class KeysOfRows:
+    """The keys of a file's rows; ``unread`` says why it may have rows of others, if it may."""
+
+    found: KeysFound
+    unread: str = ""
+
+
+@dataclass(frozen=True)
+class FileKeys:
+    """Which of the upstream's keys the rows of a file have."""
+
+    storage: Storage
+    source: TableMetadata
+    slicing: Slicing
+    _told: dict[tuple[Span, ...], KeysFound] = field(default_factory=dict)
+    _read: dict[str, KeysOfRows] = field(default_factory=dict)
+
+    @property
+    def keys(self) -> PartitionKeys:
+        """How the upstream's rows are divided."""
+        return self.slicing.upstream_keys
+
+    def of(self, file: DataFile) -> KeysFound:
+        """What the file's partition values and bounds tell, or what was read of it before; nothing is read."""
+        if not file.record_count:
+            return KeysFound(frozenset())
+        spans = self._spans(file)
+        if spans not in self._told:
+            self._told[spans] = self.keys.of_file(spans)
+        told = self._told[spans]
+        known = None if told.is_exact else known_values(self.source, file, self._unknown(spans))
+        return told if known is None else self._of_values(spans, known)
+
+    def is_by_partition(self, file: DataFile) -> bool:
+        """Whether the file's partition values tell its rows' keys."""
+        return all(each.is_exact for each in self._spans(file))
+
+    def each(self, files: Iterable[DataFile], *, live: Collection[str] = ()) -> Mapping[str, KeysOfRows]:
+        """What is known of each of ``files``, by path, of which the ones are read that metadata doesn't tell enough of.
+
+        ``live`` are the paths that can be read another time.
+        """
+        unsure: dict[tuple[str, ...], list[DataFile]] = {}
+        every = list(files)
+        for file in every:
+            if file.path not in self._read:
+                self._read[file.path] = KeysOfRows(self.of(file))
+                if not self._read[file.path].found.is_exact:
+                    unsure.setdefault(self._unknown(self._spans(file)).names, []).append(file)
+        for of_some in unsure.values():
+            # What is gone soon can't be read another time.
+            ordered = sorted(of_some, key=lambda file: file.path in live)
+            columns = self._unknown(self._spans(of_some[0]))
+            values = read_values(self.storage, self.source, ordered, columns, later=live)
+            self._read.update({file.path: self._told_by(file, values[file.path]) for file in of_some})
+        return {file.path: self._read[file.path] for file in every}
+
+    def read(self, files: Iterable[DataFile], *, live: Collection[str] = ()) -> FoundKeys:
+        """What is known of all of ``files``, as in ``each``."""
+        told = self.each(files, live=live)
+        unread = {path: each.unread for path, each in told.items() if each.unread}
+        keys = frozenset[str]().union(*[each.found.keys for each in told.values() if each.found.keys is not None])
+        return FoundKeys(keys, unread, frozenset(live) & unread.keys())
+
+    def strays(self, files: Iterable[DataFile], *, live: Collection[str] = ()) -> Mapping[str, Stray]:
+        """Those of ``files`` that are known to hold rows of no partition, by path; they are read as in ``each``."""
+        told = self.each(files, live=live)
+        lost = self.slicing.lost(frozenset[str]().union(*[each.found.keys or () for each in told.values()]))
+        found = {
+            path: Stray(each.found.unmapped[:_SHOWN], tuple(sorted(lost & (each.found.keys or frozenset()))[:_SHOWN]))
+            for path, each in told.items()
+        }
+        return {path: stray for path, stray in found.items() if stray != Stray()}
+
+    def _told_by(self, file: DataFile, read: DistinctRows | Unreadable) -> KeysOfRows:
+        found = self._of_values(self._spans(file), read) if isinstance(read, DistinctRows) else self.of(file)
+        cause = read.cause if isinstance(read, Unreadable) else _NO_KEYS
+        return KeysOfRows(found, cause if found.keys is None else "")
+
+    def _spans(self, file: DataFile) -> tuple[Span, ...]:
+        return tuple(span(file, self.source, column) for column in self.keys.columns)
+
+    def _unknown(self, spans: Sequence[Span]) -> Columns:
+        """The columns that don't have one value in a file."""
+        names = [c for c, each in zip(self.keys.columns, spans, strict=True) if len(each.values or ()) != 1]
+        return Columns(tuple(names), tuple(name for name in names if name in self.keys.by_minute))
+
+    def _of_values(self, spans: Sequence[Span], read: DistinctRows) -> KeysFound:
+        read_columns, order = self._unknown(spans).names, self.keys.columns
+        fixed = tuple(
+            each.values[0] for c, each in zip(order, spans, strict=True) if c not in read_columns and each.values
+        )
+        names = (*read_columns, *[c for c in order if c not in read_columns])
+        places = [names.index(column) for column in order]
+        return self.keys.of_values({tuple((*row, *fixed)[place] for place in places) for row in read.rows})

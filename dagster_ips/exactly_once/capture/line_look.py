@@ -1,0 +1,193 @@
+"""Looking at an upstream for all partitions of a consumer: which keys changed since it was last looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise, takewhile
+
+from dagster_ips.core.ancestry import Snapshot
+from dagster_ips.core.change_set import DataFile
+from dagster_ips.core.interval import Interval
+from dagster_ips.core.partition_keys import Slicing
+from dagster_ips.core.touched import FoundKeys, LineState, Stray
+from dagster_ips.core.watermark import Watermark
+from dagster_ips.exactly_once.capture.file_keys import FileKeys
+from dagster_ips.exactly_once.capture.tracked_input import (
+    TrackedInput,
+    files_in,
+    interval_of,
+    is_readable,
+)
+from dagster_ips.iceberg.change_reader import live_files
+from dagster_ips.iceberg.file_spans import column_kinds
+from dagster_ips.iceberg.file_values import NOT_YET
+from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.iceberg.storage import Storage
+
+
+def look(storage: Storage, line: LineState, source: TableMetadata, tracked: TrackedInput) -> LineState:
+    """``line`` with what changed since the upstream was last looked at, up to its head.
+
+    The first time every key that has rows did. If the history can't be followed, every key there is did as well, so
+    that the runs that this causes say what is the matter. Files that metadata doesn't tell enough of are read; one that
+    can't be is ``unread``, until it can.
+    """
+    slicing, head = tracked.slicing, source.ancestry(tracked.ref).head
+    assert slicing is not None  # noqa: S101  # asked for partitioned consumers only
+    if head is None:
+        return line
+    is_new = not (line.scanned and _is_at(line.scanned, source, head.snapshot_id))
+    waits = any(each.is_live for each in line.unread.values())
+    if (
+        line.knows_keys_to_come
+        and not is_new
+        and not waits
+        and all(_is_stray(path, each, slicing) for path, each in line.strays.items())
+    ):
+        return line
+    column_kinds(source, slicing.upstream_keys.columns)
+    looking = _Looking(storage, source, head, FileKeys(storage, source, slicing))
+    line = looking.unread_again(looking.with_keys_to_come(line))
+    return looking.further(line, tracked.ref) if is_new else looking.with_strays(line)
+
+
+def loses_rows_between(known: LineState, line: LineState, source: TableMetadata, ref: str) -> bool:
+    """Whether rows may have come and gone since ``known``, so that the look that made ``line`` of it lacks them."""
+    if known.scanned is None or line.scanned == known.scanned:
+        return False
+    before = known.scanned.snapshot_id
+    newer = takewhile(lambda snapshot: snapshot.snapshot_id != before, source.ancestry(ref).snapshots)
+    return any(not (snapshot.keeps_rows or snapshot.only_adds) for snapshot in newer)
+
+
+def _is_stray(path: str, stray: Stray, slicing: Slicing) -> bool:
+    """Whether it is known to be one by the definitions as they are now."""
+    return bool(path) and bool(stray.values or slicing.lost(stray.keys))
+
+
+@dataclass(frozen=True)
+class _Looking:
+    """One look at a table up to its ``head``."""
+
+    storage: Storage
+    source: TableMetadata
+    head: Snapshot
+    files: FileKeys
+
+    def further(self, line: LineState, ref: str) -> LineState:
+        """``line`` up to the head."""
+        now, ancestry = self.source.watermark_at(self.head, ref), self.source.ancestry(ref)
+        if line.scanned is None:
+            return self.with_strays(line.looked_at(now, self._of_live), self._live.values())
+        found = interval_of(self.storage, self.source, line.scanned, ancestry)
+        if not isinstance(found, Interval) or not is_readable(found):
+            every = self._of_live.keys | self.files.keys.known()
+            return self.with_strays(line.looked_at(now, replace(self._of_live, keys=every)), self._live.values())
+        changes = files_in(self.storage, self.source, found, self.head).changes
+        live = {file.path for file in (*changes.added, *changes.hidden)}
+        changed = self.files.read(changes.touched, live=live)
+        abandoned = [snapshot.snapshot_id for snapshot in found.abandoned]
+        return self.with_strays(line.looked_at(now, changed, abandoned=abandoned), changes.added)
+
+    def with_keys_to_come(self, line: LineState) -> LineState:
+        """``line`` with what an earlier release forgot, once all of it is known."""
+        if line.knows_keys_to_come or NOT_YET.cause in self._of_live.unread.values():
+            return line
+        return line.with_keys_to_come(self._of_live.keys)
+
+    def unread_again(self, line: LineState) -> LineState:
+        """``line`` with what can be read by now of its files that couldn't be."""
+        waiting = [path for path, each in line.unread.items() if each.is_live]
+        if not waiting:
+            return line
+        there = [self._live[path] for path in waiting if path in self._live]
+        for path, told in self.files.each(there, live=self._live).items():
+            is_told = not told.unread
+            line = line.told(path, told.found.keys or ()) if is_told else line.still_unread(path, cause=told.unread)
+        for path in set(waiting) - self._live.keys():
+            line = line.gone_unread(path, self._of_live)
+        return line.with_strays({**line.strays, **self.files.strays(there)})
+
+    def with_strays(self, line: LineState, added: Iterable[DataFile] = ()) -> LineState:
+        """``line`` with files that hold rows of no partition: of ``added``, and of those that it knows."""
+        found = dict(self.files.strays(added))
+        known = {path: each for path, each in line.strays.items() if _is_stray(path, each, self.files.slicing)}
+        found |= {path: each for path, each in known.items() if path in self._live}
+        if found or not line.strays:
+            return line.with_strays(found)
+        # Those that were known are gone, or have partitions by now. There may be others.
+        found |= self.files.strays(self._live.values(), live=self._live)
+        if not found and NOT_YET.cause in self._of_live.unread.values():
+            return line.with_strays({"": Stray(line.unmapped)})
+        return line.with_strays(found)
+
+    @cached_property
+    def _live(self) -> Mapping[str, DataFile]:
+        live = live_files(self.storage, self.source, head=self.head).changes.added
+        return {file.path: file for file in live}
+
+    @cached_property
+    def _of_live(self) -> FoundKeys:
+        return self.files.read(self._live.values(), live=self._live)
+
+
+def keys_there(storage: Storage, source: TableMetadata, slicing: Slicing) -> frozenset[str]:
+    """The keys that rows of ``main`` have now; they may be keys that no partition has yet.
+
+    Where a file can't be read, every key there is a partition of.
+
+    Raises:
+        UnknownColumnError: the table lacks a column that keys are made of.
+        MetadataUnreadableError: a manifest can't be read.
+        CatalogUnreachableError: the storage didn't answer.
+    """
+    column_kinds(source, slicing.upstream_keys.columns)
+    head = source.ancestry().head
+    live = live_files(storage, source, head=head).changes.added if head else ()
+    # Of a whole table no more is read than there is time for.
+    return _keys_of(FileKeys(storage, source, slicing), live, live={file.path for file in live})
+
+
+def keys_changed(
+    storage: Storage, source: TableMetadata, slicing: Slicing, *, since: Watermark
+) -> Mapping[str, int] | None:
+    """The keys of rows of ``main`` that came or went after ``since``, and the newest snapshot that changed each.
+
+    None if the history can't be followed from there. The snapshot doesn't depend on ``since``, except after a rollback
+    or an expiry: there it is the newest of all.
+
+    Raises:
+        As ``keys_there``.
+    """
+    column_kinds(source, slicing.upstream_keys.columns)
+    ancestry, files = source.ancestry(), FileKeys(storage, source, slicing)
+    found = interval_of(storage, source, since, ancestry)
+    if ancestry.head is None or not isinstance(found, Interval) or not is_readable(found):
+        return None
+    keys = _keys_of(files, files_in(storage, source, found, ancestry.head).changes.touched)
+    newest = dict.fromkeys(keys, (ancestry.newest_change or ancestry.head).snapshot_id)
+    changes = [snapshot for snapshot in found.snapshots if not snapshot.keeps_rows]
+    if found.start is None or found.abandoned or len(changes) == 1:
+        return newest
+    by_snapshot: dict[str, int] = {}
+    for start, snapshot in pairwise((found.start, *found.snapshots)):
+        if not snapshot.keeps_rows:
+            touched = files_in(storage, source, Interval(start, (snapshot,)), snapshot).changes.touched
+            by_snapshot |= dict.fromkeys(_keys_of(files, touched) & keys, snapshot.snapshot_id)
+    return newest | by_snapshot
+
+
+def _keys_of(files: FileKeys, some: Iterable[DataFile], *, live: Collection[str] = ()) -> frozenset[str]:
+    """Their keys, but those that no partition will have; where one can't be read, all there are partitions of.
+
+    Whoever is told of these is told of too many rather than of too few, and computes nothing from them.
+    """
+    found = files.read(some, live=live)
+    keys = found.keys | files.keys.known() if found.unread else found.keys
+    return keys - files.keys.outside(keys)
+
+
+def _is_at(scanned: Watermark, source: TableMetadata, head_snapshot_id: int) -> bool:
+    return scanned.table_uuid == source.uuid and scanned.snapshot_id == head_snapshot_id
