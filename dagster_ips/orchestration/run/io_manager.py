@@ -23,7 +23,7 @@ from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.exactly_once.publish.column_evolution import follow_frame, require_columns_fit, require_rows_found
 from dagster_ips.exactly_once.publish.publisher import Publication
 from dagster_ips.exactly_once.publish.result_writer import Result
-from dagster_ips.iceberg import code_stamps
+from dagster_ips.iceberg import code_stamps, lookup_stamps
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.orchestration.declare.consumers import (
@@ -56,6 +56,7 @@ from dagster_ips.orchestration.run.data_versions import (
 from dagster_ips.orchestration.run.run_metadata import RunReport, older_rows_in, partition_metadata, run_metadata
 from dagster_ips.orchestration.run.runs import RunInputs, Runs, order_new_table
 from dagster_ips.orchestration.run.step_try import StepTries
+from dagster_ips.orchestration.run.unreadable_inputs import reads
 from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.frames import table_frame
 from dagster_ips.spark.session import configure, is_frame, is_frame_class
@@ -152,7 +153,8 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         # What another session writes would lack the stamps that this one sets.
         runs = replace(self.runs(context.step_context.instance), session=lambda: self._session_of(frame))
         with runs.writing(captured):
-            publication = _publish(runs, context, table, (frame, write_mode), captured)
+            read = self._tries.of(context.step_context).looked_up
+            publication = _publish(runs, context, table, (frame, write_mode), replace(captured, looked_up=read))
         step = context.step_context
         report = RunReport(
             table=table,
@@ -205,6 +207,8 @@ class IcdcIOManager(dg.ConfigurableIOManager):
             consumers = consumers_of(running.assets_def, metadata, self.default_namespace)
             selected = [each for each in consumers if each.key in running.selected_asset_keys]
             this.captured = self.runs(context.step_context.instance).capture_together(selected, running)
+        found = [view.captured for each in this.captured.values() for view in each.views.values()]
+        reads(found, self.catalog.open())
         return this.captured
 
     def _whole_table(self, context: dg.InputContext, metadata: MetadataByKey) -> Any:  # noqa: ANN401  # see load_input
@@ -212,6 +216,8 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         table = table_of(context.asset_key, metadata.get(context.asset_key, {}), self.default_namespace)
         found = lake.load(table, asset=_reader(context))
         if (running := _asset_context()) is not None:
+            read = self._tries.of(context.step_context).looked_up
+            read[f"{lake.name}.{table}"] = lookup_stamps.state_of(found)
             follow_head(running, found)
             record_input(context.step_context, context.asset_key, TableRead(found, found.ancestry().head, lake.storage))
         # Dagster doesn't take any for several partitions.
@@ -284,6 +290,8 @@ def _publish(
     order_new_table(publisher.session, lake.name, table, existing, description)
     code = code_version(context.step_context, context.asset_key)
     made = code_stamps.properties(existing, captured.captures, code, replaces_all=result.replaces_all)
+    made |= _lookups_stamped(context, existing, captured, result)
+    result = replace(result, unchanged=lookup_stamps.unchanged(existing, captured.looked_up))
     publisher = replace(publisher, properties={**publisher.properties, **made})
     if context.has_asset_partitions:
         target = lake.load(table, asset=name)
@@ -294,6 +302,16 @@ def _publish(
         run_audits(context.step_context, context.asset_key, table, publisher.session.table(branch.sql_name))
 
     return publisher.publish(table, captured.captures, result.write, consumer=name, check=audit)
+
+
+def _lookups_stamped(
+    context: dg.OutputContext, existing: TableMetadata | None, captured: RunInputs, result: Result
+) -> Mapping[str, str]:
+    """What snapshots are to say of lookups: what is taken off again by combine() must count as it did."""
+    if not isinstance(result.write_mode, Combine):
+        return {}
+    is_whole = result.replaces_all and not context.has_asset_partitions
+    return lookup_stamps.properties(existing, captured.looked_up, replaces_all=is_whole)
 
 
 def _report_waiting(context: dg.OutputContext, *, behind: Sequence[str]) -> None:
