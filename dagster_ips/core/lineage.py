@@ -316,8 +316,9 @@ class _Walk:
                 made = [each.rpartition(" as ") for each in elements("".join(node.lists[-1:]).lower()) or ()]
                 yield from ((new, old) for old, _, new in made if old)
             case "Expand":
-                for row in elements(node.lists[0].lower()) or ():
-                    yield from zip(elements(node.lists[-1].lower()) or (), elements(row[1:-1]) or (), strict=False)
+                kept = elements("".join(node.lists[-1:]).lower()) or ()
+                for row in elements("".join(node.lists[:1]).lower()) or ():
+                    yield from zip(kept, elements(row[1:-1]) or (), strict=False)
             case "Union":
                 for child in node.children:
                     yield from zip(_order(node) or (), _order(child) or (), strict=False)

@@ -153,7 +153,9 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         # What another session writes would lack the stamps that this one sets.
         runs = replace(self.runs(context.step_context.instance), session=lambda: self._session_of(frame))
         with runs.writing(captured):
-            read = self._tries.of(context.step_context).looked_up
+            # Runs of other partitions, which may read a lookup as it is then, publish meanwhile.
+            is_told = isinstance(write_mode, Combine) and not context.has_asset_partitions
+            read = self._tries.of(context.step_context).looked_up if is_told else {}
             publication = _publish(runs, context, table, (frame, write_mode), replace(captured, looked_up=read))
         step = context.step_context
         report = RunReport(
@@ -290,7 +292,7 @@ def _publish(
     order_new_table(publisher.session, lake.name, table, existing, description)
     code = code_version(context.step_context, context.asset_key)
     made = code_stamps.properties(existing, captured.captures, code, replaces_all=result.replaces_all)
-    made |= _lookups_stamped(context, existing, captured, result)
+    made |= lookup_stamps.properties(existing, captured.looked_up, replaces_all=result.replaces_all)
     result = replace(result, unchanged=lookup_stamps.unchanged(existing, captured.looked_up))
     publisher = replace(publisher, properties={**publisher.properties, **made})
     if context.has_asset_partitions:
@@ -302,16 +304,6 @@ def _publish(
         run_audits(context.step_context, context.asset_key, table, publisher.session.table(branch.sql_name))
 
     return publisher.publish(table, captured.captures, result.write, consumer=name, check=audit)
-
-
-def _lookups_stamped(
-    context: dg.OutputContext, existing: TableMetadata | None, captured: RunInputs, result: Result
-) -> Mapping[str, str]:
-    """What snapshots are to say of lookups: what is taken off again by combine() must count as it did."""
-    if not isinstance(result.write_mode, Combine):
-        return {}
-    is_whole = result.replaces_all and not context.has_asset_partitions
-    return lookup_stamps.properties(existing, captured.looked_up, replaces_all=is_whole)
 
 
 def _report_waiting(context: dg.OutputContext, *, behind: Sequence[str]) -> None:
