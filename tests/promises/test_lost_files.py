@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -57,12 +57,9 @@ def written(copied: Callable[[ips.IcdcView], DataFrame]) -> dg.AssetsDefinition:
 
 
 def yielded(copied: Callable[[ips.IcdcView], DataFrame]) -> dg.AssetsDefinition:
-    @dg.multi_asset(
-        specs=[dg.AssetSpec("asset", deps=["playback"], metadata=ips.append() | ips.table("media.copied"))],
-        ins={"playback": ips.incremental()},
-    )
-    def asset(playback: ips.IcdcView) -> Iterator[dg.Output[DataFrame]]:
-        yield dg.Output(copied(playback), output_name="asset")
+    @dg.asset(ins={"playback": ips.incremental()}, metadata=ips.append() | ips.table("media.copied"))
+    def asset(playback: ips.IcdcView):  # noqa: ANN202  # a generator of Dagster's results
+        yield dg.Output(copied(playback))
 
     return asset
 
