@@ -70,6 +70,14 @@ def evaluate_by(
     sensor._evaluation_fn = lambda context: [evaluate(context, partial(result_of, context))]  # noqa: SLF001  # as above
 
 
+def wrap_function(assets: dg.AssetsDefinition, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    """Let ``assets`` be computed by what ``wrap`` makes of their function (dagster 1.13.27); not of a graph's ops."""
+    node: Any = assets.node_def
+    compute: Any = getattr(node, "_compute_fn", None)
+    if hasattr(compute, "decorated_fn"):
+        node._compute_fn = compute._replace(decorated_fn=wrap(compute.decorated_fn))  # noqa: SLF001  # no public way
+
+
 def set_input_data_version(step: Any, upstream: dg.AssetKey, version: str) -> None:  # noqa: ANN401  # its class isn't public
     """Let what a step materialises say which version of an upstream it is made of (dagster 1.13.27).
 

@@ -13,7 +13,7 @@ from dagster_ips.core.capture import Mode
 from dagster_ips.core.change_set import ChangeSet
 from dagster_ips.core.policy import OnRemoved
 from dagster_ips.core.ranges import Bound, ChangeRange, Predicate, equals, quoted
-from dagster_ips.errors import DeclarationError, UnknownColumnError
+from dagster_ips.errors import DeclarationError, UnknownColumnError, UnorderedColumnError
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.capture.icdc_parameters import parameters
 from dagster_ips.exactly_once.publish.input_change import Frame, InputChange, TakenFrame
@@ -299,6 +299,7 @@ class IcdcView:
             table=f"{self._catalog}.{self._captured.source.table}",
             is_bite=self._captured.capture.bite is not None,
             is_asked=self._taken.is_asked,
+            types={each.name: each.kind for each in self._captured.source.struct.fields if isinstance(each.kind, str)},
         )
 
     def of_another_table(self, captured: CapturedInput) -> IcdcView:
@@ -405,7 +406,10 @@ class IcdcView:
     def _pruning(self, column: str) -> Predicate:
         values = partition_values(self._captured.files.changes, self._captured.source, column)
         if values is None or len(values) > _MOST_LITERALS:
-            return self._range(column).between(column)
+            try:
+                return self._range(column).between(column)
+            except UnorderedColumnError:
+                return ChangeRange.everything(column).between(column)
         # Never IN, on which Iceberg fails where a partition of a string column is null.
         name, known = quoted(column), sorted(value for value in values if value is not None)
         conditions = [equals(name, value) for value in known]

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from dagster_ips.core import varying
+
 HIDDEN = "_ips_"
 """What the name of every hidden column begins with."""
 WEIGHT = "_weight"
@@ -175,6 +177,8 @@ def _require_scalar(function: Function, expression: str) -> None:
         message = "it needs one expression, and only count takes *"
     elif _SUBQUERY.search("".join(_outside_quotes(expression))):
         message = "a query in it may give another value for rows that are removed than it gave when they came"
+    elif found := varying.IN_SQL.search("".join(_outside_quotes(expression))):
+        message = f"{found[0].strip()} may give another value for rows that are removed than it gave when they came"
     if message:
         raise ValueError(message)
 

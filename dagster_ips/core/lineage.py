@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from dagster_ips.core import varying
 from dagster_ips.core.spark_plan import Node, PlanUnreadableError, elements, equalities
 
 RESULT = "__ips_result_"
@@ -26,10 +27,12 @@ _ROW_BY_ROW = {
     *("SubqueryAlias", "View", "Sort", "Repartition", "RepartitionByExpression", "RebalancePartitions"),
     *("ResolvedHint", "CollectMetrics", "ReturnAnswer"),
 }
+_CONSTANT = {"LocalRelation", "OneRowRelation", "Range", "CTERelationRef", "LogicalRDD"}
 _LIMITS = {"GlobalLimit": "limit", "LocalLimit": "limit", "Offset": "offset", "Tail": "tail", "Sample": "sample"}
 # Not every generator makes rows of one row alone: one of Python's may keep what it saw of earlier ones.
 _GENERATORS = re.compile(r"Generate (?:explode|posexplode|inline|stack|json_tuple|variant_explode)\(")
 _NUMBERING = re.compile(r"monotonically_increasing_id\(\)(?!#)")  # not a column of that name
+_DECIDING = {"Filter", "Join", "LateralJoin", "Window", "Deduplicate", "Generate"}
 _WITHOUT_EXPRESSIONS = {
     "Sort",
     "View",
@@ -39,6 +42,9 @@ _WITHOUT_EXPRESSIONS = {
     "RebalancePartitions",
 }
 _SETS = {"Intersect": "an intersection", "Except": "a difference"}
+# Casts by which unequal values stay unequal, as unions and joins of two types make them: Iceberg's name, Spark's name.
+_WIDER = {("int", "bigint"), ("float", "double")}
+_WIDENED = re.compile(r"cast\((?P<token>.+#\d+l?) as (?P<to>[a-z]+)\)(?: as (?P<new>[^,\[\]]+#\d+l?))?")
 
 
 class Unit(StrEnum):
@@ -55,7 +61,8 @@ class Leaf:
 
     ``keys`` are the columns that rows of a group share; a group without keys is the whole table. ``on`` says, where the
     groups also hold what another input's change touches, which columns of theirs equal which of that input.
-    ``weight`` is the column that says of each row whether it came or went.
+    ``weight`` is the column that says of each row whether it came or went. ``types`` are Iceberg's, by column, as far
+    as they are known.
     """
 
     name: str
@@ -64,6 +71,7 @@ class Leaf:
     keys: tuple[str, ...] = ()
     on: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     weight: str | None = None
+    types: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_everything(self) -> bool:
@@ -73,11 +81,15 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Something above a leaf that needs rows which the leaf leaves out; ``is_unknown`` if it only may."""
+    """Something above a leaf that needs rows which the leaf leaves out; ``is_unknown`` if it only may.
+
+    ``varies``: it doesn't, but decides otherwise in each run.
+    """
 
     leaf: str
     what: str
     is_unknown: bool = False
+    varies: bool = False
 
 
 Origin = tuple[str, str]
@@ -91,7 +103,7 @@ class Lineage:
     ``leaves`` are the names of all leaves in the plan; ``rows`` are those of them whose units are in the result row by
     row or group by group. ``columns`` are the result's that are columns of leaves, unchanged: of a union, of each
     branch's. ``tables`` are the other tables that are read. ``weighed`` are the leaves whose weight is more than passed
-    on.
+    on. ``varying`` are the result's columns that are made of the clock or of chance.
     """
 
     leaves: frozenset[str]
@@ -100,6 +112,7 @@ class Lineage:
     faults: tuple[Fault, ...]
     tables: frozenset[str]
     weighed: frozenset[str] = frozenset()
+    varying: frozenset[str] = frozenset()
 
     def keeps(self, column: str, *, leaf: str, as_: str) -> bool:
         """Whether the result's ``column`` is ``as_`` of ``leaf``, unchanged."""
@@ -121,8 +134,11 @@ def lineage(plan: Node, columns: Sequence[str], leaves: Iterable[Leaf]) -> Linea
         deep = "it is too deep"
         raise PlanUnreadableError(deep) from error
     named: dict[str, frozenset[Origin]] = {}
+    changing = set()
     for element in _result_columns(plan):
         found = _RESULT_COLUMN.fullmatch(element)
+        if found and walk.varies(found["source"].lower()):
+            changing.add(columns[int(found["at"])])
         if found and (origins := walk.of_result.get(found["source"].lower())):
             named[columns[int(found["at"])]] = origins
     for name in sorted(made.rows & walk.looked_up):
@@ -134,6 +150,7 @@ def lineage(plan: Node, columns: Sequence[str], leaves: Iterable[Leaf]) -> Linea
         tuple(dict.fromkeys(walk.faults)),
         frozenset(walk.tables),
         frozenset(walk.weighed),
+        frozenset(changing),
     )
 
 
@@ -178,15 +195,21 @@ class _Walk:
         self.tables: set[str] = set()
         self.faults: list[Fault] = []
         self.weighed: set[str] = set()
+        self._varying: set[str] = set()
         self._shared: dict[str, tuple[Node, _Made]] = {}
 
     def fault(self, leaf: str, what: str, *, is_unknown: bool = False) -> None:
         """Remember that ``what`` stands above ``leaf``."""
         self.faults.append(Fault(leaf, what, is_unknown))
 
+    def varies(self, text: str) -> bool:
+        """Whether an expression, in lower case, is made of the clock or of chance."""
+        return varying.IN_PLANS.search(text) is not None or any(_has(token, text) for token in self._varying)
+
     def visit(self, node: Node) -> _Made:
         """What the part of the plan below and with ``node`` is made of."""
         made = self._leaf(node) or self._combined(node)
+        self._follow_varying(node, made)
         for subquery in node.subqueries:
             inner = self.visit(subquery)
             for name in inner.rows:
@@ -206,6 +229,8 @@ class _Walk:
             if table in self.leaves:
                 return self._of_leaf(table, elements("".join(node.lists[:1])) or ())
             self.tables.add(table)
+        elif not node.children and node.operator not in _CONSTANT:
+            self.tables.add(node.text.rpartition("] ")[2] or node.operator)  # files, or another system's table
         return None
 
     def _of_leaf(self, name: str, tokens: Sequence[str]) -> _Made:
@@ -272,6 +297,35 @@ class _Walk:
                 return operator in _ROW_BY_ROW
         return True
 
+    def _follow_varying(self, node: Node, made: _Made) -> None:
+        """Remember columns that vary, and that a choice of rows or groups does."""
+        text = node.text.lower()
+        grouping = node.lists[0].lower() if node.operator == "Aggregate" and len(node.lists) > 1 else ""
+        if self.varies(text if node.operator in _DECIDING else grouping):
+            for name in self._partial(made.rows):
+                what = f"a choice by the clock or by chance ({node.operator}), which is another in each run,"
+                self.faults.append(Fault(name, what, varies=True))
+        for new, old in self._renamed(node):
+            if self.varies(old):
+                self._varying.add(new)
+
+    def _renamed(self, node: Node) -> Iterator[tuple[str, str]]:
+        """The columns that a node makes, and what each is made of, in lower case; of several rows, each."""
+        match node.operator:
+            case "Project" | "Aggregate":
+                made = [each.rpartition(" as ") for each in elements("".join(node.lists[-1:]).lower()) or ()]
+                yield from ((new, old) for old, _, new in made if old)
+            case "Expand":
+                kept = elements("".join(node.lists[-1:]).lower()) or ()
+                for row in elements("".join(node.lists[:1]).lower()) or ():
+                    yield from zip(kept, elements(row[1:-1]) or (), strict=False)
+            case "Union":
+                for child in node.children:
+                    yield from zip(_order(node) or (), _order(child) or (), strict=False)
+            case "CTERelationRef":
+                definition, _ = self._shared[node.text.split()[1].rstrip(",")]
+                yield from zip(_order(node) or (), _order(definition) or (), strict=False)
+
     def _weigh(self, node: Node, below: _Made) -> None:
         """Remember the leaves whose weight an expression of the node has in it."""
         if node.operator in _WITHOUT_EXPRESSIONS:
@@ -305,7 +359,15 @@ class _Walk:
             found = re.findall(rf"(?:\[|, ){re.escape(token)}(?: as ([^,\[\]]+#\d+l?))?(?=, |\])", listed)
             for renamed in found:
                 passed[renamed or token] = origins
+        for element in (elements("".join(Node("", listed).lists[-1:])) or ()) if "cast(" in listed else ():
+            if (cast := _WIDENED.fullmatch(element)) and cast["new"] and self._widens(cast, below.columns):
+                passed[cast["new"]] = below.columns[cast["token"]]
         return passed
+
+    def _widens(self, cast: re.Match[str], columns: Mapping[str, frozenset[Origin]]) -> bool:
+        """Whether what is cast is a column of a frame, and none of its values becomes another's."""
+        types = {self.leaves[name].types.get(column, "") for name, column in columns.get(cast["token"], ())}
+        return bool(types) and all((each, cast["to"]) in _WIDER for each in types)
 
     def _refuse(self, node: Node, rows: frozenset[str]) -> None:
         for name in self._partial(rows):
@@ -348,7 +410,10 @@ class _Walk:
         kept = {"LeftOuter": left, "RightOuter": right, "LeftSemi": left, "LeftAnti": left}.get(kind)
         is_known = kept is not None or kind in {"Inner", "Cross"}
         rows = left.rows | right.rows
-        equal = [(one.lower(), two.lower()) for one, two in equalities(condition)]
+        both = {**left.columns, **right.columns}
+        equal = [
+            (self._uncast(one.lower(), both), self._uncast(two.lower(), both)) for one, two in equalities(condition)
+        ]
         for made, other in ((left, right), (right, left)):
             for name in self._partial(made.rows):
                 if not is_known:
@@ -369,6 +434,11 @@ class _Walk:
                 if origins := columns.get(one, frozenset()) | columns.get(two, frozenset()):
                     columns[one] = columns[two] = origins
         return _Made(rows - absorbed, columns, left.leaves | right.leaves)
+
+    def _uncast(self, side: str, columns: Mapping[str, frozenset[Origin]]) -> str:
+        """The column of a side of an equality that is only widened to the other's type."""
+        cast = _WIDENED.fullmatch(side)
+        return cast["token"] if cast and self._widens(cast, columns) else side
 
     def _goes_with_any(self, name: str, made: _Made, other: _Made, equal: Sequence[tuple[str, str]]) -> bool:
         return all(self._pair(name, made, each, other, equal) for each in self._partial(other.rows))
@@ -403,6 +473,10 @@ def _is_used(token: str, text: str) -> bool:
             if not passes and _is_used(token, element):
                 return True
         text = text.replace(f"[{inside}]", "", 1)
+    return _has(token, text)
+
+
+def _has(token: str, text: str) -> bool:
     return re.search(rf"(?<![\w`]){re.escape(token)}(?!\w)", text) is not None
 
 

@@ -59,6 +59,62 @@ class ForeignWrites:
         return tuple(each for each in self.found if self.places[each.snapshot_id] < min(end, self.accepted))
 
 
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What a run said of the table before it published a snapshot, where no expiry takes it: how many rows it has."""
+
+    snapshot_id: int
+    rows: int
+
+    @classmethod
+    def parse(cls, text: str | None) -> Published | None:
+        """What ``str`` of it is; None of nothing, or of what another version wrote."""
+        parts = (text or "").split()
+        return cls(*map(int, parts)) if len(parts) == len(cls.__slots__) and all(map(str.isdecimal, parts)) else None
+
+    def __str__(self) -> str:
+        return f"{self.snapshot_id} {self.rows}"
+
+
+def hidden_change(ancestry: Ancestry, last: Published | None, known: Iterable[int]) -> int | None:
+    """By how many rows others changed a table in commits since ``last`` that are expired; None if nothing tells.
+
+    Compactions keep the count, and whatever the asset itself publishes is ``last``. ``known`` are the snapshots that
+    its cursors know of: what isn't among them was never published.
+    """
+    if last is None or last.snapshot_id not in set(known) or ancestry.find(last.snapshot_id) or not ancestry.snapshots:
+        return None
+    oldest = ancestry.snapshots[-1]
+    before = rows_before(oldest)
+    if oldest.parent_id in (None, last.snapshot_id) or before is None:
+        return None
+    return before - last.rows or None
+
+
+def live_rows(snapshot: Snapshot) -> int | None:
+    """How many rows a table has; None if its summary doesn't tell."""
+    return _rows(snapshot, "total-records", "total-position-deletes", "total-equality-deletes")
+
+
+def rows_before(snapshot: Snapshot) -> int | None:
+    """How many rows a table had before the snapshot; None if its summary doesn't tell.
+
+    >>> counts = {"total-records": "9", "total-position-deletes": "1", "total-equality-deletes": "0"}
+    >>> rows_before(Snapshot(7, 6, 7, 70, "append", "", counts | {"added-records": "2"}))
+    6
+    """
+    now = live_rows(snapshot)
+    added = _rows(snapshot, "added-records", "added-position-deletes", "added-equality-deletes", missing="0")
+    gone = _rows(snapshot, "deleted-records", "removed-position-deletes", "removed-equality-deletes", missing="0")
+    return None if now is None or added is None or gone is None else now - added + gone
+
+
+def _rows(snapshot: Snapshot, records: str, hidden: str, unknown: str, missing: str = "") -> int | None:
+    """Records less those that deletes by position hide; how many deletes by equality do isn't known."""
+    found = [snapshot.summary.get(count, missing) for count in (records, hidden, unknown)]
+    return int(found[0]) - int(found[1]) if all(map(str.isdecimal, found)) and found[2] == "0" else None
+
+
 def writer_of(snapshot: Snapshot) -> str | None:
     """The asset that wrote it, as it says itself or by its stamps; None if it doesn't tell."""
     stamps = [value for key, value in snapshot.summary.items() if key.startswith(EDGE)]

@@ -208,12 +208,32 @@ class FilesGoneError(IpsError):
     table: str
     file: str
     cause: str
+    snapshot_id: int | None
+
+    def __str__(self) -> str:
+        at = f", captured at snapshot {self.snapshot_id}" if self.snapshot_id is not None else ""
+        return (
+            f"{self.table}{at}: its data file {self.file} {self.cause}. Rows that were captured can't be read, so "
+            f"nothing was published and nothing was consumed. If snapshots were expired while the run was under way, "
+            f"run it again; if the file was lost, restore it or delete it from the table."
+        )
+
+
+@dataclass(eq=False)
+class IcdcTableGoneError(IpsError):
+    """The table of changes that a run captured was dropped while the run was under way."""
+
+    table: str
+    consumer: str
+    upstream: str
+    run_id: str
 
     def __str__(self) -> str:
         return (
-            f"{self.table}: its data file {self.file} {self.cause}. Rows that were captured can't be read, so nothing "
-            f"was published and nothing was consumed. If snapshots were expired while the run was under way, run it "
-            f"again; if the file was lost, restore it or delete it from the table."
+            f"{self.table}: the table of what run {self.run_id} of {self.consumer} captured of {self.upstream} doesn't "
+            f"exist any more. Someone dropped it, or the run stood still so long that newer captures took its place. "
+            f"Nothing was published and nothing was consumed. Run {self.consumer} again: it captures anew. If your "
+            f"runs may stand still that long, raise icdc_keep_last and icdc_max_age_days of the IO manager."
         )
 
 

@@ -15,7 +15,7 @@ from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.capture import Capture, Mode, Stamp, TargetMark
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.file_set import Bite
-from dagster_ips.core.ownership import ACCEPTED, ASSET, ATTEMPT, EDGE
+from dagster_ips.core.ownership import ACCEPTED, ASSET, ATTEMPT, EDGE, Published, live_rows
 from dagster_ips.core.target import TargetHistory
 from dagster_ips.core.touched import reaches
 from dagster_ips.core.watermark import Watermark
@@ -23,6 +23,7 @@ from dagster_ips.iceberg.metadata import TableMetadata
 
 RUN = "dagster-ips.run"
 _ANNOUNCED = "dagster-ips.announced."
+_PUBLISHED = "dagster-ips.published"
 
 
 def stamp_properties(captures: tuple[Capture, ...], *, attempt: str, run_id: str) -> dict[str, str]:
@@ -50,6 +51,17 @@ def announcement(captures: Sequence[Capture], snapshot_id: int) -> dict[str, str
     """
     stamped = [capture for capture in captures if capture.to_inclusive is not None]
     return {_ANNOUNCED + capture.edge.id: str(snapshot_id) for capture in stamped}
+
+
+def published(snapshot: Snapshot | None) -> dict[str, str]:
+    """Table properties that say how many rows there are with ``snapshot``, which is about to be published."""
+    rows = live_rows(snapshot) if snapshot else None
+    return {_PUBLISHED: str(Published(snapshot.snapshot_id, rows))} if snapshot and rows is not None else {}
+
+
+def last_published(metadata: TableMetadata) -> Published | None:
+    """What the last run that was about to publish said of the table; None if it couldn't."""
+    return Published.parse(metadata.properties.get(_PUBLISHED))
 
 
 def owner_properties(asset: str, accepted: Snapshot | None) -> dict[str, str]:

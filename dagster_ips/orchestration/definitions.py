@@ -8,6 +8,7 @@ from typing import Any
 
 import dagster as dg
 
+from dagster_ips._compat import wrap_function
 from dagster_ips.errors import DeclarationError
 from dagster_ips.orchestration.automate.automation_sensors import automation_sensors
 from dagster_ips.orchestration.automate.conditions import bind, on_change
@@ -28,6 +29,7 @@ from dagster_ips.orchestration.declare.partition_mappings import partition_expre
 from dagster_ips.orchestration.prove.proofs import bind_proofs, proofs_of_trusted
 from dagster_ips.orchestration.run.audits import check_audits
 from dagster_ips.orchestration.run.io_manager import IcdcIOManager
+from dagster_ips.orchestration.run.unreadable_inputs import saying_what_is_unreadable
 from dagster_ips.orchestration.watch.asset_completeness import Completeness, OutsideWatch
 from dagster_ips.orchestration.watch.outside_changes import OutsideTable
 from dagster_ips.orchestration.watch.outside_sensor import outside_tables_sensor
@@ -133,6 +135,8 @@ def _watched(
             check_consumer(assets, each, metadata, set(managers))
             tables = together[assets.get_io_manager_key_for_asset_key(each.key)]
             watched[each.key] = WatchedInputs(tables, each)
+        if reading:
+            wrap_function(assets, saying_what_is_unreadable)
     return watched
 
 

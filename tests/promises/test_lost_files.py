@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -11,7 +13,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 import dagster_ips as ips
-from dagster_ips.errors import FilesGoneError
+from dagster_ips.errors import FilesGoneError, IcdcTableGoneError
 from tests.support.lake import Lake, events
 from tests.support.pipeline import expected_agg, materialize, pipeline
 
@@ -44,6 +46,66 @@ def test_a_data_file_that_cannot_be_read_is_named_and_the_run_can_be_repeated_on
     path.write_bytes(content)
     materialize(definitions, instance, "daily", "agg")
     assert lake.rows("media.agg") == expected_agg(rows + more)
+
+
+def written(copied: Callable[[ips.IcdcView], DataFrame]) -> dg.AssetsDefinition:
+    @dg.asset(ins={"playback": ips.incremental()}, metadata=ips.append() | ips.table("media.copied"))
+    def asset(playback: ips.IcdcView) -> DataFrame:
+        return copied(playback)
+
+    return asset
+
+
+def yielded(copied: Callable[[ips.IcdcView], DataFrame]) -> dg.AssetsDefinition:
+    @dg.asset(ins={"playback": ips.incremental()}, metadata=ips.append() | ips.table("media.copied"))
+    def asset(playback: ips.IcdcView):  # noqa: ANN202  # a generator of Dagster's results
+        yield dg.Output(copied(playback))
+
+    return asset
+
+
+@pytest.mark.parametrize("kind", [written, yielded])
+def test_a_data_file_that_an_assets_own_function_misses_is_named(
+    lake: Lake, instance: dg.DagsterInstance, kind: Callable[..., dg.AssetsDefinition]
+) -> None:
+    def copied(playback: ips.IcdcView) -> DataFrame:
+        rows = playback.added
+        assert rows.count() == rows.where("seconds >= 0").count()
+        return rows
+
+    lake.create_playback(events(range(6)))
+    path = newest_data_file(lake, "media.playback")
+    path.unlink()
+    definitions = pipeline(lake.folder, lake.spark_folder, kind(copied))
+    with pytest.raises(FilesGoneError) as raised:
+        materialize(definitions, instance, "asset")
+    head = lake.catalog.load("media.playback", asset="test").head_snapshot_id()
+    assert f"media.playback, captured at snapshot {head}: its data file" in str(raised.value)
+    assert path.name in str(raised.value)
+
+
+@pytest.mark.parametrize("where", ["in the function", "as it is written"])
+def test_a_run_whose_table_of_changes_was_dropped_says_which_and_what_to_do(
+    lake: Lake, instance: dg.DagsterInstance, where: str
+) -> None:
+    dropped = []
+
+    def copied(playback: ips.IcdcView) -> DataFrame:
+        if not dropped:
+            dropped.append(playback.icdc_table)
+            lake.catalog.client.drop_table(playback.icdc_table)
+        rows = playback.added
+        assert where == "as it is written" or rows.count() > 0
+        return rows
+
+    lake.create_playback(rows := events(range(6)))
+    definitions = pipeline(lake.folder, lake.spark_folder, written(copied))
+    with pytest.raises(IcdcTableGoneError, match=r"of asset captured of playback.*Run asset again") as raised:
+        materialize(definitions, instance, "asset")
+    assert str(raised.value).startswith(f"{dropped[0]}: the table of what run {raised.value.run_id}")
+    assert str(pickle.loads(pickle.dumps(raised.value))) == str(raised.value)
+    materialize(definitions, instance, "asset")
+    assert lake.rows("media.copied") == Counter(rows)
 
 
 def test_what_a_run_does_not_read_may_expire_while_it_works(lake: Lake, instance: dg.DagsterInstance) -> None:

@@ -415,3 +415,95 @@ def test_a_trusted_asset_is_proved_with_each_run_unless_that_is_turned_off(table
 
     assert checks(ips.trusted(because="each row is made of one")) == {"pending", "proof"}
     assert checks(ips.trusted(because="each row is made of one", proof=False)) == {"pending"}
+
+
+OF_TWO_TYPES = {
+    "append": (ips.append(remove_on=["id"]), lambda plays, extra: plays.added.unionByName(extra.added)),
+    "merge": (ips.merge(on=["id"]), lambda plays, extra: extra.added.unionByName(plays.added)),
+}
+
+
+@pytest.mark.parametrize("how", OF_TWO_TYPES)
+def test_an_input_whose_key_is_of_a_wider_type_is_united_with_the_other(
+    tables: Lake, instance: dg.DagsterInstance, how: str
+) -> None:
+    tables.sql("CREATE TABLE lake.media.extra (id bigint, day string, title int, n int) USING iceberg")
+    tables.sql("INSERT INTO lake.media.extra VALUES (11, 'mo', 1, -1), (12, 'tu', 1, 90), (20000000000, 'we', 1, 7)")
+    write, compute = OF_TWO_TYPES[how]
+
+    @dg.asset(
+        ins={"plays": ips.incremental(), "extra": ips.incremental()},
+        metadata=write | ips.table("media.out", partition_by=["day"]),
+    )
+    def out(plays: ips.IcdcView, extra: ips.IcdcView) -> DataFrame:
+        return compute(plays, extra)
+
+    made = Out(tables, instance, out, "extra")
+    made.run()
+    steps = ("DELETE FROM lake.media.plays WHERE id = 2", "UPDATE lake.media.plays SET n = 31, day = 'we' WHERE id = 3")
+    for step in (*steps, "DELETE FROM lake.media.extra WHERE id > 11", ADD_PLAY):
+        both = "SELECT * FROM lake.media.plays UNION ALL SELECT * FROM lake.media.extra"
+        assert made.run(step) == Counter(tuple(row) for row in tables.sql(both).collect())
+
+
+BY_WHAT_CHANGED: dict[str, tuple[dict[str, Any], Compute]] = {
+    "groups": (
+        ips.merge(on=["day"]),
+        lambda plays: totals(plays.affected("day").where(plays.range("n").between("n")), "day"),
+    ),
+    "partitions": (ips.overwrite_partitions(), lambda plays: plays.scope.where(plays.range("n").since("n"))),
+}
+
+
+@pytest.mark.parametrize("how", BY_WHAT_CHANGED)
+def test_groups_of_which_only_changed_values_are_taken_are_refused(
+    tables: Lake, instance: dg.DagsterInstance, how: str
+) -> None:
+    """A whole day was replaced by what it has in the range of the new rows."""
+    out = Out(tables, instance, asset(*BY_WHAT_CHANGED[how]))
+    out.run()
+    refused(out, ADD_PLAY, UntracedResultError, r"asked which values of plays changed.*trusted\(because=")
+
+
+BY_CHANCE: dict[str, tuple[dict[str, Any], Compute, str]] = {
+    "rows of today": (
+        ips.append(),
+        lambda plays: plays.added.where(F.current_date() > F.lit("2026-01-01")),
+        "a choice by the clock or by chance",
+    ),
+    "keys by chance": (
+        ips.append(dedup_on=["key"]),
+        lambda plays: plays.added.withColumn("key", F.expr("uuid()")),
+        "column 'key' is made of the clock or by chance",
+    ),
+    "keys of today": (
+        ips.merge(on=["id", "on"]),
+        lambda plays: plays.affected("id").withColumn("on", F.current_date()),
+        "column 'on' is made of the clock or by chance",
+    ),
+    "values of today, added up": (
+        ips.combine(on=["day"], aggregates={"age": "sum(age)"}),
+        lambda plays: plays.weighted.withColumn("age", F.datediff(F.current_date(), F.lit("2026-01-01"))),
+        "column 'age' is made of the clock or by chance",
+    ),
+}
+
+
+@pytest.mark.parametrize("how", BY_CHANCE)
+def test_what_a_full_run_would_choose_otherwise_is_refused_in_both_modes(
+    tables: Lake, instance: dg.DagsterInstance, how: str
+) -> None:
+    write, compute, match = BY_CHANCE[how]
+    with pytest.raises(UnfitFrameError, match=match):
+        Out(tables, instance, asset(write, compute)).run()
+
+
+def test_when_a_row_was_loaded_stays_in_it(tables: Lake, instance: dg.DagsterInstance) -> None:
+    """A full run says a later time, which is no fault: the column says just that."""
+    compute: Compute = lambda plays: plays.added.withColumn("loaded_at", F.current_timestamp())  # noqa: E731
+    out = Out(tables, instance, asset(ips.append(remove_on=["id"]), compute))
+    first = {row[0]: row[-1] for row in out.run()}
+    out.run("UPDATE lake.media.plays SET n = 11 WHERE id = 1")
+    loaded = {row[0]: row[-1] for row in out.run(ADD_PLAY)}
+    assert loaded[2] == first[2]
+    assert first[1] < loaded[1] < loaded[4]

@@ -22,15 +22,16 @@ Made = Callable[[Frames], DataFrame]
 FACTS = "VALUES (1, 'x', DATE'2026-01-01', 3), (2, 'y', DATE'2026-01-02', 4), (3, NULL, NULL, 5) AS t(id, k, d, v)"
 NAMES = "VALUES (1, 'one', 'x'), (2, 'two', 'y') AS t(id, name, other)"
 LEAVES = {
-    "added": Leaf("__ips_row", "a", Unit.ROW),
+    "added": Leaf("__ips_row", "a", Unit.ROW, types={"id": "int", "v": "int"}),
     "groups": Leaf("__ips_group", "a", Unit.GROUP, ("k", "d")),
     "more": Leaf("__ips_more", "a", Unit.GROUP, ("k", "d")),
     "others": Leaf("__ips_others", "b", Unit.ROW),
     "source": Leaf("__ips_whole", "b", Unit.WHOLE),
     "touched": Leaf("__ips_touched", "a", Unit.GROUP, ("k", "d"), {"c": {"id": "id"}}),
     "by_id": Leaf("__ips_by_id", "a", Unit.GROUP, ("id",), {"c": {"id": "id"}}),
-    "dimension": Leaf("__ips_dimension", "c", Unit.WHOLE),
+    "dimension": Leaf("__ips_dimension", "c", Unit.WHOLE, types={"id": "int"}),
     "part": Leaf("__ips_part", "c", Unit.GROUP, ("id",)),
+    "widened": Leaf("__ips_widened", "a", Unit.GROUP, ("k", "d"), {"c": {"id": "id"}}, types={"id": "int"}),
 }
 
 
@@ -111,6 +112,14 @@ RIGHT: dict[str, Made] = {
     "sorted and repartitioned": lambda f: f["added"].orderBy("id").repartition(3, "k").coalesce(1).hint("broadcast"),
     "renamed, filled, dropped": lambda f: f["added"].withColumnRenamed("k", "q").na.fill({"q": "?"}).drop("v"),
     "with a common table expression": sql("WITH w AS (SELECT id, v + 1 AS v FROM added) SELECT * FROM w WHERE v > 1"),
+    "stamped with when and by what": lambda f: f["added"].withColumns({"at": F.current_timestamp(), "by": F.uuid()}),
+    "groups stamped with when": lambda f: f["groups"].groupBy("k", "d").agg(F.max(F.current_date()), F.sum("v")),
+    "joined with a lookup of today": lambda f: f["added"].join(
+        f["lookup"].where("current_date() > '2020-01-01'"), "id"
+    ),
+    "touched groups with what touched them, of a wider type": lambda f: f["widened"].join(
+        f["dimension"].withColumn("id", F.col("id").cast("long")), "id"
+    ),
     "kept by Spark": lambda f: f["added"].where("v > 1").persist(),
     "groups as they are": lambda f: f["groups"].where("v > 0").withColumn("w", F.lit(1)),
     "grouped": lambda f: f["groups"].groupBy("k", "d").agg(F.sum("v"), F.countDistinct("id"), F.median("v")),
@@ -264,6 +273,25 @@ WRONG: dict[str, tuple[Made, str]] = {
         lambda f: f["touched"].join(f["dimension"].groupBy("name").agg(F.max("id").alias("id")), "id"),
         "isn't grouped by id",
     ),
+    "chosen by the clock": (lambda f: f["added"].where(F.current_date() > F.col("d")), "a choice by the clock"),
+    "chosen by chance": (lambda f: f["added"].withColumn("r", F.rand()).where("r < 0.5").drop("r"), "by chance"),
+    "chosen by chance in one part": (
+        sql("SELECT * FROM (SELECT id, 1.0D AS r FROM added UNION ALL SELECT id, rand() FROM others) WHERE r > 0.5"),
+        "by chance",
+    ),
+    "chosen by chance in a common table expression": (
+        sql("WITH w AS (SELECT id, uuid() AS u FROM added) SELECT a.id FROM w a WHERE a.u > 'a'"),
+        "by chance",
+    ),
+    "chosen by chance after unpivoting": (
+        lambda f: f["added"].select("id", F.rand().alias("r")).unpivot(["id"], ["r"], "n", "x").where("x > 0.5"),
+        "by chance",
+    ),
+    "groups by the clock": (lambda f: f["groups"].groupBy("k", "d", F.current_date().alias("t")).count(), "the clock"),
+    "touched groups with what touched them, of a narrower type": (
+        lambda f: f["widened"].join(f["dimension"].withColumn("id", F.col("id").cast("short")), "id"),
+        "other changed rows",
+    ),
     "a share in a dimension": (
         sql("SELECT t.*, (SELECT count(*) FROM dimension) AS n FROM touched t"),
         "a subquery",
@@ -286,7 +314,12 @@ KEPT: dict[str, tuple[Made, set[str]]] = {
         {"id", "k", "d", "v"},
     ),
     "lowered": (lambda f: f["added"].withColumn("k", F.lower("k")), {"id", "d", "v"}),
-    "cast": (lambda f: f["added"].withColumn("id", F.col("id").cast("long")), {"k", "d", "v"}),
+    "cast": (lambda f: f["added"].withColumn("id", F.col("id").cast("string")), {"k", "d", "v"}),
+    "widened": (
+        lambda f: f["added"].withColumns({"id": F.col("id").cast("long"), "v": F.col("v").cast("double")}),
+        {"id", "k", "d"},
+    ),
+    "narrowed again": (sql("SELECT CAST(CAST(id AS BIGINT) AS SHORT) AS id, k FROM added"), {"k"}),
     "negated": (lambda f: f["added"].select((-F.col("v")).alias("v"), (~(F.col("id") > 1)).alias("id"), "k"), {"k"}),
     "swapped": (lambda f: f["added"].select(F.col("id").alias("v"), F.col("v").alias("id"), "k"), {"k"}),
     "filled": (lambda f: f["added"].na.fill({"k": "?"}), {"id", "d", "v"}),
@@ -333,6 +366,12 @@ def test_a_union_keeps_a_column_only_if_each_part_does(frames: Frames) -> None:
     assert made.keeps("k", leaf=others, as_="k")
     assert made.keeps("id", leaf=LEAVES["added"].name, as_="id")
     assert not made.keeps("id", leaf=others, as_="id")
+
+
+def test_columns_made_of_the_clock_or_of_chance_are_known(frames: Frames) -> None:
+    rows = frames["added"].withColumns({"at": F.current_timestamp(), "by": F.rand(), "same": F.lit("now")})
+    later = rows.select("id", (F.col("by") * 2).alias("twice"), F.to_date("at").alias("day"), "same")
+    assert made_of(later).varying == {"twice", "day"}
 
 
 UNREADABLE: dict[str, tuple[Made, str]] = {

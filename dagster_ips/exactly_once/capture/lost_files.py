@@ -1,16 +1,35 @@
-"""What an engine's error says about a data file, in words that help."""
+"""What an engine's error says about a file or table that a run captured, in words that help."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 
-from dagster_ips.errors import FilesGoneError, IpsError
+from dagster_ips.errors import FilesGoneError, IcdcTableGoneError, IpsError
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
+from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.storage import Storage
 
 _DATA_FILE = re.compile(r"[^\s'\"(]+\.(?:parquet|orc|avro|puffin)\b")
 _SAID = 200
+
+
+def unreadable(error: Exception, inputs: Iterable[CapturedInput], catalog: LakeCatalog) -> IpsError | None:
+    """What ``error`` deserves to be called if something of ``inputs`` can't be read; None if it is of no such."""
+    captured = list(inputs)
+    return lost_table(error, captured, catalog) or lost_file(error, captured, catalog.storage)
+
+
+def lost_table(error: Exception, inputs: Iterable[CapturedInput], catalog: LakeCatalog) -> IcdcTableGoneError | None:
+    """As ``unreadable``, of an ICDC table that was dropped."""
+    if isinstance(error, IpsError):
+        return None
+    for captured in inputs:
+        capture = captured.capture
+        if capture.icdc_table.rpartition(".")[2] in str(error) and catalog.find(capture.icdc_table) is None:
+            edge = capture.edge
+            return IcdcTableGoneError(capture.icdc_table, edge.consumer, edge.upstream, capture.run_id)
+    return None
 
 
 def lost_file(error: Exception, inputs: Iterable[CapturedInput], storage: Storage) -> FilesGoneError | None:
@@ -26,7 +45,9 @@ def lost_file(error: Exception, inputs: Iterable[CapturedInput], storage: Storag
             if _is_of(found, captured):
                 said = message[message.index(found) + len(found) :].partition("\n")[0].strip()[:_SAID]
                 cause = f"can't be read ({said})" if storage.exists(found) else "doesn't exist any more"
-                return FilesGoneError(table=captured.source.table, file=found, cause=cause)
+                to = captured.capture.to_inclusive
+                at = to.snapshot_id if to else None
+                return FilesGoneError(table=captured.source.table, file=found, cause=cause, snapshot_id=at)
     return None
 
 

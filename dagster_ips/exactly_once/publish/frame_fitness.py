@@ -61,13 +61,15 @@ def require_known(made: Provenance, write_mode: WriteMode, mode: Mode, *, table:
             table=table,
             upstream=change.upstream,
             frame=str(taken),
-            problem=f"{fault.what} stands over it in the result's plan, which would be made of a part of the rows",
-            remedy=_ALLOWED[taken in change.groups],
+            problem=f"{fault.what} stands over it in the result's plan, "
+            + ("so a full run makes other rows" if fault.varies else "which would be made of a part of the rows"),
+            remedy=_VARYING if fault.varies else _ALLOWED[taken in change.groups],
         )
     if made.unknown:
         if mode is Mode.INCREMENTAL:
             raise UntracedResultError(table=table, problem=made.unknown[0])
         return
+    _require_lasting_keys(made, write_mode, table)
     if isinstance(write_mode, Combine):
         _require_weights_as_they_are(made, table)
     _require_groups_of_one_choice(made.inputs, table)
@@ -84,6 +86,32 @@ def require_known(made: Provenance, write_mode: WriteMode, mode: Mode, *, table:
                         remedy=f"Leave {column} as {change.upstream} has it, and add what you make of it under another "
                         "name; or return an Overwrite of a frame built on source.",
                     )
+
+
+def _require_lasting_keys(made: Provenance, write_mode: WriteMode, table: str) -> None:
+    """What a row is found by, or taken off as, must be what it was when the row came."""
+    by: Sequence[str] = ()
+    match write_mode:
+        case Append(dedup_on, remove_on):
+            by = (*dedup_on, *remove_on)
+        case Merge(on, latest_by):
+            by = (*on, latest_by) if latest_by else on
+        case Combine():
+            by = tuple(made.varying)
+        case _:
+            pass
+    for column in sorted(made.varying.intersection(by)):
+        for change in made.inputs:
+            for taken in change.taken:
+                raise UnfitFrameError(
+                    table=table,
+                    upstream=change.upstream,
+                    frame=str(taken),
+                    problem=f"column {column!r} is made of the clock or by chance, so it is another when the same row "
+                    "is computed again, and the row that is there isn't found by it",
+                    remedy="Find rows by the upstream's own columns. In a column that only says something, such as "
+                    "when a row was loaded, append() and merge() take it; combine() takes none.",
+                )
 
 
 def _require_weights_as_they_are(made: Provenance, table: str) -> None:
@@ -122,6 +150,10 @@ def _require_groups_of_one_choice(inputs: Sequence[InputChange], table: str) -> 
 
 
 _GROUPS = (Frame.AFFECTED, Frame.SCOPE)
+_VARYING = (
+    "Choose rows and groups by the upstream's own columns; or return an Overwrite of a frame built on source. Where "
+    "what was chosen is to stay, whatever a later run chooses, say so in the asset's metadata: trusted(because='...')."
+)
 _ALLOWED = {
     False: "Over changed rows only what makes each row of one of them is right: select, where, explode, joins with "
     "tables that didn't change. For groups of rows build the frame on affected(...) or scope.",

@@ -49,12 +49,12 @@ class TakenFrame:
     on: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     changed: DataFrame | None = field(default=None, compare=False)
 
-    def leaf(self, upstream: str) -> Leaf:
+    def leaf(self, upstream: str, types: Mapping[str, str]) -> Leaf:
         """The frame as it stands in a plan."""
         whole = Unit.WHOLE if self.frame is Frame.SOURCE else Unit.GROUP
         unit = Unit.ROW if self.frame in _FRAGMENTS else whole
         weight = WEIGHT if self.frame is Frame.WEIGHTED else None
-        return Leaf(self.mark, upstream, unit, self.keys, self.on, weight)
+        return Leaf(self.mark, upstream, unit, self.keys, self.on, weight, types)
 
     def holds_same(self, other: TakenFrame) -> bool:
         """Whether ``other`` of the same view holds the same rows."""
@@ -72,7 +72,8 @@ class InputChange:
     are asked for: Spark looks for a table's snapshot as soon as a frame of it is made, and it may be expired by then.
     ``pruning`` gives a condition that every row meets whose value of a column occurs in the change. ``is_bite`` says
     that the change is only some files of one, of which ``source`` has all. ``table`` is the upstream's, as plans show
-    it. ``is_asked`` says that the asset asked which values changed: for ranges, partitions or parameters.
+    it. ``is_asked`` says that the asset asked which values changed: for ranges, partitions or parameters. ``types`` are
+    Iceberg's of the columns that aren't nested.
     """
 
     upstream: str
@@ -88,6 +89,7 @@ class InputChange:
     table: str
     is_bite: bool = False
     is_asked: bool = False
+    types: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def net(self) -> DataFrame:

@@ -39,6 +39,11 @@ class Provenance:
         return self.lineage is not None and self.lineage.keeps(column, leaf=taken.mark, as_=column)
 
     @property
+    def varying(self) -> frozenset[str]:
+        """The result's columns that are made of the clock or of chance."""
+        return self.lineage.varying if self.lineage else frozenset()
+
+    @property
     def looked_up(self) -> tuple[str, ...]:
         """The tables that it is made of beside its inputs, as plans show them; none where that isn't known."""
         return tuple(sorted(self.lineage.tables)) if self.lineage else ()
@@ -53,19 +58,26 @@ def provenance(frame: DataFrame, inputs: Sequence[InputChange], *, table: str, s
 
     ``shares_views`` says that frames may have been taken for other tables of the same step.
     """
-    leaves = [taken.leaf(change.upstream) for change in inputs for taken in change.taken if taken.mark]
-    whole = [Leaf(change.table, change.upstream, Unit.WHOLE) for change in inputs]
+    leaves = [taken.leaf(change.upstream, change.types) for change in inputs for taken in change.taken if taken.mark]
+    whole = [Leaf(change.table, change.upstream, Unit.WHOLE, types=change.types) for change in inputs]
     try:
         found = lineage(result_plan(frame), frame.columns, [*whole, *leaves])
     except PlanUnreadableError as error:
         return Provenance(inputs, unknown=[f"Spark explains its plan in a way that isn't known ({error})"])
+    seen = [replace(change, taken=_in_plan(change, found)) for change in inputs]
     unseen = () if shares_views else _unseen(inputs, found)
     own = [f"it reads {table}, which it is to be written to"] if table in found.tables else []
+    has_groups = any(taken.leaf("", {}).unit is Unit.GROUP for change in seen for taken in change.taken)
+    asked = [
+        f"the asset asked which values of {change.upstream} changed (by range, ranges, partitions or parameters), and "
+        f"what is made of those may leave rows of a group out"
+        for change in inputs
+        if change.is_asked and has_groups
+    ]
     opaque = [f"{fault.what} stands in it" for fault in found.faults if fault.is_unknown]
     by_mark = {taken.mark: (change, taken) for change in inputs for taken in (*change.taken, _read_beside(change))}
     faults = [(*by_mark[f.leaf], f) for f in found.faults if not f.is_unknown and f.leaf in by_mark]
-    seen = [replace(change, taken=_in_plan(change, found)) for change in inputs]
-    return Provenance(seen, faults, [*unseen, *own, *dict.fromkeys(opaque)], found)
+    return Provenance(seen, faults, [*unseen, *own, *asked, *dict.fromkeys(opaque)], found)
 
 
 def _in_plan(change: InputChange, found: Lineage) -> tuple[TakenFrame, ...]:

@@ -18,7 +18,7 @@ from dagster_ips.exactly_once.target_table.target_history import histories_since
 from dagster_ips.exactly_once.target_table.target_ownership import require_known_writes, require_own
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.metadata import TableMetadata
-from dagster_ips.iceberg.stamps import announcement, is_of_attempt, stamp_properties, target_histories
+from dagster_ips.iceberg.stamps import announcement, is_of_attempt, published, stamp_properties, target_histories
 from dagster_ips.iceberg.storage import Storage
 from dagster_ips.spark.branches import Branch, is_conflict, stamped
 from dagster_ips.spark.targets import set_properties
@@ -142,7 +142,7 @@ class Publisher:
         """
         require_own(target, asset, self.consent)
         edges = [capture.edge for capture in captures if capture.mode is Mode.INCREMENTAL]
-        require_known_writes(target, asset, self.store.get_many(edges).values())
+        require_known_writes(target, asset, self.store.get_many(edges).values(), accept=self.consent.accept)
 
     def new_branch(self, table: str) -> Branch:
         """A branch of a name that is this attempt's alone; not made yet."""
@@ -192,12 +192,14 @@ class Publisher:
     def announce(self, captures: Sequence[Capture], target: TableMetadata, branch: Branch, *, asset: str) -> None:
         """Say in the table's properties that the head of ``branch`` is about to be published: see ``shows_all_since``.
 
-        And whose table it is, if they don't say so. Not one step with the publication, and therefore before it: a
-        publication that isn't announced can't be.
+        And whose table it is, if they don't say so, and how many rows it has. Not one step with the publication, and
+        therefore before it: a publication that isn't announced can't be.
         """
         head = target.head_snapshot_id(branch.name)
         properties = {ASSET: asset} if target.properties.get(ASSET) != asset else {}
-        if head is not None and (properties := properties | announcement(captures, head)):
+        if head is not None and (
+            properties := properties | announcement(captures, head) | published(target.snapshots.get(head))
+        ):
             with effect(Effect.ANNOUNCE):
                 set_properties(self.session, branch.catalog, branch.table, properties)
 

@@ -56,7 +56,8 @@ class Result:
     None if the asset has no partitions. ``new_partitions`` is one on those of them that it computes for the first time:
     what the target has there is no result of earlier runs. ``is_trusted`` says that the asset's author vouches for what
     the plan doesn't show. With ``storage``, the target's own metadata says in which partitions it has no row.
-    ``looked_up`` are the tables that the frame is made of beside its inputs.
+    ``looked_up`` are the tables that the frame is made of beside its inputs, ``unchanged`` those that every row of the
+    target was looked up in as they are now.
     """
 
     frame: DataFrame
@@ -68,6 +69,7 @@ class Result:
     is_trusted: bool = False
     storage: Storage | None = None
     looked_up: tuple[str, ...] = ()
+    unchanged: frozenset[str] = frozenset()
 
     def stored(self, table: str) -> DataFrame:
         """What ``table`` has after a full run: what was returned, and of aggregates its groups.
@@ -226,10 +228,10 @@ class Result:
     def _refuse_removed_rows(self, branch: Branch, *, is_weighted: bool) -> None:
         """A removed row is taken off as what it counted as when it came, which the result must tell."""
         for change in self.inputs:
-            if is_weighted and not self.looked_up:
+            if is_weighted and self.unchanged.issuperset(self.looked_up):
                 return
             if change.fragments and change.may_remove_rows and not removed(change.net).isEmpty():
-                tables = ", ".join(self.looked_up)
+                tables = ", ".join(each for each in self.looked_up if each not in self.unchanged)
                 raise RemovedRowsError(
                     table=branch.table,
                     upstream=change.upstream,

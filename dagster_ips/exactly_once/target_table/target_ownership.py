@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.capture import EdgeState, Mode
-from dagster_ips.core.ownership import Consent, ForeignWrites, may_hold_rows, owner_of, told
+from dagster_ips.core.ownership import Consent, ForeignWrites, hidden_change, may_hold_rows, owner_of, told
 from dagster_ips.errors import ForeignWriteError, TargetOfAnotherError, UnknownRowsError
 from dagster_ips.iceberg.metadata import TableMetadata
-from dagster_ips.iceberg.stamps import mark
+from dagster_ips.iceberg.stamps import last_published, mark
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +43,19 @@ def require_own(target: TableMetadata, asset: str, consent: Consent) -> str | No
     return owner
 
 
-def require_known_writes(target: TableMetadata, asset: str, states: Iterable[EdgeState]) -> None:
+def require_known_writes(
+    target: TableMetadata, asset: str, states: Iterable[EdgeState], *, accept: int | None = None
+) -> None:
     """Fail if someone else changed rows since what the ``states`` know of; one that knows of nothing isn't asked.
+
+    ``accept`` is a snapshot up to which what is expired is taken as it is.
 
     Raises:
         ForeignWriteError: someone did.
     """
-    writes = ForeignWrites.of(target.ancestry(), asset)
-    for of_partition in _by_partition(states):
+    writes, of_all = ForeignWrites.of(target.ancestry(), asset), list(states)
+    _require_none_hidden(target, asset, of_all, accept=accept)
+    for of_partition in _by_partition(of_all):
         if known := _known(of_partition, target):
             _require_none(writes.after(known), target, asset)
 
@@ -85,6 +90,7 @@ def accepted_writes(target: TableMetadata, asset: str, states: Sequence[EdgeStat
     if consent.any_writes:
         return Accepted()
     ancestry = target.ancestry()
+    _require_none_hidden(target, asset, states, accept=consent.accept)
     before, now = (ForeignWrites.of(ancestry, asset, accept=each) for each in (None, consent.accept))
     accepted: dict[int, Snapshot] = {}
     for of_partition in _by_partition(states):
@@ -100,6 +106,16 @@ def _require_none(found: Sequence[Snapshot], target: TableMetadata, asset: str) 
     if found:
         commits = tuple(told(snapshot) for snapshot in reversed(found))
         raise ForeignWriteError(table=target.table, asset=asset, commits=commits, newest=found[0].snapshot_id)
+
+
+def _require_none_hidden(target: TableMetadata, asset: str, states: Sequence[EdgeState], *, accept: int | None) -> None:
+    """Fail if the number of rows shows that someone changed them in a commit that was expired since."""
+    ancestry = target.ancestry()
+    is_accepted = accept is not None and ancestry.find(accept) is not None
+    rows = None if is_accepted else hidden_change(ancestry, last_published(target), _known(states, target))
+    if rows and ancestry.head:
+        commits = (f"snapshots that were expired since ({abs(rows):,} rows {'more' if rows > 0 else 'fewer'})",)
+        raise ForeignWriteError(table=target.table, asset=asset, commits=commits, newest=ancestry.head.snapshot_id)
 
 
 def _by_partition(states: Iterable[EdgeState]) -> list[list[EdgeState]]:

@@ -23,7 +23,7 @@ from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.exactly_once.publish.column_evolution import follow_frame, require_columns_fit, require_rows_found
 from dagster_ips.exactly_once.publish.publisher import Publication
 from dagster_ips.exactly_once.publish.result_writer import Result
-from dagster_ips.iceberg import code_stamps
+from dagster_ips.iceberg import code_stamps, lookup_stamps
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.orchestration.declare.consumers import (
@@ -56,6 +56,7 @@ from dagster_ips.orchestration.run.data_versions import (
 from dagster_ips.orchestration.run.run_metadata import RunReport, older_rows_in, partition_metadata, run_metadata
 from dagster_ips.orchestration.run.runs import RunInputs, Runs, order_new_table
 from dagster_ips.orchestration.run.step_try import StepTries
+from dagster_ips.orchestration.run.unreadable_inputs import reads
 from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.frames import table_frame
 from dagster_ips.spark.session import configure, is_frame, is_frame_class
@@ -152,7 +153,10 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         # What another session writes would lack the stamps that this one sets.
         runs = replace(self.runs(context.step_context.instance), session=lambda: self._session_of(frame))
         with runs.writing(captured):
-            publication = _publish(runs, context, table, (frame, write_mode), captured)
+            # Runs of other partitions, which may read a lookup as it is then, publish meanwhile.
+            is_told = isinstance(write_mode, Combine) and not context.has_asset_partitions
+            read = self._tries.of(context.step_context).looked_up if is_told else {}
+            publication = _publish(runs, context, table, (frame, write_mode), replace(captured, looked_up=read))
         step = context.step_context
         report = RunReport(
             table=table,
@@ -205,6 +209,8 @@ class IcdcIOManager(dg.ConfigurableIOManager):
             consumers = consumers_of(running.assets_def, metadata, self.default_namespace)
             selected = [each for each in consumers if each.key in running.selected_asset_keys]
             this.captured = self.runs(context.step_context.instance).capture_together(selected, running)
+        found = [view.captured for each in this.captured.values() for view in each.views.values()]
+        reads(found, self.catalog.open())
         return this.captured
 
     def _whole_table(self, context: dg.InputContext, metadata: MetadataByKey) -> Any:  # noqa: ANN401  # see load_input
@@ -212,6 +218,8 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         table = table_of(context.asset_key, metadata.get(context.asset_key, {}), self.default_namespace)
         found = lake.load(table, asset=_reader(context))
         if (running := _asset_context()) is not None:
+            read = self._tries.of(context.step_context).looked_up
+            read[f"{lake.name}.{table}"] = lookup_stamps.state_of(found)
             follow_head(running, found)
             record_input(context.step_context, context.asset_key, TableRead(found, found.ancestry().head, lake.storage))
         # Dagster doesn't take any for several partitions.
@@ -284,6 +292,8 @@ def _publish(
     order_new_table(publisher.session, lake.name, table, existing, description)
     code = code_version(context.step_context, context.asset_key)
     made = code_stamps.properties(existing, captured.captures, code, replaces_all=result.replaces_all)
+    made |= lookup_stamps.properties(existing, captured.looked_up, replaces_all=result.replaces_all)
+    result = replace(result, unchanged=lookup_stamps.unchanged(existing, captured.looked_up))
     publisher = replace(publisher, properties={**publisher.properties, **made})
     if context.has_asset_partitions:
         target = lake.load(table, asset=name)

@@ -20,7 +20,7 @@ from dagster_ips.core.retention import Retention
 from dagster_ips.errors import DeclarationError
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.capture.capturer import Capturer
-from dagster_ips.exactly_once.capture.lost_files import lost_file
+from dagster_ips.exactly_once.capture.lost_files import unreadable
 from dagster_ips.exactly_once.capture.partition_captures import RunPartitions
 from dagster_ips.exactly_once.capture.partition_counts import Count, counts_by_partition
 from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
@@ -64,6 +64,7 @@ class RunInputs:
 
     ``valid_through`` is up to when the asset is complete once all of it is published, None if that isn't known.
     ``by_partition`` is how much of it each of several partitions takes; empty of one, and where that isn't known.
+    ``looked_up`` are the tables that were read whole, and how each stood.
     """
 
     views: Mapping[str, IcdcView] = field(default_factory=dict)
@@ -71,6 +72,7 @@ class RunInputs:
     cascade: Cascade = field(default_factory=Cascade)
     valid_through: dt.datetime | None = None
     by_partition: Mapping[str, Count] = field(default_factory=dict)
+    looked_up: Mapping[str, str | None] = field(default_factory=dict)
 
     @property
     def partitions(self) -> list[str]:
@@ -200,16 +202,17 @@ class Runs:
 
     @contextlib.contextmanager
     def writing(self, captured: RunInputs) -> Iterator[None]:
-        """Around the writes: a lost file of the source is called by its name, and Spark forgets what it kept.
+        """Around the writes: what can't be read of the captures is called by its name, and Spark forgets what it kept.
 
         Raises:
             FilesGoneError: a data file that the captures refer to can't be read any more.
+            IcdcTableGoneError: an ICDC table was dropped meanwhile.
         """
         views = list(captured.views.values())
         try:
             yield
         except Exception as error:
-            if lost := lost_file(error, [view.captured for view in views], self.lake.storage):
+            if lost := unreadable(error, [view.captured for view in views], self.lake):
                 raise lost from error
             raise
         finally:

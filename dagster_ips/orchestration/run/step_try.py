@@ -16,11 +16,12 @@ class StepTry:
 
     ``captured`` is what it reads, by the name of each asset that captures; None as long as nothing was asked for, which
     stays so where another IO manager reads the inputs. ``written_by_statements`` are the assets that wrote their tables
-    themselves, by ``capture``.
+    themselves, by ``capture``. ``looked_up`` are the tables that were read whole, and how each stood.
     """
 
     captured: dict[str, RunInputs] | None = None
     written_by_statements: set[dg.AssetKey] = field(default_factory=set)
+    looked_up: dict[str, str | None] = field(default_factory=dict)
 
 
 @dataclass

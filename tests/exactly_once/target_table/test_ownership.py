@@ -21,7 +21,7 @@ from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.capture.capturer import Capturer
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.inspect.edge_status import Inspector
-from dagster_ips.iceberg.stamps import mark, owner_properties, stamp_properties
+from dagster_ips.iceberg.stamps import mark, owner_properties, published, stamp_properties
 from tests.iceberg.sources import EDGE, TABLE, TARGET, Rows, Source, numbered
 
 
@@ -100,12 +100,18 @@ class Lake:
         arrays = {each.name: [row.get(each.field_id) for row in rows] for each in self.source.fields}
         self.target.append(pa.table(arrays, schema=self.target.schema().as_arrow()))
 
-    def expire_all_but_the_head(self) -> None:
+    def announce(self) -> None:
+        """What a run says of the table before it publishes."""
+        with self.target.transaction() as transaction:
+            transaction.set_properties(published(self.metadata.ancestry().head))
+
+    def expire_all_but_the_head(self, *, rows: int = 9) -> None:
         """As after a compaction, whose commit says nothing of whose the rows are."""
         path = Path(urlsplit(self.target.metadata_location).path)
         raw = json.loads(path.read_text())
         head = next(each for each in raw["snapshots"] if each["snapshot-id"] == self.head)
-        head["summary"] = {"operation": "replace", "total-data-files": "1", "total-records": "9"}
+        head["summary"] = {"operation": "replace", "total-data-files": "1", "total-records": str(rows)}
+        head["summary"] |= {"total-position-deletes": "0", "total-equality-deletes": "0"}
         raw["snapshots"] = [head]
         raw["snapshot-log"] = raw["snapshot-log"][-1:]
         path.write_text(json.dumps(raw))
@@ -182,6 +188,41 @@ def test_rows_that_someone_deletes_by_hand_do_not_stay_missing_without_a_word(la
     lake.run(asked_for=Mode.FULL)
     assert lake.rows() == expected(lake, 1, 2)
     lake.run()
+
+
+@pytest.mark.parametrize("deletes", [True, False])
+def test_rows_that_someone_changed_are_noticed_by_their_number_where_the_commit_is_expired(
+    lake: Lake, *, deletes: bool
+) -> None:
+    lake.run()
+    lake.announce()
+    lake.target.delete("number = 1") if deletes else lake.write_by_hand(77, 78)
+    lake.write_by_hand(*[] if deletes else [79])  # stands for a compaction
+    lake.expire_all_but_the_head(rows=1 if deletes else 5)
+    lake.source.append(numbered(3))
+    said = lake.refused(ForeignWriteError)
+    assert f"expired since ({'1 rows fewer' if deletes else '3 rows more'})" in said
+    lake.capture(consent=Consent(accept=lake.head))
+    lake.run(asked_for=Mode.FULL)
+    assert lake.rows() == expected(lake, 1, 2, 3)
+
+
+def test_compactions_that_are_expired_are_nobodys(lake: Lake) -> None:
+    lake.run()
+    lake.announce()
+    lake.write_by_hand()
+    lake.write_by_hand()  # both stand for compactions
+    lake.expire_all_but_the_head(rows=2)
+    assert lake.run().capture.mode is Mode.INCREMENTAL
+
+
+def test_what_was_announced_and_not_published_says_nothing_of_the_table(lake: Lake) -> None:
+    lake.run()
+    with lake.target.transaction() as transaction:
+        transaction.set_properties({"dagster-ips.published": "5 100"})
+    lake.write_by_hand()
+    lake.expire_all_but_the_head(rows=2)
+    assert lake.run().capture.mode is Mode.INCREMENTAL
 
 
 def test_what_was_accepted_stays_accepted_where_the_run_published_nothing(lake: Lake) -> None:

@@ -73,6 +73,15 @@ def running(fact: ips.IcdcView, other: ips.IcdcView) -> ips.Overwrite:
     return ips.Overwrite(so_far.where(scope), where=scope)
 
 
+@dg.asset(
+    ins={"fact": ips.incremental(), "other": ips.incremental()},
+    metadata=ips.combine(on=["day", "title"], aggregates={"n": "count(*)", "paid": "sum(price)", "last": "max(number)"})
+    | ips.table("media.summed", partition_by=["day"]),
+)
+def summed(fact: ips.IcdcView, other: ips.IcdcView) -> DataFrame:
+    return fact.weighted.select(*ROW, "_weight").unionAll(other.weighted.select(*ROW, "_weight"))
+
+
 # Of a fact and a dimension
 
 
@@ -107,6 +116,15 @@ def per_genre(fact: ips.IcdcView, dimension: ips.IcdcView) -> DataFrame:
 def of_days(fact: ips.IcdcView, dimension: ips.IcdcView) -> DataFrame:
     rows = ips.affected(fact, "day", by=dimension, on="number")
     return rows.join(_genres(dimension.source), "number").select(*KEY, "genre")
+
+
+@dg.asset(
+    ins={"fact": ips.incremental(), "dimension": ips.incremental()},
+    metadata=ips.combine(on=["genre"], aggregates={"n": "count(*)", "paid": "sum(price)"})
+    | ips.table("media.by_genre"),
+)
+def by_genre(fact: ips.IcdcView, dimension: ips.IcdcView) -> DataFrame:
+    return fact.weighted.join(_genres(dimension.source), "number").select("genre", "price", "_weight")
 
 
 # Of one table
@@ -215,10 +233,12 @@ ASSETS = (
     once,
     merged,
     running,
+    summed,
     looked_up,
     joined,
     per_genre,
     of_days,
+    by_genre,
     grouped,
     whole,
     latest,

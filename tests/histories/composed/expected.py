@@ -129,6 +129,23 @@ def _per_genre(inputs: Bags) -> Rows:
     return _grouped(moved)
 
 
+def _summed(inputs: Bags) -> Rows:
+    """As ``_grouped`` of both, with the highest number of each key."""
+    last: dict[Any, int] = {}
+    for *key, number in _both(("day", "title", "number"))(inputs):
+        if number is not None:
+            last[tuple(key)] = max(number, last.get(tuple(key), number))
+    groups = _grouped(_both(("day", "title", "price"))(inputs))
+    return Counter((day, title, n, paid, last.get((day, title))) for day, title, n, paid in groups)
+
+
+def _by_genre(inputs: Bags) -> Rows:
+    moved: Rows = Counter()
+    for (_, price, genre), n in _with_genre(inputs["fact"], inputs["dimension"], "price").items():
+        moved[genre, price] += n
+    return _grouped(moved)
+
+
 def _of_genres(inputs: Bags) -> Rows:
     found: Rows = Counter()
     numbers = inputs["dimension"].select("title", "number")
@@ -183,10 +200,13 @@ def _merge_refuses(seen: AllSeen) -> Errors:
     return (*_shared(KEY, "fact", "other")(seen), *((DuplicateKeysError,) if repeated else ()))
 
 
-def _join_refuses(seen: AllSeen) -> Errors:
+def _unfollowed(seen: AllSeen) -> Errors:
     dimension = seen["dimension"]
-    unfollowed = (UnfollowedChangeError,) if dimension.added.rows or dimension.removed.rows else ()
-    return (*_removed("fact")(seen), *unfollowed)
+    return (UnfollowedChangeError,) if dimension.added.rows or dimension.removed.rows else ()
+
+
+def _join_refuses(seen: AllSeen) -> Errors:
+    return (*_removed("fact")(seen), *_unfollowed(seen))
 
 
 def _latest_refuses(seen: AllSeen) -> Errors:
@@ -202,6 +222,8 @@ EXPECTED: Mapping[str, Expected] = {
     "once": Expected(KEY, _once, _removed("fact", "other")),
     "merged": Expected(ROW, _merged, _merge_refuses),
     "running": Expected(("day", "n"), _running),
+    "summed": Expected(("day", "title", "n", "paid", "last"), _summed),
+    "by_genre": Expected(("genre", "n", "paid"), _by_genre, _unfollowed),
     "looked_up": Expected(
         (*KEY, "genre"),
         _of_days,

@@ -15,9 +15,10 @@ import dagster as dg
 
 from dagster_ips.core.capture import Mode
 from dagster_ips.core.ownership import ASSET
+from dagster_ips.core.write_mode import Combine
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.capture.capturer import Capturer
-from dagster_ips.exactly_once.capture.lost_files import lost_file
+from dagster_ips.exactly_once.capture.lost_files import unreadable
 from dagster_ips.exactly_once.capture.partition_captures import RunPartitions
 from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
 from dagster_ips.exactly_once.capture.row_counts import count_rows
@@ -143,9 +144,10 @@ class Assets:
             asked_for=Mode.FULL if full else None,
             run_id=run_id,
             partitions=RunPartitions(tuple(keys), named_by_person=False) if consumer.is_partitioned else None,
+            one_code=consumer.one_code,
         )
         views = {
-            name: IcdcView(found, self.lake.session, self.lake.catalog.name)
+            name: IcdcView(found, self.lake.session, self.lake.catalog.name, weighs_live_rows=consumer.weighs_live_rows)
             for name, found in zip(inputs, captured, strict=True)
         }
         for found in captured:
@@ -159,7 +161,7 @@ class Assets:
         try:
             return self._end(begun)
         except Exception as error:
-            if lost := lost_file(error, begun.captured.values(), self.lake.catalog.storage):
+            if lost := unreadable(error, begun.captured.values(), self.lake.catalog):
                 raise lost from error
             raise
         finally:
@@ -182,9 +184,10 @@ class Assets:
         result = Result(frame, write_mode, begun.mode, [view.change for view in begun.views.values()])
         description = description_of(metadata).tuned_for(result.write_mode).with_property(ASSET, name)
         columns = existing.identity_partition_columns() if existing else description.partition_by
-        require_columns_fit(result.frame, existing, catalog=lake.name, table=table)
+        stored = result.stored(table)
+        require_columns_fit(stored, existing, catalog=lake.name, table=table)
         if existing is not None and result.mode is Mode.INCREMENTAL:
-            require_rows_found(result.frame, result.write_mode, existing)
+            require_rows_found(stored, result.write_mode, existing)
         result = result.checked(table, tuple(columns), catalog=lake.name, shares_views=False)
         new = sorted({key for each in begun.captured.values() for key in each.new_partitions})
         if existing is not None and not new and result.changes_nothing():
@@ -192,10 +195,12 @@ class Assets:
             return False
         if existing is None:
             with effect(Effect.CREATE_TARGET):
-                create_table(self.lake.session, lake.name, table, result.frame, description)
+                create_table(self.lake.session, lake.name, table, stored, description)
         else:
-            result = replace(result, frame=follow_frame(result.frame, lake, table))
-        stamps = code_stamps.properties(existing, captures, None, replaces_all=result.replaces_all)
+            followed = follow_frame(stored, lake, table)
+            result = result if isinstance(write_mode, Combine) else replace(result, frame=followed)
+        code = self._consumers[name].one_code
+        stamps = code_stamps.properties(existing, captures, code, replaces_all=result.replaces_all)
         publisher = replace(publisher, properties={**properties, **stamps})
         if begun.keys:
             result = replace(
