@@ -1,36 +1,143 @@
-"""The README's code runs as it stands."""
+"""What the README and the pages of docs/ show is so: their code runs, and nothing is missing."""
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import pytest
+from pyspark.sql import DataFrame
 
 import dagster_ips as ips
+from dagster_ips.orchestration.automate.hygiene import HygieneConfig
 from tests.support.lake import Lake, events
 from tests.support.pipeline import materialize
 
-README = Path(__file__).parents[1] / "README.md"
-BLOCKS = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+ROOT = Path(__file__).parents[1]
+PAGES = {"README": ROOT / "README.md"} | {page.stem: page for page in sorted((ROOT / "docs").glob("*.md"))}
 
 
-def run_block(text: str) -> dict[str, Any]:
-    """What the block defines."""
-    defined: dict[str, Any] = {"__name__": "readme"}
-    exec(compile(text, str(README), "exec", dont_inherit=True), defined)  # noqa: S102  # that is the test
+def blocks_of(page: str, language: str = "python") -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", PAGES[page].read_text(), re.DOTALL)
+
+
+def afterwards(diff: str) -> str:
+    """The right side of a diff."""
+    return "\n".join(line[1:] for line in diff.splitlines() if not line.startswith("-"))
+
+
+def run_block(text: str, folder: Path | None = None, **known: object) -> dict[str, Any]:
+    """What the block defines; ``folder`` stands for the one that it is written for."""
+    text = text if folder is None else text.replace("/data/lake", str(folder))
+    defined: dict[str, Any] = {"__name__": "docs", "__file__": str((folder or ROOT) / "block.py"), **known}
+    exec(compile(text, "docs", "exec", dont_inherit=True), defined)  # noqa: S102  # that is the test
     return defined
 
 
 def run_pipeline_block(lake: Lake) -> dict[str, Any]:
-    (block,) = [text for text in BLOCKS if "with_incremental" in text]
-    here = block.replace('"/data/lake"', repr(str(lake.folder)))
-    here = here.replace("LocalSparkConnect()", f"LocalSparkConnect(server_folder={str(lake.spark_folder)!r})")
-    assert here.count(str(lake.folder)) == 1
-    return run_block(here)
+    (block,) = [text for text in blocks_of("README") if "with_incremental" in text]
+    return run_block(in_this_lake(block.replace('"/data/lake"', repr(str(lake.folder))), lake))
+
+
+def in_this_lake(block: str, lake: Lake) -> str:
+    assert "LocalSparkConnect()" in block
+    return block.replace("LocalSparkConnect()", f"LocalSparkConnect(server_folder={str(lake.spark_folder)!r})")
+
+
+def definitions_of(first: dict[str, Any], *assets: object, checks: Sequence[object] = ()) -> dg.Definitions:
+    """Assets of several pages, with the IO manager of the README's pipeline."""
+    return ips.with_incremental(
+        dg.Definitions(assets=list(assets), asset_checks=list(checks), resources={"io_manager": first["io_manager"]})  # type: ignore[arg-type]
+    )
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_block_of_python_runs_by_itself(page: str, tmp_path: Path) -> None:
+    for text in blocks_of(page):
+        run_block(text, tmp_path)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_what_a_diff_leads_to_runs(page: str, tmp_path: Path) -> None:
+    for text in blocks_of(page, "diff"):
+        run_block(afterwards(text), tmp_path, dg=dg, ips=ips, DataFrame=DataFrame)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_link_of_a_page_leads_to_a_file(page: str) -> None:
+    for link in re.findall(r"\]\(([^)#]+)", PAGES[page].read_text()):
+        if not link.startswith("http"):
+            assert (PAGES[page].parent / link).exists(), link
+
+
+def test_every_page_is_in_the_navigation_of_the_site() -> None:
+    named = re.findall(r"(\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    assert set(named) >= {page.name for name, page in PAGES.items() if name != "README"}
+
+
+def errors_of(kind: type[ips.IpsError] = ips.IpsError) -> set[str]:
+    kinds = {each for each in kind.__subclasses__() if each.__module__.startswith("dagster_ips")}
+    return {each.__name__ for each in kinds}.union(*(errors_of(each) for each in kinds))
+
+
+def test_every_error_is_on_its_page_with_what_to_do() -> None:
+    rows = re.findall(r"^\| `(\w+Error)` \| (.+?) \| (.*?) ?\|$", PAGES["errors"].read_text(), re.MULTILINE)
+    assert sorted(name for name, *_ in rows) == sorted(errors_of())
+    assert [name for name, _, remedy in rows if not remedy] == ["BrokenHistoryError"]
+
+
+SETTINGS: list[tuple[str, Iterable[str]]] = [
+    *((kind.__name__, kind.model_fields) for kind in (ips.IcebergCatalog, ips.LocalSparkConnect, ips.IcdcIOManager)),
+    ("HygieneConfig", HygieneConfig.model_fields),
+    *(
+        (function.__name__, inspect.signature(function).parameters)
+        for name in ips.public.__all__
+        if inspect.isfunction(function := getattr(ips, name)) and name not in ("affected", "capture")
+    ),
+]
+
+
+@pytest.mark.parametrize(("of", "names"), SETTINGS, ids=[name for name, _ in SETTINGS])
+def test_every_setting_is_on_its_page(of: str, names: Iterable[str]) -> None:
+    words = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`]+)`", PAGES["settings"].read_text()))))
+    assert {*names, *([of] if of != "HygieneConfig" else [])} - {"definitions"} <= words
+
+
+def test_the_quickstart_takes_a_late_row_through_both_tables(
+    lake: Lake, instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    definitions_py, ingest_py = blocks_of("quickstart")
+    ingest = run_block(ingest_py, tmp_path)
+    definitions = run_block(in_this_lake(definitions_py, lake), tmp_path)["defs"]
+    ingest["land"]([(f"2026-01-0{day}", account, 60 * day) for day in (1, 2, 3) for account in ("ada", "bob")])
+    for late in (None, ("2026-01-01", "ada", 600)):
+        if late:
+            ingest["land"]([late])
+        materialize(definitions, instance, "playback_daily", "playback_daily_agg")
+    found = ingest["open_catalog"]().load_table("media.playback_daily_agg").scan().to_arrow().to_pylist()
+    totals = {(row["event_date"].day, row["account"]): row["seconds"] for row in found}
+    assert totals == {(d, a): 60 * d for d in (1, 2, 3) for a in ("ada", "bob")} | {(1, "ada"): 660}
+
+
+def test_what_one_moves_to_equals_a_full_recompute(lake: Lake, instance: dg.DagsterInstance) -> None:
+    first = run_pipeline_block(lake)
+    lookback, _, dbt = (run_block(afterwards(text)) for text in blocks_of("moving", "diff"))
+    lake.create_playback(events(range(10)))
+    for made, late in ((lookback, 10), (lookback, 20), (dbt, 30)):
+        names = ("playback_daily", "playback_daily_agg")
+        assets = [first["playback"], lookback["playback_daily"], made["playback_daily_agg"]]
+        materialize(definitions_of(first, *assets), instance, *names)
+        expected = lake.sql("""
+            SELECT event_date, account, sum(seconds) FROM lake.media.playback WHERE seconds > 0 GROUP BY 1, 2
+        """)
+        assert lake.rows("media.playback_daily_agg") == Counter(tuple(row) for row in expected.collect())
+        lake.append(events(range(late, late + 10)))
+        lake.sql(f"DELETE FROM lake.media.playback WHERE event_id = {late - 9}")
 
 
 def test_the_pipeline_of_the_readme_works(lake: Lake, instance: dg.DagsterInstance) -> None:
@@ -46,8 +153,8 @@ def test_the_pipeline_of_the_readme_works(lake: Lake, instance: dg.DagsterInstan
         assert total == sum(row[3] for row in rows)
 
 
-def test_the_patterns_of_the_readme_equal_a_full_recompute(lake: Lake, instance: dg.DagsterInstance) -> None:
-    (block,) = [text for text in BLOCKS if "ips.Overwrite" in text]
+def test_the_patterns_equal_a_full_recompute(lake: Lake, instance: dg.DagsterInstance) -> None:
+    (block,) = [text for text in blocks_of("patterns") if "ips.Overwrite" in text]
     first, more = run_pipeline_block(lake), run_block(block)
     names = ("playback_daily", "account_running_total", "daily_median")
     both = first | more
@@ -73,8 +180,8 @@ def test_the_patterns_of_the_readme_equal_a_full_recompute(lake: Lake, instance:
         assert lake.rows("media.daily_median") == Counter(tuple(row) for row in medians.collect())
 
 
-def test_the_aggregates_of_the_readme_equal_a_full_recompute(lake: Lake, instance: dg.DagsterInstance) -> None:
-    (block,) = [text for text in BLOCKS if "ips.combine" in text]
+def test_the_aggregates_equal_a_full_recompute(lake: Lake, instance: dg.DagsterInstance) -> None:
+    (block,) = [text for text in blocks_of("writing") if "ips.combine" in text]
     both = run_pipeline_block(lake) | run_block(block)
     names = ("playback_daily", "playback_per_account")
     definitions = ips.with_incremental(
@@ -95,10 +202,8 @@ def test_the_aggregates_of_the_readme_equal_a_full_recompute(lake: Lake, instanc
     assert sorted(found.collect()) == sorted(expected.collect())
 
 
-def test_the_assets_of_the_readme_that_wait_for_a_complete_day_run_when_it_is(
-    lake: Lake, instance: dg.DagsterInstance
-) -> None:
-    (block,) = [text for text in BLOCKS if "ips.valid_through" in text]
+def test_the_assets_that_wait_for_a_complete_day_run_when_it_is(lake: Lake, instance: dg.DagsterInstance) -> None:
+    (block,) = [text for text in blocks_of("completeness") if "ips.valid_through" in text]
     first, more = run_pipeline_block(lake), run_block(block)
     definitions = ips.with_incremental(
         dg.Definitions(
@@ -115,10 +220,10 @@ def test_the_assets_of_the_readme_that_wait_for_a_complete_day_run_when_it_is(
     assert sum(lake.rows("media.best_day").values()) == 1
 
 
-def test_the_statements_of_the_readme_equal_a_full_recompute_and_are_audited(
+def test_the_statements_of_ones_own_equal_a_full_recompute_and_are_audited(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
-    (block,) = [text for text in BLOCKS if "ips.capture" in text]
+    (block,) = [text for text in blocks_of("own-sql") if "ips.capture" in text]
     first, more = run_pipeline_block(lake), run_block(block)
     definitions = ips.with_incremental(
         dg.Definitions(
@@ -141,8 +246,8 @@ def test_the_statements_of_the_readme_equal_a_full_recompute_and_are_audited(
         lake.sql(statement)
 
 
-def test_the_tables_of_one_step_of_the_readme_equal_a_full_recompute(lake: Lake, instance: dg.DagsterInstance) -> None:
-    (block,) = [text for text in BLOCKS if "dg.multi_asset" in text]
+def test_the_tables_of_one_step_equal_a_full_recompute(lake: Lake, instance: dg.DagsterInstance) -> None:
+    (block,) = [text for text in blocks_of("several-tables") if "dg.multi_asset" in text]
     first, more = run_pipeline_block(lake), run_block(block)
     definitions = ips.with_incremental(
         dg.Definitions(assets=[first["playback"], more["sorted_out"]], resources={"io_manager": first["io_manager"]})
@@ -156,9 +261,9 @@ def test_the_tables_of_one_step_of_the_readme_equal_a_full_recompute(lake: Lake,
     assert lake.rows("media.rejected") == Counter(row for row in events(range(30)) if row[3] == 0)
 
 
-def test_the_other_catalogs_of_the_readme_can_be_configured(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_other_catalogs_can_be_configured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CATALOG_TOKEN", "secret-token")
-    (block,) = [text for text in BLOCKS if "EnvVar" in text]
+    (block,) = [text for text in blocks_of("catalogs") if "EnvVar" in text]
     defined = run_block(block)
     resolved = defined["catalog"].process_config_and_initialize()
     spark = resolved.open().spark_configuration()
@@ -168,19 +273,19 @@ def test_the_other_catalogs_of_the_readme_can_be_configured(monkeypatch: pytest.
 
 
 def test_both_commands_of_the_first_screen_exist() -> None:
-    makefile = (README.parent / "Makefile").read_text()
-    for target in re.findall(r"^make (\S+)", README.read_text(), re.MULTILINE):
+    makefile = (ROOT / "Makefile").read_text()
+    for target in re.findall(r"^make (\S+)", PAGES["README"].read_text(), re.MULTILINE):
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
 
 
-def test_the_proofs_of_the_readme_can_be_declared() -> None:
-    (block,) = [text for text in BLOCKS if "ips.proof" in text]
+def test_the_proofs_can_be_declared() -> None:
+    (block,) = [text for text in blocks_of("checks") if "ips.proof" in text]
     keys = [key.to_user_string() for check in run_block(block)["checks"] for key in check.check_keys]
     assert keys == ["playback_daily:proof", "playback_daily_agg:proof"]
 
 
 def test_the_ways_on_for_inputs_that_both_change_work(lake: Lake, instance: dg.DagsterInstance) -> None:
-    (block,) = [text for text in BLOCKS if "ips.lookup()" in text and "ips.affected" in text]
+    (block,) = [text for text in blocks_of("writing") if "ips.lookup()" in text and "ips.affected" in text]
     made = run_block(block)
     lake.catalog.create_namespace("media")
     lake.sql(
