@@ -15,6 +15,7 @@ from dagster_ips.orchestration.automate.hygiene import Tidied, hygiene_job
 from dagster_ips.orchestration.automate.pending_sensor import PendingSensor
 from dagster_ips.orchestration.automate.valid_through_condition import bind_valid_through
 from dagster_ips.orchestration.declare.consumers import (
+    WATCHED,
     MetadataByKey,
     capturing_consumers,
     check_consumer,
@@ -195,7 +196,10 @@ def _with_conditions(item: Any, watched: Mapping[dg.AssetKey, WatchedInputs], dr
             if condition is not None:
                 conditions[key] = bind(condition, watched[key])
         if assets.keys & watched.keys():
-            return _with_backfill_policy(assets).map_asset_specs(partial(_with_own_condition, conditions=conditions))
+            conditioned = _with_backfill_policy(assets).map_asset_specs(
+                partial(_with_own_condition, conditions=conditions)
+            )
+            return conditioned.map_asset_specs(lambda spec: _marked(spec) if spec.key in watched else spec)
     return item
 
 
@@ -258,6 +262,10 @@ def _with_own_condition(
 ) -> dg.AssetSpec:
     condition = conditions.get(spec.key)
     return spec.replace_attributes(automation_condition=condition) if condition else spec
+
+
+def _marked(spec: dg.AssetSpec) -> dg.AssetSpec:
+    return spec.merge_attributes(metadata={WATCHED: True})
 
 
 def _specs(items: Iterable[Any]) -> list[dg.AssetSpec]:
