@@ -54,7 +54,7 @@ def with_incremental(
 
     A tick of the automation sensor that finds nothing to run waits ``wait_seconds`` for a table to change or a run to
     begin or end, and looks again. Dagster's daemon begins a round of ticks every five seconds at most and sleeps in
-    between: 4 answers a change at once and keeps nobody waiting, if no other code location waits. Less than 30.
+    between: 4 answers a change at once and holds up no other sensor, if no other code location waits. Less than 30.
 
     Raises:
         DeclarationError: a declaration can't work; said before anything runs.

@@ -118,7 +118,7 @@ def incremental(  # noqa: PLR0913  # each is a thing of its own
         on_unmapped: For a partitioned asset, when rows of the upstream belong to none of its partitions: ``"error"``,
             or ``"ignore"``, which leaves them out and says so in the run's metadata.
         partition_column: The column of the upstream that the asset's partitions are made of, where the upstream has no
-            partitions in Dagster and calls it otherwise than the asset's ``partition_expr``.
+            partitions in Dagster and names it differently from the asset's ``partition_expr``.
         partition_mapping: Which of a partitioned upstream's partitions the asset's are made of, as in ``AssetIn``.
         max_bytes: The most that one run takes, as the size of data files added; the next runs take the rest. A backlog
             is cut between snapshots, oldest first. A first read and a single append that are larger are cut between
