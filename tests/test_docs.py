@@ -153,6 +153,22 @@ def test_the_pipeline_of_the_readme_works(lake: Lake, instance: dg.DagsterInstan
         assert total == sum(row[3] for row in rows)
 
 
+def test_partitions_by_day_and_by_week_equal_a_full_recompute(lake: Lake, instance: dg.DagsterInstance) -> None:
+    first, more = run_pipeline_block(lake), run_block(blocks_of("partitions")[0])
+    definitions = definitions_of(first, first["playback"], more["by_day"], more["by_week"])
+    job = definitions.resolve_implicit_global_asset_job_def()
+    lake.create_playback(events(range(4), day=3) + events(range(4, 8), day=4))
+    for late in (events([8], day=3), []):
+        for name, partition in (("by_day", "2026-01-04"), ("by_day", "2026-01-05"), ("by_week", "2026-01-04")):
+            job.execute_in_process(instance=instance, asset_selection=[dg.AssetKey(name)], partition_key=partition)
+        expected = lake.sql("""
+            SELECT DATE '2026-01-04', account, sum(seconds) FROM lake.media.playback GROUP BY account
+        """)
+        assert lake.rows("media.by_week") == Counter(tuple(row) for row in expected.collect())
+        if late:
+            lake.append(late)
+
+
 def test_the_patterns_equal_a_full_recompute(lake: Lake, instance: dg.DagsterInstance) -> None:
     (block,) = [text for text in blocks_of("patterns") if "ips.Overwrite" in text]
     first, more = run_pipeline_block(lake), run_block(block)
