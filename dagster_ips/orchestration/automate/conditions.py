@@ -115,8 +115,8 @@ def pending(*, min_bytes: int | None = None, max_wait: dt.timedelta | None = Non
 def blocked() -> AutomationCondition[dg.AssetKey]:
     """The asset failed and waits: for its next try, and after five failures for data, code or a person.
 
-    Of a partitioned asset each partition by itself: the others go on. A run of several partitions that failed is tried
-    again in four parts, until the one that fails is alone.
+    In a partitioned asset each partition waits by itself and the others run. A run of several partitions that failed is
+    tried again in four parts, until the one that fails is alone.
     """
     return BlockedCondition()
 
