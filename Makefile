@@ -1,6 +1,6 @@
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-check test test-all screenshots fuzz bench bench-full lint preflight setup stop clean
+.PHONY: help demo demo-check test test-all screenshots docs fuzz bench bench-full lint preflight setup stop clean
 
 PYTHON_HERE := .local/venv/bin/python
 ARGS ?=
@@ -34,6 +34,11 @@ test-all: setup ## every test, with servers, browser and soak
 screenshots: setup ## the docs' screenshots, anew, from the tests in a browser
 	@scripts/setup_browser.sh
 	SCREENSHOTS=docs/images $(PYTHON_HERE) -m pytest tests/browser
+
+docs: setup ## the documentation as a site in .local/site, its links checked
+	@$(PYTHON_HERE) -c 'import zensical' 2>/dev/null || \
+	    $(PYTHON_HERE) -m pip --disable-pip-version-check install -q -c constraints.txt -e '.[docs]'
+	.local/venv/bin/zensical build --strict --clean && echo "Open .local/site/index.html"; status=$$?; rm -rf .cache; exit $$status
 
 fuzz: setup ## random histories of tables, and of what is put together: make fuzz SEED=1 SECONDS=600
 	$(PYTHON_HERE) -m tests.histories.fuzz --seed $(SEED) --seconds $$(( $(SECONDS) / 2 ))

@@ -191,7 +191,7 @@ class IcdcView:
     def partitions(self) -> tuple[Mapping[str, Bound | None], ...] | None:
         """The upstream's partitions that changed, as field name → value, in a stable order.
 
-        Empty if none did. None if they can't be told: the upstream isn't partitioned, or a changed file was written
+        Empty if none did. None if they are unknown: the upstream isn't partitioned, or a changed file was written
         under another partition spec; and in mode ``full``, where it is every one.
         """
         self._taken.is_asked = True
@@ -200,7 +200,7 @@ class IcdcView:
 
     @property
     def scope(self) -> DataFrame:
-        """All live rows of the upstream's partitions that changed; of all partitions if those can't be told."""
+        """All live rows of the upstream's partitions that changed; of all partitions if those are unknown."""
         found = self._affected_partitions
         rows = self._source if found is None else self._source.where(found.predicate(self._catalog))
         # A full run reads all partitions, but its result must be made as that of any other run.

@@ -87,7 +87,7 @@ class Workplace:
         """
         if (run_id := run_at_work(self.instance, known.consumer.key, states)) is not None:
             raise InstanceError(
-                problem=f"Run {run_id} is working on {known.consumer.name}, and what it does would count for nothing.",
+                problem=f"Run {run_id} is working on {known.consumer.name}, and its work would be lost.",
                 remedy="Wait until it has ended, or terminate it.",
             )
 

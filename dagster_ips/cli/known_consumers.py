@@ -27,7 +27,7 @@ from dagster_ips.orchestration.run.io_manager import IcdcIOManager
 class KnownConsumer:
     """A consumer, the IO manager that knows its table, and its code.
 
-    ``may_repeat`` says whether a change can be written once more without doubling rows; what statements of its own
+    ``may_repeat`` says whether a change can be written twice without doubling rows; what statements of its own
     would do isn't known, so they can't. ``warning`` is what to say if nothing ever runs it.
     """
 

@@ -14,7 +14,7 @@ _KEPT_INTERVENTIONS = 5
 
 
 class Mode(StrEnum):
-    """``FULL`` recomputes the target from every live row; ``INCREMENTAL`` goes on from the watermark."""
+    """``FULL`` recomputes the target from every live row; ``INCREMENTAL`` continues from the watermark."""
 
     FULL = "full"
     INCREMENTAL = "incremental"

@@ -507,7 +507,7 @@ def _are_equal(one: Origin, made: _Made, two: Origin, other: _Made, equal: Seque
 
 
 def _order(node: Node) -> list[str] | None:  # noqa: PLR0911  # one return an operator
-    """The plan's names of a node's columns, in order; None if they can't be told."""
+    """The plan's names of a node's columns, in order; None if they are unknown."""
     match node.operator:
         case "Project" | "Aggregate":
             listed = elements(node.lists[-1]) if node.lists else None

@@ -1,4 +1,4 @@
-"""Whether a run goes on from where it was, or starts over."""
+"""Whether a run continues from where it was, or starts over."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def decide_mode(
         return ModeDecision(Mode.FULL, "its table does not exist")
     if beginning:
         return ModeDecision(Mode.INCREMENTAL, f"begins where start says for {_names(beginning)}")
-    return ModeDecision(Mode.INCREMENTAL, f"goes on from what was consumed of {_names(states)}")
+    return ModeDecision(Mode.INCREMENTAL, f"continues from what was consumed of {_names(states)}")
 
 
 def _asked_for(asked_for: Mode | None, taken_from: str | None, *, named_by_person: bool) -> str | None:

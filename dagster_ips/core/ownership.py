@@ -53,7 +53,7 @@ class ForeignWrites:
     def after(self, known: Iterable[int]) -> tuple[Snapshot, ...]:
         """Those that are newer than each of the snapshots ``known`` and than what is accepted.
 
-        Of one that isn't retained everything that is retained is newer: what came before that can't be told any more.
+        Of one that isn't retained everything that is retained is newer: what came before that is unknown.
         """
         end = min((self.places.get(number, len(self.places)) for number in known), default=len(self.places))
         return tuple(each for each in self.found if self.places[each.snapshot_id] < min(end, self.accepted))

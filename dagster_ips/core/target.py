@@ -29,7 +29,7 @@ class Standing(StrEnum):
     SUPERSEDED = "superseded"
     PARTIAL = "another run published a change of {edge} while everything was computed anew"
     CHANGED = "the newest stamp of {edge} is not the one that the capture began from"
-    UNKNOWN = "whether another run published {edge} meanwhile can't be told, because snapshots have been expired"
+    UNKNOWN = "whether another run published {edge} meanwhile is unknown, because snapshots have been expired"
 
 
 def settle(state: EdgeState, history: TargetHistory | None) -> EdgeState:

@@ -181,7 +181,7 @@ WriteMode: TypeAlias = Append | Merge | Combine | OverwritePartitions | Overwrit
 
 
 def may_repeat(write_mode: WriteMode | None) -> bool:
-    """Whether a change may be written once more without doubling rows; None is a mode that an Overwrite chooses.
+    """Whether a change may be written twice without doubling rows; None is a mode that an Overwrite chooses.
 
     Example:
         >>> may_repeat(Merge(on=("account",))), may_repeat(Append())

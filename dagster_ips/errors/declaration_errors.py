@@ -21,7 +21,7 @@ class DeclarationError(IpsError):
 
 @dataclass(eq=False)
 class RetentionError(IpsError):
-    """What is to be kept of ICDC tables is said in a way that can't work."""
+    """How long ICDC tables are kept is declared in a way that can't work."""
 
     setting: str
     found: str
@@ -30,7 +30,7 @@ class RetentionError(IpsError):
     def __str__(self) -> str:
         return (
             f"ICDC tables can't be kept by {self.setting} = {self.found}, so nothing was captured. {self.remedy} "
-            f"IcdcIOManager calls the settings icdc_keep_last and icdc_max_age_days."
+            f"The settings of IcdcIOManager are icdc_keep_last and icdc_max_age_days."
         )
 
 
@@ -105,7 +105,7 @@ class UnknownPlaceError(IpsError):
 
     def __str__(self) -> str:
         return (
-            f"{self.table}: {self.place}, which {self.asked_by} names, {self.why}. What comes after it can't be told, "
+            f"{self.table}: {self.place}, which {self.asked_by} names, {self.why}. What comes after it is unknown, "
             f"so no state changed. Name a snapshot or a time in its history, which has {self.history}."
         )
 

@@ -88,7 +88,7 @@ class CombineError(IpsError):
     def __str__(self) -> str:
         return (
             f"{self.table}: {self.problem}. Its groups would be wrong, so nothing was written and nothing was "
-            f"consumed. If the asset's function gives another row for the same one of its upstream than it once gave, "
+            f"consumed. If the asset's function now gives another row for the same upstream row than before, "
             f"or someone else changed the table, compute it anew, once, by a run with the tag dagster_ips/mode=full. "
             f"A value that is too large needs a larger type: cast it in combine(aggregates=...)."
         )
@@ -123,7 +123,7 @@ class UnfitFrameError(IpsError):
 
     def __str__(self) -> str:
         return (
-            f"{self.table}: the asset built its frame on {self.frame} of {self.upstream}: {self.problem}. Going on "
+            f"{self.table}: the asset built its frame on {self.frame} of {self.upstream}: {self.problem}. Continuing "
             f"would leave wrong rows in it, so nothing was written and nothing was consumed. {self.remedy}"
         )
 
@@ -156,7 +156,7 @@ class UnfollowedChangeError(IpsError):
         return (
             f"{self.table}: rows of {self.upstream} changed, and what changed isn't in the result, which only looks up "
             f"its source: rows that were made before would stay as they are. Nothing was written and nothing was "
-            f"consumed. If its changes needn't be followed, declare the input by lookup() and take a "
+            f"consumed. If its changes don't have to be followed, declare the input by lookup() and take a "
             f"DataFrame. If they must be, build the frame on ips.affected(fact, ..., by={_parameter(self.upstream)}, "
             f"on=...), which has the groups that either change touches, or return an Overwrite. A run with the tag "
             f"dagster_ips/mode=full computes everything once."
@@ -169,7 +169,7 @@ def _parameter(upstream: str) -> str:
 
 @dataclass(eq=False)
 class ConditionError(IpsError):
-    """The condition of an Overwrite is none."""
+    """The condition of an Overwrite can't be applied."""
 
     table: str
     condition: str

@@ -24,7 +24,7 @@ class UnknownTableError(IpsError):
         return (
             f"{none} any more, which was consumed up to snapshot {self.consumed_snapshot_id}: it was dropped or "
             f"renamed. Nothing was read and no state changed. If it was renamed, write its new name in {where}: it is "
-            f"gone on with from there. If it was dropped, restore it by registering its last metadata.json."
+            f"followed from there. If it was dropped, restore it by registering its last metadata.json."
         )
 
 
@@ -94,7 +94,7 @@ class UnsupportedTableError(IpsError):
 
 @dataclass(eq=False)
 class BrokenHistoryError(IpsError):
-    """What was consumed of a source can't be told from what is new; the subclasses say why."""
+    """It is unknown what of a source is new since it was consumed; the subclasses say why."""
 
     table: str
     consumer: str
@@ -119,7 +119,7 @@ class SourceRecreatedError(BrokenHistoryError):
     def __str__(self) -> str:
         return self._message(
             f"was dropped and created again (uuid {self.consumed_uuid} → {self.current_uuid})",
-            "Its old files can't be told from its new ones.",
+            "It is unknown which of its files are new.",
         )
 
 
@@ -150,7 +150,7 @@ class SourceRolledBackError(BrokenHistoryError):
         return self._message(
             f"was rolled back to snapshot {self.common_snapshot_id}",
             "Rows that were consumed are gone from it.",
-            " To take such rows back by themselves, declare the input with incremental(on_rollback='continue').",
+            " To take such rows back automatically, declare the input with incremental(on_rollback='continue').",
         )
 
 
@@ -164,7 +164,7 @@ class SourceExpiredError(BrokenHistoryError):
         return self._message(
             "had snapshots expired",
             f"They are needed {self.needed_for}.",
-            " To have that done by itself, declare the input with incremental(on_expired='full'); to avoid it, keep "
+            " To do that automatically, declare the input with incremental(on_expired='full'); to avoid it, keep "
             "snapshots for longer than the consumer may lag.",
         )
 
@@ -194,7 +194,7 @@ class RemovedRowsError(IpsError):
 
     def __str__(self) -> str:
         return (
-            f"{self.table}: rows were removed from {self.upstream}, and {self.problem}. Going on would leave wrong "
+            f"{self.table}: rows were removed from {self.upstream}, and {self.problem}. Continuing would leave wrong "
             f"rows in it, so nothing was written and nothing was consumed. {self.remedy} To recompute the table as a "
             f"whole, materialize it with the run tag dagster_ips/mode=full; to let this one removal pass without "
             f"following it, such as a purge of old rows, with dagster_ips/on_removed=ignore."
@@ -247,6 +247,6 @@ class ValidThroughError(IpsError):
 
     def __str__(self) -> str:
         return (
-            f"Up to when {self.table} is complete can't be told: {self.problem}. Whatever waits for that would wait "
-            f"for ever, so nothing was captured. {self.remedy}"
+            f"Up to when {self.table} is complete is unknown: {self.problem}. Whatever waits for that would wait "
+            f"forever, so nothing was captured. {self.remedy}"
         )

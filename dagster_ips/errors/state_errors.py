@@ -17,11 +17,11 @@ class LostCursorError(IpsError):
 
     def __str__(self) -> str:
         return (
-            f"What {self.consumer} has consumed of {self.upstream} isn't known to this Dagster instance any more, and "
-            f"its table doesn't say it either, but something was: {self.icdc_table} was made for it. To begin once "
-            f"more where incremental(start=...) says could leave rows out or double them, so nothing was captured and "
+            f"What {self.consumer} has consumed of {self.upstream} is no longer known to this Dagster instance, and "
+            f"its table doesn't say it either, but something was: {self.icdc_table} was made for it. To begin "
+            f"again where incremental(start=...) says could leave rows out or double them, so nothing was captured and "
             f"no state changed. To compute everything anew, materialize {self.consumer} with the run tag "
-            f"dagster_ips/mode=full. To begin once more all the same: "
+            f"dagster_ips/mode=full. To start again in spite of that: "
             f"dagster-ips reset {self.consumer} --upstream {self.upstream} --why '...'"
         )
 
@@ -39,9 +39,9 @@ class CaptureVoidError(IpsError):
 
     def __str__(self) -> str:
         return (
-            f"Capture {self.number} of {self.upstream} by {self.consumer} counts no more: there was a {self.kind} "
+            f"Capture {self.number} of {self.upstream} by {self.consumer} is no longer valid: there was a {self.kind} "
             f"since, by {self.who} ({self.why}). What it was made of isn't what is to be read next, so nothing was "
-            f"published and nothing was consumed. The next run goes on from the {self.kind}."
+            f"published and nothing was consumed. The next run continues from the {self.kind}."
         )
 
 

@@ -20,7 +20,7 @@ class TargetChangedError(IpsError):
     def __str__(self) -> str:
         return (
             f"{self.table}, the table of {self.consumer}, {self.what}. What was consumed is therefore not all in it, "
-            f"and going on would leave rows out. Nothing was captured and no state changed. To rebuild it from its "
+            f"and continuing would leave rows out. Nothing was captured and no state changed. To rebuild it from its "
             f"inputs, materialize {self.consumer} with the run tag dagster_ips/mode=full."
         )
 
@@ -37,8 +37,8 @@ class UnknownPublicationError(IpsError):
     def __str__(self) -> str:
         return (
             f"{self.table}: a run of {self.edge} was about to publish snapshot {self.snapshot_id} when it was killed, "
-            f"or when Dagster's database was what a backup has restored since. Whether it did can't be told, because "
-            f"the table's snapshots from then have been expired and its metadata files from then are gone. To go on "
+            f"or before Dagster's database was restored from a backup. Whether it did is unknown, because "
+            f"the table's snapshots from then have been expired and its metadata files from then are gone. Continuing "
             f"could write rows twice, so nothing was captured. To rebuild the table from its inputs, materialize "
             f"{self.consumer} with the run tag dagster_ips/mode=full; to avoid it, keep snapshots and metadata files "
             f"(write.metadata.previous-versions-max) for longer than a failed run may wait to be repeated."
@@ -75,10 +75,10 @@ class ForeignWriteError(IpsError):
     def __str__(self) -> str:
         more = f" and {len(self.commits) - _SHOWN} more" if len(self.commits) > _SHOWN else ""
         return (
-            f"Someone else than {self.asset} changed rows of its table {self.table}: "
+            f"Somebody other than {self.asset} changed rows of its table {self.table}: "
             f"{', '.join(self.commits[:_SHOWN])}{more}. What was added there isn't made of its inputs, and what was "
             f"taken away would stay missing, so nothing was written and nothing was consumed. To compute all of it "
-            f"anew, materialize {self.asset} with the run tag dagster_ips/mode=full; to go on with the table as it is, "
+            f"anew, materialize {self.asset} with the run tag dagster_ips/mode=full; to keep the table as it is, "
             f"once with dagster_ips/accept={self.newest}."
         )
 
@@ -96,7 +96,7 @@ class UnknownRowsError(IpsError):
             f"{self.table} has rows already, and nothing says that {self.asset} wrote them: its first run would take "
             f"them away, so nothing was written and no state changed. To replace them, materialize {self.asset} with "
             f"the run tag dagster_ips/mode=full; to keep them, give {self.asset} another table, table(...). Where its "
-            f"inputs have a start, to go on from them as they are, materialize it with "
+            f"inputs have a start, to continue from the rows as they are, materialize it with "
             f"dagster_ips/accept={self.head_snapshot_id}."
         )
 

@@ -60,7 +60,7 @@ class Administrator:
     def plan_rewind(self, consumer: str, tracked: TrackedInput, place: Place, *, may_repeat: bool) -> Rewind:
         """What a rewind of the edge to ``place`` would do; nothing is changed.
 
-        ``may_repeat`` says whether the consumer may write a change once more without doubling rows.
+        ``may_repeat`` says whether the consumer may write a change twice without doubling rows.
 
         Raises:
             RewindError: rows would double, or the place isn't behind what is consumed.

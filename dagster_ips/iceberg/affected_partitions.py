@@ -90,7 +90,7 @@ class AffectedPartitions:
 def affected_partitions(changes: ChangeSet, metadata: TableMetadata) -> AffectedPartitions | None:
     """The partitions of the current spec that ``changes`` touch, rows that were removed included.
 
-    None if they can't be told: the table isn't partitioned, or a file was written under another spec, or a column's own
+    None if they are unknown: the table isn't partitioned, or a file was written under another spec, or a column's own
     value, such as binary, has no literal.
     """
     names = {field.field_id: name for name, field in metadata.columns.items()}

@@ -1,4 +1,4 @@
-"""Waiting for answers of a server no longer than a while: its own drivers may wait for ever."""
+"""Waiting for answers of a server no longer than a while: its own drivers may wait forever."""
 
 from __future__ import annotations
 

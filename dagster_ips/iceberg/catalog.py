@@ -94,7 +94,7 @@ class LakeCatalog:
         return Storage(self.properties, self.name, self._new_patience())
 
     def locate(self, tables: Sequence[str]) -> Located:
-        """As ``metadata_locations``; what keeps one of them from being told keeps none of the others."""
+        """As ``metadata_locations``; what fails for one of them doesn't affect the others."""
         try:
             return Located(self.metadata_locations(tables))
         except IpsError as error:
@@ -242,7 +242,7 @@ class LakeCatalog:
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """Where tables have their current metadata.json, without those that don't exist; and why some can't be told."""
+    """Where tables have their current metadata.json, without those that don't exist; and why some are unknown."""
 
     found: Mapping[str, str]
     errors: Mapping[str, IpsError] = field(default_factory=dict)

@@ -118,7 +118,7 @@ class _Reader:
     def of(self, file: DataFile) -> DistinctRows | Unreadable:
         fields = [self.source.columns.get(column) for column in self.columns.names]
         if strange := [c for c, f in zip(self.columns.names, fields, strict=True) if f is None or not is_ordered(f)]:
-            return Unreadable(f"values of {', '.join(strange)} can't be told, by its type")
+            return Unreadable(f"the type of {', '.join(strange)} doesn't tell its values")
         if file.file_format != "PARQUET":
             return Unreadable(f"its format is {file.file_format}, and only Parquet files are read here")
         known = [field for field in fields if field is not None]

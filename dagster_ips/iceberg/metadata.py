@@ -195,7 +195,7 @@ class TableMetadata:
     def columns_of_other_meaning(self, schema_id: int | None) -> tuple[str, ...] | None:
         """The names that stood for another column in that schema than now, fields of nested columns as ``a.b``.
 
-        None if that can't be told: the schema was cleaned out of the metadata. Of an unknown schema, None, it can be
+        None if that is unknown: the schema was cleaned out of the metadata. Of an unknown schema, None, it can be
         told if in every one that the table ever had the names stand for the same.
         """
         if schema_id is not None:
@@ -271,7 +271,7 @@ def unsupported_view(table: str) -> UnsupportedTableError:
     """What to say of a view where a table was expected."""
     return UnsupportedTableError(
         table=table,
-        problem="it is a view, which has no files and no snapshots: what changed in it can't be told",
+        problem="it is a view, which has no files and no snapshots: what changed in it is unknown",
         remedy="Name the tables that it is made of as the asset's inputs, and select from them in the asset.",
     )
 

@@ -16,6 +16,7 @@ from dagster_ips.orchestration.automate.hygiene import Tidied, hygiene_job
 from dagster_ips.orchestration.automate.pending_sensor import PendingSensor
 from dagster_ips.orchestration.automate.valid_through_condition import bind_valid_through
 from dagster_ips.orchestration.declare.consumers import (
+    WATCHED,
     MetadataByKey,
     capturing_consumers,
     check_consumer,
@@ -55,7 +56,7 @@ def with_incremental(
 
     A tick of the automation sensor that finds nothing to run waits ``wait_seconds`` for a table to change or a run to
     begin or end, and looks again. Dagster's daemon begins a round of ticks every five seconds at most and sleeps in
-    between: 4 answers a change at once and keeps nobody waiting, if no other code location waits. Less than 30.
+    between: 4 answers a change at once and holds up no other sensor, if no other code location waits. Less than 30.
 
     Raises:
         DeclarationError: a declaration can't work; said before anything runs.
@@ -199,7 +200,10 @@ def _with_conditions(item: Any, watched: Mapping[dg.AssetKey, WatchedInputs], dr
             if condition is not None:
                 conditions[key] = bind(condition, watched[key])
         if assets.keys & watched.keys():
-            return _with_backfill_policy(assets).map_asset_specs(partial(_with_own_condition, conditions=conditions))
+            conditioned = _with_backfill_policy(assets).map_asset_specs(
+                partial(_with_own_condition, conditions=conditions)
+            )
+            return conditioned.map_asset_specs(lambda spec: _marked(spec) if spec.key in watched else spec)
     return item
 
 
@@ -262,6 +266,10 @@ def _with_own_condition(
 ) -> dg.AssetSpec:
     condition = conditions.get(spec.key)
     return spec.replace_attributes(automation_condition=condition) if condition else spec
+
+
+def _marked(spec: dg.AssetSpec) -> dg.AssetSpec:
+    return spec.merge_attributes(metadata={WATCHED: True})
 
 
 def _specs(items: Iterable[Any]) -> list[dg.AssetSpec]:

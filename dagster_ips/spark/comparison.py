@@ -156,7 +156,7 @@ def compare(
     any_row_of_key: bool = False,
     most_examples: int = 10,
 ) -> Comparison:
-    """The rows that ``actual`` lacks, has too many of, or has otherwise than ``expected``. Both have the same columns.
+    """The rows that ``actual`` lacks, has too many of, or has different from ``expected``. Both have the same columns.
 
     With ``keys``, a row that is missing and one that is extra of the same key are one that is different. With
     ``any_row_of_key``, ``expected`` holds all rows that have a key, of which ``actual`` should have one, whichever.

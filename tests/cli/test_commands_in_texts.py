@@ -1,4 +1,4 @@
-"""A command that an error or the README tells to run is one that runs."""
+"""A command that an error or the docs tell to run is one that runs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import fields
+from importlib.util import find_spec
 from pathlib import Path
 
 import click
@@ -13,7 +14,8 @@ import click
 from dagster_ips.cli.main import main
 from dagster_ips.errors import IpsError
 
-README = Path(__file__).parents[2] / "README.md"
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def kinds(kind: type[IpsError] = IpsError) -> Iterator[type[IpsError]]:
@@ -40,9 +42,17 @@ def test_every_command_of_an_error_can_be_run_as_it_stands() -> None:
     assert {line.split()[1] for line in told} == {"reset", "capture"}
 
 
-def test_every_command_of_the_readme_can_be_run_as_it_stands() -> None:
-    (block,) = [text for text in re.findall(r"```console\n(.*?)```", README.read_text(), re.DOTALL) if "status" in text]
-    for line in block.strip().splitlines():
+def test_every_command_of_the_docs_can_be_run_as_it_stands() -> None:
+    shown = [
+        line for page in PAGES for line in re.findall(r"^(?:\$ )?(dagster-ips .*)$", page.read_text(), re.MULTILINE)
+    ]
+    for line in shown:
         words = line.partition("#")[0].replace("[", "").replace("]", "")
         parse(words.replace("SNAPSHOT", "8412"))
-    assert {line.split()[1] for line in block.strip().splitlines()} == set(main.commands)
+    assert {line.split()[1] for line in shown} == set(main.commands)
+
+
+def test_every_module_that_the_docs_tell_to_run_is_there() -> None:
+    for page in PAGES:
+        for module in re.findall(r"python -m ([\w.]+)", page.read_text()):
+            assert find_spec(module), f"{page.name}: {module}"

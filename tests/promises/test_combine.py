@@ -111,8 +111,8 @@ def test_a_partition_is_added_to_by_itself(lake: Lake, instance: dg.DagsterInsta
         (lambda view: view.weighted.where("_weight > 0"), "decides about rows or values"),
         (lambda view: view.weighted.drop("_weight"), "isn't in the result as it is"),
         (lambda view: view.weighted.withColumn("_weight", F.lit(1)), "isn't in the result as it is"),
-        (lambda view: view.affected("account"), "added once more.*weighted for combine"),
-        (lambda view: view.source, "added once more"),
+        (lambda view: view.affected("account"), "added a second time.*weighted for combine"),
+        (lambda view: view.source, "added a second time"),
         (lambda view: view.changelog(), "aren't told apart.*on weighted"),
         (
             lambda view: view.added.unionByName(view.weighted.drop("_weight")),

@@ -55,7 +55,7 @@ class CapturedInput:
 
     @property
     def new_partitions(self) -> tuple[str, ...]:
-        """The partitions that are computed for the first time by a run that goes on with others."""
+        """The partitions that are computed for the first time by a run that continues others."""
         new = [each for each in self.captures if each.mode is Mode.INCREMENTAL and each.from_exclusive is None]
         return tuple(each.edge.partition for each in new if each.edge.partition is not None)
 

@@ -33,7 +33,7 @@ class StartFinder:
 
         Raises:
             UnknownPlaceError: the start isn't in the history of the upstream's table.
-            LostCursorError: something was consumed before, and what can't be told.
+            LostCursorError: something was consumed before, and what is unknown.
         """
         if state.has_begun or (state.committed is not None and not state.is_beginning):
             return state

@@ -68,7 +68,7 @@ def changed_in_partitions(
     whole = united(parts) if parts else ChangedFiles.nothing()
     if whole is None or not _are_apart(parts, taken, FileKeys(storage, source, slicing)):
         return StartOver(
-            "its partitions were consumed up to different snapshots, and their changes can't be told apart"
+            "its partitions were consumed up to different snapshots, and which changes are whose is unknown"
         )
     return PartitionFiles(whole, {state.edge: start for state, start in starts.items()})
 

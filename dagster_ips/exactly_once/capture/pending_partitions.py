@@ -43,7 +43,7 @@ class PartitionWatch:
     def pending(self, tracked: TrackedInput, source: TableMetadata) -> frozenset[str]:
         """The partitions that exist and are made of rows that changed after what they have consumed.
 
-        What was found is remembered, less what every partition has consumed, so that the next look goes on from here.
+        What was found is remembered, less what every partition has consumed, so that the next look starts from here.
         """
         known = self.store.get_line(Edge(self.consumer, tracked.upstream))
         found = self._look(known, tracked, source)

@@ -82,7 +82,7 @@ def follow(storage: Storage, state: EdgeState, source: TableMetadata, tracked: T
             raise SourceColumnsChangedError(**values, columns=others)
         if others is not None:
             return found
-    # A rollback that is to be gone on with can't be where what it took back was expired.
+    # A rollback can't be followed where what it took back was expired.
     if found not in (Break.RECREATED, Break.REPLACED) and policies.on_expired is OnExpired.FULL:
         return StartOver(f"snapshots of {tracked.upstream} that were needed have been expired")
     raise _error(found, state, committed, source, tracked.ref)

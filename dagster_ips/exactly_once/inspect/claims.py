@@ -148,7 +148,7 @@ class Prover:
     def parts(
         self, claim: Claim, keys: Iterable[str | None], *, each_alone: bool = False
     ) -> tuple[list[ClaimedPart], dict[str | None, UnprovableError]]:
-        """The inputs of ``keys``, and what can't be told, and why.
+        """The inputs of ``keys``, and what is unknown, and why.
 
         Partitions that were made of the same snapshots are one part, unless each is wanted alone.
 
@@ -213,7 +213,7 @@ class Prover:
         )
 
     def last_change(self, target: TableMetadata) -> LastChange | None:
-        """What the newest run changed of ``target``; None if that was all that it holds, or can't be told."""
+        """What the newest run changed of ``target``; None if that was all that it holds, or is unknown."""
         snapshots = target.ancestry().snapshots
         newest = next((snapshot for snapshot in snapshots if has_attempt(snapshot)), None)
         if newest is None:
@@ -234,7 +234,7 @@ class Prover:
 
 
 def values_in(files: ChangedFiles, table: TableMetadata, columns: Sequence[str]) -> frozenset[KeyValues] | None:
-    """The values of ``columns`` in the partitions that ``files`` are in; None if they can't be told."""
+    """The values of ``columns`` in the partitions that ``files`` are in; None if they are unknown."""
     found = affected_partitions(files.changes, table)
     if found is None or sorted(found.columns) != sorted(columns):
         return None

@@ -25,7 +25,7 @@ from dagster_ips.state.store import EdgeStore
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """What a capture would hold. ``partitions`` is None if they can't be told, and where it is everything."""
+    """What a capture would hold. ``partitions`` is None if they are unknown, and where it is everything."""
 
     is_full: bool
     snapshots: int

@@ -263,7 +263,7 @@ def _require_fragments(table: str, inputs: Sequence[InputChange]) -> None:
                     table=table,
                     upstream=change.upstream,
                     frame=str(taken),
-                    problem="what was made of its old rows would be added once more",
+                    problem="what was made of its old rows would be added a second time",
                     remedy="Build the frame on added, or on weighted for combine(); or write by merge(on=...) or "
                     "overwrite_partitions().",
                 )
@@ -368,7 +368,7 @@ def _require_mergeable(table: str, on: Sequence[str], latest_by: str | None, cha
     elif missing := [key for key in on if key not in change.columns]:
         problem = f"it has no column {missing[0]!r}, so the rows to remove can't be found by their keys"
     elif latest_by is not None and change.removes_rows():
-        problem = f"which row of a key is the latest by {latest_by} now can't be told from the change alone"
+        problem = f"the change alone doesn't tell which row of a key is now the latest by {latest_by}"
     else:
         return
     raise RemovedRowsError(
@@ -400,7 +400,7 @@ def _require_known_partitions(table: str, inputs: Sequence[InputChange]) -> None
             table=table,
             upstream=taken[0][0],
             frame=str(Frame.SOURCE),
-            problem="which partitions changed, and which have become empty, can't be told from it",
+            problem="it doesn't tell which partitions changed and which have become empty",
             remedy="Build the frame on scope or affected(...). To replace the rows that match a condition return an "
             "Overwrite; to replace all of them declare replace().",
         )

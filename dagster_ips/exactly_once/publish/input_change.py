@@ -111,7 +111,7 @@ class InputChange:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the result was made of every row, because which partitions changed can't be told."""
+        """Whether the result was made of every row, because it is unknown which partitions changed."""
         return self.partitions is None and any(taken.frame is Frame.SCOPE for taken in self.taken)
 
     @property

@@ -302,7 +302,7 @@ class Result:
             raise _changed_key(branch, keys, change, tuple(strange[0]))
 
     def _require_no_live_rows(self, branch: Branch, keys: Sequence[str], change: InputChange) -> None:
-        """What was made of a removed row can't be told by its key from what was made of another that is still there.
+        """The key doesn't tell what was made of a removed row from what was made of another that is still there.
 
         The other may be another input's, where rows of several are put together.
         """

@@ -1,4 +1,4 @@
-"""The condition that keeps what failed from being tried again at once, and for ever."""
+"""The condition that keeps what failed from being tried again at once, and forever."""
 
 from __future__ import annotations
 

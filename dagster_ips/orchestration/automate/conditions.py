@@ -63,8 +63,8 @@ class PendingCondition(AutomationCondition[dg.AssetKey]):
     def evaluate(self, context: AutomationContext[dg.AssetKey]) -> AutomationResult[dg.AssetKey]:
         """All of an asset without partitions, or nothing of it; else the partitions that are pending.
 
-        An upstream that can't be read keeps nobody else waiting. Its own consumer is let run, to say so, unless what
-        can't be reached is the catalog, or which partitions should run can't be told.
+        An upstream that can't be read does not hold up the others. Its own consumer runs, to say so, unless the
+        catalog can't be reached or it is unknown which partitions should run.
         """
         watched = require_watched(self._watched, context.key)
         try:
@@ -115,8 +115,8 @@ def pending(*, min_bytes: int | None = None, max_wait: dt.timedelta | None = Non
 def blocked() -> AutomationCondition[dg.AssetKey]:
     """The asset failed and waits: for its next try, and after five failures for data, code or a person.
 
-    Of a partitioned asset each partition by itself: the others go on. A run of several partitions that failed is tried
-    again in four parts, until the one that fails is alone.
+    In a partitioned asset each partition waits by itself and the others run. A run of several partitions that failed is
+    tried again in four parts, until the one that fails is alone.
     """
     return BlockedCondition()
 

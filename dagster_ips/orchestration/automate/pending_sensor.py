@@ -119,7 +119,7 @@ def _requests(
             return _of_partitions(context, together[0], now, all_tags)
         waiting = [each.backlogs(CursorStore(context.instance), tick=now) for each in together]
     except IpsError as error:  # The other assets' runs don't depend on it.
-        context.log.error("what %s has to consume can't be told: %s", names, error)  # noqa: TRY400
+        context.log.error("what %s has to consume is unknown: %s", names, error)  # noqa: TRY400
         return []
     if not any(of_one and due(sum_of(of_one.values()), now_ms=now.timestamp() * 1000) for of_one in waiting):
         return []

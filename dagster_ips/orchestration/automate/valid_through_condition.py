@@ -73,7 +73,7 @@ class ValidThroughCondition(AutomationCondition[dg.AssetKey]):
         try:
             through = self._completeness.of(self.upstream, tick)
         except IpsError as error:  # Nobody else is kept waiting.
-            context.log.error("up to when %s is complete can't be told: %s", self.upstream.to_user_string(), error)  # noqa: TRY400  # it says it all
+            context.log.error("up to when %s is complete is unknown: %s", self.upstream.to_user_string(), error)  # noqa: TRY400  # it says it all
             through = None
         if self._every is not None:
             return self._of_periods(context, through, self._every)

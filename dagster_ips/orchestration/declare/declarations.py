@@ -118,7 +118,7 @@ def incremental(  # noqa: PLR0913  # each is a thing of its own
         on_unmapped: For a partitioned asset, when rows of the upstream belong to none of its partitions: ``"error"``,
             or ``"ignore"``, which leaves them out and says so in the run's metadata.
         partition_column: The column of the upstream that the asset's partitions are made of, where the upstream has no
-            partitions in Dagster and calls it otherwise than the asset's ``partition_expr``.
+            partitions in Dagster and names it differently from the asset's ``partition_expr``.
         partition_mapping: Which of a partitioned upstream's partitions the asset's are made of, as in ``AssetIn``.
         max_bytes: The most that one run takes, as the size of data files added; the next runs take the rest. A backlog
             is cut between snapshots, oldest first. A first read and a single append that are larger are cut between
@@ -165,10 +165,11 @@ def lookup(
 def trusted(because: str, *, proof: bool = True) -> dict[str, Any]:
     """Say that an asset's result is right though Spark's plan doesn't show it, and why; each run shows that.
 
-    Of changed rows each row of the result is made of one, and of ``affected`` or ``scope`` within one group; a value
-    that the asset collected, or a function in Python over whole partitions of a frame, doesn't show that. An asset that
-    isn't trusted is refused there. As nothing else shows whether it is right, a ``proof`` of a sample follows each run
-    that automation requests, unless the definitions have a proof of the asset or ``proof`` is False.
+    You vouch that each row of the result is made of one changed row or, over ``affected`` and ``scope``, within one
+    group. A plan doesn't show that of a value that the asset collected, or of a function in Python over whole
+    partitions of a frame; without this, such a result is refused. Because nothing else shows whether it is right, a
+    ``proof`` of a sample follows each run that automation requests, unless the definitions have a proof of the asset or
+    ``proof`` is False.
 
     Example:
         >>> trusted(because="scores each play by a model")
@@ -292,7 +293,7 @@ def combine(on: Sequence[str], aggregates: Mapping[str, str], *, approximate: bo
     """Write the aggregates of the rows that the asset returns, by key: what changed is added to what is there.
 
     The asset returns rows and not groups, made of ``weighted`` one by one; nothing but the change is read. It leaves
-    the column ``_weight`` as it is. If rows never go upstream, ``added`` does as well.
+    the column ``_weight`` as it is. If rows are never removed upstream, ``added`` works as well.
 
     Args:
         on: The columns of the asset's rows that groups are made by.
@@ -300,7 +301,7 @@ def combine(on: Sequence[str], aggregates: Mapping[str, str], *, approximate: bo
             ``bool_and``, ``bool_or`` and ``count_if``, of one scalar expression in Spark SQL, or ``count(*)``.
         approximate: Allow sums and averages of floating point, which depend on the order in which rows come.
 
-    What a removed row needs besides is kept in hidden columns, whose names begin with ``_ips_``.
+    What is needed to follow removed rows is kept in hidden columns, whose names begin with ``_ips_``.
 
     Raises:
         DeclarationError: a column isn't an aggregate that a change can be added to, or its name is taken.

@@ -21,7 +21,7 @@ class IcebergCatalog(dg.ConfigurableResource):  # type: ignore[type-arg]  # its 
     as ``{"type": "rest", "uri": …}``; they are handed to Spark as well, and ``spark_properties`` adds what Spark calls
     by another name (without the ``spark.sql.catalog.<name>.`` prefix). Secrets belong into ``dg.EnvVar``.
 
-    Sensors and conditions wait ``patience_seconds`` for an answer of the catalog or its storage and then go on with
+    Sensors and conditions wait ``patience_seconds`` for an answer of the catalog or its storage and then continue with
     what other catalogs hold.
 
     Example:

@@ -132,7 +132,7 @@ def _evaluated(function: Audited, rows: "DataFrame", *, blocking: bool) -> dg.As
     severity = dg.AssetCheckSeverity.ERROR if blocking else dg.AssetCheckSeverity.WARN
     try:
         found: object = function(rows)
-    except Exception as error:  # noqa: BLE001  # what can't be told isn't known to be right
+    except Exception as error:  # noqa: BLE001  # what is unknown isn't known to be right
         said = f"{type(error).__name__}: {error}".partition("\n")[0][:_SAID]
         return dg.AssetCheckResult(passed=False, severity=severity, description=f"It raised {said}")
     if isinstance(found, bool):

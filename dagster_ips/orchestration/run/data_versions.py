@@ -111,7 +111,7 @@ def _record_partitions(step: Any, asset: OutsideAsset, read: TableRead) -> None:
     try:
         event = tell_of_changes(asset, read.source, read.head, read.storage, step.instance)
     except IpsError as error:  # What was read is published, and right; only the UI may show it as stale.
-        step.log.warning("which partitions of %s changed can't be told: %s", asset.name, error)
+        step.log.warning("it is unknown which partitions of %s changed: %s", asset.name, error)
         return
     if event is not None:
         set_input_event(step, asset.key, event)
@@ -120,7 +120,7 @@ def _record_partitions(step: Any, asset: OutsideAsset, read: TableRead) -> None:
 def _taken(source: TableMetadata, head: Snapshot, reported: str | None) -> str | None:
     """The version of ``source`` at ``head``; what was ``reported`` by a run, if that is part of it.
 
-    None if it can't be told: no change is retained, or versions of the upstream aren't snapshots.
+    None if it is unknown: no change is retained, or versions of the upstream aren't snapshots.
     """
     ancestry = Ancestry.of(source.snapshots, head.snapshot_id)
     if reported is not None:

@@ -106,7 +106,7 @@ def _sentence(report: RunReport) -> str:
             0, f"one run of **{len(keys):,} partitions**, {keys[0]} to {keys[-1]}, of which this tells together"
         )
     if accepted := views[0].captured.accepted.snapshots:
-        parts.append(f"**goes on with what others wrote**, as a person said: {', '.join(map(told, accepted))}")
+        parts.append(f"**continues with what others wrote**, as a person said: {', '.join(map(told, accepted))}")
     if report.publication.superseded_by:
         parts.append("**another run had published this already**, so nothing was written")
     elif capture.mode is Mode.INCREMENTAL and all(view.is_empty for view in views):

@@ -108,7 +108,7 @@ def partition_events_since(
     of observations, if nothing in it materialises the upstream, and takes one that follows a materialisation for new.
 
     Raises:
-        IpsError: it can't be told, and the next tick looks again.
+        IpsError: it is unknown, and the next tick looks again.
     """
     looked = seen if metadata.metadata_location == seen.location else _looked(table, metadata, seen, storage, instance)
     keys = _oldest_first(looked.waiting, _known_of(looked.waiting, table.partitions_def, instance), metadata)
@@ -130,7 +130,7 @@ def tell_of_changes(
     event; None if something else was told meanwhile, if there is more than a tick reports, or if nothing was told ever.
 
     Raises:
-        IpsError: it can't be told.
+        IpsError: it is unknown.
     """
     ancestry = source.ancestry()
     told = _newest_told(asset.key, instance)
@@ -159,7 +159,7 @@ def encode(seen: Mapping[str, Seen]) -> str:
 
 
 def decode(cursor: str | None) -> dict[str, Seen]:
-    """What was seen; nothing if another version wrote it down: every table is then reported once more."""
+    """What was seen; nothing if another version wrote it down: every table is then reported again."""
     stored = json.loads(cursor) if cursor else {}
     if stored.get("version") != _CURSOR_VERSION:
         return {}

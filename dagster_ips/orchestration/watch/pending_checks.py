@@ -90,7 +90,7 @@ def pending_checks_sensor(watched: Sequence[WatchedInputs], *, interval_seconds:
             try:
                 look = _looked_at(each, graph, context.instance, now, seen.get(each.name, {}))
             except IpsError as error:  # The others' checks stay true; the consumer's own run says it as an error.
-                context.log.warning("what %s has to consume can't be told: %s", each.name, error)
+                context.log.warning("what %s has to consume is unknown: %s", each.name, error)
                 errors[each.name] = error
                 continue
             record = records.get(keys[each.name])

@@ -53,14 +53,14 @@ class WatchedTables:
         return self.located(tick=tick).found != self.pointers()
 
     def pointers(self) -> Mapping[str, str]:
-        """Where each table has its current metadata.json now, without those that it can't be told of."""
+        """Where each table has its current metadata.json now, without those for which that is unknown."""
         return self.catalog.open_for_ticks().locate(sorted(self.names)).found
 
     def table(self, name: str, *, tick: dt.datetime) -> TableMetadata | None:
         """A table's metadata as ``tick`` began; None if there is no such table.
 
         Raises:
-            IpsError: it can't be told or read.
+            IpsError: it is unknown or can't be read.
         """
         located = self.located(tick=tick)
         if name in located.errors:
@@ -106,7 +106,7 @@ class WatchedInputs:
         """The metadata of the inputs' tables and the consumer's own by name, without those that don't exist.
 
         Raises:
-            IpsError: one of them can't be told or read.
+            IpsError: one of them is unknown or can't be read.
         """
         lake, located = self.watched.catalog.open_for_ticks(), self.watched.located(tick=tick)
         names = sorted({*[tracked.table for tracked in self.inputs], self.consumer.table})

@@ -1,0 +1,326 @@
+"""What the README and the pages of docs/ show is so: their code runs, and nothing is missing."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from pyspark.sql import DataFrame
+
+import dagster_ips as ips
+from dagster_ips.orchestration.automate.hygiene import HygieneConfig
+from tests.support.lake import Lake, events
+from tests.support.pipeline import materialize
+
+ROOT = Path(__file__).parents[1]
+PAGES = {"README": ROOT / "README.md"} | {page.stem: page for page in sorted((ROOT / "docs").glob("*.md"))}
+
+
+def blocks_of(page: str, language: str = "python") -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", PAGES[page].read_text(), re.DOTALL)
+
+
+def afterwards(diff: str) -> str:
+    """The right side of a diff."""
+    return "\n".join(line[1:] for line in diff.splitlines() if not line.startswith("-"))
+
+
+def run_block(text: str, folder: Path | None = None, **known: object) -> dict[str, Any]:
+    """What the block defines; ``folder`` stands for the one that it is written for."""
+    text = text if folder is None else text.replace("/data/lake", str(folder))
+    defined: dict[str, Any] = {"__name__": "docs", "__file__": str((folder or ROOT) / "block.py"), **known}
+    exec(compile(text, "docs", "exec", dont_inherit=True), defined)  # noqa: S102  # that is the test
+    return defined
+
+
+def run_pipeline_block(lake: Lake) -> dict[str, Any]:
+    (block,) = [text for text in blocks_of("README") if "with_incremental" in text]
+    return run_block(in_this_lake(block.replace('"/data/lake"', repr(str(lake.folder))), lake))
+
+
+def in_this_lake(block: str, lake: Lake) -> str:
+    assert "LocalSparkConnect()" in block
+    return block.replace("LocalSparkConnect()", f"LocalSparkConnect(server_folder={str(lake.spark_folder)!r})")
+
+
+def definitions_of(first: dict[str, Any], *assets: object, checks: Sequence[object] = ()) -> dg.Definitions:
+    """Assets of several pages, with the IO manager of the README's pipeline."""
+    return ips.with_incremental(
+        dg.Definitions(assets=list(assets), asset_checks=list(checks), resources={"io_manager": first["io_manager"]})  # type: ignore[arg-type]
+    )
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_block_of_python_runs_by_itself(page: str, tmp_path: Path) -> None:
+    for text in blocks_of(page):
+        run_block(text, tmp_path)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_what_a_diff_leads_to_runs(page: str, tmp_path: Path) -> None:
+    for text in blocks_of(page, "diff"):
+        run_block(afterwards(text), tmp_path, dg=dg, ips=ips, DataFrame=DataFrame)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_link_of_a_page_leads_to_a_file(page: str) -> None:
+    for link in re.findall(r"\]\(([^)#]+)", PAGES[page].read_text()):
+        if not link.startswith("http"):
+            assert (PAGES[page].parent / link).exists(), link
+
+
+def test_every_page_is_in_the_navigation_of_the_site() -> None:
+    named = re.findall(r"(\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    assert set(named) >= {page.name for name, page in PAGES.items() if name != "README"}
+
+
+def errors_of(kind: type[ips.IpsError] = ips.IpsError) -> set[str]:
+    kinds = {each for each in kind.__subclasses__() if each.__module__.startswith("dagster_ips")}
+    return {each.__name__ for each in kinds}.union(*(errors_of(each) for each in kinds))
+
+
+def test_every_error_is_on_its_page_with_what_to_do() -> None:
+    rows = re.findall(r"^\| `(\w+Error)` \| (.+?) \| (.*?) ?\|$", PAGES["errors"].read_text(), re.MULTILINE)
+    assert sorted(name for name, *_ in rows) == sorted(errors_of())
+    assert [name for name, _, remedy in rows if not remedy] == ["BrokenHistoryError"]
+
+
+SETTINGS: list[tuple[str, Iterable[str]]] = [
+    *((kind.__name__, kind.model_fields) for kind in (ips.IcebergCatalog, ips.LocalSparkConnect, ips.IcdcIOManager)),
+    ("HygieneConfig", HygieneConfig.model_fields),
+    *(
+        (function.__name__, inspect.signature(function).parameters)
+        for name in ips.public.__all__
+        if inspect.isfunction(function := getattr(ips, name)) and name not in ("affected", "capture")
+    ),
+]
+
+
+@pytest.mark.parametrize(("of", "names"), SETTINGS, ids=[name for name, _ in SETTINGS])
+def test_every_setting_is_on_its_page(of: str, names: Iterable[str]) -> None:
+    words = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`]+)`", PAGES["settings"].read_text()))))
+    assert {*names, *([of] if of != "HygieneConfig" else [])} - {"definitions"} <= words
+
+
+def test_the_quickstart_takes_a_late_row_through_both_tables(
+    lake: Lake, instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    definitions_py, ingest_py = blocks_of("quickstart")
+    ingest = run_block(ingest_py, tmp_path)
+    definitions = run_block(in_this_lake(definitions_py, lake), tmp_path)["defs"]
+    ingest["land"]([(f"2026-01-0{day}", account, 60 * day) for day in (1, 2, 3) for account in ("ada", "bob")])
+    for late in (None, ("2026-01-01", "ada", 600)):
+        if late:
+            ingest["land"]([late])
+        materialize(definitions, instance, "playback_daily", "playback_daily_agg")
+    found = ingest["open_catalog"]().load_table("media.playback_daily_agg").scan().to_arrow().to_pylist()
+    totals = {(row["event_date"].day, row["account"]): row["seconds"] for row in found}
+    assert totals == {(d, a): 60 * d for d in (1, 2, 3) for a in ("ada", "bob")} | {(1, "ada"): 660}
+
+
+def test_what_one_moves_to_equals_a_full_recompute(lake: Lake, instance: dg.DagsterInstance) -> None:
+    first = run_pipeline_block(lake)
+    lookback, _, dbt = (run_block(afterwards(text)) for text in blocks_of("moving", "diff"))
+    lake.create_playback(events(range(10)))
+    for made, late in ((lookback, 10), (lookback, 20), (dbt, 30)):
+        names = ("playback_daily", "playback_daily_agg")
+        assets = [first["playback"], lookback["playback_daily"], made["playback_daily_agg"]]
+        materialize(definitions_of(first, *assets), instance, *names)
+        expected = lake.sql("""
+            SELECT event_date, account, sum(seconds) FROM lake.media.playback WHERE seconds > 0 GROUP BY 1, 2
+        """)
+        assert lake.rows("media.playback_daily_agg") == Counter(tuple(row) for row in expected.collect())
+        lake.append(events(range(late, late + 10)))
+        lake.sql(f"DELETE FROM lake.media.playback WHERE event_id = {late - 9}")
+
+
+def test_the_pipeline_of_the_readme_works(lake: Lake, instance: dg.DagsterInstance) -> None:
+    definitions = run_pipeline_block(lake)["defs"]
+    rows = events(range(10))
+    lake.create_playback(rows)
+    for late in ([], events(range(10, 15))):
+        if late:
+            lake.append(late)
+        rows = rows + late
+        materialize(definitions, instance, "playback_daily", "playback_daily_agg", "report")
+        total = lake.sql("SELECT sum(seconds) FROM lake.media.report").collect()[0][0]
+        assert total == sum(row[3] for row in rows)
+
+
+def test_partitions_by_day_and_by_week_equal_a_full_recompute(lake: Lake, instance: dg.DagsterInstance) -> None:
+    first, more = run_pipeline_block(lake), run_block(blocks_of("partitions")[0])
+    definitions = definitions_of(first, first["playback"], more["by_day"], more["by_week"])
+    job = definitions.resolve_implicit_global_asset_job_def()
+    lake.create_playback(events(range(4), day=3) + events(range(4, 8), day=4))
+    for late in (events([8], day=3), []):
+        for name, partition in (("by_day", "2026-01-04"), ("by_day", "2026-01-05"), ("by_week", "2026-01-04")):
+            job.execute_in_process(instance=instance, asset_selection=[dg.AssetKey(name)], partition_key=partition)
+        expected = lake.sql("""
+            SELECT DATE '2026-01-04', account, sum(seconds) FROM lake.media.playback GROUP BY account
+        """)
+        assert lake.rows("media.by_week") == Counter(tuple(row) for row in expected.collect())
+        if late:
+            lake.append(late)
+
+
+def test_the_patterns_equal_a_full_recompute(lake: Lake, instance: dg.DagsterInstance) -> None:
+    (block,) = [text for text in blocks_of("patterns") if "ips.Overwrite" in text]
+    first, more = run_pipeline_block(lake), run_block(block)
+    names = ("playback_daily", "account_running_total", "daily_median")
+    both = first | more
+    definitions = ips.with_incremental(
+        dg.Definitions(
+            assets=[both[name] for name in ("playback", "account_plan", *names)],
+            resources={"io_manager": first["io_manager"]},
+        )
+    )
+    lake.create_playback(events(range(10)) + events(range(10, 16), day=2))
+    lake.sql("CREATE TABLE lake.media.account_plan (account string, plan string, valid_on date) USING iceberg")
+    for statement in (
+        "INSERT INTO lake.media.account_plan VALUES ('a0', 'small', DATE '2026-01-01')",
+        "DELETE FROM lake.media.playback WHERE event_id IN (4, 11)",
+        "INSERT INTO lake.media.account_plan VALUES ('a1', 'big', DATE '2026-01-02')",
+    ):
+        lake.sql(statement)
+        materialize(definitions, instance, *names)
+        plays, plans = lake.session.table("lake.media.playback_daily"), lake.session.table("lake.media.account_plan")
+        totals = more["running_totals"](plays, plans)
+        assert lake.rows("media.account_running_total") == Counter(tuple(row) for row in totals.collect())
+        medians = lake.sql("SELECT event_date, median(seconds) FROM lake.media.playback_daily GROUP BY event_date")
+        assert lake.rows("media.daily_median") == Counter(tuple(row) for row in medians.collect())
+
+
+def test_the_aggregates_equal_a_full_recompute(lake: Lake, instance: dg.DagsterInstance) -> None:
+    (block,) = [text for text in blocks_of("writing") if "ips.combine" in text]
+    both = run_pipeline_block(lake) | run_block(block)
+    names = ("playback_daily", "playback_per_account")
+    definitions = ips.with_incremental(
+        dg.Definitions(
+            assets=[both[name] for name in ("playback", *names)], resources={"io_manager": both["io_manager"]}
+        )
+    )
+    lake.create_playback(events(range(10)))
+    materialize(definitions, instance, *names)
+    lake.append(events(range(10, 16)))
+    materialize(definitions, instance, *names)
+    expected = lake.sql("""
+        SELECT event_date, account, count(*), sum(seconds), avg(seconds), max(seconds), count(*), count(seconds)
+        FROM lake.media.playback WHERE seconds > 0 GROUP BY event_date, account
+    """)
+    columns = "event_date, account, plays, seconds, mean, longest, plays, _ips_count_seconds"
+    found = lake.sql(f"SELECT {columns} FROM lake.media.playback_per_account")
+    assert sorted(found.collect()) == sorted(expected.collect())
+
+
+def test_the_assets_that_wait_for_a_complete_day_run_when_it_is(lake: Lake, instance: dg.DagsterInstance) -> None:
+    (block,) = [text for text in blocks_of("completeness") if "ips.valid_through" in text]
+    first, more = run_pipeline_block(lake), run_block(block)
+    definitions = ips.with_incremental(
+        dg.Definitions(
+            assets=[more["playback"], first["playback_daily"], more["mailed_report"], more["best_day"]],
+            resources={"io_manager": first["io_manager"]},
+        )
+    )
+    lake.create_playback(events(range(4), day=4) + events(range(4, 8), day=5))
+    materialize(definitions, instance, "playback_daily")
+    result = dg.evaluate_automation_conditions(definitions, instance)
+    assert result.get_requested_partitions(dg.AssetKey("mailed_report")) == {"2026-01-04"}  # the sixth less six hours
+    assert result.get_num_requested(dg.AssetKey("best_day")) == 1
+    materialize(definitions, instance, "best_day")
+    assert sum(lake.rows("media.best_day").values()) == 1
+
+
+def test_the_statements_of_ones_own_equal_a_full_recompute_and_are_audited(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    (block,) = [text for text in blocks_of("own-sql") if "ips.capture" in text]
+    first, more = run_pipeline_block(lake), run_block(block)
+    definitions = ips.with_incremental(
+        dg.Definitions(
+            assets=[first["playback"], more["by_account"]],
+            asset_checks=[more["no_account_has_less_than_no_plays"]],
+            resources={"io_manager": first["io_manager"]},
+        )
+    )
+    lake.create_playback(events(range(10)))
+    for statement in (
+        "INSERT INTO lake.media.playback VALUES (10, DATE '2026-01-02', 'late', 1)",
+        "DELETE FROM lake.media.playback WHERE account = 'a1'",
+        "UPDATE lake.media.playback SET account = 'a0' WHERE event_id IN (2, 10)",
+    ):
+        result = materialize(definitions, instance, "by_account")
+        audits = [each for each in result.get_asset_check_evaluations() if each.check_name != "pending"]
+        assert [each.passed for each in audits] == [True]
+        counted = lake.sql("SELECT account, count(*) FROM lake.media.playback GROUP BY account")
+        assert lake.rows("media.by_account") == Counter(tuple(row) for row in counted.collect())
+        lake.sql(statement)
+
+
+def test_the_tables_of_one_step_equal_a_full_recompute(lake: Lake, instance: dg.DagsterInstance) -> None:
+    (block,) = [text for text in blocks_of("several-tables") if "dg.multi_asset" in text]
+    first, more = run_pipeline_block(lake), run_block(block)
+    definitions = ips.with_incremental(
+        dg.Definitions(assets=[first["playback"], more["sorted_out"]], resources={"io_manager": first["io_manager"]})
+    )
+    lake.create_playback(events(range(10)))
+    for late in range(10, 30, 10):
+        materialize(definitions, instance, "plays", "rejected")
+        lake.append(events(range(late, late + 10)))
+    materialize(definitions, instance, "plays", "rejected")
+    assert lake.rows("media.plays") == Counter(row for row in events(range(30)) if row[3] > 0)
+    assert lake.rows("media.rejected") == Counter(row for row in events(range(30)) if row[3] == 0)
+
+
+def test_the_other_catalogs_can_be_configured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CATALOG_TOKEN", "secret-token")
+    (block,) = [text for text in blocks_of("catalogs") if "EnvVar" in text]
+    defined = run_block(block)
+    resolved = defined["catalog"].process_config_and_initialize()
+    spark = resolved.open().spark_configuration()
+    assert spark["spark.sql.catalog.prod.type"] == "rest"
+    assert spark["spark.sql.catalog.prod.token"] == "secret-token"  # a made-up one
+    assert "secret-token" not in repr(resolved)
+
+
+def test_both_commands_of_the_first_screen_exist() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    for target in re.findall(r"^make (\S+)", PAGES["README"].read_text(), re.MULTILINE):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+def test_the_proofs_can_be_declared() -> None:
+    (block,) = [text for text in blocks_of("checks") if "ips.proof" in text]
+    keys = [key.to_user_string() for check in run_block(block)["checks"] for key in check.check_keys]
+    assert keys == ["playback_daily:proof", "playback_daily_agg:proof"]
+
+
+def test_the_ways_on_for_inputs_that_both_change_work(lake: Lake, instance: dg.DagsterInstance) -> None:
+    (block,) = [text for text in blocks_of("writing") if "ips.lookup()" in text and "ips.affected" in text]
+    made = run_block(block)
+    lake.catalog.create_namespace("media")
+    lake.sql(
+        "CREATE TABLE lake.media.playback (event_date date, title_id int) USING iceberg PARTITIONED BY (event_date)"
+    )
+    lake.sql("CREATE TABLE lake.media.title (title_id int, genre string) USING iceberg")
+    lake.sql(
+        "INSERT INTO lake.media.playback VALUES (DATE'2026-01-01', 1), (DATE'2026-01-01', 2), (DATE'2026-01-02', 1)"
+    )
+    lake.sql("INSERT INTO lake.media.title VALUES (1, 'news'), (2, 'film')")
+    outside = [ips.iceberg_asset(name, table=f"media.{name}") for name in ("playback", "title")]
+    manager = run_pipeline_block(lake)["io_manager"]
+    assets = [*outside, made["plays_with_genre"], made["plays_per_genre"]]
+    definitions = ips.with_incremental(dg.Definitions(assets=assets, resources={"io_manager": manager}))
+    for step in ("", "INSERT INTO lake.media.playback VALUES (DATE'2026-01-02', 2)", "DELETE FROM lake.media.title"):
+        if step:
+            lake.sql(step)
+        materialize(definitions, instance, "plays_with_genre", "plays_per_genre")
+        joined = "lake.media.playback JOIN lake.media.title USING (title_id)"
+        expected = lake.sql(f"SELECT event_date, genre, count(*) FROM {joined} GROUP BY 1, 2").collect()
+        assert lake.rows("media.plays_per_genre") == Counter(tuple(row) for row in expected)
+    assert sum(lake.rows("media.plays_with_genre").values()) == 4
