@@ -72,7 +72,7 @@ def _text(status: EdgeStatus, waiting: Sequence[Snapshot]) -> str:
         return f"{status.edge}: nothing waits."
     how = "computes everything" if waits.is_full else "takes the change alone"
     partitions = "" if waits.partitions is None else f" in {waits.partitions} partitions"
-    since = f", for {age(_now_ms() - waits.oldest_ms)}" if waits.oldest_ms is not None else ""
+    since = f", the oldest for {age(_now_ms() - waits.oldest_ms)}" if waits.oldest_ms is not None else ""
     what = f"{waits.files} files, {waits.rows} rows, {size_text(waits.size_bytes)}{partitions}"
     head = f"{status.edge}: {what} wait{since}. The next run {how}."
     rows = [_row(_snapshot(each)) for each in waiting[-_MOST:]]

@@ -1,79 +1,86 @@
-"""What waits is told change by change, for how long, and what the next run would cost."""
+"""What waits is told change by change, for how long, and what the next run would cost. Looking needs no Spark."""
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import re
 
-import dagster as dg
+import pytest
 from click.testing import CliRunner
 
 from dagster_ips.cli.main import main
-from tests.cli.conftest import Terminal
+from dagster_ips.core.capture import EdgeState
+from dagster_ips.core.edge import Edge
+from dagster_ips.orchestration.platform.cursor_store import CursorStore
+from tests.cli.idle_lake import IdleLake
 from tests.support.lake import events
-from tests.support.pipeline import materialize
 
 
-def test_what_waits_is_listed_commit_by_commit(terminal: Terminal) -> None:
-    lake = terminal.lake
-    assert "waits for media.playback, which isn't there yet" in terminal.says("pending", "daily")
-    lake.create_playback(events(range(6)))
-    materialize(terminal.definitions, terminal.instance, "daily", "agg")
-    assert terminal.says("pending", "daily").strip() == "daily ← playback: nothing waits."
-    lake.append(events([10, 11]))
-    lake.sql("DELETE FROM lake.media.playback WHERE event_id = 10")
-    run = materialize(terminal.definitions, terminal.instance, "daily", tags={"dagster_ips/mode": "full"})
-    lake.append(events([12]))
+def test_what_waits_is_listed_commit_by_commit(idle_lake: IdleLake) -> None:
+    assert idle_lake.says("pending", "daily").strip() == "daily ← playback: nothing waits."
+    idle_lake.append(events([10, 11]))
+    idle_lake.catalog.client.load_table("media.playback").delete("event_id == 10")
+    idle_lake.append(events([12], day=1))
 
-    (of_daily,) = json.loads(terminal.says("pending", "daily", "--json"))
-    assert (of_daily["mode"], of_daily["rows"]) == ("incremental", 1)
-    (of_agg,) = json.loads(terminal.says("pending", "agg", "--json"))
-    assert {each["run"] for each in of_agg["snapshots"]} == {run.run_id}
-    listed = lake.sql("SELECT snapshot_id FROM lake.media.playback.snapshots ORDER BY committed_at DESC LIMIT 1")
-    assert [each["snapshot_id"] for each in of_daily["snapshots"]] == [str(row[0]) for row in listed.collect()]
-    text = terminal.says("pending", "daily", "--upstream", "playback")
-    assert "1 files, 1 rows" in text
+    (told,) = json.loads(idle_lake.says("pending", "daily", "--json"))
+    newest_first = idle_lake.catalog.load("media.playback", asset="test").ancestry().snapshots
+    assert [each["snapshot_id"] for each in told["snapshots"]] == [str(s.snapshot_id) for s in newest_first[2::-1]]
+    assert [(each["rows_added"], each["rows_removed"]) for each in told["snapshots"]] == [(2, None), (1, 2), (1, None)]
+    assert [each["run"] for each in told["snapshots"]] == [None, None, None]
+    assert told["mode"] == "incremental"
+    text = idle_lake.says("pending", "daily", "--upstream", "playback")
     assert "The next run takes the change alone." in text
+    assert "+1 -2" in text
     assert "an outside job" in text
 
 
-def test_the_lag_is_the_age_of_the_oldest_change_that_waits(terminal: Terminal) -> None:
-    lake = terminal.lake
-    lake.create_playback(events(range(3)))
-    materialize(terminal.definitions, terminal.instance, "daily")
-    assert terminal.status("daily")[0]["pending"]["since"] is None
-    lake.append(events([4]))
-    oldest = lake.catalog.load("media.playback", asset="test").ancestry().snapshots[0].timestamp_ms
-    lake.append(events([5]))
-    (since,) = lake.sql(
-        f"SELECT date_format(timestamp_millis({oldest}), 'yyyy-MM-dd\\'T\\'HH:mm:ss\\'Z\\'')"
-    ).collect()[0]
-    assert terminal.status("daily")[0]["pending"]["since"] == since
-    assert re.search(r"daily .*2 snapshots, 2 files.* \d+ (s|min)\b", terminal.says("status", "daily"))
+def test_of_a_table_that_is_not_there_it_says_what_it_waits_for(idle_lake: IdleLake) -> None:
+    idle_lake.catalog.client.drop_table("media.playback")
+    CursorStore(idle_lake.instance).set(EdgeState(Edge("daily", "playback")))
+    assert "waits for media.playback, which isn't there yet" in idle_lake.says("pending", "daily")
 
 
-def test_what_a_reset_would_cost_is_said_before_it_is_done(terminal: Terminal) -> None:
-    lake = terminal.lake
-    lake.create_playback(events(range(6)))
-    materialize(terminal.definitions, terminal.instance, "daily")
-    lake.append(events([7, 8], day=1))
-    before = terminal.status("daily")
-    size = sum(row[0] for row in lake.sql("SELECT file_size_in_bytes FROM lake.media.playback.files").collect())
-    told = terminal.says("reset", "daily", "--dry-run")
-    assert f"That run reads 2 files, 8 rows, {size / 1000:.1f} kB of playback." in told
-    assert terminal.status("daily")[0]["interventions"] == before[0]["interventions"] == []
-    assert "Say why" in terminal.refuses("reset", "daily", "--yes")
-    assert "8 rows" in terminal.run("reset", "daily", "--why", "test", answer="n\n").stdout
-    assert terminal.status("daily")[0]["interventions"] == []
+def test_the_lag_is_the_age_of_the_oldest_change_that_waits(idle_lake: IdleLake) -> None:
+    def pending() -> dict[str, object]:
+        found: dict[str, object] = json.loads(idle_lake.says("status", "daily", "--json"))[0]["pending"]
+        return found
+
+    assert pending()["since"] is None
+    idle_lake.append(events([4]))
+    oldest = idle_lake.catalog.load("media.playback", asset="test").ancestry().snapshots[0].timestamp_ms
+    idle_lake.append(events([5]))
+    assert pending()["since"] == dt.datetime.fromtimestamp(oldest // 1000, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    assert re.search(r"daily .*2 snapshots, 2 files.* \d+ (s|min)\b", idle_lake.says("status", "daily"))
 
 
-def test_a_command_line_that_is_not_understood_exits_with_2() -> None:
-    for words in (["nosuch"], ["pending"], ["icdc"], ["estimate"], ["status", "--nosuch"]):
-        assert CliRunner().invoke(main, words).exit_code == 2, words
+def test_what_a_reset_would_cost_is_said_before_it_is_done(idle_lake: IdleLake) -> None:
+    def interventions() -> object:
+        return json.loads(idle_lake.says("status", "daily", "--json"))[0]["interventions"]
+
+    idle_lake.append(events([7, 8], day=1))
+    files = idle_lake.catalog.client.load_table("media.playback").inspect.files().to_pylist()
+    size = sum(file["file_size_in_bytes"] for file in files)
+    cost = f"That run reads 2 files, 5 rows, {size / 1000:.1f} kB of playback."
+    assert cost in idle_lake.says("reset", "daily", "--dry-run")
+    refused = idle_lake.run("reset", "daily", "--yes")
+    assert (refused.exit_code, "Say why" in refused.stderr) == (1, True)
+    declined = idle_lake.run("reset", "daily", "--why", "test", answer="n\n")
+    assert (declined.exit_code, cost in declined.stdout) == (1, True)
+    assert interventions() == []
+    idle_lake.says("reset", "daily", "--why", "test", "--yes")
+    assert len(str(interventions())) > 2
+
+
+@pytest.mark.parametrize("words", ["nosuch", "pending", "icdc", "estimate", "status --nosuch", "explain", "rewind x"])
+def test_a_command_line_that_is_not_understood_exits_with_2(words: str) -> None:
+    assert CliRunner().invoke(main, words.split()).exit_code == 2
 
 
 PARTITIONED = """
 import dagster as dg
+from pyspark.sql import DataFrame
+import dagster_ips as ips
 
 @dg.asset(
     ins={{"playback": ips.incremental(partition_column="event_date")}},
@@ -93,20 +100,18 @@ defs = ips.with_incremental(dg.Definitions([playback, by_day], resources={{"io_m
 """
 
 
-def test_what_waits_of_a_partitioned_asset_is_listed_by_partition(terminal: Terminal) -> None:
-    lake, instance = terminal.lake, terminal.instance
-    terminal.file.write_text(PARTITIONED.format(lake=str(lake.folder), spark=str(lake.spark_folder)))
-    scope: dict[str, dg.Definitions] = {}
-    exec(compile(terminal.file.read_text(), str(terminal.file), "exec"), scope)  # noqa: S102  # as Dagster loads it
-    job = scope["defs"].resolve_implicit_global_asset_job_def()
-    lake.create_playback([*events(range(3)), *events(range(3, 5), day=1)])
-    (waiting,) = json.loads(terminal.says("pending", "by_day", "--json"))
-    assert [each["partition"] for each in waiting["partitions"]] == ["2026-01-01", "2026-01-02"]
-    assert all(each["consumed_up_to"] is None for each in waiting["partitions"])
-    job.execute_in_process(instance=instance, asset_selection=[dg.AssetKey("by_day")], partition_key="2026-01-01")
-    text = terminal.says("pending", "by_day")
+def test_what_waits_of_a_partitioned_asset_is_listed_by_partition(idle_lake: IdleLake) -> None:
+    idle_lake.define(PARTITIONED)
+    idle_lake.append(events([20, 21], day=1))
+    (told,) = json.loads(idle_lake.says("pending", "by_day", "--json"))
+    assert [each["partition"] for each in told["partitions"]] == ["2026-01-01", "2026-01-02"]
+    assert all(each["consumed_up_to"] is None for each in told["partitions"])
+    source = idle_lake.catalog.load("media.playback", asset="test")
+    head = source.ancestry().head
+    assert head
+    store, line = CursorStore(idle_lake.instance), Edge("by_day", "playback")
+    store.set(EdgeState(line.of("2026-01-01"), committed=source.watermark_at(head, "main"), number=1))
+    text = idle_lake.says("pending", "by_day")
     assert "1 partition waits" in text
     assert "2026-01-02  never computed" in text
-    lake.sql("ALTER TABLE lake.media.playback RENAME COLUMN account TO who")
-    lake.sql("ALTER TABLE lake.media.by_day ADD COLUMN more INT")
-    assert terminal.says("pending", "by_day") == text, "to look changes nothing"
+    assert store.get_line(line).scanned is None, "to look changes nothing"
