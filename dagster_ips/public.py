@@ -27,6 +27,7 @@ from dagster_ips.orchestration.prove.proofs import proof
 from dagster_ips.orchestration.run.audits import audit
 from dagster_ips.orchestration.run.io_manager import IcdcIOManager
 from dagster_ips.orchestration.run.own_sql import OwnSql, capture
+from dagster_ips.orchestration.yaml_component import IcebergTablesComponent
 from dagster_ips.view import IcdcView, ViewStats, affected
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "IcdcIOManager",
     "IcdcView",
     "IcebergCatalog",
+    "IcebergTablesComponent",
     "IpsError",
     "LocalSparkConnect",
     "Mode",

@@ -5,21 +5,25 @@ from __future__ import annotations
 import contextlib
 import getpass
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
 
 from dagster_ips._compat import definitions_at
-from dagster_ips.cli.known_consumers import KnownConsumer, consumer_named, known_consumers
+from dagster_ips.cli.known_consumers import KnownConsumer, KnownTable, consumer_named, known_consumers, known_tables
 from dagster_ips.core.capture import EdgeState
 from dagster_ips.core.code_of_rows import OlderRows
+from dagster_ips.core.size_text import size_text
 from dagster_ips.errors import InstanceError
 from dagster_ips.exactly_once.administration import Administrator
-from dagster_ips.exactly_once.inspect.edge_status import Inspector
+from dagster_ips.exactly_once.inspect.edge_status import Inspector, Pending
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.code_stamps import older_rows_of
+from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.orchestration.automate.blocked_condition import blocked_at_last_tick
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.orchestration.watch.failed_runs import failed_runs
 from dagster_ips.orchestration.watch.run_at_work import run_at_work
@@ -30,7 +34,14 @@ class Workplace:
     """The consumers of the definitions and the instance that runs them."""
 
     consumers: Mapping[str, KnownConsumer]
+    known_tables: Sequence[KnownTable]
+    definitions: Sequence[dg.Definitions]
     instance: dg.DagsterInstance
+
+    def tables(self) -> list[TableMetadata]:
+        """The metadata of every table that the definitions name and that is there."""
+        found = (each.manager.catalog.open().find(each.table) for each in self.known_tables)
+        return [metadata for metadata in found if metadata is not None]
 
     @property
     def store(self) -> CursorStore:
@@ -68,6 +79,18 @@ class Workplace:
         """Changes the consumer's edges."""
         return Administrator(self._lake(known), self.store, known.consumer.table, known.manager.icdc_namespace)
 
+    def everything(self, known: KnownConsumer) -> Mapping[str, Pending]:
+        """What a run that computes all of the consumer's table would read, by upstream; of tables that are there."""
+        inspector, lake = self.inspector(known), self._lake(known)
+        inputs = [each for each in known.consumer.inputs.values() if lake.find(each.table) is not None]
+        return {each.upstream: inspector.everything(each, known.consumer.name) for each in inputs}
+
+    def everything_text(self, known: KnownConsumer) -> str:
+        """As ``everything``, in words."""
+        found = self.everything(known)
+        read = [f"{p.files} files, {p.rows} rows, {size_text(p.size_bytes)} of {name}" for name, p in found.items()]
+        return " and ".join(read) or "nothing, as there is no table yet"
+
     def older_rows(self, known: KnownConsumer) -> OlderRows | None:
         """What of the consumer's table its code of now would make otherwise; None if nothing is known to be."""
         target = self._lake(known).find(known.consumer.table)
@@ -78,6 +101,11 @@ class Workplace:
         consumer = known.consumer
         found = failed_runs(self.instance, consumer.key, is_partitioned=consumer.is_partitioned)
         return {key: record.dagster_run.run_id for key, record in found.items()}
+
+    def blocked(self, known: KnownConsumer) -> frozenset[str]:
+        """Of those that failed, what automation doesn't try again by itself, or not yet."""
+        failed = self.failed(known)
+        return blocked_at_last_tick(self.instance, known.consumer.key) & failed.keys() if failed else frozenset()
 
     def require_idle(self, known: KnownConsumer, states: list[EdgeState]) -> None:
         """Refuse what a run's work would be lost by.
@@ -102,17 +130,43 @@ def workplace_at(options: dict[str, Any]) -> Iterator[Workplace]:
     Raises:
         InstanceError: there are no definitions, or there is no instance.
     """
-    consumers = _consumers_at(options)
+    consumers, tables, definitions = known_at(options)
     with _instance() as instance:
-        yield Workplace(consumers, instance)
+        yield Workplace(consumers, tables, definitions, instance)
 
 
-def _consumers_at(options: dict[str, Any]) -> Mapping[str, KnownConsumer]:
+def known_at(
+    options: dict[str, Any],
+) -> tuple[Mapping[str, KnownConsumer], Sequence[KnownTable], Sequence[dg.Definitions]]:
+    """The consumers, the tables and the definitions that Dagster's ``options`` name; they are taken out of it.
+
+    Raises:
+        InstanceError: there are none.
+    """
     try:
-        return known_consumers(*definitions_at(options))
+        definitions = list(definitions_at(options))
+        return known_consumers(*definitions), known_tables(*definitions), definitions
     except (FileNotFoundError, dg.DagsterError) as error:
         remedy = "Say where they are as for dagster: -m MODULE, -f FILE or -w WORKSPACE, or in pyproject.toml."
         raise InstanceError(problem=f"The definitions can't be loaded: {_sentence(error)}", remedy=remedy) from error
+
+
+def catalog_of(options: dict[str, Any], *, folder: str | None, name: str | None) -> LakeCatalog:
+    """The catalog in ``folder``, the one that PyIceberg knows by ``name``, or by default that of the definitions.
+
+    Raises:
+        InstanceError: there are no definitions, or their tables are in several catalogs.
+    """
+    if folder is not None:
+        return LakeCatalog.embedded(name or "lake", Path(folder))
+    if name is not None:
+        return LakeCatalog.configured(name)
+    _, tables, _ = known_at(options)
+    catalogs = {each.manager.catalog.name_of(""): each.manager.catalog for each in tables}
+    if len(catalogs) != 1:
+        problem = f"The definitions have tables in {len(catalogs)} catalogs."
+        raise InstanceError(problem=problem, remedy="Say which: --catalog NAME or --folder FOLDER.")
+    return next(iter(catalogs.values())).open()
 
 
 def _instance() -> dg.DagsterInstance:

@@ -18,7 +18,9 @@ from dagster_ips.exactly_once.administration import Rewind
 from dagster_ips.exactly_once.effects import Effect, effect
 
 
-def reset(workplace: Workplace, asset: str, *, upstream: str | None, why: str, yes: bool) -> None:
+def reset(  # noqa: PLR0913  # one per option
+    workplace: Workplace, asset: str, *, upstream: str | None, why: str | None, yes: bool, dry_run: bool
+) -> None:
     """Forget what the asset has consumed of an upstream."""
     known = workplace.unpartitioned(asset)
     tracked = known.tracked(upstream)
@@ -28,9 +30,14 @@ def reset(workplace: Workplace, asset: str, *, upstream: str | None, why: str, y
         "the next run computes all of its table" if tracked.start is Everywhere.ALL else f"it begins at {tracked.start}"
     )
     click.echo(f"{edge}: what was consumed is forgotten, and {then}.")
+    if tracked.start is Everywhere.ALL:
+        click.echo(f"That run reads {workplace.everything_text(known)}.")
+    if dry_run:
+        return
+    reason = _require_reason(why, "reset")
     _ask(yes=yes)
     _require_idle(workplace, known, edge)
-    state = workplace.administrator(known).reset(edge, who=who_is_asking(), why=why)
+    state = workplace.administrator(known).reset(edge, who=who_is_asking(), why=reason)
     _report(workplace, known, state)
 
 
@@ -52,13 +59,18 @@ def rewind(  # noqa: PLR0913  # one per option
     click.echo(_preview(planned))
     if dry_run:
         return
-    if not why:
-        raise InstanceError(problem="A rewind is recorded with its reason.", remedy="Say why: --why '...'.")
+    reason = _require_reason(why, "rewind")
     _require_idle(workplace, known, planned.edge)
     _ask(yes=yes)
     _require_idle(workplace, known, planned.edge)
-    state = administrator.rewind(planned, who=who_is_asking(), why=why)
+    state = administrator.rewind(planned, who=who_is_asking(), why=reason)
     _report(workplace, known, state)
+
+
+def _require_reason(why: str | None, what: str) -> str:
+    if not why:
+        raise InstanceError(problem=f"A {what} is recorded with its reason.", remedy="Say why: --why '...'.")
+    return why
 
 
 def _preview(planned: Rewind) -> str:

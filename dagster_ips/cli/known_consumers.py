@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import dagster as dg
 
@@ -17,9 +18,11 @@ from dagster_ips.orchestration.declare.consumers import (
     capturing_consumers,
     consumers_of,
     executable_assets,
+    outside_tables,
+    tables_written,
     without_triggers,
 )
-from dagster_ips.orchestration.declare.declarations import code_of, write_mode_of
+from dagster_ips.orchestration.declare.declarations import IO_MANAGER_KEY, code_of, plain, write_mode_of
 from dagster_ips.orchestration.run.io_manager import IcdcIOManager
 
 
@@ -28,7 +31,7 @@ class KnownConsumer:
     """A consumer, the IO manager that knows its table, and its code.
 
     ``may_repeat`` says whether a change can be written twice without doubling rows; what statements of its own
-    would do isn't known, so they can't. ``warning`` is what to say if nothing ever runs it.
+    would do isn't known, so they can't. ``warning`` is what to say if nothing ever runs it. ``graph`` is Dagster's.
     """
 
     consumer: Consumer
@@ -36,6 +39,7 @@ class KnownConsumer:
     may_repeat: bool
     warning: str | None = None
     code_version: str | None = None
+    graph: Any = field(default=None, repr=False, compare=False)
 
     @property
     def retention(self) -> Retention:
@@ -57,6 +61,42 @@ class KnownConsumer:
         return inputs[upstream]
 
 
+@dataclass(frozen=True)
+class KnownTable:
+    """A table that the definitions name, the asset that it is of, and the IO manager in whose catalog it is.
+
+    ``is_outside``: a job outside Dagster writes it.
+    """
+
+    asset: str
+    table: str
+    manager: IcdcIOManager
+    is_outside: bool
+
+
+def known_tables(*all_definitions: dg.Definitions) -> Sequence[KnownTable]:
+    """Every table of ``all_definitions`` in an ``IcdcIOManager``'s catalog: written by an asset, or outside."""
+    return [known for definitions in all_definitions for known in _tables_in(definitions)]
+
+
+def _tables_in(definitions: dg.Definitions) -> Iterator[KnownTable]:
+    specs = definitions.resolve_all_asset_specs()
+    metadata = {spec.key: spec.metadata for spec in specs}
+    managers = _managers_of(definitions)
+    namespaces = {key: manager.default_namespace for key, manager in managers.items()}
+    for each in executable_assets(definitions.resolve_asset_graph().assets_defs):
+        for key, (manager, table) in sorted(tables_written(each, metadata, namespaces).items()):
+            yield KnownTable(key.to_user_string(), table, managers[manager], is_outside=False)
+    for key, table in sorted(outside_tables(specs).items()):
+        name = str(plain(metadata[key].get(IO_MANAGER_KEY, "io_manager")))
+        if name in managers:
+            yield KnownTable(key.to_user_string(), table, managers[name], is_outside=True)
+
+
+def _managers_of(definitions: dg.Definitions) -> Mapping[str, IcdcIOManager]:
+    return {key: value for key, value in (definitions.resources or {}).items() if isinstance(value, IcdcIOManager)}
+
+
 def known_consumers(*all_definitions: dg.Definitions) -> Mapping[str, KnownConsumer]:
     """Every asset of ``all_definitions`` that reads incrementally, by its key.
 
@@ -69,7 +109,7 @@ def known_consumers(*all_definitions: dg.Definitions) -> Mapping[str, KnownConsu
 def _consumers_in(definitions: dg.Definitions) -> Iterator[tuple[str, KnownConsumer]]:
     specs = {spec.key: spec for spec in definitions.resolve_all_asset_specs()}
     metadata = {key: spec.metadata for key, spec in specs.items()}
-    managers = {key: value for key, value in (definitions.resources or {}).items() if isinstance(value, IcdcIOManager)}
+    managers = _managers_of(definitions)
     graph = definitions.resolve_asset_graph()
     for each in executable_assets(graph.assets_defs):
         manager = next((managers[key] for key in _io_manager_keys(each) if key in managers), None)
@@ -78,7 +118,7 @@ def _consumers_in(definitions: dg.Definitions) -> Iterator[tuple[str, KnownConsu
         for consumer, repeats in _reading_in(each, metadata, manager.default_namespace):
             warning = without_triggers(consumer.key, graph)
             code = code_of(specs[consumer.key].code_version, metadata[consumer.key])
-            yield consumer.name, KnownConsumer(consumer, manager, repeats, warning, code)
+            yield consumer.name, KnownConsumer(consumer, manager, repeats, warning, code, graph)
 
 
 def _reading_in(

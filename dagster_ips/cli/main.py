@@ -14,12 +14,29 @@ from dagster_ips.core.history_place import Place, parse_place
 from dagster_ips.errors import IpsError
 
 if TYPE_CHECKING:
-    from dagster_ips.cli import captures, context, interventions
+    from dagster_ips.cli import captures, cascades, context, interventions
+    from dagster_ips.cli import estimate as estimates
+    from dagster_ips.cli import explain as explanations
+    from dagster_ips.cli import icdc as interval_tables
+    from dagster_ips.cli import pending_changes as waiting
     from dagster_ips.cli import status as statuses
+    from dagster_ips.cli.doctor import examination
 else:
-    captures, context, interventions, statuses = (
-        LateModule(f"dagster_ips.cli.{name}") for name in ("captures", "context", "interventions", "status")
+    captures, context, interventions, cascades, estimates, explanations, interval_tables, waiting, statuses = (
+        LateModule(f"dagster_ips.cli.{name}")
+        for name in (
+            "captures",
+            "context",
+            "interventions",
+            "cascades",
+            "estimate",
+            "explain",
+            "icdc",
+            "pending_changes",
+            "status",
+        )
     )
+    examination = LateModule("dagster_ips.cli.doctor.examination")
 
 
 class _Commands(click.Group):
@@ -43,6 +60,7 @@ class _PlaceType(click.ParamType):  # type: ignore[type-arg]  # generic only in 
 _PLACE = _PlaceType()
 _upstream = click.option("--upstream", help="The upstream's asset key; needn't be said if there is but one.")
 _yes = click.option("--yes", is_flag=True, help="Don't ask.")
+_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -51,7 +69,13 @@ def main() -> None:
 
     Definitions are found as by `dagster`: -m MODULE, -f FILE, -w WORKSPACE, or [tool.dagster] in pyproject.toml; the
     instance is that of DAGSTER_HOME.
-    """
+
+    \b
+    Exit codes:
+      0  done, and nothing is wrong
+      1  it failed, or doctor found something
+      2  the command line isn't one that is understood
+    """  # noqa: D301  # click's mark of lines to be left as they are
 
 
 def _at_workplace(command: Callable[..., None]) -> Callable[..., None]:
@@ -68,7 +92,7 @@ def _at_workplace(command: Callable[..., None]) -> Callable[..., None]:
 
 @main.command()
 @click.argument("asset", required=False)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@_json
 @_at_workplace
 def status(workplace: context.Workplace, **options: Any) -> None:  # noqa: ANN401  # as parsed, here and below
     """What each consumer, or ASSET, has consumed of its upstreams, what is pending and what is in flight."""
@@ -78,8 +102,9 @@ def status(workplace: context.Workplace, **options: Any) -> None:  # noqa: ANN40
 @main.command()
 @click.argument("asset")
 @_upstream
-@click.option("--why", required=True, help="The reason, for the record.")
+@click.option("--why", help="The reason, for the record; needed unless --dry-run.")
 @_yes
+@click.option("--dry-run", is_flag=True, help="Only show what the next run would read.")
 @_at_workplace
 def reset(workplace: context.Workplace, **options: Any) -> None:  # noqa: ANN401
     """Forget what ASSET has consumed of an upstream: its next run computes everything, or begins where `start` says."""
@@ -119,3 +144,108 @@ def capture(workplace: context.Workplace, **options: Any) -> None:  # noqa: ANN4
 def commit(workplace: context.Workplace, **options: Any) -> None:  # noqa: ANN401
     """Say that all jobs of CAPTURE have written their tables, so that it is consumed."""
     captures.commit(workplace, **options)
+
+
+@main.command()
+@click.argument("asset")
+@_upstream
+@_json
+@_at_workplace
+def pending(workplace: context.Workplace, **options: Any) -> None:  # noqa: ANN401
+    """What waits for ASSET, change by change or partition by partition, and what its next run does with it."""
+    waiting.pending(workplace, **options)
+
+
+@main.command()
+@click.argument("run")
+@_json
+@_at_workplace
+def explain(workplace: context.Workplace, **options: Any) -> None:  # noqa: ANN401
+    """What RUN read, why in that mode, what it wrote, published and committed, or why it failed.
+
+    RUN is a run's id or its beginning.
+    """
+    explanations.explain(workplace, **options)
+
+
+@main.command()
+@click.argument("cascade", required=False)
+@_json
+@_at_workplace
+def cascade(workplace: context.Workplace, **options: Any) -> None:  # noqa: ANN401
+    """All runs and commits that follow from one change, stage by stage; without CASCADE, the newest cascades.
+
+    CASCADE is the id of a backfill, of a run that a person launched, or of an outside job's snapshot.
+    """
+    cascades.cascade(workplace, **options)
+
+
+@main.command()
+@_json
+@_at_workplace
+def doctor(workplace: context.Workplace, **options: Any) -> None:  # noqa: ANN401
+    """Check what runs depend on; each finding says how to mend it. Exits with 1 if there is any.
+
+    Catalogs, their storage, Java, Spark's jars and server, cursor storage, daemon, sensors, tables with two writers,
+    retention shorter than lag, leftover branches, dropped ICDC tables, failed runs, and what the next run would fail
+    by. Writes nothing but a small file in each storage, which it deletes again.
+    """
+    if not examination.doctor(workplace, **options):
+        raise click.exceptions.Exit(1)
+
+
+@main.command()
+@click.argument("table", required=False)
+@click.option(
+    "--from", "start", type=_PLACE, help="After this snapshot or time (UTC); from the table's birth if left out."
+)
+@click.option("--to", "end", type=_PLACE, help="Up to this snapshot or time, inclusive; the newest if left out.")
+@click.option("--ref", default="main", show_default=True, help="The branch whose history it is.")
+@click.option("--list", "lists", is_flag=True, help="Only list the tables that were made of TABLE.")
+@click.option("--drop", "drops", metavar="NAME", help="Drop a table that this command made.")
+@_json
+@dg_workspace_options
+def icdc(
+    table: str | None,
+    *,
+    lists: bool,
+    drops: str | None,
+    **options: Any,  # noqa: ANN401
+) -> None:
+    """Make a table of the change of TABLE in an interval, without copying a row, for nobody in particular.
+
+    TABLE is a table, or the key of the asset that it is of. Nothing is consumed by it. Needs no Dagster instance.
+    """
+    if (table is None) == (drops is None):
+        message = "Give a TABLE, or --drop NAME."
+        raise click.UsageError(message)
+    asked = {name: options.pop(name) for name in ("start", "end", "ref", "as_json")}
+    _, tables, _ = context.known_at(options)
+    if drops is not None:
+        interval_tables.remove(tables, drops)
+    elif lists:
+        interval_tables.show(tables, str(table), as_json=asked["as_json"])
+    else:
+        interval_tables.make(tables, str(table), **asked)
+
+
+@main.command()
+@click.argument("tables", nargs=-1, required=True, metavar="TABLE...")
+@click.option("--folder", help="The folder of an IcebergCatalog(folder=...), instead of the definitions' catalog.")
+@click.option(
+    "--catalog", "name", help="A catalog that PyIceberg is configured for, by ~/.pyiceberg.yaml for instance."
+)
+@click.option(
+    "--days", type=click.FloatRange(min=0, min_open=True), help="Only the newest; all that is retained if left out."
+)
+@_json
+@dg_workspace_options
+def estimate(tables: tuple[str, ...], folder: str | None, name: str | None, **options: Any) -> None:  # noqa: ANN401
+    """What following changes would have saved in writing these TABLEs, by the history of their snapshots.
+
+    For a pipeline that rewrites a window every day: bytes rewritten a day against bytes that were new. Reads metadata
+    only, and needs no Dagster instance.
+    """
+    asked = {name: options.pop(name) for name in ("days", "as_json")}
+    lake = context.catalog_of(options, folder=folder, name=name)
+    estimates.estimate(lake, tables, **asked)

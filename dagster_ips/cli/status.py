@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import time
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import click
 
 from dagster_ips.cli.context import Workplace
-from dagster_ips.cli.text_format import moment, table
+from dagster_ips.cli.known_consumers import KnownConsumer
+from dagster_ips.cli.text_format import age, moment, table
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.size_text import size_text
 from dagster_ips.core.touched import LineState
 from dagster_ips.core.watermark import Watermark
-from dagster_ips.exactly_once.inspect.edge_status import EdgeStatus
+from dagster_ips.exactly_once.inspect.edge_status import EdgeStatus, Pending
 from dagster_ips.orchestration.watch.pending_checks import failed_text
 
-_HEADINGS = ("ASSET", "UPSTREAM", "CONSUMED UP TO", "NUMBER", "PENDING", "IN FLIGHT", "TABLE'S NEWEST STAMP")
+_HEADINGS = ("ASSET", "UPSTREAM", "CONSUMED UP TO", "NUMBER", "PENDING", "LAG", "IN FLIGHT", "TABLE'S NEWEST STAMP")
 
 
 _OF_PARTITIONS = ("PARTITIONED ASSET", "UPSTREAM", "LOOKED AT UP TO", "UPSTREAM'S PARTITIONS CHANGED SINCE CONSUMED")
@@ -42,9 +44,18 @@ def status(workplace: Workplace, asset: str | None, *, as_json: bool) -> None:
     ]
     older = {each.consumer.name: rows and str(rows) for each in known for rows in [workplace.older_rows(each)]}
     failed = {each.consumer.name: workplace.failed(each) for each in known}
+    blocked = {each.consumer.name: workplace.blocked(each) for each in known}
     if as_json:
         shown = [*(_as_json(each) for each in found), *(_line_as_json(line) for line in lines)]
-        shown = [each | {"older_rows": older[each["asset"]], "failed": dict(failed[each["asset"]])} for each in shown]
+        shown = [
+            {
+                **each,
+                "older_rows": older[each["asset"]],
+                "failed": dict(failed[each["asset"]]),
+                "held_back": sorted(blocked[each["asset"]]),
+            }
+            for each in shown
+        ]
         click.echo(json.dumps(shown, indent=2, ensure_ascii=False))
         return
     if found:
@@ -56,10 +67,25 @@ def status(workplace: Workplace, asset: str | None, *, as_json: bool) -> None:
         click.echo("" if not found else "\n", nl=False)
         click.echo(table(_OF_PARTITIONS, [_line_row(line) for line in lines]))
     unread = [f"{line.edge}: {line.unread_text}" for line in lines if line.unread]
-    made = [f"{name}: {rows}" for name, rows in older.items() if rows]
-    tried = [f"{name}: {failed_text(runs)}." for name, runs in failed.items() if runs]
+    made = [
+        f"{each.consumer.name}: {older[each.consumer.name]}. {_anew(workplace, each)}"
+        for each in known
+        if older[each.consumer.name]
+    ]
+    tried = [f"{name}: {failed_text(runs)}.{_held_back(blocked[name])}" for name, runs in failed.items() if runs]
     for remark in [*unread, *made, *tried]:
         click.echo(f"\n{remark}")
+
+
+def _held_back(keys: Collection[str]) -> str:
+    """Of what failed, what automation doesn't try again now."""
+    named = ", ".join(key for key in sorted(keys)[:_MOST] if key) + (", …" if len(keys) > _MOST else "")
+    return f" Held back now{f': {named}' if named else ''}." if keys else ""
+
+
+def _anew(workplace: Workplace, known: KnownConsumer) -> str:
+    """What it would cost to have all rows made by the code of now."""
+    return f"To compute all anew is to read {workplace.everything_text(known)}."
 
 
 def _row(each: EdgeStatus) -> Sequence[str]:
@@ -78,9 +104,16 @@ def _row(each: EdgeStatus) -> Sequence[str]:
         _at(None if state.is_beginning else state.committed),
         str(state.number),
         waits,
+        _lag(pending),
         f"{held.run_id} since {moment(each.in_flight_since_ms)}" if held else "-",
         f"{stamp.number} at {moment(stamp.target.timestamp_ms)}" if stamp else "-",
     )
+
+
+def _lag(pending: Pending | None) -> str:
+    """For how long the oldest change has waited."""
+    oldest_ms = pending.oldest_ms if pending else None
+    return age(time.time_ns() // 1_000_000 - oldest_ms) if oldest_ms is not None else "-"
 
 
 def _line_row(line: LineState) -> Sequence[str]:
@@ -137,6 +170,7 @@ def _as_json(each: EdgeStatus) -> dict[str, Any]:
             "rows": pending.rows,
             "size_bytes": pending.size_bytes,
             "partitions": pending.partitions,
+            "since": moment(pending.oldest_ms) if pending.oldest_ms is not None else None,
         },
         "in_flight": held
         and {

@@ -164,3 +164,68 @@ class RewindError(IpsError):
             f"{self.consumer} can't be rewound on {self.upstream}: {self.problem}. No state changed. To compute "
             f"everything anew instead, materialize {self.consumer} with the run tag dagster_ips/mode=full."
         )
+
+
+@dataclass(eq=False)
+class UnknownRunError(IpsError):
+    """No run has the id that a command was given, or several have one that begins so; ``known`` are those."""
+
+    run: str
+    known: tuple[str, ...]
+    looked_at: int
+
+    def __str__(self) -> str:
+        if self.known:
+            ids = ", ".join(self.known)
+            return f"Several runs have an id that begins with {self.run!r}: {ids}. Give more of it."
+        return (
+            f"There is no run {self.run!r} in this Dagster instance, nor one among the newest {self.looked_at:,} whose "
+            f"id begins so. Copy the id from the run's page or from the runs list, and check DAGSTER_HOME."
+        )
+
+
+@dataclass(eq=False)
+class UnknownCascadeError(IpsError):
+    """Nothing that is retained follows from the cascade that a command was given."""
+
+    cascade: str
+
+    def __str__(self) -> str:
+        return (
+            f"No run and no retained commit belongs to a cascade {self.cascade!r}: it never was, or what belonged to "
+            f"it was deleted and expired. Give the id of a backfill, of a run that a person launched, or of an outside "
+            f"snapshot; dagster-ips cascade without an id lists those of the newest runs."
+        )
+
+
+@dataclass(eq=False)
+class IntervalError(IpsError):
+    """The interval that a command was given isn't one of the table's history."""
+
+    table: str
+    problem: str
+
+    def __str__(self) -> str:
+        return (
+            f"No table was made of this interval of {self.table}: {self.problem}. Give --from and --to as snapshots or "
+            f"times of one history, the earlier one first."
+        )
+
+
+@dataclass(eq=False)
+class UnknownIcdcTableError(IpsError):
+    """A table that a command is to drop isn't one that it made; ``consumer`` is whose ICDC table it is, if any's."""
+
+    name: str
+    consumer: str | None
+
+    def __str__(self) -> str:
+        if self.consumer is not None:
+            return (
+                f"{self.name} is an ICDC table of {self.consumer}, whose runs may still read it, so it was left alone. "
+                f"They drop it by themselves once it is no longer kept: see icdc_keep_last."
+            )
+        return (
+            f"{self.name} isn't a table that dagster-ips icdc made, or is gone already, so nothing was dropped. "
+            f"dagster-ips icdc TABLE --list shows those that there are."
+        )

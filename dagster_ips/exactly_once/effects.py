@@ -25,12 +25,20 @@ class Effect(StrEnum):
     DROP_BRANCH = "drop_branch"
     DROP_ICDC_TABLE = "drop_icdc_table"
     TRY_CURSORS = "try_cursors"
+    TRY_STORAGE = "try_storage"
     INTERVENE = "intervene"
     REPORT_EVENT = "report_event"
     TIDY_UP = "tidy_up"
 
 
-_OF_OTHERS = (Effect.INTERVENE, Effect.REPORT_EVENT, Effect.RECORD_LOOK, Effect.TRY_CURSORS, Effect.TIDY_UP)
+_OF_OTHERS = (
+    Effect.INTERVENE,
+    Effect.REPORT_EVENT,
+    Effect.RECORD_LOOK,
+    Effect.TRY_CURSORS,
+    Effect.TRY_STORAGE,
+    Effect.TIDY_UP,
+)
 OF_RUNS = [each for each in Effect if each not in _OF_OTHERS]
 """What any run causes; the others are a person's, the sensor's, and what only the first run of an instance does."""
 

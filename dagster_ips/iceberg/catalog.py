@@ -69,6 +69,16 @@ class LakeCatalog:
         uri = f"{_SQLITE}{folder.absolute()}/catalog.db?timeout=30"
         return cls(name, {"type": "sql", "uri": uri, "warehouse": f"file://{folder.absolute()}/warehouse"})
 
+    @classmethod
+    def configured(cls, name: str) -> LakeCatalog:
+        """The one that PyIceberg's own configuration has: a file or environment variables.
+
+        Raises:
+            CatalogUnreachableError: there is none, or it doesn't answer.
+        """
+        found = cls(name, {}).client
+        return cls(name, dict(found.properties))
+
     def spark_configuration(self) -> dict[str, str]:
         """Spark configuration of the same catalog under the same name.
 

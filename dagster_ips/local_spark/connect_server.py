@@ -24,7 +24,7 @@ from typing import NoReturn
 import pyspark
 
 from dagster_ips.errors import IpsError
-from dagster_ips.local_spark.jars import spark_jars
+from dagster_ips.local_spark.jars import jar_paths, spark_jars
 from dagster_ips.local_spark.launch import cache_folder, exclusive_lock, last_lines, spark_environment, spark_home
 from dagster_ips.local_spark.process import ProcessIdentity, launch_detached
 from dagster_ips.spark.session import EXTENSIONS
@@ -159,6 +159,32 @@ def connect_server_status(folder: Path | None = None) -> ConnectServer | None:
     record = _read(_folder(folder))
     if record and record.ready and record.process.is_alive() and _answers(record.port):
         return record.server()
+    return None
+
+
+def connect_server_problem(
+    folder: Path | None = None,
+    *,
+    driver_memory: str = "2g",
+    cores: int | None = None,
+    conf: Mapping[str, str] = NO_CONF,
+) -> str | None:
+    """Why a run couldn't use the server that runs in ``folder``; None if it could, or if none runs there.
+
+    Starts nothing, downloads nothing and waits for nobody. One that is starting is no problem.
+    """
+    folder = _folder(folder)
+    record = _read(folder)
+    if record is None or not record.process.is_alive():
+        return None
+    if record.version != RECORD_VERSION:
+        return f"process {record.process.pid} was started by another version of this library."
+    if record.ready and not _answers(record.port):
+        return f"process {record.process.pid} runs but doesn't answer. Its log: {record.log}"
+    jars = jar_paths()
+    wanted = _configuration(folder, driver_memory=driver_memory, cores=cores, conf=conf, jars=jars)
+    if differences := _differences(record.configuration, wanted):
+        return f"process {record.process.pid} has another configuration: {'; '.join(differences)}."
     return None
 
 

@@ -119,8 +119,7 @@ def spark_jars(cache: Path | None = None, *, say: Callable[[str], None] = lambda
         JarsError: they could not be resolved. Nothing was kept.
         JarChecksumError: the repository answered with other content than the pinned. Nothing was kept.
     """
-    cache = (cache or cache_folder()).absolute()
-    jars = tuple(cache / "jars" / package.file_name for package in PACKAGES)
+    cache, jars = (cache or cache_folder()).absolute(), jar_paths(cache)
     if not _missing(cache):
         return jars
     say(f"Downloading Spark's jars for Iceberg (62 MB) into {cache / 'jars'}, once for this machine.")
@@ -128,6 +127,17 @@ def spark_jars(cache: Path | None = None, *, say: Callable[[str], None] = lambda
         if missing := _missing(cache):  # Another process may have brought them while this one waited.
             _resolve(missing, cache)
     return jars
+
+
+def jar_paths(cache: Path | None = None) -> tuple[Path, ...]:
+    """Where the jars are, or will be."""
+    folder = (cache or cache_folder()).absolute() / "jars"
+    return tuple(folder / package.file_name for package in PACKAGES)
+
+
+def missing_jars(cache: Path | None = None) -> tuple[str, ...]:
+    """The names of those that `spark_jars` would have to download; downloads nothing."""
+    return tuple(package.file_name for package in _missing((cache or cache_folder()).absolute()))
 
 
 def _missing(cache: Path) -> tuple[Package, ...]:

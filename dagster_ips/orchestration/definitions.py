@@ -25,7 +25,7 @@ from dagster_ips.orchestration.declare.consumers import (
     outside_tables,
     tables_written,
 )
-from dagster_ips.orchestration.declare.declarations import event_time_of, plain
+from dagster_ips.orchestration.declare.declarations import IO_MANAGER_KEY, event_time_of, plain
 from dagster_ips.orchestration.declare.partition_mappings import partition_expression, require_partition_expression
 from dagster_ips.orchestration.prove.proofs import bind_proofs, proofs_of_trusted
 from dagster_ips.orchestration.run.audits import check_audits
@@ -40,7 +40,6 @@ from dagster_ips.orchestration.watch.watched_tables import WatchedInputs, Watche
 _INTERVAL_SECONDS = 5
 _LONGEST_WAIT_SECONDS = 30
 """Dagster gives a tick 60 seconds, and evaluates the sensors one after the other."""
-_IO_MANAGER_KEY = "dagster/io_manager_key"
 
 
 def with_incremental(
@@ -230,7 +229,7 @@ def _outside_watches(
 def _outside(specs: Sequence[dg.AssetSpec], managers: Mapping[str, IcdcIOManager]) -> list[OutsideTable]:
     """The outside tables, each in the catalog of its own IO manager."""
     tables = outside_tables(specs)
-    keys = {spec.key: str(plain(spec.metadata.get(_IO_MANAGER_KEY, "io_manager"))) for spec in specs}
+    keys = {spec.key: str(plain(spec.metadata.get(IO_MANAGER_KEY, "io_manager"))) for spec in specs}
     for asset, table in tables.items():
         if keys[asset] not in managers:
             raise DeclarationError(

@@ -7,6 +7,7 @@ inside the table's name because the write option ``branch`` is silently ignored 
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 _PROPERTY = "spark.sql.iceberg.snapshot-property."
 _RETAIN_DAYS = 1
+_OF_RUN = re.compile(r"ips_[0-9a-f]{8}_[0-9a-f]{8}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,16 @@ class Branch:
     def drop(self, session: SparkSession) -> None:
         """Drop the branch if it is there."""
         session.sql(f"ALTER TABLE {self.table_sql_name} DROP BRANCH IF EXISTS {quoted(self.name)}")
+
+
+def is_branch_of_run(name: str) -> bool:
+    """Whether a branch has a name that runs give theirs.
+
+    Example:
+        >>> is_branch_of_run("ips_3f2a91bc_0d5e7a12"), is_branch_of_run("ips_stable")
+        (True, False)
+    """
+    return _OF_RUN.fullmatch(name) is not None
 
 
 def is_conflict(error: Exception) -> bool:

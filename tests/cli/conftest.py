@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from dagster_ips.cli.main import main
+from tests.cli.idle_lake import IdleLake
 from tests.support.lake import Lake
 from tests.support.pipeline import pipeline
 
@@ -55,3 +56,9 @@ class Terminal:
 def terminal(lake: Lake, instance: dg.DagsterInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Terminal:
     monkeypatch.setenv("DAGSTER_HOME", instance.root_directory)
     return Terminal(lake, instance, tmp_path)
+
+
+@pytest.fixture
+def idle_lake(instance: dg.DagsterInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> IdleLake:
+    monkeypatch.setenv("DAGSTER_HOME", instance.root_directory)
+    return IdleLake(tmp_path, instance)

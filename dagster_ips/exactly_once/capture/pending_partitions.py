@@ -57,6 +57,11 @@ class PartitionWatch:
                 self.store.set_line(line)
         return frozenset(pending)
 
+    def waiting(self, tracked: TrackedInput, source: TableMetadata) -> Mapping[str, Watermark | None]:
+        """As ``pending``, each with up to where it is consumed, None if never. Nothing is remembered."""
+        found = self._look(self.store.get_line(Edge(self.consumer, tracked.upstream)), tracked, source)
+        return {key: state.committed for key, state in found.pending.items()}
+
     def consumed_up_to(
         self, tracked: TrackedInput, source: TableMetadata, *, but: Collection[str] = (), by_time: bool
     ) -> Watermark | None:

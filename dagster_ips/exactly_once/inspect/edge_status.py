@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.capture import EdgeState, Stamp
 from dagster_ips.core.change_set import ChangeSet
 from dagster_ips.core.edge import Edge
@@ -25,7 +26,10 @@ from dagster_ips.state.store import EdgeStore
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """What a capture would hold. ``partitions`` is None if they are unknown, and where it is everything."""
+    """What a capture would hold. ``partitions`` is None if they are unknown, and where it is everything.
+
+    ``waiting`` are the snapshots it is made of, oldest first.
+    """
 
     is_full: bool
     snapshots: int
@@ -33,6 +37,12 @@ class Pending:
     rows: int
     size_bytes: int
     partitions: int | None
+    waiting: tuple[Snapshot, ...] = ()
+
+    @property
+    def oldest_ms(self) -> int | None:
+        """When the oldest change that waits was committed; None if none does. Snapshots without a change don't wait."""
+        return next((each.timestamp_ms for each in self.waiting if not each.changes_no_file), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,20 +131,30 @@ class Inspector:
         interval, end = follow(storage, state, source, tracked), end_of(state, source, tracked.ref)
         if isinstance(interval, StartOver):
             files = live_files(storage, source, head=ancestry.head).changes.added if ancestry.head else ()
-            snapshots, partitions = len(ancestry.snapshots), None
+            waiting, partitions = ancestry.snapshots[::-1], None
         else:
             changes = files_in(storage, source, interval, end).changes if end else ChangeSet()
             affected = affected_partitions(changes, source)
-            files, snapshots = changes.touched, len(interval.snapshots)
+            files, waiting = changes.touched, interval.snapshots
             partitions = len(affected.values) if affected else None
         return Pending(
             is_full=isinstance(interval, StartOver) and not state.consumed_nothing,
-            snapshots=snapshots,
+            snapshots=len(waiting),
             files=len(files),
             rows=sum(file.record_count for file in files),
             size_bytes=sum(file.file_size_bytes for file in files),
             partitions=partitions,
+            waiting=waiting,
         )
+
+    def everything(self, tracked: TrackedInput, consumer: str) -> Pending:
+        """What a run that computes everything would read of the input.
+
+        Raises:
+            UnknownTableError: there is no such table.
+        """
+        source = self.catalog.load(tracked.table, asset=consumer)
+        return self.pending(EdgeState(Edge(consumer, tracked.upstream)), source, tracked)
 
     def _since(self, state: EdgeState) -> int | None:
         """When the capture in flight was taken: as its ICDC table was made."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.capture import Capture, Mode, Stamp
+from dagster_ips.core.log_lines import Event, LogLine, Tell, tell_nobody
 from dagster_ips.core.ownership import ASSET, Consent
 from dagster_ips.core.target import Standing, TargetHistory, committed, settle, standing_of
 from dagster_ips.errors import CaptureVoidError, IpsError, PublishError
@@ -60,7 +61,7 @@ class Publisher:
     """Publishes to one target table by the session's commits.
 
     ``properties`` are what the snapshots say beside their stamps, once all of the run's work is in; ``consent`` is what
-    a person allows the run.
+    a person allows the run; ``tell`` hears of each step.
     """
 
     catalog: LakeCatalog
@@ -69,6 +70,7 @@ class Publisher:
     run_id: str
     properties: Mapping[str, str] = field(default_factory=dict)
     consent: Consent = field(default_factory=Consent)
+    tell: Tell = tell_nobody
 
     def publish(
         self, table: str, captures: Sequence[Capture], write: Write, *, consumer: str, check: Check = unchecked
@@ -131,6 +133,7 @@ class Publisher:
             return None
         self.adopt(superseded)
         _require_all_superseded(target.table, captures, superseded)
+        self.tell(LogLine.of(Event.SKIP, table=target.table, reason="another run published the same change"))
         return Publication(target, superseded_by=tuple(h.newest for _, h in superseded if h.newest))
 
     def require_own(self, target: TableMetadata, captures: Sequence[Capture], asset: str) -> None:
@@ -155,6 +158,7 @@ class Publisher:
             CaptureVoidError: a person changed meanwhile what is consumed.
         """
         self.require_valid(captures)
+        self.tell(LogLine.of(Event.SKIP, reason="no change"))
         self.commit(captures, None)
 
     def _write_and_fast_forward(  # noqa: PLR0913  # each is a thing of its own
@@ -178,15 +182,18 @@ class Publisher:
             write(branch, before)
         now = self.catalog.load(branch.table, asset=branch.table)
         _require_own_work_only(now, branch, before)
-        own = (s for s in now.ancestry(branch.name).snapshots if is_of_attempt(s, branch.name))
+        own = [s for s in now.ancestry(branch.name).snapshots if is_of_attempt(s, branch.name)]
         is_incremental = bool(captures) and all(capture.mode is Mode.INCREMENTAL for capture in captures)
         if is_incremental and all(snapshot.changes_no_file for snapshot in own):
+            self.tell(LogLine.of(Event.SKIP, table=branch.table, reason="the change leaves the table as it is"))
             return False
+        self.tell(written(branch, own))
         check(branch)
         self.require_valid(captures)
         self.announce(captures, now, branch, asset=asset)
         with effect(Effect.PUBLISH):
             branch.fast_forward_main(self.session)
+        self.tell(LogLine.of(Event.PUBLISH, table=branch.table, snapshot=now.head_snapshot_id(branch.name)))
         return True
 
     def announce(self, captures: Sequence[Capture], target: TableMetadata, branch: Branch, *, asset: str) -> None:
@@ -209,12 +216,16 @@ class Publisher:
         ``target`` is None if the run did not look at it, as nothing was to be written.
         """
         histories = target_histories(target, [capture.edge for capture in captures]) if target else {}
+        done = []
         for capture in captures:
             state = self.store.get(capture.edge)
             now = committed(state, capture, histories.get(capture.edge))
             if now is not state:
                 with effect(Effect.COMMIT):
                     self.store.set(now)
+                done.append(capture)
+        for line in dict.fromkeys(capture.edge.line for capture in done):
+            self.tell(_committed([capture for capture in done if capture.edge.line == line]))
 
     def require_valid(self, captures: Sequence[Capture]) -> None:
         """Fail if a person changed meanwhile what is consumed.
@@ -256,6 +267,31 @@ class Publisher:
             else:
                 return
         _LOG.warning("branch %s of %s could not be dropped; it expires by itself", branch.name, branch.table)
+
+
+def written(branch: Branch, snapshots: Sequence[Snapshot]) -> LogLine:
+    """What the snapshots on a branch say to have added and taken away."""
+    counts = {
+        "rows_added": "added-records",
+        "rows_removed": "deleted-records",
+        "files": "added-data-files",
+        "bytes": "added-files-size",
+    }
+    sums = {name: sum(int(s.summary.get(key, 0)) for s in snapshots) for name, key in counts.items()}
+    return LogLine.of(Event.WRITE, table=branch.table, branch=branch.name, **sums)
+
+
+def _committed(captures: Sequence[Capture]) -> LogLine:
+    """The captures of one line: one, or one of each partition."""
+    capture, up_to = captures[0], captures[0].to_inclusive
+    is_partitioned = capture.edge.partition is not None
+    return LogLine.of(
+        Event.COMMIT,
+        upstream=capture.edge.upstream,
+        number=None if is_partitioned else capture.number,
+        partitions=len(captures) if is_partitioned else None,
+        to_inclusive=up_to.snapshot_id if up_to else None,
+    )
 
 
 def published_by_another(

@@ -14,6 +14,7 @@ from typing import NoReturn
 
 from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.capture import Capture, Mode
+from dagster_ips.core.log_lines import Event, LogLine
 from dagster_ips.errors import DirectWriteError, PublishError
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.exactly_once.publish.publisher import (
@@ -22,6 +23,7 @@ from dagster_ips.exactly_once.publish.publisher import (
     Publisher,
     is_empty_root,
     published_by_another,
+    written,
 )
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.stamps import attempt_properties, has_attempt, is_of_attempt
@@ -144,9 +146,10 @@ def block(
                 with effect(Effect.WRITE_BRANCH):
                     replace_rows(nothing, branch, table_is_empty=False)
             yield opened
-        written = opened.written(opened.check())
+        snapshots = opened.written(opened.check())
         seal = None
-        if not is_incremental or not all(snapshot.changes_no_file for snapshot in written):
+        if not is_incremental or not all(snapshot.changes_no_file for snapshot in snapshots):
+            publisher.tell(written(branch, snapshots))
             check(branch)
             publisher.require_valid(captures)
             with effect(Effect.WRITE_BRANCH), stamped(session, publisher.stamp(captures, branch)):
@@ -161,6 +164,9 @@ def block(
         raise
     if seal is not None:
         opened.publish(seal)
+        publisher.tell(LogLine.of(Event.PUBLISH, table=table, snapshot=seal))
+    else:
+        publisher.tell(LogLine.of(Event.SKIP, table=table, reason="the statements left the table as it is"))
     published = publisher.catalog.load(table, asset=consumer)
     publisher.commit(captures, published)
     opened.publication = Publication(published, opened.written(published) if seal is not None else ())

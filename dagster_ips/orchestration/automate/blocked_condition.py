@@ -12,6 +12,7 @@ from dagster import (
     AutomationCondition,
     AutomationContext,
     AutomationResult,
+    DagsterInstance,
     RunRecord,
 )
 
@@ -85,6 +86,21 @@ class BlockedCondition(AutomationCondition[dg.AssetKey]):
         except IpsError:  # Until it can be read again, one more try is as good as another.
             found = {}
         return json.dumps([found, context.asset_graph.get(context.key).code_version])
+
+
+def blocked_at_last_tick(instance: DagsterInstance, asset: dg.AssetKey) -> frozenset[str]:
+    """The partitions that automation held back when it looked last; an empty text stands for an asset without.
+
+    Empty if nothing is held back, or automation never looked.
+    """
+    storage = instance.schedule_storage
+    records = storage.get_auto_materialize_asset_evaluations(asset, limit=1) if storage else ()
+    for record in records:
+        for node in record.get_evaluation_with_run_ids().evaluation.iter_nodes():
+            if node.condition_snapshot.class_name == BlockedCondition.__name__ and not node.true_subset.is_empty:
+                subset = node.true_subset
+                return frozenset(subset.subset_value.get_partition_keys() if subset.is_partitioned else [WHOLE])
+    return frozenset()
 
 
 def _states(cursor: str | None, failed: Mapping[str, RunRecord]) -> dict[str, RetryState]:

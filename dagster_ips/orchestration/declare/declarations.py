@@ -25,6 +25,7 @@ from dagster_ips.exactly_once.capture.tracked_input import MAIN
 from dagster_ips.spark.targets import TableDescription
 
 TABLE_NAME = "dagster/table_name"
+IO_MANAGER_KEY = "dagster/io_manager_key"
 INCREMENTAL = "dagster_ips/incremental"
 WRITE = "dagster_ips/write"
 TABLE = "dagster_ips/table"

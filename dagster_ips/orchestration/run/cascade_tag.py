@@ -16,7 +16,7 @@ from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.orchestration.declare.consumers import reads_incrementally
 
 CASCADE_TAG = "dagster_ips/cascade"
-_BACKFILL_TAG = "dagster/backfill"
+BACKFILL_TAG = "dagster/backfill"
 _AUTOMATIC_TAGS = ("dagster/sensor_name", "dagster/schedule_name", "dagster/from_automation_condition")
 
 
@@ -71,7 +71,7 @@ def cascade_of_run(step: Any) -> Cascade:  # noqa: ANN401  # Dagster's class for
 
 def started_by(run: dg.DagsterRun) -> Cascade:
     """The cascade that begins with a run."""
-    return Cascade((run.tags.get(_BACKFILL_TAG, run.run_id),))
+    return Cascade((run.tags.get(BACKFILL_TAG, run.run_id),))
 
 
 def links(cascade: Cascade) -> dg.MetadataValue[str]:

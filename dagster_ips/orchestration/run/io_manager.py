@@ -253,7 +253,8 @@ def _logged(context: dg.InputContext | dg.OutputContext) -> Iterator[None]:
 def _publish(
     runs: Runs, context: dg.OutputContext, table: str, returned: "tuple[DataFrame, WriteMode]", captured: RunInputs
 ) -> Publication:
-    lake, publisher = runs.lake, runs.publisher(context.step_context.dagster_run, context.asset_key, captured)
+    run, log = context.step_context.dagster_run, context.log.info
+    lake, publisher = runs.lake, runs.publisher(run, context.asset_key, captured, log=log)
     existing = lake.find(table)
     # Asked before any frame is looked at: what it reads may be gone once other runs have published that.
     if existing is not None and (superseded := publisher.superseded(existing, captured.captures)):

@@ -150,7 +150,7 @@ def capture(
     runs = manager.runs(context.instance)
     captured = runs.capture(consumer, context)
     started = time.monotonic()
-    publisher = runs.publisher(context.run, consumer.key, captured)
+    publisher = runs.publisher(context.run, consumer.key, captured, log=context.log.info)
     code = code_version(step, consumer.key)
     made = code_stamps.properties(runs.lake.find(consumer.table), captured.captures, code, replaces_all=False)
     publisher = replace(publisher, properties={**publisher.properties, **made})

@@ -14,6 +14,7 @@ import dagster as dg
 
 from dagster_ips.core.capture import Capture, Mode
 from dagster_ips.core.cascade import Cascade
+from dagster_ips.core.log_lines import Event, LogLine
 from dagster_ips.core.ownership import Consent
 from dagster_ips.core.policy import OnRemoved
 from dagster_ips.core.retention import Retention
@@ -166,12 +167,22 @@ class Runs:
             if each.name in views
         }
 
-    def publisher(self, run: dg.DagsterRun, asset: dg.AssetKey, captured: RunInputs) -> Publisher:
-        """Publishes the asset's table by this session's commits, which say what ``captured`` says of them."""
+    def publisher(
+        self, run: dg.DagsterRun, asset: dg.AssetKey, captured: RunInputs, *, log: Callable[[str], None]
+    ) -> Publisher:
+        """Publishes the asset's table by this session's commits, which say what ``captured`` says of them.
+
+        Each step of it is a line to ``log``.
+        """
         name = asset.to_user_string()
         properties = cascade_stamps.properties(captured.cascade) | event_time.properties(captured.valid_through)
         properties |= owner_properties(name, captured.accepted.head)
-        return Publisher(self.lake, self.store, self.session(), run.run_id, properties, _consent(run.tags, name))
+        consent = _consent(run.tags, name)
+
+        def tell(line: LogLine) -> None:
+            log(str(LogLine(line.event, {"asset": name, **line.values})))
+
+        return Publisher(self.lake, self.store, self.session(), run.run_id, properties, consent, tell)
 
     def _captured(
         self,
@@ -184,6 +195,8 @@ class Runs:
         if missing := without_triggers(consumer.key, graph):
             running.log.warning(missing)
         found = [view.captured for view in views.values()]
+        for name, view in views.items():
+            running.log.info(str(_capture_line(name, view.captured)))
         consumed = [(each.source, each.capture) for each in found]
         # A person rewinds and resets what has no partitions; those are computed anew by a backfill, which is a cascade.
         edges = [] if consumer.is_partitioned else [capture.edge for _, capture in consumed]
@@ -223,6 +236,31 @@ class Runs:
         """Drop the ICDC tables that are no longer kept; after the commit, and never an error."""
         for view in captured.views.values():
             drop_expired_tables(self.lake, self.store, view.captured.capture, self.retention)
+
+
+def _capture_line(name: str, captured: CapturedInput) -> LogLine:
+    """What was captured of the input ``name``."""
+    capture, changes = captured.capture, captured.files.changes
+    start, end = capture.from_exclusive, capture.to_inclusive
+    return LogLine.of(
+        Event.CAPTURE,
+        asset=capture.edge.consumer,
+        input=name,
+        upstream=capture.edge.upstream,
+        source=captured.source.table,
+        number=capture.number,
+        mode=capture.mode,
+        reason=capture.reason,
+        from_exclusive=start.snapshot_id if start else None,
+        from_ms=start.timestamp_ms if start else None,
+        to_inclusive=end.snapshot_id if end else None,
+        to_ms=end.timestamp_ms if end else None,
+        files=len(changes.touched),
+        rows=sum(file.record_count for file in changes.touched),
+        bytes=sum(file.file_size_bytes for file in changes.touched),
+        partitions=len(captured.captures) if capture.edge != captured.captures[0].edge else None,
+        icdc_table=capture.icdc_table,
+    )
 
 
 def _views_of_tables(

@@ -1,0 +1,89 @@
+"""Whether the Dagster instance does its part: it keeps cursors, its daemon lives, its sensors run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import dagster as dg
+
+from dagster_ips.cli.context import Workplace
+from dagster_ips.cli.doctor.finding import Finding
+from dagster_ips.cli.text_format import moment
+from dagster_ips.errors import CursorStorageError
+
+_DAEMONS = ("SENSOR", "QUEUED_RUN_COORDINATOR")
+_AS_DECLARED = "DECLARED_IN_CODE"
+
+
+def cursors(instance: dg.DagsterInstance, workplace: Workplace) -> Iterator[Finding]:
+    """Whether what was consumed is remembered, and can be read."""
+    try:
+        workplace.store.require_working()
+    except CursorStorageError as error:
+        fix = "Use an instance on SQLite, PostgreSQL or MySQL: see storage in its dagster.yaml."
+        yield Finding("cursor storage", _home(instance), str(error), fix)
+
+
+def daemon(instance: dg.DagsterInstance) -> Iterator[Finding]:
+    """Whether the daemons live that evaluate sensors and launch runs."""
+    found = {kind: each for kind, each in instance.get_daemon_statuses().items() if kind in _DAEMONS and each.required}
+    if ill := {kind: each.last_heartbeat for kind, each in found.items() if not each.healthy}:
+        beats = [beat.timestamp for beat in ill.values() if beat]
+        seen = f"gave its last sign of life at {moment(round(max(beats) * 1000))}" if beats else "has never run"
+        yield Finding(
+            "daemon",
+            _home(instance),
+            f"Dagster's daemon ({', '.join(sorted(ill))}) {seen}, so nothing runs when data changes.",
+            "Start `dagster dev`, or `dagster-daemon run` beside the webserver, with the same DAGSTER_HOME.",
+        )
+
+
+def sensors(instance: dg.DagsterInstance, definitions: Sequence[dg.Definitions]) -> Iterator[Finding]:
+    """Whether those that with_incremental added are on, and their last ticks went well."""
+    states = {state.name: state for state in instance.all_instigator_state()}
+    for sensor in _watching(definitions):
+        state = states.get(sensor.name)
+        is_on = sensor.default_status is dg.DefaultSensorStatus.RUNNING
+        if state is not None and state.status.value != _AS_DECLARED:
+            is_on = state.is_running
+        if not is_on:
+            yield Finding(
+                "sensors",
+                sensor.name,
+                "it is switched off, so what it watches is not followed.",
+                f"Switch it on in the UI (Automation), or: dagster sensor start {sensor.name}",
+            )
+        elif state and (error := _error_of_last_tick(instance, state)):
+            yield Finding(
+                "sensors", sensor.name, f"its last tick failed: {error}", "Mend what it says; the next tick goes on."
+            )
+
+
+def triggers(warnings: Mapping[str, str]) -> Iterator[Finding]:
+    """Whether anything runs the assets that read incrementally."""
+    for asset, warning in warnings.items():
+        what, _, fix = warning.partition(". ")
+        yield Finding("with_incremental", asset, f"{what}.", fix)
+
+
+def _watching(definitions: Sequence[dg.Definitions]) -> Iterator[dg.SensorDefinition]:
+    for each in definitions:
+        for sensor in each.get_repository_def().sensor_defs:
+            is_automation = isinstance(sensor, dg.AutomationConditionSensorDefinition)
+            if is_automation or sensor.name.startswith("ips_"):
+                yield sensor
+
+
+def _error_of_last_tick(instance: dg.DagsterInstance, state: Any) -> str | None:  # noqa: ANN401  # its class isn't public
+    ticks = instance.get_ticks(state.instigator_origin_id, state.selector_id, limit=1)
+    error = ticks[0].tick_data.error if ticks else None
+    if error is None:
+        return None
+    while error.cause is not None:
+        error = error.cause
+    return str(error.message).strip()
+
+
+def _home(instance: dg.DagsterInstance) -> str:
+    return instance.root_directory

@@ -1,0 +1,63 @@
+"""What ``dagster-ips doctor`` does: every check, whatever the others find."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import click
+
+from dagster_ips.cli.context import Workplace
+from dagster_ips.cli.doctor import dagster_instance, lake_tables, local_machine
+from dagster_ips.cli.doctor.finding import Finding
+from dagster_ips.cli.doctor.lake_tables import guarded
+from dagster_ips.orchestration.platform.resources import LocalSparkConnect
+
+
+def doctor(workplace: Workplace, *, as_json: bool) -> bool:
+    """Print what was found; whether that is nothing."""
+    found = list(findings(workplace))
+    if as_json:
+        shown = [
+            {"check": f.check, "severity": f.severity, "where": f.where, "what": f.what, "fix": f.fix} for f in found
+        ]
+        click.echo(json.dumps(shown, indent=2, ensure_ascii=False))
+        return not found
+    for each in found:
+        click.echo(f"{each.severity}: {each.check}: {each.where}\n  {each.what}\n  → {each.fix}\n")
+    count = {0: "Nothing found", 1: "1 finding"}.get(len(found), f"{len(found)} findings")
+    assets, tables = len(workplace.consumers), len(workplace.known_tables)
+    click.echo(f"{count}. Looked at {assets} incremental assets, {tables} tables, this machine and the instance.")
+    return not found
+
+
+def findings(workplace: Workplace) -> Iterator[Finding]:
+    """Of every check: first the machine and the instance, then each catalog with its tables, then each consumer."""
+    instance, home = workplace.instance, "DAGSTER_HOME"
+    managers = {id(each.manager): each.manager for each in workplace.known_tables}
+    sparks = [each.spark for each in managers.values() if isinstance(each.spark, LocalSparkConnect)]
+    if sparks:
+        yield from guarded("java", "this machine", local_machine.java())
+        yield from guarded("jars", "this machine", local_machine.jars())
+    for spark in {each.server_folder: each for each in sparks}.values():
+        yield from guarded("spark server", "this machine", local_machine.spark_server(spark))
+    yield from guarded("cursor storage", home, dagster_instance.cursors(instance, workplace))
+    yield from guarded("daemon", home, dagster_instance.daemon(instance))
+    yield from guarded("sensors", home, dagster_instance.sensors(instance, workplace.definitions))
+    warnings = {name: known.warning for name, known in workplace.consumers.items() if known.warning}
+    yield from dagster_instance.triggers(warnings)
+    yield from lake_tables.owners(workplace.known_tables)
+    mute = set()
+    for key, manager in managers.items():
+        silent = list(guarded("catalog", manager.catalog.name, lake_tables.catalog(manager)))
+        yield from silent
+        if silent:
+            mute.add(key)
+    for table in workplace.known_tables:
+        if id(table.manager) not in mute:
+            yield from guarded("storage", table.table, lake_tables.storage(table))
+            yield from guarded("leftover branches", table.table, lake_tables.branches(workplace, table))
+    for name, known in sorted(workplace.consumers.items()):
+        if id(known.manager) not in mute:
+            yield from guarded("next run", name, lake_tables.edges(workplace, known))
+        yield from guarded("failed runs", name, lake_tables.failures(workplace, known))

@@ -1,0 +1,209 @@
+"""Whether catalogs answer, their storage can be written, and the tables in them are as consumers need them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from collections.abc import Iterator, Sequence
+
+import dagster as dg
+
+from dagster_ips.cli.context import Workplace
+from dagster_ips.cli.doctor.finding import Finding, Severity
+from dagster_ips.cli.known_consumers import KnownConsumer, KnownTable
+from dagster_ips.cli.text_format import age
+from dagster_ips.core.edge import Edge
+from dagster_ips.errors import CatalogUnreachableError, IpsError
+from dagster_ips.exactly_once.inspect.edge_status import EdgeStatus
+from dagster_ips.exactly_once.inspect.storage_probe import try_storage
+from dagster_ips.iceberg.catalog import LakeCatalog
+from dagster_ips.iceberg.icdc import icdc_names
+from dagster_ips.iceberg.icdc.icdc_dropping import icdc_tables
+from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.orchestration.run.io_manager import IcdcIOManager
+from dagster_ips.spark.branches import Branch, is_branch_of_run
+
+_EXPIRY = "history.expire.max-snapshot-age-ms"
+_USUAL_EXPIRY_MS = 5 * 24 * 60 * 60 * 1000
+"""What Iceberg's own maintenance expires by where a table doesn't say."""
+_AT_WORK = [
+    dg.DagsterRunStatus.STARTING,
+    dg.DagsterRunStatus.STARTED,
+    dg.DagsterRunStatus.CANCELING,
+]
+
+
+def catalog(manager: IcdcIOManager) -> Iterator[Finding]:
+    """Whether the catalog answers."""
+    lake = manager.catalog.open_for_ticks()
+    try:
+        lake.metadata_locations([f"{manager.icdc_namespace}.nothing"])
+    except CatalogUnreachableError as error:
+        fix = "Check its address, its credentials and the network from this machine, as runs reach it from theirs."
+        yield Finding("catalog", lake.name, str(error), fix)
+
+
+def storage(known: KnownTable) -> Iterator[Finding]:
+    """Whether ICDC tables can be written beside the table, as every capture does."""
+    lake = known.manager.catalog.open()
+    metadata = lake.find(known.table)
+    if metadata is None:
+        return
+    location = icdc_names.location(metadata, f"{known.manager.icdc_namespace}.doctor")
+    if (cause := try_storage(lake.storage, location)) is not None:
+        yield Finding(
+            "storage",
+            known.table,
+            f"no file can be written, read and deleted under {location}, where its ICDC tables lie ({cause}).",
+            "Give the identity of runs the right to write there, or the disk space; rows are never written there.",
+        )
+
+
+def owners(tables: Sequence[KnownTable]) -> Iterator[Finding]:
+    """Whether two assets write one table."""
+    by_table: dict[object, str] = {}
+    for known in sorted(tables, key=lambda each: each.asset):
+        name = known.manager.catalog.name_of(known.table)
+        other = by_table.setdefault(name, known.asset)
+        if other != known.asset:
+            yield Finding(
+                "two writers",
+                known.table,
+                f"{other} and {known.asset} both have it as their table: each takes away the other's rows.",
+                'Give one of them a table of its own, by table("...") in its metadata.',
+            )
+
+
+def edges(workplace: Workplace, known: KnownConsumer) -> Iterator[Finding]:
+    """What would make the next run fail, and what may do so later."""
+    consumer = known.consumer
+    if consumer.is_partitioned:
+        yield from _retention_of_lag(known, [])
+        return
+    inspector = workplace.inspector(known)
+    found = [inspector.status(consumer.name, tracked) for tracked in consumer.inputs.values()]
+    for status in found:
+        if status.problem is not None:
+            what, fix = _problem_and_fix(status.problem)
+            yield Finding("next run", str(status.edge), what, fix)
+        yield from _dropped_icdc(known, status)
+    yield from _retention_of_lag(known, found)
+
+
+def failures(workplace: Workplace, known: KnownConsumer) -> Iterator[Finding]:
+    """Whether its last run failed."""
+    failed, blocked = workplace.failed(known), workplace.blocked(known)
+    if not failed:
+        return
+    run = next(iter(failed.values()))
+    keys = [key for key in sorted(failed) if key]
+    of = f"of {len(keys)} partitions ({', '.join(keys[:5])}{', …' if len(keys) > 5 else ''}) " if keys else ""  # noqa: PLR2004
+    held = ", and automation holds it back" if blocked else ""
+    yield Finding(
+        "failed runs",
+        known.consumer.name,
+        f"the last run {of}failed{held}.",
+        f"See why: dagster-ips explain {run}. New data, new code or a person's run try it again.",
+    )
+
+
+def branches(workplace: Workplace, known: KnownTable) -> Iterator[Finding]:
+    """Whether runs that ended left branches behind."""
+    lake = known.manager.catalog.open()
+    metadata = lake.find(known.table)
+    if metadata is None or known.is_outside:
+        return
+    at_work = workplace.instance.get_run_records(dg.RunsFilter(statuses=_AT_WORK))
+    working = {record.dagster_run.run_id for record in at_work}
+    left = [name for name in metadata.branches if is_branch_of_run(name) and not _is_at_work(name, working)]
+    for name in left:
+        drop = f"ALTER TABLE {Branch(lake.name, known.table, name).table_sql_name} DROP BRANCH IF EXISTS `{name}`"
+        yield Finding(
+            "leftover branches",
+            known.table,
+            f"the branch {name} belongs to no run at work; it keeps files that nobody reads.",
+            f"ips_hygiene, or any expiry of snapshots, drops it once it is a day old; at once: {drop}",
+            Severity.WARNING,
+        )
+
+
+def _is_at_work(branch: str, runs: set[str]) -> bool:
+    return any(branch.startswith(f"ips_{run_id[:8]}_") for run_id in runs)
+
+
+def _problem_and_fix(problem: str) -> tuple[str, str]:
+    """Our errors say both, the fix last."""
+    what, _, fix = problem.rpartition(". ")
+    return (f"{what}.", fix) if what else (problem, "See what it says.")
+
+
+def _dropped_icdc(known: KnownConsumer, status: EdgeStatus) -> Iterator[Finding]:
+    """Whether someone dropped the ICDC table that a run reads, or the newest, from which a lost cursor is rebuilt."""
+    lake, held = known.manager.catalog.open(), status.state.in_flight
+    if held is not None and lake.find(held.icdc_table) is None:
+        yield Finding(
+            "ICDC tables",
+            held.icdc_table,
+            f"capture {held.number} of {status.edge}, on which {held.run_id} works or worked, has lost its table.",
+            "Let nothing but dagster_ips drop tables in that namespace. The next run captures anew; if one runs now, "
+            "it fails and is tried again.",
+        )
+    elif held is None and status.state.has_begun and not _has_icdc(lake, known, status.edge):
+        yield Finding(
+            "ICDC tables",
+            str(status.edge),
+            f"its newest ICDC table is gone from namespace {known.manager.icdc_namespace}, where it always stays.",
+            "Let nothing but dagster_ips drop tables there. Nothing is lost: the next capture makes a new one.",
+            Severity.WARNING,
+        )
+
+
+def _has_icdc(lake: LakeCatalog, known: KnownConsumer, edge: Edge) -> bool:
+    return bool(icdc_tables(lake, edge, namespace=known.manager.icdc_namespace))
+
+
+def _retention_of_lag(known: KnownConsumer, found: Sequence[EdgeStatus]) -> Iterator[Finding]:
+    """Whether snapshots may expire before they are consumed."""
+    consumer, lake = known.consumer, known.manager.catalog.open()
+    oldest = {each.table: each.pending.oldest_ms for each in found if each.pending}
+    for tracked in consumer.inputs.values():
+        source = lake.find(tracked.table)
+        if source is None:
+            continue
+        kept_ms, now_ms = _kept_ms(source), time.time_ns() // 1_000_000
+        waits_since = oldest.get(tracked.table)
+        waited_ms = now_ms - waits_since if waits_since is not None else 0
+        lag_ms = round(consumer.target_lag / dt.timedelta(milliseconds=1))
+        if waited_ms > kept_ms:
+            what = f"changes have waited for {age(waited_ms)}"
+        elif lag_ms > kept_ms:
+            what = f"changes may wait for {age(lag_ms)}, its target lag"
+        else:
+            continue
+        yield Finding(
+            "retention",
+            f"{consumer.name} ← {tracked.upstream}",
+            f"{what}, but {tracked.table} lets its snapshots expire after {age(kept_ms)}. What isn't consumed by then "
+            f"may not be known any more, and the run then fails.",
+            f"Keep them longer, ALTER TABLE … SET TBLPROPERTIES ('{_EXPIRY}' = '{2 * max(waited_ms, lag_ms)}'), or let "
+            f"ips_hygiene expire them, which keeps what consumers need.",
+            Severity.WARNING,
+        )
+
+
+def _kept_ms(source: TableMetadata) -> int:
+    try:
+        return int(source.properties.get(_EXPIRY, _USUAL_EXPIRY_MS))
+    except ValueError:
+        return _USUAL_EXPIRY_MS
+
+
+def guarded(check: str, where: str, findings: Iterator[Finding]) -> Iterator[Finding]:
+    """The findings; a check that fails itself is one, so that the others are still made."""
+    try:
+        yield from findings
+    except IpsError as error:
+        what, fix = _problem_and_fix(str(error))
+        yield Finding(check, where, what, fix)
+    except Exception as error:  # noqa: BLE001  # whatever it is, the others are still to be made
+        yield Finding(check, where, f"the check itself failed: {type(error).__name__}: {error}", "See what it says.")

@@ -1,0 +1,71 @@
+"""What the local Spark needs of this machine: Java, its jars, and a server that answers."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from dagster_ips.cli.doctor.finding import Finding, Severity
+from dagster_ips.local_spark.connect_server import connect_server_problem
+from dagster_ips.local_spark.jars import missing_jars
+from dagster_ips.local_spark.launch import cache_folder
+from dagster_ips.orchestration.platform.resources import LocalSparkConnect
+
+OLDEST_JAVA = 17
+_MODULE = "jdk.incubator.vector"
+_VERSION = re.compile(r'version "(\d+)')
+
+
+def java() -> Iterator[Finding]:
+    """Whether there is the Java that Spark starts with."""
+    home = os.environ.get("JAVA_HOME")
+    path = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    fix = f"Install Java {OLDEST_JAVA} (as openjdk-17-jre-headless), or point JAVA_HOME to one."
+    if path is None:
+        yield Finding("java", "PATH", "there is no java.", fix)
+        return
+    said = _said(path, "-version")
+    version = _VERSION.search(said)
+    if version is None:
+        yield Finding("java", path, "it doesn't say its version, so it is no Java that Spark can start.", fix)
+    elif int(version[1]) < OLDEST_JAVA:
+        yield Finding("java", path, f"it is Java {version[1]}, and Spark 4.1 needs {OLDEST_JAVA} or newer.", fix)
+    elif _MODULE not in _said(path, "--list-modules"):
+        yield Finding("java", path, f"it has no module {_MODULE}, without which Spark doesn't start.", fix)
+
+
+def jars() -> Iterator[Finding]:
+    """Whether Spark's jars for Iceberg are there; the first run downloads them, which needs the network."""
+    if missing := missing_jars():
+        yield Finding(
+            "jars",
+            str(cache_folder() / "jars"),
+            f"missing: {', '.join(missing)}. The next run that needs Spark downloads them (62 MB).",
+            "To bring them now, where there is a network: python -m dagster_ips.local_spark.jars",
+            Severity.WARNING,
+        )
+
+
+def spark_server(spark: LocalSparkConnect) -> Iterator[Finding]:
+    """Whether the local Spark Connect server, if one runs, is one that runs can use."""
+    folder = Path(spark.server_folder) if spark.server_folder else None
+    problem = connect_server_problem(
+        folder, driver_memory=spark.driver_memory, cores=spark.cores, conf=spark.server_config
+    )
+    if problem is not None:
+        where = spark.server_folder or str(cache_folder() / "spark-connect")
+        option = f" --folder {where}" if spark.server_folder else ""
+        fix = f"Stop it, and the next run starts another: python -m dagster_ips.local_spark.connect_server stop{option}"
+        yield Finding("spark server", where, problem, fix)
+
+
+def _said(java: str, option: str) -> str:
+    try:
+        done = subprocess.run([java, option], capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout + done.stderr

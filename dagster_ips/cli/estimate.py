@@ -1,0 +1,75 @@
+"""What ``dagster-ips estimate`` says: what rewriting windows of these tables cost, by their own history."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from dagster_ips.cli.text_format import table
+from dagster_ips.core.lookback_cost import LookbackCost, total
+from dagster_ips.core.size_text import size_text
+from dagster_ips.iceberg.catalog import LakeCatalog
+from dagster_ips.iceberg.commit_costs import cost_of_history
+
+_DAY_MS = 86_400_000
+_MEANING = """
+New are at least the net rows of each commit, and at most all that is in partitions whose files came out with other
+sizes or statistics than before: append() and merge() write near the first, overwrite_partitions() up to the second.
+What is read, and what jobs downstream rewrite because of it, comes on top. Compactions aren't counted."""
+
+
+def estimate(lake: LakeCatalog, tables: Sequence[str], *, days: float | None, as_json: bool) -> None:
+    """Print what each of the tables, and all together, would save."""
+    since_ms = None if days is None else round(time.time() * 1000 - days * _DAY_MS)
+    costs = {
+        name: cost_of_history(lake.storage, lake.load(name, asset="dagster-ips estimate"), since_ms=since_ms)
+        for name in tables
+    }
+    if as_json:
+        shown = [{"table": name, **_as_json(cost)} for name, cost in costs.items()]
+        click.echo(json.dumps({"tables": shown, "total": _as_json(total(costs.values()))}, indent=2))
+        return
+    rows = [_row(name, cost) for name, cost in costs.items()]
+    if len(rows) > 1:
+        rows.append(_row("all", total(costs.values())))
+    headings = ("TABLE", "DAYS", "COMMITS", "OVERWRITES", "WRITTEN A DAY", "REALLY NEW A DAY", "WOULD SAVE")
+    click.echo(table(headings, rows))
+    for name, cost in costs.items():
+        if not cost.commits:
+            click.echo(f"\n{name}: no commit is retained, so nothing is known.")
+        elif not cost.overwrites:
+            click.echo(f"\n{name}: nothing was rewritten in this time, so there is nothing to save here.")
+        if cost.unknown:
+            click.echo(f"\n{name}: {cost.unknown} commits can't be read any more and aren't counted.")
+    click.echo(_MEANING)
+
+
+def _row(name: str, cost: LookbackCost) -> tuple[str, ...]:
+    new = (cost.bytes_new_at_least, cost.bytes_new_at_most)
+    return (
+        name,
+        f"{cost.days:.1f}",
+        str(cost.commits),
+        str(cost.overwrites),
+        size_text(round(cost.bytes_written_per_day)),
+        " to ".join(dict.fromkeys(size_text(round(each / cost.days)) for each in new)),
+        " to ".join(dict.fromkeys(f"{each:.0%}" for each in cost.saved)) if cost.saved else "?",
+    )
+
+
+def _as_json(cost: LookbackCost) -> dict[str, Any]:
+    return {
+        "days": round(cost.days, 3),
+        "commits": cost.commits,
+        "overwrites": cost.overwrites,
+        "unknown_commits": cost.unknown,
+        "bytes_written": cost.bytes_written,
+        "bytes_new_at_least": cost.bytes_new_at_least,
+        "bytes_new_at_most": cost.bytes_new_at_most,
+        "saved_at_least": cost.saved and round(cost.saved[0], 4),
+        "saved_at_most": cost.saved and round(cost.saved[1], 4),
+    }

@@ -1,0 +1,117 @@
+"""What ``dagster-ips explain`` says: what a run read, why in that mode, what it wrote, published and committed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import click
+
+from dagster_ips.cli.cascades import cascade_text
+from dagster_ips.cli.context import Workplace
+from dagster_ips.cli.text_format import moment
+from dagster_ips.core.edge import Edge
+from dagster_ips.core.size_text import size_text
+from dagster_ips.orchestration.run.run_story import AssetStory, RunStory, story_of
+
+
+def explain(workplace: Workplace, run: str, *, as_json: bool) -> None:
+    """Print what became of the run."""
+    story = story_of(workplace.instance, run)
+    if as_json:
+        click.echo(json.dumps(_as_json(workplace, story), indent=2, ensure_ascii=False))
+        return
+    lasted = ""
+    if story.started_ms is not None and story.ended_ms is not None:
+        lasted = f", {(story.ended_ms - story.started_ms) / 1000:.0f} s"
+    click.echo(f"Run {story.run.run_id}: {story.run.status.value}, {moment(story.started_ms)}{lasted}")
+    if story.cascade:
+        click.echo(f"Follows from {cascade_text(workplace, story.cascade)}")
+    for each in story.assets.values():
+        click.echo("\n" + "\n".join(_lines(workplace, each)))
+    if story.others:
+        names = ", ".join(story.others)
+        click.echo(f"\n{names}: captured nothing, so nothing incremental is known of it.")
+
+
+def _lines(workplace: Workplace, story: AssetStory) -> Iterator[str]:
+    first = story.captures[0] if story.captures else None
+    yield f"{story.asset}: {first['mode']}, because {first['reason']}" if first else f"{story.asset}: captured nothing"
+    for each in story.captures:
+        yield f"  read       {_read(each)}"
+    if story.written:
+        each = story.written
+        gone = f", {each['rows_removed']} removed" if each["rows_removed"] != "0" else ""
+        files = f"{each['files']} files, {size_text(int(each['bytes']))}"
+        yield f"  wrote      {each['rows_added']} rows{gone}, {files} to {each['table']}"
+    if story.skipped:
+        yield f"  skipped    nothing was written: {story.skipped['reason']}"
+    elif story.published:
+        yield f"  published  snapshot {story.published['snapshot']} of {story.published['table']}"
+    else:
+        yield "  published  nothing"
+    yield f"  committed  {_committed(workplace, story)}"
+    for error in story.errors[:1]:
+        yield f"  failed     {error}"
+
+
+def _read(each: Mapping[str, str]) -> str:
+    end = _at(each, "to_inclusive", "to_ms")
+    start = _at(each, "from_exclusive", "from_ms")
+    between = f"after {start} up to {end}" if start else f"everything up to {end}"
+    what = f"{each['files']} files, {each['rows']} rows, {size_text(int(each['bytes']))}"
+    partitions = f", for {each['partitions']} partitions" if "partitions" in each else ""
+    return (
+        f"{each['input']} ({each['source']}), capture {each['number']}: {between if end else 'no snapshot yet'}: {what}"
+        f"{partitions}, as {each['icdc_table']}"
+    )
+
+
+def _at(each: Mapping[str, str], snapshot: str, ms: str) -> str | None:
+    return f"snapshot {each[snapshot]} ({moment(int(each[ms]))})" if snapshot in each else None
+
+
+def _committed(workplace: Workplace, story: AssetStory) -> str:
+    if not story.captures:
+        return "nothing"
+    done = {each["upstream"]: each for each in story.commits}
+    if all(each["upstream"] in done for each in story.captures):
+        return ", ".join(f"{name} up to snapshot {each.get('to_inclusive', 'none')}" for name, each in done.items())
+    if _is_consumed(workplace, story):
+        return "yes, by a later run: the table says that it holds this change"
+    if story.published:
+        return "not by this run, which ended too early; the table says what it holds, and the next run commits it"
+    return "nothing, so what was read stays pending"
+
+
+def _is_consumed(workplace: Workplace, story: AssetStory) -> bool:
+    """Whether the cursors of an asset without partitions have reached what the run captured."""
+    if not story.published or any("partitions" in each for each in story.captures):
+        return False
+    states = [(workplace.store.get(Edge(story.asset, each["upstream"])), each) for each in story.captures]
+    return all(state.number >= int(each["number"]) > state.voided for state, each in states)
+
+
+def _as_json(workplace: Workplace, story: RunStory) -> dict[str, Any]:
+    return {
+        "run": story.run.run_id,
+        "status": story.run.status.value,
+        "started_at": moment(story.started_ms) if story.started_ms is not None else None,
+        "ended_at": moment(story.ended_ms) if story.ended_ms is not None else None,
+        "cascade": story.cascade,
+        "assets": [
+            {
+                "asset": each.asset,
+                "captured": [dict(capture) for capture in each.captures],
+                "written": each.written,
+                "skipped": each.skipped,
+                "published": each.published,
+                "committed": [dict(commit) for commit in each.commits],
+                "is_consumed": bool(each.commits) or _is_consumed(workplace, each),
+                "errors": each.errors,
+            }
+            for each in story.assets.values()
+        ],
+        "other_assets": list(story.others),
+    }

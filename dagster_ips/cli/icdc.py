@@ -1,0 +1,107 @@
+"""What ``dagster-ips icdc`` does: the change of an interval as a table, for nobody in particular."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import click
+
+from dagster_ips.cli.known_consumers import KnownTable
+from dagster_ips.cli.text_format import moment
+from dagster_ips.core.history_place import Place
+from dagster_ips.core.size_text import size_text
+from dagster_ips.core.watermark import Watermark
+from dagster_ips.errors import InstanceError
+from dagster_ips.exactly_once.capture.interval_tables import IntervalTable, IntervalTables
+from dagster_ips.spark.branches import sql_name
+
+
+def make(  # noqa: PLR0913  # one per option
+    tables: Sequence[KnownTable], source: str, *, start: Place | None, end: Place | None, ref: str, as_json: bool
+) -> None:
+    """Make the table of an interval, and say how to read and to drop it."""
+    known = _table_named(tables, source)
+    lake = known.manager.catalog.open()
+    made = IntervalTables(lake, known.manager.icdc_namespace).make(known.table, start=start, end=end, ref=ref)
+    name = sql_name(lake.name, made.name)
+    click.echo(json.dumps(_as_json(made, name), indent=2) if as_json else _text(made, name))
+
+
+def show(tables: Sequence[KnownTable], source: str, *, as_json: bool) -> None:
+    """List the tables that were made of ``source`` and not dropped."""
+    known = _table_named(tables, source)
+    names = IntervalTables(known.manager.catalog.open(), known.manager.icdc_namespace).names(known.table)
+    click.echo(json.dumps(names, indent=2) if as_json else "\n".join(names) or f"None of {known.table}.")
+
+
+def remove(tables: Sequence[KnownTable], name: str) -> None:
+    """Drop one of them; ``name`` may be with its catalog, as it was printed."""
+    catalogs = {id(each.manager): each.manager for each in tables}
+    managers = list(catalogs.values())
+    for manager in managers:
+        lake = manager.catalog.open()
+        plain = name.replace("`", "").removeprefix(f"{lake.name}.")
+        if manager is managers[-1] or lake.find(plain) is not None:
+            of = IntervalTables(lake, manager.icdc_namespace).remove(plain)
+            click.echo(f"{plain} is dropped. The data files of {of} are untouched.")
+            return
+
+
+def _table_named(tables: Sequence[KnownTable], source: str) -> KnownTable:
+    found = next((each for each in tables if source in (each.table, each.asset)), None)
+    if found is None and tables:
+        catalogs = {each.manager.catalog.name_of("") for each in tables}
+        if len(catalogs) == 1:  # Any table of the catalog, also one that no asset reads.
+            return KnownTable(source, source, tables[0].manager, is_outside=True)
+    if found is None:
+        known = ", ".join(sorted(each.asset for each in tables)) or "none"
+        remedy = f"Name an asset or a table that these definitions know: {known}."
+        raise InstanceError(problem=f"{source} is no table that is known here.", remedy=remedy)
+    return found
+
+
+def _as_json(made: IntervalTable, name: str) -> dict[str, object]:
+    changes = made.changes
+    return {
+        "table": name,
+        "source": made.source,
+        "from_exclusive": _watermark(made.from_exclusive),
+        "to_inclusive": _watermark(made.to_inclusive),
+        "files": len(changes.touched),
+        "rows_in_added_files": changes.row_count,
+        "may_remove_rows": changes.may_remove_rows,
+        "tags": {str(tag): str(snapshot_id) for tag, snapshot_id in made.tags.items()},
+        "sql": _statements(made, name),
+    }
+
+
+def _text(made: IntervalTable, name: str) -> str:
+    changes = made.changes
+    start = f"after snapshot {_at(made.from_exclusive)}" if made.from_exclusive else "from the beginning"
+    gone = ", and rows of others may be gone" if changes.may_remove_rows else ""
+    added = f"{len(changes.added)} added files with {changes.row_count} rows, {size_text(changes.size_bytes)}"
+    lines = [
+        f"{made.source} {start} up to snapshot {_at(made.to_inclusive)}: {added}{gone}.",
+        f"It is the table {name}, which holds no data of its own:",
+        *(f"  {what:8} {sql}" for what, sql in _statements(made, name).items()),
+        "It keeps those snapshots from ips_hygiene until you drop it:",
+        f"  dagster-ips icdc --drop {made.name}",
+    ]
+    return "\n".join(lines)
+
+
+def _statements(made: IntervalTable, name: str) -> dict[str, str]:
+    """SQL for the rows that were added and removed, exactly."""
+    if not made.changes.may_remove_rows:
+        return {"added": f"SELECT * FROM {name}"}  # noqa: S608  # its parts are quoted
+    before, after = (f"SELECT * FROM {name} VERSION AS OF '{tag}'" for tag in ("before", "after"))  # noqa: S608  # as above
+    return {"added": f"{after} EXCEPT ALL {before}", "removed": f"{before} EXCEPT ALL {after}"}
+
+
+def _watermark(at: Watermark | None) -> dict[str, str] | None:
+    return {"snapshot_id": str(at.snapshot_id), "at": moment(at.timestamp_ms)} if at else None
+
+
+def _at(at: Watermark) -> str:
+    return f"{at.snapshot_id} ({moment(at.timestamp_ms)})"

@@ -1,0 +1,154 @@
+"""What ``dagster-ips pending`` says: what waits of one edge, change by change, and what the next run does with it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+
+from dagster_ips._compat import knowing_partitions
+from dagster_ips.cli.context import Workplace
+from dagster_ips.cli.known_consumers import KnownConsumer
+from dagster_ips.cli.text_format import age, moment, table
+from dagster_ips.core.ancestry import Snapshot
+from dagster_ips.core.size_text import size_text
+from dagster_ips.core.watermark import Watermark
+from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
+from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
+from dagster_ips.exactly_once.inspect.edge_status import EdgeStatus
+from dagster_ips.iceberg.stamps import RUN
+
+_MOST = 50
+_SUMMARY = {
+    "files_added": "added-data-files",
+    "rows_added": "added-records",
+    "rows_removed": "deleted-records",
+    "size_bytes": "added-files-size",
+}
+
+
+def pending(workplace: Workplace, asset: str, *, upstream: str | None, as_json: bool) -> None:
+    """Print what waits of each upstream of the asset, or of one."""
+    known = workplace.consumer(asset)
+    inputs = [known.tracked(upstream)] if upstream else list(known.consumer.inputs.values())
+    of_kind = _of_partitions if known.consumer.is_partitioned else _of_whole
+    found = [of_kind(workplace, known, tracked) for tracked in inputs]
+    if as_json:
+        click.echo(json.dumps([shown for shown, _ in found], indent=2, ensure_ascii=False))
+    else:
+        click.echo("\n\n".join(text for _, text in found))
+
+
+def _of_whole(workplace: Workplace, known: KnownConsumer, tracked: TrackedInput) -> tuple[dict[str, Any], str]:
+    status = workplace.inspector(known).status(known.consumer.name, tracked)
+    waits = status.pending
+    waiting = waits.waiting if waits else ()
+    shown = {
+        "asset": status.edge.consumer,
+        "upstream": status.edge.upstream,
+        "upstream_table": status.table,
+        "mode": None if waits is None else "full" if waits.is_full else "incremental",
+        "files": waits and waits.files,
+        "rows": waits and waits.rows,
+        "size_bytes": waits and waits.size_bytes,
+        "waits_since": moment(waits.oldest_ms) if waits and waits.oldest_ms is not None else None,
+        "snapshots": [_snapshot(each) for each in waiting],
+        "problem": status.problem,
+        "waits_for_table": status.table if status.is_waiting else None,
+    }
+    return shown, _text(status, waiting)
+
+
+def _text(status: EdgeStatus, waiting: Sequence[Snapshot]) -> str:
+    waits = status.pending
+    if status.is_waiting:
+        return f"{status.edge}: waits for {status.table}, which isn't there yet."
+    if waits is None:
+        return f"{status.edge}: the next run fails: {status.problem}"
+    if not waiting and not waits.files:
+        return f"{status.edge}: nothing waits."
+    how = "computes everything" if waits.is_full else "takes the change alone"
+    partitions = "" if waits.partitions is None else f" in {waits.partitions} partitions"
+    since = f", the oldest for {age(_now_ms() - waits.oldest_ms)}" if waits.oldest_ms is not None else ""
+    what = f"{waits.files} files, {waits.rows} rows, {size_text(waits.size_bytes)}{partitions}"
+    head = f"{status.edge}: {what} wait{since}. The next run {how}."
+    rows = [_row(_snapshot(each)) for each in waiting[-_MOST:]]
+    more = f"\n… after {len(waiting) - _MOST} older ones" if len(waiting) > _MOST else ""
+    headings = ("COMMITTED", "SNAPSHOT", "OPERATION", "FILES", "ROWS", "SIZE", "BY")
+    return f"{head}{more}\n" + table(headings, rows)
+
+
+def _snapshot(each: Snapshot) -> dict[str, Any]:
+    counts = {name: int(each.summary[key]) if key in each.summary else None for name, key in _SUMMARY.items()}
+    return {
+        "snapshot_id": str(each.snapshot_id),
+        "at": moment(each.timestamp_ms),
+        "operation": each.operation,
+        **counts,
+        "run": each.summary.get(RUN),
+    }
+
+
+def _row(each: Mapping[str, Any]) -> tuple[str, ...]:
+    gone = f" -{each['rows_removed']}" if each["rows_removed"] else ""
+    return (
+        each["at"],
+        each["snapshot_id"],
+        each["operation"],
+        str(each["files_added"] or 0),
+        f"+{each['rows_added'] or 0}{gone}",
+        size_text(each["size_bytes"] or 0),
+        f"run {each['run'][:8]}" if each["run"] else "an outside job",
+    )
+
+
+def _of_partitions(workplace: Workplace, known: KnownConsumer, tracked: TrackedInput) -> tuple[dict[str, Any], str]:
+    consumer, instance = known.consumer, workplace.instance
+    lake = known.manager.catalog.open()
+    source = lake.find(tracked.table)
+    name = f"{consumer.name} ← {tracked.upstream}"
+    shown: dict[str, Any] = {"asset": consumer.name, "upstream": tracked.upstream, "upstream_table": tracked.table}
+    if source is None:
+        return shown | {"waits_for_table": tracked.table}, f"{name}: waits for {tracked.table}, which isn't there yet."
+    with knowing_partitions(instance):
+        slicing = next(
+            each for each in consumer.tracked(known.graph, instance).values() if each.upstream == tracked.upstream
+        )
+        watch = PartitionWatch(lake.storage, workplace.store, consumer.name, lake.find(consumer.table))
+        waiting = watch.waiting(slicing, source)
+    failed, blocked = workplace.failed(known), workplace.blocked(known)
+    partitions: list[dict[str, Any]] = [
+        {
+            "partition": key,
+            "consumed_up_to": _watermark(at),
+            "failed_in": failed.get(key),
+            "held_back": key in blocked,
+        }
+        for key, at in sorted(waiting.items())
+    ]
+    if not partitions:
+        return shown | {"partitions": []}, f"{name}: nothing waits."
+    rows = [
+        (
+            each["partition"],
+            each["consumed_up_to"]["at"] if each["consumed_up_to"] else "never computed",
+            f"run {each['failed_in']}" if each["failed_in"] else "-",
+            "yes" if each["held_back"] else "-",
+        )
+        for each in partitions
+    ]
+    more = f"\n… and {len(rows) - _MOST} more" if len(rows) > _MOST else ""
+    count = "1 partition waits" if len(rows) == 1 else f"{len(rows)} partitions wait"
+    text = f"{name}: {count}.\n" + table(("PARTITION", "CONSUMED UP TO", "FAILED IN", "HELD BACK"), rows[:_MOST])
+    return shown | {"partitions": partitions}, text + more
+
+
+def _watermark(at: Watermark | None) -> dict[str, str] | None:
+    return {"snapshot_id": str(at.snapshot_id), "at": moment(at.timestamp_ms)} if at else None
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,126 @@
+"""The change of any interval of a table as an ICDC table that belongs to no consumer: nothing is consumed by it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from dagster_ips.core.capture import Capture, EdgeState, Mode
+from dagster_ips.core.change_set import ChangeSet
+from dagster_ips.core.edge import Edge
+from dagster_ips.core.history_place import Place
+from dagster_ips.core.policy import InputPolicies, OnExpired, OnRollback
+from dagster_ips.core.watermark import Watermark
+from dagster_ips.errors import IntervalError, UnknownIcdcTableError
+from dagster_ips.exactly_once.capture.edge_start import snapshot_at
+from dagster_ips.exactly_once.capture.tracked_input import StartOver, TrackedInput, files_in, follow
+from dagster_ips.exactly_once.effects import Effect, effect
+from dagster_ips.iceberg.catalog import LakeCatalog
+from dagster_ips.iceberg.change_reader import ChangedFiles, live_files
+from dagster_ips.iceberg.icdc import icdc_names
+from dagster_ips.iceberg.icdc.icdc_dropping import drop_icdc_table, icdc_tables
+from dagster_ips.iceberg.icdc.icdc_tables import Tag, author_icdc_table
+from dagster_ips.iceberg.metadata import TableMetadata
+
+NOBODY = "dagster-ips icdc"
+"""Stands where an ICDC table's consumer does. No asset key has a space in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class IntervalTable:
+    """An ICDC table of ``(from_exclusive, to_inclusive]``; from the table's birth if ``from_exclusive`` is None."""
+
+    name: str
+    source: str
+    from_exclusive: Watermark | None
+    to_inclusive: Watermark
+    changes: ChangeSet
+    tags: Mapping[Tag, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class IntervalTables:
+    """Makes and drops ICDC tables of one catalog that are of no consumer, in ``icdc_namespace``."""
+
+    catalog: LakeCatalog
+    icdc_namespace: str = "ips"
+
+    def make(self, table: str, *, start: Place | None, end: Place | None, ref: str = "main") -> IntervalTable:
+        """What changed in ``table`` after ``start``, up to and including ``end``; up to its head if that is None.
+
+        Without ``start`` it is all that is live at ``end``. An empty interval gives an empty table.
+
+        Raises:
+            UnknownTableError: there is no such table.
+            UnknownPlaceError: a place isn't in the table's history, or not any more.
+            IntervalError: it ends before it begins, or the table has no snapshot.
+            BrokenHistoryError: columns mean something else at its end.
+        """
+        source = self.catalog.load(table, asset=NOBODY)
+        last = snapshot_at(end, source, ref, asked_by="--to") if end else source.ancestry(ref).head
+        if last is None:
+            raise IntervalError(table=table, problem="there is no snapshot up to its end")
+        until = source.as_of(last.snapshot_id, ref)
+        first = snapshot_at(start, source, ref, asked_by="--from") if start else None
+        if first is not None and until.ancestry(ref).find(first.snapshot_id) is None:
+            problem = f"it ends at snapshot {last.snapshot_id}, before it begins, at {first.snapshot_id}"
+            raise IntervalError(table=table, problem=problem)
+        begin = source.watermark_at(first, ref) if first else None
+        edge = Edge(NOBODY, table)
+        files = self._files(EdgeState(edge, committed=begin), until, ref)
+        number = time.time_ns() // 1_000_000
+        capture = Capture(
+            edge=edge,
+            number=number,
+            mode=Mode.INCREMENTAL if begin else Mode.FULL,
+            reason="asked for by dagster-ips icdc",
+            from_exclusive=begin,
+            to_inclusive=source.watermark_at(last, ref),
+            icdc_table=f"{self.icdc_namespace}.{icdc_names.new_name(edge, number)}",
+            run_id=NOBODY,
+            after_stamp=None,
+        )
+        with effect(Effect.WRITE_ICDC_FILES):
+            authored = author_icdc_table(
+                self.catalog.storage,
+                until,
+                files,
+                head=last,
+                location=icdc_names.location(source, capture.icdc_table),
+                properties=icdc_names.properties((capture,), number),
+            )
+        with effect(Effect.REGISTER_ICDC_TABLE):
+            self.catalog.register(capture.icdc_table, authored.metadata_location)
+        end_mark = source.watermark_at(last, ref)
+        return IntervalTable(capture.icdc_table, table, begin, end_mark, files.changes, authored.tags)
+
+    def names(self, table: str) -> list[str]:
+        """Those of ``table`` that there are, oldest first."""
+        found = icdc_tables(self.catalog, Edge(NOBODY, table), namespace=self.icdc_namespace)
+        return [each.name for each in sorted(found, key=lambda each: each.number)]
+
+    def remove(self, name: str) -> str:
+        """Drop one with its own metadata files; the table whose change it was.
+
+        Raises:
+            UnknownIcdcTableError: there is no such table, or it belongs to a consumer.
+        """
+        found = self.catalog.find(name)
+        edge = icdc_names.edge_of(found) if found else None
+        if edge is None or edge.consumer != NOBODY:
+            raise UnknownIcdcTableError(name=name, consumer=edge.consumer if edge else None)
+        with effect(Effect.DROP_ICDC_TABLE):
+            drop_icdc_table(self.catalog, name, edge)
+        return edge.upstream
+
+    def _files(self, state: EdgeState, until: TableMetadata, ref: str) -> ChangedFiles:
+        storage, head = self.catalog.storage, until.ancestry(ref).head
+        assert head is not None  # noqa: S101  # the caller found it
+        if state.committed is None:
+            return live_files(storage, until, head=head)
+        policies = InputPolicies(on_rollback=OnRollback.ERROR, on_expired=OnExpired.ERROR)
+        tracked = TrackedInput(upstream=until.table, table=until.table, ref=ref, policies=policies)
+        interval = follow(storage, state, until, tracked)
+        assert not isinstance(interval, StartOver)  # noqa: S101  # these policies raise instead
+        return files_in(storage, until, interval, head)

@@ -1,0 +1,24 @@
+"""Whether a storage can be written where ICDC tables lie."""
+
+from __future__ import annotations
+
+import uuid
+
+from dagster_ips.exactly_once.effects import Effect, effect
+from dagster_ips.iceberg.storage import Storage
+
+_CONTENT = b"dagster-ips doctor was here"
+
+
+def try_storage(storage: Storage, folder: str) -> str | None:
+    """Write, read and delete a small file under ``folder``; what went wrong, None if nothing did."""
+    location = f"{folder}/{uuid.uuid4().hex}.txt"
+    try:
+        with effect(Effect.TRY_STORAGE):
+            storage.write(location, _CONTENT)
+            kept = storage.read(location, table=folder)
+            storage.delete(location)
+            storage.remove_empty_folder(folder)
+    except Exception as error:  # noqa: BLE001  # every storage has its own exceptions
+        return type(error).__name__
+    return None if kept == _CONTENT else "what was written did not come back"

@@ -1,0 +1,72 @@
+"""The runs and the commits of one cascade, stage by stage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import dagster as dg
+
+from dagster_ips.core.cascade import Cascade
+from dagster_ips.iceberg.cascade_stamps import CASCADE
+from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.iceberg.stamps import RUN
+from dagster_ips.orchestration.run.cascade_tag import BACKFILL_TAG, CASCADE_TAG
+
+_MOST_RUNS = 1000
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A published snapshot of ``table`` that follows from a cascade, and the run that published it."""
+
+    table: str
+    snapshot_id: int
+    timestamp_ms: int
+    run_id: str | None
+
+
+@dataclass(frozen=True)
+class OutsideCommit:
+    """What an outside job committed: the beginning of a cascade that no person started."""
+
+    table: str
+    snapshot_id: int
+    timestamp_ms: int
+
+
+def outside_commit(tables: Sequence[TableMetadata], cascade: str) -> OutsideCommit | None:
+    """The outside snapshot whose id the cascade is; None of any other cascade, and once it is expired."""
+    found = ((table, table.snapshots.get(int(cascade))) for table in tables) if cascade.isdecimal() else ()
+    commits = [OutsideCommit(table.table, s.snapshot_id, s.timestamp_ms) for table, s in found if s]
+    return commits[0] if commits else None
+
+
+def commits_of(tables: Sequence[TableMetadata], cascade: str) -> list[Commit]:
+    """Every retained commit to ``main`` of the tables that follows from the cascade, oldest first."""
+    found = [
+        Commit(table.table, snapshot.snapshot_id, snapshot.timestamp_ms, snapshot.summary.get(RUN))
+        for table in tables
+        for snapshot in table.ancestry().snapshots
+        if cascade in Cascade.from_text(snapshot.summary.get(CASCADE, "")).ids
+    ]
+    return sorted(found, key=lambda commit: commit.timestamp_ms)
+
+
+def runs_of(instance: dg.DagsterInstance, cascade: str, commits: Sequence[Commit]) -> list[dg.RunRecord]:
+    """The runs that are tagged with the cascade, started it, or published one of its ``commits``; oldest first."""
+    by_tag = [dg.RunsFilter(tags={tag: cascade}) for tag in (CASCADE_TAG, BACKFILL_TAG)]
+    named = sorted({cascade, *(each.run_id for each in commits if each.run_id)})
+    filters = [*by_tag, dg.RunsFilter(run_ids=named)]
+    records = [record for each in filters for record in instance.get_run_records(each, limit=_MOST_RUNS)]
+    found = {record.dagster_run.run_id: record for record in records}
+    return sorted(found.values(), key=lambda record: record.create_timestamp)
+
+
+def recent_cascades(instance: dg.DagsterInstance, *, among: int = _MOST_RUNS) -> Mapping[str, list[dg.RunRecord]]:
+    """The cascades of the newest ``among`` runs, newest first, each with its runs."""
+    found: dict[str, list[dg.RunRecord]] = {}
+    for record in instance.get_run_records(limit=among):
+        if (cascade := record.dagster_run.tags.get(CASCADE_TAG)) is not None:
+            found.setdefault(cascade, []).append(record)
+    return found

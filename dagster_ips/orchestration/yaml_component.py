@@ -1,0 +1,110 @@
+"""Outside tables, their catalog and their Spark as a Dagster Component, declared in YAML."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import dagster as dg
+from pydantic import Field
+
+from dagster_ips.orchestration.declare.declarations import iceberg_asset
+from dagster_ips.orchestration.platform.resources import IcebergCatalog, LocalSparkConnect
+from dagster_ips.orchestration.run.io_manager import IcdcIOManager
+
+
+class CatalogModel(dg.Model, dg.Resolvable):
+    """As ``IcebergCatalog``: either ``folder``, or PyIceberg's ``properties``."""
+
+    name: str = "lake"
+    folder: str | None = None
+    properties: dict[str, str] = Field(default_factory=dict)
+    spark_properties: dict[str, str] = Field(default_factory=dict)
+
+
+class SparkModel(dg.Model, dg.Resolvable):
+    """``remote`` is a Spark Connect server's address; without one it is the local Spark, as ``LocalSparkConnect``."""
+
+    remote: str | None = None
+    spark_config: dict[str, str] = Field(default_factory=dict)
+    driver_memory: str = "2g"
+    cores: int | None = None
+    server_folder: str | None = None
+
+
+class OutsideTableModel(dg.Model, dg.Resolvable):
+    """As ``iceberg_asset``: a table that an outside job writes."""
+
+    key: str
+    table: str
+    valid_through: str | None = None
+    lateness_minutes: float = 0
+    group_name: str | None = None
+    description: str | None = None
+    owners: list[str] = Field(default_factory=list)
+
+
+class ExampleScaffolder(dg.Scaffolder):
+    """Writes a declaration to change, with everything that it needs."""
+
+    def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
+        """As ``dg scaffold defs`` asks."""
+        example = {
+            "catalog": {"folder": "/data/lake"},
+            "tables": [{"key": "playback", "table": "media.playback"}],
+        }
+        dg.scaffold_component(request, example)
+
+
+@dg.scaffold_with(ExampleScaffolder)
+class IcebergTablesComponent(dg.Component, dg.Model, dg.Resolvable):
+    """Outside Iceberg tables as assets, and the IO manager for what is made of them.
+
+    Assets in Python read the tables by ``incremental()`` and name this IO manager, ``io_manager_key``. Pass all of the
+    project's definitions through ``with_incremental``, once:
+
+        @dg.definitions
+        def defs():
+            return ips.with_incremental(dg.load_from_defs_folder(path_within_project=Path(__file__).parent))
+    """
+
+    catalog: CatalogModel = Field(default_factory=CatalogModel)
+    spark: SparkModel = Field(default_factory=SparkModel)
+    tables: list[OutsideTableModel] = Field(default_factory=list)
+    io_manager_key: str = "io_manager"
+    default_namespace: str = "default"
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:  # noqa: ARG002  # Dagster's signature
+        """The assets, and the IO manager among the resources.
+
+        Raises:
+            DeclarationError: a declaration can't work.
+        """
+        manager = IcdcIOManager(
+            catalog=IcebergCatalog(**self.catalog.model_dump()),
+            spark=_spark(self.spark),
+            default_namespace=self.default_namespace,
+        )
+        assets = [_asset(each, self.io_manager_key) for each in self.tables]
+        return dg.Definitions(assets=assets, resources={self.io_manager_key: manager})
+
+
+def _spark(declared: SparkModel) -> Any:  # noqa: ANN401  # dagster-pyspark's resource or ours
+    if declared.remote is None:
+        return LocalSparkConnect(**declared.model_dump(exclude={"remote"}))
+    from dagster_pyspark import LazyPySparkResource  # noqa: PLC0415  # only for those who have a Spark of their own
+
+    return LazyPySparkResource(spark_config={**declared.spark_config, "spark.remote": declared.remote})
+
+
+def _asset(declared: OutsideTableModel, io_manager_key: str) -> dg.AssetSpec:
+    return iceberg_asset(
+        dg.AssetKey.from_user_string(declared.key),
+        table=declared.table,
+        io_manager_key=io_manager_key,
+        valid_through=declared.valid_through,
+        lateness=dt.timedelta(minutes=declared.lateness_minutes),
+        group_name=declared.group_name,
+        description=declared.description,
+        owners=declared.owners,
+    )

@@ -1,0 +1,95 @@
+"""A lake without Spark, for commands that only look: its one consumer has consumed everything, as a run leaves it."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+from click.testing import CliRunner, Result
+from dagster._daemon.types import DaemonHeartbeat
+
+from dagster_ips.cli.main import main
+from dagster_ips.core.capture import Capture, EdgeState, Mode
+from dagster_ips.core.edge import Edge
+from dagster_ips.iceberg.catalog import LakeCatalog
+from dagster_ips.iceberg.icdc import icdc_names
+from dagster_ips.orchestration.platform.cursor_store import CursorStore
+from tests.support.lake import BY_DATE, SCHEMA, Lake, events
+
+EDGE = Edge("daily", "playback")
+DEFINITIONS = """
+import dagster as dg
+from pyspark.sql import DataFrame
+
+import dagster_ips as ips
+
+
+@dg.asset(ins={{"playback": ips.incremental()}}, metadata=ips.append() | ips.table("media.daily"))
+def daily(playback: ips.IcdcView) -> DataFrame: ...
+
+
+catalog = ips.IcebergCatalog(folder={lake!r})
+io_manager = ips.IcdcIOManager(catalog=catalog, spark=ips.LocalSparkConnect(server_folder={spark!r}))
+playback = ips.iceberg_asset("playback", table="media.playback")
+defs = ips.with_incremental(dg.Definitions(assets=[playback, daily], resources={{"io_manager": io_manager}}))
+"""
+
+
+class IdleLake(Lake):
+    """A lake without Spark, whose only consumer has consumed all there is, and an instance whose daemon lives."""
+
+    def __init__(self, folder: Path, instance: dg.DagsterInstance) -> None:
+        self.folder = folder / "lake"
+        self.spark = folder / "spark"
+        self.instance = instance
+        self.catalog = LakeCatalog.embedded("lake", self.folder)
+        self.file = folder / "its_definitions.py"
+        self.define(DEFINITIONS)
+        self.create_playback(events(range(3)))
+        self.catalog.client.create_table("media.daily", SCHEMA, partition_spec=BY_DATE)
+        self.consume()
+        for daemon in instance.get_required_daemon_types():
+            instance.add_daemon_heartbeat(DaemonHeartbeat(time.time(), daemon, "a daemon", []))
+
+    def define(self, text: str) -> None:
+        self.file.write_text(text.format(lake=str(self.folder), spark=str(self.spark)))
+
+    def consume(self, **state: Any) -> None:  # noqa: ANN401  # of an EdgeState
+        """As a run leaves it that consumed everything, its ICDC table included."""
+        source = self.catalog.load("media.playback", asset="test")
+        head = source.ancestry().head
+        assert head is not None
+        name = f"ips.{icdc_names.new_name(EDGE, 1)}"
+        at = source.watermark_at(head, "main")
+        capture = Capture(EDGE, 1, Mode.FULL, "test", None, at, name, "a run", None)
+        self.catalog.create_namespace("ips")
+        location = icdc_names.location(source, name)
+        properties = {**icdc_names.properties([capture], 1), "gc.enabled": "false"}
+        made = self.catalog.client.create_table(name, SCHEMA, location=location, properties=properties)
+        assert made.metadata_location
+        values: dict[str, Any] = {"committed": at, "number": 1, **state}
+        CursorStore(self.instance).set(EdgeState(EDGE, **values))
+
+    def icdc_names(self) -> list[str]:
+        return list(self.catalog.metadata_locations_by_prefix("ips", ""))
+
+    def run(self, *words: str, answer: str = "") -> Result:
+        """A command on it."""
+        return CliRunner().invoke(main, [words[0], "-f", str(self.file), *words[1:]], input=answer)
+
+    def says(self, *words: str) -> str:
+        """What a command prints that succeeds."""
+        result = self.run(*words)
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+    def findings(self) -> list[dict[str, str]]:
+        """What the doctor says, and that its exit code says so."""
+        result = CliRunner().invoke(main, ["doctor", "-f", str(self.file), "--json"])
+        assert result.exit_code in (0, 1), result.output
+        found: list[dict[str, str]] = json.loads(result.stdout)
+        assert result.exit_code == (1 if found else 0)
+        return found

@@ -1,0 +1,189 @@
+"""What a run did is told by its log, and what follows from a change by the tables' snapshots."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import dagster as dg
+import pytest
+from pyspark.sql import DataFrame
+
+import dagster_ips as ips
+from dagster_ips.core.edge import Edge
+from dagster_ips.exactly_once import effects
+from dagster_ips.orchestration.platform.cursor_store import CursorStore
+from tests.cli.conftest import Terminal
+from tests.support.lake import events
+from tests.support.pipeline import materialize
+
+AUTOMATIC = {"dagster/sensor_name": "ips_automation"}
+
+
+def explained(terminal: Terminal, run_id: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(terminal.says("explain", run_id, "--json"))
+    return found
+
+
+def test_a_run_is_explained_from_what_it_read_to_what_it_committed(terminal: Terminal) -> None:
+    lake = terminal.lake
+    lake.create_playback(events(range(6)))
+    first = materialize(terminal.definitions, terminal.instance, "daily")
+    lake.append(events(range(6, 9), day=1))
+    second = materialize(terminal.definitions, terminal.instance, "daily", tags=AUTOMATIC)
+
+    assert explained(terminal, first.run_id)["assets"][0]["captured"][0]["mode"] == "full"
+    before, after = (
+        snapshot.snapshot_id
+        for snapshot in reversed(lake.catalog.load("media.playback", asset="test").ancestry().snapshots)
+    )
+    told = explained(terminal, second.run_id[:8])
+    assert told["run"] == second.run_id
+    assert told["status"] == "SUCCESS"
+    assert told["cascade"] == str(after)
+    daily = next(each for each in told["assets"] if each["asset"] == "daily")
+    (read,) = daily["captured"]
+    assert (read["from_exclusive"], read["to_inclusive"]) == (str(before), str(after))
+    assert (read["files"], read["rows"]) == ("1", "3")
+    target = lake.catalog.load("media.daily", asset="test")
+    assert daily["published"]["snapshot"] == str(target.head_snapshot_id())
+    assert daily["written"]["rows_added"] == "3"
+    assert daily["committed"] == [{"asset": "daily", "upstream": "playback", "number": "2", "to_inclusive": str(after)}]
+
+    text = terminal.says("explain", second.run_id)
+    assert "Follows from the commit of " in text
+    assert f"to media.playback (snapshot {after})" in text
+    assert "daily: incremental, because" in text
+    assert "1 files, 3 rows" in text
+    assert f"published  snapshot {target.head_snapshot_id()} of media.daily" in text
+
+    again = materialize(terminal.definitions, terminal.instance, "daily")
+    assert "skipped    nothing was written: no change" in terminal.says("explain", again.run_id)
+
+
+def test_a_run_that_failed_is_explained_by_its_cause_and_what_stays_pending(terminal: Terminal) -> None:
+    lake, job = terminal.lake, terminal.definitions.resolve_implicit_global_asset_job_def()
+    lake.create_playback(events(range(3)))
+    lake.sql("ALTER TABLE lake.media.playback RENAME COLUMN seconds TO played")
+    daily = [dg.AssetKey("daily")]
+    failed = job.execute_in_process(instance=terminal.instance, asset_selection=daily, raise_on_error=False)
+    told = terminal.says("explain", failed.run_id)
+    assert "FAILURE" in told.splitlines()[0]
+    assert "committed  nothing, so what was read stays pending" in told
+    (line,) = [line for line in told.splitlines() if line.startswith("  failed")]
+    assert "seconds" in line, "the cause, and not Dagster's own error above it"
+    assert terminal.status("daily")[0]["pending"]["rows"] == 3
+
+
+def test_a_run_that_was_stopped_between_publishing_and_committing_says_so(terminal: Terminal) -> None:
+    terminal.lake.create_playback(events(range(3)))
+
+    def stop(effect: effects.Effect, when: str) -> None:
+        if (effect, when) == (effects.Effect.COMMIT, "before"):
+            raise KeyboardInterrupt
+
+    job = terminal.definitions.resolve_implicit_global_asset_job_def()
+    effects.observers.append(stop)
+    try:
+        with pytest.raises(BaseException):  # noqa: B017, PT011  # whatever Dagster makes of it
+            job.execute_in_process(instance=terminal.instance, asset_selection=[dg.AssetKey("daily")])
+    finally:
+        effects.observers.remove(stop)
+    (run,) = terminal.instance.get_runs()
+    told = terminal.says("explain", run.run_id)
+    head = terminal.lake.catalog.load("media.daily", asset="test").head_snapshot_id()
+    assert f"published  snapshot {head} of media.daily" in told
+    assert "not by this run, which ended too early" in told
+    materialize(terminal.definitions, terminal.instance, "daily")
+    assert CursorStore(terminal.instance).get(Edge("daily", "playback")).number >= 1
+    assert "yes, by a later run" in terminal.says("explain", run.run_id)
+
+
+def test_a_cascade_is_told_with_all_its_runs_and_commits(terminal: Terminal) -> None:
+    lake = terminal.lake
+    lake.create_playback(events(range(6)))
+    materialize(terminal.definitions, terminal.instance, "daily", "agg")
+    lake.append(events([7], day=3))
+    source = lake.catalog.load("media.playback", asset="test").head_snapshot_id()
+    daily = materialize(terminal.definitions, terminal.instance, "daily", tags=AUTOMATIC)
+    agg = materialize(terminal.definitions, terminal.instance, "agg", tags=AUTOMATIC)
+    report = materialize(terminal.definitions, terminal.instance, "report", tags=AUTOMATIC)
+
+    told = json.loads(terminal.says("cascade", str(source), "--json"))
+    assert [each["run"] for each in told["runs"]] == [daily.run_id, agg.run_id, report.run_id]
+    assert [[p["table"] for p in each["published"]] for each in told["runs"]] == [
+        ["media.daily"],
+        ["media.agg"],
+        ["media.report"],
+    ]
+    head = lake.catalog.load("media.agg", asset="test").head_snapshot_id()
+    assert told["runs"][1]["published"][0]["snapshot_id"] == head
+    text = terminal.says("cascade", str(source))
+    assert text.startswith("The commit of ")
+    assert f"to media.playback (snapshot {source})" in text
+    listed = terminal.says("cascade")
+    assert f"to media.playback (snapshot {source})" in listed
+    assert json.loads(terminal.says("cascade", "--json"))[0]["runs"] == 3
+
+
+def test_what_is_no_run_and_no_cascade_is_refused_with_what_to_do(terminal: Terminal) -> None:
+    assert "There is no run 'nosuchrun'" in terminal.refuses("explain", "nosuchrun")
+    assert "belongs to a cascade '12345'" in terminal.refuses("cascade", "12345")
+    terminal.lake.create_playback(events(range(2)))
+    for _ in range(2):
+        materialize(terminal.definitions, terminal.instance, "daily")
+    assert "Several runs have an id that begins with ''" in terminal.refuses("explain", "")
+
+
+def test_the_block_of_own_statements_is_explained_as_well(terminal: Terminal) -> None:
+    text = terminal.file.read_text()
+    terminal.file.write_text(f"from tests.support.pipeline import plays\n{text.replace('))', '), plays)')}")
+    scope: dict[str, Any] = {}
+    exec(compile(terminal.file.read_text(), str(terminal.file), "exec"), scope)  # noqa: S102  # as Dagster loads it
+    terminal.lake.create_playback(events(range(5)))
+    run = materialize(scope["defs"], terminal.instance, "plays")
+    (told,) = explained(terminal, run.run_id)["assets"]
+    assert told["captured"][0]["rows"] == "5"
+    head = terminal.lake.catalog.load("media.plays", asset="test").head_snapshot_id()
+    assert told["published"]["snapshot"] == str(head)
+    assert told["is_consumed"]
+    idle = materialize(scope["defs"], terminal.instance, "plays")
+    (told,) = explained(terminal, idle.run_id)["assets"]
+    assert told["skipped"]["reason"] == "the statements left the table as it is"
+
+
+def test_each_partition_of_a_run_is_committed_by_one_line(terminal: Terminal) -> None:
+    days = dg.DailyPartitionsDefinition("2026-01-01", end_date="2026-01-04")
+
+    @dg.asset(
+        ins={"playback": ips.incremental(partition_column="event_date")},
+        partitions_def=days,
+        backfill_policy=dg.BackfillPolicy.single_run(),
+        metadata=ips.overwrite_partitions()
+        | ips.table("media.by_day", partition_by=["event_date"])
+        | {"partition_expr": "event_date"},
+    )
+    def by_day(playback: ips.IcdcView) -> DataFrame:
+        return playback.scope
+
+    lake = terminal.lake
+    manager = ips.IcdcIOManager(
+        catalog=ips.IcebergCatalog(folder=str(lake.folder)),
+        spark=ips.LocalSparkConnect(server_folder=str(lake.spark_folder)),
+    )
+    playback = ips.iceberg_asset("playback", table="media.playback")
+    definitions = ips.with_incremental(dg.Definitions([playback, by_day], resources={"io_manager": manager}))
+    lake.create_playback([*events(range(3)), *events(range(3, 5), day=1)])
+    run = definitions.resolve_implicit_global_asset_job_def().execute_in_process(
+        instance=terminal.instance,
+        asset_selection=[dg.AssetKey("by_day")],
+        tags={
+            "dagster/asset_partition_range_start": "2026-01-01",
+            "dagster/asset_partition_range_end": "2026-01-02",
+        },
+    )
+    (told,) = explained(terminal, run.run_id)["assets"]
+    assert told["captured"][0]["partitions"] == "2"
+    (commit,) = told["committed"]
+    assert commit["partitions"] == "2"
+    assert "for 2 partitions" in terminal.says("explain", run.run_id)

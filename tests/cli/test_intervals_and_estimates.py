@@ -1,0 +1,223 @@
+"""The change of any interval is the one that time travel tells, and an estimate what the table's files say.
+
+Read and written by PyIceberg; Spark isn't needed for any of it.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+
+from dagster_ips.cli.main import main
+from dagster_ips.core.capture import EdgeState
+from dagster_ips.core.edge import Edge
+from dagster_ips.exactly_once.capture.unread_history import needs_of_others
+from dagster_ips.iceberg.catalog import LakeCatalog
+from dagster_ips.state.store import MemoryEdgeStore
+from tests.support.lake import BY_DATE, SCHEMA, Event, Lake, events
+
+DEFINITIONS = """
+import dagster as dg
+import dagster_ips as ips
+
+io_manager = ips.IcdcIOManager(catalog=ips.IcebergCatalog(folder={folder!r}), spark=ips.LocalSparkConnect())
+playback = ips.iceberg_asset("playback", table="media.playback")
+defs = ips.with_incremental(dg.Definitions(assets=[playback], resources={{"io_manager": io_manager}}))
+"""
+Rows = Counter[tuple[Any, ...]]
+
+
+class Tables(Lake):
+    """A lake without Spark, and the command line on it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "lake"
+        self.catalog = LakeCatalog.embedded("lake", self.folder)
+        self.file = folder / "its_definitions.py"
+        self.file.write_text(DEFINITIONS.format(folder=str(self.folder)))
+
+    def says(self, *words: str) -> str:
+        result = CliRunner().invoke(main, [words[0], "-f", str(self.file), *words[1:]])
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+    def refuses(self, *words: str) -> str:
+        result = CliRunner().invoke(main, [words[0], "-f", str(self.file), *words[1:]])
+        assert result.exit_code == 1, result.output
+        return result.stderr
+
+    def read(self, table: str, *, snapshot_id: int | None = None, ref: str | None = None) -> Rows:
+        """By time travel, or by a tag."""
+        scan = self.catalog.client.load_table(table).scan(snapshot_id=snapshot_id)
+        scan = scan.use_ref(ref) if ref else scan
+        return Counter(tuple(row.values()) for row in scan.to_arrow().to_pylist())
+
+    def history(self, table: str = "media.playback") -> list[int]:
+        """Oldest first."""
+        ancestry = self.catalog.load(table, asset="test").ancestry()
+        return [snapshot.snapshot_id for snapshot in reversed(ancestry.snapshots)]
+
+    def icdc_names(self) -> list[str]:
+        return list(self.catalog.metadata_locations_by_prefix("ips", ""))
+
+
+@pytest.fixture
+def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tables:
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)
+    return Tables(tmp_path)
+
+
+def plain(name: str) -> str:
+    return name.replace("`", "").removeprefix("lake.")
+
+
+def test_the_change_of_every_interval_is_what_time_travel_says(tables: Tables) -> None:
+    tables.create_playback(events(range(6)))
+    tables.append(events(range(6, 9), day=1))
+    tables.catalog.client.load_table("media.playback").delete("event_id == 2")
+    tables.append(events([20, 21], day=2))
+    tables.catalog.client.load_table("media.playback").delete("event_date == '2026-01-02'")
+    snapshots = tables.history()
+    assert len(snapshots) == 5
+    before = tables.catalog.load("media.playback", asset="test").metadata_location
+    removing = 0
+    for first, start in enumerate(snapshots):
+        for end in snapshots[first:]:
+            told = json.loads(tables.says("icdc", "playback", "--from", str(start), "--to", str(end), "--json"))
+            then, now = (tables.read("media.playback", snapshot_id=each) for each in (start, end))
+            name = plain(told["table"])
+            if told["may_remove_rows"]:
+                removing += 1
+                were, are = tables.read(name, ref="before"), tables.read(name, ref="after")
+                assert (are - were, were - are) == (now - then, then - now)
+                assert "VERSION AS OF 'before'" in told["sql"]["removed"]
+            else:
+                assert (tables.read(name), Rows()) == (now - then, then - now)
+                assert told["sql"] == {"added": f"SELECT * FROM {told['table']}"}
+    assert removing >= 8, "most of the intervals hold a delete"
+    assert tables.catalog.load("media.playback", asset="test").metadata_location == before
+
+
+def test_the_whole_table_as_of_a_time_and_dropping_what_was_made(tables: Tables) -> None:
+    tables.create_playback(events(range(6)))
+    (first,) = tables.history()
+    tables.append(events(range(6, 9), day=1))
+    told = json.loads(tables.says("icdc", "media.playback", "--to", str(first), "--json"))
+    assert told["from_exclusive"] is None
+    assert tables.read(plain(told["table"])) == Counter(events(range(6)))
+    text = tables.says("icdc", "playback", "--from", str(first))
+    assert "1 added files with 3 rows" in text
+    made = tables.says("icdc", "playback", "--list").split()
+    assert f"dagster-ips icdc --drop {made[1]}" in text
+    for name, printed in zip(made, (made[0], f"`lake`.{made[1]}"), strict=True):
+        assert f"{name} is dropped" in tables.says("icdc", "--drop", printed)
+        assert tables.catalog.find(name) is None
+    assert tables.says("icdc", "playback", "--list").strip() == "None of media.playback."
+    assert not list((tables.folder / "warehouse").rglob("_ips/*"))
+    assert tables.read("media.playback") == Counter([*events(range(6)), *events(range(6, 9), day=1)])
+
+
+def test_what_it_refers_to_is_kept_from_expiry_until_it_is_dropped(tables: Tables) -> None:
+    tables.create_playback(events(range(6)))
+    (first,) = tables.history()
+    tables.append(events([7]))
+    tables.says("icdc", "playback", "--from", str(first))
+    source, store = tables.catalog.load("media.playback", asset="test"), MemoryEdgeStore()
+    (need,) = needs_of_others(tables.catalog, store, source, icdc_namespace="ips", but=[])
+    assert (need.ref, need.after) == ("main", first)
+    tables.says("icdc", "--drop", tables.icdc_names()[0])
+    assert list(needs_of_others(tables.catalog, store, source, icdc_namespace="ips", but=[])) == []
+    edge = Edge("daily", "playback")
+    assert store.get(edge) == EdgeState(edge)
+
+
+def test_only_what_it_made_is_dropped(tables: Tables) -> None:
+    tables.create_playback(events(range(6)))
+    for name in ("media.playback", "media.nothing"):
+        assert "isn't a table that dagster-ips icdc made" in tables.refuses("icdc", "--drop", name)
+    assert tables.read("media.playback") == Counter(events(range(6)))
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        (("icdc", "playback", "--from", "NEWEST", "--to", "OLDEST"), "before it begins"),
+        (("icdc", "playback", "--from", "12345"), "isn't in its history"),
+        (("icdc", "playback", "--to", "2001-01-01"), "there is no snapshot up to its end"),
+        (("icdc", "playback", "--from", "2999-01-01"), "is yet to come"),
+        (("icdc", "media.nothing"), "media.nothing"),
+        (("estimate", "media.nothing"), "media.nothing"),
+    ],
+)
+def test_what_is_no_interval_is_refused(tables: Tables, words: tuple[str, ...], answer: str) -> None:
+    tables.create_playback(events(range(3)))
+    tables.append(events([4]))
+    places = dict(zip(("OLDEST", "NEWEST"), map(str, tables.history()), strict=True))
+    assert answer in tables.refuses(*[places.get(word, word) for word in words])
+    assert not tables.icdc_names(), "nothing was made"
+
+
+def frame(rows: Sequence[Event]) -> pa.Table:
+    columns = list(zip(*rows, strict=True))
+    types = (pa.int64(), pa.date32(), pa.string(), pa.int64())
+    arrays = [pa.array(column, kind) for column, kind in zip(columns, types, strict=True)]
+    return pa.table(arrays, names=[field.name for field in SCHEMA.fields])
+
+
+def test_an_estimate_is_what_the_files_of_each_commit_say(tables: Tables) -> None:
+    """Four days, rewritten three times: with a late row for one of them, for another, and with nothing new."""
+    rows = [event for day in range(4) for event in events(range(day * 100, day * 100 + 50), day=day)]
+    tables.create_playback(rows)
+    lookback = tables.catalog.client.create_table("media.lookback", SCHEMA, partition_spec=BY_DATE)
+    lookback.append(frame(rows))
+    for late in (events([1000], day=2), events([1001], day=0), []):
+        rows += late
+        lookback.dynamic_partition_overwrite(frame(rows))
+
+    # By PyIceberg's own reading of its manifests: bytes of each commit's new files, by day.
+    found: dict[int, dict[dt.date, int]] = {}
+    for snapshot_id in tables.history("media.lookback"):
+        for entry in lookback.inspect.entries(snapshot_id).to_pylist():
+            if entry["status"] == 1 and entry["snapshot_id"] == snapshot_id:
+                file = entry["data_file"]
+                found.setdefault(snapshot_id, {})[file["partition"]["event_date"]] = file["file_size_in_bytes"]
+    first, second, third, fourth = (found[each] for each in tables.history("media.lookback") if each in found)
+    written = [sum(each.values()) for each in (first, second, third, fourth)]
+    new_at_least = written[0] + round(written[1] / 201) + round(written[2] / 202)
+    new_at_most = written[0] + second[dt.date(2026, 1, 3)] + third[dt.date(2026, 1, 1)]
+
+    told = json.loads(tables.says("estimate", "media.lookback", "--json"))["tables"][0]
+    assert (told["commits"], told["overwrites"], told["unknown_commits"]) == (4, 3, 0)
+    assert told["bytes_written"] == sum(written)
+    assert told["bytes_new_at_least"] == new_at_least
+    assert told["bytes_new_at_most"] == new_at_most
+    assert told["saved_at_least"] == round(1 - new_at_most / sum(written), 4)
+    assert told["saved_at_most"] == round(1 - new_at_least / sum(written), 4)
+
+    of_folder = json.loads(tables.says("estimate", "media.lookback", "--folder", str(tables.folder), "--json"))
+    assert of_folder["tables"][0] == told
+    text = tables.says("estimate", "media.lookback", "media.playback")
+    assert "media.playback: nothing was rewritten in this time, so there is nothing to save here." in text
+    assert "all " in text
+
+
+def test_an_estimate_of_a_catalog_that_pyiceberg_is_configured_for(tables: Tables) -> None:
+    tables.create_playback(events(range(3)))
+    configured = {f"PYICEBERG_CATALOG__LAKE__{key.upper()}": value for key, value in tables.catalog.properties.items()}
+    command = [sys.executable, "-m", "dagster_ips.cli", "estimate", "media.playback", "--json", "--catalog"]
+    told = subprocess.run([*command, "lake"], check=True, capture_output=True, text=True, env=os.environ | configured)
+    assert json.loads(told.stdout)["tables"][0]["commits"] == 1
+    unknown = subprocess.run([*command, "nosuch"], check=False, capture_output=True, text=True)
+    assert unknown.returncode == 1
+    assert unknown.stderr.startswith("Error: Catalog nosuch could not be reached")

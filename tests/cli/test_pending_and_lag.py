@@ -1,0 +1,117 @@
+"""What waits is told change by change, for how long, and what the next run would cost. Looking needs no Spark."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import re
+
+import pytest
+from click.testing import CliRunner
+
+from dagster_ips.cli.main import main
+from dagster_ips.core.capture import EdgeState
+from dagster_ips.core.edge import Edge
+from dagster_ips.orchestration.platform.cursor_store import CursorStore
+from tests.cli.idle_lake import IdleLake
+from tests.support.lake import events
+
+
+def test_what_waits_is_listed_commit_by_commit(idle_lake: IdleLake) -> None:
+    assert idle_lake.says("pending", "daily").strip() == "daily ← playback: nothing waits."
+    idle_lake.append(events([10, 11]))
+    idle_lake.catalog.client.load_table("media.playback").delete("event_id == 10")
+    idle_lake.append(events([12], day=1))
+
+    (told,) = json.loads(idle_lake.says("pending", "daily", "--json"))
+    newest_first = idle_lake.catalog.load("media.playback", asset="test").ancestry().snapshots
+    assert [each["snapshot_id"] for each in told["snapshots"]] == [str(s.snapshot_id) for s in newest_first[2::-1]]
+    assert [(each["rows_added"], each["rows_removed"]) for each in told["snapshots"]] == [(2, None), (1, 2), (1, None)]
+    assert [each["run"] for each in told["snapshots"]] == [None, None, None]
+    assert told["mode"] == "incremental"
+    text = idle_lake.says("pending", "daily", "--upstream", "playback")
+    assert "The next run takes the change alone." in text
+    assert "+1 -2" in text
+    assert "an outside job" in text
+
+
+def test_of_a_table_that_is_not_there_it_says_what_it_waits_for(idle_lake: IdleLake) -> None:
+    idle_lake.catalog.client.drop_table("media.playback")
+    CursorStore(idle_lake.instance).set(EdgeState(Edge("daily", "playback")))
+    assert "waits for media.playback, which isn't there yet" in idle_lake.says("pending", "daily")
+
+
+def test_the_lag_is_the_age_of_the_oldest_change_that_waits(idle_lake: IdleLake) -> None:
+    def pending() -> dict[str, object]:
+        found: dict[str, object] = json.loads(idle_lake.says("status", "daily", "--json"))[0]["pending"]
+        return found
+
+    assert pending()["since"] is None
+    idle_lake.append(events([4]))
+    oldest = idle_lake.catalog.load("media.playback", asset="test").ancestry().snapshots[0].timestamp_ms
+    idle_lake.append(events([5]))
+    assert pending()["since"] == dt.datetime.fromtimestamp(oldest // 1000, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    assert re.search(r"daily .*2 snapshots, 2 files.* \d+ (s|min)\b", idle_lake.says("status", "daily"))
+
+
+def test_what_a_reset_would_cost_is_said_before_it_is_done(idle_lake: IdleLake) -> None:
+    def interventions() -> object:
+        return json.loads(idle_lake.says("status", "daily", "--json"))[0]["interventions"]
+
+    idle_lake.append(events([7, 8], day=1))
+    files = idle_lake.catalog.client.load_table("media.playback").inspect.files().to_pylist()
+    size = sum(file["file_size_in_bytes"] for file in files)
+    cost = f"That run reads 2 files, 5 rows, {size / 1000:.1f} kB of playback."
+    assert cost in idle_lake.says("reset", "daily", "--dry-run")
+    refused = idle_lake.run("reset", "daily", "--yes")
+    assert (refused.exit_code, "Say why" in refused.stderr) == (1, True)
+    declined = idle_lake.run("reset", "daily", "--why", "test", answer="n\n")
+    assert (declined.exit_code, cost in declined.stdout) == (1, True)
+    assert interventions() == []
+    idle_lake.says("reset", "daily", "--why", "test", "--yes")
+    assert len(str(interventions())) > 2
+
+
+@pytest.mark.parametrize("words", ["nosuch", "pending", "icdc", "estimate", "status --nosuch", "explain", "rewind x"])
+def test_a_command_line_that_is_not_understood_exits_with_2(words: str) -> None:
+    assert CliRunner().invoke(main, words.split()).exit_code == 2
+
+
+PARTITIONED = """
+import dagster as dg
+from pyspark.sql import DataFrame
+import dagster_ips as ips
+
+@dg.asset(
+    ins={{"playback": ips.incremental(partition_column="event_date")}},
+    partitions_def=dg.DailyPartitionsDefinition("2026-01-01", end_date="2026-01-04"),
+    metadata=ips.overwrite_partitions()
+    | ips.table("media.by_day", partition_by=["event_date"])
+    | {{"partition_expr": "event_date"}},
+)
+def by_day(playback: ips.IcdcView) -> DataFrame:
+    return playback.scope
+
+manager = ips.IcdcIOManager(
+    catalog=ips.IcebergCatalog(folder={lake!r}), spark=ips.LocalSparkConnect(server_folder={spark!r})
+)
+playback = ips.iceberg_asset("playback", table="media.playback")
+defs = ips.with_incremental(dg.Definitions([playback, by_day], resources={{"io_manager": manager}}))
+"""
+
+
+def test_what_waits_of_a_partitioned_asset_is_listed_by_partition(idle_lake: IdleLake) -> None:
+    idle_lake.define(PARTITIONED)
+    idle_lake.append(events([20, 21], day=1))
+    (told,) = json.loads(idle_lake.says("pending", "by_day", "--json"))
+    assert [each["partition"] for each in told["partitions"]] == ["2026-01-01", "2026-01-02"]
+    assert all(each["consumed_up_to"] is None for each in told["partitions"])
+    source = idle_lake.catalog.load("media.playback", asset="test")
+    head = source.ancestry().head
+    assert head
+    store, line = CursorStore(idle_lake.instance), Edge("by_day", "playback")
+    store.set(EdgeState(line.of("2026-01-01"), committed=source.watermark_at(head, "main"), number=1))
+    text = idle_lake.says("pending", "by_day")
+    assert "1 partition waits" in text
+    assert "2026-01-02  never computed" in text
+    assert store.get_line(line).scanned is None, "to look changes nothing"

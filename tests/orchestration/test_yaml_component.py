@@ -1,0 +1,128 @@
+"""Outside tables, catalog and Spark in YAML are what they are in Python."""
+
+from __future__ import annotations
+
+import datetime as dt
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+import dagster_ips as ips
+from dagster_ips.orchestration.yaml_component import ExampleScaffolder
+
+DECLARED = """
+type: dagster_ips.IcebergTablesComponent
+attributes:
+  catalog:
+    folder: {folder}
+  spark:
+    cores: 2
+    driver_memory: 1g
+  default_namespace: media
+  tables:
+    - key: playback
+      table: media.playback
+      valid_through: event_time
+      lateness_minutes: 90
+      group_name: outside
+    - key: media/title
+      table: media.title
+      valid_through: always
+"""
+READER = """
+import dagster as dg
+from pyspark.sql import DataFrame
+import dagster_ips as ips
+
+@dg.asset(ins={"playback": ips.incremental()}, metadata=ips.append())
+def playback_daily(playback: ips.IcdcView) -> DataFrame:
+    return playback.added
+"""
+DEFINITIONS = """
+from pathlib import Path
+import dagster as dg
+import dagster_ips as ips
+
+@dg.definitions
+def defs():
+    return ips.with_incremental(dg.load_from_defs_folder(path_within_project=Path(__file__).parent))
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A project as ``dg`` scaffolds one."""
+    root = tmp_path / "a_project"
+    folder = root / "src" / "its_package" / "defs"
+    (folder / "outside").mkdir(parents=True)
+    (root / "pyproject.toml").write_text(
+        '[project]\nname = "its_package"\nversion = "0"\n\n[tool.dg]\ndirectory_type = "project"\n\n'
+        '[tool.dg.project]\nroot_module = "its_package"\n'
+    )
+    for package in (folder.parent, folder):
+        (package / "__init__.py").write_text("")
+    (folder.parent / "definitions.py").write_text(DEFINITIONS)
+    (folder / "outside" / "defs.yaml").write_text(DECLARED.format(folder=tmp_path / "lake"))
+    (folder / "reader.py").write_text(READER)
+    monkeypatch.syspath_prepend(str(root / "src"))
+    yield root
+    for name in [name for name in sys.modules if name.partition(".")[0] == "its_package"]:
+        del sys.modules[name]
+
+
+def loaded(project: Path) -> dg.Definitions:
+    definitions = dg.load_from_defs_folder(path_within_project=project / "src" / "its_package")
+    return ips.with_incremental(definitions)
+
+
+def test_what_is_declared_in_yaml_is_what_python_would_say(project: Path) -> None:
+    definitions = loaded(project)
+    specs = {spec.key.to_user_string(): spec for spec in definitions.resolve_all_asset_specs()}
+    assert sorted(specs) == ["media/title", "playback", "playback_daily"]
+
+    playback = ips.iceberg_asset(
+        "playback", table="media.playback", valid_through="event_time", lateness=dt.timedelta(minutes=90)
+    )
+    assert {key: specs["playback"].metadata[key] for key in playback.metadata} == dict(playback.metadata)
+    assert specs["playback"].group_name == "outside"
+    manager = (definitions.resources or {})["io_manager"]
+    assert isinstance(manager, ips.IcdcIOManager)
+    assert manager.default_namespace == "media"
+    names = {sensor.name for sensor in definitions.get_repository_def().sensor_defs}
+    assert {"ips_outside_tables", "ips_pending"} <= names
+
+
+def test_what_is_scaffolded_can_be_loaded(project: Path) -> None:
+    folder = project / "src" / "its_package" / "defs"
+    request = dg.ScaffoldRequest(
+        type_name="dagster_ips.IcebergTablesComponent",
+        target_path=folder / "scaffolded",
+        scaffold_format="yaml",
+        project_root=project,
+        params=None,
+    )
+    (folder / "scaffolded").mkdir()
+    ExampleScaffolder().scaffold(request)
+    (folder / "outside" / "defs.yaml").unlink()
+    specs = {spec.key.to_user_string() for spec in loaded(project).resolve_all_asset_specs()}
+    assert specs == {"playback", "playback_daily"}
+
+
+def test_a_word_that_is_none_of_its_own_is_refused_with_its_place(project: Path) -> None:
+    file = project / "src" / "its_package" / "defs" / "outside" / "defs.yaml"
+    file.write_text(file.read_text().replace("valid_through: always", "valid_thru: always"))
+    with pytest.raises(Exception, match=r"defs\.yaml.*error") as caught:
+        loaded(project)
+    assert "valid_thru" in str(caught.value.__cause__)
+
+
+def test_the_command_line_finds_such_a_project(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "home").mkdir()
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
+    command = [sys.executable, "-m", "dagster_ips.cli", "status", "-m", "its_package.definitions"]
+    told = subprocess.run(command, check=True, capture_output=True, text=True, cwd=project / "src").stdout
+    assert "playback_daily ← playback: waits for media.playback" in told
