@@ -8,7 +8,7 @@ import io
 import json
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import LongType, NestedField, StringType
+from pyiceberg.types import DateType, LongType, NestedField, StringType
 
 from dagster_ips.iceberg.catalog import LakeCatalog
 
@@ -44,22 +44,28 @@ class Shape:
 
 @dataclass(frozen=True)
 class MadeTable:
-    """A table ``name`` of that shape, partitioned by ``p``; each old file is a partition of its own."""
+    """A table ``name`` of that shape, partitioned by ``p``; each old file is a partition of its own.
+
+    ``p`` is the file's number, or the day with that number since 1970.
+    """
 
     lake: LakeCatalog
     name: str
     shape: Shape
+    by_day: bool = False
 
-    def create(self) -> None:
-        """Make it; a first and a last snapshot are PyIceberg's, those between are copies of the last."""
+    def create_empty(self) -> None:
+        """Make it without any snapshot or file."""
         names = ["id", "p", *[f"column_{number:04}" for number in range(2, self.shape.columns)]]
-        fields = [
-            NestedField(number, name, StringType() if number > 2 else LongType())
-            for number, name in enumerate(names, start=1)
-        ]
+        kinds = {1: LongType(), 2: DateType() if self.by_day else LongType()}
+        fields = [NestedField(n, name, kinds.get(n, StringType())) for n, name in enumerate(names, start=1)]
         spec = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "p"))
         self.lake.client.create_table(self.name, Schema(*fields), partition_spec=spec)
-        self.append(-1)
+
+    def create(self) -> None:
+        """Make it in its shape; the last snapshot is PyIceberg's, those before are copies of it."""
+        self.create_empty()
+        self.append(0)
         raw = json.loads(_local(self.table.metadata_location).read_bytes())
         self._age(raw)
         location = f"{raw['location']}/metadata/90000-{uuid.uuid4()}.metadata.json"
@@ -74,9 +80,15 @@ class MadeTable:
 
     def append(self, partition: int) -> None:
         """One commit of one file of one row, which is there."""
-        row = {"id": [partition], "p": [partition]}
-        row |= {f.name: ["value"] for f in self.table.schema().fields if f.name not in row}
-        self.table.append(pa.table(row))
+        self.append_all([partition])
+
+    def append_all(self, partitions: Sequence[int]) -> None:
+        """One commit of one file of one row for each of the partitions."""
+        numbers = pa.array(partitions, pa.int64())
+        values = numbers.cast(pa.int32()).cast(pa.date32()) if self.by_day else numbers
+        rows = {"id": numbers, "p": values}
+        rows |= {f.name: ["value"] * len(partitions) for f in self.table.schema().fields if f.name not in rows}
+        self.table.append(pa.table(rows))
 
     def changed_since(self, snapshot_id: int) -> tuple[set[str], set[str]]:
         """Paths that came and went since the snapshot, as PyIceberg reads the manifests of every later one."""
@@ -134,23 +146,25 @@ class MadeTable:
         for start in range(0, self.shape.files, FILES_PER_MANIFEST):
             numbers = range(start, min(start + FILES_PER_MANIFEST, self.shape.files))
             path = f"{location}/metadata/{uuid.uuid4()}-m0.avro"
-            _write(path, [_entry(entry, location, number) for number in numbers], header, schema)
+            _write(path, [self._entry(entry, location, number) for number in numbers], header, schema)
             counts = {"added_files_count": 0, "existing_files_count": len(numbers), "deleted_files_count": 0}
             counts |= {"added_rows_count": 0, "existing_rows_count": len(numbers) * ROWS_PER_FILE}
-            bounds = [number.to_bytes(8, "little", signed=True) for number in (numbers[0], numbers[-1])]
+            bounds = [self._bound(number) for number in (numbers[0], numbers[-1])]
             summary = {**row["partitions"][0], "lower_bound": bounds[0], "upper_bound": bounds[1]}
             size = _local(path).stat().st_size
             yield {**row, **counts, "manifest_path": path, "manifest_length": size, "partitions": [summary]}
 
+    def _entry(self, entry: Json, location: str, number: int) -> Json:
+        """``entry`` for the old file ``number``."""
+        path = f"{location}/data/p={number}/{number:08}-0000-4000-8000-000000000000-00001.parquet"
+        file = {**entry["data_file"], "file_path": path, "partition": {"p": number}}
+        bound = [{"key": 2, "value": self._bound(number)}]
+        file |= {name: _with_bound(file[name], bound) for name in ("lower_bounds", "upper_bounds")}
+        file |= {"record_count": ROWS_PER_FILE, "file_size_in_bytes": FILE_SIZE_BYTES}
+        return {**entry, "status": _EXISTING, "sequence_number": 1, "file_sequence_number": 1, "data_file": file}
 
-def _entry(entry: Json, location: str, number: int) -> Json:
-    """``entry`` for the old file ``number``."""
-    path = f"{location}/data/p={number}/{number:08}-0000-4000-8000-000000000000-00001.parquet"
-    file = {**entry["data_file"], "file_path": path, "partition": {"p": number}}
-    bound = [{"key": 2, "value": number.to_bytes(8, "little", signed=True)}]
-    file |= {name: _with_bound(file[name], bound) for name in ("lower_bounds", "upper_bounds")}
-    file |= {"record_count": ROWS_PER_FILE, "file_size_in_bytes": FILE_SIZE_BYTES}
-    return {**entry, "status": _EXISTING, "sequence_number": 1, "file_sequence_number": 1, "data_file": file}
+    def _bound(self, number: int) -> bytes:
+        return number.to_bytes(4 if self.by_day else 8, "little", signed=True)
 
 
 def _with_bound(bounds: list[Json], of_partition: list[Json]) -> list[Json]:
