@@ -85,7 +85,7 @@ class Ancestry:
     @classmethod
     def of(cls, by_id: Mapping[int, Snapshot], head_snapshot_id: int | None) -> Ancestry:
         """Walk parent ids from ``head_snapshot_id``; None, a table without snapshots, gives the empty ancestry."""
-        return cls(_Walk(by_id, head_snapshot_id))
+        return cls(_RetainedAncestors(by_id, head_snapshot_id))
 
     @property
     def head(self) -> Snapshot | None:
@@ -129,7 +129,7 @@ class Ancestry:
         return tuple(reversed(found)) if inside and from_snapshot_id_exclusive is None else None
 
 
-class _Walk(Sequence[Snapshot]):
+class _RetainedAncestors(Sequence[Snapshot]):
     """The snapshots from one to its oldest retained ancestor, each read when it is reached."""
 
     def __init__(self, by_id: Mapping[int, Snapshot], newest_id: int | None) -> None:
