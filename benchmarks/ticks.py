@@ -188,6 +188,11 @@ a run of every asset. An edge is an asset's input, for each of its partitions.
 
 {table(heads, [line(*each) for each in found], words=0)}
 
+- With everything pending, three quarters of a tick are questions to Dagster's event log, three for each asset. One is
+  ours: whether the last run failed. By a profile of 30 assets, the tables' metadata took 4 % of it.
+- The first tick of a partitioned asset reads every file's partition values, and every cursor: it grows with the
+  partitions, and later ticks don't.
+
 What the database costs with very many edges is in [edges.md](edges.md).""",
         [{**asdict(case), **asdict(figures)} for case, figures in found],
     )
