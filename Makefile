@@ -44,15 +44,11 @@ fuzz: setup ## random histories of tables, and of what is put together: make fuz
 	$(PYTHON_HERE) -m tests.histories.fuzz --seed $(SEED) --seconds $$(( $(SECONDS) / 2 ))
 	$(PYTHON_HERE) -m tests.histories.composed.fuzz --seed $(SEED) --seconds $$(( $(SECONDS) / 2 ))
 
-bench: setup ## both stages by change and by lookback, about 10 minutes: writes docs/playback.md
-	$(PYTHON_HERE) -m benchmarks.playback --json docs/playback.json > .local/playback.md
-	mv .local/playback.md docs/playback.md
+bench: setup ## what is claimed, measured: about 10 minutes, writes docs; ONLY="capture ticks" to choose
+	$(PYTHON_HERE) -m benchmarks $(if $(ONLY),--only $(ONLY))
 
-bench-full: setup ## the same at a million rows a day, and everything else that is measured, in an hour
-	$(PYTHON_HERE) -m benchmarks.playback --rows 30000 300000 1000000 --json docs/playback.json > .local/playback.md
-	mv .local/playback.md docs/playback.md
-	for each in cost edges histories latency proof ticks; do \
-	    $(PYTHON_HERE) -m benchmarks.$$each > .local/$$each.md || exit 1; echo "see .local/$$each.md"; done
+bench-full: setup ## the same and more at all sizes, in an hour
+	$(PYTHON_HERE) -m benchmarks --full $(if $(ONLY),--only $(ONLY))
 
 lint: setup ## style, types and who may import whom
 	$(PYTHON_HERE) -m ruff check .

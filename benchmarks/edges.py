@@ -1,6 +1,6 @@
-"""What ten thousand edges cost: reading every cursor for a tick, one write, and bytes per edge; and hundreds a tick.
+"""What ten thousand edges cost: reading every cursor for a tick, one write, and bytes per edge.
 
-    python -m benchmarks.edges > docs/edges.md
+    python -m benchmarks.edges
 
 Dagster on SQLite and on PostgreSQL, each with what the other runs of a machine do to a clock: the best of three.
 """
@@ -9,13 +9,13 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import dagster as dg
 import sqlalchemy as db
 
-from benchmarks import ticks
+from benchmarks.report import Report, table
 from dagster_ips.core.capture import Capture, EdgeState, Mode, TargetMark
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.watermark import Watermark
@@ -119,28 +119,44 @@ def on_postgres(folder: Path) -> Figures:
 
 
 def main() -> None:
+    report = Report.from_arguments("edges", __doc__)
     with tempfile.TemporaryDirectory() as folder:
         found = {"SQLite": on_sqlite(Path(folder)), "PostgreSQL": on_postgres(Path(folder))}
     at_rest, in_flight = (len(encode(state(7, in_flight=each))) for each in (False, True))
-    print(f"""# {EDGES:,} edges
-
-What the cursors of {EDGES:,} edges cost: `python -m benchmarks.edges > docs/edges.md`. Dagster's database is on the
-same machine; the best of {ROUNDS}. "At once" is `CursorStore.get_many`, one query per thousand edges.
-
-| | all cursors at once | one read | one write, read back | stored bytes per edge |
-| --- | ---: | ---: | ---: | ---: |""")
-    for name, each in found.items():
-        print(
-            f"| {name} | {each.at_once:.2f} s | {each.read * 1000:.1f} ms | {each.write * 1000:.1f} ms "
-            f"| {each.stored_bytes:,.0f} |"
-        )
     keys = f"{len(edge(7).consumer)} and {len(edge(7).upstream)}"
-    print(f"""
+    lines = [
+        [
+            name,
+            f"{each.at_once:.2f} s",
+            f"{each.read * 1000:.1f} ms",
+            f"{each.write * 1000:.1f} ms",
+            f"{each.stored_bytes:,.0f}",
+        ]
+        for name, each in found.items()
+    ]
+    heads = ["", "all cursors at once", "one read", "one write, read back", "stored bytes per edge"]
+    report.publish(
+        f"""# {EDGES:,} edges
+
+What the cursors of {EDGES:,} edges cost: `python -m benchmarks.edges`. Dagster's database is on the same machine; the
+best of {ROUNDS}. "At once" is `CursorStore.get_many`, one query per thousand edges.
+
+{report.conditions()}
+
+{table(heads, lines)}
+
 An edge's value has {at_rest:,} bytes while nothing runs and {in_flight:,} with a capture in flight, with asset keys of
 {keys} characters. The largest that Dagster's tables can hold, with keys of 512 characters, is tested to stay
 below the 65,535 bytes of MySQL.
-""")
-    print(ticks.report())
+
+What a tick costs is in [ticks.md](ticks.md).""",
+        {
+            "edges": EDGES,
+            "bytes at rest": at_rest,
+            "bytes in flight": in_flight,
+            **{name: asdict(each) for name, each in found.items()},
+        },
+    )
 
 
 if __name__ == "__main__":

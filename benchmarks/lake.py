@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from dagster_ips.core.capture import EdgeState
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.policy import InputPolicies
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
@@ -42,7 +43,7 @@ class Consumer:
     """Follows one table of ``lake``; what it consumed is kept in memory."""
 
     lake: LakeCatalog
-    session: SparkSession
+    session: SparkSession | None
     table: str
     policies: InputPolicies = field(default_factory=InputPolicies)
 
@@ -62,6 +63,18 @@ class Consumer:
         store, captured = self._capturer.store, self.capture()
         store.set(store.get(Edge("consumer", "upstream")).with_committed(captured.capture, None))
 
+    def skip_to_head(self) -> int:
+        """Go on as if all there is had been consumed, which a first capture of very many files takes long for."""
+        source, edge = self.lake.load(self.table, asset="consumer"), Edge("consumer", "upstream")
+        head = source.ancestry().head
+        if head is None:
+            raise ValueError(self.table, "has no snapshot")
+        mark = source.watermark_at(head, "main")
+        self._capturer.store.set(EdgeState(edge, committed=mark, number=self._capturer.store.get(edge).number + 1))
+        return head.snapshot_id
+
     def view(self) -> IcdcView:
         """A capture, and its frames."""
+        if self.session is None:
+            raise ValueError(self.table, "is followed without Spark")
         return IcdcView(self.capture(), self.session, NAME)

@@ -21,7 +21,16 @@ from dagster_ips.iceberg.affected_partitions import AffectedPartitions, affected
 from dagster_ips.iceberg.column_ranges import change_range, partition_values, require_plain_column
 from dagster_ips.iceberg.icdc.icdc_tables import Tag
 from dagster_ips.spark.branches import sql_name
-from dagster_ips.spark.changelog import added, all_added, changelog, net_rows, removed, weighted, with_live_rows
+from dagster_ips.spark.changelog import (
+    added,
+    all_added,
+    all_apart,
+    changelog,
+    net_rows,
+    removed,
+    weighted,
+    with_live_rows,
+)
 from dagster_ips.spark.frames import distinct_keys, renamed, rows_with_keys, table_frame
 from dagster_ips.spark.plans import marked
 
@@ -351,13 +360,20 @@ class IcdcView:
 
     @cached_property
     def _net(self) -> DataFrame:
-        """Net rows with their weight. Kept by Spark once computed, because several frames and the writer need them."""
+        """Net rows with their weight.
+
+        Where rows had to be compared for that, Spark keeps them: several frames and the writer need them.
+        """
         if not self._may_remove_rows:
             return all_added(self._changes)
-        net = net_rows(*[self._tagged(tag) for tag in (Tag.BEFORE, Tag.REWRITTEN, Tag.FRESH)])
-        if self._captured.policies.on_removed is OnRemoved.IGNORE:
-            net = all_added(added(net))
-        return net.persist()
+        files = self._captured.files
+        fresh = self._tagged(Tag.FRESH) if files.fresh or files.whole else None
+        is_compared = bool(files.rewritten or files.hidden)
+        ignores_removed = self._captured.policies.on_removed is OnRemoved.IGNORE
+        if not is_compared:  # Nothing that is there now can hold a row that was there before.
+            return all_added(self._changes) if ignores_removed else all_apart(self._tagged(Tag.BEFORE), fresh)
+        net = net_rows(self._tagged(Tag.BEFORE), self._tagged(Tag.REWRITTEN), fresh)
+        return (all_added(added(net)) if ignores_removed else net).persist()
 
     def _tagged(self, tag: Tag) -> DataFrame:
         snapshot_id = self._captured.tags[tag]

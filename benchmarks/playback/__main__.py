@@ -66,8 +66,8 @@ def main() -> None:
         given.json.write_text(json.dumps({"load": load, "late": given.late, "costs": found}, indent=1) + "\n")
 
 
-def run(workload: Workload, rounds: int) -> Costs:
-    """What each way costs, in a lake and a Spark of their own."""
+def run(workload: Workload, rounds: int, only: Sequence[str] = ()) -> Costs:
+    """What each way costs, or ``only`` some of them, in a lake and a Spark of their own."""
     with tempfile.TemporaryDirectory() as folder:
         spark = Path(folder) / "spark"
         server = ensure_connect_server(spark, driver_memory=MEMORY, say=said)
@@ -78,7 +78,8 @@ def run(workload: Workload, rounds: int) -> Costs:
             session = connect_session(server.remote, lake.spark_configuration())
             meter = SparkMeter(str(server.ui), server.pid)
             source = Source(session, NAMESPACE, workload)
-            return measure(source, ways(source, Path(folder)), meter, rounds)
+            chosen = [way for way in ways(source, Path(folder)) if not only or way.name in only]
+            return measure(source, chosen, meter, rounds)
         finally:
             stop_connect_server(spark)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
+from typing import overload
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,8 @@ class Snapshot:
 class Ancestry:
     """The snapshots of a ref, newest first, as far back as they are retained.
 
+    They are read from parent to parent as they are asked for: of a long history only what a caller looks at.
+
     Example:
         >>> one = Snapshot(1, None, 1, 10, "append", "m1")
         >>> two = Snapshot(2, 1, 2, 20, "append", "m2")
@@ -76,12 +80,12 @@ class Ancestry:
         [2]
     """
 
-    snapshots: tuple[Snapshot, ...]
+    snapshots: Sequence[Snapshot]
 
     @classmethod
     def of(cls, by_id: Mapping[int, Snapshot], head_snapshot_id: int | None) -> Ancestry:
         """Walk parent ids from ``head_snapshot_id``; None, a table without snapshots, gives the empty ancestry."""
-        return cls(tuple(_walk(by_id, head_snapshot_id)))
+        return cls(_RetainedAncestors(by_id, head_snapshot_id))
 
     @property
     def head(self) -> Snapshot | None:
@@ -125,7 +129,38 @@ class Ancestry:
         return tuple(reversed(found)) if inside and from_snapshot_id_exclusive is None else None
 
 
-def _walk(by_id: Mapping[int, Snapshot], snapshot_id: int | None) -> Iterator[Snapshot]:
-    while snapshot_id is not None and (snapshot := by_id.get(snapshot_id)) is not None:
-        yield snapshot
-        snapshot_id = snapshot.parent_id
+class _RetainedAncestors(Sequence[Snapshot]):
+    """The snapshots from one to its oldest retained ancestor, each read when it is reached."""
+
+    def __init__(self, by_id: Mapping[int, Snapshot], newest_id: int | None) -> None:
+        self._by_id = by_id
+        self._newest_id = newest_id
+
+    def __iter__(self) -> Iterator[Snapshot]:
+        snapshot_id = self._newest_id
+        while snapshot_id is not None and (snapshot := self._by_id.get(snapshot_id)) is not None:
+            yield snapshot
+            snapshot_id = snapshot.parent_id
+
+    def __bool__(self) -> bool:
+        return self._newest_id is not None and self._newest_id in self._by_id
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    @overload
+    def __getitem__(self, at: int) -> Snapshot: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Snapshot]: ...
+    def __getitem__(self, at: int | slice) -> Snapshot | Sequence[Snapshot]:
+        if isinstance(at, slice) or at < 0:
+            return tuple(self)[at]
+        for snapshot in islice(self, at, None):
+            return snapshot
+        raise IndexError(at)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(self._newest_id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import takewhile
@@ -78,19 +78,24 @@ def interval_since(
 
 def _followed(consumed: Snapshot, retained: Mapping[int, Snapshot], ancestry: Ancestry) -> Interval | None:
     """The interval from the nearest common ancestor, which is ``consumed`` but for a rollback; None if none is left."""
+    newer: list[Snapshot] = []
+    for snapshot in ancestry.snapshots:
+        if snapshot.snapshot_id == consumed.snapshot_id:  # and what is older, however much it is, needn't be read
+            return Interval(consumed, tuple(reversed(newer)))
+        newer.append(snapshot)
     position = {snapshot.snapshot_id: index for index, snapshot in enumerate(ancestry.snapshots)}
     behind = Ancestry.of(retained, consumed.snapshot_id).snapshots
     abandoned = tuple(takewhile(lambda snapshot: snapshot.snapshot_id not in position, behind))
     if len(abandoned) == len(behind):
         return None
     common = position[behind[len(abandoned)].snapshot_id]
-    return Interval(consumed, ancestry.snapshots[:common][::-1], abandoned)
+    return Interval(consumed, tuple(ancestry.snapshots[:common][::-1]), abandoned)
 
 
 def _beyond_a_hole(
     committed: Watermark,
     consumed: Snapshot | None,
-    snapshots: tuple[Snapshot, ...],
+    snapshots: Sequence[Snapshot],
     descends: Callable[[Snapshot], bool],
 ) -> Interval | Break:
     """What can be told of ``snapshots``, newest first, of which none that is retained leads to the watermark's."""
@@ -105,4 +110,4 @@ def _beyond_a_hole(
         # PyIceberg takes an expired parent's id away. Sequence numbers count every commit, so the next one is the
         # child's, unless main was rolled back in between.
         is_child = 0 < committed.sequence_number == oldest.sequence_number - 1 and descends(oldest)
-    return Interval(consumed, snapshots[::-1]) if is_child else Break.EXPIRED
+    return Interval(consumed, tuple(snapshots[::-1])) if is_child else Break.EXPIRED

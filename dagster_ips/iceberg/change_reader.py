@@ -143,6 +143,14 @@ def lists_work_of(storage: Storage, metadata: TableMetadata, snapshot: Snapshot,
     return any(entry.is_from(ancestor) for entry in entries if entry.status is not Status.ADDED)
 
 
+@dataclass(frozen=True, slots=True)
+class _OneSided:
+    """Files that are live at the end of an interval only, and at its start only."""
+
+    came: Sequence[ManifestEntry]
+    went: Sequence[ManifestEntry]
+
+
 @dataclass(frozen=True)
 class _Difference:
     """One comparison of two snapshots. Each property is read once."""
@@ -211,26 +219,28 @@ class _Difference:
     def _rows_after(self) -> list[ManifestRow]:
         return read_manifest_list(self.storage, self.head, table=self.metadata.table)
 
-    def _came(self, content: Content) -> list[ManifestEntry]:
+    def _came(self, content: Content) -> Sequence[ManifestEntry]:
         """The files that are live at the end only."""
-        return self._only(content, self._rows_after, self._rows_before)
+        return (self._data if content is Content.DATA else self._deletes).came
 
-    def _went(self, content: Content) -> list[ManifestEntry]:
+    def _went(self, content: Content) -> Sequence[ManifestEntry]:
         """The files that are live at the start only."""
-        return self._only(content, self._rows_before, self._rows_after)
+        return (self._data if content is Content.DATA else self._deletes).went
 
-    def _only(
-        self, content: Content, there: Sequence[ManifestRow], elsewhere: Sequence[ManifestRow]
-    ) -> list[ManifestEntry]:
-        """The live files of ``there`` that aren't live ``elsewhere``, as often as they are listed more."""
-        shared = {row["manifest_path"] for row in there} & {row["manifest_path"] for row in elsewhere}
-        known = Counter(entry.identity for entry in self._live(content, elsewhere, leave_out=shared))
-        found = []
-        for entry in self._live(content, there, leave_out=shared):
-            known[entry.identity] -= 1
-            if known[entry.identity] < 0:
-                found.append(entry)
-        return found
+    @cached_property
+    def _data(self) -> _OneSided:
+        return self._one_sided(Content.DATA)
+
+    @cached_property
+    def _deletes(self) -> _OneSided:
+        return self._one_sided(Content.DELETES)
+
+    def _one_sided(self, content: Content) -> _OneSided:
+        """The files that are live at one end only; each manifest that isn't listed at both is read once."""
+        shared = {r["manifest_path"] for r in self._rows_before} & {r["manifest_path"] for r in self._rows_after}
+        before = list(self._live(content, self._rows_before, leave_out=shared))
+        after = list(self._live(content, self._rows_after, leave_out=shared))
+        return _OneSided(came=_beyond(after, before), went=_beyond(before, after))
 
     def _live(
         self, content: Content, rows: Iterable[ManifestRow], *, leave_out: Iterable[str] = ()
@@ -356,6 +366,17 @@ class _DifferenceToExpired(_Difference):
         own = [entry for snapshot in self.interval.snapshots for entry in self._own(snapshot, content)]
         added = _paths(own, Status.ADDED)
         return [entry for entry in own if entry.status is Status.DELETED and entry.path not in added]
+
+
+def _beyond(entries: Iterable[ManifestEntry], others: Iterable[ManifestEntry]) -> list[ManifestEntry]:
+    """Those of ``entries`` that aren't among ``others``, as often as they are listed more."""
+    known = Counter(entry.identity for entry in others)
+    found = []
+    for entry in entries:
+        known[entry.identity] -= 1
+        if known[entry.identity] < 0:
+            found.append(entry)
+    return found
 
 
 def _paths(entries: Iterable[ManifestEntry], status: Status) -> frozenset[str]:

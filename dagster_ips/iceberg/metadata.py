@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
+
+from pydantic_core import from_json
 
 from dagster_ips.core.ancestry import Ancestry, Snapshot
 from dagster_ips.core.columns import Column, Kind, ListOf, MapOf, Struct, fit
@@ -46,7 +48,7 @@ class TableMetadata:
             UnsupportedTableError: it is a view's, its format is newer than we know, or the table is encrypted.
         """
         try:
-            raw = json.loads(gzip.decompress(content) if content.startswith(_GZIP) else content)
+            raw = _loaded(gzip.decompress(content) if content.startswith(_GZIP) else content)
             if "view-uuid" in raw:
                 raise unsupported_view(table)
             version = int(raw["format-version"])
@@ -85,9 +87,9 @@ class TableMetadata:
         return dict(self.raw.get("properties", {}))
 
     @cached_property
-    def snapshots(self) -> dict[int, Snapshot]:
-        """Every retained snapshot, by id."""
-        return {int(raw["snapshot-id"]): _snapshot(raw) for raw in self.raw.get("snapshots", ())}
+    def snapshots(self) -> Mapping[int, Snapshot]:
+        """Every retained snapshot, by id; one that isn't as it should be fails when it is asked for."""
+        return _Snapshots(self)
 
     def head_snapshot_id(self, ref: str = "main") -> int | None:
         """The snapshot that ``ref`` points to; None if there is none."""
@@ -317,6 +319,44 @@ def _nested_ids(kind: str | dict[str, Any], prefix: str) -> Iterator[tuple[str, 
     yield from _named_ids(kind.get("fields", ()), prefix)
     for part in {"element", "key", "value"} & kind.keys():
         yield from _nested_ids(kind[part], f"{prefix}{part}.")
+
+
+class _Snapshots(Mapping[int, Snapshot]):
+    """The snapshots of a metadata.json, each parsed when it is first asked for: most are never looked at."""
+
+    def __init__(self, metadata: TableMetadata) -> None:
+        self._metadata = metadata
+        self._raw = {int(raw["snapshot-id"]): raw for raw in metadata.raw.get("snapshots", ())}
+        self._parsed: dict[int, Snapshot] = {}
+
+    def __getitem__(self, snapshot_id: int) -> Snapshot:
+        found = self._parsed.get(snapshot_id)
+        if found is None:
+            raw = self._raw[snapshot_id]
+            try:
+                found = self._parsed[snapshot_id] = _snapshot(raw)
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                cause = f"its snapshot {snapshot_id} can't be read: {type(error).__name__}: {error}"
+                table, file = self._metadata.table, self._metadata.metadata_location
+                raise MetadataUnreadableError(table=table, file=file, cause=cause) from error
+        return found
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._raw)
+
+    def __len__(self) -> int:
+        return len(self._raw)
+
+    def __contains__(self, snapshot_id: object) -> bool:
+        return snapshot_id in self._raw
+
+
+def _loaded(content: bytes) -> Any:  # noqa: ANN401  # what JSON may hold
+    """``content`` parsed, by a parser that is twice as fast as Python's where it can read it."""
+    try:
+        return from_json(content)
+    except ValueError:
+        return json.loads(content)
 
 
 def _snapshot(raw: dict[str, Any]) -> Snapshot:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 
-def net_rows(before: DataFrame, after: DataFrame, fresh: DataFrame) -> DataFrame:
+def net_rows(before: DataFrame, after: DataFrame, fresh: DataFrame | None = None) -> DataFrame:
     """The rows that ``after`` and ``fresh`` have more of than ``before``, and the other way round, each with a weight.
 
     Columns: those of the frames, and the weight. A row that is there three times more often comes three times. Rows of
@@ -26,23 +26,29 @@ def net_rows(before: DataFrame, after: DataFrame, fresh: DataFrame) -> DataFrame
     """
     columns = before.columns
     own = free_prefix(columns)
-    both = _weighing(before, -1).unionAll(_weighing(after, 1))
+    weight = f"{own}weight"
+    both = before.withColumn(weight, F.lit(-1)).unionAll(after.withColumn(weight, F.lit(1)))
     compared = [comparable(F.col(quoted(field.name)), field.dataType) for field in before.schema.fields]
     plain = [field.name for field in before.schema.fields if not _needs_form(field.dataType)]
     keys = [form.alias(f"{own}{i}") for i, form in enumerate(compared) if columns[i] not in plain]
     kept = [F.first(quoted(name)).alias(name) for name in columns if name not in plain]
     total = F.col(f"{own}sum")
-    summed = F.sum(_weight(both)).alias(f"{own}sum")
+    summed = F.sum(weight).alias(f"{own}sum")
     grouped = both.groupBy(*[F.col(quoted(name)) for name in plain], *keys).agg(summed, *kept)
     one_each = F.explode(F.array_repeat(F.signum(total).cast("int"), F.abs(total).cast("int")))
     names = [F.col(quoted(name)) for name in columns]
-    net = grouped.where(total != 0).select(*names, one_each.alias(both.columns[-1]))
-    return net.unionAll(_weighing(fresh, 1))
+    net = grouped.where(total != 0).select(*names, one_each.alias(weight))
+    return net if fresh is None else net.unionAll(fresh.withColumn(weight, F.lit(1)))
 
 
 def all_added(rows: DataFrame) -> DataFrame:
     """Net rows of a change that only added ``rows``."""
     return _weighing(rows, 1)
+
+
+def all_apart(before: DataFrame, fresh: DataFrame | None) -> DataFrame:
+    """Net rows of a change that took ``before`` away and added ``fresh``, which have no row in common."""
+    return _weighing(before, -1) if fresh is None else _weighing(before, -1).unionAll(_weighing(fresh, 1))
 
 
 def weighted(net: DataFrame, name: str) -> DataFrame:

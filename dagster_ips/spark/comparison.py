@@ -139,7 +139,7 @@ def changed_keys(  # noqa: PLR0913  # each is a thing of its own
     else:
         there = {name for name in found[before].columns if name in found[after].columns}
         old, new = (found[at].select(*[quoted(name) for name in sorted(there)]) for at in sides)
-        rows = net_rows(old, new, new.where("FALSE"))
+        rows = net_rows(old, new)
     order = F.xxhash64(F.lit(seed), *[F.col(quoted(key)).cast("string") for key in keys])
     return list(collected(distinct_keys(rows, keys).orderBy(order).limit(most)))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -55,6 +56,19 @@ def test_adjoining_intervals_meet_without_gap_or_overlap(tree: Tree, head: int) 
     ids = [s.snapshot_id for s in reversed(ancestry.snapshots)]
     steps = [ancestry.between(from_snapshot_id_exclusive=a, to_snapshot_id_inclusive=b) for a, b in pairwise(ids)]
     assert [[s.snapshot_id for s in step or ()] for step in steps] == [[number] for number in ids[1:]]
+
+
+@settings(deadline=None)
+@given(trees(), st.integers(1, 9))
+def test_snapshots_are_those_by_parent_id_however_they_are_asked_for(tree: Tree, head: int) -> None:
+    expected = [tree[number] for number in generations(tree, head)]
+    found = Ancestry.of(tree, head).snapshots
+    assert list(found) == expected
+    assert (bool(found), len(found), found == tuple(expected)) == (bool(expected), len(expected), True)
+    assert [found[at] for at in range(-len(expected), len(expected))] == expected * 2
+    assert list(found[1::2]) == expected[1::2]
+    with pytest.raises(IndexError):
+        found[len(expected)]
 
 
 @settings(deadline=None)

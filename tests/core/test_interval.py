@@ -44,6 +44,19 @@ def test_what_was_committed_since_is_followed_oldest_first(length: int, data: st
     assert not found.abandoned
 
 
+class OnlyThese(dict[int, Snapshot]):
+    """A history of which nothing else may be looked at."""
+
+    def get(self, key: int, _: object = None) -> Snapshot:  # type: ignore[override]  # as Ancestry asks
+        return self[key]
+
+
+def test_what_is_older_than_what_was_consumed_is_not_read() -> None:
+    history = chain(*range(1, 10))
+    found = since(7, OnlyThese({number: history[number] for number in (7, 8, 9)}), 9)
+    assert found == Interval(history[7], (history[8], history[9]))
+
+
 @given(data=st.data())
 def test_after_a_rollback_it_goes_on_from_the_nearest_common_ancestor(data: st.DataObject) -> None:
     common = data.draw(st.integers(1, 4))

@@ -197,6 +197,16 @@ def test_a_missing_or_damaged_metadata_file_is_named(source: Source, which: str,
     assert source.scan(source.capture().capture.icdc_table) == source.expected(numbered(3))
 
 
+def test_metadata_with_a_snapshot_that_lacks_what_it_must_have_is_named(source: Source) -> None:
+    path = newest_files(source)["metadata"]
+    raw = json.loads(path.read_bytes())
+    del raw["snapshots"][-1]["timestamp-ms"]
+    path.write_text(json.dumps(raw))
+    message = refused(source, MetadataUnreadableError)
+    assert path.name in message
+    assert "timestamp-ms" in message
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_a_manifest_damaged_anywhere_gives_our_error_or_none(

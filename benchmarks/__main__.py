@@ -1,0 +1,80 @@
+"""Everything that is measured, one after the other, into the docs: ``python -m benchmarks``; ``--full`` in all sizes.
+
+A benchmark fails if what it measures isn't what another computation gives. The others are run all the same, and the
+names of those that failed are told in the end.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.report import DOCS, said
+
+OTHER = Path(".local")
+"""Where that goes which the docs quote with words around it."""
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A module of this package. Where it doesn't write files itself, ``printed`` is where to put what it prints."""
+
+    module: str
+    arguments: tuple[str, ...] = ()
+    printed: Path | None = None
+
+    def run(self) -> bool:
+        """Whether it went well; what was there stays if not."""
+        command = [sys.executable, "-m", f"benchmarks.{self.module}", *self.arguments]
+        if self.printed is None:
+            return subprocess.run(command, check=False).returncode == 0
+        done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)
+        if done.returncode == 0:
+            self.printed.parent.mkdir(parents=True, exist_ok=True)
+            self.printed.write_text(done.stdout)
+        return done.returncode == 0
+
+
+def benchmarks(*, full: bool) -> list[Benchmark]:
+    into = ("--docs", str(DOCS), *["--full"] * full)
+    rows = ("30000", "300000", "1000000") if full else ("300000",)
+    playback = ("--rows", *rows, "--json", str(DOCS / "playback.json"))
+    quick = [Benchmark(module, into) for module in ("capture", "ticks", "fixed_cost", "cost", "maintenance")]
+    quick.append(Benchmark("playback", playback, DOCS / "playback.md"))
+    if not full:
+        return quick
+    return [
+        *quick,
+        Benchmark("sweeps", into),
+        Benchmark("edges", into),
+        Benchmark("histories", (), DOCS / "histories.md"),
+        Benchmark("proof", (), OTHER / "proof.md"),
+        Benchmark("latency", (), OTHER / "latency.md"),
+        Benchmark("latency", ("--late", "0.03"), OTHER / "latency-late.md"),
+    ]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--full", action="store_true", help="all of them, and the large sizes: an hour")
+    parser.add_argument("--only", nargs="+", default=(), help="modules, as capture or ticks")
+    given = parser.parse_args()
+    failed, began = [], time.monotonic()
+    known = benchmarks(full=given.full)
+    if unknown := set(given.only) - {each.module for each in benchmarks(full=True)}:
+        parser.error(f"there is no {', '.join(sorted(unknown))}")
+    chosen = {each.module: each for each in benchmarks(full=True) + known}
+    for each in [chosen[name] for name in given.only] or known:
+        started = time.monotonic()
+        if not each.run():
+            failed.append(each.module)
+        said(f"benchmarks.{each.module}: {time.monotonic() - started:.0f} s, load {os.getloadavg()[0]:.1f}")
+    said(f"{time.monotonic() - began:.0f} s in all" + (f"; failed: {', '.join(failed)}" if failed else ""))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

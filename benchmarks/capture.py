@@ -1,0 +1,183 @@
+"""What a capture costs behind long histories, very many files and many columns: ``python -m benchmarks.capture``.
+
+No Spark and no data: the tables are metadata, see ``benchmarks.made_tables``. What each capture finds is compared with
+what PyIceberg reads from the manifests of the snapshots since.
+"""
+
+import dataclasses
+import tempfile
+import time
+from pathlib import Path
+
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField
+
+from benchmarks.lake import NAME, Consumer
+from benchmarks.made_tables import FILES_PER_MANIFEST, MadeTable, Shape
+from benchmarks.report import Best, Report, best, require_same, said, table
+from dagster_ips.iceberg.catalog import LakeCatalog
+from dagster_ips.iceberg.manifests import read_manifest_list
+
+MOST_LISTED = 10_000
+"""Files that PyIceberg is asked to list for comparison; more take it minutes."""
+HISTORIES = (Shape(10), Shape(100), Shape(1_000), Shape(5_000))
+TABLES = (Shape(files=1_000), Shape(files=10_000), Shape(files=100_000))
+AIM = Shape(5_000, 100_000)
+COMMITS = (10, 100, 300)
+FULL_HISTORIES, FULL_TABLES = (Shape(10_000),), (Shape(files=1_000_000),)
+WIDE = (Shape(files=100, columns=1_000),)
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """Of one table: captures of one new file, of the file deleted again, and of an old file deleted; and two parts."""
+
+    shape: Shape
+    append: Best
+    delete_new: Best
+    delete_old: Best
+    manifest_list: Best
+    listing: Best | None
+
+    @property
+    def beyond_list(self) -> float:
+        """CPU milliseconds of an append that metadata.json and the manifest list don't take."""
+        return self.append.cpu_ms - self.manifest_list.cpu_ms
+
+    def row(self) -> list[str]:
+        listed = str(self.listing) if self.listing else ""
+        sizes = [f"{self.shape.snapshots:,}", f"{self.shape.files:,}", f"{self.shape.columns:,}"]
+        captures = [f"{each} ({each.cpu_ms:,.0f})" for each in (self.append, self.delete_new, self.delete_old)]
+        return [*sizes, *captures, str(self.manifest_list), listed]
+
+
+def measure(lake: LakeCatalog, shape: Shape) -> Found:
+    made = MadeTable(lake, f"db.t_{shape.snapshots}_{shape.files}_{shape.columns}", shape)
+    started = time.perf_counter()
+    made.create()
+    said(f"{shape}: made in {time.perf_counter() - started:.0f} s")
+    consumer = Consumer(lake, None, made.name)
+
+    def captured(since: int, what: str, *, changed: int) -> dict[str, Best]:
+        """Milliseconds of capturing what came since, which is as much as is said and what PyIceberg finds."""
+        changes = consumer.capture().files.changes
+        came, went = ({file.path for file in files} for files in (changes.added, changes.removed))
+        require_same((came, went), made.changed_since(since), of=f"{what} of {shape}")
+        require_same(len(came) + len(went), changed, of=f"files of {what} of {shape}")
+        return best({"capture": consumer.capture, "list": lambda: manifests(lake, made.name)})
+
+    since = consumer.skip_to_head()
+    made.append(-2)
+    append = captured(since, "an append", changed=1)
+    since = consumer.skip_to_head()
+    made.table.delete("p = -2")
+    delete_new = captured(since, "a delete", changed=1)
+    since = consumer.skip_to_head()
+    made.table.delete(f"p = {shape.files // 2}")
+    delete_old = captured(since, "a delete of an old file", changed=1)
+    listing = None
+    if shape.files <= MOST_LISTED:
+        listing = best({"list": lambda: list(made.table.scan().plan_files())}, rounds=2)["list"]
+    found = Found(shape, append["capture"], delete_new["capture"], delete_old["capture"], append["list"], listing)
+    said(f"{shape}: {found.append}, {found.delete_new}, {found.delete_old}")
+    return found
+
+
+def interval(lake: LakeCatalog, commits: int) -> Best:
+    """A capture of that many commits, every other one a delete of what came before."""
+    made = MadeTable(lake, f"db.interval_{commits}", Shape())
+    made.create()
+    consumer = Consumer(lake, None, made.name)
+    since = consumer.skip_to_head()
+    for number in range(commits // 2):
+        made.append(-2 - number)
+        made.table.delete(f"p = {-1 - number}")
+    changes = consumer.capture().files.changes
+    found = ({file.path for file in files} for files in (changes.added, changes.removed))
+    require_same(tuple(found), made.changed_since(since), of=f"{commits} commits")
+    said(f"{commits} commits in the interval")
+    return best({"capture": consumer.capture})["capture"]
+
+
+def manifests(lake: LakeCatalog, name: str) -> int:
+    """Read the head's manifest list, as a capture does; how many manifests it names."""
+    source = lake.load(name, asset="benchmark")
+    head = source.ancestry().head
+    return len(read_manifest_list(lake.storage, head, table=name)) if head else 0
+
+
+def main() -> None:
+    report = Report.from_arguments("capture", __doc__)
+    with tempfile.TemporaryDirectory() as folder:
+        lake = LakeCatalog.embedded(NAME, Path(folder))
+        for namespace in ("db", "ips"):
+            lake.create_namespace(namespace)
+        lake.client.create_table("db.target", Schema(NestedField(1, "x", LongType())))
+        measure(lake, Shape(2))  # Warms up what is imported late.
+        groups = {
+            HISTORY: [measure(lake, shape) for shape in HISTORIES + FULL_HISTORIES * report.is_full],
+            GROWTH: [measure(lake, shape) for shape in (*TABLES, *FULL_TABLES * report.is_full)],
+            WIDTH: [measure(lake, shape) for shape in WIDE],
+            BOTH: [measure(lake, AIM)],
+        }
+        inside = {commits: interval(lake, commits) for commits in COMMITS}
+    report.publish(markdown(report, groups, inside), figures(groups, inside))
+
+
+def figures(groups: dict[str, list[Found]], inside: dict[int, Best]) -> dict[str, object]:
+    found = {head: [dataclasses.asdict(each) for each in of] for head, of in groups.items()}
+    return {**found, "commits in the interval": {n: dataclasses.asdict(ms) for n, ms in inside.items()}}
+
+
+def markdown(report: Report, groups: dict[str, list[Found]], inside: dict[int, Best]) -> str:
+    parts = [HEAD.format(conditions=report.conditions())]
+    for head, found in groups.items():
+        parts += [f"## {head}", table(COLUMNS, [each.row() for each in found], words=0)]
+    parts += [INSIDE, table(["commits", "capture"], [[f"{n:,}", str(ms)] for n, ms in inside.items()], words=0)]
+    smallest, largest = groups[GROWTH][0], groups[GROWTH][-1]
+    ratio = largest.beyond_list / smallest.beyond_list
+    aim = groups[BOTH][0].append
+    parts.append(
+        f"From {smallest.shape.files:,} to {largest.shape.files:,} old files a capture takes {ratio:.1f} times the\n"
+        "CPU, metadata.json and the manifest list left out. "
+        f"Behind {AIM.snapshots:,} snapshots and {AIM.files:,} files it\n"
+        f"takes {aim.wall_ms:.0f} ms, of which {aim.cpu_ms:.0f} ms are CPU."
+    )
+    parts.append(WHY)
+    return "\n\n".join(parts)
+
+
+HISTORY, GROWTH, WIDTH = "As the history grows", "As the table grows", "As the table gets wide"
+BOTH = "A long history and many files"
+INSIDE = """## As the interval grows
+
+Commits between two captures, every other one a delete of the file before."""
+COLUMNS = (
+    "snapshots",
+    "old files",
+    "columns",
+    "one new file",
+    "it is deleted",
+    "an old file is deleted",
+    "reading metadata.json and manifest list",
+    "listing all files by PyIceberg",
+)
+HEAD = """# What a capture costs
+
+Written by `python -m benchmarks.capture`. One changed file behind ever longer histories and ever more files that were
+consumed before, on local disk and SQLite. Each figure is the best of seven, in brackets the process' CPU. Every capture
+found exactly the files that PyIceberg finds in the manifests of the snapshots since.
+
+{conditions}"""
+WHY = f"""## What it is spent on
+
+- A capture reads metadata.json whole, which grows with the snapshots that a table retains: a thousand take some 3 ms.
+  Of the snapshots in it only those since the last capture are looked at.
+- It reads one manifest list, which grows with the manifests: here one for {FILES_PER_MANIFEST:,} files.
+- It opens the manifests that changed. An append writes one, of a single entry. To delete an old file rewrites the
+  manifest that lists it, so that what went is told by comparing all of its entries with those of the manifest before:
+  some 20 µs for each of twice {FILES_PER_MANIFEST:,}, and much more where files have statistics of very many columns.
+- The rest is constant: two questions to the catalog, the ICDC table's files, and its registration."""
+
+if __name__ == "__main__":
+    main()
