@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dagster_ips.core.ancestry import Snapshot
@@ -37,7 +38,7 @@ class Pending:
     rows: int
     size_bytes: int
     partitions: int | None
-    waiting: tuple[Snapshot, ...] = ()
+    waiting: Sequence[Snapshot] = ()
 
     @property
     def oldest_ms(self) -> int | None:
