@@ -194,7 +194,7 @@ class UnknownCascadeError(IpsError):
         return (
             f"No run and no retained commit belongs to a cascade {self.cascade!r}: it never was, or what belonged to "
             f"it was deleted and expired. Give the id of a backfill, of a run that a person launched, or of an outside "
-            f"snapshot; dagster-ips cascade without an id lists those of the newest runs."
+            f"snapshot; without an id the command lists those of the newest runs."
         )
 
 
