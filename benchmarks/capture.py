@@ -23,7 +23,7 @@ MOST_LISTED = 10_000
 HISTORIES = (Shape(10), Shape(100), Shape(1_000), Shape(5_000))
 TABLES = (Shape(files=1_000), Shape(files=10_000), Shape(files=100_000))
 AIM = Shape(5_000, 100_000)
-COMMITS = (10, 100, 300)
+COMMITS = (10, 100)
 FULL_HISTORIES, FULL_TABLES = (Shape(10_000),), (Shape(files=1_000_000),)
 WIDE = (Shape(files=100, columns=1_000),)
 
