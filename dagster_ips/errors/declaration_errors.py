@@ -194,7 +194,7 @@ class UnknownCascadeError(IpsError):
         return (
             f"No run and no retained commit belongs to a cascade {self.cascade!r}: it never was, or what belonged to "
             f"it was deleted and expired. Give the id of a backfill, of a run that a person launched, or of an outside "
-            f"snapshot; without an id the command lists those of the newest runs."
+            f"snapshot. Without an id the command lists those of the newest runs."
         )
 
 
@@ -226,6 +226,6 @@ class UnknownIcdcTableError(IpsError):
                 f"They drop it by themselves once it is no longer kept: see icdc_keep_last."
             )
         return (
-            f"{self.name} isn't a table that dagster-ips icdc made, or is gone already, so nothing was dropped. "
-            f"dagster-ips icdc TABLE --list shows those that there are."
+            f"{self.name} isn't a table that this command made, or is gone already, so nothing was dropped. With the "
+            f"name of the source and --list the command shows those that there are."
         )
