@@ -33,6 +33,10 @@ PURPOSES = {
     "_survey_matched": "which keys are there?",
     "update_matched": "MERGE",
     "merge_rows": "append the rest",
+    "by": "compute the groups",
+    "combine_rows": "what becomes of each?",
+    "_add_rows": "MERGE",
+    "_append": "append the rest",
     "found": "which values match?",
     "sql": "the statement",
     "has_no_change": "did any row change?",
@@ -115,8 +119,30 @@ QUERIES = [
         "a join with the touched partitions alone: how many differ, tie or are new",
         "the manifest list shows that no touched partition is in the table",
     ),
-    ("MERGE", "`merge`", "rows that differ, as matched rows, and rows that are gone", "none differs, none is gone"),
-    ("append the rest", "`merge`", "new keys; a MERGE that inserts would shuffle the target", "every key is there"),
+    (
+        "compute the groups",
+        "`combine`",
+        "once, kept: which partitions do they touch, are they all of the run's, and did any lose a row?",
+        "",
+    ),
+    (
+        "what becomes of each?",
+        "`combine`",
+        "which groups are empty, as they were, or have lost their least or greatest value",
+        "no group lost a row: each is another than it was, and is added to as it is found",
+    ),
+    (
+        "MERGE",
+        "`merge`, `combine`",
+        "rows that differ, as matched rows, and rows that are gone",
+        "none differs, none is gone; no touched partition is in the table",
+    ),
+    (
+        "append the rest",
+        "`merge`, `combine`",
+        "new keys; a MERGE that inserts would shuffle the target",
+        "every key is there",
+    ),
     ("touched partitions", "`append(dedup_on)`", "what to look for the keys in", ""),
     (
         "which values match?",
@@ -159,8 +185,8 @@ QUERIES = [
 LISTED = "\n".join(f"| {' | '.join(each)} |" for each in QUERIES).replace("|  |", "| |")
 HEAD = f"""## What a run asks of Spark
 
-A query is one question to Spark, which makes several jobs of it. A test (`test_jobs_of_runs.py`) holds each write mode
-to these:
+A query is one question to Spark, which makes several jobs of it. A test (`test_jobs_of_runs.py`) holds each
+write mode but `combine` to these:
 
 | query | of | why | not where |
 | --- | --- | --- | --- |

@@ -165,6 +165,8 @@ def full(**values: Any) -> Row:  # noqa: ANN401  # of each column's type
 @example(([full(), full(x=None, d=None, f=None)], [full()], []))  # only nulls are left
 @example(([full(), full(d=Decimal("0.50"))], [full(d=Decimal("0.50"))], [full(d=Decimal("0.40"))]))  # a better one came
 @example(([full()], [full()], [full(k=None)]))  # an emptied group, and a new one
+@example(([full(), full(k=None, day=None, f=2.0)], [], [full(x=2, d=None), full(k=None, day=None, x=None, s=None)]))
+@example(([full(), full(x=None, s=None)], [], [full(k="b"), full(k=None), full(day=None), full(x=3, s="Z")]))
 @examples(6)
 def test_a_change_gives_the_groups_that_sql_makes_of_all_rows(
     lake: Lake, exact: Table, change: tuple[list[Row], list[Row], list[Row]]

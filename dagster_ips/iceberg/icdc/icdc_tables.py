@@ -48,6 +48,12 @@ _COPIED = (
     "partition-spec",
 )
 _COPIED_PROPERTIES = ("schema.name-mapping.default", "read.")
+_READ = {"read.split.open-file-cost": "262144"}
+"""How Spark shares out the files, where the source doesn't say.
+
+A change comes in many small files. By Iceberg's default of 4 MB each, most become a task of their own, which costs more
+than reading them.
+"""
 _V2 = 2
 _V3 = 3
 
@@ -221,7 +227,7 @@ class _Author:
             "table-uuid": str(uuid.uuid4()),
             "location": self._location,
             "last-updated-ms": snapshot["timestamp-ms"],
-            "properties": {**kept, **properties, "gc.enabled": "false"},
+            "properties": {**_READ, **kept, **properties, "gc.enabled": "false"},
             "current-snapshot-id": snapshot["snapshot-id"],
             "refs": {"main": {"snapshot-id": snapshot["snapshot-id"], "type": "branch"}}
             | {tag.value: {"snapshot-id": tagged["snapshot-id"], "type": "tag"} for tag, tagged in tags.items()},

@@ -30,6 +30,7 @@ _DELTA, _TARGET, _LOST, _LIVE = "ips_delta", "ips_target", "ips_lost", "ips_live
 _SAME, _CHANGED, _IS_LOST, _STRANGE, _EMPTY = "same", "changed", "lost", "strange", "empty"
 _ROWS = KeptPart(AggregatePart.ROWS, EVERY_ROW)
 _MOST_DIGITS, _LEAST_PLACES, _MOST_DIGITS_OF_AVERAGE = 38, 6, 18
+_MOST_BROADCAST = 200_000
 _APPROXIMATE = (
     "the sum of floating point depends on the order in which values come and go. Cast it to a decimal, or say "
     "combine(..., approximate=True)"
@@ -123,9 +124,13 @@ class Aggregates:
 
     def values(self, parts: Mapping[KeptPart, Column]) -> list[Column]:
         """The columns of the table beside its keys, of a group whose parts are ``parts``."""
+        return [value.alias(column) for column, value in self.values_by_column(parts).items()]
+
+    def values_by_column(self, parts: Mapping[KeptPart, Column]) -> dict[str, Column]:
+        """As ``values``, unnamed, by their columns."""
         known = {kept: self._known(kept, parts) for kept in parts}
-        declared = [self._value(each, known).alias(each.name) for each in self.layout.declared]
-        return [*declared, *(known[kept].alias(column) for kept, column in self.layout.hidden.items())]
+        declared = {each.name: self._value(each, known) for each in self.layout.declared}
+        return declared | {column: known[kept] for kept, column in self.layout.hidden.items()}
 
     def part_columns(self, relation: str) -> dict[KeptPart, Column]:
         """The parts in a frame of ``parts`` that has the alias ``relation``."""
@@ -267,8 +272,9 @@ def combine_rows(  # noqa: PLR0913  # each is a thing of its own
     ``head`` is the branch's snapshot; None if it has to be asked.
 
     Only the target's partitions that the change touches are read, by literal predicates. Groups that are as they were
-    aren't written, and without others nothing is. ``within`` is the condition that all groups must meet. Where
-    ``may_hold`` knows of all touched partitions that the table has no row there, all groups are new.
+    aren't written, and without others nothing is. Where rows went, what becomes of each group is asked for first.
+    ``within`` is the condition that all groups must meet. Where ``may_hold`` knows of all touched partitions that the
+    table has no row there, all groups are new.
 
     Raises:
         CombineError: rows were removed that the target never had, or a value is too large for its type.
@@ -292,6 +298,9 @@ def combine_rows(  # noqa: PLR0913  # each is a thing of its own
         # By its snapshot: what is kept of the branch by name Spark reads anew as soon as it is written to.
         there = table_frame(parts.sparkSession, branch.catalog, branch.table, snapshot_id=head)
         there = there.where(among(prune, touched.partitions))
+        if not touched.has_removed:
+            _add_rows(aggregates, parts, there, branch, touched)
+            return
         with computed_once(_matched(aggregates, parts, there)) as matched:
             found: dict[str, int] = dict(collected(matched.groupBy(_STATUS).agg(F.count("*"))))
             if _STRANGE in found:
@@ -301,6 +310,33 @@ def combine_rows(  # noqa: PLR0913  # each is a thing of its own
             if touched.groups > sum(found.values()):
                 new = parts.alias(_DELTA).join(matched.alias(_TARGET), _same_keys(keys, _DELTA, _TARGET), "left_anti")
                 _append(aggregates, new, branch, touched)
+
+
+def _add_rows(
+    aggregates: Aggregates, parts: DataFrame, there: DataFrame, branch: Branch, touched: _TouchedGroups
+) -> None:
+    """Add groups that only gained rows to what the branch has, and append those that it has not.
+
+    Every one of them is another than it was, none is empty, and none has lost an extreme: nothing has to be looked at
+    before it is written. ``there`` are the rows of the touched partitions as they were.
+    """
+    keys = aggregates.keys
+    # mergeInto gives the target no alias: its columns go by the last part of its name.
+    target = quoted(f"branch_{branch.name}")
+    old = {kept: F.col(f"{target}.{quoted(column)}") for kept, column in aggregates.layout.columns.items()}
+    now = aggregates.values_by_column(aggregates.added(old, _DELTA))
+    matches = _same_keys(keys, target, _DELTA) & among(touched.columns, touched.partitions, alias=target)
+    merging = _small(parts, touched).alias(_DELTA).mergeInto(branch.sql_name, matches)
+    merging.whenMatched().update({quoted(column): value for column, value in now.items()}).merge()
+    wanted = _small(parts.select(*map(quoted, keys)), touched).alias(_DELTA)
+    known = there.select(*map(quoted, keys)).alias(_LIVE).join(wanted, _same_keys(keys, _LIVE, _DELTA), "left_semi")
+    new = parts.alias(_DELTA).join(known.alias(_TARGET), _same_keys(keys, _DELTA, _TARGET), "left_anti")
+    _append(aggregates, new, branch, touched)
+
+
+def _small(rows: DataFrame, touched: _TouchedGroups) -> DataFrame:
+    """``rows`` of the touched groups, sent to where the target's rows are read unless they are many."""
+    return F.broadcast(rows) if touched.groups <= _MOST_BROADCAST else rows
 
 
 def _update(  # noqa: PLR0913  # each is a thing of its own
