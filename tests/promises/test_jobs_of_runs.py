@@ -18,6 +18,7 @@ from tests.support.spark_requests import watched
 FIRST = {
     "append": ["replace_rows"],
     "merge_groups": ["replace_rows", "refuse_repeated_keys"],
+    "combine_groups": ["replace_rows"],
     "overwrite_partitions": ["replace_rows"],
     "append_of_days": ["overwrite_matching"],
     "merge_of_days": ["overwrite_matching", "refuse_repeated_keys"],
@@ -29,6 +30,7 @@ LATE_AND_NEW = {
     "merge_groups": ["_survey", "_survey_matched", "update_matched", "merge_rows"],
     "merge_rows": ["_survey", "_survey_matched", "merge_rows"],
     "merge_latest": ["_survey", "_survey_matched", "update_matched", "merge_rows"],
+    "combine_groups": ["by", "_add_rows", "_append"],
     "overwrite_partitions": ["replace_partitions"],
     "overwrite_where": ["found", "overwrite_matching"],
     "replace": ["replace_rows"],
@@ -43,16 +45,18 @@ NEW_DAY = {
     "merge_groups": ["_survey", "merge_rows"],
     "merge_rows": ["_survey", "merge_rows"],
     "merge_latest": ["_survey", "merge_rows"],
+    "combine_groups": ["by", "_append"],
     "overwrite_partitions": ["replace_partitions"],
     "overwrite_where": ["overwrite_matching"],
 }
 REMOVED = {
     "append_removing": ["has_no_change", "_require_no_live_rows", *["remove_rows"] * 3, "append_rows"],
     "merge_groups": ["has_no_change", "_survey", "_survey_matched", "update_matched"],
+    "combine_groups": ["has_no_change", "by", "combine_rows", "update_matched"],
     "overwrite_partitions": ["has_no_change", "replace_partitions"],
     "replace": ["has_no_change", "replace_rows"],
 }
-EVERY_DAY = ["append", "append_of_days", "merge_groups", "overwrite_partitions"]
+EVERY_DAY = ["append", "append_of_days", "combine_groups", "merge_groups", "overwrite_partitions"]
 
 
 class Runs:

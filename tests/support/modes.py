@@ -67,6 +67,15 @@ def merge_latest(playback: ips.IcdcView) -> DataFrame:
 
 @dg.asset(
     ins={"playback": ips.incremental()},
+    metadata=ips.combine(on=["event_date", "account"], aggregates={"plays": "count(*)", "seconds": "sum(seconds)"})
+    | ips.table("media.m_combine_groups", partition_by=_BY_DAY),
+)
+def combine_groups(playback: ips.IcdcView) -> DataFrame:
+    return playback.weighted
+
+
+@dg.asset(
+    ins={"playback": ips.incremental()},
     metadata=ips.overwrite_partitions() | ips.table("media.m_overwrite_partitions", partition_by=_BY_DAY),
 )
 def overwrite_partitions(playback: ips.IcdcView) -> DataFrame:
@@ -128,6 +137,7 @@ MODES = [
     merge_groups,
     merge_rows,
     merge_latest,
+    combine_groups,
     overwrite_partitions,
     overwrite_where,
     replace,
