@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from random import Random
@@ -17,9 +17,10 @@ import duckdb
 from sqlglot import exp
 
 from dagster_ips.core.aggregates import EVERY_ROW, Function
-from dagster_ips.query.grouped import Grouping
-from dagster_ips.query.plan import AFFECTED, Changed, Column, Plan, Step, Strategy, added, after, before, removed
-from dagster_ips.query.text import Query, read
+from dagster_ips.query.affected_keys import AFFECTED, SourceChange, added, after, before, removed
+from dagster_ips.query.maintenance_plan import MaintenancePlan, MaintenanceStep, QueryColumn, Strategy
+from dagster_ips.query.query_text import Query, read
+from dagster_ips.query.top_grouping import Grouping
 from tests.query.random_queries import TABLES, Queries, Rows, random_change, random_rows
 
 _KINDS = {"int": "INTEGER", "string": "VARCHAR"}
@@ -34,15 +35,17 @@ class Case:
     figures: Counter[str] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
     no_grouping: str | None = None
+    texts: dict[Callable[[int], str], str] = field(default_factory=dict)
+    steps: dict[object, MaintenanceStep | None] = field(default_factory=dict)
 
     @cached_property
     def tables(self) -> tuple[str, ...]:
         return tuple(name.lower() for (name,) in self.query.sources)
 
     @cached_property
-    def plan(self) -> Plan:
-        columns = [[Column(*each) for each in TABLES[table].items()] for table in self.tables]
-        return Plan(self.query, columns, no_grouping=self.no_grouping)
+    def plan(self) -> MaintenancePlan:
+        columns = [[QueryColumn(*each) for each in TABLES[table].items()] for table in self.tables]
+        return MaintenancePlan(self.query, columns, no_grouping=self.no_grouping)
 
 
 class Machine:
@@ -51,8 +54,9 @@ class Machine:
     def __init__(self) -> None:
         self._db = duckdb.connect()
         self._db.execute("SET threads = 1")
+        self._db.execute("PRAGMA disable_optimizer")
         self._made: dict[str, tuple[str, Rows]] = {}
-        self._texts: dict[int, tuple[exp.Expr, str]] = {}
+        self._texts: dict[int, tuple[exp.Query, str]] = {}  # with the query, so that its id stays its own
 
     def mismatch(
         self, case: Case, changes: Mapping[str, tuple[Rows, Rows]], *, knows_before: bool = True
@@ -66,20 +70,24 @@ class Machine:
             self._fill(after(source), table, rows - went + came)
             self._fill(added(source), table, came)
             self._fill(removed(source), table, went)
-            changed[source] = Changed(bool(came), bool(went))
-        target, expected = (self._bag(self._of_state(case.query, state)) for state in (before, after))
+            changed[source] = SourceChange(bool(came), bool(went))
+        target, expected = (self._bag(self._of_state(case, state)) for state in (before, after))
         known = frozenset(range(len(case.tables))) if knows_before else frozenset()
-        step = plan.step(changed, known_before=known)
+        kind = (tuple((each.adds, each.removes) for each in changed.values()), knows_before)
+        step = case.steps.setdefault(kind, None) or plan.step(changed, known_before=known)
+        case.steps[kind] = step
         case.figures[step.strategy] += 1
         if step.strategy is Strategy.FULL:
-            case.reasons[re.sub(r"\b[a-z]\d+(\.\w+)?|ips_subquery_\d+(\.k\d+)?|[A-Z]\w*\(.*", "…", step.why_not[Strategy.KEYS])] += 1
+            case.reasons[
+                re.sub(r"\b[a-z]\d+(\.\w+)?|ips_subquery_\d+(\.k\d+)?|[A-Z]\w*\(.*", "…", step.why_not[Strategy.KEYS])
+            ] += 1
             return None
         found = self._after(case, step, target, expected)
         if found == expected:
             return None
         return f"{step.strategy} by {step.keys}: lacks {expected - found}, has {found - expected}"
 
-    def _after(self, case: Case, step: Step, target: Rows, expected: Rows) -> Rows:
+    def _after(self, case: Case, step: MaintenanceStep, target: Rows, expected: Rows) -> Rows:
         plan = case.plan
         match step.strategy:
             case Strategy.NOTHING:
@@ -98,7 +106,7 @@ class Machine:
                     return stays + self._bag(_grouped(plan.grouping, self._text(step.rows)))
                 return stays + self._rows(step.rows)
 
-    def _combined(self, plan: Plan, step: Step) -> Rows:
+    def _combined(self, plan: MaintenancePlan, step: MaintenanceStep) -> Rows:
         """The groups of what the rows were, with those that came and without those that went."""
         assert isinstance(plan.grouping, Grouping)
         weighed = self._rows(step.rows)
@@ -117,16 +125,23 @@ class Machine:
 
     def _text(self, query: exp.Query | None) -> str:
         assert query is not None
-        return query.sql("duckdb", identify=True)
+        if id(query) not in self._texts:
+            self._texts[id(query)] = (query, query.sql("duckdb", identify=True))
+        return self._texts[id(query)][1]
 
     def _bag(self, text: str) -> Rows:
         return Counter(self._db.execute(text).fetchall())
 
-    def _of_state(self, query: Query, state: object) -> str:
+    def _of_state(self, case: Case, state: Callable[[int], str]) -> str:
+        if state not in case.texts:
+            case.texts[state] = self._text_of_state(case.query, state)
+        return case.texts[state]
+
+    def _text_of_state(self, query: Query, state: Callable[[int], str]) -> str:
         tree = query.tree.copy()
         for table in list(tree.find_all(exp.Table)):
             source = int(table.name.rpartition("_")[2])
-            table.set("this", exp.to_identifier(state(source)))  # type: ignore[operator]
+            table.set("this", exp.to_identifier(state(source)))
         return tree.sql("duckdb")
 
     def _fill(self, name: str, table: str, rows: Rows) -> None:
@@ -143,7 +158,7 @@ class Machine:
             self._db.execute(f"INSERT INTO {name} VALUES {listed}")
 
 
-def _key(row: tuple[object, ...], step: Step) -> tuple[object, ...]:
+def _key(row: tuple[object, ...], step: MaintenanceStep) -> tuple[object, ...]:
     return tuple(row[place] for place in step.keys)
 
 
@@ -173,7 +188,9 @@ def run(seed: int, queries: int, changes: int, *, stop_at: int = 1) -> Found:
         random = Random(f"{seed}/{number}")
         text = Queries(random).query()
         rows = {table: random_rows(random, table) for table in TABLES}
-        case = Case(read(text), rows, found.figures, found.reasons, "left out by the test" if random.random() < 0.3 else None)
+        case = Case(
+            read(text), rows, found.figures, found.reasons, "left out by the test" if random.random() < 0.3 else None
+        )
         found.figures["queries"] += 1
         for _ in range(changes):
             moved = random.sample(case.tables, min(len(case.tables), random.choice([1, 1, 1, 2, 3])))
@@ -186,7 +203,8 @@ def run(seed: int, queries: int, changes: int, *, stop_at: int = 1) -> Found:
             except duckdb.Error as error:
                 wrong = f"{type(error).__name__}: {error}"
             if wrong:
-                found.wrong.append(f"seed {seed}, query {number}: {text}\n  {rows}\n  {change}\n  {knows_before=} {case.no_grouping=}\n  {wrong}")
+                parts = [f"seed {seed}, query {number}", text, rows, change, knows_before, case.no_grouping, wrong]
+                found.wrong.append("\n  ".join(map(str, parts)))
                 if len(found.wrong) >= stop_at:
                     return found
     return found

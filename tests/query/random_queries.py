@@ -136,7 +136,8 @@ class Queries:
         if kind == "string":
             return self._random.choice([one, one, one, f"upper({one})", f"coalesce({one}, 'z')", "'k'"])
         return self._random.choice(
-            [one] * 5 + [f"{one} + 1", f"coalesce({one}, {other})", f"CASE WHEN {one} > 1 THEN {other} ELSE {one} END", "7"]
+            [one] * 5
+            + [f"{one} + 1", f"coalesce({one}, {other})", f"CASE WHEN {one} > 1 THEN {other} ELSE {one} END", "7"]
         )
 
     def _aggregate(self, scope: Scope) -> str:
@@ -165,12 +166,15 @@ class Queries:
         for _ in range(self._random.choices([0, 1, 2], [3, 5, 2])[0]):
             other, more = self._relation(max(depth - 1, 0))
             join = self._random.choices(
-                ["JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "LEFT SEMI JOIN", "LEFT ANTI JOIN"], [10, 8, 3, 1, 2, 2]
+                ["JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "LEFT SEMI JOIN", "LEFT ANTI JOIN"],
+                [10, 8, 3, 1, 2, 2],
             )[0]
-            shared = [one for one, kind in scope if one.partition(".")[2] in {m.partition(".")[2] for m, _ in more}]
-            names = [one.partition(".")[2] for one in shared]
-            if join in ("JOIN", "LEFT JOIN") and names and len(set(names)) == len(names) and self._maybe(0.1):
-                source += f" {join} {other} USING ({self._random.choice(names)})"
+            its = {column.partition(".")[2]: kind for column, kind in more}
+            names = [column.partition(".")[2] for column, _ in scope]
+            shared = [name for name, (_, kind) in zip(names, scope, strict=True) if its.get(name) == kind]
+            shared = [name for name in shared if names.count(name) == 1]
+            if join in ("JOIN", "LEFT JOIN") and shared and self._maybe(0.1):
+                source += f" {join} {other} USING ({self._random.choice(shared)})"
             else:
                 source += f" {join} {other} ON {self._on(scope, more)}"
             if "SEMI" not in join and "ANTI" not in join:
@@ -210,7 +214,9 @@ class Queries:
             values, more = self._windows(scope, wanted, is_free=kinds is None)
             tail += more
         numeric = ["int" if "bool_" not in value else "bool" for value in values]
-        columns = [(f"c{i}", "bool" if n == "bool" else kind) for i, (n, kind) in enumerate(zip(numeric, wanted, strict=True))]
+        columns = [
+            (f"c{i}", "bool" if n == "bool" else kind) for i, (n, kind) in enumerate(zip(numeric, wanted, strict=True))
+        ]
         if kinds is not None:
             values = [f"CAST({v} AS int)" if kind == "int" else v for v, kind in zip(values, wanted, strict=True)]
             columns = [(f"c{i}", kind) for i, kind in enumerate(wanted)]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import sqlglot
 from sqlglot import exp
 
-from dagster_ips.query.known import AGGREGATES, BY_NAME, OF_THE_MOMENT, SCALAR, SYNTAX, WINDOWED
+from dagster_ips.query.deterministic_sql import AGGREGATES, BY_NAME, OF_THE_MOMENT, SCALAR, SYNTAX, WINDOWED
 
 DIALECT = "spark"
 _REFERENCES = re.compile(
@@ -29,7 +29,7 @@ class RefusedQueryError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class NameSpan:
     """Where a table's name stands in the text, both ends inclusive, which source it is, and the alias it needs there.
 
     ``alias`` is None if the text gives one.
@@ -53,7 +53,7 @@ class Query:
 
     text: str
     sources: tuple[tuple[str, ...], ...]
-    spans: tuple[Span, ...]
+    spans: tuple[NameSpan, ...]
     tree: exp.Query
     notes: tuple[str, ...]
 
@@ -101,13 +101,13 @@ def read(text: str) -> Query:
     _require_known(tree)
     notes = tuple(dict.fromkeys(_notes(tree)))
     sources: dict[tuple[str, ...], int] = {}
-    spans: list[Span] = []
+    spans: list[NameSpan] = []
     for table in list(_tables(tree, frozenset())):
         parts = _key(table)
         source = sources.setdefault(parts, len(sources))
         places = [part.meta for part in table.parts]
         alias = None if table.alias else parts[-1]
-        spans.append(Span(places[0]["start"], places[-1]["end"], source, alias))
+        spans.append(NameSpan(places[0]["start"], places[-1]["end"], source, alias))
         given = table.args.get("alias") or exp.TableAlias(this=exp.to_identifier(parts[-1], quoted=True))
         table.replace(exp.Table(this=exp.to_identifier(named(source)), alias=given))
     if not sources:
@@ -181,31 +181,43 @@ def _require_known(tree: exp.Expr) -> None:
 
 
 def _problem(node: exp.Expr) -> str | None:  # noqa: PLR0911  # one for each thing that is refused
-    name, shown = type(node).__name__, _shown(node)
-    if isinstance(node, exp.With) and node.args.get("recursive"):
-        return "a recursive query isn't followed"
-    if isinstance(node, exp.Table):
-        unknown = sorted(key for key, value in node.args.items() if value and key not in _OF_TABLE)
-        return f"{shown}: {unknown[0].upper()} isn't known to give the same rows each time" if unknown else None
-    if isinstance(node, exp.Limit | exp.Offset | exp.Fetch):
-        return _problem_of_limit(node)
-    if isinstance(node, exp.Join) and node.args.get("on") and node.args["on"].find(exp.Query):
-        return f"{shown}: a subquery in ON isn't followed"
-    if isinstance(node, exp.Cast) and node.to.this.value.lower() in _TIMES:
-        text = node.this
-        if isinstance(text, exp.Literal) and text.is_string and text.name.strip().lower() in OF_THE_MOMENT:
-            return f"{shown} is another time on another day"
+    match node:
+        case exp.With() if node.args.get("recursive"):
+            return "a recursive query isn't followed"
+        case exp.Table():
+            unknown = sorted(key for key, value in node.args.items() if value and key not in _OF_TABLE)
+            return (
+                f"{_shown(node)}: {unknown[0].upper()} isn't known to give the same rows each time" if unknown else None
+            )
+        case exp.Limit() | exp.Offset() | exp.Fetch():
+            return _problem_of_limit(node)
+        case exp.Join() if node.args.get("on") and node.args["on"].find(exp.Query):
+            return f"{_shown(node)}: a subquery in ON isn't followed"
+        case exp.Cast() if _is_of_the_moment(node):
+            return f"{_shown(node)} is another time on another day"
+        case exp.Anonymous():
+            known = node.name.lower() in BY_NAME
+            return None if known else f"the function {node.name} isn't known to give the same value for the same row"
+        case _:
+            return _problem_of_kind(node)
+
+
+def _problem_of_kind(node: exp.Expr) -> str | None:
+    name = type(node).__name__
     if name in SYNTAX or name in SCALAR or name in AGGREGATES:
         return None
-    if name in WINDOWED:
-        window = _window(node)
-        if window is None:
-            return f"{shown} takes whichever row comes first, which two runs needn't agree on: take min or max of it"
-        return None if window.args.get("order") else f"{shown} depends on an order that its OVER doesn't give"
-    if isinstance(node, exp.Anonymous):
-        known = node.name.lower() in BY_NAME
-        return None if known else f"the function {node.name} isn't known to give the same value for the same row"
-    return f"{shown} isn't known to give the same rows for the same rows"
+    if name not in WINDOWED:
+        return f"{_shown(node)} isn't known to give the same rows for the same rows"
+    window = _window(node)
+    if window is None:
+        return f"{_shown(node)} takes whichever row comes first, which two runs needn't agree on: take min or max of it"
+    return None if window.args.get("order") else f"{_shown(node)} depends on an order that its OVER doesn't give"
+
+
+def _is_of_the_moment(cast: exp.Cast) -> bool:
+    text = cast.this
+    is_time = cast.to.this.value.lower() in _TIMES
+    return is_time and isinstance(text, exp.Literal) and text.is_string and text.name.strip().lower() in OF_THE_MOMENT
 
 
 _OF_TABLE = ("this", "db", "catalog", "alias")

@@ -11,18 +11,18 @@ their own change: their rows that are there, and those that were removed, hold b
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sqlglot import exp
 
-from dagster_ips.query.tree import (
-    Block,
-    Edge,
+from dagster_ips.query.query_tree import (
+    Equality,
     Node,
     NotDerivedError,
     Relation,
     Role,
     Scan,
+    SelectBlock,
     Sides,
     key_expression,
     within,
@@ -54,7 +54,7 @@ def before(source: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
+class SourceChange:
     """What happened to a source: whether rows came, and whether rows went."""
 
     adds: bool
@@ -62,10 +62,11 @@ class Changed:
 
 
 @dataclass(frozen=True)
-class Reach:
+class AffectedReach:
     """Where a change reaches. ``changed`` has the sources that changed."""
 
-    changed: Mapping[int, Changed]
+    changed: Mapping[int, SourceChange]
+    _known: dict[tuple[Relation, str, Scan | None], bool] = field(default_factory=dict, repr=False)
 
     def keys(self, node: Node, scan: Scan, places: Sequence[int]) -> exp.Query:
         """A superset of the values that the columns ``places`` have in rows of ``node`` that differ by ``scan``.
@@ -85,7 +86,7 @@ class Reach:
             case Sides():
                 sides = [node.left, node.right] if isinstance(node.tree, exp.Union) else [node.left]
                 return union([self._columns(side, None, wanted) for side in sides])
-            case Block():
+            case SelectBlock():
                 expressions = []
                 for place, name in wanted.items():
                     expression = key_expression(node, place)
@@ -95,14 +96,14 @@ class Reach:
                 return self._body(node, scan, expressions)
 
     def _rows(self, scan: Scan, wanted: Mapping[int, str], *, is_changed: bool) -> exp.Query:
-        change = self.changed.get(scan.source, Changed(adds=False, removes=False))
+        change = self.changed.get(scan.source, SourceChange(adds=False, removes=False))
         came = [added(scan.source)] if change.adds else []
         went = [removed(scan.source)] if change.removes else []
         tables = [*came, *went] if is_changed else [after(scan.source), *went]
         columns = [exp.alias_(exp.column(scan.names[place]), name) for place, name in wanted.items()]
-        return union([select(columns or [_one()], exp.to_table(table)) for table in tables])
+        return union([select(columns or [_one()], exp.table_(table)) for table in tables])
 
-    def _body(self, block: Block, scan: Scan | None, wanted: Wanted) -> exp.Select:
+    def _body(self, block: SelectBlock, scan: Scan | None, wanted: Wanted) -> exp.Select:
         """The values of expressions in rows of the block's body that differ by ``scan``; in all of them if it is None.
 
         Each such row has the relation that changed, and everything that equalities lead to from there.
@@ -111,7 +112,7 @@ class Reach:
         start = block.relation_of(scan) if scan is not None else _first_of(block, columns)
         if start is None:
             return select([exp.alias_(expression.copy(), name) for expression, name in wanted], None)
-        walk = _Walk(self, block, scan, start)
+        walk = _EqualityWalk(self, block, scan, start)
         stand_ins = {column: walk.stand_in(column) for column in columns}
         filters = [each for each in block.filters if walk.has_all_of(each)]
 
@@ -125,27 +126,39 @@ class Reach:
         query.set("distinct", exp.Distinct())
         return query.where(*(each.copy() for each in filters), copy=False) if filters else query
 
-    def rows_of(self, block: Block, relation: Relation, scan: Scan | None, names: Sequence[str]) -> exp.Query:
+    def rows_of(self, relation: Relation, scan: Scan | None, names: Sequence[str]) -> exp.Query:
         """The columns ``names`` of a relation, in its rows that differ by ``scan``, or in all of them.
 
         Raises:
             NotDerivedError: they can't be told.
         """
         if relation.inside is not None:
-            assert isinstance(relation.node, Block)  # noqa: S101  # only such have anything inside
+            assert isinstance(relation.node, SelectBlock)  # noqa: S101  # only such have anything inside
             return self._body(relation.node, scan, [(relation.inside[int(name[1:])], name) for name in names])
         return self._columns(relation.node, scan, {relation.node.names.index(name): name for name in names})
 
+    def knows(self, relation: Relation, scan: Scan | None, name: str) -> bool:
+        """Whether ``rows_of`` can tell the column ``name``."""
+        asked = (relation, name, scan)
+        if asked not in self._known:
+            try:
+                self.rows_of(relation, scan, [name])
+            except NotDerivedError:
+                self._known[asked] = False
+            else:
+                self._known[asked] = True
+        return self._known[asked]
 
-class _Walk:
+
+class _EqualityWalk:
     """From a relation that is there in every row that matters, along equalities, to those that are there with it."""
 
-    def __init__(self, reach: Reach, block: Block, scan: Scan | None, start: Relation) -> None:
+    def __init__(self, reach: AffectedReach, block: SelectBlock, scan: Scan | None, start: Relation) -> None:
         self._reach = reach
         self._block = block
         self._scan = scan
         self._start = start
-        self._parents: dict[Relation, tuple[Relation, Edge] | None] = {start: None}
+        self._parents: dict[Relation, tuple[Relation, Equality] | None] = {start: None}
         self._inside = [start]
         grows = True
         while grows:
@@ -156,7 +169,7 @@ class _Walk:
                     if link is not None:
                         self._parents[relation] = link
                         grows = True
-        self._edges = [edge for edge in block.edges if self._holds(edge)]
+        self._equalities = [equality for equality in block.equalities if self._holds(equality)]
 
     def stand_in(self, column: exp.Column) -> exp.Column:
         """``column``, or one that equals it, of the relations that are joined; joins what it takes.
@@ -172,7 +185,7 @@ class _Walk:
         if relation not in self._parents:
             message = f"no equality leads from {self._start.alias} to {_shown(column)}"
             raise NotDerivedError(message)
-        self._reach.rows_of(self._block, relation, self._scan_of(relation), [column.name])
+        self._reach.rows_of(relation, self._scan_of(relation), [column.name])
         while relation not in self._inside:
             self._inside.append(relation)
             link = self._parents[relation]
@@ -202,53 +215,46 @@ class _Walk:
                 relation = self._relation(column)
                 if column.name not in names[relation]:
                     names[relation].append(column.name)
-        tables = [
-            derived(self._reach.rows_of(self._block, each, self._scan_of(each), names[each]), each.alias)
-            for each in order
-        ]
+        tables = [derived(self._reach.rows_of(each, self._scan_of(each), names[each]), each.alias) for each in order]
         query = select([], tables[0])
         for relation, table in zip(order[1:], tables[1:], strict=True):
             query.append("joins", exp.Join(this=table, on=exp.and_(*conditions[relation], copy=False)))
         return query
 
-    def _links(self, relation: Relation, found: Mapping[Relation, object]) -> Iterator[tuple[Relation, Edge]]:
-        for edge in self._block.edges:
-            sides = [self._block.relation(edge.left.table), self._block.relation(edge.right.table)]
-            if relation in sides and (edge.owner is None or edge.owner in found):
+    def _links(self, relation: Relation, found: Mapping[Relation, object]) -> Iterator[tuple[Relation, Equality]]:
+        for equality in self._block.equalities:
+            sides = [self._block.relation(equality.left.table), self._block.relation(equality.right.table)]
+            if relation in sides and (equality.owner is None or equality.owner in found):
                 other = sides[0] if sides[1] is relation else sides[1]
-                if other is not None and other in found and self._can_join(edge):
-                    yield other, edge
+                if other is not None and other in found and self._can_join(equality):
+                    yield other, equality
 
-    def _holds(self, edge: Edge) -> bool:
-        ends = [self._block.relation(edge.left.table), self._block.relation(edge.right.table)]
+    def _holds(self, equality: Equality) -> bool:
+        ends = [self._block.relation(equality.left.table), self._block.relation(equality.right.table)]
         is_there = all(end in self._parents for end in ends)
-        return is_there and (edge.owner is None or edge.owner in self._parents) and self._can_join(edge)
+        return is_there and (equality.owner is None or equality.owner in self._parents) and self._can_join(equality)
 
-    def _can_join(self, edge: Edge) -> bool:
-        return self._is_known(edge.left) and self._is_known(edge.right)
+    def _can_join(self, equality: Equality) -> bool:
+        return self._is_known(equality.left) and self._is_known(equality.right)
 
     def _is_known(self, column: exp.Column) -> bool:
         relation = self._relation(column)
         if relation.role is Role.HIDDEN and relation is not self._start:
             return False
-        try:
-            self._reach.rows_of(self._block, relation, self._scan_of(relation), [column.name])
-        except NotDerivedError:
-            return False
-        return True
+        return self._reach.knows(relation, self._scan_of(relation), column.name)
 
-    def _sides(self, relation: Relation) -> Iterator[tuple[exp.Column, exp.Column, Edge]]:
-        for edge in self._edges:
-            for mine, its in ((edge.left, edge.right), (edge.right, edge.left)):
+    def _sides(self, relation: Relation) -> Iterator[tuple[exp.Column, exp.Column, Equality]]:
+        for equality in self._equalities:
+            for mine, its in ((equality.left, equality.right), (equality.right, equality.left)):
                 if self._relation(mine) is relation:
-                    yield mine, its, edge
+                    yield mine, its, equality
 
     def _equal_to(self, column: exp.Column) -> list[exp.Column]:
         """The columns that have the same value in every row that matters, ``column`` first."""
         found = [column]
         for each in found:
-            for edge in self._edges:
-                for mine, its in ((edge.left, edge.right), (edge.right, edge.left)):
+            for equality in self._equalities:
+                for mine, its in ((equality.left, equality.right), (equality.right, equality.left)):
                     if mine == each and its not in found:
                         found.append(its)
         return found
@@ -264,13 +270,13 @@ class _Walk:
         return self._scan if relation is self._start else None
 
 
-def _first_of(block: Block, columns: Sequence[exp.Column]) -> Relation | None:
+def _first_of(block: SelectBlock, columns: Sequence[exp.Column]) -> Relation | None:
     """A relation that is there in every row: the first that has any of ``columns``."""
     relations = [block.relation(column.table) for column in columns] or block.relations
     return next((each for each in relations if each is not None and each.role is Role.INNER), None)
 
 
-def _why_no_key(block: Block, place: int) -> str:
+def _why_no_key(block: SelectBlock, place: int) -> str:
     name = block.names[place]
     if block.unkeyed:
         return block.unkeyed

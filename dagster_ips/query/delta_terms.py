@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 
 from sqlglot import exp
 
-from dagster_ips.query.affected import Changed, added, after, before, derived, removed, select, union
-from dagster_ips.query.restricted import reading, whole
-from dagster_ips.query.tree import Block, Node, Role, Scan, Sides
+from dagster_ips.query.affected_keys import SourceChange, added, after, before, derived, removed, select, union
+from dagster_ips.query.key_restriction import reading, whole
+from dagster_ips.query.query_tree import Node, Role, Scan, SelectBlock, Sides
 
 WEIGHT = "_weight"
 
@@ -25,19 +25,21 @@ def why_not_linear(node: Node, changed: frozenset[Scan]) -> str | None:
         case Sides():
             sides = [side for side in (node.left, node.right) if side.scans & changed]
             return next((why for side in sides if (why := why_not_linear(side, changed))), None)
-        case Block():
-            if node.tree.args.get("distinct"):
-                return "DISTINCT compares rows with one another"
-            if node.group or node.unkeyed:
-                return node.unkeyed or "a GROUP BY below the top is computed by groups"
-            if node.windows:
-                return "a window function looks at other rows"
-            return why_body_not_linear(node, changed)
+        case SelectBlock():
+            return _why_made_of_several(node) or why_body_not_linear(node, changed)
         case _:
             return None
 
 
-def why_body_not_linear(block: Block, changed: frozenset[Scan]) -> str | None:
+def _why_made_of_several(block: SelectBlock) -> str | None:
+    if block.tree.args.get("distinct"):
+        return "DISTINCT compares rows with one another"
+    if block.group or block.unkeyed:
+        return block.unkeyed or "its groups aren't kept so that a change can be added to them"
+    return "a window function looks at other rows" if block.windows else None
+
+
+def why_body_not_linear(block: SelectBlock, changed: frozenset[Scan]) -> str | None:
     """As ``why_not_linear``, of the rows that the block selects, groups or compares."""
     for relation in block.relations:
         if not relation.node.scans & changed:
@@ -52,7 +54,7 @@ def why_body_not_linear(block: Block, changed: frozenset[Scan]) -> str | None:
 
 
 def terms(
-    tree: exp.Query, places: Sequence[tuple[int, int]], changed: Mapping[int, Changed]
+    tree: exp.Query, places: Sequence[tuple[int, int]], changed: Mapping[int, SourceChange]
 ) -> tuple[list[exp.Query], list[exp.Query]]:
     """What came and what went: the query ``tree`` over the changed rows of each of ``places`` in turn.
 
@@ -60,22 +62,23 @@ def terms(
     """
     came, went = [], []
     for place, (scan, source) in enumerate(places):
-        later = {number for number, _ in places[place + 1 :]}
-        of_place = _only(tree, scan)
-
-        def term(rows: str, of_place: exp.Query = of_place, scan: int = scan, later: set[int] = later) -> exp.Query:
-            def read(number: int, of: int) -> exp.Query:
-                if number == scan:
-                    return whole(rows)
-                return whole(before(of) if number in later else after(of))
-
-            return reading(of_place, read)
-
+        later = frozenset(number for number, _ in places[place + 1 :])
         if changed[source].adds:
-            came.append(term(added(source)))
+            came.append(_term(tree, scan, added(source), later))
         if changed[source].removes:
-            went.append(term(removed(source)))
+            went.append(_term(tree, scan, removed(source), later))
     return came, went
+
+
+def _term(tree: exp.Query, scan: int, rows: str, later: frozenset[int]) -> exp.Query:
+    """The query that reads ``rows`` at ``scan``, sources as they were at the ``later`` scans, and as they are now."""
+
+    def read(number: int, source: int) -> exp.Query:
+        if number == scan:
+            return whole(rows)
+        return whole(before(source) if number in later else after(source))
+
+    return reading(_only(tree, scan), read)
 
 
 def weighted(came: Sequence[exp.Query], went: Sequence[exp.Query], live: Sequence[exp.Query] = ()) -> exp.Query:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from sqlglot import exp
 
-from dagster_ips.query.affected import AFFECTED, after, derived, select
-from dagster_ips.query.tree import Block, Edge, Node, Relation, Role, Scan, Sides, key_expression
+from dagster_ips.query.affected_keys import AFFECTED, after, derived, select
+from dagster_ips.query.query_tree import Equality, Node, Relation, Role, Scan, SelectBlock, Sides, key_expression
 
 Limits = dict[int, dict[str, str]]
 """By scan, which of its columns must hold a value of which key."""
@@ -23,7 +23,7 @@ def restricted(tree: exp.Query, node: Node, places: Sequence[int]) -> exp.Select
     _push(node, dict(zip(places, keys, strict=True)), limits)
 
     def read(scan: int, source: int) -> exp.Query:
-        return _among(exp.to_table(after(source)), limits.get(scan, {}))
+        return _among(exp.table_(after(source)), limits.get(scan, {}))
 
     return _among(derived(reading(tree, read), "ips_row"), {key: key for key in keys})
 
@@ -39,7 +39,7 @@ def reading(tree: exp.Query, read: Callable[[int, int], exp.Query]) -> exp.Query
 
 def whole(name: str) -> exp.Select:
     """All of a table."""
-    return select([exp.Star()], exp.to_table(name))
+    return select([exp.Star()], exp.table_(name))
 
 
 def _among(table: exp.Expr, columns: Mapping[str, str]) -> exp.Select:
@@ -47,7 +47,7 @@ def _among(table: exp.Expr, columns: Mapping[str, str]) -> exp.Select:
         return select([exp.Star()], table)
     table.set("alias", exp.TableAlias(this=exp.to_identifier("ips_row")))
     keys = [exp.column(key) for key in dict.fromkeys(columns.values())]
-    wanted = select(keys, exp.to_table(AFFECTED))
+    wanted = select(keys, exp.table_(AFFECTED))
     wanted.set("distinct", exp.Distinct())
     same = [
         exp.NullSafeEQ(this=exp.column(column, "ips_row"), expression=exp.column(key, "ips_key"))
@@ -67,8 +67,8 @@ def _push(node: Node, keys: Mapping[int, str], limits: Limits) -> None:
         case Sides():
             _push(node.left, keys, limits)
             _push(node.right, keys, limits)
-        case Block():
-            have = {}
+        case SelectBlock():
+            have: dict[exp.Column, str] = {}
             for place, key in keys.items():
                 expression = key_expression(node, place)
                 if isinstance(expression, exp.Column):
@@ -76,28 +76,26 @@ def _push(node: Node, keys: Mapping[int, str], limits: Limits) -> None:
             _push_body(node, have, limits)
 
 
-def _push_body(block: Block, have: dict[exp.Column, str], limits: Limits) -> None:
+def _push_body(block: SelectBlock, have: dict[exp.Column, str], limits: Limits) -> None:
     todo = list(have)
     for column in todo:
-        for edge in block.edges:
-            for mine, its in ((edge.left, edge.right), (edge.right, edge.left)):
+        for equality in block.equalities:
+            for mine, its in ((equality.left, equality.right), (equality.right, equality.left)):
                 relation = block.relation(its.table)
-                if mine == column and its not in have and relation is not None and _may_be_limited(edge, relation):
+                if mine == column and its not in have and relation is not None and _may_be_limited(equality, relation):
                     have[its] = have[column]
                     todo.append(its)
     for relation in block.relations:
         keys = {column.name: key for column, key in have.items() if column.table == relation.alias}
         if relation.inside is None:
             _push(relation.node, {relation.node.names.index(name): key for name, key in keys.items()}, limits)
-        elif isinstance(relation.node, Block):
+        elif isinstance(relation.node, SelectBlock):
             inner = {relation.inside[int(name[1:])]: key for name, key in keys.items()}
             _push_body(
                 relation.node, {column: key for column, key in inner.items() if isinstance(column, exp.Column)}, limits
             )
 
 
-def _may_be_limited(edge: Edge, relation: Relation) -> bool:
+def _may_be_limited(equality: Equality, relation: Relation) -> bool:
     """Whether rows of ``relation`` without a wanted key matter to no row with one."""
-    return relation.role is Role.INNER if edge.owner is None else edge.owner is relation
-
-
+    return relation.role is Role.INNER if equality.owner is None else equality.owner is relation

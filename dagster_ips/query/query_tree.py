@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from sqlglot import exp
 
-from dagster_ips.query.text import DIALECT
+from dagster_ips.query.query_text import DIALECT
 
 
 class NotDerivedError(ValueError):
@@ -84,7 +84,7 @@ class Relation:
 
 
 @dataclass(frozen=True, eq=False)
-class Edge:
+class Equality:
     """``left = right``, two columns of one type that has but one form of each value.
 
     It holds in every row of the block, or in every row that has the relation ``owner``.
@@ -96,12 +96,12 @@ class Edge:
 
 
 @dataclass(eq=False)
-class Block:
+class SelectBlock:
     """One SELECT. ``filters`` hold in every row of its body, and have no subquery in them."""
 
     tree: exp.Select
     relations: list[Relation] = field(default_factory=list)
-    edges: list[Edge] = field(default_factory=list)
+    equalities: list[Equality] = field(default_factory=list)
     filters: list[exp.Expr] = field(default_factory=list)
 
     @cached_property
@@ -153,7 +153,7 @@ class Block:
         return None
 
 
-Node: TypeAlias = Scan | Sides | Block
+Node: TypeAlias = Scan | Sides | SelectBlock
 
 _OF_SELECT = {
     *("expressions", "from_", "joins", "where", "group", "having", "qualify", "distinct", "limit", "offset"),
@@ -198,7 +198,7 @@ class _Builder:
                 message = f"{type(tree).__name__.upper()} in FROM"
                 raise NotDerivedError(message)
 
-    def _block(self, tree: exp.Select) -> Block:
+    def _block(self, tree: exp.Select) -> SelectBlock:
         _require_only(tree, _OF_SELECT, "")
         _require_no(tree, "laterals", "LATERAL VIEW")
         if tree.args.get("distinct") and tree.args["distinct"].args.get("on"):
@@ -208,7 +208,7 @@ class _Builder:
         if len(set(names)) < len(names):
             message = "two columns of one name"
             raise NotDerivedError(message)
-        block = Block(tree)
+        block = SelectBlock(tree)
         _begin_with_the_preserved_side(tree)
         first = tree.args.get("from_")
         if first:
@@ -227,7 +227,7 @@ class _Builder:
                 raise NotDerivedError(message)
         return block
 
-    def _join(self, block: Block, join: exp.Join) -> None:
+    def _join(self, block: SelectBlock, join: exp.Join) -> None:
         _require_only(join, _OF_JOIN, "JOIN ")
         side, kind, this = (join.side or "").upper(), (join.kind or "").upper(), _from(join.this)
         if side in ("RIGHT", "FULL"):
@@ -242,18 +242,18 @@ class _Builder:
         for condition in conjuncts(join.args.get("on")):
             if role is Role.INNER:
                 _add_condition(block, condition)
-            elif edge := _edge(block, condition, relation):
-                block.edges.append(edge)
+            elif equality := _equality(block, condition, relation):
+                block.equalities.append(equality)
 
-    def _subquery(self, block: Block, query: exp.Query) -> None:
+    def _subquery(self, block: SelectBlock, query: exp.Query) -> None:
         """A subquery in an expression: rows of the block that it matters to meet the equalities in its WHERE."""
         node = self.node(query)
         tree, pairs = plain(query), list[tuple[exp.Column, exp.Expr]]()
         where = tree.args.get("where")
-        if isinstance(node, Block):
+        if isinstance(node, SelectBlock):
             for condition in conjuncts(where.this if where else None):
                 pairs += _correlation(block, node, condition)
-        if isinstance(node, Block) and (compared := _compared_with(block, query, node)) is not None:
+        if isinstance(node, SelectBlock) and (compared := _compared_with(block, query, node)) is not None:
             pairs.append(compared)
         alias = f"ips_subquery_{self._subqueries}"
         self._subqueries += 1
@@ -261,7 +261,7 @@ class _Builder:
         relation = Relation(alias, node, Role.HIDDEN, len(block.relations), inside)
         block.relations.append(relation)
         for place, (outer, _) in enumerate(pairs):
-            block.edges.append(Edge(outer, exp.column(f"k{place}", alias), relation))
+            block.equalities.append(Equality(outer, exp.column(f"k{place}", alias), relation))
 
 
 def _begin_with_the_preserved_side(tree: exp.Select) -> None:
@@ -300,14 +300,14 @@ def _require_no_limit(tree: exp.Expr) -> None:
         raise NotDerivedError(message)
 
 
-def _add_condition(block: Block, condition: exp.Expr) -> None:
-    if edge := _edge(block, condition, None):
-        block.edges.append(edge)
+def _add_condition(block: SelectBlock, condition: exp.Expr) -> None:
+    if equality := _equality(block, condition, None):
+        block.equalities.append(equality)
     if not condition.find(exp.Query):
         block.filters.append(condition)
 
 
-def _edge(block: Block, condition: exp.Expr, owner: Relation | None) -> Edge | None:
+def _equality(block: SelectBlock, condition: exp.Expr, owner: Relation | None) -> Equality | None:
     if not isinstance(condition := plain(condition), exp.EQ):
         return None
     left, right = plain(condition.this), plain(condition.expression)
@@ -315,10 +315,10 @@ def _edge(block: Block, condition: exp.Expr, owner: Relation | None) -> Edge | N
         return None
     if block.relation(left.table) is None or block.relation(right.table) is None or not _are_alike(left, right):
         return None
-    return Edge(left, right, owner)
+    return Equality(left, right, owner)
 
 
-def _correlation(block: Block, inner: Block, condition: exp.Expr) -> list[tuple[exp.Column, exp.Expr]]:
+def _correlation(block: SelectBlock, inner: SelectBlock, condition: exp.Expr) -> list[tuple[exp.Column, exp.Expr]]:
     """The block's column and the subquery's that ``condition`` says are equal; none if it says something else."""
     if isinstance(condition := plain(condition), exp.EQ):
         left, right = plain(condition.this), plain(condition.expression)
@@ -331,7 +331,7 @@ def _correlation(block: Block, inner: Block, condition: exp.Expr) -> list[tuple[
     return []
 
 
-def _compared_with(block: Block, query: exp.Query, inner: Block) -> tuple[exp.Column, exp.Expr] | None:
+def _compared_with(block: SelectBlock, query: exp.Query, inner: SelectBlock) -> tuple[exp.Column, exp.Expr] | None:
     """The column ``x`` of ``x IN (query)`` and what it is compared with, where null is as good as false.
 
     Rows of ``inner`` with one value decide alone whether that is in its result.
@@ -351,7 +351,7 @@ def _compared_with(block: Block, query: exp.Query, inner: Block) -> tuple[exp.Co
     return column, value
 
 
-def key_expression(block: Block, place: int) -> exp.Expr | None:
+def key_expression(block: SelectBlock, place: int) -> exp.Expr | None:
     """A column of the block's result, if all rows of the body agree on it that make one row or share a window.
 
     None if they needn't, or if it may be null for want of a relation.
@@ -430,7 +430,10 @@ def conjuncts(condition: exp.Expr | None) -> list[exp.Expr]:
     return list(condition.flatten()) if isinstance(condition, exp.And) else [condition]
 
 
-def within(expression: exp.Expr, *kinds: type[exp.Expr]) -> list[exp.Expr]:
+_Kind = TypeVar("_Kind", bound=exp.Expr)
+
+
+def within(expression: exp.Expr, *kinds: type[_Kind]) -> list[_Kind]:
     """The nodes of these kinds in an expression, but for those in its subqueries."""
     walk = expression.walk(prune=lambda node: isinstance(node, exp.Query) and node is not expression)
     return [node for node in walk if isinstance(node, kinds)]

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from dagster_ips.core.aggregates import EVERY_ROW, HIDDEN, Aggregate, Function
-from dagster_ips.query.deltas import WEIGHT
-from dagster_ips.query.tree import Block, Node, plain, within
+from dagster_ips.query.delta_terms import WEIGHT
+from dagster_ips.query.query_text import DIALECT
+from dagster_ips.query.query_tree import Node, SelectBlock, plain, within
 
 _FUNCTIONS: dict[type[exp.Expr], Function] = {
     exp.Sum: Function.SUM,
@@ -46,24 +47,18 @@ class Grouping:
 
 def grouping(node: Node, names: tuple[str, ...]) -> Grouping | str:
     """The query of ``node``, whose result is called ``names``, as a grouping; or why it is none."""
-    if not isinstance(node, Block) or node.unkeyed or not node.group:
+    if not isinstance(node, SelectBlock) or node.unkeyed or not node.group:
         return "there is no GROUP BY at the top"
-    for key in ("having", "distinct", "qualify"):
-        if node.tree.args.get(key):
-            return f"{key.upper()} looks at whole groups"
-    if node.windows:
-        return "a window function looks at other groups"
-    if taken := [name for name in names if name.lower() == WEIGHT or name.lower().startswith((_OWN, HIDDEN))]:
-        return f"the column name {taken[0]} is one that the library keeps"
-    columns: list[exp.Expr] = []
-    keys, aggregates = [], {}
+    if why := _why_not_alone(node, names):
+        return why
+    keys: dict[int, exp.Expr] = {}
+    aggregates: dict[int, tuple[Function, str]] = {}
     left = list(node.group)
     values: dict[exp.Expr, str] = {}
     for place, selected in enumerate(node.tree.selects):
         expression = plain(selected.unalias())
         if expression in left:
-            keys.append(place)
-            columns.append(exp.alias_(expression.copy(), node.names[place], quoted=True))
+            keys[place] = expression
             left = [each for each in left if each != expression]
             continue
         found = _aggregate(expression)
@@ -73,16 +68,25 @@ def grouping(node: Node, names: tuple[str, ...]) -> Grouping | str:
         if value is not None:
             values.setdefault(value, f"{_OWN}value_{len(values)}")
         aggregates[place] = (function, EVERY_ROW if value is None else values[value])
-    if left:
-        return f"the result lacks {left[0].sql('spark')}, which it is grouped by"
-    if not aggregates:
-        return "it has no aggregate"
-    columns += [exp.alias_(value.copy(), name, quoted=True) for value, name in values.items()]
+    if left or not aggregates:
+        return f"the result lacks {left[0].sql(DIALECT)}, which it is grouped by" if left else "it has no aggregate"
+    columns = [(expression, node.names[place]) for place, expression in keys.items()]
     rows = node.tree.copy()
-    rows.set("expressions", columns)
+    rows.set("expressions", [exp.alias_(each.copy(), name, quoted=True) for each, name in [*columns, *values.items()]])
     for key in ("group", "order", "sort", "cluster", "distribute"):
         rows.set(key, None)
     return Grouping(rows, tuple(keys), aggregates)
+
+
+def _why_not_alone(block: SelectBlock, names: tuple[str, ...]) -> str | None:
+    """Why a group's row isn't made of its own rows alone; or of which column the name is taken."""
+    for key in ("having", "distinct", "qualify"):
+        if block.tree.args.get(key):
+            return f"{key.upper()} looks at whole groups"
+    if block.windows:
+        return "a window function looks at other groups"
+    taken = [name for name in names if name.lower() == WEIGHT or name.lower().startswith((_OWN, HIDDEN))]
+    return f"the column name {taken[0]} is one that the library keeps" if taken else None
 
 
 def _aggregate(expression: exp.Expr) -> tuple[Function, exp.Expr | None] | None:

@@ -12,14 +12,28 @@ from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.annotate_types import annotate_types
 from sqlglot.optimizer.qualify import qualify
 
-from dagster_ips.query.affected import AFFECTED, Changed, Reach, added, after, before, derived, removed, select, union
-from dagster_ips.query.deltas import terms, weighted, why_body_not_linear, why_not_linear
-from dagster_ips.query.grouped import Grouping, grouping
-from dagster_ips.query.restricted import reading, restricted, whole
-from dagster_ips.query.text import DIALECT, Query, named
-from dagster_ips.query.tree import Block, Node, NotDerivedError, Scan, build, key_expression, kind_of, within
-
-__all__ = ["AFFECTED", "Changed", "Column", "Plan", "Step", "Strategy", "added", "after", "before", "removed"]
+from dagster_ips.query.affected_keys import (
+    AffectedReach,
+    SourceChange,
+    after,
+    derived,
+    select,
+    union,
+)
+from dagster_ips.query.delta_terms import terms, weighted, why_body_not_linear, why_not_linear
+from dagster_ips.query.key_restriction import reading, restricted, whole
+from dagster_ips.query.query_text import DIALECT, Query, named
+from dagster_ips.query.query_tree import (
+    Node,
+    NotDerivedError,
+    Scan,
+    SelectBlock,
+    build,
+    key_expression,
+    kind_of,
+    within,
+)
+from dagster_ips.query.top_grouping import Grouping, grouping
 
 
 class Strategy(StrEnum):
@@ -38,7 +52,7 @@ class Strategy(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class QueryColumn:
     """A column of a table or a result: its name and its type in Spark's SQL."""
 
     name: str
@@ -46,7 +60,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Step:
+class MaintenanceStep:
     """What to do in one run.
 
     ``rows`` is a query over tables that ``reads`` names: for ``append`` of the rows to insert; for ``combine`` of the
@@ -73,22 +87,23 @@ class Step:
         return frozenset(table.name for query in queries for table in query.find_all(exp.Table))
 
 
-class Plan:
+class MaintenancePlan:
     """How the result of ``query`` is maintained, whose sources have the columns ``columns``, in order.
 
     ``result`` are the columns that the engine gives the result; without, they are those that the text tells.
-    ``no_grouping`` is why the result isn't kept as groups that a change is added to, though it may be some. ``refused`` says why nothing can be derived; None if something can.
+    ``no_grouping`` is why the result isn't kept as groups that a change is added to, though it may be some. ``refused``
+    says why nothing can be derived; None if something can.
     """
 
     def __init__(
         self,
         query: Query,
-        columns: Sequence[Sequence[Column]],
-        result: Sequence[Column] | None = None,
+        columns: Sequence[Sequence[QueryColumn]],
+        result: Sequence[QueryColumn] | None = None,
         *,
         no_grouping: str | None = None,
     ) -> None:
-        self.query = query
+        self._given = (query, columns, result)
         self._no_grouping = no_grouping
         self.refused: str | None = None
         try:
@@ -104,6 +119,21 @@ class Plan:
             self._result = tuple(result) if result is not None else _columns_of(self._tree)
             if len(self._result) != len(self._node.names):
                 self.refused = "the engine gives its result other columns than the text says"
+
+    def without_grouping(self, why: str) -> MaintenancePlan:
+        """The plan of a result that isn't kept as groups."""
+        return MaintenancePlan(*self._given, no_grouping=why)
+
+    def refusing(self, why: str) -> MaintenancePlan:
+        """The plan from which nothing is derived."""
+        plan = MaintenancePlan(*self._given)
+        plan.refused = why
+        return plan
+
+    @property
+    def tables(self) -> frozenset[str]:
+        """The names of the sources as they are now."""
+        return frozenset(after(source) for source in range(len(self._given[1])))
 
     @cached_property
     def text(self) -> str:
@@ -127,51 +157,53 @@ class Plan:
         """All that the result is made of: its rows, or the keys and values that it is groups of."""
         return reading(self._made_of(), lambda _, source: whole(after(source)))
 
-    def step(self, changes: Mapping[int, Changed], *, known_before: frozenset[int]) -> Step:
-        """What to do when sources changed as ``changes`` says, of which those in ``known_before`` can be read as they were."""
+    def step(self, changes: Mapping[int, SourceChange], *, known_before: frozenset[int]) -> MaintenanceStep:
+        """What to do when sources changed as ``changes`` says; those in ``known_before`` can be read as they were."""
         changed = {source: each for source, each in changes.items() if each.adds or each.removes}
-        if not changed:
-            return Step(Strategy.NOTHING)
-        if self.refused:
-            return Step(Strategy.FULL, why_not={Strategy.KEYS: self.refused})
-        scans = frozenset(scan for scan in self._node.scans if scan.source in changed)
+        if self.refused is not None:
+            return self.whole(self.refused) if changed else MaintenanceStep(Strategy.NOTHING)
+        scans = sorted((each for each in self._node.scans if each.source in changed), key=lambda scan: scan.number)
         if not scans:
-            return Step(Strategy.NOTHING)
-        ordered = sorted(scans, key=lambda scan: scan.number)
-        places = [(scan.number, scan.source) for scan in ordered]
-        unknown = {source for _, source in places[1:]} - known_before
-        lost = "what a source was before can't be read any more, and several places changed" if unknown else None
-        found = self.grouping
-        why_not: dict[Strategy, str] = {}
-        if isinstance(found, Grouping):
-            assert isinstance(self._node, Block)  # noqa: S101  # a grouping is one
-            why = why_body_not_linear(self._node, scans) or lost
-            if why is None:
-                came, went = terms(found.rows, places, changed)
-                live = [self.all_rows] if went and found.has_extremes else []
-                return Step(Strategy.COMBINE, weighted(came, went, live))
-            why_not[Strategy.COMBINE] = why
-        else:
-            why = why_not_linear(self._node, scans) or lost
-            if why is None and not any(changed[source].removes for _, source in places):
-                came, _ = terms(self._tree, places, changed)
-                return Step(Strategy.APPEND, union(came))
-            why_not[Strategy.APPEND] = why or "rows were removed"
-            if isinstance(self._node, Block) and self._node.group:
-                why_not[Strategy.COMBINE] = found
+            return MaintenanceStep(Strategy.NOTHING)
+        # What a place was before is read by the terms of those that change earlier.
+        is_lost = any(scan.source not in known_before for scan in scans[1:])
+        lost = "several places changed, and what a source was before can't be read any more" if is_lost else None
+        exact, why_not = self._exact(scans, changed, lost)
+        if exact is not None:
+            return exact
         try:
-            return self._by_keys(ordered, changed, why_not)
+            return self._by_keys(scans, changed, why_not)
         except NotDerivedError as error:
-            return Step(Strategy.FULL, why_not={**why_not, Strategy.KEYS: str(error)})
+            return MaintenanceStep(Strategy.FULL, why_not={**why_not, Strategy.KEYS: str(error)})
 
-    def whole(self, why: str) -> Step:
+    def _exact(
+        self, scans: Sequence[Scan], changed: Mapping[int, SourceChange], lost: str | None
+    ) -> tuple[MaintenanceStep | None, dict[Strategy, str]]:
+        """The step by the exact change of the result; None if there is none, and why."""
+        places = [(scan.number, scan.source) for scan in scans]
+        found = self.grouping
+        if isinstance(found, Grouping) and isinstance(self._node, SelectBlock):
+            if why := why_body_not_linear(self._node, frozenset(scans)) or lost:
+                return None, {Strategy.COMBINE: why}
+            came, went = terms(found.rows, places, changed)
+            live = [self.all_rows] if went and found.has_extremes else []
+            return MaintenanceStep(Strategy.COMBINE, weighted(came, went, live)), {}
+        is_grouped = isinstance(self._node, SelectBlock) and bool(self._node.group)
+        why_not = {Strategy.COMBINE: str(found)} if is_grouped else {}
+        why = why_not_linear(self._node, frozenset(scans)) or lost
+        if why is None and not any(changed[source].removes for _, source in places):
+            came, _ = terms(self._tree, places, changed)
+            return MaintenanceStep(Strategy.APPEND, union(came)), {}
+        return None, why_not or {Strategy.APPEND: why or "rows were removed"}
+
+    def whole(self, why: str) -> MaintenanceStep:
         """To compute everything, for a reason that the plan doesn't know."""
-        return Step(Strategy.FULL, why_not={Strategy.KEYS: why})
+        return MaintenanceStep(Strategy.FULL, why_not={Strategy.KEYS: why})
 
     def _by_keys(
-        self, scans: Sequence[Scan], changed: Mapping[int, Changed], why_not: Mapping[Strategy, str]
-    ) -> Step:
-        reach, node = Reach(changed), self._node
+        self, scans: Sequence[Scan], changed: Mapping[int, SourceChange], why_not: Mapping[Strategy, str]
+    ) -> MaintenanceStep:
+        reach, node = AffectedReach(changed), self._node
         keys: list[int] = []
         problems: dict[str, None] = {}
         for place in range(len(node.names)):
@@ -195,7 +227,7 @@ class Plan:
             part.set("distinct", exp.Distinct())
             parts.append(part)
         rows = restricted(self._made_of(), node, keys)
-        return Step(Strategy.KEYS, rows, union(parts, distinct=True), tuple(keys), why_not)
+        return MaintenanceStep(Strategy.KEYS, rows, union(parts, distinct=True), tuple(keys), why_not)
 
     def _made_of(self) -> exp.Query:
         return self.grouping.rows if isinstance(self.grouping, Grouping) else self._tree
@@ -212,9 +244,11 @@ def in_spark(query: exp.Query) -> str:
     return query.sql(DIALECT, identify=True)
 
 
-def _qualified(query: Query, columns: Sequence[Sequence[Column]]) -> exp.Query:
+def _qualified(query: Query, columns: Sequence[Sequence[QueryColumn]]) -> exp.Query:
     """The tree with every column qualified, and columns' types noted that may be compared as keys."""
-    schema = {named(source): {each.name: each.type for each in found} for source, found in enumerate(columns)}
+    schema: dict[str, object] = {
+        named(source): {each.name: each.type for each in found} for source, found in enumerate(columns)
+    }
     for found in columns:
         if len({each.name.lower() for each in found}) < len(found):
             message = "a source has two columns whose names differ by case alone"
@@ -253,9 +287,9 @@ def _kind(expression: exp.Expr) -> str | None:
     return expression.meta.get("kind") if isinstance(expression, exp.Column) else None
 
 
-def _columns_of(tree: exp.Query) -> tuple[Column, ...]:
+def _columns_of(tree: exp.Query) -> tuple[QueryColumn, ...]:
     kinds = [each.type.sql(DIALECT) if each.type else "unknown" for each in tree.selects]
-    return tuple(Column(name, kind) for name, kind in zip(tree.named_selects, kinds, strict=True))
+    return tuple(QueryColumn(name, kind) for name, kind in zip(tree.named_selects, kinds, strict=True))
 
 
 def _require_all_read(tree: exp.Query, node: Node) -> None:
@@ -267,11 +301,9 @@ def _require_all_read(tree: exp.Query, node: Node) -> None:
 def _is_constant(node: Node, scan: Scan, places: Sequence[int]) -> bool:
     """Whether all rows that differ by ``scan`` have one value of these columns, whichever they are."""
     match node:
-        case Block():
+        case SelectBlock():
             return all(not within(each, exp.Column) for place in places if (each := key_expression(node, place)))
         case Scan():
             return not places
         case _:
             return _is_constant(node.side_of(scan), scan, places)
-
-
