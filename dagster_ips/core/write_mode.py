@@ -206,9 +206,7 @@ class Replace(WritesRows):
     """Replace all rows."""
 
 
-WriteMode: TypeAlias = (
-    Append | Merge | Combine | OverwritePartitions | OverwriteWhere | ReplaceKeys | ByQuery | Replace
-)
+WriteMode: TypeAlias = Append | Merge | Combine | OverwritePartitions | OverwriteWhere | ReplaceKeys | ByQuery | Replace
 
 
 def may_repeat(write_mode: WriteMode | None) -> bool:

@@ -144,7 +144,10 @@ class SelectBlock:
     def unkeyed(self) -> str | None:
         """Why no column of its result tells which rows a change reaches; None if some may."""
         group = self.tree.args.get("group")
-        if group and any(group.args.get(key) for key in ("grouping_sets", "cube", "rollup", "totals", "all")):
+        several = ("grouping_sets", "cube", "rollup", "totals", "all")
+        if group and (
+            any(group.args.get(key) for key in several) or group.find(exp.Rollup, exp.Cube, exp.GroupingSets)
+        ):
             return "ROLLUP, CUBE or GROUPING SETS: each row counts in several groups"
         if self.tree.args.get("limit") or self.tree.args.get("offset"):
             return "LIMIT: which rows it takes depends on all of them"
@@ -160,6 +163,7 @@ _OF_SELECT = {
     *("order", "sort", "cluster", "distribute", "laterals"),
 }
 _OF_JOIN = {"this", "on", "side", "kind"}
+_SEVERAL = (exp.Rollup, exp.Cube, exp.GroupingSets)
 _EXACT = {"boolean", "date", "timestamp", "timestamptz", "timestampltz", "timestampntz", "binary", "text", "varchar"}
 _INTEGERS = exp.DataType.INTEGER_TYPES
 

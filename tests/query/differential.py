@@ -103,7 +103,7 @@ class Machine:
                 case.figures["keys computed again"] += len({_key(row, step) for row in expected} & affected)
                 stays = Counter({row: n for row, n in target.items() if _key(row, step) not in affected})
                 if isinstance(plan.grouping, Grouping):
-                    return stays + self._bag(_grouped(plan.grouping, self._text(step.rows)))
+                    return stays + self._bag(grouped_text(plan.grouping, self._text(step.rows)))
                 return stays + self._rows(step.rows)
 
     def _combined(self, plan: MaintenancePlan, step: MaintenanceStep) -> Rows:
@@ -118,7 +118,7 @@ class Machine:
         live = Counter({tuple(row): n for (*row, weight), n in weighed.items() if weight == 0})
         if {row: n for row, n in sums.items() if n} != now or (live and live != now):
             return Counter({("the rows differ",): 1})
-        return self._bag(_grouped(plan.grouping, self._text(plan.all_rows)))
+        return self._bag(grouped_text(plan.grouping, self._text(plan.all_rows)))
 
     def _rows(self, query: exp.Query | None) -> Rows:
         return self._bag(self._text(query))
@@ -162,7 +162,7 @@ def _key(row: tuple[object, ...], step: MaintenanceStep) -> tuple[object, ...]:
     return tuple(row[place] for place in step.keys)
 
 
-def _grouped(grouping: Grouping, rows: str) -> str:
+def grouped_text(grouping: Grouping, rows: str) -> str:
     names = grouping.rows.named_selects
     columns = {place: f'"{names[i]}"' for i, place in enumerate(grouping.keys)}
     for place, (function, value) in grouping.aggregates.items():
