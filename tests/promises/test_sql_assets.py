@@ -10,8 +10,8 @@ import dagster as dg
 import pytest
 
 import dagster_ips as ips
-from dagster_ips.errors import DeclarationError
-from tests.support.lake import FIRST_DAY, Lake
+from dagster_ips.errors import DeclarationError, QueryNotDerivedError
+from tests.support.lake import FIRST_DAY, Lake, events
 from tests.support.pipeline import materialize, pipeline
 
 DAILY = """
@@ -113,6 +113,33 @@ def test_whatever_changes_in_its_sources_the_table_is_what_the_query_gives(
             assert shown(lake, name) == expected(lake, text), (statement, name)
         found = {name: said(result, name)["refresh"] for name, wanted in strategies.items() if wanted}
         assert found == {name: wanted for name, wanted in strategies.items() if wanted}, statement
+
+
+def test_a_new_text_computes_everything_once_and_strict_computes_nothing_else(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    def defined(text: str, refresh: str) -> dg.Definitions:
+        return pipeline(lake.folder, lake.spark_folder, ips.sql_asset("x", text, table="media.x", refresh=refresh))
+
+    lake.create_playback(events(range(10)))
+    lake.sql("CREATE TABLE lake.media.title (account STRING, genre STRING) USING iceberg")
+    texts = ["SELECT account, sum(seconds) AS s FROM playback WHERE account <> 'a1' GROUP BY account"]
+    texts.append(texts[0].replace("a1", "a2"))
+    for text in texts:
+        result = materialize(defined(text, "strict"), instance, "x")
+        assert (said(result, "x")["refresh"], shown(lake, "x")) == ("full", expected(lake, text))
+        lake.append(events(range(10, 14)))
+        result = materialize(defined(text, "strict"), instance, "x")
+        assert (said(result, "x")["refresh"], shown(lake, "x")) == ("combine", expected(lake, text))
+    total = "SELECT sum(seconds) AS s FROM playback"
+    materialize(defined(total, "strict"), instance, "x")  # another text, so in full
+    lake.append(events(range(20, 24)))
+    before = shown(lake, "x")
+    with pytest.raises(QueryNotDerivedError, match="an aggregate without GROUP BY is one row"):
+        materialize(defined(total, "strict"), instance, "x")
+    assert shown(lake, "x") == before
+    result = materialize(defined(total, "auto"), instance, "x")
+    assert shown(lake, "x") == expected(lake, total)
 
 
 @pytest.mark.parametrize(
