@@ -29,10 +29,11 @@ KNOWN = """
     WHERE EXISTS (SELECT 1 FROM title t WHERE t.account = p.account AND t.genre <> 'b') GROUP BY account
 """
 RANKED = """
-    SELECT event_date, event_id, rank() OVER (PARTITION BY event_date ORDER BY seconds DESC, event_id) AS place
-    FROM playback QUALIFY place <= 3
+    SELECT event_date, event_id, place FROM (
+        SELECT event_date, event_id, rank() OVER (PARTITION BY event_date ORDER BY seconds DESC, event_id) AS place
+        FROM playback
+    ) WHERE place <= 3
 """
-TOTAL = "SELECT count(*) AS plays, sum(seconds) AS seconds FROM playback"
 QUERIES = {
     "per_day": DAILY,
     "by_genre": BY_GENRE,
@@ -40,28 +41,21 @@ QUERIES = {
     "with_genre": WITH_GENRE,
     "known": KNOWN,
     "ranked": RANKED,
-    "total": TOTAL,
 }
 STEPS = [
     (
         "INSERT INTO lake.media.playback VALUES (100, DATE'2026-01-02', 'a1', 6), (101, DATE'2026-01-03', NULL, 4)",
-        {"per_day": "combine", "by_genre": "combine", "long": "append", "with_genre": "append", "known": "keys"}
-        | {"ranked": "keys", "total": "full"},
+        {"per_day": "combine", "by_genre": "combine", "long": "append", "with_genre": "append"}
+        | {"known": "keys", "ranked": "keys"},
     ),
     (
         "UPDATE lake.media.title SET genre = 'z' WHERE account = 'a1'",
-        {"per_day": None, "by_genre": "combine", "long": None, "with_genre": "keys", "known": "keys", "total": None},
+        {"by_genre": "combine", "with_genre": "keys", "known": "keys"},
     ),
     (
         "DELETE FROM lake.media.playback WHERE event_id IN (2, 6, 100)",
-        {"per_day": "combine", "by_genre": "combine", "long": "keys", "with_genre": "keys", "total": "full"},
+        {"per_day": "combine", "by_genre": "combine", "long": "keys", "with_genre": "keys", "ranked": "keys"},
     ),
-    (
-        "INSERT INTO lake.media.title VALUES ('a0', 'second'), ('a9', NULL)",
-        {"with_genre": "keys", "by_genre": "combine"},
-    ),
-    ("DELETE FROM lake.media.title WHERE account = 'a2'", {"with_genre": "keys", "known": "keys"}),
-    ("UPDATE lake.media.playback SET account = NULL, seconds = NULL WHERE event_id = 4", {"per_day": "combine"}),
 ]
 
 
@@ -111,8 +105,8 @@ def test_whatever_changes_in_its_sources_the_table_is_what_the_query_gives(
         result = materialize(definitions, instance, *QUERIES)
         for name, text in QUERIES.items():
             assert shown(lake, name) == expected(lake, text), (statement, name)
-        found = {name: said(result, name)["refresh"] for name, wanted in strategies.items() if wanted}
-        assert found == {name: wanted for name, wanted in strategies.items() if wanted}, statement
+        found = {name: said(result, name)["refresh"] for name in strategies}
+        assert found == strategies, statement
 
 
 def test_a_new_text_computes_everything_once_and_strict_computes_nothing_else(
