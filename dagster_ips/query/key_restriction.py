@@ -9,7 +9,7 @@ from sqlglot import exp
 from dagster_ips.query.affected_keys import AFFECTED, after, derived, select
 from dagster_ips.query.query_tree import Equality, Node, Relation, Role, Scan, SelectBlock, Sides, key_expression
 
-Limits = dict[int, dict[str, str]]
+KeyLimits = dict[int, dict[str, str]]
 """By scan, which of its columns must hold a value of which key."""
 
 
@@ -18,7 +18,7 @@ def restricted(tree: exp.Query, node: Node, places: Sequence[int]) -> exp.Select
 
     ``tree`` is that of ``node``, or one that has the same body and these columns.
     """
-    limits: Limits = {}
+    limits: KeyLimits = {}
     keys = [node.names[place] for place in places]
     _push(node, dict(zip(places, keys, strict=True)), limits)
 
@@ -59,7 +59,7 @@ def _among(table: exp.Expr, columns: Mapping[str, str]) -> exp.Select:
     return query
 
 
-def _push(node: Node, keys: Mapping[int, str], limits: Limits) -> None:
+def _push(node: Node, keys: Mapping[int, str], limits: KeyLimits) -> None:
     """Limit what ``node`` reads, if of its rows only those are wanted whose columns hold such keys."""
     match node:
         case Scan():
@@ -76,7 +76,7 @@ def _push(node: Node, keys: Mapping[int, str], limits: Limits) -> None:
             _push_body(node, have, limits)
 
 
-def _push_body(block: SelectBlock, have: dict[exp.Column, str], limits: Limits) -> None:
+def _push_body(block: SelectBlock, have: dict[exp.Column, str], limits: KeyLimits) -> None:
     todo = list(have)
     for column in todo:
         for equality in block.equalities:
