@@ -9,7 +9,6 @@ import pytest
 from dagster_ips.query.affected_keys import SourceChange
 from dagster_ips.query.maintenance_plan import MaintenancePlan, QueryColumn, Strategy
 from dagster_ips.query.query_text import RefusedQueryError, read
-from tests.query.broken_rules import RULES, is_found
 from tests.query.differential import Case, Machine, run
 from tests.query.random_queries import TABLES, Row
 
@@ -21,12 +20,6 @@ def test_random_queries_are_maintained_right(seed: int) -> None:
     found = run(seed, queries=40, changes=5)
     assert found.wrong == []
     assert all(found.figures[each] for each in (Strategy.APPEND, Strategy.COMBINE, Strategy.KEYS))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("rule", RULES)
-def test_random_queries_find_a_rule_that_is_broken(rule: str) -> None:
-    assert is_found(rule)
 
 
 CASES: list[tuple[str, dict[str, list[Row]], dict[str, list[Row]], dict[str, list[Row]]]] = [
