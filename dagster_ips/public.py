@@ -21,6 +21,7 @@ from dagster_ips.orchestration.declare.declarations import (
     trusted,
 )
 from dagster_ips.orchestration.declare.overwrite_result import Overwrite
+from dagster_ips.orchestration.declare.sql_assets import sql_asset
 from dagster_ips.orchestration.definitions import with_incremental
 from dagster_ips.orchestration.platform.resources import IcebergCatalog, LocalSparkConnect
 from dagster_ips.orchestration.prove.proofs import proof
@@ -61,6 +62,7 @@ __all__ = [
     "pending_sensor",
     "proof",
     "replace",
+    "sql_asset",
     "table",
     "target_lag",
     "trusted",

@@ -80,6 +80,11 @@ class IcdcView:
         self._kept: list[DataFrame] = []
 
     @property
+    def session(self) -> SparkSession:
+        """The session that its frames are of."""
+        return self._session
+
+    @property
     def mode(self) -> Mode:
         """``full`` or ``incremental``."""
         return self._captured.capture.mode
@@ -162,6 +167,22 @@ class IcdcView:
     def source(self) -> DataFrame:
         """The upstream as of the capture, rows and columns, whatever is committed to it meanwhile."""
         return self._given(self._source, Frame.SOURCE)
+
+    @property
+    def before(self) -> DataFrame | None:
+        """The upstream as it was when it was last consumed, by the columns of ``source``.
+
+        None if that isn't known or can't be read any more: its snapshot is expired, or had other columns.
+        """
+        since, to = self._captured.capture.from_exclusive, self._captured.capture.to_inclusive
+        snapshots = self._captured.source.snapshots
+        if self._is_whole or since is None or to is None or since.snapshot_id not in snapshots:
+            return None
+        schemas = {snapshots[mark.snapshot_id].schema_id for mark in (since, to) if mark.snapshot_id in snapshots}
+        if len(schemas) > 1 or None in schemas:
+            return None
+        table = self._captured.source.table
+        return self._of_run(table_frame(self._session, self._catalog, table, snapshot_id=since.snapshot_id))
 
     def affected(self, *keys: str) -> DataFrame:
         """All live rows of the upstream whose ``keys`` occur in the change, in added rows or in removed ones.
@@ -319,6 +340,11 @@ class IcdcView:
         view = IcdcView(captured, self._session, self._catalog, weighs_live_rows=self._weighs_live_rows)
         view._taken = self._taken
         return view
+
+    def keep(self, frame: DataFrame) -> DataFrame:
+        """``frame``, which Spark keeps once it is computed, until this view is released."""
+        self._kept.append(frame.persist())
+        return frame
 
     def release(self) -> None:
         """Let Spark forget what it kept for this view."""

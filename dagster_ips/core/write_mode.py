@@ -173,11 +173,40 @@ class OverwriteWhere(WritesRows):
 
 
 @dataclass(frozen=True, slots=True)
+class ReplaceKeys(WritesRows):
+    """Replace the rows of affected keys, which come with the rows, by the columns ``on``."""
+
+    on: tuple[str, ...]
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Those by which rows are replaced; several rows may have one."""
+        return self.on
+
+
+@dataclass(frozen=True, slots=True)
+class ByQuery(WritesRows):
+    """As each run finds best for the query ``text``: it says one of the other modes itself."""
+
+    text: str
+
+    @property
+    def may_repeat(self) -> bool:
+        """Rows may be appended or added to groups."""
+        return False
+
+    @property
+    def signature(self) -> str:
+        """Another if what the one left can't be gone on with by the other."""
+        return self.text
+
+
+@dataclass(frozen=True, slots=True)
 class Replace(WritesRows):
     """Replace all rows."""
 
 
-WriteMode: TypeAlias = Append | Merge | Combine | OverwritePartitions | OverwriteWhere | Replace
+WriteMode: TypeAlias = Append | Merge | Combine | OverwritePartitions | OverwriteWhere | ReplaceKeys | ByQuery | Replace
 
 
 def may_repeat(write_mode: WriteMode | None) -> bool:

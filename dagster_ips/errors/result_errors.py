@@ -248,3 +248,18 @@ class OutputTypeError(IpsError):
             f"nothing was consumed. Return a Spark DataFrame, which createDataFrame(...) of any input frame's "
             f"sparkSession makes of a pandas one, or give the asset another io_manager_key."
         )
+
+
+@dataclass(eq=False)
+class QueryNotDerivedError(IpsError):
+    """A table that is declared by its query is to be refreshed by what changed alone, and how isn't known."""
+
+    asset: str
+    problem: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.asset}: its table can't be brought up to date by what changed alone ({self.problem}), and "
+            f'refresh="strict" allows nothing else. Nothing was written and nothing was consumed. Allow a full refresh '
+            f'by refresh="auto", run it once with the tag dagster_ips/mode=full, or change the query.'
+        )

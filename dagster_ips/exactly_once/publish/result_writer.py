@@ -17,6 +17,7 @@ from dagster_ips.core.write_mode import (
     OverwritePartitions,
     OverwriteWhere,
     Replace,
+    ReplaceKeys,
     WriteMode,
 )
 from dagster_ips.errors import RemovedRowsError
@@ -43,6 +44,7 @@ from dagster_ips.spark.writes.overwrite_where import (
 )
 from dagster_ips.spark.writes.partition_filter import Partitions, anywhere
 from dagster_ips.spark.writes.remove import remove_rows
+from dagster_ips.spark.writes.replace_keys import replace_keys
 
 if TYPE_CHECKING:
     from dagster_ips.spark.session import DataFrame
@@ -57,7 +59,8 @@ class Result:
     what the target has there is no result of earlier runs. ``is_trusted`` says that the asset's author vouches for what
     the plan doesn't show. With ``storage``, the target's own metadata says in which partitions it has no row.
     ``looked_up`` are the tables that the frame is made of beside its inputs, ``unchanged`` those that every row of the
-    target was looked up in as they are now.
+    target was looked up in as they are now. ``is_derived`` says that a query's plan gave the frame and the write mode
+    for this very change; ``affected`` are the keys to replace, if it is by keys.
     """
 
     frame: DataFrame
@@ -70,6 +73,8 @@ class Result:
     storage: Storage | None = None
     looked_up: tuple[str, ...] = ()
     unchanged: frozenset[str] = frozenset()
+    is_derived: bool = False
+    affected: DataFrame | None = None
 
     def stored(self, table: str) -> DataFrame:
         """What ``table`` has after a full run: what was returned, and of aggregates its groups.
@@ -94,6 +99,8 @@ class Result:
         require_columns(self.frame, mode, table=table, partition_columns=partition_columns)
         if not self.inputs:
             return self
+        if self.is_derived:
+            return replace(self, inputs=[replace(change, taken=()) for change in self.inputs])
         made = provenance(self.frame, self.inputs, table=f"{catalog}.{table}", shares_views=shares_views)
         if self.is_trusted:
             made = made.trusted(self.inputs)
@@ -200,6 +207,9 @@ class Result:
             case OverwriteWhere(where):
                 within = where if self.partitions is None else f"({where}) AND {self.partitions}"
                 replace_where(self.frame, branch, where=within, whole_file_columns=target.whole_file_columns())
+            case ReplaceKeys(on):
+                assert self.affected is not None  # noqa: S101  # whoever says the mode gives them
+                replace_keys(self.frame, branch, self.affected, on=on, partition_columns=columns)
             case Replace():
                 self._replace_all(self.frame, branch, target)
 
@@ -212,7 +222,9 @@ class Result:
                 groups = self.stored(branch.table)
                 replace(self, frame=groups, write_mode=Replace(), inputs=(), new_partitions=None).write(branch, target)
             return
-        is_weighted = any(taken.frame is Frame.WEIGHTED for change in self.inputs for taken in change.taken)
+        is_weighted = self.is_derived or any(
+            taken.frame is Frame.WEIGHTED for change in self.inputs for taken in change.taken
+        )
         self._refuse_removed_rows(branch, is_weighted=is_weighted)
         columns = target.identity_partition_columns()
         combine_rows(

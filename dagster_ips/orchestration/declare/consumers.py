@@ -13,7 +13,7 @@ from dagster import DagsterInstance
 
 from dagster_ips.core.history_place import Everywhere
 from dagster_ips.core.partition_keys import Slicing
-from dagster_ips.core.write_mode import Append, Combine, Merge, OverwritePartitions, Replace, WriteMode
+from dagster_ips.core.write_mode import Append, ByQuery, Combine, Merge, OverwritePartitions, Replace, WriteMode
 from dagster_ips.errors import DeclarationError
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.orchestration.declare.declarations import (
@@ -147,7 +147,7 @@ def _reading(
         _require_no_start(key, inputs)
     _require_limits_that_help(key, write_mode, inputs, is_partitioned=is_partitioned)
     table = table_of(key, metadata[key], default_namespace)
-    is_added_to = isinstance(write_mode, Combine)
+    is_added_to = isinstance(write_mode, Combine | ByQuery)
     return Consumer(
         key,
         table,

@@ -19,7 +19,7 @@ from dagster_ips.core.limits import Limits
 from dagster_ips.core.policy import InputPolicies, OnExpired, OnRemoved, OnRollback, OnUnmapped
 from dagster_ips.core.table_name import name_of, parts_of
 from dagster_ips.core.valid_through import EventTime
-from dagster_ips.core.write_mode import Append, Combine, Merge, OverwritePartitions, Replace, WriteMode
+from dagster_ips.core.write_mode import Append, ByQuery, Combine, Merge, OverwritePartitions, Replace, WriteMode
 from dagster_ips.errors import DeclarationError
 from dagster_ips.exactly_once.capture.tracked_input import MAIN
 from dagster_ips.spark.targets import TableDescription
@@ -396,7 +396,7 @@ def target_lag_of(metadata: Mapping[str, Any]) -> dt.timedelta:
     return USUAL_LAG if seconds is None else dt.timedelta(seconds=seconds)
 
 
-def write_mode_of(metadata: Mapping[str, Any], asset: str) -> WriteMode | None:
+def write_mode_of(metadata: Mapping[str, Any], asset: str) -> WriteMode | None:  # noqa: PLR0911  # one for each mode
     """The write mode in an asset's metadata; None if it says none.
 
     Raises:
@@ -412,6 +412,8 @@ def write_mode_of(metadata: Mapping[str, Any], asset: str) -> WriteMode | None:
             return Merge(tuple(on), latest_by)
         case {"mode": "combine", "on": on, "aggregates": aggregates, "approximate": approximate}:
             return _combine(asset, on, aggregates, approximate=approximate)
+        case {"mode": "query", "sql": text}:
+            return ByQuery(text)
         case {"mode": "overwrite_partitions"}:
             return OverwritePartitions()
         case {"mode": "replace"}:
@@ -422,12 +424,12 @@ def write_mode_of(metadata: Mapping[str, Any], asset: str) -> WriteMode | None:
 
 
 def code_of(code_version: str | None, metadata: Mapping[str, Any]) -> str | None:
-    """What an asset's rows are made by: its ``code_version``, and for combine() what it declares; None if unknown."""
+    """What an asset's rows are made by: its ``code_version``, and what combine() or a query says; None if unknown."""
     write_mode = write_mode_of(metadata, "")
-    if not isinstance(write_mode, Combine):
+    if not isinstance(write_mode, Combine | ByQuery):
         return code_version
     declared = hashlib.sha256(write_mode.signature.encode()).hexdigest()[:8]
-    return f"{code_version or ''}+combine:{declared}"
+    return f"{code_version or ''}+{'combine' if isinstance(write_mode, Combine) else 'query'}:{declared}"
 
 
 def description_of(metadata: Mapping[str, Any]) -> TableDescription:

@@ -102,7 +102,8 @@ def recompute(
             )
     made = _called(asset, values, part.partitions, context)
     metadata = graph_of(context).get(consumer.key).metadata
-    frame, write_mode = returned(made, write_mode_of(metadata, consumer.name), consumer.key, is_consumer=True)
+    found = returned(made, write_mode_of(metadata, consumer.name), consumer.key, is_consumer=True)
+    frame, write_mode = found.frame, found.write_mode
     configure(frame.sparkSession, lake.spark_configuration())
     require_columns(frame, write_mode, table=consumer.table, partition_columns=())
     if isinstance(write_mode, Merge):

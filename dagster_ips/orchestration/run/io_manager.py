@@ -6,7 +6,7 @@ No ``from __future__ import annotations`` here: Dagster reads ``ResourceDependen
 import contextlib
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
@@ -17,7 +17,7 @@ from dagster_ips.core.ownership import ASSET
 from dagster_ips.core.ranges import Predicate
 from dagster_ips.core.retention import Retention
 from dagster_ips.core.table_name import namespace_of
-from dagster_ips.core.write_mode import Combine, OverwriteWhere, Replace, WriteMode
+from dagster_ips.core.write_mode import ByQuery, Combine, OverwriteWhere, Replace, WriteMode
 from dagster_ips.errors import DeclarationError, IpsError, OutputTypeError
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.exactly_once.publish.column_evolution import follow_frame, require_columns_fit, require_rows_found
@@ -40,6 +40,7 @@ from dagster_ips.orchestration.declare.declarations import (
     trusted_because,
     write_mode_of,
 )
+from dagster_ips.orchestration.declare.maintained_rows import MaintainedRows
 from dagster_ips.orchestration.declare.overwrite_result import Overwrite
 from dagster_ips.orchestration.declare.partition_mappings import require_partition_expression, rows_of_keys
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
@@ -147,16 +148,16 @@ class IcdcIOManager(dg.ConfigurableIOManager):
             _report_waiting(context, behind=list(of_step or ()))
             keep_versions(context.step_context, key)
             return
-        frame, write_mode = returned(obj, write_mode_of(metadata, key.to_user_string()), key, is_consumer=is_consumer)
+        result = returned(obj, write_mode_of(metadata, key.to_user_string()), key, is_consumer=is_consumer)
         table = table_of(key, metadata, self.default_namespace)
         started = time.monotonic()
         # What another session writes would lack the stamps that this one sets.
-        runs = replace(self.runs(context.step_context.instance), session=lambda: self._session_of(frame))
+        runs = replace(self.runs(context.step_context.instance), session=lambda: self._session_of(result.frame))
         with runs.writing(captured):
             # Runs of other partitions, which may read a lookup as it is then, publish meanwhile.
-            is_told = isinstance(write_mode, Combine) and not context.has_asset_partitions
+            is_told = isinstance(result.write_mode, Combine) and not context.has_asset_partitions
             read = self._tries.of(context.step_context).looked_up if is_told else {}
-            publication = _publish(runs, context, table, (frame, write_mode), replace(captured, looked_up=read))
+            publication = _publish(runs, context, table, result, replace(captured, looked_up=read))
         step = context.step_context
         report = RunReport(
             table=table,
@@ -251,7 +252,7 @@ def _logged(context: dg.InputContext | dg.OutputContext) -> Iterator[None]:
 
 
 def _publish(
-    runs: Runs, context: dg.OutputContext, table: str, returned: "tuple[DataFrame, WriteMode]", captured: RunInputs
+    runs: Runs, context: dg.OutputContext, table: str, returned: "Returned", captured: RunInputs
 ) -> Publication:
     run, log = context.step_context.dagster_run, context.log.info
     lake, publisher = runs.lake, runs.publisher(run, context.asset_key, captured, log=log)
@@ -264,7 +265,16 @@ def _publish(
         publisher.require_own(existing, captured.captures, name)
     changes = [view.change for view in captured.views.values()]
     because = trusted_because(context.definition_metadata)
-    result = Result(*returned, captured.mode, changes, is_trusted=because is not None, storage=lake.storage)
+    result = Result(
+        returned.frame,
+        returned.write_mode,
+        captured.mode,
+        changes,
+        is_trusted=because is not None,
+        storage=lake.storage,
+        is_derived=returned.is_derived,
+        affected=returned.affected,
+    )
     if because is not None:
         context.add_output_metadata({"trusted, not proved by the plan": because})
     running = _asset_context()
@@ -358,9 +368,17 @@ def in_form(view: IcdcView, annotation: object, *, parameter: str, asset: str) -
     )
 
 
-def returned(
-    obj: object, declared: WriteMode | None, key: dg.AssetKey, *, is_consumer: bool
-) -> "tuple[DataFrame, WriteMode]":
+@dataclass(frozen=True)
+class Returned:
+    """The frame that an asset returned, and how it is to be written; the others are as in ``Result``."""
+
+    frame: "DataFrame"
+    write_mode: WriteMode
+    is_derived: bool = False
+    affected: "DataFrame | None" = None
+
+
+def returned(obj: object, declared: WriteMode | None, key: dg.AssetKey, *, is_consumer: bool) -> "Returned":
     """The frame that an asset returned, and how it is to be written.
 
     Raises:
@@ -368,8 +386,10 @@ def returned(
         DeclarationError: it is an Overwrite of an asset that can't return one.
     """
     asset = key.to_user_string()
-    if is_frame(obj):
-        return obj, declared or Replace()
+    if isinstance(obj, MaintainedRows) and isinstance(declared, ByQuery):
+        return Returned(obj.frame, obj.write_mode, is_derived=True, affected=obj.affected)
+    if is_frame(obj) and not isinstance(declared, ByQuery):
+        return Returned(obj, declared or Replace())
     if not isinstance(obj, Overwrite):
         raise OutputTypeError(asset=asset, found=f"a {_type_name(obj)}")
     parts: tuple[object, object] = (obj.frame, obj.where)
@@ -386,7 +406,7 @@ def returned(
             + " Nothing was written and nothing was consumed.",
             remedy="Return the DataFrame, or leave out the other write mode and declare the input by incremental().",
         )
-    return obj.frame, OverwriteWhere(obj.where)
+    return Returned(obj.frame, OverwriteWhere(obj.where))
 
 
 def _type_name(obj: object) -> str:

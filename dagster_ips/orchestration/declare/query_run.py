@@ -1,0 +1,185 @@
+"""One run of an asset that is declared by its query: from views of what changed to rows that are to be written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from dagster_ips.core.aggregates import WEIGHT
+from dagster_ips.core.capture import Mode
+from dagster_ips.core.write_mode import Append, Combine, Replace, ReplaceKeys
+from dagster_ips.errors import AggregateError, QueryNotDerivedError
+from dagster_ips.orchestration.declare.maintained_rows import MaintainedRows
+from dagster_ips.query.affected_keys import AFFECTED, SourceChange, added, after, before, removed
+from dagster_ips.query.maintenance_plan import MaintenancePlan, MaintenanceStep, QueryColumn, Strategy, in_spark
+from dagster_ips.query.query_text import Query
+from dagster_ips.query.refresh_choice import Refresh, SourceSize, why_full_is_cheaper
+from dagster_ips.query.top_grouping import Grouping
+from dagster_ips.spark.queries import query_over, renamed_to, types_of
+from dagster_ips.spark.writes.combine import Aggregates
+from dagster_ips.view import IcdcView
+
+if TYPE_CHECKING:
+    from sqlglot import exp
+
+    from dagster_ips.spark.session import DataFrame
+
+
+@dataclass(frozen=True)
+class QueryRun:
+    """A run of ``asset``. ``views`` are its sources, in the query's order."""
+
+    asset: str
+    query: Query
+    refresh: Refresh
+    views: Sequence[IcdcView]
+
+    def result(self) -> tuple[MaintainedRows, MaintenanceStep]:
+        """What is to be written, and the step that it is.
+
+        Raises:
+            QueryNotDerivedError: only a step by what changed was asked for, and there is none.
+        """
+        step = self._step()
+        match step.strategy:
+            case Strategy.FULL | Strategy.NOTHING:
+                return MaintainedRows(self._everything(), Replace()), step
+            case Strategy.APPEND:
+                return MaintainedRows(self._named(self._rows(step), self._names), Append()), step
+            case Strategy.COMBINE:
+                return MaintainedRows(self._weighted(step), self._combine), step
+            case Strategy.KEYS:
+                names = [self._names[place] for place in step.keys]
+                affected = self.views[0].keep(self._over(_text(step.affected), step.reads))
+                rows = self._over(_text(step.rows), step.reads, {AFFECTED: affected})
+                made = self._groups(rows) if self._grouping else self._named(rows, self._names)
+                return MaintainedRows(made, ReplaceKeys(tuple(names)), renamed_to(affected, names)), step
+
+    def _step(self) -> MaintenanceStep:
+        if self.views[0].mode is Mode.FULL:
+            return self._plan.whole("the run computes everything")
+        if self.refresh is Refresh.FULL:
+            return self._plan.whole("it is asked for")
+        changes = {source: _change(view) for source, view in enumerate(self.views) if not view.is_empty}
+        known = frozenset(source for source in changes if self.views[source].before is not None)
+        step = self._plan.step(changes, known_before=known)
+        if step.strategy is Strategy.FULL and self.refresh is Refresh.STRICT:
+            raise QueryNotDerivedError(asset=self.asset, problem=step.reason)
+        if self.refresh is Refresh.AUTO:
+            stats = [self.views[source].stats for source in changes]
+            costly = why_full_is_cheaper(step.strategy, [SourceSize(each.rows, each.source_rows) for each in stats])
+            if costly is not None:
+                return MaintenanceStep(Strategy.FULL, why_not={**step.why_not, step.strategy: costly})
+        return step
+
+    @cached_property
+    def _plan(self) -> MaintenancePlan:
+        columns = [[QueryColumn(*each) for each in types_of(view.source)] for view in self.views]
+        result = tuple(QueryColumn(*each) for each in types_of(self._as_given))
+        plan = MaintenancePlan(self.query, columns, result)
+        if plan.refused is None:
+            read = [kind for _, kind in types_of(self._over(plan.text, plan.tables))]
+            if read != [each.type for each in result]:
+                given = ", ".join(each.type for each in result)
+                why = f"Spark gives it the types {given}, and {', '.join(read)} as it is read here"
+                return plan.refusing(why)
+            kept = self._why_not_kept(plan, plan.grouping, result) if isinstance(plan.grouping, Grouping) else None
+            if kept is not None:
+                return plan.without_grouping(kept)
+        return plan
+
+    def _why_not_kept(self, plan: MaintenancePlan, grouping: Grouping, result: Sequence[QueryColumn]) -> str | None:
+        """Why the groups can't be kept so that a change can be added to them; None if they can."""
+        rows = self._named(self._over(in_spark(plan.all_rows), plan.tables), _row_names(grouping, result))
+        try:
+            groups = Aggregates.over(rows, _combine(grouping, result), table=self.asset).groups(rows)
+        except AggregateError as error:
+            return f"{error.column} = {error.aggregate} can't be added to: {error.problem}"
+        kinds = dict(types_of(groups))
+        other = [each.name for each in result if kinds[each.name] != each.type]
+        return f"{other[0]} would be kept as {kinds[other[0]]}" if other else None
+
+    @property
+    def _grouping(self) -> Grouping | None:
+        grouping = None if self._plan.refused else self._plan.grouping
+        return grouping if isinstance(grouping, Grouping) else None
+
+    @cached_property
+    def _as_given(self) -> DataFrame:
+        """The whole query, in the very words in which it was given."""
+        names = {source: f"`{after(source)}`" for source in range(len(self.views))}
+        return self._over(self.query.over(names), {after(source) for source in names})
+
+    @property
+    def _names(self) -> list[str]:
+        return self._as_given.columns
+
+    def _everything(self) -> DataFrame:
+        if self._grouping is None:
+            return self._as_given
+        return self._groups(self._over(in_spark(self._plan.all_rows), self._plan.tables))
+
+    def _rows(self, step: MaintenanceStep) -> DataFrame:
+        return self._over(_text(step.rows), step.reads)
+
+    @property
+    def _result(self) -> list[QueryColumn]:
+        return [QueryColumn(*each) for each in types_of(self._as_given)]
+
+    @property
+    def _combine(self) -> Combine:
+        assert self._grouping is not None  # noqa: S101  # there is no such step otherwise
+        return _combine(self._grouping, self._result)
+
+    def _groups(self, rows: DataFrame) -> DataFrame:
+        """The groups that ``rows`` of keys and values make, with what is kept beside them."""
+        assert self._grouping is not None  # noqa: S101  # whoever calls has asked
+        named = self._named(rows, _row_names(self._grouping, self._result))
+        aggregates = Aggregates.over(named, self._combine, table=self.asset)
+        return aggregates.groups(named)
+
+    def _weighted(self, step: MaintenanceStep) -> DataFrame:
+        assert self._grouping is not None  # noqa: S101  # as above
+        return self._named(self._rows(step), [*_row_names(self._grouping, self._result), WEIGHT])
+
+    def _named(self, rows: DataFrame, names: Sequence[str]) -> DataFrame:
+        return renamed_to(rows, names)
+
+    def _over(
+        self, text: str, reads: frozenset[str] | set[str], more: Mapping[str, DataFrame] | None = None
+    ) -> DataFrame:
+        frames = dict(more or {})
+        for source, view in enumerate(self.views):
+            if after(source) in reads:
+                frames[after(source)] = view.source
+            if before(source) in reads:
+                was = view.before
+                assert was is not None  # noqa: S101  # the step asked which are known
+                frames[before(source)] = was
+            if added(source) in reads:
+                frames[added(source)] = view.added
+            if removed(source) in reads:
+                frames[removed(source)] = view.removed
+        return query_over(self.views[0].session, text, frames)
+
+
+def _text(query: exp.Query | None) -> str:
+    assert query is not None  # noqa: S101  # a step of this strategy has it
+    return in_spark(query)
+
+
+def _change(view: IcdcView) -> SourceChange:
+    return SourceChange(adds=True, removes=view.change.removes_rows())
+
+
+def _row_names(grouping: Grouping, result: Sequence[QueryColumn]) -> list[str]:
+    """What the columns of the rows are called that groups are made of: keys as in the result."""
+    own = grouping.rows.named_selects[len(grouping.keys) :]
+    return [*(result[place].name for place in grouping.keys), *own]
+
+
+def _combine(grouping: Grouping, result: Sequence[QueryColumn]) -> Combine:
+    names = tuple(each.name for each in result)
+    return Combine(tuple(names[place] for place in grouping.keys), grouping.named(names))

@@ -1,0 +1,163 @@
+"""An asset that is declared by the query that its table is the result of."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+
+from dagster_ips._late import LateModule
+from dagster_ips.core.policy import OnExpired, OnRollback
+from dagster_ips.errors import DeclarationError
+from dagster_ips.orchestration.declare.declarations import WRITE, incremental
+from dagster_ips.orchestration.declare.declarations import table as its_table
+from dagster_ips.orchestration.declare.maintained_rows import MaintainedRows
+from dagster_ips.view import IcdcView
+
+if TYPE_CHECKING:
+    from dagster_ips.orchestration.declare import query_run
+    from dagster_ips.query import query_text, refresh_choice
+else:  # sqlglot is imported by whoever declares such an asset.
+    query_run, query_text, refresh_choice = (
+        LateModule(f"dagster_ips.{name}")
+        for name in ("orchestration.declare.query_run", "query.query_text", "query.refresh_choice")
+    )
+
+_DELETES_BESIDE = {f"write.{change}.mode": "merge-on-read" for change in ("merge", "update", "delete")}
+_LAYOUT = 1
+"""Raised when tables of the same query are laid out otherwise."""
+
+
+def sql_asset(  # noqa: PLR0913  # each is a thing of its own
+    key: dg.AssetKey | Sequence[str] | str,
+    sql: str,
+    *,
+    table: str | None = None,
+    partition_by: Sequence[str] = (),
+    sort_by: Sequence[str] = (),
+    properties: Mapping[str, str] | None = None,
+    refresh: str = "auto",
+    sources: Mapping[str, dg.AssetKey | Sequence[str] | str] | None = None,
+    on_rollback: str = OnRollback.FULL,
+    on_expired: str = OnExpired.FULL,
+    metadata: Mapping[str, Any] | None = None,
+    description: str | None = None,
+    io_manager_key: str = "io_manager",
+    **attributes: Any,  # noqa: ANN401  # those of dagster.asset
+) -> dg.AssetsDefinition:
+    """An asset whose table is the result of ``sql``, kept up to date by what changed in the tables that it reads.
+
+    Each run finds by itself what the change does to the result: it appends, adds to aggregates, replaces the rows of
+    affected keys, or computes everything where that costs less or nothing else is known to be right. Its metadata says
+    which, and why nothing better.
+
+    Args:
+        key: The asset's key.
+        sql: A SELECT in Spark's SQL, as a full refresh would run it. Tables are named by asset keys, ``plays`` or
+            ``media.plays``, or in braces where that isn't plain: ``{media/my-plays}``.
+        table: The table's name, by default the asset's key.
+        partition_by: As in ``table()``.
+        sort_by: As in ``table()``.
+        properties: As in ``table()``.
+        refresh: ``"auto"``; ``"incremental"`` also where everything costs less; ``"strict"``, which fails instead of
+            computing everything, but for runs in mode ``full``; or ``"full"``.
+        sources: The asset keys of tables that the query calls otherwise, by the name in the query.
+        on_rollback: As in ``incremental()``.
+        on_expired: As in ``incremental()``.
+        metadata: More of the asset's.
+        description: The asset's; by default the query.
+        io_manager_key: The key of an ``IcdcIOManager``.
+        attributes: Others of ``dagster.asset``: ``group_name``, ``owners``, ``automation_condition``, ….
+
+    Raises:
+        DeclarationError: the query is none, or may give other rows for the same tables.
+
+    Example:
+        >>> daily = sql_asset("plays_daily", "SELECT day, count(*) AS plays FROM plays GROUP BY day")
+        >>> [each.to_user_string() for each in daily.dependency_keys]
+        ['plays']
+    """
+    name = dg.AssetKey.from_coercible(key).to_user_string()
+    query, policy = _read(name, sql), _policy(name, refresh)
+    _require_unpartitioned(name, attributes)
+    upstreams = [_upstream(parts, sources or {}) for parts in query.sources]
+    inputs = _inputs(name, upstreams)
+
+    declared: Any = dg.asset(
+        key=dg.AssetKey.from_coercible(key),
+        ins={each: incremental(of, on_rollback=on_rollback, on_expired=on_expired) for each, of in inputs.items()},
+        metadata={
+            **(metadata or {}),
+            WRITE: {"mode": "query", "sql": f"{_LAYOUT}: {query.text}"},
+            **its_table(
+                table, partition_by=partition_by, sort_by=sort_by, properties=_DELETES_BESIDE | dict(properties or {})
+            ),
+        },
+        description=description or f"```sql\n{query.text}\n```",
+        io_manager_key=io_manager_key,
+        kinds={"iceberg", "sql", *attributes.pop("kinds", ())},
+        **attributes,
+    )
+
+    def maintained(**views: IcdcView) -> dg.Output[MaintainedRows]:
+        found, step = query_run.QueryRun(name, query, policy, [views[each] for each in inputs]).result()
+        shown = {"refresh": str(step.strategy), "refresh, why not better": step.reason or "it is the best there is"}
+        if query.notes:
+            shown["refresh, beware"] = "; ".join(query.notes)
+        return dg.Output(found, metadata=shown)
+
+    made: dg.AssetsDefinition = declared(maintained)
+    return made
+
+
+def _read(asset: str, sql: str) -> query_text.Query:
+    try:
+        return query_text.read(sql)
+    except query_text.RefusedQueryError as error:
+        raise DeclarationError(
+            asset=asset,
+            problem=f"its query can't be kept up to date: {error}.",
+            remedy="Change the query, or write an asset by @dg.asset that computes it in each run.",
+        ) from None
+
+
+def _policy(asset: str, refresh: str) -> refresh_choice.Refresh:
+    known = [str(each) for each in refresh_choice.Refresh]
+    if refresh not in known:
+        problem = f"refresh={refresh!r} is no way to refresh a table."
+        raise DeclarationError(asset=asset, problem=problem, remedy=f"Use one of {', '.join(known)}.")
+    return refresh_choice.Refresh(refresh)
+
+
+def _require_unpartitioned(asset: str, attributes: Mapping[str, Any]) -> None:
+    if attributes.get("partitions_def") is not None:
+        raise DeclarationError(
+            asset=asset,
+            problem="it is partitioned in Dagster, and which partitions of its sources a query's rows are made of "
+            "isn't known.",
+            remedy="Leave partitions_def out: partition_by partitions the Iceberg table, and a run computes what "
+            "changed anyway.",
+        )
+
+
+def _upstream(parts: tuple[str, ...], sources: Mapping[str, dg.AssetKey | Sequence[str] | str]) -> dg.AssetKey:
+    given = {name.lower(): key for name, key in sources.items()}
+    named = given.get(".".join(parts).lower())
+    return dg.AssetKey(list(parts)) if named is None else dg.AssetKey.from_coercible(named)
+
+
+def _inputs(asset: str, upstreams: Sequence[dg.AssetKey]) -> dict[str, dg.AssetKey]:
+    """A name for each input, which is shown in metadata: the last part of the key, unless that is taken or odd."""
+    inputs: dict[str, dg.AssetKey] = {}
+    for key in upstreams:
+        if key in inputs.values():
+            problem = f"its query names the asset {key.to_user_string()} in two ways."
+            raise DeclarationError(asset=asset, problem=problem, remedy="Name it in one.")
+        name = re.sub(r"\W", "_", key.path[-1]).lower()
+        name = name if name.isidentifier() and name not in {"context", "config"} else f"source_{name}"
+        while name in inputs:
+            name += "_"
+        inputs[name] = key
+    return inputs

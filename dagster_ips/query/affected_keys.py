@@ -1,0 +1,316 @@
+"""Which keys of the result a change reaches, as a query over the changed rows, and the query restricted to such keys.
+
+The theorem that all of this rests on: let A hold every value of the result's columns K at which the result before and
+the result after differ. Then deleting the target's rows with K in A and inserting those of the result after gives the
+result after. So it is enough to overestimate A, and everything here does.
+
+Places where a source is read change one after another in thought. While one does, others may stand before or after
+their own change: their rows that are there, and those that were removed, hold both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from sqlglot import exp
+
+from dagster_ips.query.query_tree import (
+    Equality,
+    Node,
+    NotDerivedError,
+    Relation,
+    Role,
+    Scan,
+    SelectBlock,
+    Sides,
+    key_expression,
+    within,
+)
+
+Wanted = Sequence[tuple[exp.Expr, str]]
+"""Expressions over a block's columns, and what each is called."""
+AFFECTED = "ips_affected"
+
+
+def added(source: int) -> str:
+    """What rows that came are called in queries."""
+    return f"ips_added_{source}"
+
+
+def removed(source: int) -> str:
+    """What rows that went are called in queries."""
+    return f"ips_removed_{source}"
+
+
+def after(source: int) -> str:
+    """What a source as it is now is called in queries."""
+    return f"ips_after_{source}"
+
+
+def before(source: int) -> str:
+    """What a source as it was is called in queries."""
+    return f"ips_before_{source}"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceChange:
+    """What happened to a source: whether rows came, and whether rows went."""
+
+    adds: bool
+    removes: bool
+
+
+@dataclass(frozen=True)
+class AffectedReach:
+    """Where a change reaches. ``changed`` has the sources that changed."""
+
+    changed: Mapping[int, SourceChange]
+    _known: dict[tuple[Relation, str, Scan | None], bool] = field(default_factory=dict, repr=False)
+
+    def keys(self, node: Node, scan: Scan, places: Sequence[int]) -> exp.Query:
+        """A superset of the values that the columns ``places`` have in rows of ``node`` that differ by ``scan``.
+
+        Raises:
+            NotDerivedError: they can't be told.
+        """
+        return self._columns(node, scan, {place: node.names[place] for place in places})
+
+    def _columns(self, node: Node, scan: Scan | None, wanted: Mapping[int, str]) -> exp.Query:
+        """As ``keys``, by other names; of all rows, before and after, if ``scan`` is None."""
+        match node:
+            case Scan():
+                return self._rows(node, wanted, is_changed=scan is not None)
+            case Sides() if scan is not None:
+                return self._columns(node.side_of(scan), scan, wanted)
+            case Sides():
+                sides = [node.left, node.right] if isinstance(node.tree, exp.Union) else [node.left]
+                return union([self._columns(side, None, wanted) for side in sides])
+            case SelectBlock():
+                expressions = []
+                for place, name in wanted.items():
+                    expression = key_expression(node, place)
+                    if expression is None:
+                        raise NotDerivedError(_why_no_key(node, place))
+                    expressions.append((expression, name))
+                return self._body(node, scan, expressions)
+
+    def _rows(self, scan: Scan, wanted: Mapping[int, str], *, is_changed: bool) -> exp.Query:
+        change = self.changed.get(scan.source, SourceChange(adds=False, removes=False))
+        came = [added(scan.source)] if change.adds else []
+        went = [removed(scan.source)] if change.removes else []
+        tables = [*came, *went] if is_changed else [after(scan.source), *went]
+        columns = [exp.alias_(exp.column(scan.names[place]), name) for place, name in wanted.items()]
+        return union([select(columns or [_one()], exp.table_(table)) for table in tables])
+
+    def _body(self, block: SelectBlock, scan: Scan | None, wanted: Wanted) -> exp.Select:
+        """The values of expressions in rows of the block's body that differ by ``scan``; in all of them if it is None.
+
+        Each such row has the relation that changed, and everything that equalities lead to from there.
+        """
+        columns = list(dict.fromkeys(column for expression, _ in wanted for column in within(expression, exp.Column)))
+        start = block.relation_of(scan) if scan is not None else _first_of(block, columns)
+        if start is None:
+            return select([exp.alias_(expression.copy(), name) for expression, name in wanted], None)
+        walk = _EqualityWalk(self, block, scan, start)
+        stand_ins = {column: walk.stand_in(column) for column in columns}
+        filters = [each for each in block.filters if walk.has_all_of(each)]
+
+        def replaced(node: exp.Expr) -> exp.Expr:
+            return stand_ins[node].copy() if isinstance(node, exp.Column) and node in stand_ins else node
+
+        outputs = [(expression.copy().transform(replaced, copy=False), name) for expression, name in wanted]
+        needed = [*(expression for expression, _ in outputs), *filters]
+        query = walk.joined(needed)
+        query.set("expressions", [exp.alias_(expression, name) for expression, name in outputs] or [_one()])
+        query.set("distinct", exp.Distinct())
+        return query.where(*(each.copy() for each in filters), copy=False) if filters else query
+
+    def rows_of(self, relation: Relation, scan: Scan | None, names: Sequence[str]) -> exp.Query:
+        """The columns ``names`` of a relation, in its rows that differ by ``scan``, or in all of them.
+
+        Raises:
+            NotDerivedError: they can't be told.
+        """
+        if relation.inside is not None:
+            assert isinstance(relation.node, SelectBlock)  # noqa: S101  # only such have anything inside
+            return self._body(relation.node, scan, [(relation.inside[int(name[1:])], name) for name in names])
+        return self._columns(relation.node, scan, {relation.node.names.index(name): name for name in names})
+
+    def knows(self, relation: Relation, scan: Scan | None, name: str) -> bool:
+        """Whether ``rows_of`` can tell the column ``name``."""
+        asked = (relation, name, scan)
+        if asked not in self._known:
+            try:
+                self.rows_of(relation, scan, [name])
+            except NotDerivedError:
+                self._known[asked] = False
+            else:
+                self._known[asked] = True
+        return self._known[asked]
+
+
+class _EqualityWalk:
+    """From a relation that is there in every row that matters, along equalities, to those that are there with it."""
+
+    def __init__(self, reach: AffectedReach, block: SelectBlock, scan: Scan | None, start: Relation) -> None:
+        self._reach = reach
+        self._block = block
+        self._scan = scan
+        self._start = start
+        self._parents: dict[Relation, tuple[Relation, Equality] | None] = {start: None}
+        self._inside = [start]
+        grows = True
+        while grows:
+            grows = False
+            for relation in block.relations:
+                if relation not in self._parents and relation.role is not Role.HIDDEN:
+                    link = next(self._links(relation, self._parents), None)
+                    if link is not None:
+                        self._parents[relation] = link
+                        grows = True
+        self._equalities = [equality for equality in block.equalities if self._holds(equality)]
+
+    def stand_in(self, column: exp.Column) -> exp.Column:
+        """``column``, or one that equals it, of the relations that are joined; joins what it takes.
+
+        Raises:
+            NotDerivedError: no equality leads there, or its values can't be told.
+        """
+        equal = self._equal_to(column)
+        found = next((each for each in equal if self._relation(each) in self._inside and self._is_known(each)), None)
+        if found is not None:
+            return found
+        relation = self._relation(column)
+        if relation not in self._parents:
+            message = f"no equality leads from {self._start.alias} to {_shown(column)}"
+            raise NotDerivedError(message)
+        self._reach.rows_of(relation, self._scan_of(relation), [column.name])
+        while relation not in self._inside:
+            self._inside.append(relation)
+            link = self._parents[relation]
+            assert link is not None  # noqa: S101  # but for the start, which is inside
+            relation = link[0]
+        return column
+
+    def has_all_of(self, condition: exp.Expr) -> bool:
+        """Whether a condition on every row can be asked of the relations that are joined."""
+        columns = within(condition, exp.Column)
+        relations = [self._block.relation(column.table) for column in columns]
+        is_there = all(each is not None and each.role is Role.INNER and each in self._inside for each in relations)
+        return bool(columns) and is_there and all(self._is_known(column) for column in columns)
+
+    def joined(self, expressions: Sequence[exp.Expr]) -> exp.Select:
+        """The relations that are joined, with the columns that ``expressions`` need."""
+        order = [relation for relation in self._parents if relation in self._inside]
+        conditions: dict[Relation, list[exp.Expr]] = {relation: [] for relation in order}
+        for place, relation in enumerate(order):
+            for mine, its, _ in self._sides(relation):
+                if self._relation(its) in order[:place]:
+                    conditions[relation].append(exp.EQ(this=mine.copy(), expression=its.copy()))
+        needed = [*expressions, *(condition for found in conditions.values() for condition in found)]
+        names: dict[Relation, list[str]] = {relation: [] for relation in order}
+        for expression in needed:
+            for column in within(expression, exp.Column):
+                relation = self._relation(column)
+                if column.name not in names[relation]:
+                    names[relation].append(column.name)
+        tables = [derived(self._reach.rows_of(each, self._scan_of(each), names[each]), each.alias) for each in order]
+        query = select([], tables[0])
+        for relation, table in zip(order[1:], tables[1:], strict=True):
+            query.append("joins", exp.Join(this=table, on=exp.and_(*conditions[relation], copy=False)))
+        return query
+
+    def _links(self, relation: Relation, found: Mapping[Relation, object]) -> Iterator[tuple[Relation, Equality]]:
+        for equality in self._block.equalities:
+            sides = [self._block.relation(equality.left.table), self._block.relation(equality.right.table)]
+            if relation in sides and (equality.owner is None or equality.owner in found):
+                other = sides[0] if sides[1] is relation else sides[1]
+                if other is not None and other in found and self._can_join(equality):
+                    yield other, equality
+
+    def _holds(self, equality: Equality) -> bool:
+        ends = [self._block.relation(equality.left.table), self._block.relation(equality.right.table)]
+        is_there = all(end in self._parents for end in ends)
+        return is_there and (equality.owner is None or equality.owner in self._parents) and self._can_join(equality)
+
+    def _can_join(self, equality: Equality) -> bool:
+        return self._is_known(equality.left) and self._is_known(equality.right)
+
+    def _is_known(self, column: exp.Column) -> bool:
+        relation = self._relation(column)
+        if relation.role is Role.HIDDEN and relation is not self._start:
+            return False
+        return self._reach.knows(relation, self._scan_of(relation), column.name)
+
+    def _sides(self, relation: Relation) -> Iterator[tuple[exp.Column, exp.Column, Equality]]:
+        for equality in self._equalities:
+            for mine, its in ((equality.left, equality.right), (equality.right, equality.left)):
+                if self._relation(mine) is relation:
+                    yield mine, its, equality
+
+    def _equal_to(self, column: exp.Column) -> list[exp.Column]:
+        """The columns that have the same value in every row that matters, ``column`` first."""
+        found = [column]
+        for each in found:
+            for equality in self._equalities:
+                for mine, its in ((equality.left, equality.right), (equality.right, equality.left)):
+                    if mine == each and its not in found:
+                        found.append(its)
+        return found
+
+    def _relation(self, column: exp.Column) -> Relation:
+        relation = self._block.relation(column.table)
+        if relation is None:
+            message = f"{_shown(column)} is of a query around it"
+            raise NotDerivedError(message)
+        return relation
+
+    def _scan_of(self, relation: Relation) -> Scan | None:
+        return self._scan if relation is self._start else None
+
+
+def _first_of(block: SelectBlock, columns: Sequence[exp.Column]) -> Relation | None:
+    """A relation that is there in every row: the first that has any of ``columns``."""
+    relations = [block.relation(column.table) for column in columns] or block.relations
+    return next((each for each in relations if each is not None and each.role is Role.INNER), None)
+
+
+def _why_no_key(block: SelectBlock, place: int) -> str:
+    name = block.names[place]
+    if block.unkeyed:
+        return block.unkeyed
+    expression = block.tree.selects[place].unalias()
+    columns = within(expression, exp.Column)
+    roles = [relation.role for column in columns if (relation := block.relation(column.table)) is not None]
+    if Role.LEFT in roles:
+        return f"{name} is null where a LEFT JOIN finds nothing"
+    if block.windows:
+        return f"{name} isn't in every PARTITION BY"
+    return f"{name} isn't what the rows are grouped by" if block.group else f"{name} isn't made of columns alone"
+
+
+def _shown(column: exp.Column) -> str:
+    return f"{column.table}.{column.name}"
+
+
+def _one() -> exp.Expr:
+    return exp.alias_(exp.Literal.number(1), "ips_one")
+
+
+def select(columns: Sequence[exp.Expr], table: exp.Expr | None) -> exp.Select:
+    """SELECT ``columns`` FROM ``table``."""
+    return exp.Select(expressions=list(columns), from_=exp.From(this=table) if table is not None else None)
+
+
+def derived(query: exp.Query, alias: str) -> exp.Subquery:
+    """``query`` as a derived table."""
+    return exp.Subquery(this=query, alias=exp.TableAlias(this=exp.to_identifier(alias, quoted=True)))
+
+
+def union(queries: Sequence[exp.Query], *, distinct: bool = False) -> exp.Query:
+    """All of ``queries``' rows."""
+    found, *others = queries
+    for each in others:
+        found = exp.Union(this=found, expression=each, distinct=distinct)
+    return found

@@ -1,0 +1,113 @@
+"""The exact change of a query's result: the query over changed rows, a term for each place where a source is read.
+
+Let places 1 … n change one after another. The change at place i is the query over that place's changed rows, where
+those before it are read as they are now and those after it as they were: the terms add up to the whole change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from sqlglot import exp
+
+from dagster_ips.query.affected_keys import SourceChange, added, after, before, derived, removed, select, union
+from dagster_ips.query.key_restriction import reading, whole
+from dagster_ips.query.query_tree import Node, Role, Scan, SelectBlock, Sides
+
+WEIGHT = "_weight"
+
+
+def why_not_linear(node: Node, changed: frozenset[Scan]) -> str | None:
+    """Why the result doesn't change by the query over changed rows alone; None if it does."""
+    match node:
+        case Sides() if not isinstance(node.tree, exp.Union) or node.tree.args.get("distinct"):
+            return f"{type(node.tree).__name__.upper()} compares rows with one another"
+        case Sides():
+            sides = [side for side in (node.left, node.right) if side.scans & changed]
+            return next((why for side in sides if (why := why_not_linear(side, changed))), None)
+        case SelectBlock():
+            return _why_made_of_several(node) or why_body_not_linear(node, changed)
+        case _:
+            return None
+
+
+def _why_made_of_several(block: SelectBlock) -> str | None:
+    if block.tree.args.get("distinct"):
+        return "DISTINCT compares rows with one another"
+    if block.group or block.unkeyed:
+        return block.unkeyed or "its groups aren't kept so that a change can be added to them"
+    return "a window function looks at other rows" if block.windows else None
+
+
+def why_body_not_linear(block: SelectBlock, changed: frozenset[Scan]) -> str | None:
+    """As ``why_not_linear``, of the rows that the block selects, groups or compares."""
+    for relation in block.relations:
+        if not relation.node.scans & changed:
+            continue
+        if relation.role is Role.LEFT:
+            return "a row on the right of a LEFT JOIN takes the place of nulls"
+        if relation.role is Role.HIDDEN:
+            return "a subquery or semi join decides about rows that did not change"
+        if why := why_not_linear(relation.node, changed):
+            return why
+    return None
+
+
+def terms(
+    tree: exp.Query, places: Sequence[tuple[int, int]], changed: Mapping[int, SourceChange]
+) -> tuple[list[exp.Query], list[exp.Query]]:
+    """What came and what went: the query ``tree`` over the changed rows of each of ``places`` in turn.
+
+    ``places`` are the scans whose source changed, as (scan, source), in any order that is kept.
+    """
+    came, went = [], []
+    for place, (scan, source) in enumerate(places):
+        later = frozenset(number for number, _ in places[place + 1 :])
+        if changed[source].adds:
+            came.append(_term(tree, scan, added(source), later))
+        if changed[source].removes:
+            went.append(_term(tree, scan, removed(source), later))
+    return came, went
+
+
+def _term(tree: exp.Query, scan: int, rows: str, later: frozenset[int]) -> exp.Query:
+    """The query that reads ``rows`` at ``scan``, sources as they were at the ``later`` scans, and as they are now."""
+
+    def read(number: int, source: int) -> exp.Query:
+        if number == scan:
+            return whole(rows)
+        return whole(before(source) if number in later else after(source))
+
+    return reading(_only(tree, scan), read)
+
+
+def weighted(came: Sequence[exp.Query], went: Sequence[exp.Query], live: Sequence[exp.Query] = ()) -> exp.Query:
+    """All of the rows, with a weight of 1, -1 or 0."""
+    every = [*((query, 1) for query in came), *((query, -1) for query in went), *((query, 0) for query in live)]
+    return union([_weighing(query, weight) for query, weight in every])
+
+
+def _weighing(query: exp.Query, weight: int) -> exp.Select:
+    star = exp.Column(this=exp.Star(), table=exp.to_identifier("ips_row"))
+    number = exp.Literal.number(abs(weight))
+    value = exp.Neg(this=number) if weight < 0 else number
+    return select([star, exp.alias_(value, WEIGHT)], derived(query, "ips_row"))
+
+
+def _only(tree: exp.Query, scan: int) -> exp.Query:
+    """A copy of ``tree`` in which every UNION ALL around a scan has no rows of its other side.
+
+    The side stays, as it has a say in the columns' types.
+    """
+    copied = tree.copy()
+    table = next(each for each in copied.find_all(exp.Table) if each.meta["scan"] == scan)
+    below: exp.Expr = table
+    while below is not copied:
+        above = below.parent
+        assert above is not None  # noqa: S101  # the tree is above
+        if isinstance(above, exp.Union):
+            other = above.expression if above.this is below else above.this
+            empty = select([exp.Star()], derived(other.copy(), "ips_none")).where(exp.false(), copy=False)
+            other.replace(empty)
+        below = above
+    return copied

@@ -1,0 +1,101 @@
+"""The query as it is now, restricted to affected keys: where it is read, as far down as that changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from sqlglot import exp
+
+from dagster_ips.query.affected_keys import AFFECTED, after, derived, select
+from dagster_ips.query.query_tree import Equality, Node, Relation, Role, Scan, SelectBlock, Sides, key_expression
+
+KeyLimits = dict[int, dict[str, str]]
+"""By scan, which of its columns must hold a value of which key."""
+
+
+def restricted(tree: exp.Query, node: Node, places: Sequence[int]) -> exp.Select:
+    """The rows of ``tree`` whose columns ``places`` of ``node`` are among the affected keys.
+
+    ``tree`` is that of ``node``, or one that has the same body and these columns.
+    """
+    limits: KeyLimits = {}
+    keys = [node.names[place] for place in places]
+    _push(node, dict(zip(places, keys, strict=True)), limits)
+
+    def read(scan: int, source: int) -> exp.Query:
+        return _among(exp.table_(after(source)), limits.get(scan, {}))
+
+    return _among(derived(reading(tree, read), "ips_row"), {key: key for key in keys})
+
+
+def reading(tree: exp.Query, read: Callable[[int, int], exp.Query]) -> exp.Query:
+    """A copy of ``tree`` that reads at each scan, of a source, what ``read`` gives for the two numbers."""
+    copied = tree.copy()
+    for table in list(copied.find_all(exp.Table)):
+        query = read(table.meta["scan"], table.meta["source"])
+        table.replace(derived(query, table.alias_or_name))
+    return copied
+
+
+def whole(name: str) -> exp.Select:
+    """All of a table."""
+    return select([exp.Star()], exp.table_(name))
+
+
+def _among(table: exp.Expr, columns: Mapping[str, str]) -> exp.Select:
+    if not columns:
+        return select([exp.Star()], table)
+    table.set("alias", exp.TableAlias(this=exp.to_identifier("ips_row")))
+    keys = [exp.column(key) for key in dict.fromkeys(columns.values())]
+    wanted = select(keys, exp.table_(AFFECTED))
+    wanted.set("distinct", exp.Distinct())
+    same = [
+        exp.NullSafeEQ(this=exp.column(column, "ips_row"), expression=exp.column(key, "ips_key"))
+        for column, key in columns.items()
+    ]
+    query = select([exp.Column(this=exp.Star(), table=exp.to_identifier("ips_row"))], table)
+    on = exp.and_(*same, copy=False)
+    query.append("joins", exp.Join(this=derived(wanted, "ips_key"), side="LEFT", kind="SEMI", on=on))
+    return query
+
+
+def _push(node: Node, keys: Mapping[int, str], limits: KeyLimits) -> None:
+    """Limit what ``node`` reads, if of its rows only those are wanted whose columns hold such keys."""
+    match node:
+        case Scan():
+            limits[node.number] = {node.names[place]: key for place, key in keys.items()}
+        case Sides():
+            _push(node.left, keys, limits)
+            _push(node.right, keys, limits)
+        case SelectBlock():
+            have: dict[exp.Column, str] = {}
+            for place, key in keys.items():
+                expression = key_expression(node, place)
+                if isinstance(expression, exp.Column):
+                    have.setdefault(expression, key)
+            _push_body(node, have, limits)
+
+
+def _push_body(block: SelectBlock, have: dict[exp.Column, str], limits: KeyLimits) -> None:
+    todo = list(have)
+    for column in todo:
+        for equality in block.equalities:
+            for mine, its in ((equality.left, equality.right), (equality.right, equality.left)):
+                relation = block.relation(its.table)
+                if mine == column and its not in have and relation is not None and _may_be_limited(equality, relation):
+                    have[its] = have[column]
+                    todo.append(its)
+    for relation in block.relations:
+        keys = {column.name: key for column, key in have.items() if column.table == relation.alias}
+        if relation.inside is None:
+            _push(relation.node, {relation.node.names.index(name): key for name, key in keys.items()}, limits)
+        elif isinstance(relation.node, SelectBlock):
+            inner = {relation.inside[int(name[1:])]: key for name, key in keys.items()}
+            _push_body(
+                relation.node, {column: key for column, key in inner.items() if isinstance(column, exp.Column)}, limits
+            )
+
+
+def _may_be_limited(equality: Equality, relation: Relation) -> bool:
+    """Whether rows of ``relation`` without a wanted key matter to no row with one."""
+    return relation.role is Role.INNER if equality.owner is None else equality.owner is relation

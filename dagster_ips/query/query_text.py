@@ -1,0 +1,267 @@
+"""Read a query: which tables it reads, and whether it always gives the same rows for the same rows of those.
+
+What can be known from the text alone is refused here, when definitions load. Columns and types come later, with
+``Plan``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import sqlglot
+from sqlglot import exp
+
+from dagster_ips.query.deterministic_sql import AGGREGATES, BY_NAME, OF_THE_MOMENT, SCALAR, SYNTAX, WINDOWED
+
+DIALECT = "spark"
+_REFERENCES = re.compile(
+    r"""'(?:[^'\\]|\\.)*' | "(?:[^"\\]|\\.)*" | `[^`]*` | --[^\n]* | /\*.*?\*/ | \{(?P<key>[^{}\s'"`]+)\}""",
+    re.VERBOSE | re.DOTALL,
+)
+_SYNONYMS = {"mean": exp.Avg, "every": exp.LogicalAnd, "some": exp.LogicalOr}
+_TIMES = ("date", "timestamp", "timestampltz", "timestampntz", "timestamptz", "datetime")
+
+
+class RefusedQueryError(ValueError):
+    """The query can't be a table's definition; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class NameSpan:
+    """Where a table's name stands in the text, both ends inclusive, which source it is, and the alias it needs there.
+
+    ``alias`` is None if the text gives one.
+    """
+
+    start: int
+    end: int
+    source: int
+    alias: str | None
+
+
+@dataclass(frozen=True, eq=False)
+class Query:
+    """A query that is known to be deterministic.
+
+    ``sources`` are the tables that it reads, each once, as the parts of their names; ``{a/b}`` is the asset key a/b.
+    ``tree`` is its syntax tree, in which a table is called by ``named(its number in sources)``, common table
+    expressions stand where they are used, and no final ORDER BY is left. ``notes`` say what of the result depends on
+    the order of rows.
+    """
+
+    text: str
+    sources: tuple[tuple[str, ...], ...]
+    spans: tuple[NameSpan, ...]
+    tree: exp.Query
+    notes: tuple[str, ...]
+
+    def over(self, names: Mapping[int, str]) -> str:
+        """The text as it was given, over other tables: ``names`` has one for each source."""
+        text, at = [], 0
+        for span in self.spans:
+            text += [self.text[at : span.start], names[span.source]]
+            text += [f" AS {_quoted(span.alias)}"] if span.alias else []
+            at = span.end + 1
+        return "".join([*text, self.text[at:]])
+
+
+def named(source: int) -> str:
+    """What a source is called in trees."""
+    return f"ips_source_{source}"
+
+
+def read(text: str) -> Query:
+    """The query that ``text`` is, in Spark's SQL.
+
+    Raises:
+        RefusedQueryError: it is no query, or it may give other rows for the same rows of its tables.
+
+    Example:
+        >>> read("SELECT day, count(*) AS n FROM {media/plays} JOIN title USING (id) GROUP BY day").sources
+        (('media', 'plays'), ('title',))
+    """
+    text = _REFERENCES.sub(lambda found: f"`{{{found['key']}}}`" if found["key"] else found[0], text)
+    text = text.strip().rstrip(";").rstrip()
+    try:
+        statements = sqlglot.parse(text, dialect=DIALECT)
+    except sqlglot.errors.SqlglotError as error:
+        message = f"it can't be parsed: {_first_line(error)}"
+        raise RefusedQueryError(message) from None
+    if len(statements) != 1 or not isinstance(statements[0], exp.Query):
+        message = "it isn't one SELECT"
+        raise RefusedQueryError(message)
+    tree = statements[0]
+    for call in list(tree.find_all(exp.Anonymous)):
+        if (kind := _SYNONYMS.get(call.name.lower())) and len(call.expressions) == 1:
+            call.replace(kind(this=call.expressions[0]))
+    for hint in list(tree.find_all(exp.Hint)):
+        hint.pop()
+    _require_known(tree)
+    notes = tuple(dict.fromkeys(_notes(tree)))
+    sources: dict[tuple[str, ...], int] = {}
+    spans: list[NameSpan] = []
+    for table in list(_tables(tree, frozenset())):
+        parts = _key(table)
+        source = sources.setdefault(parts, len(sources))
+        places = [part.meta for part in table.parts]
+        alias = None if table.alias else parts[-1]
+        spans.append(NameSpan(places[0]["start"], places[-1]["end"], source, alias))
+        given = table.args.get("alias") or exp.TableAlias(this=exp.to_identifier(parts[-1], quoted=True))
+        table.replace(exp.Table(this=exp.to_identifier(named(source)), alias=given))
+    if not sources:
+        message = "it reads no table"
+        raise RefusedQueryError(message)
+    tree = _inlined(tree, {})
+    _drop_order(tree)
+    return Query(text, tuple(sources), tuple(sorted(spans, key=lambda each: each.start)), tree, notes)
+
+
+def _key(table: exp.Table) -> tuple[str, ...]:
+    parts = tuple(part.name for part in table.parts)
+    if len(parts) == 1 and parts[0].startswith("{"):
+        return tuple(parts[0][1:-1].split("/"))
+    return parts
+
+
+def _tables(node: exp.Expr, hidden: frozenset[str]) -> Iterator[exp.Table]:
+    """The tables that aren't common table expressions, which ``hidden`` has the names of."""
+    with_ = node.args.get("with_")
+    if with_ is not None:
+        for each in with_.expressions:
+            yield from _tables(each.this, hidden)
+            hidden |= {each.alias.lower()}
+    if isinstance(node, exp.Table) and (node.db or node.name.lower() not in hidden):
+        yield node
+    for child in node.iter_expressions():
+        if child is not with_:
+            yield from _tables(child, hidden)
+
+
+def _inlined(query: exp.Expr, known: Mapping[str, exp.Expr]) -> exp.Query:
+    """``query`` with a derived table wherever it names a common table expression."""
+    with_ = query.args.get("with_")
+    if with_ is not None:
+        known = dict(known)
+        for each in with_.expressions:
+            known[each.alias.lower()] = _named(_inlined(each.this, known), each)
+        with_.pop()
+    for child in list(query.iter_expressions()):
+        if isinstance(child, exp.Table) and not child.db and child.name.lower() in known:
+            alias = exp.TableAlias(this=exp.to_identifier(child.alias_or_name, quoted=True))
+            columns = child.args["alias"].args.get("columns") if child.args.get("alias") else None
+            alias.set("columns", columns)
+            child.replace(exp.Subquery(this=known[child.name.lower()].copy(), alias=alias))
+        else:
+            _inlined(child, known)
+    assert isinstance(query, exp.Expr)  # noqa: S101  # for the type's sake
+    return query  # type: ignore[return-value]
+
+
+def _named(body: exp.Query, expression: exp.CTE) -> exp.Query:
+    """The body of ``WITH name (columns) AS (body)``, whose columns are called so."""
+    columns = expression.args["alias"].args.get("columns")
+    if not columns:
+        return body
+    alias = exp.TableAlias(this=exp.to_identifier("ips_named"), columns=[column.copy() for column in columns])
+    return exp.Select(expressions=[exp.Star()], from_=exp.From(this=exp.Subquery(this=body, alias=alias)))
+
+
+def _drop_order(tree: exp.Query) -> None:
+    if not tree.args.get("limit") and not tree.args.get("offset"):
+        for part in ("order", "sort", "cluster", "distribute"):
+            tree.set(part, None)
+
+
+def _require_known(tree: exp.Expr) -> None:
+    for node in tree.walk():
+        if problem := _problem(node):
+            raise RefusedQueryError(problem)
+
+
+def _problem(node: exp.Expr) -> str | None:  # noqa: PLR0911  # one for each thing that is refused
+    match node:
+        case exp.With() if node.args.get("recursive"):
+            return "a recursive query isn't followed"
+        case exp.Table():
+            unknown = sorted(key for key, value in node.args.items() if value and key not in _OF_TABLE)
+            return (
+                f"{_shown(node)}: {unknown[0].upper()} isn't known to give the same rows each time" if unknown else None
+            )
+        case exp.Limit() | exp.Offset() | exp.Fetch():
+            return _problem_of_limit(node)
+        case exp.Join() if node.args.get("on") and node.args["on"].find(exp.Query):
+            return f"{_shown(node)}: a subquery in ON isn't followed"
+        case exp.Cast() if _is_of_the_moment(node):
+            return f"{_shown(node)} is another time on another day"
+        case exp.Anonymous():
+            known = node.name.lower() in BY_NAME
+            return None if known else f"the function {node.name} isn't known to give the same value for the same row"
+        case _:
+            return _problem_of_kind(node)
+
+
+def _problem_of_kind(node: exp.Expr) -> str | None:
+    name = type(node).__name__
+    if name in SYNTAX or name in SCALAR or name in AGGREGATES:
+        return None
+    if name not in WINDOWED:
+        return f"{_shown(node)} isn't known to give the same rows for the same rows"
+    window = _window(node)
+    if window is None:
+        return f"{_shown(node)} takes whichever row comes first, which two runs needn't agree on: take min or max of it"
+    return None if window.args.get("order") else f"{_shown(node)} depends on an order that its OVER doesn't give"
+
+
+def _is_of_the_moment(cast: exp.Cast) -> bool:
+    text = cast.this
+    is_time = cast.to.this.value.lower() in _TIMES
+    return is_time and isinstance(text, exp.Literal) and text.is_string and text.name.strip().lower() in OF_THE_MOMENT
+
+
+_OF_TABLE = ("this", "db", "catalog", "alias")
+
+
+def _problem_of_limit(node: exp.Expr) -> str | None:
+    query = node.parent
+    order = query.args.get("order") if query else None
+    by = {each.this.name for each in order.expressions if isinstance(each.this, exp.Column)} if order else set()
+    columns = {each.alias_or_name for each in query.expressions} if isinstance(query, exp.Select) else {"?"}
+    if columns <= by and "" not in columns and "*" not in columns:
+        return None
+    return "LIMIT whose ORDER BY doesn't name every column of the result: which rows it takes is arbitrary"
+
+
+def _window(node: exp.Expr) -> exp.Window | None:
+    up = node.parent
+    while isinstance(up, exp.IgnoreNulls | exp.RespectNulls):
+        up = up.parent
+    return up if isinstance(up, exp.Window) else None
+
+
+def _notes(tree: exp.Expr) -> Iterator[str]:
+    for window in tree.find_all(exp.Window):
+        spec = window.args.get("spec")
+        by_rows = spec is not None and str(spec.args.get("kind") or "").upper() == "ROWS"
+        if by_rows or type(window.this.unnest()).__name__ in ("RowNumber", "Lag", "Lead", "Ntile", *_FIRST):
+            yield f"{_shown(window)}: rows that tie in its ORDER BY come in any order"
+
+
+_FIRST = ("FirstValue", "LastValue", "NthValue", "First", "Last", "AnyValue", "IgnoreNulls")
+
+
+def _shown(node: exp.Expr) -> str:
+    text = node.sql(DIALECT)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+
+_LONGEST = 80
+
+
+def _first_line(error: Exception) -> str:
+    return re.sub(r"\x1b\[\d+m", "", str(error)).splitlines()[0]
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

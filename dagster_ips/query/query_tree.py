@@ -1,0 +1,454 @@
+"""A query as relations, the equalities that join them, and the columns that come out.
+
+Whatever the rules can't follow raises ``NotDerivedError`` with the reason, for which the query runs in full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+from typing import TypeAlias, TypeVar
+
+from sqlglot import exp
+
+from dagster_ips.query.query_text import DIALECT
+
+
+class NotDerivedError(ValueError):
+    """How to maintain the query from a change isn't known; the text says why."""
+
+
+class Role(StrEnum):
+    """How a relation takes part in the rows of its block."""
+
+    INNER = "inner"
+    """It is there in every row: FROM, an inner or a cross join, the left side of a left join."""
+    LEFT = "left"
+    """It is there or all null."""
+    HIDDEN = "hidden"
+    """Rows depend on it and don't have its columns: a semi or anti join, or a subquery in an expression."""
+
+
+@dataclass(frozen=True, eq=False)
+class Scan:
+    """One place where the query reads a source. ``number`` tells the places apart."""
+
+    source: int
+    number: int
+    names: tuple[str, ...]
+
+    @property
+    def scans(self) -> frozenset[Scan]:
+        """Itself."""
+        return frozenset((self,))
+
+
+@dataclass(frozen=True, eq=False)
+class Sides:
+    """A set operation of two queries."""
+
+    tree: exp.SetOperation
+    left: Node
+    right: Node
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Those of its left side."""
+        return self.left.names
+
+    @cached_property
+    def scans(self) -> frozenset[Scan]:
+        """All that it reads."""
+        return self.left.scans | self.right.scans
+
+    def side_of(self, scan: Scan) -> Node:
+        """The side that reads ``scan``."""
+        return self.left if scan in self.left.scans else self.right
+
+
+@dataclass(frozen=True, eq=False)
+class Relation:
+    """A relation of a block.
+
+    Of a hidden one that is a subquery in an expression, the columns ``k0``, ``k1``, … are the expressions ``inside`` of
+    it that are compared with the block's columns.
+    """
+
+    alias: str
+    node: Node
+    role: Role
+    place: int
+    inside: tuple[exp.Expr, ...] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Equality:
+    """``left = right``, two columns of one type that has but one form of each value.
+
+    It holds in every row of the block, or in every row that has the relation ``owner``.
+    """
+
+    left: exp.Column
+    right: exp.Column
+    owner: Relation | None = None
+
+
+@dataclass(eq=False)
+class SelectBlock:
+    """One SELECT. ``filters`` hold in every row of its body, and have no subquery in them."""
+
+    tree: exp.Select
+    relations: list[Relation] = field(default_factory=list)
+    equalities: list[Equality] = field(default_factory=list)
+    filters: list[exp.Expr] = field(default_factory=list)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The columns of its result."""
+        return tuple(self.tree.named_selects)
+
+    @cached_property
+    def scans(self) -> frozenset[Scan]:
+        """All that it reads."""
+        return frozenset().union(*(each.node.scans for each in self.relations))
+
+    def relation(self, alias: str) -> Relation | None:
+        """The relation of that name."""
+        return next((each for each in self.relations if each.alias == alias), None)
+
+    def relation_of(self, scan: Scan) -> Relation:
+        """The relation that reads ``scan``."""
+        return next(each for each in self.relations if scan in each.node.scans)
+
+    @cached_property
+    def windows(self) -> list[exp.Window]:
+        """The windows that decide about its rows or values."""
+        parts = [*self.tree.selects, *(self.tree.args[key] for key in ("qualify", "order") if self.tree.args.get(key))]
+        return [window for part in parts for window in within(part, exp.Window)]
+
+    @property
+    def group(self) -> list[exp.Expr]:
+        """What it groups by."""
+        group = self.tree.args.get("group")
+        return [plain(each) for each in group.expressions] if group else []
+
+    @cached_property
+    def is_one_group(self) -> bool:
+        """Whether it aggregates all of its rows into one."""
+        parts = [*self.tree.selects, *([self.tree.args["having"]] if self.tree.args.get("having") else [])]
+        return not self.group and any(is_aggregated(part) for part in parts)
+
+    @cached_property
+    def unkeyed(self) -> str | None:
+        """Why no column of its result tells which rows a change reaches; None if some may."""
+        group = self.tree.args.get("group")
+        several = ("grouping_sets", "cube", "rollup", "totals", "all")
+        if group and (
+            any(group.args.get(key) for key in several) or group.find(exp.Rollup, exp.Cube, exp.GroupingSets)
+        ):
+            return "ROLLUP, CUBE or GROUPING SETS: each row counts in several groups"
+        if self.tree.args.get("limit") or self.tree.args.get("offset"):
+            return "LIMIT: which rows it takes depends on all of them"
+        if self.is_one_group:
+            return "an aggregate without GROUP BY is one row, which every change may change"
+        return None
+
+
+Node: TypeAlias = Scan | Sides | SelectBlock
+
+_OF_SELECT = {
+    *("expressions", "from_", "joins", "where", "group", "having", "qualify", "distinct", "limit", "offset"),
+    *("order", "sort", "cluster", "distribute", "laterals"),
+}
+_OF_JOIN = {"this", "on", "side", "kind"}
+_SEVERAL = (exp.Rollup, exp.Cube, exp.GroupingSets)
+_EXACT = {"boolean", "date", "timestamp", "timestamptz", "timestampltz", "timestampntz", "binary", "text", "varchar"}
+_INTEGERS = exp.DataType.INTEGER_TYPES
+
+
+def build(tree: exp.Query, columns: Mapping[str, Sequence[str]], sources: Mapping[str, int]) -> Node:
+    """The nodes of a tree whose columns are all qualified and typed.
+
+    Tables get a number in their ``meta``, by which they are found again in copies. ``columns`` and ``sources`` have
+    the columns and the number of each table by its name.
+    """
+    return _Builder(columns, sources).node(tree)
+
+
+class _Builder:
+    def __init__(self, columns: Mapping[str, Sequence[str]], sources: Mapping[str, int]) -> None:
+        self._columns = columns
+        self._sources = sources
+        self._scans = 0
+        self._subqueries = 0
+
+    def node(self, tree: exp.Expr) -> Node:
+        match tree := plain(tree):
+            case exp.SetOperation():
+                if tree.args.get("by_name"):
+                    message = "UNION BY NAME"
+                    raise NotDerivedError(message)
+                _require_no_limit(tree)
+                return Sides(tree, self.node(tree.this), self.node(tree.expression))
+            case exp.Table():
+                tree.meta["scan"] = self._scans
+                self._scans += 1
+                return Scan(self._sources[tree.name], tree.meta["scan"], tuple(self._columns[tree.name]))
+            case exp.Select():
+                return self._block(tree)
+            case _:
+                message = f"{type(tree).__name__.upper()} in FROM"
+                raise NotDerivedError(message)
+
+    def _block(self, tree: exp.Select) -> SelectBlock:
+        _require_only(tree, _OF_SELECT, "")
+        _require_no(tree, "laterals", "LATERAL VIEW")
+        if tree.args.get("distinct") and tree.args["distinct"].args.get("on"):
+            message = "DISTINCT ON"
+            raise NotDerivedError(message)
+        names = [name.lower() for name in tree.named_selects]
+        if len(set(names)) < len(names):
+            message = "two columns of one name"
+            raise NotDerivedError(message)
+        block = SelectBlock(tree)
+        _begin_with_the_preserved_side(tree)
+        first = tree.args.get("from_")
+        if first:
+            block.relations.append(Relation(first.this.alias_or_name, self.node(_from(first.this)), Role.INNER, 0))
+        for join in tree.args.get("joins") or []:
+            self._join(block, join)
+        where = tree.args.get("where")
+        for condition in conjuncts(where.this if where else None):
+            _add_condition(block, condition)
+        for part in [*tree.selects, *(tree.args[key] for key in ("where", "having", "qualify") if tree.args.get(key))]:
+            for query in _subqueries(part):
+                self._subquery(block, query)
+        for key in ("group", "order", "limit"):
+            if tree.args.get(key) and tree.args[key].find(exp.Query):
+                message = f"a subquery in {key.upper()}"
+                raise NotDerivedError(message)
+        return block
+
+    def _join(self, block: SelectBlock, join: exp.Join) -> None:
+        _require_only(join, _OF_JOIN, "JOIN ")
+        side, kind, this = (join.side or "").upper(), (join.kind or "").upper(), _from(join.this)
+        if side in ("RIGHT", "FULL"):
+            message = f"{side} JOIN" + (" after another join" if side == "RIGHT" else "")
+            raise NotDerivedError(message)
+        if kind not in ("", "INNER", "CROSS", "OUTER", "SEMI", "ANTI"):
+            message = f"{kind} JOIN"
+            raise NotDerivedError(message)
+        role = Role.HIDDEN if kind in ("SEMI", "ANTI") else Role.LEFT if side == "LEFT" else Role.INNER
+        relation = Relation(join.this.alias_or_name, self.node(this), role, len(block.relations))
+        block.relations.append(relation)
+        for condition in conjuncts(join.args.get("on")):
+            if role is Role.INNER:
+                _add_condition(block, condition)
+            elif equality := _equality(block, condition, relation):
+                block.equalities.append(equality)
+
+    def _subquery(self, block: SelectBlock, query: exp.Query) -> None:
+        """A subquery in an expression: rows of the block that it matters to meet the equalities in its WHERE."""
+        node = self.node(query)
+        tree, pairs = plain(query), list[tuple[exp.Column, exp.Expr]]()
+        where = tree.args.get("where")
+        if isinstance(node, SelectBlock):
+            for condition in conjuncts(where.this if where else None):
+                pairs += _correlation(block, node, condition)
+        if isinstance(node, SelectBlock) and (compared := _compared_with(block, query, node)) is not None:
+            pairs.append(compared)
+        alias = f"ips_subquery_{self._subqueries}"
+        self._subqueries += 1
+        inside = tuple(inner for _, inner in pairs)
+        relation = Relation(alias, node, Role.HIDDEN, len(block.relations), inside)
+        block.relations.append(relation)
+        for place, (outer, _) in enumerate(pairs):
+            block.equalities.append(Equality(outer, exp.column(f"k{place}", alias), relation))
+
+
+def _begin_with_the_preserved_side(tree: exp.Select) -> None:
+    """Make ``a RIGHT JOIN b`` to ``b LEFT JOIN a``, where it is the first join."""
+    joins = tree.args.get("joins") or []
+    if joins and (joins[0].side or "").upper() == "RIGHT":
+        first, join = tree.args["from_"], joins[0]
+        nullable, preserved = first.this, join.this
+        first.set("this", preserved.copy())
+        join.set("this", nullable.copy())
+        join.set("side", "LEFT")
+
+
+def _from(item: exp.Expr) -> exp.Expr:
+    if item.args.get("joins") or item.args.get("laterals") or item.args.get("pivots"):
+        message = "joins in brackets"
+        raise NotDerivedError(message)
+    return item
+
+
+def _require_only(tree: exp.Expr, known: set[str], what: str) -> None:
+    for key, value in tree.args.items():
+        if value and key not in known:
+            message = f"{what}{key.rstrip('_').upper()}"
+            raise NotDerivedError(message)
+
+
+def _require_no(tree: exp.Expr, key: str, what: str) -> None:
+    if tree.args.get(key):
+        raise NotDerivedError(what)
+
+
+def _require_no_limit(tree: exp.Expr) -> None:
+    if tree.args.get("limit") or tree.args.get("offset"):
+        message = "LIMIT over a set operation"
+        raise NotDerivedError(message)
+
+
+def _add_condition(block: SelectBlock, condition: exp.Expr) -> None:
+    if equality := _equality(block, condition, None):
+        block.equalities.append(equality)
+    if not condition.find(exp.Query):
+        block.filters.append(condition)
+
+
+def _equality(block: SelectBlock, condition: exp.Expr, owner: Relation | None) -> Equality | None:
+    if not isinstance(condition := plain(condition), exp.EQ):
+        return None
+    left, right = plain(condition.this), plain(condition.expression)
+    if not isinstance(left, exp.Column) or not isinstance(right, exp.Column) or left.table == right.table:
+        return None
+    if block.relation(left.table) is None or block.relation(right.table) is None or not _are_alike(left, right):
+        return None
+    return Equality(left, right, owner)
+
+
+def _correlation(block: SelectBlock, inner: SelectBlock, condition: exp.Expr) -> list[tuple[exp.Column, exp.Expr]]:
+    """The block's column and the subquery's that ``condition`` says are equal; none if it says something else."""
+    if isinstance(condition := plain(condition), exp.EQ):
+        left, right = plain(condition.this), plain(condition.expression)
+        for mine, its in ((left, right), (right, left)):
+            if isinstance(mine, exp.Column) and isinstance(its, exp.Column) and _are_alike(mine, its):
+                is_of_block = block.relation(mine.table) is not None and inner.relation(mine.table) is None
+                relation = inner.relation(its.table)
+                if is_of_block and relation is not None and relation.role is Role.INNER:
+                    return [(mine, its)]
+    return []
+
+
+def _compared_with(block: SelectBlock, query: exp.Query, inner: SelectBlock) -> tuple[exp.Column, exp.Expr] | None:
+    """The column ``x`` of ``x IN (query)`` and what it is compared with, where null is as good as false.
+
+    Rows of ``inner`` with one value decide alone whether that is in its result.
+    """
+    parent = query.parent
+    while isinstance(parent, exp.Subquery):
+        parent = parent.parent
+    if not isinstance(parent, exp.In) or parent.args.get("query") is None:
+        return None
+    column, value, up = plain(parent.this), key_expression(inner, 0), parent.parent
+    while isinstance(up, exp.And | exp.Or | exp.Paren):
+        up = up.parent
+    if not isinstance(up, exp.Where | exp.Having) or not isinstance(column, exp.Column):
+        return None
+    if block.relation(column.table) is None or not isinstance(value, exp.Column) or not _are_alike(column, value):
+        return None
+    return column, value
+
+
+def key_expression(block: SelectBlock, place: int) -> exp.Expr | None:
+    """A column of the block's result, if all rows of the body agree on it that make one row or share a window.
+
+    None if they needn't, or if it may be null for want of a relation.
+    """
+    expression = block.tree.selects[place].unalias()
+    if within(expression, exp.AggFunc, exp.Window, exp.Explode, exp.Lambda) or expression.find(exp.Query):
+        return None
+    columns = within(expression, exp.Column)
+    if not columns:
+        return expression
+    relations = [block.relation(column.table) for column in columns]
+    if block.unkeyed or any(relation is None or relation.role is not Role.INNER for relation in relations):
+        return None
+    by = [*([block.group] if block.group else []), *([plain(each) for each in _partition_by(w)] for w in block.windows)]
+    return expression if all(_is_made_of(expression, each) for each in by) else None
+
+
+def _partition_by(window: exp.Window) -> list[exp.Expr]:
+    return window.args.get("partition_by") or []
+
+
+def _is_made_of(part: exp.Expr, parts: Sequence[exp.Expr]) -> bool:
+    part = plain(part)
+    if part in parts:
+        return True
+    return not isinstance(part, exp.Column) and all(_is_made_of(each, parts) for each in part.iter_expressions())
+
+
+def _subqueries(part: exp.Expr) -> Iterator[exp.Query]:
+    """The outermost subqueries in an expression."""
+    for node in part.walk(prune=lambda node: isinstance(node, exp.Query)):
+        if isinstance(node, exp.Query):
+            yield node
+
+
+def _are_alike(left: exp.Column, right: exp.Column) -> bool:
+    """Whether equal values of both are one and the same, so that one may stand for the other."""
+    return left.meta.get("kind") is not None and left.meta.get("kind") == right.meta.get("kind")
+
+
+def kind_of(kind: exp.DataType | None) -> str | None:
+    """What columns must have in common so that one may stand for the other; None of a type that no key may have.
+
+    Two floats may be equal and differ, as may decimals of different scales; maps, arrays and structs may hold such.
+    """
+    if kind is None:
+        return None
+    if kind.this in _INTEGERS:
+        return "integer"
+    name = kind.this.value.lower()
+    if name == "decimal":
+        return kind.sql(DIALECT).lower()
+    return name if name in _EXACT and not kind.find(exp.CollateColumnConstraint) else None
+
+
+def plain(expression: exp.Expr) -> exp.Expr:
+    """Without brackets around it.
+
+    Raises:
+        NotDerivedError: there is more in the brackets.
+    """
+    while isinstance(expression, exp.Paren | exp.Subquery):
+        if any(expression.args.get(key) for key in ("joins", "limit", "offset", "pivots", "sample", "with_")):
+            message = "a join or LIMIT in brackets"
+            raise NotDerivedError(message)
+        expression = expression.this
+    return expression
+
+
+def conjuncts(condition: exp.Expr | None) -> list[exp.Expr]:
+    """The conditions that must all hold."""
+    if condition is None:
+        return []
+    while isinstance(condition, exp.Paren):
+        condition = condition.this
+    return list(condition.flatten()) if isinstance(condition, exp.And) else [condition]
+
+
+_Kind = TypeVar("_Kind", bound=exp.Expr)
+
+
+def within(expression: exp.Expr, *kinds: type[_Kind]) -> list[_Kind]:
+    """The nodes of these kinds in an expression, but for those in its subqueries."""
+    walk = expression.walk(prune=lambda node: isinstance(node, exp.Query) and node is not expression)
+    return [node for node in walk if isinstance(node, kinds)]
+
+
+def is_aggregated(expression: exp.Expr) -> bool:
+    """Whether it has an aggregate that isn't over a window."""
+    for call in within(expression, exp.AggFunc):
+        up = call.parent
+        while isinstance(up, exp.Filter | exp.IgnoreNulls | exp.RespectNulls | exp.WithinGroup):
+            up = up.parent
+        if not isinstance(up, exp.Window):
+            return True
+    return False

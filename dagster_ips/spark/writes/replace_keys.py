@@ -1,0 +1,41 @@
+"""Replace the rows of given keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from dagster_ips.core.ranges import quoted
+from dagster_ips.spark.branches import Branch
+from dagster_ips.spark.frames import all_of, distinct_keys
+from dagster_ips.spark.late import F
+from dagster_ips.spark.writes.partition_filter import among, collected, exactly
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_MOST = 1000
+
+
+def replace_keys(
+    frame: DataFrame, branch: Branch, keys: DataFrame, *, on: Sequence[str], partition_columns: Sequence[str]
+) -> None:
+    """Delete the rows of ``branch`` whose columns ``on`` are among ``keys``, and append ``frame``.
+
+    ``keys`` has these columns, each key once; a null is a value like any other. Where they are whole partitions, those
+    are overwritten in one commit. ``frame`` must not be read from ``branch``.
+    """
+    prune = [column for column in partition_columns if column in on]
+    touched = collected(distinct_keys(keys, prune).limit(_MOST + 1)) if prune else [()]
+    if not touched:
+        return
+    if set(on) <= set(partition_columns) and len(touched) <= _MOST:
+        frame.writeTo(branch.sql_name).overwrite(exactly(prune, touched))
+        return
+    names = [f"__ips_{place}" for place in range(len(on))]
+    # mergeInto gives the target no alias: its columns go by the last part of its name.
+    target = quoted(f"branch_{branch.name}")
+    same = [F.col(f"{target}.{quoted(key)}").eqNullSafe(F.col(own)) for key, own in zip(on, names, strict=True)]
+    condition = all_of([*same, among(prune, touched, alias=target)])
+    keys.select(*map(quoted, on)).toDF(*names).mergeInto(branch.sql_name, condition).whenMatched().delete().merge()
+    frame.writeTo(branch.sql_name).append()

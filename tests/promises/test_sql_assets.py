@@ -1,0 +1,152 @@
+"""A table that is declared by its query is, after each run, what the query gives."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter
+from typing import Any
+
+import dagster as dg
+import pytest
+
+import dagster_ips as ips
+from dagster_ips.errors import DeclarationError, QueryNotDerivedError
+from tests.support.lake import FIRST_DAY, Lake, events
+from tests.support.pipeline import materialize, pipeline
+
+DAILY = """
+    SELECT event_date, account, count(*) AS plays, sum(seconds) AS seconds, max(seconds) AS longest
+    FROM playback WHERE seconds <> 5 GROUP BY 1, 2
+"""
+BY_GENRE = """
+    SELECT event_date, genre, count(*) AS plays, avg(seconds) AS `mean of seconds`
+    FROM playback JOIN {title} USING (account) GROUP BY event_date, genre
+"""
+LONG = "SELECT event_id, account, upper(account) AS name, seconds FROM playback WHERE seconds > 2"
+WITH_GENRE = "SELECT p.event_id, p.seconds, t.genre FROM playback p LEFT JOIN title t ON p.account = t.account"
+KNOWN = """
+    SELECT account, count(DISTINCT event_date) AS days FROM playback p
+    WHERE EXISTS (SELECT 1 FROM title t WHERE t.account = p.account AND t.genre <> 'b') GROUP BY account
+"""
+RANKED = """
+    SELECT event_date, event_id, place FROM (
+        SELECT event_date, event_id, rank() OVER (PARTITION BY event_date ORDER BY seconds DESC, event_id) AS place
+        FROM playback
+    ) WHERE place <= 3
+"""
+QUERIES = {
+    "per_day": DAILY,
+    "by_genre": BY_GENRE,
+    "long": LONG,
+    "with_genre": WITH_GENRE,
+    "known": KNOWN,
+    "ranked": RANKED,
+}
+STEPS = [
+    (
+        "INSERT INTO lake.media.playback VALUES (100, DATE'2026-01-02', 'a1', 6), (101, DATE'2026-01-03', NULL, 4)",
+        {"per_day": "combine", "by_genre": "combine", "long": "append", "with_genre": "append"}
+        | {"known": "keys", "ranked": "keys"},
+    ),
+    (
+        "UPDATE lake.media.title SET genre = 'z' WHERE account = 'a1'",
+        {"by_genre": "combine", "with_genre": "keys", "known": "keys"},
+    ),
+    (
+        "DELETE FROM lake.media.playback WHERE event_id IN (2, 6, 100)",
+        {"per_day": "combine", "by_genre": "combine", "long": "keys", "with_genre": "keys", "ranked": "keys"},
+    ),
+]
+
+
+def assets(refresh: str = "incremental") -> list[dg.AssetsDefinition | dg.AssetSpec]:
+    made = [
+        ips.sql_asset(
+            name, text, table=f"media.{name}", refresh=refresh, partition_by=["event_date"] * (name == "ranked")
+        )
+        for name, text in QUERIES.items()
+    ]
+    return [*made, ips.iceberg_asset("title", table="media.title")]
+
+
+def expected(lake: Lake, text: str) -> Counter[tuple[Any, ...]]:
+    """What the whole query gives now."""
+    text = text.replace("{title}", "title")
+    for table in ("playback", "title"):
+        lake.sql(f"SELECT * FROM lake.media.{table}").createOrReplaceTempView(table)
+    return Counter(map(tuple, lake.sql(text).collect()))
+
+
+def shown(lake: Lake, name: str) -> Counter[tuple[Any, ...]]:
+    """What the table has but for hidden columns."""
+    found = lake.sql(f"SELECT * FROM lake.media.{name}")
+    own = [column for column in found.columns if not column.startswith("_ips_")]
+    return Counter(map(tuple, found.select(*[f"`{column}`" for column in own]).collect()))
+
+
+def said(result: dg.ExecuteInProcessResult, name: str) -> dict[str, Any]:
+    (event,) = [e for e in result.get_asset_materialization_events() if e.asset_key == dg.AssetKey(name)]
+    return {key: value.value for key, value in event.materialization.metadata.items()}
+
+
+def test_whatever_changes_in_its_sources_the_table_is_what_the_query_gives(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    lake.create_playback([(i, FIRST_DAY + dt.timedelta(days=i % 3), f"a{i % 3}", i % 7) for i in range(20)])
+    lake.sql("CREATE TABLE lake.media.title (account STRING, genre STRING) USING iceberg")
+    lake.sql("INSERT INTO lake.media.title VALUES ('a0', 'a'), ('a1', 'b'), ('a2', NULL)")
+    definitions = pipeline(lake.folder, lake.spark_folder, *assets())
+    result = materialize(definitions, instance, *QUERIES)
+    for name, text in QUERIES.items():
+        assert shown(lake, name) == expected(lake, text), name
+        assert said(result, name)["refresh"] == "full"
+    for statement, strategies in STEPS:
+        lake.sql(statement)
+        result = materialize(definitions, instance, *QUERIES)
+        for name, text in QUERIES.items():
+            assert shown(lake, name) == expected(lake, text), (statement, name)
+        found = {name: said(result, name)["refresh"] for name in strategies}
+        assert found == strategies, statement
+
+
+def test_a_new_text_computes_everything_once_and_strict_computes_nothing_else(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    def defined(text: str, refresh: str, name: str = "x") -> dg.Definitions:
+        asset = ips.sql_asset(name, text, table=f"media.{name}", refresh=refresh)
+        return pipeline(lake.folder, lake.spark_folder, asset)
+
+    lake.create_playback(events(range(10)))
+    lake.sql("CREATE TABLE lake.media.title (account STRING, genre STRING) USING iceberg")
+    texts = ["SELECT account, sum(seconds) AS s FROM playback WHERE account <> 'a1' GROUP BY account"]
+    texts.append(texts[0].replace("a1", "a2"))
+    for text in texts:
+        result = materialize(defined(text, "strict"), instance, "x")
+        assert (said(result, "x")["refresh"], shown(lake, "x")) == ("full", expected(lake, text))
+        lake.append(events(range(10, 14)))
+        result = materialize(defined(text, "strict"), instance, "x")
+        assert (said(result, "x")["refresh"], shown(lake, "x")) == ("combine", expected(lake, text))
+    total = "SELECT sum(seconds) AS s FROM playback"
+    materialize(defined(total, "strict", "y"), instance, "y")
+    before = shown(lake, "y")
+    lake.append(events(range(20, 24)))
+    with pytest.raises(QueryNotDerivedError, match="an aggregate without GROUP BY is one row"):
+        materialize(defined(total, "strict", "y"), instance, "y")
+    assert shown(lake, "y") == before
+    materialize(defined(total, "auto", "y"), instance, "y")
+    assert shown(lake, "y") == expected(lake, total)
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("SELECT *, rand() AS r FROM playback", "RAND.. isn't known to give the same"),
+        ("SELECT * FROM playback ORDER BY seconds LIMIT 3", "LIMIT"),
+        ("SELECT score(account) FROM playback", "the function score isn't known"),
+        ("SELECT * FROM playback WHERE event_date = current_date()", "CURRENT_DATE"),
+        ("DELETE FROM playback", "isn't one SELECT"),
+    ],
+)
+def test_a_query_that_may_give_other_rows_is_refused_where_it_is_declared(text: str, match: str) -> None:
+    with pytest.raises(DeclarationError, match=match):
+        ips.sql_asset("x", text)

@@ -1,0 +1,219 @@
+"""Random queries and changes, in DuckDB: the target that a step leaves is what the query gives then.
+
+``python -m tests.query.differential SEED QUERIES CHANGES`` prints what it found and fails at a mismatch.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from random import Random
+
+import duckdb
+from sqlglot import exp
+
+from dagster_ips.core.aggregates import EVERY_ROW, Function
+from dagster_ips.query.affected_keys import AFFECTED, SourceChange, added, after, before, removed
+from dagster_ips.query.maintenance_plan import MaintenancePlan, MaintenanceStep, QueryColumn, Strategy
+from dagster_ips.query.query_text import Query, read
+from dagster_ips.query.top_grouping import Grouping
+from tests.query.random_queries import TABLES, Queries, Rows, random_change, random_rows
+
+_KINDS = {"int": "INTEGER", "string": "VARCHAR"}
+
+
+@dataclass
+class Case:
+    """A query, and what its tables hold."""
+
+    query: Query
+    rows: Mapping[str, Rows]
+    figures: Counter[str] = field(default_factory=Counter)
+    reasons: Counter[str] = field(default_factory=Counter)
+    no_grouping: str | None = None
+    texts: dict[Callable[[int], str], str] = field(default_factory=dict)
+    steps: dict[object, MaintenanceStep | None] = field(default_factory=dict)
+
+    @cached_property
+    def tables(self) -> tuple[str, ...]:
+        return tuple(name.lower() for (name,) in self.query.sources)
+
+    @cached_property
+    def plan(self) -> MaintenancePlan:
+        columns = [[QueryColumn(*each) for each in TABLES[table].items()] for table in self.tables]
+        return MaintenancePlan(self.query, columns, no_grouping=self.no_grouping)
+
+
+class Machine:
+    """Applies changes to cases and compares."""
+
+    def __init__(self) -> None:
+        self._db = duckdb.connect()
+        self._db.execute("SET threads = 1")
+        self._db.execute("PRAGMA disable_optimizer")
+        self._made: dict[str, tuple[str, Rows]] = {}
+        self._texts: dict[int, tuple[exp.Query, str]] = {}  # with the query, so that its id stays its own
+
+    def mismatch(
+        self, case: Case, changes: Mapping[str, tuple[Rows, Rows]], *, knows_before: bool = True
+    ) -> str | None:
+        """What is wrong with the target after ``changes``; None if nothing is."""
+        plan = case.plan
+        changed = {}
+        for source, table in enumerate(case.tables):
+            rows, (came, went) = case.rows[table], changes.get(table, (Counter(), Counter()))
+            self._fill(before(source), table, rows)
+            self._fill(after(source), table, rows - went + came)
+            self._fill(added(source), table, came)
+            self._fill(removed(source), table, went)
+            changed[source] = SourceChange(bool(came), bool(went))
+        target, expected = (self._bag(self._of_state(case, state)) for state in (before, after))
+        known = frozenset(range(len(case.tables))) if knows_before else frozenset()
+        kind = (tuple((each.adds, each.removes) for each in changed.values()), knows_before)
+        step = case.steps.setdefault(kind, None) or plan.step(changed, known_before=known)
+        case.steps[kind] = step
+        case.figures[step.strategy] += 1
+        if step.strategy is Strategy.FULL:
+            case.reasons[
+                re.sub(r"\b[a-z]\d+(\.\w+)?|ips_subquery_\d+(\.k\d+)?|[A-Z]\w*\(.*", "…", step.why_not[Strategy.KEYS])
+            ] += 1
+            return None
+        found = self._after(case, step, target, expected)
+        if found == expected:
+            return None
+        return f"{step.strategy} by {step.keys}: lacks {expected - found}, has {found - expected}"
+
+    def _after(self, case: Case, step: MaintenanceStep, target: Rows, expected: Rows) -> Rows:
+        plan = case.plan
+        match step.strategy:
+            case Strategy.NOTHING:
+                return target
+            case Strategy.APPEND:
+                return target + self._rows(step.rows)
+            case Strategy.COMBINE:
+                return self._combined(plan, step)
+            case _:
+                self._db.execute(f"CREATE OR REPLACE TEMP TABLE {AFFECTED} AS {self._text(step.affected)}")
+                affected = set(self._db.execute(f"FROM {AFFECTED}").fetchall())
+                case.figures["keys of results"] += len({_key(row, step) for row in expected})
+                case.figures["keys computed again"] += len({_key(row, step) for row in expected} & affected)
+                stays = Counter({row: n for row, n in target.items() if _key(row, step) not in affected})
+                if isinstance(plan.grouping, Grouping):
+                    return stays + self._bag(grouped_text(plan.grouping, self._text(step.rows)))
+                return stays + self._rows(step.rows)
+
+    def _combined(self, plan: MaintenancePlan, step: MaintenanceStep) -> Rows:
+        """The groups of what the rows were, with those that came and without those that went."""
+        assert isinstance(plan.grouping, Grouping)
+        weighed = self._rows(step.rows)
+        now = self._rows(plan.all_rows)
+        was = self._bag(self._text(plan.all_rows).replace("ips_after_", "ips_before_"))
+        sums: Counter[tuple[object, ...]] = Counter(was)
+        for (*row, weight), count in weighed.items():
+            sums[tuple(row)] += weight * count
+        live = Counter({tuple(row): n for (*row, weight), n in weighed.items() if weight == 0})
+        if {row: n for row, n in sums.items() if n} != now or (live and live != now):
+            return Counter({("the rows differ",): 1})
+        return self._bag(grouped_text(plan.grouping, self._text(plan.all_rows)))
+
+    def _rows(self, query: exp.Query | None) -> Rows:
+        return self._bag(self._text(query))
+
+    def _text(self, query: exp.Query | None) -> str:
+        assert query is not None
+        if id(query) not in self._texts:
+            self._texts[id(query)] = (query, query.sql("duckdb", identify=True))
+        return self._texts[id(query)][1]
+
+    def _bag(self, text: str) -> Rows:
+        return Counter(self._db.execute(text).fetchall())
+
+    def _of_state(self, case: Case, state: Callable[[int], str]) -> str:
+        if state not in case.texts:
+            case.texts[state] = self._text_of_state(case.query, state)
+        return case.texts[state]
+
+    def _text_of_state(self, query: Query, state: Callable[[int], str]) -> str:
+        tree = query.tree.copy()
+        for table in list(tree.find_all(exp.Table)):
+            source = int(table.name.rpartition("_")[2])
+            table.set("this", exp.to_identifier(state(source)))
+        return tree.sql("duckdb")
+
+    def _fill(self, name: str, table: str, rows: Rows) -> None:
+        if self._made.get(name) == (table, rows):
+            return
+        if self._made.get(name, ("", None))[0] != table:
+            listed = ", ".join(f"{column} {_KINDS[kind]}" for column, kind in TABLES[table].items())
+            self._db.execute(f"CREATE OR REPLACE TABLE {name} ({listed})")
+        else:
+            self._db.execute(f"DELETE FROM {name}")
+        self._made[name] = (table, rows)
+        listed = ", ".join(f"({', '.join('NULL' if v is None else repr(v) for v in row)})" for row in rows.elements())
+        if listed:
+            self._db.execute(f"INSERT INTO {name} VALUES {listed}")
+
+
+def _key(row: tuple[object, ...], step: MaintenanceStep) -> tuple[object, ...]:
+    return tuple(row[place] for place in step.keys)
+
+
+def grouped_text(grouping: Grouping, rows: str) -> str:
+    names = grouping.rows.named_selects
+    columns = {place: f'"{names[i]}"' for i, place in enumerate(grouping.keys)}
+    for place, (function, value) in grouping.aggregates.items():
+        name = "count_if" if function is Function.COUNT_IF else function.value
+        columns[place] = f"{name}({value if value == EVERY_ROW else f'{chr(34)}{value}{chr(34)}'})"
+    listed = ", ".join(columns[place] for place in sorted(columns))
+    return f"SELECT {listed} FROM ({rows}) GROUP BY {', '.join(columns[place] for place in grouping.keys)}"
+
+
+@dataclass
+class Found:
+    """What a run found: figures, reasons for full runs, and what was wrong."""
+
+    figures: Counter[str] = field(default_factory=Counter)
+    reasons: Counter[str] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
+
+
+def run(seed: int, queries: int, changes: int, *, stop_at: int = 1) -> Found:
+    """``queries`` random ones, each with ``changes`` of its tables; ends when ``stop_at`` things are wrong."""
+    machine, found = Machine(), Found()
+    for number in range(queries):
+        random = Random(f"{seed}/{number}")
+        text = Queries(random).query()
+        rows = {table: random_rows(random, table) for table in TABLES}
+        case = Case(
+            read(text), rows, found.figures, found.reasons, "left out by the test" if random.random() < 0.3 else None
+        )
+        found.figures["queries"] += 1
+        for _ in range(changes):
+            moved = random.sample(case.tables, min(len(case.tables), random.choice([1, 1, 1, 2, 3])))
+            only_adds = random.random() < 0.4
+            change = {table: random_change(random, table, rows[table], only_adds=only_adds) for table in moved}
+            knows_before = random.random() < 0.8
+            found.figures["pairs"] += 1
+            try:
+                wrong = machine.mismatch(case, change, knows_before=knows_before)
+            except duckdb.Error as error:
+                wrong = f"{type(error).__name__}: {error}"
+            if wrong:
+                parts = [f"seed {seed}, query {number}", text, rows, change, knows_before, case.no_grouping, wrong]
+                found.wrong.append("\n  ".join(map(str, parts)))
+                if len(found.wrong) >= stop_at:
+                    return found
+    return found
+
+
+if __name__ == "__main__":
+    its_seed, how_many, each = map(int, sys.argv[1:4])
+    result = run(its_seed, how_many, each)
+    for counted in (result.figures, result.reasons):
+        print(*(f"{n:8} {what}" for what, n in counted.most_common(25)), sep="\n")
+    if result.wrong:
+        sys.exit("\n".join(result.wrong))

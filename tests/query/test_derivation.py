@@ -1,0 +1,170 @@
+"""What a plan does to a table is what its query gives, for random queries and for the smallest ones."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from dagster_ips.query.affected_keys import SourceChange
+from dagster_ips.query.maintenance_plan import MaintenancePlan, QueryColumn, Strategy
+from dagster_ips.query.query_text import RefusedQueryError, read
+from tests.query.differential import Case, Machine, run
+from tests.query.random_queries import TABLES, Row
+
+ADDED, REMOVED = SourceChange(adds=True, removes=False), SourceChange(adds=True, removes=True)
+
+
+@pytest.mark.parametrize("seed", [101, 102])
+def test_random_queries_are_maintained_right(seed: int) -> None:
+    found = run(seed, queries=40, changes=5)
+    assert found.wrong == []
+    assert all(found.figures[each] for each in (Strategy.APPEND, Strategy.COMBINE, Strategy.KEYS))
+
+
+CASES: list[tuple[str, dict[str, list[Row]], dict[str, list[Row]], dict[str, list[Row]]]] = [
+    (
+        "SELECT x.s AS k, y.s AS l, count(*) AS n FROM t0 x JOIN t1 y ON x.a = y.a GROUP BY x.s, y.s",
+        {"t0": [(1, 1, 1, "a")], "t1": [(1, 1, 1, "b")]},
+        {},
+        {"t0": [(1, 1, 1, "a")], "t1": [(1, 1, 1, "b")]},
+    ),
+    (
+        "SELECT x.s AS k, count(*) AS n FROM t0 x LEFT JOIN t3 y ON x.b = y.b WHERE y.f IS NULL GROUP BY x.s",
+        {"t0": [(1, 1, 1, "a")]},
+        {"t3": [(1, 2, "u")]},
+        {},
+    ),
+    (
+        "SELECT a, b, rank() OVER (PARTITION BY a ORDER BY c) AS r, max(c) OVER (PARTITION BY a, b) AS q FROM t0",
+        {"t0": [(1, 1, 2, "a")]},
+        {"t0": [(1, 2, 1, "a")]},
+        {},
+    ),
+    (
+        "SELECT l.a, max(m.b) FROM t0 l JOIN t1 m ON l.b = m.b LEFT JOIN t3 r ON l.a = r.b AND m.a = r.b GROUP BY 1",
+        {"t0": [(1, 1, 1, "a"), (1, 1, 2, "a")], "t1": [(3, 1, 1, "a")]},
+        {},
+        {"t0": [(1, 1, 1, "a")]},
+    ),
+    (
+        "SELECT s AS k, count(*) AS n FROM t0 GROUP BY s HAVING count(*) > 0",
+        {"t0": [(1, 1, 1, None), (2, 1, 1, None)]},
+        {},
+        {"t0": [(1, 1, 1, None)]},
+    ),
+    ("SELECT s AS k FROM t0 WHERE a NOT IN (SELECT b FROM t3)", {"t0": [(1, 1, 1, "a")]}, {"t3": [(None, 1, "u")]}, {}),
+    (
+        "SELECT s AS k, a FROM t0 WHERE a IN (SELECT b FROM t3 QUALIFY rank() OVER (ORDER BY b) = 1)",
+        {"t0": [(2, 1, 1, "a")], "t3": [(2, 1, "u")]},
+        {"t3": [(1, 1, "u")]},
+        {},
+    ),
+    (
+        "SELECT x.s AS k, count(*) AS n FROM t0 x JOIN t0 y ON x.a = y.b GROUP BY x.s",
+        {"t0": [(1, 2, 1, "a")]},
+        {"t0": [(3, 1, 1, "b")]},
+        {},
+    ),
+    ("SELECT s AS k FROM t0 UNION ALL SELECT s AS k FROM t3", {"t3": [(1, 0, "u")]}, {"t0": [(1, 1, 1, "a")]}, {}),
+]
+
+
+@pytest.mark.parametrize(("text", "before", "came", "went"), CASES, ids=[case[0][:60] for case in CASES])
+def test_the_smallest_change_that_needs_a_rule(
+    text: str, before: dict[str, list[Row]], came: dict[str, list[Row]], went: dict[str, list[Row]]
+) -> None:
+    rows = {table: Counter(before.get(table, [])) for table in TABLES}
+    changes = {table: (Counter(came.get(table, [])), Counter(went.get(table, []))) for table in TABLES}
+    for no_grouping in (None, "left out by the test"):
+        case = Case(read(text), rows, no_grouping=no_grouping)
+        assert Machine().mismatch(case, changes) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "change", "strategy", "why"),
+    [
+        ("SELECT a, s FROM t0 WHERE b > 1", ADDED, Strategy.APPEND, ""),
+        ("SELECT a, s FROM t0 WHERE b > 1", REMOVED, Strategy.KEYS, "no append: rows were removed"),
+        ("SELECT a, sum(b) AS n FROM t0 GROUP BY a", REMOVED, Strategy.COMBINE, ""),
+        ("SELECT a, count(DISTINCT b) AS n FROM t0 GROUP BY a", ADDED, Strategy.KEYS, "isn't one sum, count"),
+        ("SELECT count(*) AS n FROM t0", ADDED, Strategy.FULL, "an aggregate without GROUP BY is one row"),
+        ("SELECT x.a, y.s FROM t0 x FULL JOIN t1 y ON x.a = y.a", ADDED, Strategy.FULL, "FULL JOIN"),
+        ("SELECT DISTINCT a, s FROM t0", ADDED, Strategy.KEYS, "DISTINCT compares rows"),
+        ("SELECT a FROM t0 ORDER BY a LIMIT 3", ADDED, Strategy.FULL, "LIMIT: which rows it takes"),
+        ("SELECT * FROM t0 x, t1 y WHERE x.a < y.a", ADDED, Strategy.FULL, "two columns of one name"),
+        ("SELECT a, sum(b) AS n FROM t0 GROUP BY ROLLUP (a)", ADDED, Strategy.FULL, "ROLLUP"),
+    ],
+)
+def test_a_plan_says_what_it_does_and_why_nothing_better(
+    text: str, change: SourceChange, strategy: Strategy, why: str
+) -> None:
+    query = read(text)
+    columns = [[QueryColumn(*each) for each in TABLES[table].items()] for (table,) in query.sources]
+    step = MaintenancePlan(query, columns).step({0: change}, known_before=frozenset({0}))
+    assert step.strategy is strategy
+    assert why in step.reason
+
+
+def test_what_was_before_is_needed_where_several_places_change_and_is_not_guessed() -> None:
+    query = read("SELECT x.s AS k, sum(y.d) AS n FROM t0 x JOIN t1 y ON x.a = y.a GROUP BY x.s")
+    plan = MaintenancePlan(query, [[QueryColumn(*each) for each in TABLES[table].items()] for table in ("t0", "t1")])
+    both = {0: ADDED, 1: ADDED}
+    assert plan.step(both, known_before=frozenset({0, 1})).strategy is Strategy.COMBINE
+    step = plan.step(both, known_before=frozenset({0}))
+    assert step.strategy is Strategy.KEYS
+    assert not any("before" in table for table in step.reads)
+
+
+def test_floats_are_no_keys_and_equal_values_of_two_types_do_not_stand_for_each_other() -> None:
+    query = read("SELECT x.f AS k, count(DISTINCT y.b) AS n FROM x JOIN y ON x.i = y.t GROUP BY x.f")
+    columns = [
+        [QueryColumn("f", "double"), QueryColumn("i", "int")],
+        [QueryColumn("t", "string"), QueryColumn("b", "int")],
+    ]
+    step = MaintenancePlan(query, columns).step({0: ADDED}, known_before=frozenset())
+    assert (step.strategy, "of a type that no key may have" in step.reason) == (Strategy.FULL, True)
+    query = read("SELECT x.i AS k, count(DISTINCT y.b) AS n FROM x JOIN y ON x.i = y.t GROUP BY x.i")
+    step = MaintenancePlan(query, columns).step({1: ADDED}, known_before=frozenset())
+    assert (step.strategy, "no equality leads" in step.reason) == (Strategy.FULL, True)
+
+
+def test_names_in_other_words_and_texts_stay_as_they_are() -> None:
+    query = read(
+        "WITH q AS (SELECT * FROM {media/my-plays} WHERE s = '{no}') SELECT a FROM q JOIN media.Title USING (a)"
+    )
+    assert query.sources == (("media", "my-plays"), ("media", "Title"))
+    found = query.over({0: "x", 1: "y"})
+    assert (
+        found
+        == "WITH q AS (SELECT * FROM x AS `my-plays` WHERE s = '{no}') SELECT a FROM q JOIN y AS `Title` USING (a)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("SELECT rand() FROM t", "RAND"),
+        ("SELECT a FROM t WHERE d < now()", "now"),
+        ("SELECT CAST('now' AS timestamp) FROM t", "another time on another day"),
+        ("SELECT unix_timestamp() FROM t", "CURRENT_TIMESTAMP"),
+        ("SELECT first(a) FROM t", "whichever row comes first"),
+        ("SELECT collect_list(a) FROM t", "COLLECT_LIST"),
+        ("SELECT any(a) FROM t", "ANY"),
+        ("SELECT try_sum(a) FROM t", "try_sum"),
+        ("SELECT input_file_name() FROM t", "input_file_name"),
+        ("SELECT row_number() OVER (PARTITION BY a) FROM t", "an order that its OVER doesn't give"),
+        ("SELECT * FROM t LIMIT 3", "LIMIT"),
+        ("SELECT a, b FROM t ORDER BY a LIMIT 3", "LIMIT"),
+        ("SELECT * FROM t TABLESAMPLE (10 PERCENT)", "SAMPLE"),
+        ("SELECT * FROM t VERSION AS OF 3", "VERSION"),
+        ("SELECT * FROM t PIVOT (sum(a) FOR b IN (1, 2))", "PIVOT"),
+        ("SELECT * FROM a JOIN b ON a.x IN (SELECT y FROM c)", "subquery in ON"),
+        ("WITH RECURSIVE q AS (SELECT 1 AS a UNION ALL SELECT a FROM q) SELECT * FROM q", "recursive"),
+        ("SELECT 1", "reads no table"),
+        ("SELECT a FROM t; SELECT b FROM t", "isn't one SELECT"),
+    ],
+)
+def test_what_may_give_other_rows_is_refused(text: str, why: str) -> None:
+    with pytest.raises(RefusedQueryError, match=why):
+        read(text)
