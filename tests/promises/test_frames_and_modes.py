@@ -93,8 +93,8 @@ def sums(rows: DataFrame) -> DataFrame:
 
 UNFIT: Sequence[tuple[dict[str, Any], Compute, type[IpsError], str]] = [
     (ips.replace(), lambda a: a.added, FragmentOverwriteError, "replacing all rows.*on added.*on source"),
-    (ips.append(), lambda a: a.affected("k"), UnfitFrameError, r"on affected\(k\).*once more.*on added"),
-    (ips.append(), lambda a: a.source, UnfitFrameError, "on source.*once more.*on added"),
+    (ips.append(), lambda a: a.affected("k"), UnfitFrameError, r"on affected\(k\).*a second time.*on added"),
+    (ips.append(), lambda a: a.source, UnfitFrameError, "on source.*a second time.*on added"),
     (ips.overwrite_partitions(), lambda a: sums(a.source), UnfitFrameError, "on source.*become empty.*on scope"),
     (
         ips.merge(on=["k"]),

@@ -210,7 +210,7 @@ def test_tables_of_one_step_are_each_made_of_their_own_frame(lake: Lake, instanc
     assert lake.rows("media.counted") == Counter({(f"a{i}", 3): 1 for i in range(3)})
     lake.append(events(range(9, 12)))
     is_right = False
-    with pytest.raises(UnfitFrameError, match="once more"):
+    with pytest.raises(UnfitFrameError, match="a second time"):
         materialize(definitions, instance, "plain", "counted")
     assert sum(lake.rows("media.plain").values()) == 9
     assert CursorStore(instance).get(Edge("plain", "playback")).number == 2
