@@ -176,7 +176,8 @@ class Assets:
         existing = lake.find(table)
         properties = owner_properties(name, None)
         publisher = Publisher(lake, self.store, self.lake.session, begun.run_id, properties)
-        frame, write_mode = returned(begun.returned, write_mode_of(metadata, name), made.key, is_consumer=True)
+        written = returned(begun.returned, write_mode_of(metadata, name), made.key, is_consumer=True)
+        frame, write_mode = written.frame, written.write_mode
         if existing is not None and publisher.superseded(existing, captures):
             return False
         if existing is not None:
