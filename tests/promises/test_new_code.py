@@ -67,7 +67,7 @@ def check_says(defs: dg.Definitions, instance: dg.DagsterInstance) -> tuple[bool
 
 
 def status_says(defs: dg.Definitions, instance: dg.DagsterInstance) -> str:
-    workplace = Workplace(known_consumers(defs), instance)
+    workplace = Workplace(known_consumers(defs), (), [defs], instance)
     return str(workplace.older_rows(workplace.consumer("coded")) or "")
 
 

@@ -38,9 +38,11 @@ def test_a_run_says_that_nothing_else_would_have_started_it(
     lake: Lake, instance: dg.DagsterInstance, *, is_wrapped: bool
 ) -> None:
     lake.create_playback(events([1]))
-    definitions = pipeline(lake.folder, lake.spark_folder)
-    if not is_wrapped:
-        definitions = dg.Definitions(assets=definitions.assets, resources=definitions.resources)
+    playback = ips.iceberg_asset("playback", table="media.playback")
+    resources = pipeline(lake.folder, lake.spark_folder).resources
+    definitions = dg.Definitions(assets=[playback, daily], resources=resources)
+    if is_wrapped:
+        definitions = ips.with_incremental(definitions)
     # As a sensor requests it: the asset without its checks.
     job = definitions.resolve_implicit_global_asset_job_def().get_subset(
         asset_selection={dg.AssetKey("daily")}, asset_check_selection=set()
