@@ -225,8 +225,7 @@ class IcdcView:
         under another partition spec; and in mode ``full``, where it is every one.
         """
         self._taken.is_asked = True
-        found = self._affected_partitions
-        return found.as_mappings() if found else None
+        return self.reported_partitions
 
     @property
     def scope(self) -> DataFrame:
@@ -240,7 +239,8 @@ class IcdcView:
     @property
     def ranges(self) -> Mapping[str, ChangeRange]:
         """The ranges that ``incremental(ranges=...)`` asked for, by column; in mode ``full`` each is everything."""
-        return {column: self.range(column) for column in self._captured.ranges}
+        self._taken.is_asked = True
+        return self.reported_ranges
 
     def range(self, column: str) -> ChangeRange:
         """Lower and upper value of ``column`` over the changed files; in mode ``full`` everything.
@@ -306,6 +306,17 @@ class IcdcView:
             source_rows=_number(summary.get("total-records")),
             source_size_bytes=_number(summary.get("total-files-size")),
         )
+
+    @property
+    def reported_partitions(self) -> tuple[Mapping[str, Bound | None], ...] | None:
+        """As ``partitions``, for IO managers: what they ask says nothing of how the asset made its result."""
+        found = self._affected_partitions
+        return found.as_mappings() if found else None
+
+    @property
+    def reported_ranges(self) -> Mapping[str, ChangeRange]:
+        """As ``ranges``, for IO managers."""
+        return {column: self._range(column) for column in self._captured.ranges}
 
     @property
     def captured(self) -> CapturedInput:

@@ -17,7 +17,7 @@ DAY = dt.date(2026, 1, 1)
 VALUES: dict[str, tuple[int, list[Any]]] = {
     "day": (2, [None, *(DAY + dt.timedelta(days=days) for days in (-800, 0, 1, 2, 40))]),
     "title": (3, [None, "", "a", "b", "ä", "Ω", "a longer one than sixteen characters", "a longer one than sixteen d"]),
-    "amount": (4, [None, 0.0, -0.0, 1.5, float("nan")]),
+    "amount": (4, [None, 0.0, -0.0, 1.5]),  # PyIceberg 0.12 fails to write a partition of NaN.
     "at": (6, [None, dt.datetime(1969, 12, 31, 23), dt.datetime(2026, 1, 1), dt.datetime(2026, 1, 2)]),  # noqa: DTZ001
     "at_utc": (7, [None, *(dt.datetime(year, 1, 1, tzinfo=dt.UTC) for year in (1969, 2026, 2027))]),
     "is_new": (8, [None, True, False]),

@@ -194,12 +194,12 @@ def _tables(views: Mapping[str, IcdcView]) -> dict[str, Any]:
             "bounds": found.kind,
         }
         for name, view in changed.items()
-        for column, found in view.ranges.items()
+        for column, found in view.reported_ranges.items()
     ]
     partitions = [
         {"input": name, "partition": ", ".join(f"{field}={_side(value)}" for field, value in each.items())}
         for name, view in changed.items()
-        for each in view.partitions or ()
+        for each in view.reported_partitions or ()
     ]
     shown: dict[str, Any] = {}
     if ranges:
