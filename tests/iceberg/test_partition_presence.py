@@ -38,6 +38,8 @@ def test_a_partition_that_holds_a_row_is_never_taken_for_new(
     for row in source.rows:
         assert may_hold(source.lake.storage, table, [column], [(row[field],)])
         assert may_hold(source.lake.storage, table, [], [()])
+    if spec == "amount" and source.rows:  # Other engines do write NaN, and bounds never tell of it.
+        assert may_hold(source.lake.storage, table, [column], [(float("nan"),)])
 
 
 def test_days_after_and_before_all_others_are_new(tmp_path: Path) -> None:
