@@ -121,15 +121,20 @@ class LineState:
         """Of the files that are live at ``scanned``, some that hold rows of no partition; no file, none does."""
         return replace(self, strays={path: strays[path] for path in sorted(strays)[:_MOST_STRAYS]})
 
-    def with_read_beyond(self, keys: Iterable[str], before: Watermark) -> LineState:
-        """Partitions that are made of ``keys`` have read beyond ``before``, up to where the look before this one was.
+    def with_read_beyond(self, keys: Iterable[str], before: Watermark, *, abandoned: Iterable[int] = ()) -> LineState:
+        """Partitions that are made of ``keys`` have read beyond ``before``, where the look before this one was.
 
-        What they were made of may have come after that look and gone before this one, so that neither shows it.
+        What they were made of may have come after that look and gone before this one, so that neither shows it: it was
+        removed, or it was in a snapshot that a rollback ``abandoned``.
         """
         if self.scanned is None:
             return self
         unseen = Touched(before, self.scanned)
-        return replace(self, touched={**self.touched, **{key: self._joined(key, unseen) for key in keys}})
+        return replace(
+            self,
+            touched={**self.touched, **{key: self._joined(key, unseen) for key in keys}},
+            abandoned=self.abandoned | frozenset(abandoned),
+        )
 
     def with_keys_to_come(self, keys: Iterable[str]) -> LineState:
         """With all ``keys`` that rows have now: those that it forgot are pending where they were never computed."""

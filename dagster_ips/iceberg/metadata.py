@@ -82,6 +82,11 @@ class TableMetadata:
         return int(self.raw["format-version"])
 
     @property
+    def last_sequence_number(self) -> int:
+        """The newest sequence number that a commit has taken; 0 in a v1 table."""
+        return int(self.raw.get("last-sequence-number") or 0)
+
+    @property
     def properties(self) -> dict[str, str]:
         """The table's properties."""
         return dict(self.raw.get("properties", {}))

@@ -17,7 +17,6 @@ from dagster_ips.core.edge import Edge
 from dagster_ips.core.file_set import Bite
 from dagster_ips.core.ownership import ACCEPTED, ASSET, ATTEMPT, EDGE, Published, live_rows
 from dagster_ips.core.target import TargetHistory
-from dagster_ips.core.touched import reaches
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.iceberg.metadata import TableMetadata
 
@@ -94,19 +93,14 @@ def target_histories(metadata: TableMetadata, edges: Iterable[Edge]) -> dict[Edg
     }
 
 
-def stamped_partitions(metadata: TableMetadata, line: Edge) -> frozenset[str]:
-    """The partitions of which ``main`` has a stamp of ``line``."""
-    values = [s.summary[EDGE + line.id] for s in metadata.ancestry().snapshots if EDGE + line.id in s.summary]
-    return frozenset(key for value in values for key in json.loads(value).get("partitions", ()))
-
-
-def partitions_read_beyond(metadata: TableMetadata, line: Edge, scanned: Watermark) -> frozenset[str]:
-    """The partitions of which ``main`` has a stamp of ``line`` that says to have read beyond ``scanned``."""
-    values = (
-        json.loads(s.summary[EDGE + line.id]) for s in metadata.ancestry().snapshots if EDGE + line.id in s.summary
-    )
-    beyond = (each for each in values if not reaches(scanned, _read_up_to(each)))
-    return frozenset(key for each in beyond for key in each.get("partitions", ()))
+def partitions_read(metadata: TableMetadata, line: Edge) -> dict[str, Watermark]:
+    """Up to where each partition has read, by the newest stamp of ``line`` in ``main`` that names it."""
+    read: dict[str, Watermark] = {}
+    for snapshot in metadata.ancestry().snapshots:
+        if stamp := snapshot.summary.get(EDGE + line.id):
+            value = json.loads(stamp)
+            read = dict.fromkeys(value.get("partitions", ()), _read_up_to(value)) | read
+    return read
 
 
 def last_consumed(metadata: TableMetadata, line: Edge) -> int | None:

@@ -15,7 +15,6 @@ from dagster_ips.core.ownership import Consent
 from dagster_ips.core.policy import OnUnmapped
 from dagster_ips.core.ranges import Predicate
 from dagster_ips.core.target import settle, unexpected_change
-from dagster_ips.core.touched import reaches
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import (
     StateUnreadableError,
@@ -28,7 +27,7 @@ from dagster_ips.exactly_once.capture.backlog_share import BacklogShare, share_o
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.capture.edge_start import StartFinder
 from dagster_ips.exactly_once.capture.input_to_capture import EdgeToCapture, InputToCapture, Line, ReadyToCapture
-from dagster_ips.exactly_once.capture.line_look import look, loses_rows_between
+from dagster_ips.exactly_once.capture.line_look import look, may_lack_rows, with_rows_read
 from dagster_ips.exactly_once.capture.partition_captures import (
     RunPartitions,
     changed_in_partitions,
@@ -288,10 +287,9 @@ class Capturer:
             return None
         known = self.store.get_line(Edge(consumer, tracked.upstream))
         line = look(self.catalog.storage, known, source, tracked)
-        if known.scanned and loses_rows_between(known, line, source, tracked.ref):
-            read = [s.edge.partition or "" for s in states if s.committed and not reaches(known.scanned, s.committed)]
-            keys = frozenset[str]().union(*[tracked.slicing.taken_by(key) for key in read])
-            line = line.with_read_beyond(keys, known.scanned)
+        if known.scanned and may_lack_rows(line, known.scanned, source, tracked.ref):
+            read = {state.edge.partition or "": state.committed for state in states if state.committed}
+            line = with_rows_read(line, known.scanned, source, tracked, read)
         if line.unmapped and tracked.policies.on_unmapped is OnUnmapped.ERROR:
             columns = tracked.slicing.upstream_keys.columns
             raise UnmappedRowsError(consumer=consumer, upstream=tracked.upstream, columns=columns, values=line.unmapped)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise, takewhile
+from itertools import pairwise
 
 from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.change_set import DataFile
 from dagster_ips.core.interval import Interval
 from dagster_ips.core.partition_keys import Slicing
-from dagster_ips.core.touched import FoundKeys, LineState, Stray
+from dagster_ips.core.touched import FoundKeys, LineState, Stray, reaches
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.exactly_once.capture.file_keys import FileKeys
 from dagster_ips.exactly_once.capture.tracked_input import (
@@ -53,13 +53,59 @@ def look(storage: Storage, line: LineState, source: TableMetadata, tracked: Trac
     return looking.further(line, tracked.ref) if is_new else looking.with_strays(line)
 
 
-def loses_rows_between(known: LineState, line: LineState, source: TableMetadata, ref: str) -> bool:
-    """Whether rows may have come and gone since ``known``, so that the look that made ``line`` of it lacks them."""
-    if known.scanned is None or line.scanned == known.scanned:
+def may_lack_rows(line: LineState, scanned: Watermark, source: TableMetadata, ref: str) -> bool:
+    """Whether rows may have come and gone after ``scanned``, so that the look that made ``line`` lacks them."""
+    return _loses_rows(line, scanned, source, ref) or _may_have_gone_back(scanned, source, ref)
+
+
+def with_rows_read(
+    line: LineState,
+    scanned: Watermark,
+    source: TableMetadata,
+    tracked: TrackedInput,
+    read: Mapping[str, Watermark | None],
+) -> LineState:
+    """``line`` with the partitions that ``read`` rows after ``scanned`` which no look has seen, as they are gone.
+
+    ``read`` says up to where each partition has read, None where that isn't known.
+    """
+    slicing, ancestry = tracked.slicing, source.ancestry(tracked.ref)
+    assert slicing is not None  # noqa: S101  # as above
+    beyond = {key: to for key, to in read.items() if to is None or not reaches(scanned, to)}
+    abandoned = {to.snapshot_id for to in beyond.values() if to and not ancestry.find(to.snapshot_id)}
+    loses_rows = _loses_rows(line, scanned, source, tracked.ref)
+    unseen = [key for key, to in beyond.items() if loses_rows or to is None or to.snapshot_id in abandoned]
+    keys = frozenset[str]().union(*[slicing.taken_by(key) for key in unseen])
+    return line.with_read_beyond(keys, scanned, abandoned=abandoned)
+
+
+def _loses_rows(line: LineState, scanned: Watermark, source: TableMetadata, ref: str) -> bool:
+    if line.scanned == scanned:
         return False
-    before = known.scanned.snapshot_id
-    newer = takewhile(lambda snapshot: snapshot.snapshot_id != before, source.ancestry(ref).snapshots)
+    newer = _newer_than(scanned, source, ref) or source.ancestry(ref).snapshots
     return any(not (snapshot.keeps_rows or snapshot.only_adds) for snapshot in newer)
+
+
+def _may_have_gone_back(scanned: Watermark, source: TableMetadata, ref: str) -> bool:
+    """Whether snapshots after ``scanned`` may have been in the history and left it by a rollback.
+
+    Every commit takes the next sequence number: one that is missing in the history was taken by a snapshot that was
+    rolled back, or that is on a branch. In version 1 there are none, and it is never certain.
+    """
+    if source.format_version == 1:
+        return True
+    newer = _newer_than(scanned, source, ref)
+    return newer is None or source.last_sequence_number - scanned.sequence_number != len(newer)
+
+
+def _newer_than(scanned: Watermark, source: TableMetadata, ref: str) -> list[Snapshot] | None:
+    """The snapshots of ``ref`` after ``scanned``; None if it isn't in the history."""
+    newer: list[Snapshot] = []
+    for snapshot in source.ancestry(ref).snapshots:
+        if snapshot.snapshot_id == scanned.snapshot_id:
+            return newer
+        newer.append(snapshot)
+    return None
 
 
 def _is_stray(path: str, stray: Stray, slicing: Slicing) -> bool:

@@ -8,16 +8,16 @@ from dataclasses import dataclass, replace
 from dagster_ips.core.capture import EdgeState
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.expiry_limit import Need
-from dagster_ips.core.target import TargetHistory, settle, shows_all_since
-from dagster_ips.core.touched import LineState, Touched, first_of, reaches
+from dagster_ips.core.target import settle, shows_all_since
+from dagster_ips.core.touched import LineState, Touched, first_of
 from dagster_ips.core.watermark import Watermark
-from dagster_ips.exactly_once.capture.line_look import look, loses_rows_between
+from dagster_ips.exactly_once.capture.line_look import look, may_lack_rows, with_rows_read
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.capture.unread_history import being_read, needs_of_line
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.exactly_once.target_table.target_history import histories_of
 from dagster_ips.iceberg.metadata import TableMetadata
-from dagster_ips.iceberg.stamps import partitions_read_beyond, stamped_partitions
+from dagster_ips.iceberg.stamps import partitions_read
 from dagster_ips.iceberg.storage import Storage
 from dagster_ips.state.store import EdgeStore
 
@@ -107,27 +107,30 @@ class PartitionWatch:
         line = look(self.storage, known, source, tracked)
         if known.scanned is None and line.scanned is not None:
             line = self._with_consumed(line, tracked)
-        elif self.target is not None and known.scanned and loses_rows_between(known, line, source, tracked.ref):
-            read = self._read_beyond(known.scanned, self.target, line.edge, tracked)
-            keys = frozenset[str]().union(*[slicing.taken_by(key) for key in read])
-            line = line.with_read_beyond(keys, known.scanned)
+        elif self.target and known.scanned and may_lack_rows(line, known.scanned, source, tracked.ref):
+            read = self._read_up_to(self.target, line.edge, tracked)
+            line = with_rows_read(line, known.scanned, source, tracked, read)
         made_of = {key: slicing.made_of([key]) for key in line.touched}
         states = self._states(line.edge, frozenset[str]().union(*made_of.values()))
         pending = {key: state for key, state in states.items() if line.is_pending(state, slicing.taken_by(key))}
         return _PendingKeys(line, made_of, pending)
 
-    def _read_beyond(
-        self, scanned: Watermark, target: TableMetadata, line: Edge, tracked: TrackedInput
-    ) -> frozenset[str]:
-        """The partitions that may have read beyond ``scanned``; where stamps expired, cursors and notices tell."""
-        read = partitions_read_beyond(target, line, scanned)
-        if target.ancestry().is_whole:
-            return read
-        states = self._every_state(line, tracked)
-        histories = histories_of(self.storage, target, states.values())
-        return read | {
-            key for key, state in states.items() if _may_have_read_beyond(scanned, state, histories[state.edge])
-        }
+    def _read_up_to(self, target: TableMetadata, line: Edge, tracked: TrackedInput) -> dict[str, Watermark | None]:
+        """Up to where each partition has read, None where that isn't known.
+
+        Where stamps expired, cursors and notices tell.
+        """
+        read: dict[str, Watermark | None] = dict(partitions_read(target, line))
+        if not target.ancestry().is_whole:
+            states = self._every_state(line, tracked)
+            histories = histories_of(self.storage, target, states.values())
+            for key, state in states.items():
+                settled, history = settle(state, histories[state.edge]), histories[state.edge]
+                if not shows_all_since(settled.target, history):
+                    read[key] = None
+                elif settled.committed is not None:
+                    read[key] = settled.committed
+        return read
 
     def _holding_what_is_gone(self, line: LineState, tracked: TrackedInput) -> dict[str, EdgeState]:
         """The partitions that consumed an upstream which has no snapshot now, as it was created again without rows."""
@@ -145,7 +148,7 @@ class PartitionWatch:
         states = self._every_state(line.edge, tracked)
         consumed = {key for key, state in states.items() if state != EdgeState(state.edge)}
         if self.target is not None:
-            consumed |= stamped_partitions(self.target, line.edge)
+            consumed |= partitions_read(self.target, line.edge).keys()
         keys = frozenset[str]().union(*[slicing.taken_by(key) for key in consumed])
         return replace(line, touched={key: Touched(None, scanned) for key in keys | line.touched.keys()})
 
@@ -158,9 +161,3 @@ class PartitionWatch:
     def _states(self, line: Edge, partitions: frozenset[str]) -> dict[str, EdgeState]:
         states = self.store.get_many([line.of(key) for key in sorted(partitions)])
         return {edge.partition or "": state for edge, state in states.items()}
-
-
-def _may_have_read_beyond(scanned: Watermark, state: EdgeState, history: TargetHistory) -> bool:
-    settled = settle(state, history)
-    is_beyond = settled.committed is not None and not reaches(scanned, settled.committed)
-    return is_beyond or not shows_all_since(settled.target, history)

@@ -6,6 +6,7 @@ import pytest
 
 from tests.histories.composed.life import PENDING, Life, Step
 from tests.histories.composed.runs import Assets
+from tests.histories.table import Shape
 
 
 def test_rows_that_were_only_written_again_are_no_removed_ones_to_a_merge_of_the_latest(assets: Assets) -> None:
@@ -64,3 +65,25 @@ def test_rows_that_came_and_went_between_two_looks_leave_what_was_computed_betwe
         life.run(asset="by_title", keys=("b/ c='é'",))
     life.catch_up()
     assert life.followers["by_title"].parts == {"a": {}, "b/ c='é'": {}}
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+@pytest.mark.parametrize("version", [1, 3])
+@pytest.mark.parametrize("expires", [False, True])
+def test_rows_that_a_partition_read_before_the_sensor_looked_are_given_up_with_their_snapshot(
+    assets: Assets, *, version: int, goes_on: bool, expires: bool
+) -> None:
+    """A rollback takes away what only the partition's own run has seen."""
+    shape = Shape(version=version, partitioned_by=("days(day)",), merging=False, variant=False)
+    life = Life(assets, ("by_written",), {"fact": shape})
+    life.change(table="fact", operation="append_by_spark", rows=(7, 9))
+    life.take(Step.of("run", asset="by_written", keys=PENDING))
+    life.change(table="fact", operation="append_by_spark", rows=(9, 0, 15))
+    life.run(asset="by_written", keys=("2026-01-01",))
+    life.change(table="fact", operation="roll_back", back=2)
+    if expires:
+        life.target(asset="by_written", what="compact")
+        life.target(asset="by_written", what="expire")
+    if goes_on:
+        life.change(table="fact", operation="append_by_spark", rows=(9,))
+    life.catch_up()
