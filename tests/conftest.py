@@ -17,6 +17,7 @@ from dagster_ips.local_spark.connect_server import ConnectServer, ensure_connect
 from tests.support.backends import POSTGRES, SQLITE, dagster_home
 from tests.support.lake import Lake
 from tests.support.postgres import Postgres, running_postgres
+from tests.support.quick_spark import ensure_quick_server
 
 
 @event.listens_for(Engine, "connect")
@@ -48,8 +49,10 @@ def spark_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
-def spark_server(spark_folder: Path) -> ConnectServer:
-    return ensure_connect_server(spark_folder)
+def spark_server(spark_folder: Path, pytestconfig: pytest.Config) -> ConnectServer:
+    """Slow tests have a Spark as users have it, all others one that interprets their small queries."""
+    is_slow = pytestconfig.option.markexpr == "slow"
+    return ensure_connect_server(spark_folder) if is_slow else ensure_quick_server(spark_folder)
 
 
 @pytest.fixture

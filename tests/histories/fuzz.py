@@ -2,7 +2,8 @@
 
 ``python -m tests.histories.fuzz --seed 1 --seconds 600``
 
-The same seed gives the same histories, one after the other; how far it gets depends on the time it has. A history that
+An even seed has a Spark that interprets its queries, with half of the CPU; an odd one has it as users do. The same
+seed gives the same histories, one after the other; how far it gets depends on the time it has. A history that
 fails is made as small as it gets and printed as the code of a test.
 """
 
@@ -33,6 +34,7 @@ from tests.histories.operations import OPERATIONS, Operation
 from tests.histories.smallest import smallest
 from tests.histories.targets import ENDS, EQUAL, KINDS
 from tests.support.lake import Lake
+from tests.support.quick_spark import ensure_quick_server
 
 STEPS = 16
 VERSIONS = (1, 2, 3)
@@ -162,7 +164,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as temporary:
         spark_folder = given.spark or Path(temporary) / "spark"
         try:
-            server = ensure_connect_server(spark_folder)
+            server = (ensure_connect_server if given.seed % 2 else ensure_quick_server)(spark_folder)
             lake = Lake(Path(temporary) / "lake", spark_folder, server.remote)
             quicken(lake)
             return fuzz(lake, Budget(given.seconds, given.captures), seed=given.seed, most_failures=given.failures)

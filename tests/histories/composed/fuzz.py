@@ -2,7 +2,8 @@
 
 ``python -m tests.histories.composed.fuzz --seed 1 --seconds 600``
 
-The same seed gives the same lives, one after the other; how far it gets depends on the time it has. A life that fails
+An even seed has a Spark that interprets its queries, with half of the CPU; an odd one has it as users do. The same
+seed gives the same lives, one after the other; how far it gets depends on the time it has. A life that fails
 is made as small as it gets and printed as the code of a test.
 """
 
@@ -35,6 +36,7 @@ from tests.histories.history import quicken
 from tests.histories.smallest import failure_of
 from tests.support.backends import dagster_home
 from tests.support.lake import Lake
+from tests.support.quick_spark import ensure_quick_server
 
 
 @dataclass
@@ -182,7 +184,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as temporary:
         spark_folder = given.spark or Path(temporary) / "spark"
         try:
-            server = ensure_connect_server(spark_folder)
+            server = (ensure_connect_server if given.seed % 2 else ensure_quick_server)(spark_folder)
             with new_assets(Path(temporary), spark_folder, server.remote) as assets:
                 budget = Budget(given.seconds, given.captures)
                 return fuzz(assets, budget, seed=given.seed, most_failures=given.failures, shrink=given.shrink)

@@ -1,0 +1,23 @@
+"""A Spark that starts queries quickly, for tests whose tables have a few rows."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from dagster_ips.local_spark.connect_server import ConnectServer, ensure_connect_server
+
+# Half of such a query's CPU goes into compiling it: to Java by Spark, to machine code by the JVM's second compiler.
+INTERPRETED = (
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
+    "-Dspark.sql.codegen.wholeStage=false -Dspark.sql.codegen.factoryMode=NO_CODEGEN"
+)
+
+
+def ensure_quick_server(folder: Path) -> ConnectServer:
+    """The server of ``folder`` as `ensure_connect_server` starts it, but one that interprets queries."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JDK_JAVA_OPTIONS", f"{os.environ.get('JDK_JAVA_OPTIONS', '')} {INTERPRETED}".strip())
+        return ensure_connect_server(folder)
