@@ -221,6 +221,9 @@ def _configuration(
         "spark.ui.enabled": "true",
         # A port that was taken in the meantime must fail, not move to one that nobody knows.
         "spark.port.maxRetries": "0",
+        "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+        # Runs of the same assets use the same generated code; Spark's default of 100 holds that of few assets.
+        "spark.sql.codegen.cache.maxEntries": "1000",
         "spark.sql.extensions": EXTENSIONS,
         "spark.sql.session.timeZone": "UTC",
         # Spark's default of 200 is for clusters: on one machine most of a small shuffle's time goes into its files.
@@ -284,12 +287,12 @@ def _launch(folder: Path, configuration: Mapping[str, str]) -> _Record:
     }
     command = [
         str(spark_home() / "bin" / "spark-submit"),
-        *("--class", "org.apache.spark.sql.connect.service.SparkConnectServer"),
         *("--name", "dagster_ips"),
         *(part for key, value in spark_conf.items() for part in ("--conf", f"{key}={value}")),
-        "spark-internal",  # The class is in Spark's own jars.
+        str(Path(__file__).with_name("driver.py")),
     ]
-    process = launch_detached(command, env=spark_environment(), cwd=folder, log=log)
+    # Our file names must not shadow others'.
+    process = launch_detached(command, env=spark_environment({"PYTHONSAFEPATH": "1"}), cwd=folder, log=log)
     record = _Record(process, port, ui_port, str(log), configuration)
     _write(folder, record)
     return record
