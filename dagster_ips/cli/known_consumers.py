@@ -9,7 +9,7 @@ from typing import Any
 import dagster as dg
 
 from dagster_ips.core.retention import Retention
-from dagster_ips.core.write_mode import may_repeat
+from dagster_ips.core.write_mode import WriteMode, may_repeat
 from dagster_ips.errors import UnknownConsumerError
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.orchestration.declare.consumers import (
@@ -30,13 +30,15 @@ from dagster_ips.orchestration.run.io_manager import IcdcIOManager
 class KnownConsumer:
     """A consumer, the IO manager that knows its table, and its code.
 
-    ``may_repeat`` says whether a change can be written twice without doubling rows; what statements of its own
-    would do isn't known, so they can't. ``warning`` is what to say if nothing ever runs it. ``graph`` is Dagster's.
+    ``write_mode`` is None where an Overwrite chooses it, and for statements of its own. ``may_repeat`` says whether a
+    change can be written twice without doubling rows; what statements of its own would do isn't known, so they can't.
+    ``warning`` is what to say if nothing ever runs it. ``graph`` is Dagster's.
     """
 
     consumer: Consumer
     manager: IcdcIOManager
     may_repeat: bool
+    write_mode: WriteMode | None = None
     warning: str | None = None
     code_version: str | None = None
     graph: Any = field(default=None, repr=False, compare=False)
@@ -115,19 +117,20 @@ def _consumers_in(definitions: dg.Definitions) -> Iterator[tuple[str, KnownConsu
         manager = next((managers[key] for key in _io_manager_keys(each) if key in managers), None)
         if manager is None:
             continue
-        for consumer, repeats in _reading_in(each, metadata, manager.default_namespace):
+        for consumer, repeats, write_mode in _reading_in(each, metadata, manager.default_namespace):
             warning = without_triggers(consumer.key, graph)
             code = code_of(specs[consumer.key].code_version, metadata[consumer.key])
-            yield consumer.name, KnownConsumer(consumer, manager, repeats, warning, code, graph)
+            yield consumer.name, KnownConsumer(consumer, manager, repeats, write_mode, warning, code, graph)
 
 
 def _reading_in(
     assets: dg.AssetsDefinition, metadata: MetadataByKey, default_namespace: str
-) -> Iterator[tuple[Consumer, bool]]:
+) -> Iterator[tuple[Consumer, bool, WriteMode | None]]:
     for consumer in consumers_of(assets, metadata, default_namespace):
-        yield consumer, may_repeat(write_mode_of(metadata[consumer.key], consumer.name))
+        write_mode = write_mode_of(metadata[consumer.key], consumer.name)
+        yield consumer, may_repeat(write_mode), write_mode
     for consumer in capturing_consumers(assets, metadata, default_namespace):
-        yield consumer, False
+        yield consumer, False, None
 
 
 def consumer_named(known: Mapping[str, KnownConsumer], asset: str) -> KnownConsumer:

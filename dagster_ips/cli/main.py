@@ -17,12 +17,24 @@ if TYPE_CHECKING:
     from dagster_ips.cli import captures, cascades, context, interventions
     from dagster_ips.cli import estimate as estimates
     from dagster_ips.cli import explain as explanations
+    from dagster_ips.cli import explain_query as query_explanations
     from dagster_ips.cli import icdc as interval_tables
     from dagster_ips.cli import pending_changes as waiting
     from dagster_ips.cli import status as statuses
     from dagster_ips.cli.doctor import examination
 else:
-    captures, context, interventions, cascades, estimates, explanations, interval_tables, waiting, statuses = (
+    (
+        captures,
+        context,
+        interventions,
+        cascades,
+        estimates,
+        explanations,
+        query_explanations,
+        interval_tables,
+        waiting,
+        statuses,
+    ) = (
         LateModule(f"dagster_ips.cli.{name}")
         for name in (
             "captures",
@@ -31,6 +43,7 @@ else:
             "cascades",
             "estimate",
             "explain",
+            "explain_query",
             "icdc",
             "pending_changes",
             "status",
@@ -163,9 +176,13 @@ def pending(workplace: context.Workplace, **options: Any) -> None:  # noqa: ANN4
 def explain(workplace: context.Workplace, **options: Any) -> None:  # noqa: ANN401
     """What RUN read, why in that mode, what it wrote, published and committed, or why it failed.
 
-    RUN is a run's id or its beginning.
+    RUN is a run's id or its beginning. Or it is the key of an asset that is declared by its query: then this says what
+    a run does for each kind of change of each source, and why nothing better.
     """
-    explanations.explain(workplace, **options)
+    if options["run"] in workplace.consumers:
+        query_explanations.explain_query(workplace, options["run"], as_json=options["as_json"])
+    else:
+        explanations.explain(workplace, **options)
 
 
 @main.command()

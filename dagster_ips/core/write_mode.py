@@ -196,6 +196,11 @@ class ByQuery(WritesRows):
         return False
 
     @property
+    def changes_rows_within_files(self) -> bool:
+        """Groups may be updated, and rows of affected keys replaced."""
+        return True
+
+    @property
     def signature(self) -> str:
         """Another if what the one left can't be gone on with by the other."""
         return self.text

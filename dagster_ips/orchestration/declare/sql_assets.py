@@ -10,6 +10,7 @@ import dagster as dg
 
 from dagster_ips._late import LateModule
 from dagster_ips.core.policy import OnExpired, OnRollback
+from dagster_ips.core.write_mode import ByQuery, WriteMode
 from dagster_ips.errors import DeclarationError
 from dagster_ips.orchestration.declare.declarations import WRITE, incremental
 from dagster_ips.orchestration.declare.declarations import table as its_table
@@ -25,7 +26,6 @@ else:  # sqlglot is imported by whoever declares such an asset.
         for name in ("orchestration.declare.query_run", "query.query_text", "query.refresh_choice")
     )
 
-_DELETES_BESIDE = {f"write.{change}.mode": "merge-on-read" for change in ("merge", "update", "delete")}
 _LAYOUT = 1
 """Raised when tables of the same query are laid out otherwise."""
 
@@ -91,9 +91,7 @@ def sql_asset(  # noqa: PLR0913  # each is a thing of its own
         metadata={
             **(metadata or {}),
             WRITE: {"mode": "query", "sql": f"{_LAYOUT}: {query.text}"},
-            **its_table(
-                table, partition_by=partition_by, sort_by=sort_by, properties=_DELETES_BESIDE | dict(properties or {})
-            ),
+            **its_table(table, partition_by=partition_by, sort_by=sort_by, properties=properties),
         },
         description=description or f"```sql\n{query.text}\n```",
         io_manager_key=io_manager_key,
@@ -110,6 +108,13 @@ def sql_asset(  # noqa: PLR0913  # each is a thing of its own
 
     made: dg.AssetsDefinition = declared(maintained)
     return made
+
+
+def query_of(write_mode: WriteMode | None) -> query_text.Query | None:
+    """The query that an asset is declared by, whose sources are its inputs in order; None if it isn't by one."""
+    if not isinstance(write_mode, ByQuery):
+        return None
+    return query_text.read(write_mode.text.partition(": ")[2])
 
 
 def _read(asset: str, sql: str) -> query_text.Query:

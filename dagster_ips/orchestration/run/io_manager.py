@@ -279,7 +279,8 @@ def _publish(
         context.add_output_metadata({"trusted, not proved by the plan": because})
     running = _asset_context()
     is_one_of_several = running is not None and len(keys_of_step(running.assets_def)) > 1
-    description = description_of(context.definition_metadata).tuned_for(result.write_mode).with_property(ASSET, name)
+    declared = write_mode_of(context.definition_metadata, name) or result.write_mode
+    description = description_of(context.definition_metadata).tuned_for(declared).with_property(ASSET, name)
     columns = existing.identity_partition_columns() if existing else description.partition_by
     # First, as of a frame with two columns of a name nothing else can be asked.
     stored = result.stored(table)

@@ -1,0 +1,72 @@
+"""What ``dagster-ips explain`` says of an asset that is declared by its query, before anything runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from dagster_ips.cli.context import Workplace
+from dagster_ips.cli.known_consumers import KnownConsumer
+from dagster_ips.core.columns import type_text
+from dagster_ips.errors import InstanceError
+from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
+from dagster_ips.orchestration.declare.sql_assets import query_of
+from dagster_ips.query.foreseen_steps import ForeseenStep, foreseen_steps
+from dagster_ips.query.maintenance_plan import MaintenancePlan, QueryColumn
+
+
+def explain_query(workplace: Workplace, asset: str, *, as_json: bool) -> None:
+    """Print what a change of each source would do to the asset's table.
+
+    Raises:
+        InstanceError: the asset isn't declared by a query, or the table of a source isn't there.
+    """
+    known = workplace.consumer(asset)
+    query = query_of(known.write_mode)
+    if query is None:
+        raise InstanceError(
+            problem=f"{asset} is not declared by a query, so what its runs do is in its own code.",
+            remedy="Give a run's id instead, to see what a run of it did.",
+        )
+    inputs = list(known.consumer.inputs.values())
+    plan = MaintenancePlan(query, [_columns(known, each) for each in inputs])
+    found = list(foreseen_steps(plan, range(len(inputs))))
+    if as_json:
+        click.echo(json.dumps(_as_json(asset, inputs, found, query.notes), indent=2, ensure_ascii=False))
+        return
+    click.echo(f"{asset}: what a run does, by what changed since the last one\n")
+    for each in found:
+        click.echo(f"{inputs[each.source].upstream}: {each.change}")
+        click.echo(f"  {each.step.strategy}" + (f", because: {each.step.reason}" if each.step.reason else ""))
+    for note in query.notes:
+        click.echo(f"\nBeware: {note}")
+    click.echo(
+        "\nThis is what the text tells. Spark knows more of types, so a run may compute everything where this says "
+        'otherwise; it also does with refresh="auto" where that costs less, and with refresh="full".'
+    )
+
+
+def _columns(known: KnownConsumer, tracked: TrackedInput) -> list[QueryColumn]:
+    metadata = known.manager.catalog.open().load(tracked.table, asset=known.consumer.name)
+    return [QueryColumn(column.name, type_text(column.kind)) for column in metadata.struct.fields]
+
+
+def _as_json(
+    asset: str, inputs: Sequence[TrackedInput], found: Sequence[ForeseenStep], notes: Sequence[str]
+) -> dict[str, Any]:
+    return {
+        "asset": asset,
+        "steps": [
+            {
+                "upstream": inputs[each.source].upstream,
+                "change": str(each.change),
+                "strategy": str(each.step.strategy),
+                "why_not_better": {str(strategy): why for strategy, why in each.step.why_not.items()},
+            }
+            for each in found
+        ],
+        "beware": list(notes),
+    }

@@ -1,0 +1,54 @@
+"""What a run of an asset by query would do is told before anything runs, without Spark."""
+
+from __future__ import annotations
+
+import json
+
+from dagster_ips.query.maintenance_plan import Strategy
+from tests.cli.idle_lake import DEFINITIONS, IdleLake
+from tests.support.lake import events
+
+BY_QUERY = DEFINITIONS.replace(
+    "catalog = ips.",
+    """per_account = ips.sql_asset(
+    "per_account",
+    "SELECT account, count(*) AS plays, max(playback.seconds) AS longest "
+    "FROM playback JOIN title USING (account) GROUP BY 1",
+    table="media.per_account",
+)
+longest = ips.sql_asset("longest", "SELECT account, seconds FROM playback WHERE seconds > 3", table="media.longest")
+total = ips.sql_asset("total", "SELECT count(*) AS plays FROM playback", table="media.total")
+title = ips.iceberg_asset("title", table="media.title")
+catalog = ips.""",
+).replace("[playback, daily]", "[playback, daily, per_account, longest, total, title]")
+
+
+def test_each_change_of_each_source_has_its_strategy_and_why_none_better(idle_lake: IdleLake) -> None:
+    idle_lake.define(BY_QUERY)
+    idle_lake.create_playback(events(range(2)), "media.title")
+    told = json.loads(idle_lake.says("explain", "per_account", "--json"))["steps"]
+    assert {each["upstream"] for each in told} == {"playback", "title"}
+    assert {each["strategy"] for each in told} == {Strategy.COMBINE}
+    told = json.loads(idle_lake.says("explain", "longest", "--json"))["steps"]
+    assert [(each["change"], each["strategy"]) for each in told] == [
+        ("rows are inserted", "append"),
+        ("rows are updated or deleted", "keys"),
+    ]
+    text = idle_lake.says("explain", "total")
+    assert "playback: rows are inserted\n  full, because: " in text
+    assert "an aggregate without GROUP BY is one row" in text
+
+
+def test_what_is_no_asset_by_query_says_so(idle_lake: IdleLake) -> None:
+    idle_lake.define(BY_QUERY)
+    refused = idle_lake.run("explain", "daily")
+    assert refused.exit_code == 1
+    assert "daily is not declared by a query" in refused.stderr
+    assert "Give a run's id" in refused.stderr
+
+
+def test_a_source_that_is_not_there_yet_is_named(idle_lake: IdleLake) -> None:
+    idle_lake.define(BY_QUERY)
+    refused = idle_lake.run("explain", "per_account")
+    assert refused.exit_code == 1
+    assert "media.title" in refused.stderr
