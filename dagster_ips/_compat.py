@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -34,6 +35,28 @@ def leave_without_asking_the_server(session: SparkSession) -> None:
     """
     client: Any = getattr(session, "client")  # noqa: B009  # typed as the classic session, which has none
     atexit.unregister(client._cleanup_ml_cache)  # noqa: SLF001  # there is no public way
+
+
+def session_with_token(remote: str, token: str) -> SparkSession:
+    """A new Spark Connect session on this machine, at ``sc://127.0.0.1:port``, without TLS (pyspark 4.1.4).
+
+    PySpark itself sends a token without TLS to the host ``localhost`` alone. That is also ``::1``, where another user
+    of the machine can listen on the same port and be told the token.
+    """
+    import grpc  # noqa: PLC0415  # not for those who never open a session
+    from pyspark.sql.connect.client import DefaultChannelBuilder  # noqa: PLC0415  # as above
+    from pyspark.sql.connect.session import SparkSession as ConnectSession  # noqa: PLC0415  # as above
+
+    class _WithToken(DefaultChannelBuilder):
+        def toChannel(self) -> grpc.Channel:  # noqa: N802  # PySpark's name
+            call = grpc.access_token_call_credentials(self.token)
+            credentials = grpc.composite_channel_credentials(grpc.local_channel_credentials(), call)
+            return self._secure_channel(self.endpoint, credentials)
+
+    builder = _WithToken(remote)
+    builder.set(DefaultChannelBuilder.PARAM_TOKEN, token)
+    os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"  # As PySpark sets it, for functions that exist once for both modes.
+    return cast("SparkSession", ConnectSession.builder.channelBuilder(builder).create())
 
 
 def explained(frame: DataFrame) -> str:

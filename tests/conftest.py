@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
-from dagster_ips.local_spark.connect_server import ConnectServer, ensure_connect_server, stop_connect_server
+from dagster_ips.local_spark.connect_server import WITH_UI, ConnectServer, ensure_connect_server, stop_connect_server
 from tests.support.backends import POSTGRES, SQLITE, dagster_home
 from tests.support.lake import Lake
 from tests.support.postgres import Postgres, running_postgres
@@ -52,13 +52,13 @@ def spark_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def spark_server(spark_folder: Path, pytestconfig: pytest.Config) -> ConnectServer:
     """Slow tests have a Spark as users have it, all others one that interprets their small queries."""
     is_slow = pytestconfig.option.markexpr == "slow"
-    return ensure_connect_server(spark_folder) if is_slow else ensure_quick_server(spark_folder)
+    return ensure_connect_server(spark_folder, conf=WITH_UI) if is_slow else ensure_quick_server(spark_folder)
 
 
 @pytest.fixture
 def lake(tmp_path: Path, spark_server: ConnectServer, spark_folder: Path) -> Lake:
     """An empty embedded lake, and a Spark session on it."""
-    return Lake(tmp_path / "lake", spark_folder, spark_server.remote)
+    return Lake(tmp_path / "lake", spark_folder, spark_server)
 
 
 @pytest.fixture(scope="session")

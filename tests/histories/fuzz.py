@@ -165,7 +165,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         spark_folder = given.spark or Path(temporary) / "spark"
         try:
             server = (ensure_connect_server if given.seed % 2 else ensure_quick_server)(spark_folder)
-            lake = Lake(Path(temporary) / "lake", spark_folder, server.remote)
+            lake = Lake(Path(temporary) / "lake", spark_folder, server)
             quicken(lake)
             return fuzz(lake, Budget(given.seconds, given.captures), seed=given.seed, most_failures=given.failures)
         finally:

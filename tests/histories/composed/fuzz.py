@@ -26,7 +26,7 @@ import dagster as dg
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
-from dagster_ips.local_spark.connect_server import ensure_connect_server, stop_connect_server
+from dagster_ips.local_spark.connect_server import ConnectServer, ensure_connect_server, stop_connect_server
 from tests.histories.composed.choices import KINDS_OF_STEPS, STEPS, Chance
 from tests.histories.composed.expected import EXPECTED
 from tests.histories.composed.life import Coverage, Life, Step
@@ -155,10 +155,10 @@ def uncovered(coverage: Coverage) -> list[str]:
 
 
 @contextlib.contextmanager
-def new_assets(folder: Path, spark_folder: Path, remote: str) -> Iterator[Assets]:
+def new_assets(folder: Path, spark_folder: Path, server: ConnectServer) -> Iterator[Assets]:
     """The assets on a lake in ``folder``, with a Dagster instance on SQLite."""
     event.listen(Engine, "connect", _write_without_waiting_for_the_disk)
-    lake = Lake(folder / "lake", spark_folder, remote)
+    lake = Lake(folder / "lake", spark_folder, server)
     quicken(lake)
     with dg.DagsterInstance.from_config(dagster_home(folder / "dagster_home", None)) as instance:
         yield Assets(lake, instance)
@@ -185,7 +185,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         spark_folder = given.spark or Path(temporary) / "spark"
         try:
             server = (ensure_connect_server if given.seed % 2 else ensure_quick_server)(spark_folder)
-            with new_assets(Path(temporary), spark_folder, server.remote) as assets:
+            with new_assets(Path(temporary), spark_folder, server) as assets:
                 budget = Budget(given.seconds, given.captures)
                 return fuzz(assets, budget, seed=given.seed, most_failures=given.failures, shrink=given.shrink)
         finally:
