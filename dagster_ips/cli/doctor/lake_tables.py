@@ -13,6 +13,7 @@ from dagster_ips.cli.doctor.finding import Finding, Severity
 from dagster_ips.cli.known_consumers import KnownConsumer, KnownTable
 from dagster_ips.cli.text_format import age
 from dagster_ips.core.edge import Edge
+from dagster_ips.core.ranges import quoted
 from dagster_ips.errors import CatalogUnreachableError, IpsError
 from dagster_ips.exactly_once.inspect.edge_status import EdgeStatus
 from dagster_ips.exactly_once.inspect.storage_probe import try_storage
@@ -117,7 +118,7 @@ def branches(workplace: Workplace, known: KnownTable) -> Iterator[Finding]:
     working = {record.dagster_run.run_id for record in at_work}
     left = [name for name in metadata.branches if is_branch_of_run(name) and not _is_at_work(name, working)]
     for name in left:
-        drop = f"ALTER TABLE {Branch(lake.name, known.table, name).table_sql_name} DROP BRANCH IF EXISTS `{name}`"
+        drop = f"ALTER TABLE {Branch(lake.name, known.table, name).table_sql_name} DROP BRANCH IF EXISTS {quoted(name)}"
         yield Finding(
             "leftover branches",
             known.table,
