@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     import dagster as dg
+    from pyiceberg.catalog import Catalog
     from pyspark.sql import DataFrame, SparkSession
 
 RANGE_START_TAG, RANGE_END_TAG = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
@@ -57,6 +58,16 @@ def session_with_token(remote: str, token: str) -> SparkSession:
     builder.set(DefaultChannelBuilder.PARAM_TOKEN, token)
     os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"  # As PySpark sets it, for functions that exist once for both modes.
     return cast("SparkSession", ConnectSession.builder.channelBuilder(builder).create())
+
+
+def offers_register(catalog: Catalog) -> bool:
+    """Whether a catalog can register a table. A REST server says so; DynamoDB's never can (pyiceberg 0.12.0)."""
+    offered: Any = getattr(catalog, "_supported_endpoints", None)
+    if offered is not None:
+        from pyiceberg.catalog.rest import Capability  # noqa: PLC0415  # takes long, and only those have loaded it
+
+        return Capability.V1_REGISTER_TABLE in offered
+    return catalog.properties.get("type") != "dynamodb"  # Its method only raises.
 
 
 def explained(frame: DataFrame) -> str:

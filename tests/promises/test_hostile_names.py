@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import dagster as dg
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
@@ -12,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812  # the name that everyone g
 import dagster_ips as ips
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.table_name import name_of
-from dagster_ips.errors import FrameColumnsError
+from dagster_ips.errors import FrameColumnsError, UnsupportedTableError
 from dagster_ips.iceberg.icdc.icdc_names import new_name
 from tests.support.lake import Lake
 from tests.support.partitioned import run
@@ -40,7 +41,7 @@ def definitions(lake: Lake, *assets: dg.AssetsDefinition | dg.AssetSpec) -> dg.D
     return ips.with_incremental(dg.Definitions(assets=list(assets), resources={"io_manager": manager}))
 
 
-@pytest.mark.parametrize("column", ["a`b", "it's; DROP TABLE x --", '"|<b>${x}', "ü 雪 😀 \\ /* x"])
+@pytest.mark.parametrize("column", ["a`b", "it's; DROP TABLE x --", '"|<b>', "ü 雪 😀 \\ /* x"])
 def test_a_column_is_followed_and_written_whatever_its_name(
     lake: Lake, instance: dg.DagsterInstance, column: str
 ) -> None:
@@ -100,6 +101,22 @@ def test_keys_of_partitions_arrive_in_rows_and_are_shown_as_text(lake: Lake, ins
     assert "a\\`b to" in summary
     assert "a`b to" not in summary
     assert len(summary.splitlines()) == summary.count("- ")
+
+
+@pytest.mark.parametrize("name", ["${spark.sql.warehouse.dir}", "a ${env:HOME}"])
+def test_a_column_that_spark_would_fill_with_one_of_its_settings_is_refused(
+    lake: Lake, instance: dg.DagsterInstance, name: str
+) -> None:
+    lake.catalog.create_namespace("media")
+    lake.catalog.client.create_table("media.up", pa.schema([(name, pa.int64())])).append(pa.table({name: [1]}))
+
+    @dg.asset(ins={"up": ips.incremental()}, metadata=ips.append() | ips.table("media.out"))
+    def out(up: ips.IcdcView) -> DataFrame:
+        return up.added
+
+    with pytest.raises(UnsupportedTableError, match="takes what follows the dollar for one of its settings"):
+        materialize(definitions(lake, ips.iceberg_asset("up", table="media.up"), out), instance, "out")
+    assert lake.catalog.find("media.out") is None
 
 
 def test_what_an_error_tells_to_paste_is_quoted(lake: Lake, instance: dg.DagsterInstance) -> None:

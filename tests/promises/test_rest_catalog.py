@@ -6,8 +6,11 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+from pyiceberg.catalog.rest import Capability
+from pyiceberg.catalog.rest import RestCatalog as PyIcebergRestCatalog
 
-from dagster_ips.errors import CatalogUnreachableError, UnknownTableError
+from dagster_ips.cli.doctor.lake_tables import catalog as doctor_of_catalog
+from dagster_ips.errors import CatalogUnreachableError, NoRegisterError, UnknownTableError
 from dagster_ips.local_spark.connect_server import ConnectServer
 from tests.support.lake import Lake, events
 from tests.support.lake_catalog import choose_catalog
@@ -84,3 +87,26 @@ def test_a_server_that_is_gone_is_an_error_and_nothing_is_lost_when_it_is_back(
             lake.catalog.load("media.nothing", asset="daily")
     with pytest.raises(CatalogUnreachableError, match="lake"):
         materialize(definitions, instance, "daily")
+
+
+def test_a_server_that_cannot_register_is_told_before_a_run_and_refused_in_one(
+    rest_lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, rest_catalog: RestCatalog
+) -> None:
+    """Servers say in their configuration what they offer; this one is made to leave it out."""
+    lake = rest_lake
+    fetch = PyIcebergRestCatalog._fetch_config
+
+    def without_register(client: PyIcebergRestCatalog) -> None:
+        fetch(client)
+        client._supported_endpoints.discard(Capability.V1_REGISTER_TABLE)
+
+    lake.create_playback(events(range(10)))
+    choose_catalog(lake.folder, rest_catalog.properties | {"another": "client"})
+    monkeypatch.setattr(PyIcebergRestCatalog, "_fetch_config", without_register)
+    definitions = pipeline(lake.folder, lake.spark_folder)
+    with pytest.raises(NoRegisterError, match="No row was read"):
+        materialize(definitions, instance, "daily")
+    assert lake.catalog.find("media.daily") is None
+    (finding,) = doctor_of_catalog(definitions.resources["io_manager"])
+    assert finding.fix
+    assert "register" in finding.what

@@ -42,13 +42,13 @@ class Lake:
     def __init__(self, folder: Path, spark_folder: Path, server: ConnectServer) -> None:
         self.folder = folder
         self.spark_folder = spark_folder
-        self._server = server
+        self.server = server
         self.catalog = lake_catalog(folder)
         self.session: SparkSession = server.session(self.catalog.spark_configuration())
 
     def another_session(self) -> SparkSession:
         """A Spark session that shares nothing with ``session``."""
-        return self._server.session(self.catalog.spark_configuration())
+        return self.server.session(self.catalog.spark_configuration())
 
     def create_playback(self, rows: Sequence[Event] = (), table: str = "media.playback") -> None:
         """``media.playback`` or one like it, partitioned by event_date."""

@@ -36,7 +36,9 @@ from tests.histories.history import quicken
 from tests.histories.smallest import failure_of
 from tests.support.backends import dagster_home
 from tests.support.lake import Lake
+from tests.support.lake_catalog import choose_catalog
 from tests.support.quick_spark import ensure_quick_server
+from tests.support.rest_catalog import running_rest_catalog
 
 
 @dataclass
@@ -178,10 +180,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--failures", type=int, default=1, help="end after so many")
     parser.add_argument("--shrink", type=float, default=120, help="seconds to make a failing life smaller")
     parser.add_argument("--spark", type=Path, help="folder of a Spark Connect server to use and leave running")
+    parser.add_argument("--rest", action="store_true", help="on an Iceberg REST catalog instead of the embedded one")
     given = parser.parse_args(arguments)
     warnings.simplefilter("ignore")
     logging.disable()
-    with tempfile.TemporaryDirectory() as temporary:
+    with tempfile.TemporaryDirectory() as temporary, contextlib.ExitStack() as stack:
+        if given.rest:
+            catalog = stack.enter_context(running_rest_catalog())
+            choose_catalog(Path(temporary) / "lake", catalog.properties)
         spark_folder = given.spark or Path(temporary) / "spark"
         try:
             server = (ensure_connect_server if given.seed % 2 else ensure_quick_server)(spark_folder)
