@@ -50,14 +50,12 @@ def session_with_token(remote: str, token: str) -> SparkSession:
 
     class _WithToken(DefaultChannelBuilder):
         def toChannel(self) -> grpc.Channel:  # noqa: N802  # PySpark's name
-            call = grpc.access_token_call_credentials(self.token)
+            call = grpc.access_token_call_credentials(token)
             credentials = grpc.composite_channel_credentials(grpc.local_channel_credentials(), call)
             return self._secure_channel(self.endpoint, credentials)
 
-    builder = _WithToken(remote)
-    builder.set(DefaultChannelBuilder.PARAM_TOKEN, token)
     os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"  # As PySpark sets it, for functions that exist once for both modes.
-    return cast("SparkSession", ConnectSession.builder.channelBuilder(builder).create())
+    return cast("SparkSession", ConnectSession.builder.channelBuilder(_WithToken(remote)).create())
 
 
 def offers_register(catalog: Catalog) -> bool:

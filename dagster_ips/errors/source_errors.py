@@ -70,7 +70,7 @@ class NoRegisterError(IpsError):
     def __str__(self) -> str:
         return (
             f"Catalog {self.catalog} can't register a table from its metadata file, which is how every capture makes "
-            f"the table of its changes. No row was read and no state changed. Use a catalog that can: a database (JDBC), "
+            f"the table of its changes. No row was read and no state changed. Use a catalog that can: a database, "
             f"Glue, Hive, or a REST catalog whose server offers POST …/namespaces/{{namespace}}/register."
         )
 
