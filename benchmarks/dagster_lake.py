@@ -14,7 +14,6 @@ import dagster_ips as ips
 from benchmarks.lake import NAME
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.local_spark.connect_server import ConnectServer, ensure_connect_server, stop_connect_server
-from dagster_ips.spark.session import connect_session
 from tests.support.backends import dagster_home
 
 
@@ -56,7 +55,7 @@ def dagster_lake(assets: Sequence[dg.AssetsDefinition]) -> Iterator[DagsterLake]
             server = ensure_connect_server(spark)
             lake = catalog.open()
             lake.create_namespace("db")
-            session = connect_session(server.remote, lake.spark_configuration())
+            session = server.session(lake.spark_configuration())
             if lake.name != NAME:
                 raise ValueError(lake.name)
             with dg.DagsterInstance.from_config(dagster_home(Path(folder) / "home", None)) as instance:

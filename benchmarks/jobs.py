@@ -11,7 +11,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from dagster_ips.local_spark.connect_server import ConnectServer, ensure_connect_server, stop_connect_server
+from dagster_ips.local_spark.connect_server import WITH_UI, ConnectServer, ensure_connect_server, stop_connect_server
 from tests.support.backends import dagster_home
 from tests.support.lake import Lake, events
 from tests.support.modes import MODES
@@ -48,10 +48,10 @@ PURPOSES = {
 def section() -> str:
     with tempfile.TemporaryDirectory() as folder:
         spark_folder = Path(folder) / "spark"
-        server = ensure_connect_server(spark_folder)
+        server = ensure_connect_server(spark_folder, conf=WITH_UI)
         try:
             dagster_home(Path(folder) / "home", None)
-            lake = Lake(Path(folder) / "lake", spark_folder, server.remote)
+            lake = Lake(Path(folder) / "lake", spark_folder, server)
             with dg.DagsterInstance.from_config(str(Path(folder) / "home")) as instance:
                 return f"{HEAD}\n\n{_measured(lake, instance, server)}"
         finally:

@@ -16,7 +16,6 @@ from dagster_ips.exactly_once.capture.capturer import Capturer
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.local_spark.connect_server import ensure_connect_server, stop_connect_server
-from dagster_ips.spark.session import connect_session
 from dagster_ips.state.store import MemoryEdgeStore
 from dagster_ips.view import IcdcView
 
@@ -33,7 +32,7 @@ def temporary_lake() -> Iterator[tuple[LakeCatalog, SparkSession]]:
             lake = LakeCatalog.embedded(NAME, Path(folder) / "lake")
             for namespace in ("db", "ips"):
                 lake.create_namespace(namespace)
-            yield lake, connect_session(server.remote, lake.spark_configuration())
+            yield lake, server.session(lake.spark_configuration())
         finally:
             stop_connect_server(server_folder)
 

@@ -16,7 +16,6 @@ from pyspark.sql import functions as F  # noqa: N812  # the name that everyone g
 
 import dagster_ips as ips
 from dagster_ips.local_spark.connect_server import ensure_connect_server, stop_connect_server
-from dagster_ips.spark.session import connect_session
 from tests.support.backends import dagster_home
 
 DAYS = 100
@@ -78,7 +77,7 @@ def main() -> None:
 def measure(count: int, folder: Path, spark: Path, catalog: ips.IcebergCatalog, manager: ips.IcdcIOManager) -> None:
     lake = catalog.open()
     lake.create_namespace("db")
-    session = connect_session(ensure_connect_server(spark).remote, lake.spark_configuration())
+    session = ensure_connect_server(spark).session(lake.spark_configuration())
     session.sql(
         f"CREATE TABLE lake.db.events USING iceberg PARTITIONED BY (event_date) AS {rows(0, count, f'id % {DAYS}')}"
     )

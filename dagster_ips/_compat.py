@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     import dagster as dg
+    from pyiceberg.catalog import Catalog
     from pyspark.sql import DataFrame, SparkSession
 
 RANGE_START_TAG, RANGE_END_TAG = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
@@ -34,6 +36,36 @@ def leave_without_asking_the_server(session: SparkSession) -> None:
     """
     client: Any = getattr(session, "client")  # noqa: B009  # typed as the classic session, which has none
     atexit.unregister(client._cleanup_ml_cache)  # noqa: SLF001  # there is no public way
+
+
+def session_with_token(remote: str, token: str) -> SparkSession:
+    """A new Spark Connect session on this machine, at ``sc://127.0.0.1:port``, without TLS (pyspark 4.1.4).
+
+    PySpark itself sends a token without TLS to the host ``localhost`` alone. That is also ``::1``, where another user
+    of the machine can listen on the same port and be told the token.
+    """
+    import grpc  # noqa: PLC0415  # not for those who never open a session
+    from pyspark.sql.connect.client import DefaultChannelBuilder  # noqa: PLC0415  # as above
+    from pyspark.sql.connect.session import SparkSession as ConnectSession  # noqa: PLC0415  # as above
+
+    class _WithToken(DefaultChannelBuilder):
+        def toChannel(self) -> grpc.Channel:  # noqa: N802  # PySpark's name
+            call = grpc.access_token_call_credentials(token)
+            credentials = grpc.composite_channel_credentials(grpc.local_channel_credentials(), call)
+            return self._secure_channel(self.endpoint, credentials)
+
+    os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"  # As PySpark sets it, for functions that exist once for both modes.
+    return cast("SparkSession", ConnectSession.builder.channelBuilder(_WithToken(remote)).create())
+
+
+def offers_register(catalog: Catalog) -> bool:
+    """Whether a catalog can register a table. A REST server says so; DynamoDB's never can (pyiceberg 0.12.0)."""
+    offered: Any = getattr(catalog, "_supported_endpoints", None)
+    if offered is not None:
+        from pyiceberg.catalog.rest import Capability  # noqa: PLC0415  # takes long, and only those have loaded it
+
+        return Capability.V1_REGISTER_TABLE in offered
+    return catalog.properties.get("type") != "dynamodb"  # Its method only raises.
 
 
 def explained(frame: DataFrame) -> str:

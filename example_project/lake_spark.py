@@ -14,6 +14,12 @@ def spark_on_lake(folder: Path, remote: str | None) -> SparkSession:
     and extensions must be there already: they can't be added to a Spark that runs.
     """
     session = SparkSession.builder.remote(remote).create() if remote else SparkSession.builder.getOrCreate()
+    know_lake(session, folder)
+    return session
+
+
+def know_lake(session: SparkSession, folder: Path) -> None:
+    """Let ``session`` know the lake in ``folder``."""
     catalog = f"spark.sql.catalog.{CATALOG}"
     session.conf.set(catalog, "org.apache.iceberg.spark.SparkCatalog")
     session.conf.set(f"{catalog}.type", "jdbc")
@@ -24,4 +30,3 @@ def spark_on_lake(folder: Path, remote: str | None) -> SparkSession:
     session.conf.set(f"{catalog}.cache-enabled", "false")
     for key, value in SPARK_CONFIG.items():
         session.conf.set(key, value)
-    return session

@@ -1,6 +1,6 @@
 """The same stages as one would write them without dagster_ips: rewrite the last 14 days of every table, every day.
 
-    python -m example_project.lookback --remote sc://127.0.0.1:15002
+    python -m example_project.lookback --remote sc://spark.example:15002
 
 Works on copies in namespace ``lookback``, made first. Prints what each stage took,
 as JSON; with ``--ui`` and ``--pid`` of a Spark on this machine also what it read.

@@ -1,6 +1,6 @@
 """Is every table what a full recompute makes of the source? A job of its own, with neither Dagster nor dagster_ips.
 
-    python -m example_project.recompute --source-snapshot 123456789 --plan-snapshot 987654321 --remote sc://127.0.0.1:15002
+    python -m example_project.recompute --source-snapshot 123456789 --plan-snapshot 987654321 --remote sc://spark.example:15002
 
 Reads ``media.playback`` and ``media.account_plan`` as they were at the snapshots up to which the pipeline says to have
 consumed them, computes every table from them and compares row by row, duplicates counted. Prints

@@ -13,11 +13,13 @@ import pytest
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
-from dagster_ips.local_spark.connect_server import ConnectServer, ensure_connect_server, stop_connect_server
+from dagster_ips.local_spark.connect_server import WITH_UI, ConnectServer, ensure_connect_server, stop_connect_server
 from tests.support.backends import POSTGRES, SQLITE, dagster_home
 from tests.support.lake import Lake
+from tests.support.lake_catalog import choose_catalog
 from tests.support.postgres import Postgres, running_postgres
 from tests.support.quick_spark import ensure_quick_server
+from tests.support.rest_catalog import RestCatalog, running_rest_catalog
 
 
 @event.listens_for(Engine, "connect")
@@ -28,6 +30,11 @@ def _write_without_waiting_for_the_disk(connection: object, _: object) -> None:
     """
     if isinstance(connection, sqlite3.Connection):
         connection.execute("PRAGMA synchronous = OFF")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Which catalog the fixture ``lake`` has."""
+    parser.addoption("--catalog", choices=["embedded", "rest"], default="embedded")
 
 
 # Loaded by the code server of the soak, with its environment.
@@ -52,13 +59,24 @@ def spark_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def spark_server(spark_folder: Path, pytestconfig: pytest.Config) -> ConnectServer:
     """Slow tests have a Spark as users have it, all others one that interprets their small queries."""
     is_slow = pytestconfig.option.markexpr == "slow"
-    return ensure_connect_server(spark_folder) if is_slow else ensure_quick_server(spark_folder)
+    return ensure_connect_server(spark_folder, conf=WITH_UI) if is_slow else ensure_quick_server(spark_folder)
 
 
 @pytest.fixture
-def lake(tmp_path: Path, spark_server: ConnectServer, spark_folder: Path) -> Lake:
-    """An empty embedded lake, and a Spark session on it."""
-    return Lake(tmp_path / "lake", spark_folder, spark_server.remote)
+def lake(request: pytest.FixtureRequest, tmp_path: Path, spark_server: ConnectServer, spark_folder: Path) -> Lake:
+    """An empty lake, and a Spark session on it: the embedded one, or by ``--catalog`` one on a server."""
+    if request.config.getoption("--catalog") == "rest":
+        server: RestCatalog = request.getfixturevalue("rest_catalog")
+        server.clear()
+        choose_catalog(tmp_path / "lake", server.properties)
+    return Lake(tmp_path / "lake", spark_folder, spark_server)
+
+
+@pytest.fixture(scope="session")
+def rest_catalog() -> Iterator[RestCatalog]:
+    """This session's own Iceberg REST catalog, started on first use."""
+    with running_rest_catalog() as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

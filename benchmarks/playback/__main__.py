@@ -19,8 +19,7 @@ from benchmarks.playback import stages
 from benchmarks.playback.source import MEMORY, Source, Workload
 from benchmarks.playback.ways import NAMESPACE, ByChange, ByChangelogView, ByScan, Copy, Lookback, Way
 from dagster_ips.iceberg.catalog import LakeCatalog
-from dagster_ips.local_spark.connect_server import ensure_connect_server, stop_connect_server
-from dagster_ips.spark.session import connect_session
+from dagster_ips.local_spark.connect_server import WITH_UI, ensure_connect_server, stop_connect_server
 from example_project.spark_meter import Read, SparkMeter
 
 PARTS = ("stage 1", "stage 2", "both")
@@ -70,12 +69,12 @@ def run(workload: Workload, rounds: int, only: Sequence[str] = ()) -> Costs:
     """What each way costs, or ``only`` some of them, in a lake and a Spark of their own."""
     with tempfile.TemporaryDirectory() as folder:
         spark = Path(folder) / "spark"
-        server = ensure_connect_server(spark, driver_memory=MEMORY, say=said)
+        server = ensure_connect_server(spark, driver_memory=MEMORY, conf=WITH_UI, say=said)
         try:
             lake = LakeCatalog.embedded("lake", Path(folder) / "lake")
             for namespace in ("db", "ips"):
                 lake.create_namespace(namespace)
-            session = connect_session(server.remote, lake.spark_configuration())
+            session = server.session(lake.spark_configuration())
             meter = SparkMeter(str(server.ui), server.pid)
             source = Source(session, NAMESPACE, workload)
             chosen = [way for way in ways(source, Path(folder)) if not only or way.name in only]

@@ -62,6 +62,20 @@ class CatalogUnreachableError(IpsError):
 
 
 @dataclass(eq=False)
+class NoRegisterError(IpsError):
+    """The catalog can't make a table of a metadata file that exists, as each capture has to."""
+
+    catalog: str
+
+    def __str__(self) -> str:
+        return (
+            f"Catalog {self.catalog} can't register a table from its metadata file, which is how every capture makes "
+            f"the table of its changes. No row was read and no state changed. Use a catalog that can: a database, "
+            f"Glue, Hive, or a REST catalog whose server offers POST …/namespaces/{{namespace}}/register."
+        )
+
+
+@dataclass(eq=False)
 class MetadataUnreadableError(IpsError):
     """A table's metadata or manifest file is missing, cut short or not what its name says."""
 

@@ -20,8 +20,15 @@ from pyiceberg.exceptions import (
     ValidationError,
 )
 
+from dagster_ips._compat import offers_register
 from dagster_ips.core.table_name import name_of, parts_of
-from dagster_ips.errors import CatalogUnreachableError, IpsError, UnknownTableError, UnsupportedTableError
+from dagster_ips.errors import (
+    CatalogUnreachableError,
+    IpsError,
+    NoRegisterError,
+    UnknownTableError,
+    UnsupportedTableError,
+)
 from dagster_ips.iceberg.answer_deadline import NoAnswerError, Patience
 from dagster_ips.iceberg.late import catalog as pyiceberg_catalog
 from dagster_ips.iceberg.late import sql, sqlalchemy
@@ -181,7 +188,12 @@ class LakeCatalog:
         return False
 
     def register(self, table: str, metadata_location: str) -> None:
-        """Make a metadata.json known as ``table``, in a namespace that is created if it is missing."""
+        """Make a metadata.json known as ``table``, in a namespace that is created if it is missing.
+
+        Raises:
+            NoRegisterError: the catalog can't do that.
+        """
+        self.require_register()
         with self._reaching(f"registering {table}"):
             self.client.create_namespace_if_not_exists(parts_of(table)[:-1])
             try:
@@ -190,6 +202,16 @@ class LakeCatalog:
                 # It is registered by then; only reading it back fails, for a type that PyIceberg doesn't know yet.
                 if self.metadata_locations([table]).get(table) != metadata_location:
                     raise
+
+    def require_register(self) -> None:
+        """Do nothing if the catalog can make a table of a metadata file, as far as it says.
+
+        Raises:
+            NoRegisterError: it can't.
+            CatalogUnreachableError: the catalog did not answer.
+        """
+        if not offers_register(self.client):
+            raise NoRegisterError(self.name)
 
     def drop(self, table: str) -> None:
         """Make the catalog forget ``table``; every file stays. A table that is gone already is no error."""

@@ -2,49 +2,83 @@
 
 A Dagster run is its own process, and a JVM with a first Iceberg read costs each of them ten seconds and more. The first
 process that asks starts the server, warms it and writes it down in ``server.json``; the next ones find it there. It
-listens on 127.0.0.1 only and keeps running when its starter ends, until it is stopped:
+listens on 127.0.0.1 only, answers only those who know its token, and keeps running when its starter ends, until it is
+stopped:
 
     python -m dagster_ips.local_spark.connect_server start|stop|status [--folder FOLDER]
+    eval "$(python -m dagster_ips.local_spark.connect_server environment)"   # for PySpark in this shell
+
+Who can send it a query runs code as its owner. The token is new with each start, kept in ``server.json``, which only
+the owner can read, and reaches the server by its environment: a command line can be read by everyone.
 """
 
+from __future__ import annotations
+
 import argparse
-import json
 import os
+import secrets
+import shutil
 import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import pyspark
 
 from dagster_ips.errors import IpsError
 from dagster_ips.local_spark.jars import jar_paths, spark_jars
 from dagster_ips.local_spark.launch import cache_folder, exclusive_lock, last_lines, spark_environment, spark_home
-from dagster_ips.local_spark.process import ProcessIdentity, launch_detached
-from dagster_ips.spark.session import EXTENSIONS
+from dagster_ips.local_spark.private_files import SparkFolderNotPrivateError, make_private, require_own, write_private
+from dagster_ips.local_spark.process import launch_detached
+from dagster_ips.local_spark.properties_file import properties_text
+from dagster_ips.local_spark.server_record import ServerRecord, read_record, write_record
+from dagster_ips.spark.session import EXTENSIONS, connect_session
 
-RECORD_VERSION = 1
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 START_SECONDS = 120
 WARM_UP_SECONDS = 180
 SAY_SECONDS = 5
 PORT_ATTEMPTS = 3
 NO_CONF: Mapping[str, str] = MappingProxyType({})
+WITH_UI: Mapping[str, str] = MappingProxyType({"spark.ui.enabled": "true"})
+TOKEN_VARIABLE = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105  # the name that Spark gives it
+_SHOWN = frozenset(
+    {"python", "pyspark", "SPARK_HOME", "spark.driver.memory", "spark.jars", "spark.master", "spark.ui.enabled"}
+)
 
 
 @dataclass(frozen=True)
 class ConnectServer:
-    """A running server: ``remote`` is for ``SparkSession.builder.remote``, ``ui`` serves Spark's page and REST API."""
+    """A running server at ``remote`` (``sc://127.0.0.1:port``) that answers those who show it ``token``.
+
+    ``ui`` serves Spark's page and REST API, to everyone on this machine; None if it wasn't asked for.
+    """
 
     remote: str
     pid: int
     log: Path
     ui: str | None
+    token: str = field(repr=False)
+
+    def session(self, configuration: Mapping[str, str] = NO_CONF) -> SparkSession:
+        """A session of its own on the server."""
+        return connect_session(self.remote, configuration, token=self.token)
+
+    def environment(self) -> dict[str, str]:
+        """What lets a process that has PySpark alone, without this library, find the server.
+
+        PySpark insists on the name ``localhost``. Where that is also ``::1``, and other users are on the machine, they
+        could listen there and be told the token: such machines use ``session``, which asks 127.0.0.1.
+        """
+        return {"SPARK_REMOTE": self.remote.replace("127.0.0.1", "localhost"), TOKEN_VARIABLE: self.token}
 
 
 @dataclass(eq=False)
@@ -80,27 +114,6 @@ class SparkServerDiffersError(IpsError):
         )
 
 
-@dataclass(frozen=True)
-class _Record:
-    """What ``server.json`` says. A server that isn't ``ready`` belongs to a starter that was killed."""
-
-    process: ProcessIdentity
-    port: int
-    ui_port: int | None
-    log: str
-    configuration: Mapping[str, str]
-    ready: bool = False
-    version: int = field(default=RECORD_VERSION)
-
-    def server(self) -> ConnectServer:
-        return ConnectServer(
-            remote=f"sc://127.0.0.1:{self.port}",
-            pid=self.process.pid,
-            log=Path(self.log),
-            ui=None if self.ui_port is None else f"http://127.0.0.1:{self.ui_port}",
-        )
-
-
 def ensure_connect_server(  # noqa: PLR0913  # each is a thing of its own
     folder: Path | None = None,
     *,
@@ -131,20 +144,21 @@ def ensure_connect_server(  # noqa: PLR0913  # each is a thing of its own
 
     Raises:
         SparkServerDiffersError: a live server there was started with other arguments, another Python or another Spark.
+        SparkFolderNotPrivateError: the folder is somebody else's, or holds other things and is open to others.
         SparkStartError: a new one did not come up. Nothing is left running.
     """
     folder = _folder(folder)
+    make_private(folder, markers=("lock", "server.json"))
     jars = spark_jars(say=say) if jars is None else jars
     configuration = _configuration(folder, driver_memory=driver_memory, cores=cores, conf=conf, jars=jars)
     with exclusive_lock(folder / "lock", on_wait=lambda: say(f"Another process is starting Spark in {folder}.")):
-        if record := _read(folder):
-            if record.version != RECORD_VERSION and record.process.is_alive():
-                difference = f"its record has version {record.version}, asked for {RECORD_VERSION}"
+        if record := read_record(folder):
+            if (difference := record.unknown_version()) and record.process.is_alive():
                 raise SparkServerDiffersError(str(folder), record.process.pid, (difference,))
             if record.ready and record.process.is_alive() and _answers(record.port):
                 if differences := _differences(record.configuration, configuration):
                     raise SparkServerDiffersError(str(folder), record.process.pid, differences)
-                return record.server()
+                return _server(record)
             _stop(folder, record)
         return _start(folder, configuration, say)
 
@@ -156,9 +170,9 @@ def connect_server_status(folder: Path | None = None) -> ConnectServer | None:
     >>> connect_server_status(Path(tempfile.mkdtemp())) is None
     True
     """
-    record = _read(_folder(folder))
-    if record and record.ready and record.process.is_alive() and _answers(record.port):
-        return record.server()
+    record = read_record(_folder(folder))
+    if record and record.ready and not record.unknown_version() and record.process.is_alive() and _answers(record.port):
+        return _server(record)
     return None
 
 
@@ -174,11 +188,14 @@ def connect_server_problem(
     Starts nothing, downloads nothing and waits for nobody. One that is starting is no problem.
     """
     folder = _folder(folder)
-    record = _read(folder)
+    try:
+        record = read_record(folder)
+    except SparkFolderNotPrivateError as error:
+        return f"it {error.problem}."
     if record is None or not record.process.is_alive():
         return None
-    if record.version != RECORD_VERSION:
-        return f"process {record.process.pid} was started by another version of this library."
+    if difference := record.unknown_version():
+        return f"process {record.process.pid}: {difference}."
     if record.ready and not _answers(record.port):
         return f"process {record.process.pid} runs but doesn't answer. Its log: {record.log}"
     jars = jar_paths()
@@ -196,10 +213,11 @@ def stop_connect_server(folder: Path | None = None) -> bool:
     False
     """
     folder = _folder(folder)
+    require_own(folder)
     if not (folder / "server.json").exists():
         return False
     with exclusive_lock(folder / "lock"):
-        record = _read(folder)
+        record = read_record(folder)
         return record is not None and _stop(folder, record)
 
 
@@ -218,7 +236,14 @@ def _configuration(
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.connect.grpc.binding.address": "127.0.0.1",
-        "spark.ui.enabled": "true",
+        # It shows queries to everyone on this machine, and would let them end jobs.
+        "spark.ui.enabled": "false",
+        "spark.ui.killEnabled": "false",
+        # The ports by which Spark's parts talk to each other. In local mode Spark makes up the secret.
+        "spark.authenticate": "true",
+        # Rows of shuffles and uploaded code: in the machine's own folder for such, every user could read them.
+        "spark.local.dir": str(folder / "scratch"),
+        "spark.driver.defaultJavaOptions": f'"-Djava.io.tmpdir={folder / "scratch"}"',
         # A port that was taken in the meantime must fail, not move to one that nobody knows.
         "spark.port.maxRetries": "0",
         "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
@@ -241,11 +266,19 @@ def _configuration(
 
 
 def _differences(running: Mapping[str, str], wanted: Mapping[str, str]) -> tuple[str, ...]:
+    """What keeps a server from being used. One that has a UI serves also those who asked for none."""
     return tuple(
-        f"{key} is {running.get(key, 'unset')}, asked for {wanted.get(key, 'unset')}"
+        f"{key} is {_shown(key, running)}, asked for {_shown(key, wanted)}"
         for key in sorted(running.keys() | wanted.keys())
-        if running.get(key) != wanted.get(key)
+        if running.get(key) != wanted.get(key) and (key, wanted.get(key)) != ("spark.ui.enabled", "false")
     )
+
+
+def _shown(key: str, configuration: Mapping[str, str]) -> str:
+    """A value as errors may show it: anything else that a user configures may hold a password."""
+    if key not in configuration:
+        return "unset"
+    return configuration[key] if key in _SHOWN else "a value that isn't shown"
 
 
 def _start(folder: Path, configuration: Mapping[str, str], say: Callable[[str], None]) -> ConnectServer:
@@ -268,14 +301,14 @@ def _start(folder: Path, configuration: Mapping[str, str], say: Callable[[str], 
             _stop(folder, record)
             raise
         else:
-            ready = _Record(record.process, record.port, record.ui_port, record.log, record.configuration, ready=True)
-            _write(folder, ready)
+            ready = replace(record, ready=True)
+            write_record(folder, ready)
             say(f"Spark is warm after {time.monotonic() - started:.0f} seconds (process {record.process.pid}).")
-            return ready.server()
+            return _server(ready)
     raise AssertionError  # The last attempt returns or raises.
 
 
-def _launch(folder: Path, configuration: Mapping[str, str]) -> _Record:
+def _launch(folder: Path, configuration: Mapping[str, str]) -> ServerRecord:
     log = folder / "server.log"
     if log.exists():
         log.replace(folder / "server.previous.log")
@@ -285,16 +318,21 @@ def _launch(folder: Path, configuration: Mapping[str, str]) -> _Record:
         "spark.connect.grpc.binding.port": str(port),
         "spark.ui.port": str(free_ui_port),
     }
+    properties = folder / "spark.properties"
+    write_private(properties, properties_text(spark_conf))
+    (folder / "scratch").mkdir(exist_ok=True)
     command = [
         str(spark_home() / "bin" / "spark-submit"),
         *("--name", "dagster_ips"),
-        *(part for key, value in spark_conf.items() for part in ("--conf", f"{key}={value}")),
+        *("--properties-file", str(properties), "--load-spark-defaults"),
         str(Path(__file__).with_name("driver.py")),
     ]
+    token = secrets.token_urlsafe(32)
     # Our file names must not shadow others'.
-    process = launch_detached(command, env=spark_environment({"PYTHONSAFEPATH": "1"}), cwd=folder, log=log)
-    record = _Record(process, port, ui_port, str(log), configuration)
-    _write(folder, record)
+    environment = spark_environment({TOKEN_VARIABLE: token, "PYTHONSAFEPATH": "1"})
+    process = launch_detached(command, env=environment, cwd=folder, log=log)
+    record = ServerRecord(process, port, token, ui_port, str(log), configuration)
+    write_record(folder, record)
     return record
 
 
@@ -331,7 +369,7 @@ def _every_few_seconds(say: Callable[[str], None]) -> Callable[[str], None]:
     return say_so
 
 
-def _await_port(record: _Record, say: Callable[[str], None]) -> None:
+def _await_port(record: ServerRecord, say: Callable[[str], None]) -> None:
     deadline, still = time.monotonic() + START_SECONDS, _every_few_seconds(say)
     while not _answers(record.port):
         still("Spark's JVM is starting.")
@@ -342,17 +380,18 @@ def _await_port(record: _Record, say: Callable[[str], None]) -> None:
         time.sleep(0.1)
 
 
-def _warm_up(record: _Record, say: Callable[[str], None]) -> None:
+def _warm_up(record: ServerRecord, say: Callable[[str], None]) -> None:
     """Runs a first client, in a process of its own so that this one's Spark sessions and environment stay untouched.
 
     Watches the server meanwhile: if somebody else got the port first, the client talks to them while our server ends.
     """
     script = Path(__file__).with_name("warm_up.py")
-    environment = {name: value for name, value in os.environ.items() if name not in {"SPARK_REMOTE", "SPARK_HOME"}}
+    inherited = {name: value for name, value in os.environ.items() if name not in {"SPARK_REMOTE", "SPARK_HOME"}}
+    environment = inherited | {TOKEN_VARIABLE: record.token, "PYTHONPATH": _python_path()}
     deadline, still = time.monotonic() + WARM_UP_SECONDS, _every_few_seconds(say)
     with tempfile.NamedTemporaryFile("w+", errors="replace") as output:
         client = subprocess.Popen(
-            [sys.executable, "-P", str(script), record.server().remote],  # -P: our file names must not shadow others'.
+            [sys.executable, "-P", str(script), _remote(record)],  # -P: our file names must not shadow others'.
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -374,72 +413,82 @@ def _warm_up(record: _Record, say: Callable[[str], None]) -> None:
             _fail("did not run a first query", record, client=output.read())
 
 
+def _python_path() -> str:
+    """Where a process that starts with ``-P`` finds this package, and whatever else it was told to find."""
+    return os.pathsep.join(filter(None, [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")]))
+
+
 def _last_line(log: Path) -> str:
     return (log.read_text(errors="replace").splitlines() or [""])[-1]
 
 
-def _fail(problem: str, record: _Record, client: str = "") -> NoReturn:
+def _fail(problem: str, record: ServerRecord, client: str = "") -> NoReturn:
     log = Path(record.log)
     output = log.read_text(errors="replace") if log.exists() else ""
     raise SparkStartError(problem, record.log, output + client)
 
 
-def _stop(folder: Path, record: _Record) -> bool:
+def _remote(record: ServerRecord) -> str:
+    return f"sc://127.0.0.1:{record.port}"
+
+
+def _server(record: ServerRecord) -> ConnectServer:
+    return ConnectServer(
+        remote=_remote(record),
+        pid=record.process.pid,
+        log=Path(record.log),
+        ui=None if record.ui_port is None else f"http://127.0.0.1:{record.ui_port}",
+        token=record.token,
+    )
+
+
+def _stop(folder: Path, record: ServerRecord) -> bool:
     was_alive = record.process.stop()
+    shutil.rmtree(folder / "scratch", ignore_errors=True)
     (folder / "server.json").unlink(missing_ok=True)
     return was_alive
 
 
-def _read(folder: Path) -> _Record | None:
-    """What ``server.json`` says, or None if there is none."""
-    try:
-        text = (folder / "server.json").read_text()
-    except FileNotFoundError:
-        return None
-    values = json.loads(text)
-    process = ProcessIdentity(**values["process"])  # In every version, so that any of them can be stopped.
-    if values["version"] != RECORD_VERSION:
-        return _Record(process, 0, None, str(folder / "server.log"), {}, version=values["version"])
-    return _Record(**(values | {"process": process}))
-
-
-def _write(folder: Path, record: _Record) -> None:
-    draft = folder / "server.json.draft"
-    draft.write_text(json.dumps(asdict(record), indent=1))
-    draft.replace(folder / "server.json")
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line: starts, stops or shows the server of a folder."""
+    """The command line: starts, stops or shows the server of a folder, or what lets a shell use it."""
     parser = argparse.ArgumentParser(prog="python -m dagster_ips.local_spark.connect_server", description=__doc__)
-    parser.add_argument("action", choices=["start", "stop", "status"])
+    parser.add_argument("action", choices=["start", "stop", "status", "environment"])
     parser.add_argument("--folder", type=Path, help="default: spark-connect in the cache folder")
+    parser.add_argument(
+        "--ui", action="store_true", help="start it with Spark's UI, which everyone on this machine sees"
+    )
     given = parser.parse_args(arguments)
-    if given.action == "stop":
-        print("stopped" if stop_connect_server(given.folder) else "no server was running")
-        return 0
     try:
-        server = _start_aloud(given.folder) if given.action == "start" else connect_server_status(given.folder)
+        if given.action == "stop":
+            print("stopped" if stop_connect_server(given.folder) else "no server was running")
+            return 0
+        server = (
+            _start_aloud(given.folder, given.ui) if given.action == "start" else connect_server_status(given.folder)
+        )
     except IpsError as error:
         print(error, file=sys.stderr)
         return 1
     if server is None:
         print(_why_none(_folder(given.folder)))
         return 1
+    if given.action == "environment":
+        print("\n".join(f"export {name}={value}" for name, value in server.environment().items()))
+        return 0
     print(f"{server.remote}  process {server.pid}  {server.ui or 'no UI'}  {server.log}")
     return 0
 
 
-def _start_aloud(folder: Path | None) -> ConnectServer:
-    return ensure_connect_server(folder, say=lambda said: print(said, file=sys.stderr, flush=True))
+def _start_aloud(folder: Path | None, has_ui: bool) -> ConnectServer:  # noqa: FBT001  # what a user's option says
+    conf = WITH_UI if has_ui else NO_CONF
+    return ensure_connect_server(folder, conf=conf, say=lambda said: print(said, file=sys.stderr, flush=True))
 
 
 def _why_none(folder: Path) -> str:
-    record = _read(folder)
+    record = read_record(folder)
     if record is None or not record.process.is_alive():
         return "no server is running"
-    if record.version != RECORD_VERSION:
-        return f"a server of another version of this library is running (process {record.process.pid})"
+    if difference := record.unknown_version():
+        return f"a server is running that can't be used (process {record.process.pid}): {difference}"
     doing = "runs but doesn't answer" if record.ready else "is starting"
     return f"a server {doing} (process {record.process.pid}, log: {record.log})"
 

@@ -1,15 +1,20 @@
 """The first client of a new Spark Connect server: ``python warm_up.py sc://127.0.0.1:15002``.
 
+The server's token is in the environment, where PySpark's own clients have it, too.
+
 Whoever comes first waits some fifteen seconds for classes to load. This client comes first, and touches what every run
 touches: a session, an Iceberg table written, merged into and read back.
 """
 
+import os
 import sys
 import tempfile
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import col
+
+from dagster_ips.spark.session import connect_session
 
 
 def warm_up(remote: str) -> None:
@@ -18,7 +23,7 @@ def warm_up(remote: str) -> None:
     Prints what it is at, for those who wait.
     """
     _say("a session opens")
-    spark = SparkSession.builder.remote(remote).create()
+    spark = connect_session(remote, {}, token=os.environ["SPARK_CONNECT_AUTHENTICATE_TOKEN"])
     try:
         _say("a first query")
         spark.range(3).count()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from dagster_ips.core.ranges import literal, quoted
 from dagster_ips.core.table_name import parts_of
+from dagster_ips.spark.identifiers import identifier
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -99,7 +100,7 @@ def table_argument(table: str) -> str:
 
 
 def _quoted_parts(table: str) -> str:
-    return ".".join(quoted(part) for part in parts_of(table))
+    return ".".join(identifier(part, table=table) for part in parts_of(table))
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeGuard
 
-from dagster_ips._compat import leave_without_asking_the_server, never_collect
+from dagster_ips._compat import leave_without_asking_the_server, never_collect, session_with_token
 from dagster_ips.spark.late import sql
 
 if TYPE_CHECKING:
@@ -25,9 +25,9 @@ __all__ = [
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 
 
-def connect_session(remote: str, configuration: Mapping[str, str]) -> SparkSession:
-    """A session of our own on the Spark Connect server at ``remote`` (``sc://host:port``), configured for itself."""
-    session: SparkSession = sql.SparkSession.builder.remote(remote).create()
+def connect_session(remote: str, configuration: Mapping[str, str], *, token: str) -> SparkSession:
+    """A session on the Spark Connect server of this machine at ``remote`` (``sc://127.0.0.1:port``), configured."""
+    session = session_with_token(remote, token)
     never_collect(session)
     leave_without_asking_the_server(session)
     configure(session, configuration)

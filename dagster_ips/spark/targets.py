@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from dagster_ips.core.columns import (
@@ -22,6 +23,7 @@ from dagster_ips.core.columns import (
 from dagster_ips.core.ranges import quoted
 from dagster_ips.core.write_mode import WriteMode
 from dagster_ips.spark.branches import sql_name
+from dagster_ips.spark.identifiers import identifier
 from dagster_ips.spark.late import types
 
 if TYPE_CHECKING:
@@ -63,8 +65,9 @@ def create_table(session: SparkSession, catalog: str, table: str, frame: DataFra
 
     A partition expression that is the very name of a column is that column, whatever characters it has.
     """
+    name_of = partial(identifier, table=table)
     columns = ", ".join(
-        f"{quoted(column.name)} {type_text(column.kind, quoted)}" for column in columns_of(frame).fields
+        f"{name_of(column.name)} {type_text(column.kind, name_of)}" for column in columns_of(frame).fields
     )
     partition_by = [quoted(by) if by in frame.columns else by for by in like.partition_by]
     partitioned = f" PARTITIONED BY ({', '.join(partition_by)})" if partition_by else ""
@@ -109,18 +112,19 @@ def is_case_sensitive(session: SparkSession) -> bool:
 
 def add_columns(session: SparkSession, catalog: str, table: str, added: Sequence[Added]) -> None:
     """Give ``table`` the columns, and fields of nested ones, at the end; in the rows that are there they are null."""
-    columns = ", ".join(f"{_column(each.path)} {type_text(each.kind, quoted)}" for each in added)
+    name_of = partial(identifier, table=table)
+    columns = ", ".join(f"{_column(each.path, table)} {type_text(each.kind, name_of)}" for each in added)
     session.sql(f"ALTER TABLE {sql_name(catalog, table)} ADD COLUMNS ({columns})")
 
 
 def widen_column(session: SparkSession, catalog: str, table: str, widened: Widened) -> None:
     """Let a column of ``table`` have a type that holds every value it has."""
-    name, kind = _column(widened.path), type_text(widened.kind)
+    name, kind = _column(widened.path, table), type_text(widened.kind)
     session.sql(f"ALTER TABLE {sql_name(catalog, table)} ALTER COLUMN {name} TYPE {kind}")
 
 
-def _column(path: Path) -> str:
-    return ".".join(quoted(part) for part in path)
+def _column(path: Path, table: str) -> str:
+    return ".".join(identifier(part, table=table) for part in path)
 
 
 def empty_frame(session: SparkSession, columns: str) -> DataFrame:

@@ -69,10 +69,12 @@ def _run(services: Services, show: Show, given: argparse.Namespace) -> list[str]
         before = now
     by_change = {stage: _read(meter, rounds[-1][stage]) for stage in STAGES}
     with show.phase("the same day by a 14-day lookback, on a copy"):
-        where = ["--remote", spark.remote, "--ui", _required(spark.ui), "--pid", str(spark.pid)]
-        measured = json.loads(services.run("python", "-m", "example_project.lookback", "--stages", *STAGES, *where))
+        where = ["--ui", _required(spark.ui), "--pid", str(spark.pid)]
+        measured = json.loads(
+            services.run_on_spark("python", "-m", "example_project.lookback", "--stages", *STAGES, *where)
+        )
     with show.phase("a full recompute of both stages and the report, compared row by row"):
-        different = _recompute(services, spark.remote, pipeline)
+        different = _recompute(services, pipeline)
     show.table([Comparison(stage, by_change[stage], Read(**measured[stage])) for stage in STAGES])
     show.console.print(f"\nequals full recompute: [bold]{'no' if different else 'yes'}[/]\n")
     return [*different, *_unmet(pipeline, rounds, landed)]
@@ -138,14 +140,12 @@ def _read(meter: SparkMeter, runs: list[Materialization]) -> Read:
     return total
 
 
-def _recompute(services: Services, remote: str, pipeline: Pipeline) -> list[str]:
+def _recompute(services: Services, pipeline: Pipeline) -> list[str]:
     events = f"--source-snapshot={pipeline.head('playback')}"
     plans = f"--plan-snapshot={pipeline.head('account_plan')}"
     try:
         tables = [f"media.{name}" for name in (*STAGES, REPORT)]
-        services.run(
-            "python", "-m", "example_project.recompute", events, plans, "--remote", remote, "--tables", *tables
-        )
+        services.run_on_spark("python", "-m", "example_project.recompute", events, plans, "--tables", *tables)
     except SystemExit as failed:
         if isinstance(failed.code, int):  # The demo was asked to end.
             raise

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Self
 
 from dagster_ips.local_spark.connect_server import (
+    WITH_UI,
     ConnectServer,
     connect_server_status,
     ensure_connect_server,
@@ -101,12 +102,12 @@ class Services:
         signal.signal(signal.SIGINT, interrupt)
 
     def start_spark(self) -> ConnectServer:
-        """The warm Spark that every run uses."""
-        return ensure_connect_server(self._spark_folder)
+        """The warm Spark that every run uses, with the UI that rows are counted by."""
+        return ensure_connect_server(self._spark_folder, conf=WITH_UI)
 
     def begin_spark(self) -> Job:
         """As ``start_spark``, while other things start, too. For a few minutes Java's better compiler doesn't pay."""
-        start = ["-m", "dagster_ips.local_spark.connect_server", "start", "--folder", str(self._spark_folder)]
+        start = ["-m", "dagster_ips.local_spark.connect_server", "start", "--ui", "--folder", str(self._spark_folder)]
         return self.begin("spark-start", "python", *start, JDK_JAVA_OPTIONS="-XX:TieredStopAtLevel=1")
 
     def begin_dagster(self) -> None:
@@ -153,16 +154,21 @@ class Services:
         self._jobs.append(Job(f"{program} {' '.join(arguments)}", process, log))
         return self._jobs[-1]
 
-    def run(self, program: str, *arguments: str) -> str:
+    def run_on_spark(self, program: str, *arguments: str) -> str:
+        """As ``run``, by the warm Spark."""
+        return self.run(program, *arguments, **self.spark.environment())
+
+    def run(self, program: str, *arguments: str, **environment: str) -> str:
         """A job of its own, to its end; what it printed. Its errors go to the log of its name.
 
         Raises:
             SystemExit: it failed; the message holds the end of its log.
         """
+        known = self.environment | environment
         log = self.folder / "logs" / f"{Path(program).name}.log"
         with log.open("ab") as stream:
             done = subprocess.run(
-                [_BIN / program, *arguments], check=False, env=self.environment, stdout=subprocess.PIPE, stderr=stream
+                [_BIN / program, *arguments], check=False, env=known, stdout=subprocess.PIPE, stderr=stream
             )
         if done.returncode:
             message = (

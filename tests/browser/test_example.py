@@ -13,7 +13,7 @@ from dagster import DagsterRunStatus
 from example_project.demo.pipeline import Pipeline
 from example_project.demo.services import Services
 from example_project.lake import CATALOG, open_catalog
-from example_project.lake_spark import spark_on_lake
+from example_project.lake_spark import know_lake
 from tests.browser.conftest import land
 from tests.browser.ui import Ui
 
@@ -57,7 +57,7 @@ def total_files(example: Services) -> int:
 def recompute(example: Services, pipeline: Pipeline) -> None:
     """Fails if a table isn't what a full recompute makes of the sources."""
     heads = (f"--source-snapshot={pipeline.head('playback')}", f"--plan-snapshot={pipeline.head('account_plan')}")
-    example.run("python", "-m", "example_project.recompute", *heads, "--remote", example.start_spark().remote)
+    example.run_on_spark("python", "-m", "example_project.recompute", *heads)
 
 
 def storage_ids(instance: dg.DagsterInstance) -> dict[str, int]:
@@ -147,7 +147,8 @@ def test_a_backfill_repairs_its_days_and_exactly_what_depends_on_them_by_itself(
     ui: Ui, example: Services, pipeline: Pipeline, instance: dg.DagsterInstance
 ) -> None:
     days = ", ".join(f"DATE '{day}'" for day in LOST)
-    spark = spark_on_lake(example.lake, example.start_spark().remote)
+    spark = example.start_spark().session()
+    know_lake(spark, example.lake)
     # From the middle of the pipeline, where nothing upstream tells of it.
     spark.sql(f"DELETE FROM {CATALOG}.media.playback_daily WHERE event_date IN ({days}) AND event_id % 3 = 0")
     spark.stop()

@@ -38,11 +38,12 @@ def spark_record(idle_lake: IdleLake) -> Iterator[Callable[..., None]]:
         record = {
             "process": asdict(own),
             "port": 1,
+            "token": "t",
             "ui_port": None,
             "log": "server.log",
             "configuration": {},
             "ready": True,
-            "version": 1,
+            "version": 2,
             **values,
         }
         (idle_lake.spark / "server.json").write_text(json.dumps(record))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
@@ -10,6 +11,7 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
 
+from dagster_ips.local_spark.connect_server import ConnectServer
 from example_project import lookback
 from example_project.events import Workload
 from example_project.ingest import ACCOUNT_PLAN, PLAYBACK, ingest
@@ -71,10 +73,12 @@ def _create(frame: DataFrame, name: str, *, by_date: bool) -> None:
     (writer.partitionedBy(F.col("event_date")) if by_date else writer).create()
 
 
-def recompute_as_a_job(lake: Lake, snapshots: tuple[int, int], remote: str) -> subprocess.CompletedProcess[str]:
+def recompute_as_a_job(
+    lake: Lake, snapshots: tuple[int, int], spark: ConnectServer
+) -> subprocess.CompletedProcess[str]:
     at = [f"--source-snapshot={snapshots[0]}", f"--plan-snapshot={snapshots[1]}"]
-    command = [sys.executable, "-m", "example_project.recompute", *at, "--remote", remote, "--lake", str(lake.folder)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "example_project.recompute", *at, "--lake", str(lake.folder)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | spark.environment())
 
 
 def test_tables_that_are_right_are_the_same_at_the_snapshots_they_consumed(lake: Lake, built: tuple[int, int]) -> None:
@@ -86,12 +90,11 @@ def test_tables_that_are_right_are_the_same_at_the_snapshots_they_consumed(lake:
     assert all(each.missing for each in behind.values())
 
 
-def test_one_wrong_row_makes_the_job_fail(lake: Lake, built: tuple[int, int], spark_server: object) -> None:
-    remote = spark_server.remote  # type: ignore[attr-defined]
-    right = recompute_as_a_job(lake, built, remote)
+def test_one_wrong_row_makes_the_job_fail(lake: Lake, built: tuple[int, int], spark_server: ConnectServer) -> None:
+    right = recompute_as_a_job(lake, built, spark_server)
     assert right.returncode == 0, right.stderr
     lake.sql(f"UPDATE lake.{DAILY} SET play_seconds = play_seconds + 1 WHERE event_id = 1000000007")
-    wrong = recompute_as_a_job(lake, built, remote)
+    wrong = recompute_as_a_job(lake, built, spark_server)
     assert wrong.returncode == 1, wrong.stderr
     nothing = {table: {"missing": 0, "extra": 0} for table in TABLES}
     assert json.loads(wrong.stdout) == nothing | {DAILY: {"missing": 1, "extra": 1}}

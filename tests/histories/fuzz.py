@@ -10,6 +10,7 @@ fails is made as small as it gets and printed as the code of a test.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
 import logging
 import math
@@ -34,7 +35,9 @@ from tests.histories.operations import OPERATIONS, Operation
 from tests.histories.smallest import smallest
 from tests.histories.targets import ENDS, EQUAL, KINDS
 from tests.support.lake import Lake
+from tests.support.lake_catalog import choose_catalog
 from tests.support.quick_spark import ensure_quick_server
+from tests.support.rest_catalog import running_rest_catalog
 
 STEPS = 16
 VERSIONS = (1, 2, 3)
@@ -158,14 +161,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--captures", type=int, help="end after so many")
     parser.add_argument("--failures", type=int, default=1, help="end after so many")
     parser.add_argument("--spark", type=Path, help="folder of a Spark Connect server to use and leave running")
+    parser.add_argument("--rest", action="store_true", help="on an Iceberg REST catalog instead of the embedded one")
     given = parser.parse_args(arguments)
     warnings.simplefilter("ignore")
     logging.disable()  # pyspark logs every error in full
-    with tempfile.TemporaryDirectory() as temporary:
+    with tempfile.TemporaryDirectory() as temporary, contextlib.ExitStack() as stack:
+        if given.rest:
+            catalog = stack.enter_context(running_rest_catalog())
+            choose_catalog(Path(temporary) / "lake", catalog.properties)
         spark_folder = given.spark or Path(temporary) / "spark"
         try:
             server = (ensure_connect_server if given.seed % 2 else ensure_quick_server)(spark_folder)
-            lake = Lake(Path(temporary) / "lake", spark_folder, server.remote)
+            lake = Lake(Path(temporary) / "lake", spark_folder, server)
             quicken(lake)
             return fuzz(lake, Budget(given.seconds, given.captures), seed=given.seed, most_failures=given.failures)
         finally:

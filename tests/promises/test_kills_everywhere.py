@@ -36,7 +36,7 @@ def runs(
     folder = tmp_path_factory.mktemp(request.param)
     server = request.getfixturevalue("postgres") if request.param == POSTGRES else None
     with dg.DagsterInstance.from_config(dagster_home(folder / "dagster_home", server)) as instance:
-        runs = Runs(Lake(folder / "lake", spark_folder, spark_server.remote), instance)
+        runs = Runs(Lake(folder / "lake", spark_folder, spark_server), instance)
         for _ in range(2):
             runs.run_all()
             runs.arrive()

@@ -14,7 +14,6 @@ from dagster_ips.core.lineage import Leaf, Lineage, Unit, lineage
 from dagster_ips.core.spark_plan import PlanUnreadableError
 from dagster_ips.local_spark.connect_server import ConnectServer
 from dagster_ips.spark.plans import marked, result_plan
-from dagster_ips.spark.session import connect_session
 
 Frames = Mapping[str, DataFrame]
 Made = Callable[[Frames], DataFrame]
@@ -37,7 +36,7 @@ LEAVES = {
 
 @pytest.fixture(scope="module")
 def session(spark_server: ConnectServer) -> SparkSession:
-    return connect_session(spark_server.remote, {})
+    return spark_server.session()
 
 
 class Counted:

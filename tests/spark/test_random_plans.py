@@ -19,7 +19,6 @@ from pyspark.sql import functions as F  # noqa: N812  # the name that everyone g
 from dagster_ips.core.lineage import Leaf, Unit, lineage
 from dagster_ips.local_spark.connect_server import ConnectServer
 from dagster_ips.spark.plans import marked, result_plan
-from dagster_ips.spark.session import connect_session
 
 Step = Callable[[DataFrame, DataFrame], DataFrame]
 """From a frame and the frame it all began with to the next."""
@@ -126,7 +125,7 @@ STEPS: st.SearchStrategy[tuple[str, Step]] = st.one_of(
 
 @pytest.fixture(scope="module")
 def session(spark_server: ConnectServer) -> SparkSession:
-    return connect_session(spark_server.remote, {"spark.sql.crossJoin.enabled": "true"})
+    return spark_server.session({"spark.sql.crossJoin.enabled": "true"})
 
 
 def made(session: SparkSession, rows: list[tuple[Any, ...]], steps: list[tuple[str, Step]], mark: str) -> DataFrame:

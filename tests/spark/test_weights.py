@@ -11,7 +11,6 @@ from pyspark.sql import functions as F  # noqa: N812  # the name that everyone g
 from dagster_ips.core.lineage import Leaf, Lineage, Unit, lineage
 from dagster_ips.local_spark.connect_server import ConnectServer
 from dagster_ips.spark.plans import marked, result_plan
-from dagster_ips.spark.session import connect_session
 
 LEAF = Leaf("__ips_weighed", "a", Unit.ROW, weight="_weight")
 OTHER = Leaf("__ips_other", "b", Unit.ROW, weight="_weight")
@@ -20,7 +19,7 @@ Made = Callable[[DataFrame, DataFrame], DataFrame]
 
 @pytest.fixture(scope="module")
 def rows(spark_server: ConnectServer) -> tuple[DataFrame, DataFrame]:
-    session = connect_session(spark_server.remote, {})
+    session = spark_server.session()
     facts = session.sql("SELECT * FROM VALUES (1, 'x', 3, 1), (2, NULL, 4, -1) AS t(id, k, v, _weight)")
     first, second = marked(facts, LEAF.name, name="weighed"), marked(facts, OTHER.name, name="other")
     first.createOrReplaceTempView("weighed")

@@ -21,6 +21,7 @@ from pyspark.sql import functions as F  # noqa: N812  # the name that everyone g
 import dagster_ips as ips
 from dagster_ips.exactly_once import effects
 from tests.support.lake import Event, Lake
+from tests.support.lake_catalog import catalog_resource
 from tests.support.pipeline import expected_agg, expected_plays, materialize, plays
 
 SOURCES = ("playback", "other")
@@ -226,7 +227,7 @@ KINDS = (
 def kinds(lake_folder: Path, spark_folder: Path) -> dg.Definitions:
     """All of them on the lake in ``lake_folder``, keeping as few ICDC tables as they can."""
     manager = ips.IcdcIOManager(
-        catalog=ips.IcebergCatalog(folder=str(lake_folder)),
+        catalog=catalog_resource(lake_folder),
         spark=ips.LocalSparkConnect(server_folder=str(spark_folder)),
         icdc_keep_last=1,
     )

@@ -15,8 +15,8 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import DateType, LongType, NestedField, StringType
 from pyspark.sql import DataFrame, SparkSession
 
-from dagster_ips.iceberg.catalog import LakeCatalog
-from dagster_ips.spark.session import connect_session
+from dagster_ips.local_spark.connect_server import ConnectServer
+from tests.support.lake_catalog import lake_catalog
 
 SCHEMA = Schema(
     NestedField(1, "event_id", LongType()),
@@ -37,18 +37,18 @@ def events(ids: Sequence[int], *, day: int = 0) -> list[Event]:
 
 
 class Lake:
-    """An embedded catalog in ``folder`` with Spark on it."""
+    """A catalog with Spark on it: the embedded one in ``folder``, or what was chosen for it."""
 
-    def __init__(self, folder: Path, spark_folder: Path, remote: str) -> None:
+    def __init__(self, folder: Path, spark_folder: Path, server: ConnectServer) -> None:
         self.folder = folder
         self.spark_folder = spark_folder
-        self._remote = remote
-        self.catalog = LakeCatalog.embedded("lake", folder)
-        self.session: SparkSession = connect_session(remote, self.catalog.spark_configuration())
+        self.server = server
+        self.catalog = lake_catalog(folder)
+        self.session: SparkSession = server.session(self.catalog.spark_configuration())
 
     def another_session(self) -> SparkSession:
         """A Spark session that shares nothing with ``session``."""
-        return connect_session(self._remote, self.catalog.spark_configuration())
+        return self.server.session(self.catalog.spark_configuration())
 
     def create_playback(self, rows: Sequence[Event] = (), table: str = "media.playback") -> None:
         """``media.playback`` or one like it, partitioned by event_date."""

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812  # the name that everyone g
 
 import dagster_ips as ips
 from tests.support.lake import FIRST_DAY, Event
+from tests.support.lake_catalog import catalog_resource
 
 DAYS = dg.DailyPartitionsDefinition(start_date="2026-01-01")
 WEEKS = dg.WeeklyPartitionsDefinition(start_date="2025-12-28")
@@ -54,7 +55,7 @@ def week(day_agg: ips.IcdcView) -> DataFrame:
 def partitioned(lake_folder: Path, spark_folder: Path, *more: dg.AssetsDefinition) -> dg.Definitions:
     """The pipeline on the lake in ``lake_folder``, with further assets."""
     manager = ips.IcdcIOManager(
-        catalog=ips.IcebergCatalog(folder=str(lake_folder)),
+        catalog=catalog_resource(lake_folder),
         spark=ips.LocalSparkConnect(server_folder=str(spark_folder)),
         icdc_keep_last=1,
     )

@@ -20,6 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812  # the name that everyone g
 import dagster_ips as ips
 from dagster_ips.exactly_once import effects
 from tests.support.lake import Event, Lake
+from tests.support.lake_catalog import catalog_resource
 
 
 @dg.asset(
@@ -81,7 +82,7 @@ def pipeline(
     It keeps as few ICDC tables as it can, so that dropping them is part of every test.
     """
     manager = ips.IcdcIOManager(
-        catalog=ips.IcebergCatalog(folder=str(lake_folder)),
+        catalog=catalog_resource(lake_folder),
         spark=ips.LocalSparkConnect(server_folder=str(spark_folder)),
         icdc_keep_last=icdc_keep_last,
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dagster_ips.local_spark.connect_server import ConnectServer, ensure_connect_server
+from dagster_ips.local_spark.connect_server import WITH_UI, ConnectServer, ensure_connect_server
 
 # Half of such a query's CPU goes into compiling it: to Java by Spark, to machine code by the JVM's second compiler.
 INTERPRETED = (
@@ -17,7 +17,7 @@ INTERPRETED = (
 
 
 def ensure_quick_server(folder: Path) -> ConnectServer:
-    """The server of ``folder`` as `ensure_connect_server` starts it, but one that interprets queries."""
+    """The server of ``folder`` as `ensure_connect_server` starts it, but one that interprets queries, and has a UI."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JDK_JAVA_OPTIONS", f"{os.environ.get('JDK_JAVA_OPTIONS', '')} {INTERPRETED}".strip())
-        return ensure_connect_server(folder)
+        return ensure_connect_server(folder, conf=WITH_UI)

@@ -13,7 +13,8 @@ from dagster_ips.cli.doctor.finding import Finding, Severity
 from dagster_ips.cli.known_consumers import KnownConsumer, KnownTable
 from dagster_ips.cli.text_format import age
 from dagster_ips.core.edge import Edge
-from dagster_ips.errors import CatalogUnreachableError, IpsError
+from dagster_ips.core.ranges import quoted
+from dagster_ips.errors import CatalogUnreachableError, IpsError, NoRegisterError
 from dagster_ips.exactly_once.inspect.edge_status import EdgeStatus
 from dagster_ips.exactly_once.inspect.storage_probe import try_storage
 from dagster_ips.iceberg.catalog import LakeCatalog
@@ -34,12 +35,16 @@ _AT_WORK = [
 
 
 def catalog(manager: IcdcIOManager) -> Iterator[Finding]:
-    """Whether the catalog answers."""
+    """Whether the catalog answers, and can make tables of changes."""
     lake = manager.catalog.open_for_ticks()
     try:
         lake.metadata_locations([f"{manager.icdc_namespace}.nothing"])
+        lake.require_register()
     except CatalogUnreachableError as error:
         fix = "Check its address, its credentials and the network from this machine, as runs reach it from theirs."
+        yield Finding("catalog", lake.name, str(error), fix)
+    except NoRegisterError as error:
+        fix = "Keep the tables that are read incrementally in a catalog that can; it may be another one of the project."
         yield Finding("catalog", lake.name, str(error), fix)
 
 
@@ -117,7 +122,7 @@ def branches(workplace: Workplace, known: KnownTable) -> Iterator[Finding]:
     working = {record.dagster_run.run_id for record in at_work}
     left = [name for name in metadata.branches if is_branch_of_run(name) and not _is_at_work(name, working)]
     for name in left:
-        drop = f"ALTER TABLE {Branch(lake.name, known.table, name).table_sql_name} DROP BRANCH IF EXISTS `{name}`"
+        drop = f"ALTER TABLE {Branch(lake.name, known.table, name).table_sql_name} DROP BRANCH IF EXISTS {quoted(name)}"
         yield Finding(
             "leftover branches",
             known.table,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
 from dagster_ips.core.columns import Added, Fit, Gone, Misfit, Struct, fit
+from dagster_ips.core.ranges import quoted
+from dagster_ips.core.table_name import parts_of
 from dagster_ips.core.write_mode import WriteMode
 from dagster_ips.errors import FrameColumnsError, UnknownColumnError
 from dagster_ips.exactly_once.effects import Effect, effect
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
     from dagster_ips.spark.session import DataFrame, SparkSession
 
 _MOST_FAILURES = 5
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def require_columns_fit(frame: DataFrame, target: TableMetadata | None, *, catalog: str, table: str) -> None:
@@ -29,7 +33,7 @@ def require_columns_fit(frame: DataFrame, target: TableMetadata | None, *, catal
     """
     found = _fit(frame.sparkSession, columns_of(frame), target)
     if found.gone or found.misfits:
-        raise _refused(found, target, sql_name(catalog, table).replace("`", ""), table)
+        raise _refused(found, target, _sql(catalog, *parts_of(table)), table)
 
 
 def require_rows_found(frame: DataFrame, write_mode: WriteMode, target: TableMetadata) -> None:
@@ -103,23 +107,32 @@ def _refused(found: Fit, target: TableMetadata | None, name: str, table: str) ->
     lacks = [f"it lacks {_name(each)}" for each in found.gone]
     problems = lacks + [f"{_name(each)} {each.problem}" for each in found.misfits]
     ways = [f"{each.remedy[0].upper()}{each.remedy[1:]} ({_name(each)})." for each in found.misfits]
-    ways += [f"Return {_name(each)} as well, as NULL AS {each.path[-1]} if nothing fills it." for each in found.gone]
+    ways += [
+        f"Return {_name(each)} as well, as NULL AS {_sql(each.path[-1])} if nothing fills it." for each in found.gone
+    ]
     if found.gone and found.added:
         ways.append(f"If a column was renamed (new is {', '.join(map(_name, found.added))}), give it its name back.")
     if target is not None:
-        ways += _ways_to_change(target, name, [_name(e) for e in found.gone], [_name(e) for e in found.misfits])
+        ways += _ways_to_change(target, name, found)
     return FrameColumnsError(table=table, problems=tuple(problems), remedy=" ".join(ways))
 
 
-def _ways_to_change(target: TableMetadata, name: str, gone: Sequence[str], misfits: Sequence[str]) -> Iterator[str]:
+def _ways_to_change(target: TableMetadata, name: str, found: Fit) -> Iterator[str]:
     drop = f"ALTER TABLE {name} DROP COLUMN"
-    if unwritten := ", ".join(each for each in gone if each in target.unwritten_columns()):
-        yield f"No run that fills {unwritten} was published, so {drop} {unwritten} loses nothing."
+    unwritten = target.unwritten_columns()
+    if empty := ", ".join(_sql(*each.path) for each in found.gone if _name(each) in unwritten):
+        yield f"No run that fills {empty} was published, so {drop} {empty} loses nothing."
+    paths = [*(each.path for each in found.gone), *(each.path for each in found.misfits)]
     yield (
-        f"To change the table instead: {drop} {', '.join([*gone, *misfits])}, then compute everything anew by a run "
-        "with the tag dagster_ips/mode=full."
+        f"To change the table instead: {drop} {', '.join(_sql(*path) for path in paths)}, then compute everything anew "
+        "by a run with the tag dagster_ips/mode=full."
     )
 
 
 def _name(each: Added | Gone | Misfit) -> str:
     return ".".join(each.path)
+
+
+def _sql(*path: str) -> str:
+    """A column as one pastes it into SQL, in backquotes where it needs them."""
+    return ".".join(part if _PLAIN.fullmatch(part) else quoted(part) for part in path)

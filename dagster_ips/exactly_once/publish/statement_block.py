@@ -15,6 +15,7 @@ from typing import NoReturn
 from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.capture import Capture, Mode
 from dagster_ips.core.log_lines import Event, LogLine
+from dagster_ips.core.ranges import quoted
 from dagster_ips.errors import DirectWriteError, PublishError
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.exactly_once.publish.publisher import (
@@ -27,7 +28,7 @@ from dagster_ips.exactly_once.publish.publisher import (
 )
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.stamps import attempt_properties, has_attempt, is_of_attempt
-from dagster_ips.spark.branches import Branch, stamped
+from dagster_ips.spark.branches import Branch, stamped, table_argument
 from dagster_ips.spark.writes.append import append_rows
 from dagster_ips.spark.writes.overwrite import replace_rows
 
@@ -97,7 +98,7 @@ class Block:
         direct = [s for s in (now or self._load()).ancestry().snapshots if is_of_attempt(s, self.branch.name)]
         if direct:
             head, name = self.before.head_snapshot_id(), self.branch.table
-            undo = f"CALL {self.branch.catalog}.system.rollback_to_snapshot('{name}', {head})"
+            undo = f"CALL {quoted(self.branch.catalog)}.system.rollback_to_snapshot({table_argument(name)}, {head})"
             undo = undo if head is not None else "deleting all rows"
             raise DirectWriteError(table=name, snapshot_id=direct[0].snapshot_id, undo=undo)
 

@@ -11,7 +11,7 @@ from pydantic import Field, PrivateAttr
 
 from dagster_ips.errors import DeclarationError
 from dagster_ips.iceberg.catalog import LakeCatalog
-from dagster_ips.spark.session import classic_configuration, connect_session
+from dagster_ips.spark.session import classic_configuration
 
 
 class IcebergCatalog(dg.ConfigurableResource):  # type: ignore[type-arg]  # its value is the resource itself
@@ -131,5 +131,5 @@ class LocalSparkConnect(dg.ConfigurableResource):  # type: ignore[type-arg]  # a
                 conf=self.server_config,
                 say=dg.get_dagster_logger().info,
             )
-            self._session = connect_session(server.remote, {key: str(v) for key, v in self.spark_config.items()})
+            self._session = server.session({key: str(v) for key, v in self.spark_config.items()})
         return self._session

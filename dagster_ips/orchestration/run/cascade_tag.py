@@ -14,6 +14,7 @@ from dagster_ips.core.edge import Edge
 from dagster_ips.iceberg.cascade_stamps import cascade_at_head, caused_by
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.orchestration.declare.consumers import reads_incrementally
+from dagster_ips.orchestration.platform.plain_text import plain
 
 CASCADE_TAG = "dagster_ips/cascade"
 BACKFILL_TAG = "dagster/backfill"
@@ -76,6 +77,6 @@ def started_by(run: dg.DagsterRun) -> Cascade:
 
 def links(cascade: Cascade) -> dg.MetadataValue[str]:
     """In metadata: each id, as a link to the runs that are tagged with it, and how many more there are."""
-    links = [f"[{each}](/runs?q%5B%5D={quote(f'tag:{CASCADE_TAG}={each}', safe='')})" for each in cascade.ids]
+    links = [f"[{plain(each)}](/runs?q%5B%5D={quote(f'tag:{CASCADE_TAG}={each}', safe='')})" for each in cascade.ids]
     more = [f"and {cascade.more:,} more"] if cascade.more else []
     return dg.MetadataValue.md(" ".join([*links, *more]))

@@ -44,6 +44,7 @@ from dagster_ips.orchestration.declare.maintained_rows import MaintainedRows
 from dagster_ips.orchestration.declare.overwrite_result import Overwrite
 from dagster_ips.orchestration.declare.partition_mappings import require_partition_expression, rows_of_keys
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
+from dagster_ips.orchestration.platform.plain_text import plain
 from dagster_ips.orchestration.platform.resources import IcebergCatalog, SparkResource
 from dagster_ips.orchestration.run.audits import run_audits
 from dagster_ips.orchestration.run.cascade_tag import cascade_of_run, follow_head
@@ -322,7 +323,7 @@ def _report_waiting(context: dg.OutputContext, *, behind: Sequence[str]) -> None
     """Say that the table is as it was: the run was made for other tables of its step."""
     why = f"this run was for {', '.join(behind)}, behind until now; what is new comes with a next run"
     context.log.info("%s is not written: %s", context.asset_key.to_user_string(), why)
-    context.add_output_metadata({"summary": dg.MetadataValue.md(f"- **not written**: {why}")})
+    context.add_output_metadata({"summary": dg.MetadataValue.md(f"- **not written**: {plain(why)}")})
 
 
 def _rows_of(context: dg.OutputContext, target: TableMetadata, keys: Collection[str]) -> Predicate:

@@ -19,6 +19,7 @@ from dagster_ips.exactly_once.capture.backlog_share import BacklogShare
 from dagster_ips.exactly_once.capture.partition_counts import Count
 from dagster_ips.exactly_once.publish.publisher import Publication
 from dagster_ips.iceberg.code_stamps import older_rows_of
+from dagster_ips.orchestration.platform.plain_text import plain
 from dagster_ips.orchestration.platform.table_metadata import table_metadata
 from dagster_ips.orchestration.run.cascade_tag import links
 from dagster_ips.orchestration.run.runs import RunInputs
@@ -103,17 +104,19 @@ def _sentence(report: RunReport) -> str:
     parts = [_consumed(name, view) for name, view in report.views.items()]
     if len(keys := report.partitions) > 1:
         parts.insert(
-            0, f"one run of **{len(keys):,} partitions**, {keys[0]} to {keys[-1]}, of which this tells together"
+            0,
+            f"one run of **{len(keys):,} partitions**, {plain(keys[0])} to {plain(keys[-1])}, "
+            "of which this tells together",
         )
     if accepted := views[0].captured.accepted.snapshots:
-        parts.append(f"**continues with what others wrote**, as a person said: {', '.join(map(told, accepted))}")
+        parts.append(f"**continues with what others wrote**, as a person said: {plain(', '.join(map(told, accepted)))}")
     if report.publication.superseded_by:
         parts.append("**another run had published this already**, so nothing was written")
     elif capture.mode is Mode.INCREMENTAL and all(view.is_empty for view in views):
         parts.append("**no change**, so nothing was written")
     if report.older:
-        parts.append(f"**older rows**: {report.older}")
-    parts.append(f"mode **{capture.mode}**: {capture.reason}")
+        parts.append(f"**older rows**: {plain(str(report.older))}")
+    parts.append(f"mode **{capture.mode}**: {plain(capture.reason)}")
     return "\n".join(f"- {part}" for part in parts)
 
 

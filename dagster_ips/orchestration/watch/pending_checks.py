@@ -21,6 +21,7 @@ from dagster_ips.iceberg.code_stamps import older_rows_of
 from dagster_ips.orchestration.declare.consumers import PENDING_CHECK
 from dagster_ips.orchestration.declare.declarations import code_of
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
+from dagster_ips.orchestration.platform.plain_text import plain
 from dagster_ips.orchestration.watch.failed_runs import failed_runs
 from dagster_ips.orchestration.watch.tick_failures import said_of
 from dagster_ips.orchestration.watch.watched_tables import WatchedInputs
@@ -185,7 +186,7 @@ def _waiting(
 
 def _with_failed(says: Mapping[str, Any], runs: Mapping[str, str]) -> dict[str, Any]:
     """What a check says beside, where what waits was tried already."""
-    shown = [f"[{key or run_id[:8]}](/runs/{run_id})" for key, run_id in sorted(runs.items())]
+    shown = [f"[{plain(key) or run_id[:8]}](/runs/{run_id})" for key, run_id in sorted(runs.items())]
     more = [f"and {len(shown) - _MOST_SHOWN:,} more"] if len(shown) > _MOST_SHOWN else []
     return {
         **says,

@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
 
 import dagster_ips as ips
+from tests.support.lake_catalog import catalog_resource
 
 SOURCES = ("fact", "other", "dimension")
 ROW = ("number", "day", "title", "price", "written")
@@ -256,7 +257,7 @@ ASSETS = (
 def definitions(lake_folder: Path, spark_folder: Path) -> dg.Definitions:
     """All of them on the lake in ``lake_folder``, keeping as few ICDC tables as they can."""
     manager = ips.IcdcIOManager(
-        catalog=ips.IcebergCatalog(folder=str(lake_folder)),
+        catalog=catalog_resource(lake_folder),
         spark=ips.LocalSparkConnect(
             server_folder=str(spark_folder), spark_config={"spark.sql.shuffle.partitions": "1"}
         ),

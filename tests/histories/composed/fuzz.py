@@ -26,7 +26,7 @@ import dagster as dg
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
-from dagster_ips.local_spark.connect_server import ensure_connect_server, stop_connect_server
+from dagster_ips.local_spark.connect_server import ConnectServer, ensure_connect_server, stop_connect_server
 from tests.histories.composed.choices import KINDS_OF_STEPS, STEPS, Chance
 from tests.histories.composed.expected import EXPECTED
 from tests.histories.composed.life import Coverage, Life, Step
@@ -36,7 +36,9 @@ from tests.histories.history import quicken
 from tests.histories.smallest import failure_of
 from tests.support.backends import dagster_home
 from tests.support.lake import Lake
+from tests.support.lake_catalog import choose_catalog
 from tests.support.quick_spark import ensure_quick_server
+from tests.support.rest_catalog import running_rest_catalog
 
 
 @dataclass
@@ -155,10 +157,10 @@ def uncovered(coverage: Coverage) -> list[str]:
 
 
 @contextlib.contextmanager
-def new_assets(folder: Path, spark_folder: Path, remote: str) -> Iterator[Assets]:
+def new_assets(folder: Path, spark_folder: Path, server: ConnectServer) -> Iterator[Assets]:
     """The assets on a lake in ``folder``, with a Dagster instance on SQLite."""
     event.listen(Engine, "connect", _write_without_waiting_for_the_disk)
-    lake = Lake(folder / "lake", spark_folder, remote)
+    lake = Lake(folder / "lake", spark_folder, server)
     quicken(lake)
     with dg.DagsterInstance.from_config(dagster_home(folder / "dagster_home", None)) as instance:
         yield Assets(lake, instance)
@@ -178,14 +180,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--failures", type=int, default=1, help="end after so many")
     parser.add_argument("--shrink", type=float, default=120, help="seconds to make a failing life smaller")
     parser.add_argument("--spark", type=Path, help="folder of a Spark Connect server to use and leave running")
+    parser.add_argument("--rest", action="store_true", help="on an Iceberg REST catalog instead of the embedded one")
     given = parser.parse_args(arguments)
     warnings.simplefilter("ignore")
     logging.disable()
-    with tempfile.TemporaryDirectory() as temporary:
+    with tempfile.TemporaryDirectory() as temporary, contextlib.ExitStack() as stack:
+        if given.rest:
+            catalog = stack.enter_context(running_rest_catalog())
+            choose_catalog(Path(temporary) / "lake", catalog.properties)
         spark_folder = given.spark or Path(temporary) / "spark"
         try:
             server = (ensure_connect_server if given.seed % 2 else ensure_quick_server)(spark_folder)
-            with new_assets(Path(temporary), spark_folder, server.remote) as assets:
+            with new_assets(Path(temporary), spark_folder, server) as assets:
                 budget = Budget(given.seconds, given.captures)
                 return fuzz(assets, budget, seed=given.seed, most_failures=given.failures, shrink=given.shrink)
         finally:

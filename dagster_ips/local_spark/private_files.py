@@ -1,0 +1,78 @@
+"""Files that nobody but their owner reads, in a folder that nobody else enters."""
+
+import os
+import stat
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from dagster_ips.errors import IpsError
+
+
+@dataclass(eq=False)
+class SparkFolderNotPrivateError(IpsError):
+    """The folder of the local Spark is somebody else's, or holds other things and is open to others."""
+
+    folder: str
+    problem: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return (
+            f"The local Spark wasn't used: its folder {self.folder} {self.problem}. Whoever reads or replaces what it "
+            f"holds can run code as you. {self.remedy}"
+        )
+
+
+def make_private(folder: Path, *, markers: Iterable[str]) -> None:
+    """Make ``folder``, or close it to other users if it is empty or holds one of ``markers``, and so is ours.
+
+    >>> import tempfile
+    >>> within = Path(tempfile.mkdtemp()) / "cache" / "spark"
+    >>> make_private(within, markers=("lock",))
+    >>> oct(within.stat().st_mode & 0o777)
+    '0o700'
+
+    Raises:
+        SparkFolderNotPrivateError: it belongs to somebody else, or it is open to others and holds other things.
+    """
+    folder.mkdir(mode=stat.S_IRWXU, parents=True, exist_ok=True)
+    require_own(folder)
+    if folder.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        if any(folder.iterdir()) and not any((folder / marker).exists() for marker in markers):
+            problem = "is open to other users and holds other things, too"
+            remedy = f"Give it a folder of its own, or close this one: chmod 700 {folder}"
+            raise SparkFolderNotPrivateError(str(folder), problem, remedy)
+        folder.chmod(stat.S_IRWXU)
+
+
+def require_own(folder: Path) -> None:
+    """Do nothing if ``folder`` belongs to this process's user, or doesn't exist.
+
+    Raises:
+        SparkFolderNotPrivateError: it belongs to somebody else.
+    """
+    try:
+        owner = folder.stat().st_uid
+    except FileNotFoundError:
+        return
+    if owner != os.geteuid():
+        problem = f"belongs to user {owner}, and this process is user {os.geteuid()}"
+        remedy = "Give this user a folder of its own (server_folder, or DAGSTER_IPS_CACHE for the default one)."
+        raise SparkFolderNotPrivateError(str(folder), problem, remedy)
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file that only its owner reads; whoever reads it meanwhile sees the old one or the new one.
+
+    >>> import tempfile
+    >>> file = Path(tempfile.mkdtemp()) / "token"
+    >>> write_private(file, "secret")
+    >>> oct(file.stat().st_mode & 0o777), file.read_text()
+    ('0o600', 'secret')
+    """
+    draft = path.with_name(f"{path.name}.draft")
+    draft.unlink(missing_ok=True)  # A draft that a killed process left may be open to others.
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(text)
+    draft.replace(path)

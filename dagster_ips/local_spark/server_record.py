@@ -1,0 +1,58 @@
+"""What is known of a server that runs: ``server.json`` in its folder, which holds its token and is private."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from dagster_ips.local_spark.private_files import require_own, write_private
+from dagster_ips.local_spark.process import ProcessIdentity
+
+RECORD_VERSION = 2
+_WITHOUT_TOKEN = 1
+
+
+@dataclass(frozen=True)
+class ServerRecord:
+    """What ``server.json`` says. A server that isn't ``ready`` belongs to a starter that was killed."""
+
+    process: ProcessIdentity
+    port: int
+    token: str = field(repr=False)
+    ui_port: int | None
+    log: str
+    configuration: Mapping[str, str] = field(repr=False)
+    ready: bool = False
+    version: int = RECORD_VERSION
+
+    def unknown_version(self) -> str | None:
+        """What another release of this library started, and why it can't be used; None if this one did."""
+        if self.version == _WITHOUT_TOKEN:
+            return "an earlier release started it, without a token: whoever reaches its port can run code as you"
+        if self.version != RECORD_VERSION:
+            return f"another release started it (its record has version {self.version}, asked for {RECORD_VERSION})"
+        return None
+
+
+def read_record(folder: Path) -> ServerRecord | None:
+    """The record of the server in ``folder``, or None if there is none. Of other versions only the process is known.
+
+    Raises:
+        SparkFolderNotPrivateError: the folder belongs to somebody else, so what it says isn't believed.
+    """
+    require_own(folder)
+    try:
+        text = (folder / "server.json").read_text()
+    except FileNotFoundError:
+        return None
+    values = json.loads(text)
+    process = ProcessIdentity(**values["process"])  # In every version, so that any of them can be stopped.
+    if values["version"] != RECORD_VERSION:
+        log = str(folder / "server.log")
+        return ServerRecord(process, 0, "", None, log, {}, version=values["version"])
+    return ServerRecord(**(values | {"process": process}))
+
+
+def write_record(folder: Path, record: ServerRecord) -> None:
+    """Write ``record`` into ``folder``."""
+    write_private(folder / "server.json", json.dumps(asdict(record), indent=1))

@@ -1,0 +1,20 @@
+"""Text of others in metadata that the UI shows as Markdown."""
+
+from __future__ import annotations
+
+import re
+
+_MARKS = re.compile(r"[\\`*\[\]<>|~&]|(?<!\w)_|_(?!\w)")
+_BREAKS = re.compile(r"\s+")
+
+
+def plain(text: str) -> str:
+    r"""``text`` as Markdown that shows it as it is, on one line.
+
+    Keys of partitions and what others wrote into their snapshots may hold anything: a link, a table, HTML.
+
+    Example:
+        >>> print(plain("2026-01-03"), plain("event_date"), plain("[a](http://b)"), plain("<b>\n- c"))
+        2026-01-03 event_date \[a\](http://b) \<b\> - c
+    """
+    return _MARKS.sub(r"\\\g<0>", _BREAKS.sub(" ", text))

@@ -1,0 +1,28 @@
+"""Names in whole statements, in which Spark replaces ``${...}`` wherever it stands, also in a quoted name."""
+
+from __future__ import annotations
+
+from dagster_ips.core.ranges import quoted
+from dagster_ips.errors import UnsupportedTableError
+
+
+def identifier(name: str, *, table: str) -> str:
+    """``name``, of ``table`` or of one of its columns, quoted for a statement.
+
+    Raises:
+        UnsupportedTableError: Spark would read another name, with the value of one of its settings in it.
+
+    Example:
+        >>> identifier("odd`name", table="media.plays")
+        '`odd``name`'
+
+    Source: Spark SQL, ``spark.sql.variable.substitute``.
+    """
+    if "${" in name:
+        raise UnsupportedTableError(
+            table=table,
+            problem=f"of the name {name!r} Spark takes what follows the dollar for one of its settings, and would put "
+            "that value, which may be a password, in its place",
+            remedy="Rename it, or read it under another name.",
+        )
+    return quoted(name)

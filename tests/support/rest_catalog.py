@@ -1,0 +1,110 @@
+"""An Iceberg REST catalog of the tests' own: Iceberg's server for its own tests, on a free port, on SQLite.
+
+Maven brings its jars, once; the server is stopped at the end. It listens on every address of the machine: Iceberg's
+server has no setting for that, so it holds nothing but what tests write.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyiceberg.catalog import load_catalog
+
+from dagster_ips.local_spark.launch import cache_folder, exclusive_lock
+
+_POM = Path(__file__).with_suffix(".xml")
+_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:build-classpath"
+_START_SECONDS = 120
+
+
+@dataclass(frozen=True)
+class RestCatalog:
+    """A running server."""
+
+    port: int
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """PyIceberg's properties, and Spark's."""
+        return {"type": "rest", "uri": f"http://127.0.0.1:{self.port}"}
+
+    def clear(self) -> None:
+        """Forget every table and namespace."""
+        catalog = load_catalog("lake", **self.properties)
+        for namespace in catalog.list_namespaces():
+            for table in catalog.list_tables(namespace):
+                catalog.drop_table(table)
+            catalog.drop_namespace(namespace)
+
+    def answers(self) -> bool:
+        """Whether it does."""
+        try:
+            urllib.request.urlopen(f"{self.properties['uri']}/v1/config", timeout=5).close()  # noqa: S310  # http, ours
+        except (OSError, urllib.error.URLError):
+            return False
+        return True
+
+
+@contextlib.contextmanager
+def running_rest_catalog() -> Iterator[RestCatalog]:
+    """A new, empty one, with its tables in a new folder, which goes with it."""
+    classpath = _classpath()
+    with tempfile.TemporaryDirectory(prefix="rest-catalog-") as folder:
+        server = RestCatalog(_free_port())
+        settings = {
+            "CATALOG_REST_PORT": str(server.port),
+            "CATALOG_URI": f"jdbc:sqlite:{folder}/catalog.db",
+            "CATALOG_WAREHOUSE": f"file://{folder}/warehouse",
+            "CATALOG_JDBC_SCHEMA__VERSION": "V1",
+        }
+        command = ["java", "-Xmx400m", "-cp", classpath, "org.apache.iceberg.rest.RESTCatalogServer"]
+        log = Path(folder, "log")
+        with (
+            log.open("wb") as output,
+            subprocess.Popen(command, env=os.environ | settings, stdout=output, stderr=output) as process,
+        ):
+            try:
+                _await(server, process, log)
+                yield server
+            finally:
+                process.terminate()
+                process.wait(_START_SECONDS)
+
+
+def _classpath() -> str:
+    """Of the server's jars, which Maven downloads to where it keeps all of them."""
+    known = cache_folder() / "rest-catalog.classpath"
+    with exclusive_lock(cache_folder() / "rest-catalog.lock"):
+        if not known.exists() or known.stat().st_mtime < _POM.stat().st_mtime:
+            command = ["mvn", "-q", "-B", "-f", str(_POM), _PLUGIN, f"-Dmdep.outputFile={known}"]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode:
+                message = f"Maven did not bring the REST catalog's jars:\n{done.stdout}{done.stderr}"
+                raise RuntimeError(message)
+    return known.read_text()
+
+
+def _await(server: RestCatalog, process: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + _START_SECONDS
+    while not server.answers():
+        if process.poll() is not None or time.monotonic() > deadline:
+            message = f"The REST catalog did not start:\n{log.read_text()}"
+            raise RuntimeError(message)
+        time.sleep(0.1)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
