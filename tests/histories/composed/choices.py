@@ -135,7 +135,7 @@ class Chance:
                 "accept",
                 "together",
             ),
-            (60, 9, 3, 4, 4, 5, 6, 6, 3, 3, 12),
+            (60, 9, 3, 4, 4, 5, 6, 6, 3, 6, 12),
         )[0]
         asset = self.random.choice(life.names)
         keys = self._keys(asset)
