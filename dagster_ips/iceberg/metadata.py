@@ -163,6 +163,15 @@ class TableMetadata:
         """Whether time travel to ``snapshot`` shows the columns that the table has now."""
         return snapshot.schema_id in (None, self.current_schema_id)
 
+    def fields_at(self, snapshot: Snapshot) -> list[dict[str, Any]]:
+        """The columns that time travel to ``snapshot`` shows, which is retained, as ``current_fields``."""
+        return self._fields_of(snapshot.schema_id) or self._current_fields
+
+    @property
+    def current_fields(self) -> list[dict[str, Any]]:
+        """The current schema's top-level columns as the metadata has them."""
+        return self._current_fields
+
     @cached_property
     def current_schema_id(self) -> int:
         """The id of the schema that the table's rows are read by now."""

@@ -221,6 +221,35 @@ def test_rows_go_from_a_table_whose_lookup_stayed_as_it_was(lake: Lake, instance
     check(lake)
 
 
+def test_rows_do_not_go_once_the_columns_of_a_lookup_changed_places(lake: Lake, instance: dg.DagsterInstance) -> None:
+    """No snapshot says so, and what a row that goes is joined with isn't what it was joined with when it came."""
+
+    @dg.asset(
+        ins={"playback": ips.incremental(), "names": ips.lookup()},
+        metadata=ips.combine(on=["name"], aggregates={"plays": "count(*)"}) | ips.table("media.combined"),
+    )
+    def per_name(playback: ips.IcdcView, names: DataFrame) -> DataFrame:
+        return playback.weighted.join(names.select("account", "name"), "account")
+
+    lake.create_playback(events(range(9)))
+    lake.sql(
+        "SELECT account, name, other FROM VALUES ('a0', 'x', 'y'), ('a1', 'y', 'x') AS (account, name, other)"
+    ).writeTo("lake.media.names").create()
+    names = ips.iceberg_asset("names", table="media.names")
+    definitions = pipeline(lake.folder, lake.spark_folder, per_name, names)
+    materialize(definitions, instance, "per_name")
+    for old, new in (("name", "third"), ("other", "name"), ("third", "other")):
+        lake.sql(f"ALTER TABLE lake.media.names RENAME COLUMN {old} TO {new}")
+    lake.sql("DELETE FROM lake.media.playback WHERE event_id = 0")
+    with pytest.raises(RemovedRowsError, match=r"looked up in lake\.media\.names"):
+        materialize(definitions, instance, "per_name")
+    materialize(definitions, instance, "per_name", tags=FULL)
+    lake.sql("DELETE FROM lake.media.playback WHERE event_id = 3")
+    materialize(definitions, instance, "per_name")
+    found = lake.sql("SELECT name, plays FROM lake.media.combined").collect()
+    assert sorted(map(tuple, found)) == [("x", 3), ("y", 1)]
+
+
 @pytest.mark.parametrize(
     "changed",
     [combined(code="2"), combined(aggregates=AGGREGATES | {"seconds": "sum(2 * seconds)"})],

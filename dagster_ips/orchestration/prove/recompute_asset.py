@@ -19,7 +19,7 @@ from dagster_ips.orchestration.declare.declarations import table_of, write_mode_
 from dagster_ips.orchestration.declare.partition_mappings import slicing
 from dagster_ips.orchestration.run.data_versions import input_version
 from dagster_ips.orchestration.run.io_manager import IcdcIOManager, in_form, returned
-from dagster_ips.spark.frames import table_frame
+from dagster_ips.orchestration.run.whole_tables import whole_table
 from dagster_ips.spark.session import configure
 from dagster_ips.spark.writes.combine import Aggregates
 from dagster_ips.spark.writes.merge import latest_rows
@@ -129,7 +129,7 @@ def _lookup(
         problem = f"its input {upstream.to_user_string()} is no table of the catalog {lake.name}"
         remedy = "A proof reads Iceberg tables only: prove the asset without that input, or leave its proof out."
         raise UnprovableError(consumer=asset.consumer.name, problem=problem, remedy=remedy)
-    frame = table_frame(session, lake.name, table, snapshot_id=found.head_snapshot_id())
+    frame = whole_table(session, lake.name, found)
     if part.partitions and graph.get(upstream).partitions_def is not None:
         sliced = slicing(graph, asset.consumer.key, upstream, context.instance, column=None)
         frame = frame.where(rows_of(found, sliced, part.partitions))

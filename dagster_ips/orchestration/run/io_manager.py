@@ -59,8 +59,8 @@ from dagster_ips.orchestration.run.run_metadata import RunReport, older_rows_in,
 from dagster_ips.orchestration.run.runs import RunInputs, Runs, order_new_table
 from dagster_ips.orchestration.run.step_try import StepTries
 from dagster_ips.orchestration.run.unreadable_inputs import reads
+from dagster_ips.orchestration.run.whole_tables import whole_table
 from dagster_ips.spark.branches import Branch
-from dagster_ips.spark.frames import table_frame
 from dagster_ips.spark.session import configure, is_frame, is_frame_class
 from dagster_ips.spark.targets import create_table
 from dagster_ips.view import IcdcView
@@ -221,13 +221,13 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         found = lake.load(table, asset=_reader(context))
         if (running := _asset_context()) is not None:
             read = self._tries.of(context.step_context).looked_up
-            read[f"{lake.name}.{table}"] = lookup_stamps.state_of(found)
+            read[f"{lake.name}.{table}"] = found
             follow_head(running, found)
             record_input(context.step_context, context.asset_key, TableRead(found, found.ancestry().head, lake.storage))
         # Dagster doesn't take any for several partitions.
         if not context.has_asset_partitions or len(context.asset_partition_keys) == 1:
             context.add_input_metadata({"snapshot": dg.MetadataValue.text(str(found.head_snapshot_id()))})
-        frame = table_frame(self._session(lake), lake.name, table, snapshot_id=found.head_snapshot_id())
+        frame = whole_table(self._session(lake), lake.name, found)
         rows = _partitions_read(context, metadata.get(context.asset_key, {}), found)
         return frame if rows is None else frame.where(rows)
 

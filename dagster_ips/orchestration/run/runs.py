@@ -65,7 +65,7 @@ class RunInputs:
 
     ``valid_through`` is up to when the asset is complete once all of it is published, None if that isn't known.
     ``by_partition`` is how much of it each of several partitions takes; empty of one, and where that isn't known.
-    ``looked_up`` are the tables that were read whole, and how each stood.
+    ``looked_up`` are the tables that were read whole, as they were then.
     """
 
     views: Mapping[str, IcdcView] = field(default_factory=dict)
@@ -73,7 +73,7 @@ class RunInputs:
     cascade: Cascade = field(default_factory=Cascade)
     valid_through: dt.datetime | None = None
     by_partition: Mapping[str, Count] = field(default_factory=dict)
-    looked_up: Mapping[str, str | None] = field(default_factory=dict)
+    looked_up: Mapping[str, TableMetadata] = field(default_factory=dict)
 
     @property
     def partitions(self) -> list[str]:

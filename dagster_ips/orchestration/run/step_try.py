@@ -7,6 +7,7 @@ from typing import Any
 
 import dagster as dg
 
+from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.orchestration.run.runs import RunInputs
 
 
@@ -16,12 +17,12 @@ class StepTry:
 
     ``captured`` is what it reads, by the name of each asset that captures; None as long as nothing was asked for, which
     stays so where another IO manager reads the inputs. ``written_by_statements`` are the assets that wrote their tables
-    themselves, by ``capture``. ``looked_up`` are the tables that were read whole, and how each stood.
+    themselves, by ``capture``. ``looked_up`` are the tables that were read whole, as they were then.
     """
 
     captured: dict[str, RunInputs] | None = None
     written_by_statements: set[dg.AssetKey] = field(default_factory=set)
-    looked_up: dict[str, str | None] = field(default_factory=dict)
+    looked_up: dict[str, TableMetadata] = field(default_factory=dict)
 
 
 @dataclass

@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
 
 import dagster_ips as ips
+from dagster_ips.orchestration.run.own_sql import OwnSql
 from tests.support.lake_catalog import catalog_resource
 
 SOURCES = ("fact", "other", "dimension")
@@ -199,6 +200,97 @@ def by_day(fact: ips.IcdcView, other: ips.IcdcView) -> DataFrame:
     return fact.added.where(PAID).select(*ROW).unionAll(other.added.select(*ROW))
 
 
+# By SQL
+
+
+@dg.asset(deps=[ips.incremental_dep("fact"), ips.incremental_dep("other")], metadata=ips.table("media.counted"))
+def counted(context):  # noqa: ANN001, ANN201  # Dagster reads an annotation of it as it is, and here they are texts
+    with ips.capture(context, columns=COUNTED) as icdc:
+        count(icdc)
+
+
+COUNTED = "day DATE, title STRING, n BIGINT"
+
+
+def count(icdc: OwnSql) -> None:
+    """The statements of ``counted``: done twice, they count twice."""
+    signed = [
+        f"SELECT day, title, {sign} AS n FROM {{{name}.{frame}}}"
+        for name in ("fact", "other")
+        for frame, sign in (("added", 1), ("removed", -1))
+    ]
+    icdc.sql(f"""
+        MERGE INTO {{target}} t
+        USING (SELECT day, title, sum(n) AS n FROM ({" UNION ALL ".join(signed)}) GROUP BY day, title) c
+        ON t.day <=> c.day AND t.title <=> c.title
+        WHEN MATCHED THEN UPDATE SET n = t.n + c.n WHEN NOT MATCHED THEN INSERT *
+    """)
+    icdc.sql("DELETE FROM {target} WHERE n = 0")
+
+
+queried = ips.sql_asset(
+    "queried",
+    """
+    SELECT d.title AS genre, f.day, count(*) AS n, sum(f.price) AS paid, max(f.number) AS last
+    FROM fact f JOIN dimension d ON f.number = d.number GROUP BY d.title, f.day
+    """,
+    table="media.queried",
+    refresh="incremental",
+)
+queried_rows = ips.sql_asset(
+    "queried_rows",
+    f"SELECT {', '.join(ROW)} FROM fact WHERE {PAID} UNION ALL SELECT {', '.join(ROW)} FROM other",
+    table="media.queried_rows",
+    refresh="incremental",
+    partition_by=["day"],
+)
+queried_joins = ips.sql_asset(
+    "queried_joins",
+    "SELECT f.number, f.day, f.title, d.title AS genre FROM fact f LEFT JOIN dimension d ON f.number = d.number",
+    table="media.queried_joins",
+    refresh="incremental",
+    partition_by=["title"],
+)
+queried_ranks = ips.sql_asset(
+    "queried_ranks",
+    "SELECT day, number, title, rank() OVER (PARTITION BY day ORDER BY number, title) AS place FROM fact",
+    table="media.queried_ranks",
+    refresh="incremental",
+)
+
+
+# Together
+
+
+def _paid_rows(fact: ips.IcdcView) -> DataFrame:
+    return fact.added.where(PAID).select(*ROW)
+
+
+def _day_totals(fact: ips.IcdcView) -> DataFrame:
+    return _groups(fact.affected("day"), "day", "title")
+
+
+TOGETHER = {"paid_rows": _paid_rows, "day_totals": _day_totals}
+"""What the tables of one step are made by."""
+
+
+@dg.multi_asset(
+    ins={"fact": ips.incremental()},
+    outs={
+        "paid_rows": dg.AssetOut(
+            metadata=ips.append(remove_on=KEY) | ips.table("media.paid_rows", partition_by=["day"]), is_required=False
+        ),
+        "day_totals": dg.AssetOut(
+            metadata=ips.merge(on=["day", "title"]) | ips.table("media.day_totals"), is_required=False
+        ),
+    },
+    can_subset=True,
+)
+def together(context, fact: ips.IcdcView):  # noqa: ANN001, ANN201  # as above
+    for name in sorted(context.op_execution_context.selected_output_names):
+        yield dg.Output(TOGETHER[name](fact), output_name=name)
+
+
 # Of the tables that those make
 
 
@@ -248,6 +340,12 @@ ASSETS = (
     by_title,
     by_number,
     by_day,
+    counted,
+    queried,
+    queried_rows,
+    queried_joins,
+    queried_ranks,
+    together,
     of_kept,
     of_groups,
     of_genres,

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import seed as seeded
 
 from dagster_ips.exactly_once.effects import Effect
-from tests.histories.composed.assets import SOURCES
+from tests.histories.composed.assets import SOURCES, TOGETHER
 from tests.histories.composed.expected import EXPECTED
 from tests.histories.composed.life import PENDING, TARGET_STEPS, Coverage, Life, Step
 from tests.histories.composed.runs import Assets
@@ -60,11 +60,13 @@ KINDS_OF_STEPS = (
     *(f"{what} of the target" for what in TARGET_STEPS),
     *(f"killed {at}" for at in (*KILLS, *(f"{when}:{Effect.CREATE_TARGET}" for when in _WHEN))),
     "a partition that comes later",
+    "accepted",
     "by Dagster",
     "full",
     "overlapping",
     "restored",
     "slept",
+    "together",
 )
 """What has to lie behind a run before random lives have shown enough."""
 _PARTITIONINGS = ((), (), ("day",), ("title",), ("bucket(2, number)",), ("day", "title"), ("written",), ("days(day)",))
@@ -97,6 +99,8 @@ class Chance:
         chosen = {self.random.choice(least[:6]), *self.random.sample(sorted(EXPECTED), 2)}
         for name in tuple(chosen):
             chosen |= set(assets.inputs(name)) - set(SOURCES)
+        if chosen & set(TOGETHER):
+            chosen |= set(TOGETHER)
         names = [name for name in EXPECTED if name in chosen]
         shapes = {name: self._shape() for name in SOURCES}
         return Life(assets, names, shapes, coverage)
@@ -118,8 +122,20 @@ class Chance:
     def then(self, life: Life) -> list[Step]:  # noqa: PLR0911  # one return a kind of step
         """What happens next."""
         kind = self.random.choices(
-            ("change", "target", "backup", "restore", "partition", "begin", "end", "kill", "duplicate"),
-            (60, 9, 3, 4, 4, 5, 6, 6, 3),
+            (
+                "change",
+                "target",
+                "backup",
+                "restore",
+                "partition",
+                "begin",
+                "end",
+                "kill",
+                "duplicate",
+                "accept",
+                "together",
+            ),
+            (60, 9, 3, 4, 4, 5, 6, 6, 3, 6, 12),
         )[0]
         asset = self.random.choice(life.names)
         keys = self._keys(asset)
@@ -139,6 +155,10 @@ class Chance:
                 return [Step.of("end", slot=slot)]
             case "kill":
                 return [self._change(life), Step.of("kill", asset=asset, at=self.random.choice(KILLS), keys=keys)]
+            case "accept":
+                return self._accepted(life)
+            case "together":
+                return [self._change(life), *self._together(life)]
             case _:
                 both = [Step.of("begin", asset=asset, slot=slot, keys=keys) for slot in "cd"]
                 ends = [Step.of("end", slot=slot) for slot in self.random.sample("cd", 2)]
@@ -149,6 +169,22 @@ class Chance:
                     both[1],
                     *ends,
                 ]
+
+    def _together(self, life: Life) -> list[Step]:
+        """Runs of the tables of one step, if it is part of the life; a few are killed."""
+        names = sorted(set(TOGETHER) & set(life.names), reverse=True)
+        at = self.random.choice(KILLS) if self.random.random() < 0.3 else ""
+        return [Step.of("run_together", assets=tuple(names), at=at)] * (len(names) > 1)
+
+    def _accepted(self, life: Life) -> list[Step]:
+        """Others write to a table, the asset's run accepts it, and life goes on."""
+        found: list[Step] = []
+        for asset in life.names:
+            if EXPECTED[asset].only_adds:
+                what = self.random.choice(("foreign append", "foreign delete"))
+                found += [Step.of("target", asset=asset, what=what), self._change(life)]
+                found += [Step.of("accept", asset=asset), self._change(life)]
+        return [*found, *self._runs(life)]
 
     def _change(self, life: Life) -> Step:
         used = {name for asset in life.names for name in (*life.assets.inputs(asset), *life.assets.lookups(asset))}

@@ -32,7 +32,7 @@ class Expected:
     ``recomputed`` is None where a run of everything would be refused. ``refuses`` says by which errors a run may be
     refused, going by the rows that came and went. ``adds`` says of an asset that follows only some inputs what a run
     adds to what is there. Of a partitioned one ``by`` is the column, and ``partitions`` those that there may be;
-    ``is_strict`` says that rows of no partition are refused.
+    ``is_strict`` says that rows of no partition are refused, ``only_adds`` that no run changes rows that are there.
     """
 
     columns: tuple[str, ...]
@@ -42,6 +42,7 @@ class Expected:
     by: str | None = None
     partitions: tuple[str, ...] = ()
     is_strict: bool = False
+    only_adds: bool = False
 
     def is_of(self, partition: str) -> Callable[[dict[str, Any]], bool]:
         """Whether an input's row is of the partition."""
@@ -57,8 +58,7 @@ def _both(columns: tuple[str, ...]) -> Callable[[Bags], Rows]:
 
 
 def _both_paid(inputs: Bags) -> Rows:
-    paid = inputs["fact"].where(lambda row: row["price"] is None or row["price"] > 0)
-    return paid.select(*ROW) + inputs["other"].select(*ROW)
+    return _paid_rows(inputs) + inputs["other"].select(*ROW)
 
 
 def _once(inputs: Bags) -> Rows:
@@ -79,6 +79,10 @@ def _first(rows: Rows, columns: int) -> Rows:
     for row, count in rows.items():
         found[row[:columns]] += count
     return found
+
+
+def _paid_rows(inputs: Bags) -> Rows:
+    return inputs["fact"].where(lambda row: row["price"] is None or row["price"] > 0).select(*ROW)
 
 
 def _running(inputs: Bags) -> Rows:
@@ -121,6 +125,10 @@ def _grouped(rows: Rows) -> Rows:
     return Counter((*key, n, paid.get(key)) for key, n in counts.items())
 
 
+def _counted(rows: Rows) -> Rows:
+    return Counter((*key, n) for key, n in rows.items())
+
+
 def _per_genre(inputs: Bags) -> Rows:
     rows = _with_genre(inputs["fact"], inputs["dimension"], "day", "price")
     moved: Rows = Counter()
@@ -153,6 +161,25 @@ def _of_genres(inputs: Bags) -> Rows:
         for (title, number), times in numbers.items():
             if genre is not None and title == genre:
                 found[genre, day, n, number] += count * times
+    return found
+
+
+def _queried(inputs: Bags) -> Rows:
+    """As ``_per_genre``, with the highest number of each key."""
+    last: dict[Any, int] = {}
+    for number, day, genre in _with_genre(inputs["fact"], inputs["dimension"], "day"):
+        last[genre, day] = max(number, last.get((genre, day), number))
+    return Counter((genre, day, n, paid, last[genre, day]) for day, genre, n, paid in _per_genre(inputs))
+
+
+def _ranks(inputs: Bags) -> Rows:
+    """To Spark null is first."""
+    rows = inputs["fact"].select("day", "number", "title")
+    places = {row: tuple((value is not None, value) for value in row[1:]) for row in rows}
+    found: Rows = Counter()
+    for row, n in rows.items():
+        before = sum(m for other, m in rows.items() if other[0] == row[0] and places[other] < places[row])
+        found[*row, 1 + before] = n
     return found
 
 
@@ -217,7 +244,7 @@ def _latest_refuses(seen: AllSeen) -> Errors:
 
 
 EXPECTED: Mapping[str, Expected] = {
-    "united": Expected(ROW, _both(ROW), _removed("fact", "other")),
+    "united": Expected(ROW, _both(ROW), _removed("fact", "other"), only_adds=True),
     "kept": Expected(ROW, _both_paid, _shared(KEY, "fact", "other")),
     "once": Expected(KEY, _once, _removed("fact", "other")),
     "merged": Expected(ROW, _merged, _merge_refuses),
@@ -229,6 +256,7 @@ EXPECTED: Mapping[str, Expected] = {
         _of_days,
         _removed("fact"),
         adds=lambda seen: _of_days({"fact": seen["fact"].added, "dimension": seen["dimension"].after}),
+        only_adds=True,
     ),
     "joined": Expected((*KEY, "genre"), _joined, _join_refuses),
     "per_genre": Expected(("day", "genre", "n", "paid"), _per_genre),
@@ -251,6 +279,13 @@ EXPECTED: Mapping[str, Expected] = {
         partitions=("0", "1", "2"),
     ),
     "by_day": Expected(ROW, _both_paid, _shared(KEY, "fact", "other"), by="day", partitions=DATES),
+    "counted": Expected((*KEY[1:], "n"), lambda inputs: _counted(_both(KEY[1:])(inputs))),
+    "queried": Expected(("genre", "day", "n", "paid", "last"), _queried),
+    "queried_rows": Expected(ROW, _both_paid),
+    "queried_joins": Expected((*KEY, "genre"), _joined),
+    "queried_ranks": Expected(("day", "number", "title", "place"), _ranks),
+    "paid_rows": Expected(ROW, _paid_rows, _shared(KEY, "fact")),
+    "day_totals": Expected(("day", "title", "n", "paid"), _of_one("fact", ("day", "title", "price"), _grouped)),
     "of_kept": Expected(("title", "n", "paid"), _of_one("kept", ("title", "price"), _grouped)),
     "of_groups": Expected(
         ("day", "title", "n", "paid"),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,6 +38,8 @@ from tests.histories.time_travel import Rows
 UNKNOWN = "unknown"
 Parts = dict[str, Rows]
 """What a table must hold, by partition; all of it under an empty key if there are none."""
+OTHERS = "others"
+"""Stands for what others wrote, and deleted, that a run was told to take as it is."""
 PENDING = ("pending",)
 """Stands for the partitions that the sensor would request."""
 _LOSING = ("expire", "replace")
@@ -64,8 +67,9 @@ class Coverage:
 class Follower:
     """What is known of an asset's table. ``parts`` is what it must hold, None if nothing of it can be said.
 
-    ``problems`` are what others did to it that a run may refuse. ``is_behind`` says that the cursors may not know what
-    was published last. ``ended`` counts its runs, and ``since`` are the kinds of steps since the last one.
+    ``problems`` are what others did to it that a run may refuse; ``own`` is what it held before. ``is_behind`` says
+    that the cursors may not know what was published last. ``ended`` counts its runs, and ``since`` are the kinds of
+    steps since the last one.
     """
 
     name: str
@@ -73,6 +77,7 @@ class Follower:
     parts: Parts | None = None
     at: dict[int, Parts | None] = field(default_factory=dict)
     problems: set[str] = field(default_factory=set)
+    own: Parts | None = None
     is_behind: bool = False
     ended: int = 0
     since: set[str] = field(default_factory=set)
@@ -188,7 +193,7 @@ class Life:
         elif what.startswith("foreign"):
             if table.head == before:
                 raise NotNow
-            follower.parts = None
+            follower.own, follower.parts = follower.parts or follower.own, None
             follower.problems.add(what)
         if table.head is not None:
             follower.at[table.head] = follower.parts
@@ -219,6 +224,58 @@ class Life:
         if mended and not is_done and not full:
             self.run(asset=asset, full=True)
 
+    def run_together(self, *, assets: Sequence[str], at: str = "") -> None:
+        """One run of the tables of one step, which is killed at one of its effects, ``at``, if that is named."""
+        followers = {name: self._follower(name) for name in assets}
+        heads = {name: self._head(name) for name in assets}
+        left: list[Held] = []
+        with _killed(at) as killed:
+            left = self._begun_together(followers)
+            while left:
+                name = left[0].begun.asset
+                followers[name].since.add("together")
+                self._ended(followers[name], left[0], full=False)
+                left.pop(0)
+        if killed:
+            for each in followers.values():
+                each.since.add(f"killed {at}")
+                each.is_behind = True
+            for held in left:
+                if self._head(held.begun.asset) != heads[held.begun.asset]:
+                    self._now_holds(followers[held.begun.asset], held.begun, held.seen)
+        for each in followers.values():
+            self._check(each)
+
+    def _begun_together(self, followers: Mapping[str, Follower]) -> list[Held]:
+        before = {name: self._standing(follower) for name, follower in followers.items()}
+        try:
+            begun = self.assets.begin_together(tuple(followers))
+        except IpsError as error:
+            why = next((f for f in followers.values() if self._explains(f, error, None, full=False)), None)
+            for name, follower in followers.items():
+                if why in (None, follower) or self._standing(follower)[0] != before[name][0]:
+                    self._refused(follower, error, before[name], None, full=False)
+            return []
+        self.coverage.captures += sum(each.captures for each in begun)
+        found = [followers[each.asset] for each in begun]
+        return [Held(each, self._seen(f, each), f.ended) for f, each in zip(found, begun, strict=True)]
+
+    def accept(self, *, asset: str) -> None:
+        """A run takes what others wrote to the asset's table, or deleted from it, as it is."""
+        follower, head = self._follower(asset), self._head(asset)
+        problems, own = follower.problems, follower.own
+        is_foreign = bool(problems) and all(each.startswith("foreign") for each in problems)
+        if not (follower.expected.only_adds and is_foreign and own and head):
+            raise NotNow
+        others = Counter(self.reader.head(f"media.{asset}").select(*follower.expected.columns))
+        for rows in (own[key] for key in own if key != OTHERS):
+            others.subtract(rows)
+        follower.since.add("accepted")
+        follower.problems, follower.parts = set(), {**own, OTHERS: others}
+        held = self._begun(follower, (), full=False, accept=head)
+        if held is None or not self._ended(follower, held, full=False):
+            follower.problems, follower.parts = problems, None
+
     def begin(self, *, asset: str, slot: str, keys: Sequence[str] = ()) -> None:
         """A run captures, and sleeps."""
         follower = self._follower(asset)
@@ -240,23 +297,15 @@ class Life:
         """A run is killed at one of its effects."""
         follower = self._follower(asset)
         keys, before, held = self._keys(follower, keys), self._head(asset), None
-
-        def observer(now: effects.Effect, when: str) -> None:
-            if f"{when}:{now}" == at:
-                raise KilledError
-
-        effects.observers.append(observer)
-        try:
+        with _killed(at) as killed:
             held = self._begun(follower, keys, full=False)
             if held:
                 self._ended(follower, held, full=False)
-        except KilledError:
+        if killed:
             follower.since.add(f"killed {at}")
             if held and self._head(asset) != before:
                 self._now_holds(follower, held.begun, held.seen)
             follower.is_behind = True
-        finally:
-            effects.observers.remove(observer)
         self._check(follower)
 
     def backup(self) -> None:
@@ -319,10 +368,12 @@ class Life:
                 follower.expected.recomputed(of_key),
             )
 
-    def _begun(self, follower: Follower, keys: tuple[str, ...], *, full: bool) -> Held | None:
+    def _begun(
+        self, follower: Follower, keys: tuple[str, ...], *, full: bool, accept: int | None = None
+    ) -> Held | None:
         before = self._standing(follower)
         try:
-            begun = self.assets.begin(follower.name, keys, full=full)
+            begun = self.assets.begin(follower.name, keys, full=full, accept=accept)
         except IpsError as error:
             self._refused(follower, error, before, None, full=full)
             return None
@@ -413,6 +464,8 @@ class Life:
             if found is None:
                 raise WrongCaptureError("what a full run would refuse is refused", follower.name, after)
             parts[key] = found
+        if is_full:
+            parts.pop(OTHERS, None)
         follower.parts = parts if is_known else None
         if (head := self._head(follower.name)) is not None:
             follower.at[head] = follower.parts
@@ -435,9 +488,9 @@ class Life:
             return
         expected: Rows = Counter()
         for rows in follower.parts.values():
-            expected += rows
+            expected.update(rows)
         found = self.reader.head(f"media.{follower.name}")
-        _equal(f"{follower.name}: a target equals a recompute", found.select(*follower.expected.columns), expected)
+        _equal(f"{follower.name}: a target equals a recompute", found.select(*follower.expected.columns), +expected)
 
     # What may be refused
 
@@ -650,6 +703,25 @@ class Life:
         self.coverage.ends[follower.name, end] += 1
         self.coverage.steps.update((follower.name, kind) for kind in follower.since)
         follower.since.clear()
+
+
+@contextlib.contextmanager
+def _killed(at: str) -> Iterator[list[str]]:
+    """A block that ends where its run comes to the effect ``at``, which is listed then."""
+    killed: list[str] = []
+
+    def observer(now: effects.Effect, when: str) -> None:
+        if f"{when}:{now}" == at:
+            killed.append(at)
+            raise KilledError
+
+    effects.observers.append(observer)
+    try:
+        yield killed
+    except KilledError:
+        pass
+    finally:
+        effects.observers.remove(observer)
 
 
 def _of(seen: Seen, expected: Expected, key: str) -> Seen:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import sqlite3
 import uuid
 from collections.abc import Mapping, Sequence
@@ -14,7 +13,7 @@ from typing import Any
 import dagster as dg
 
 from dagster_ips.core.capture import Mode
-from dagster_ips.core.ownership import ASSET
+from dagster_ips.core.ownership import ASSET, Consent
 from dagster_ips.core.write_mode import Combine
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.capture.capturer import Capturer
@@ -22,26 +21,30 @@ from dagster_ips.exactly_once.capture.lost_files import unreadable
 from dagster_ips.exactly_once.capture.partition_captures import RunPartitions
 from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
 from dagster_ips.exactly_once.capture.row_counts import count_rows
+from dagster_ips.exactly_once.capture.tables_together import Output, capture_together
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.exactly_once.publish.column_evolution import follow_frame, require_columns_fit, require_rows_found
 from dagster_ips.exactly_once.publish.publisher import Publisher
 from dagster_ips.exactly_once.publish.result_writer import Result
+from dagster_ips.exactly_once.publish.statement_block import block
 from dagster_ips.iceberg import code_stamps
 from dagster_ips.iceberg.stamps import owner_properties
-from dagster_ips.orchestration.declare.consumers import Consumer, consumers_of
+from dagster_ips.orchestration.declare.consumers import Consumer, capturing_consumers, consumers_of
 from dagster_ips.orchestration.declare.declarations import description_of, write_mode_of
 from dagster_ips.orchestration.declare.partition_mappings import rows_of_keys
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.orchestration.run.io_manager import returned
+from dagster_ips.orchestration.run.own_sql import OwnSql
 from dagster_ips.spark.frames import table_frame
-from dagster_ips.spark.targets import create_table
+from dagster_ips.spark.targets import create_table, empty_frame
 from dagster_ips.view import IcdcView
-from tests.histories.composed.assets import ASSETS, definitions
+from tests.histories.composed.assets import ASSETS, COUNTED, TOGETHER, count, definitions
 from tests.support.lake import Lake
 from tests.support.partitioned import SENSOR
 
-_numbers = itertools.count()
+OWN_SQL = {"counted": (COUNTED, count)}
+"""The columns and the statements of assets that are written by their own."""
 
 
 @dataclass
@@ -57,12 +60,18 @@ class Begun:
     looked_up: Mapping[str, int | None]
     run_id: str
     keys: tuple[str, ...]
+    accept: int | None = None
     returned: Any = None
 
     @property
     def mode(self) -> Mode:
         """The mode that all captures have."""
         return next(iter(self.captured.values())).capture.mode
+
+    @property
+    def owner(self) -> Mapping[str, str]:
+        """What the run's commits say of whose they are, and of others' that it takes as they are."""
+        return owner_properties(self.asset, next(iter(self.captured.values())).accepted.head)
 
     @property
     def captures(self) -> int:
@@ -92,12 +101,19 @@ class Assets:
     @cached_property
     def by_name(self) -> dict[str, dg.AssetsDefinition]:
         """The assets."""
-        return {each.key.to_user_string(): self._graph.get(each.key).assets_def for each in ASSETS}
+        keys = [key for each in ASSETS for key in each.keys]
+        return {key.to_user_string(): self._graph.get(key).assets_def for key in keys}
 
     @cached_property
     def _consumers(self) -> dict[str, Consumer]:
         metadata = {key: self._graph.get(key).metadata for key in self._graph.get_all_asset_keys()}
-        return {name: consumers_of(each, metadata, "default")[0] for name, each in self.by_name.items()}
+        found = [
+            consumer
+            for each in self.by_name.values()
+            for consumers in (consumers_of, capturing_consumers)
+            for consumer in consumers(each, metadata, "default")
+        ]
+        return {each.name: each for each in found}
 
     @property
     def store(self) -> CursorStore:
@@ -134,8 +150,11 @@ class Assets:
         key = dg.AssetKey.from_user_string(asset)
         self._job.execute_in_process(instance=self.instance, asset_selection=[key], tags=tags)
 
-    def begin(self, asset: str, keys: Sequence[str], *, full: bool) -> Begun:
-        """Capture, as ``Runs.capture``, and call the asset's function."""
+    def begin(self, asset: str, keys: Sequence[str], *, full: bool, accept: int | None = None) -> Begun:
+        """Capture, as ``Runs.capture``, and call the asset's function.
+
+        What others wrote to the asset's table up to ``accept`` is taken as it is.
+        """
         consumer, inputs, run_id = self._consumers[asset], self.inputs(asset), str(uuid.uuid4())
         captured = Capturer(self.lake.catalog, self.store).capture(
             asset,
@@ -144,6 +163,7 @@ class Assets:
             asked_for=Mode.FULL if full else None,
             run_id=run_id,
             partitions=RunPartitions(tuple(keys), named_by_person=False) if consumer.is_partitioned else None,
+            consent=Consent(accept),
             one_code=consumer.one_code,
         )
         views = {
@@ -153,13 +173,45 @@ class Assets:
         for found in captured:
             count_rows(found, self.lake.session, self.lake.catalog.name)
         heads = {name: self._head(name) for name in self.lookups(asset)}
-        begun = Begun(asset, dict(zip(inputs, captured, strict=True)), views, heads, run_id, tuple(keys))
+        begun = Begun(asset, dict(zip(inputs, captured, strict=True)), views, heads, run_id, tuple(keys), accept)
+        if asset in OWN_SQL:
+            return begun
         return replace(begun, returned=self._computed(begun))
+
+    def begin_together(self, assets: Sequence[str]) -> list[Begun]:
+        """As ``begin``, of the tables of one step; without those that are ahead of others and wait for them."""
+        consumers, inputs, run_id = (
+            [self._consumers[each] for each in assets],
+            self.inputs(assets[0]),
+            str(uuid.uuid4()),
+        )
+        captured = capture_together(
+            Capturer(self.lake.catalog, self.store),
+            [Output(each.name, each.table, each.one_code) for each in consumers],
+            list(inputs.values()),
+            asked_for=None,
+            run_id=run_id,
+        )
+        weighs = any(each.weighs_live_rows for each in consumers)
+        first = next(iter(captured.values()))
+        views = [IcdcView(found, self.lake.session, self.lake.catalog.name, weighs_live_rows=weighs) for found in first]
+        begun = [
+            Begun(
+                name,
+                dict(zip(inputs, each, strict=True)),
+                {key: view.of_another_table(one) for key, view, one in zip(inputs, views, each, strict=True)},
+                {},
+                run_id,
+                (),
+            )
+            for name, each in captured.items()
+        ]
+        return [replace(each, returned=self._computed(each)) for each in begun]
 
     def end(self, begun: Begun) -> bool:
         """Write and publish, as ``IcdcIOManager.handle_output``; whether something was written or published before."""
         try:
-            return self._end(begun)
+            return self._end_own_sql(begun) if begun.asset in OWN_SQL else self._end(begun)
         except Exception as error:
             if lost := unreadable(error, begun.captured.values(), self.lake.catalog):
                 raise lost from error
@@ -171,25 +223,35 @@ class Assets:
     def _end(self, begun: Begun) -> bool:
         lake, name = self.lake.catalog, begun.asset
         made, table = self.by_name[name], f"media.{name}"
-        metadata = made.metadata_by_key[made.key]
+        metadata = made.metadata_by_key[dg.AssetKey(name)]
         captures = [capture for each in begun.captured.values() for capture in each.captures]
         existing = lake.find(table)
-        properties = owner_properties(name, None)
-        publisher = Publisher(lake, self.store, self.lake.session, begun.run_id, properties)
-        written = returned(begun.returned, write_mode_of(metadata, name), made.key, is_consumer=True)
+        properties = begun.owner
+        publisher = Publisher(lake, self.store, self.lake.session, begun.run_id, properties, Consent(begun.accept))
+        found = begun.returned.value if isinstance(begun.returned, dg.Output) else begun.returned
+        written = returned(found, write_mode_of(metadata, name), dg.AssetKey(name), is_consumer=True)
         frame, write_mode = written.frame, written.write_mode
+        changes = [view.change for view in begun.views.values()]
         if existing is not None and publisher.superseded(existing, captures):
             return False
         if existing is not None:
             publisher.require_own(existing, captures, name)
-        result = Result(frame, write_mode, begun.mode, [view.change for view in begun.views.values()])
+        result = Result(
+            frame,
+            write_mode,
+            begun.mode,
+            changes,
+            storage=lake.storage,
+            is_derived=written.is_derived,
+            affected=written.affected,
+        )
         description = description_of(metadata).tuned_for(result.write_mode).with_property(ASSET, name)
         columns = existing.identity_partition_columns() if existing else description.partition_by
         stored = result.stored(table)
         require_columns_fit(stored, existing, catalog=lake.name, table=table)
         if existing is not None and result.mode is Mode.INCREMENTAL:
             require_rows_found(stored, result.write_mode, existing)
-        result = result.checked(table, tuple(columns), catalog=lake.name, shares_views=False)
+        result = result.checked(table, tuple(columns), catalog=lake.name, shares_views=name in TOGETHER)
         new = sorted({key for each in begun.captured.values() for key in each.new_partitions})
         if existing is not None and not new and result.changes_nothing():
             publisher.commit_without_writing(captures)
@@ -211,11 +273,30 @@ class Assets:
             )
         return bool(publisher.publish(table, captures, result.write, consumer=name).snapshots)
 
+    def _end_own_sql(self, begun: Begun) -> bool:
+        """As ``capture``."""
+        lake, name, table = self.lake.catalog, begun.asset, f"media.{begun.asset}"
+        captures = [capture for each in begun.captured.values() for capture in each.captures]
+        columns, statements = OWN_SQL[name]
+        if lake.find(table) is None:
+            description = description_of(self.by_name[name].metadata_by_key[dg.AssetKey(name)])
+            with effect(Effect.CREATE_TARGET):
+                nothing = empty_frame(self.lake.session, columns)
+                create_table(self.lake.session, lake.name, table, nothing, description.with_property(ASSET, name))
+        code = code_stamps.properties(lake.find(table), captures, self._consumers[name].one_code, replaces_all=False)
+        properties = {**begun.owner, **code}
+        publisher = Publisher(lake, self.store, self.lake.session, begun.run_id, properties, Consent(begun.accept))
+        with block(publisher, table, captures, consumer=name, check=lambda _: None) as written:
+            statements(OwnSql(self._consumers[name], begun.views, self.lake.session, written))
+        return bool(written.publication and written.publication.snapshots)
+
     def _computed(self, begun: Begun) -> Any:  # noqa: ANN401  # a frame or an Overwrite
         lookups = {
             name: table_frame(self.lake.session, self.lake.catalog.name, f"media.{name}", snapshot_id=head)
             for name, head in begun.looked_up.items()
         }
+        if begun.asset in TOGETHER:
+            return TOGETHER[begun.asset](**begun.views)
         compute = self.by_name[begun.asset].node_def.compute_fn.decorated_fn  # type: ignore[union-attr]
         return compute(**begun.views, **lookups)
 

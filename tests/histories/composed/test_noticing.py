@@ -7,11 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from pyspark.sql import DataFrame
 
 from dagster_ips.core.touched import FoundKeys, LineState
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.exactly_once.capture import capturer
 from dagster_ips.exactly_once.publish import publisher, result_writer
+from dagster_ips.spark.branches import Branch
 from dagster_ips.view import IcdcView
 from tests.histories.checks import WrongCaptureError
 from tests.histories.composed.life import Life, Step
@@ -64,6 +66,13 @@ def forgetting_a_partition(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LineState, "looked_at", forgetful)
 
 
+def leaving_rows_of_keys(patch: pytest.MonkeyPatch) -> None:
+    def appended(frame: DataFrame, branch: Branch, *_: Any, **__: Any) -> None:  # noqa: ANN401  # as ``_nothing``
+        frame.writeTo(branch.sql_name).append()
+
+    patch.setattr(result_writer, "replace_keys", appended)
+
+
 def rows(table: str, *numbers: int) -> Step:
     return Step.of("change", table=table, operation="append_by_spark", rows=numbers)
 
@@ -85,6 +94,18 @@ NOTICED: Sequence[tuple[Break, str, tuple[Step, ...], tuple[Step, ...]]] = [
         "united",
         (rows("fact", 0), rows("other", 4)),
         (rows("other", 5), Step.of("kill", asset="united", at="after:publish"), run("united")),
+    ),
+    (
+        unsettled,
+        "counted",
+        (rows("fact", 0), rows("other", 4)),
+        (rows("other", 5), Step.of("kill", asset="counted", at="after:publish"), run("counted")),
+    ),
+    (
+        leaving_rows_of_keys,
+        "queried_joins",
+        (rows("fact", 0), rows("dimension", 4)),
+        (rows("dimension", 8), run("queried_joins")),
     ),
     (
         published_twice,
@@ -154,3 +175,16 @@ def test_what_a_broken_library_leaves_behind_is_noticed(  # noqa: PLR0913, PLR09
 def _take(life: Life, steps: Sequence[Step]) -> None:
     for step in steps:
         life.take(step)
+
+
+def test_a_table_of_a_step_that_has_rows_twice_after_a_kill_is_noticed(
+    assets: Assets, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = ("paid_rows", "day_totals")
+    life = Life(assets, both)
+    together = Step.of("run_together", assets=both)
+    _take(life, (rows("fact", 0), together))
+    unsettled(monkeypatch)
+    killed = Step.of("run_together", assets=both, at="after:publish")
+    with pytest.raises(WrongCaptureError):
+        _take(life, (rows("fact", 1), killed, together))
