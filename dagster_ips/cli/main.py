@@ -14,7 +14,7 @@ from dagster_ips.core.history_place import Place, parse_place
 from dagster_ips.errors import IpsError
 
 if TYPE_CHECKING:
-    from dagster_ips.cli import captures, cascades, context, interventions
+    from dagster_ips.cli import backfills, captures, cascades, context, interventions
     from dagster_ips.cli import estimate as estimates
     from dagster_ips.cli import explain as explanations
     from dagster_ips.cli import icdc as interval_tables
@@ -22,9 +22,21 @@ if TYPE_CHECKING:
     from dagster_ips.cli import status as statuses
     from dagster_ips.cli.doctor import examination
 else:
-    captures, context, interventions, cascades, estimates, explanations, interval_tables, waiting, statuses = (
+    (
+        backfills,
+        captures,
+        context,
+        interventions,
+        cascades,
+        estimates,
+        explanations,
+        interval_tables,
+        waiting,
+        statuses,
+    ) = (
         LateModule(f"dagster_ips.cli.{name}")
         for name in (
+            "backfills",
             "captures",
             "context",
             "interventions",
@@ -249,3 +261,24 @@ def estimate(tables: tuple[str, ...], folder: str | None, name: str | None, **op
     asked = {name: options.pop(name) for name in ("days", "as_json")}
     lake = context.catalog_of(options, folder=folder, name=name)
     estimates.estimate(lake, tables, **asked)
+
+
+@main.group()
+def backfill() -> None:
+    """Compute partitions of an asset anew, with all that follows: plan, launch, watch, compare, take back."""
+
+
+@backfill.command(name="plan")
+@click.argument("asset")
+@click.option("--partitions", "span", metavar="A..B", help="From one partition to another, both included.")
+@click.option("--partition", "single", multiple=True, metavar="K", help="One partition; may be given several times.")
+@click.option("--older-code", is_flag=True, help="The partitions with rows that the asset's code of now didn't make.")
+@click.option("--out", type=click.Path(dir_okay=False, writable=True), help="Save the plan as JSON.")
+@_json
+@_at_workplace
+def plan_backfill(workplace: context.Workplace, **options: Any) -> None:  # noqa: ANN401
+    """Which stages and partitions follow if ASSET is computed anew, what they read, and how long that takes.
+
+    Without partitions it is of all that there are. Nothing runs and no table changes; the instance remembers the plan.
+    """
+    backfills.plan(workplace, **options)

@@ -4,6 +4,13 @@ Every error carries its values as fields and survives pickling, because Dagster 
 holds the errors of one audience: who has to do something about them.
 """
 
+from dagster_ips.errors.backfill_errors import (
+    BackfillError,
+    BackfillRecordError,
+    RevertError,
+    StalePlanError,
+    UnknownBackfillError,
+)
 from dagster_ips.errors.base_error import (
     IpsError,
 )
@@ -80,6 +87,8 @@ from dagster_ips.errors.target_errors import (
 __all__ = [
     "AggregateError",
     "AuditError",
+    "BackfillError",
+    "BackfillRecordError",
     "BrokenHistoryError",
     "CaptureNotInFlightError",
     "CaptureVoidError",
@@ -108,12 +117,14 @@ __all__ = [
     "RangeTypesError",
     "RemovedRowsError",
     "RetentionError",
+    "RevertError",
     "RewindError",
     "SourceColumnsChangedError",
     "SourceExpiredError",
     "SourceRecreatedError",
     "SourceReplacedError",
     "SourceRolledBackError",
+    "StalePlanError",
     "StateUnreadableError",
     "StateVersionError",
     "TagFollowedError",
@@ -122,6 +133,7 @@ __all__ = [
     "UnboundedRangeError",
     "UnfitFrameError",
     "UnfollowedChangeError",
+    "UnknownBackfillError",
     "UnknownCascadeError",
     "UnknownColumnError",
     "UnknownConsumerError",
