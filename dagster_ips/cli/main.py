@@ -282,3 +282,38 @@ def plan_backfill(workplace: context.Workplace, **options: Any) -> None:  # noqa
     Without partitions it is of all that there are. Nothing runs and no table changes; the instance remembers the plan.
     """
     backfills.plan(workplace, **options)
+
+
+@backfill.command(name="launch")
+@click.argument("plan")
+@click.option("--although-moved", is_flag=True, help="Also if tables or code are others than when it was planned.")
+@click.option(
+    "--keep-days", type=click.IntRange(min=1), default=30, show_default=True, help="How long the state before stays."
+)
+@_yes
+@_at_workplace
+def launch_backfill(workplace: context.Workplace, **options: Any) -> None:  # noqa: ANN401
+    """Launch PLAN, an id or a file: the state of every table that it touches is tagged, then the root is computed.
+
+    Dagster's daemon computes the root as a person's backfill from the UI; later stages follow by themselves.
+    """
+    backfills.launch(workplace, **options)
+
+
+@backfill.command(name="status")
+@click.argument("backfill_id", metavar="ID")
+@click.option("--watch", is_flag=True, help="Until nothing is left to do; a live table in a terminal.")
+@_json
+@_at_workplace
+def backfill_status(workplace: context.Workplace, **options: Any) -> None:  # noqa: ANN401
+    """How far each stage of backfill ID is, and how much it has read against its plan."""
+    backfills.status(workplace, **options)
+
+
+@backfill.command(name="cancel")
+@click.argument("backfill_id", metavar="ID")
+@_yes
+@_at_workplace
+def cancel_backfill(workplace: context.Workplace, **options: Any) -> None:  # noqa: ANN401
+    """End backfill ID and all runs that it caused. What is published stays: `revert` takes it back."""
+    backfills.cancel(workplace, **options)

@@ -10,10 +10,10 @@ from dagster_ips.core.watermark import Watermark
 
 @dataclass(frozen=True, slots=True)
 class PlannedRead:
-    """What a stage reads of an upstream: the files of its captures.
+    """What a stage reads of an upstream: the files of its captures, as its runs tell them as well.
 
-    It is ``at_most`` that where less may change than could. Files that are written anew count twice, as what was there
-    is captured as removed and what comes as added.
+    It is ``at_most`` that where less may change than could: of a stage that follows it is what is there now, of which
+    as much may be written anew.
     """
 
     upstream: str

@@ -143,7 +143,7 @@ class ThreeStages:
         run(self.definitions, self.instance, asset, first, last, **tags)
 
     def backfill(self, backfill_id: str) -> None:
-        """What the daemon does of a backfill that was launched: one run of its partitions."""
+        """What the daemon does of a backfill that was launched: one run of its partitions, and the end of it."""
         found = self.instance.get_backfill(backfill_id)
         assert found is not None
         assert found.asset_backfill_data is not None
@@ -153,6 +153,7 @@ class ThreeStages:
         assert keys == list(DAYS.get_partition_keys_in_range(dg.PartitionKeyRange(keys[0], keys[-1])))
         tags = {**found.tags, "dagster/backfill": backfill_id}
         self.run(key.to_user_string(), keys[0], keys[-1], **tags)
+        self.instance.update_backfill(found.with_status(type(found.status).COMPLETED_SUCCESS))
 
     def command(self, name: str, *words: str, answer: str = "") -> Result:
         return CliRunner().invoke(main, ["backfill", name, "-f", str(self.file), *words], input=answer)

@@ -170,11 +170,11 @@ class _Planner:
         return (each.upstream for each in followed if self.stages[each.upstream].partitions is None)
 
     def _change_of(self, tracked: TrackedInput) -> PlannedRead:
-        """What changes of an upstream at most: all rows of its partitions go, and as many come."""
+        """What changes of an upstream at most: all rows of its partitions are written anew, as many as there are now."""
         source = self.lineage.metadata(tracked.upstream)
         slicing, keys = self.lineage.own_slicing(tracked.upstream), self.stages[tracked.upstream].partitions
         files = files_of_keys(self.lineage.lake(tracked.upstream).storage, source, slicing, keys)
-        return replace(_read(tracked, [*files, *files]), at_most=True)
+        return replace(_read(tracked, files), at_most=True)
 
     def _timed(self, stage: PlannedStage, runs: int) -> PlannedStage:
         past = past_runs(self.lineage.instance, stage.asset)
