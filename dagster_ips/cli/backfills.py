@@ -16,13 +16,16 @@ from dagster_ips.cli.context import Workplace, who_is_asking
 from dagster_ips.cli.text_format import moment, table
 from dagster_ips.core.backfill_plan import BackfillPlan, LaunchedBackfill, PlannedStage
 from dagster_ips.core.backfill_progress import PartState, StageProgress
+from dagster_ips.core.row_changes import RowChanges, SideOfRows
 from dagster_ips.core.size_text import size_text
 from dagster_ips.errors import BackfillError, BackfillRecordError, InstanceError, UnknownBackfillError
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.orchestration.backfill.asset_lineage import AssetLineage
+from dagster_ips.orchestration.backfill.differing import StageComparer, StageDifference
 from dagster_ips.orchestration.backfill.following import BackfillFollower
 from dagster_ips.orchestration.backfill.launching import BackfillLauncher
 from dagster_ips.orchestration.backfill.planning import planned
+from dagster_ips.orchestration.backfill.reverting import BackfillReverter, RevertPlan, revert_cascade
 from dagster_ips.state.backfill_codec import plan_as_json, plan_from_json
 
 _MOST_SHOWN = 3
@@ -82,6 +85,85 @@ def status(workplace: Workplace, backfill_id: str, *, watch: bool, as_json: bool
         time.sleep(_LOOK_SECONDS)
 
 
+def diff(workplace: Workplace, backfill_id: str, *, examples: int, as_json: bool) -> None:
+    """Print how each stage differs from its state before the backfill."""
+    comparer = StageComparer(lineage_of(workplace), _launched(workplace, backfill_id).plan)
+    found = comparer.compare(most_examples=examples)
+    if as_json:
+        shown = [_difference_json(each) for each in found]
+        click.echo(json.dumps({"id": backfill_id, "stages": shown}, indent=2, ensure_ascii=False))
+    else:
+        click.echo("\n\n".join(_difference_text(each) for each in found))
+
+
+def _difference_json(found: StageDifference) -> dict[str, Any]:
+    def side(each: SideOfRows) -> dict[str, Any]:
+        return {"rows": each.rows, "sums": {n: None if v is None else str(v) for n, v in each.sums.items()}} | {
+            "nulls": dict(each.nulls)
+        }
+
+    def changes(each: RowChanges) -> dict[str, Any]:
+        counts = {"added": each.added, "removed": each.removed, "changed": each.changed}
+        return {**counts, "columns": dict(each.columns), "before": side(each.before), "after": side(each.after)}
+
+    return {
+        "asset": found.asset,
+        "table": found.table,
+        "before_snapshot_id": found.before_snapshot_id and str(found.before_snapshot_id),
+        "after_snapshot_id": found.after_snapshot_id and str(found.after_snapshot_id),
+        "keys": list(found.keys),
+        "total": changes(found.total),
+        "partitions": {part: changes(each) for part, each in found.parts.items()},
+        "examples": [_as_sides(asdict(each)) for each in found.examples],
+        "commits_of_other_changes": [str(each) for each in found.others],
+    }
+
+
+def _as_sides(example: dict[str, Any]) -> dict[str, Any]:
+    kinds = {"missing": "removed", "extra": "added", "different": "changed"}
+    before, after = example.pop("expected"), example.pop("actual")
+    return {**example, "kind": kinds[example["kind"]], "before": before, "after": after}
+
+
+def _difference_text(found: StageDifference) -> str:
+    differing = {part: each for part, each in found.parts.items() if not each.is_none}
+    if found.before_snapshot_id == found.after_snapshot_id or not differing:
+        return f"{found.asset}: no row differs from before."
+    total = found.total
+    by = f"by {', '.join(found.keys)}" if found.keys else "by whole rows, as no key is declared"
+    head = f"{found.asset} ({by}): {total.added} rows added, {total.removed} removed, {total.changed} changed."
+    rows = [
+        (
+            part or "all of it",
+            f"{each.before.rows} → {each.after.rows}",
+            str(each.added),
+            str(each.removed),
+            str(each.changed),
+            ", ".join(f"{name} ({count})" for name, count in each.columns.items()) or "-",
+        )
+        for part, each in differing.items()
+    ]
+    parts = [head, table(("PARTITION", "ROWS", "ADDED", "REMOVED", "CHANGED", "COLUMNS THAT DIFFER"), rows)]
+    if columns := [row for name in total.after.nulls if (row := _column_row(name, total))]:
+        parts.append(table(("COLUMN", "SUM BEFORE", "SUM AFTER", "NULLS BEFORE", "NULLS AFTER"), columns))
+    if found.examples:
+        shown = [_as_sides(asdict(each)) for each in found.examples]
+        cells = [(e["kind"], e["key"], e["column"] or "-", e["before"] or "-", e["after"] or "-") for e in shown]
+        parts.append(table(("FOR EXAMPLE", "KEY", "COLUMN", "BEFORE", "AFTER"), cells))
+    if found.others:
+        parts.append(f"{len(found.others)} commits since are of other changes; their rows are among these.")
+    return "\n".join(parts)
+
+
+def _column_row(name: str, total: RowChanges) -> tuple[str, ...] | None:
+    """A column's sums and nulls on both sides; None if they are the same."""
+    before, after = total.before, total.after
+    values = (before.sums.get(name), after.sums.get(name)), (before.nulls.get(name, 0), after.nulls.get(name, 0))
+    if all(one == other for one, other in values):
+        return None
+    return (name, *("-" if value is None else str(value) for pair in values for value in pair))
+
+
 def cancel(workplace: Workplace, backfill_id: str, *, yes: bool) -> None:
     """End a backfill and all of its runs."""
     follower = BackfillFollower(lineage_of(workplace), _launched(workplace, backfill_id).plan)
@@ -95,6 +177,54 @@ def cancel(workplace: Workplace, backfill_id: str, *, yes: bool) -> None:
         "What is published stays, and what it changed is followed. To take it back: "
         f"dagster-ips backfill revert {backfill_id}"
     )
+
+
+def revert(  # noqa: PLR0913  # one per option
+    workplace: Workplace, backfill_id: str, *, single: Sequence[str], leave_out_changed: bool, dry_run: bool, yes: bool
+) -> None:
+    """Take a backfill back."""
+    reverter = BackfillReverter(lineage_of(workplace), _launched(workplace, backfill_id))
+    click.echo(_revert_text(reverter, reverter.plan(single or None)))
+    if dry_run:
+        return
+    if not yes:
+        click.confirm("Take it back?", abort=True)
+    done, published = reverter.revert(single or None, leave_out_changed=leave_out_changed)
+    if published.snapshots:
+        at = published.snapshots[-1].snapshot_id
+        click.echo(f"Taken back: {partitions_text(_named(done.restored))}, by snapshot {at}. What follows from it:")
+        click.echo(f"  dagster-ips cascade {revert_cascade(backfill_id)}")
+    else:
+        click.echo("Nothing is left to take back.")
+
+
+def _revert_text(reverter: BackfillReverter, planned: RevertPlan) -> str:
+    root = reverter.backfill.plan.root
+    lines = [f"{root.table}: rows of {partitions_text(_named(planned.restored))} come back as they were."]
+    if planned.already:
+        lines.append(f"Already back: {partitions_text(_named(planned.already))}.")
+    if planned.new:
+        lines.append(
+            f"First computed by the backfill, so that there is nothing to bring back; they stay as they are: "
+            f"{partitions_text(_named(planned.new))}."
+        )
+    if planned.later_runs:
+        lines.append(
+            f"{planned.later_runs} later commits of {root.asset} wrote them as well: their input is pending again."
+        )
+    lines += [f"{part or root.table}: {what}. That would be lost." for part, what in planned.changed.items()]
+    code = reverter.lineage.code_version(root.asset)
+    if code == root.code_version and code is not None:
+        lines.append(
+            f"{root.asset} still has code version {code}, by which the next run computes what is new. To have it "
+            "computed as before, deploy the earlier code first."
+        )
+    return "\n".join(lines)
+
+
+def _named(parts: Sequence[str]) -> list[str] | None:
+    """Partitions as ``partitions_text`` takes them: None stands for an asset without."""
+    return None if "" in parts else list(parts)
 
 
 def _plan_at(workplace: Workplace, plan: str) -> BackfillPlan:

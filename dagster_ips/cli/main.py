@@ -317,3 +317,31 @@ def backfill_status(workplace: context.Workplace, **options: Any) -> None:  # no
 def cancel_backfill(workplace: context.Workplace, **options: Any) -> None:  # noqa: ANN401
     """End backfill ID and all runs that it caused. What is published stays: `revert` takes it back."""
     backfills.cancel(workplace, **options)
+
+
+@backfill.command(name="diff")
+@click.argument("backfill_id", metavar="ID")
+@click.option("--examples", type=click.IntRange(min=0), default=10, show_default=True, help="Rows to show per stage.")
+@_json
+@_at_workplace
+def diff_backfill(workplace: context.Workplace, **options: Any) -> None:  # noqa: ANN401
+    """How each stage of backfill ID differs from its state before, by partition and column.
+
+    Rows go by the key of the asset's write mode; without one, a changed row is one that went and one that came.
+    """
+    backfills.diff(workplace, **options)
+
+
+@backfill.command(name="revert")
+@click.argument("backfill_id", metavar="ID")
+@click.option("--partition", "single", multiple=True, metavar="K", help="Only this one; may be given several times.")
+@click.option("--leave-out-changed", is_flag=True, help="Leave partitions out that someone else changed since.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@_yes
+@_at_workplace
+def revert_backfill(workplace: context.Workplace, **options: Any) -> None:  # noqa: ANN401
+    """Bring the rows that backfill ID computed back as they were, by a new commit that later stages follow.
+
+    What came upstream since is pending again, so that the next run takes it. Deploy the code that you want before.
+    """
+    backfills.revert(workplace, **options)

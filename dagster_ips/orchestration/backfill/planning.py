@@ -170,7 +170,7 @@ class _Planner:
         return (each.upstream for each in followed if self.stages[each.upstream].partitions is None)
 
     def _change_of(self, tracked: TrackedInput) -> PlannedRead:
-        """What changes of an upstream at most: all rows of its partitions are written anew, as many as there are now."""
+        """What changes of an upstream at most: all rows of its partitions, as many as there are now."""
         source = self.lineage.metadata(tracked.upstream)
         slicing, keys = self.lineage.own_slicing(tracked.upstream), self.stages[tracked.upstream].partitions
         files = files_of_keys(self.lineage.lake(tracked.upstream).storage, source, slicing, keys)
