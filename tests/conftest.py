@@ -31,7 +31,7 @@ def _write_without_waiting_for_the_disk(connection: object, _: object) -> None:
 
 
 # Loaded by the code server of the soak, with its environment.
-collect_ignore = ["support/soak_definitions.py"]
+collect_ignore = ["support/soak_definitions.py", "support/backfill_definitions.py"]
 
 
 @pytest.fixture(scope="session")

@@ -48,7 +48,7 @@ class StageProgress:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class StageSeen:
     """What is seen of a stage: how its runs ended by part, which parts wait for one, and how much runs have read.
 
     ``is_requested``: Dagster still starts runs of what it has none of, as of the root while its backfill goes on.
@@ -61,7 +61,7 @@ class Seen:
     is_requested: bool = False
 
 
-def progress(plan: BackfillPlan, seen: Mapping[str, Seen]) -> list[StageProgress]:
+def progress(plan: BackfillPlan, seen: Mapping[str, StageSeen]) -> list[StageProgress]:
     """How far each stage of ``plan`` is, by what is ``seen`` of each, by asset."""
     found: dict[str, StageProgress] = {}
     for stage in plan.stages:
@@ -81,7 +81,7 @@ def _parts(planned: tuple[str, ...] | None, ran: Mapping[str, PartState]) -> lis
     return list(dict.fromkeys([*([""] if planned is None else planned), *ran]))
 
 
-def _state(part: str, seen: Seen, *, before_open: bool) -> PartState:
+def _state(part: str, seen: StageSeen, *, before_open: bool) -> PartState:
     ran = seen.ran.get(part)
     if ran in (PartState.RUNNING, PartState.FAILED):
         return ran

@@ -10,7 +10,7 @@ import dagster as dg
 
 from dagster_ips._compat import RANGE_END_TAG, RANGE_START_TAG, backfill_status, cancelling, knowing_partitions
 from dagster_ips.core.backfill_plan import BackfillPlan, PlannedStage
-from dagster_ips.core.backfill_progress import PartState, Seen, StageProgress, progress
+from dagster_ips.core.backfill_progress import PartState, StageProgress, StageSeen, progress
 from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.exactly_once.inspect.edge_status import Inspector
@@ -87,7 +87,7 @@ class BackfillFollower:
                 ended.append(run.run_id)
         return ended
 
-    def _seen(self, stage: PlannedStage, records: Sequence[dg.RunRecord]) -> Seen:
+    def _seen(self, stage: PlannedStage, records: Sequence[dg.RunRecord]) -> StageSeen:
         key, is_root = dg.AssetKey.from_user_string(stage.asset), stage is self.plan.root
         runs = [each.dagster_run for each in records if key in (each.dagster_run.asset_selection or ())]
         ran: dict[str, PartState] = {}
@@ -96,7 +96,7 @@ class BackfillFollower:
             ran |= dict.fromkeys(self._parts(run, stage), state)
         size, rows = captured_by(self.lineage.instance, stage.asset, {r.run_id for r in runs if r.is_success})
         is_requested = is_root and self.status() not in {*_ENDED, "not launched"}
-        return Seen(ran, self._waiting(stage) - _running(ran), size, rows, is_requested)
+        return StageSeen(ran, self._waiting(stage) - _running(ran), size, rows, is_requested)
 
     def _parts(self, run: dg.DagsterRun, stage: PlannedStage) -> Iterable[str]:
         definition = self.lineage.partitions_def(stage.asset)

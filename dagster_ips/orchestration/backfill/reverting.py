@@ -154,7 +154,7 @@ class BackfillReverter:
             later_runs=sum(bool(set(touched) & each.modes.keys()) for each in own),
         )
 
-    def _last(self, part: str, since: Sequence[_Commit]) -> str | None:
+    def _last(self, part: str, since: Sequence[_RootCommit]) -> str | None:
         """Whether the backfill, or a revert of it, was the last of both to write a partition; None if neither did."""
         for each in since:
             if each.is_of_backfill and (part in each.modes or not self._lines()):
@@ -163,13 +163,13 @@ class BackfillReverter:
                 return _REVERT
         return None
 
-    def _since(self, target: TableMetadata, before: int) -> list[_Commit]:
+    def _since(self, target: TableMetadata, before: int) -> list[_RootCommit]:
         """The commits after the state before it that changed rows, newest first.
 
         Raises:
             RevertError: the table's history doesn't reach back to there any more.
         """
-        found: list[_Commit] = []
+        found: list[_RootCommit] = []
         for snapshot in target.ancestry().snapshots:
             if snapshot.snapshot_id == before:
                 return found
@@ -178,12 +178,12 @@ class BackfillReverter:
         problem = f"{self._root.table} was rolled back, or what came after the state before it has been expired"
         raise self._refused((problem,), "Compute the partitions anew by the code that made them.")
 
-    def _commit(self, snapshot: Snapshot) -> _Commit:
+    def _commit(self, snapshot: Snapshot) -> _RootCommit:
         backfill = self.backfill.plan.id
         modes: dict[str, Mode] = {}
         for line in self._lines():
             modes |= {part or WHOLE: mode for part, (_, mode) in stamped_partitions(snapshot, line).items()}
-        return _Commit(
+        return _RootCommit(
             snapshot,
             is_own=writer_of(snapshot) == self._root.asset,
             is_of_backfill=backfill in Cascade.from_text(snapshot.summary.get(CASCADE, "")).ids,
@@ -191,7 +191,7 @@ class BackfillReverter:
             modes=modes,
         )
 
-    def _changed(self, parts: Sequence[str], since: Sequence[_Commit], target: TableMetadata) -> dict[str, str]:
+    def _changed(self, parts: Sequence[str], since: Sequence[_RootCommit], target: TableMetadata) -> dict[str, str]:
         """What was done to partitions that wouldn't come again: computed anew by others, or written from outside."""
         changed: dict[str, str] = {}
         for each in since:
@@ -312,7 +312,7 @@ _BACKFILL, _REVERT = "backfill", "revert"
 
 
 @dataclass(frozen=True, slots=True)
-class _Commit:
+class _RootCommit:
     """A commit to the root's table, and by partition in which mode a run of it computed them."""
 
     snapshot: Snapshot
