@@ -198,6 +198,15 @@ def revert(  # noqa: PLR0913  # one per option
         click.echo("Nothing is left to take back.")
 
 
+def release(workplace: Workplace, backfill_id: str, *, yes: bool) -> None:
+    """Let the states before a backfill go."""
+    found = _launched(workplace, backfill_id)
+    if not yes:
+        click.confirm(f"Without them backfill {backfill_id} can't be compared or taken back. Let them go?", abort=True)
+    released = BackfillLauncher(lineage_of(workplace)).release(found.plan)
+    click.echo(f"Not kept any more: the state before it of {', '.join(released) or 'no table'}.")
+
+
 def _revert_text(reverter: BackfillReverter, planned: RevertPlan) -> str:
     root = reverter.backfill.plan.root
     lines = [f"{root.table}: rows of {partitions_text(_named(planned.restored))} come back as they were."]

@@ -345,3 +345,12 @@ def revert_backfill(workplace: context.Workplace, **options: Any) -> None:  # no
     What came upstream since is pending again, so that the next run takes it. Deploy the code that you want before.
     """
     backfills.revert(workplace, **options)
+
+
+@backfill.command(name="release")
+@click.argument("backfill_id", metavar="ID")
+@_yes
+@_at_workplace
+def release_backfill(workplace: context.Workplace, **options: Any) -> None:  # noqa: ANN401
+    """Let the state before backfill ID go, once nobody will compare it or take it back: expiry may take it then."""
+    backfills.release(workplace, **options)

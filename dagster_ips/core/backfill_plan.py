@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 from dagster_ips.core.watermark import Watermark
 
+_BEFORE = "ips-backfill-"
+
 
 @dataclass(frozen=True, slots=True)
 class PlannedRead:
@@ -148,6 +150,16 @@ class LaunchedBackfill:
     consumed: tuple[ConsumedBefore, ...] = ()
 
 
+def backfill_of_tag(tag: str) -> str | None:
+    """The backfill that a tag is of the state before; None of any other tag.
+
+    Example:
+        >>> backfill_of_tag("ips-backfill-qwertyui"), backfill_of_tag("stable")
+        ('qwertyui', None)
+    """
+    return tag.removeprefix(_BEFORE) if tag.startswith(_BEFORE) else None
+
+
 def before_tag(backfill: str) -> str:
     """The Iceberg tag of a table's state before a backfill.
 
@@ -155,4 +167,4 @@ def before_tag(backfill: str) -> str:
         >>> before_tag("qwertyui")
         'ips-backfill-qwertyui'
     """
-    return f"ips-backfill-{backfill}"
+    return _BEFORE + backfill

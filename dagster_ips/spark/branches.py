@@ -73,6 +73,11 @@ def tag_snapshot(  # noqa: PLR0913  # each is a thing of its own
     )
 
 
+def drop_tag(session: SparkSession, catalog: str, table: str, tag: str) -> None:
+    """Drop a tag if it is there."""
+    session.sql(f"ALTER TABLE {sql_name(catalog, table)} DROP TAG IF EXISTS {quoted(tag)}")
+
+
 def is_branch_of_run(name: str) -> bool:
     """Whether a branch has a name that runs give theirs.
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
+from dagster_ips.spark.maintenance import expire_snapshots
 from tests.backfill.three_stages import ThreeStages
 from tests.support.lake import events
 
@@ -106,5 +109,38 @@ def test_a_partition_that_the_backfill_computed_first_stays_and_is_named(stages:
     stages.says("launch", plan, "--yes")
     stages.backfill(plan)
     assert "First computed by the backfill" in stages.says("revert", plan, "--yes")
+    stages.follow()
+    assert stages.rows() == stages.right(bug=True)
+
+
+def test_a_partition_that_was_consumed_long_ago_comes_back_though_its_snapshots_are_expired(
+    stages: ThreeStages,
+) -> None:
+    stages.begin()
+    for number in range(3):
+        stages.arrive(*events([100 + number], day=7))
+    expire_snapshots(stages.lake.session, "lake", "media.playback", before_ms=time.time_ns() // 1_000_000)
+    assert stages.lake.commits("media.playback") == 1
+    stages.deploy(bug=False)
+    plan = stages.plan("day", "--partitions", "2026-01-01..2026-01-02")
+    stages.says("launch", plan, "--yes")
+    stages.backfill(plan)
+    stages.arrive(*events([110], day=1))
+    stages.deploy(bug=True)
+    assert "Taken back: 2026-01-01, 2026-01-02" in stages.says("revert", plan, "--yes")
+    stages.follow()
+    assert stages.rows() == stages.right(bug=True)
+    assert "media.day" in stages.says("release", plan, "--yes")
+    assert f"ips-backfill-{plan}" not in stages.lake.branches("media.day")
+    assert "isn't kept any more" in stages.refuses("revert", plan, "--yes")
+
+
+def test_hygiene_keeps_what_a_revert_needs(stages: ThreeStages, fixed: str) -> None:
+    stages.arrive(*events([100], day=0))
+    job = stages.definitions.resolve_job_def("ips_hygiene")
+    settings = {"ops": {"tidy_up": {"config": {"keep_days": 0, "compact": False}}}}
+    assert job.execute_in_process(instance=stages.instance, run_config=settings).success
+    stages.deploy(bug=True)
+    assert "Taken back: 10:" in stages.says("revert", fixed, "--yes")
     stages.follow()
     assert stages.rows() == stages.right(bug=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import dagster as dg
@@ -20,7 +20,7 @@ from dagster_ips.orchestration.backfill.asset_lineage import AssetLineage
 from dagster_ips.orchestration.backfill.planning import table_now
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.orchestration.run.runs import MODE_TAG
-from dagster_ips.spark.branches import tag_snapshot
+from dagster_ips.spark.branches import drop_tag, tag_snapshot
 
 _DAY_MS = 86_400_000
 _MOST_LOOKS = 5
@@ -61,6 +61,18 @@ class BackfillLauncher:
             with effect(Effect.LAUNCH_BACKFILL):
                 instance.add_backfill(self._requested(plan, subset, who=who, now_ms=now_ms))
         return launched
+
+    def release(self, plan: BackfillPlan) -> list[str]:
+        """Let the states before it go: the tables of which one was kept. It can't be compared or taken back after."""
+        released = []
+        for stage in plan.stages:
+            metadata = self.lineage.metadata(stage.asset)
+            if metadata is not None and plan.before_tag in metadata.tags:
+                session, lake = self.lineage.table(stage.asset).manager.session(), self.lineage.lake(stage.asset)
+                with effect(Effect.TAG_BEFORE):
+                    drop_tag(session, lake.name, stage.table, plan.before_tag)
+                released.append(stage.table)
+        return released
 
     def _require_true(self, plan: BackfillPlan, *, although_moved: bool) -> None:
         now = {each.table: table_now(self.lineage, each.asset) for each in plan.tables}
@@ -116,19 +128,27 @@ class BackfillLauncher:
         return {known.table: head.snapshot_id}
 
     def _consumed(self, plan: BackfillPlan) -> Iterator[ConsumedBefore]:
-        """Up to where the root's partitions have consumed each input; those that are alike together."""
+        """Up to where the root's partitions have consumed each input; those that are alike together.
+
+        A partition that nothing touched for a year is consumed up to where the input was last looked at.
+        """
         known = self.lineage.consumers.get(plan.root.asset)
         store, target = CursorStore(self.lineage.instance), self.lineage.metadata(plan.root.asset)
-        for tracked in known.consumer.inputs.values() if known else ():
+        for tracked in known.consumer.tracked(known.graph, self.lineage.instance).values() if known else ():
             line = Edge(plan.root.asset, tracked.upstream)
             keys = plan.root.partitions
             edges = [line] if keys is None else [line.of(key) for key in keys]
             states = store.get_many(edges)
             histories = histories_of(self.lineage.lake(plan.root.asset).storage, target, states.values())
+            looked = store.get_line(line)
             alike: dict[Watermark | None, list[str]] = {}
             for edge, state in states.items():
                 settled = settle(state, histories.get(edge))
-                alike.setdefault(settled.holds_up_to, []).append(edge.partition or "")
+                up_to = settled.holds_up_to
+                if up_to is not None and tracked.slicing is not None:
+                    start = looked.start_of(settled, tracked.slicing.taken_by(edge.partition or ""))
+                    up_to = replace(start or up_to, schema_id=up_to.schema_id)
+                alike.setdefault(up_to, []).append(edge.partition or "")
             for up_to, partitions in alike.items():
                 yield ConsumedBefore(tracked.upstream, up_to, None if keys is None else tuple(partitions))
 
