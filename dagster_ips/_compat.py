@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -165,3 +165,53 @@ def definitions_at(options: dict[str, Any]) -> Iterator[dg.Definitions]:
             definitions = loaded if isinstance(loaded, Definitions) else loaded() if callable(loaded) else None
             if isinstance(definitions, Definitions):
                 yield definitions
+
+
+def new_backfill_id() -> str:
+    """An id as Dagster gives its backfills (dagster 1.13.27)."""
+    from dagster._core.utils import make_new_backfill_id  # noqa: PLC0415  # not for those who only want Spark
+
+    return make_new_backfill_id()
+
+
+def requested_backfill(  # noqa: PLR0913  # each is a thing of its own
+    instance: dg.DagsterInstance,
+    backfill_id: str,
+    asset: dg.AssetKey,
+    partitions: Any,  # noqa: ANN401  # Dagster's subset has no public type; None of an asset without
+    *,
+    tags: Mapping[str, str],
+    title: str,
+    description: str,
+    at: float,
+) -> Any:  # noqa: ANN401  # it isn't public
+    """Dagster's backfill of an asset, or of ``partitions`` of it, for the daemon to run (dagster 1.13.27)."""
+    from dagster._core.definitions.assets.graph.asset_graph_subset import AssetGraphSubset  # noqa: PLC0415  # as above
+    from dagster._core.execution.backfill import PartitionBackfill  # noqa: PLC0415  # as above
+
+    kind: Any = AssetGraphSubset
+    subset = kind({}, {asset}) if partitions is None else kind({asset: partitions}, set())
+    return PartitionBackfill.from_asset_graph_subset(
+        backfill_id=backfill_id,
+        backfill_timestamp=at,
+        tags=dict(tags),
+        dynamic_partitions_store=instance,
+        asset_graph_subset=subset,
+        title=title,
+        description=description,
+        run_config=None,
+    )
+
+
+def backfill_status(backfill: Any) -> str:  # noqa: ANN401  # it isn't public
+    """Dagster's status of a backfill: REQUESTED, COMPLETED_SUCCESS, FAILED, CANCELED, … (dagster 1.13.27)."""
+    return str(backfill.status.value)
+
+
+def cancelling(backfill: Any) -> Any | None:  # noqa: ANN401  # it isn't public
+    """The backfill as one that the daemon ends with all its runs; None if it has ended (dagster 1.13.27)."""
+    from dagster._core.execution.backfill import BulkActionStatus  # noqa: PLC0415  # as above
+
+    if backfill.status in (BulkActionStatus.REQUESTED, BulkActionStatus.CANCELING):
+        return backfill.with_status(BulkActionStatus.CANCELING)
+    return None

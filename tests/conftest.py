@@ -38,7 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 # Loaded by the code server of the soak, with its environment.
-collect_ignore = ["support/soak_definitions.py"]
+collect_ignore = ["support/soak_definitions.py", "support/backfill_definitions.py"]
 
 
 @pytest.fixture(scope="session")

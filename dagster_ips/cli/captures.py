@@ -9,7 +9,6 @@ import click
 import dagster as dg
 
 from dagster_ips.cli.context import Workplace
-from dagster_ips.cli.known_consumers import KnownConsumer
 from dagster_ips.cli.text_format import moment
 from dagster_ips.core.capture import Mode
 from dagster_ips.core.edge import Edge
@@ -20,6 +19,7 @@ from dagster_ips.exactly_once.capture.icdc_parameters import parameters
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.exactly_once.publish.old_icdc_tables import drop_expired_tables
 from dagster_ips.iceberg.stamps import stamp_properties
+from dagster_ips.orchestration.run.known_consumers import KnownConsumer
 from dagster_ips.spark.branches import sql_name
 
 _STAMP = "spark.sql.iceberg.snapshot-property."

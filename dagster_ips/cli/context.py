@@ -13,7 +13,6 @@ from typing import Any
 import dagster as dg
 
 from dagster_ips._compat import definitions_at
-from dagster_ips.cli.known_consumers import KnownConsumer, KnownTable, consumer_named, known_consumers, known_tables
 from dagster_ips.core.capture import EdgeState
 from dagster_ips.core.code_of_rows import OlderRows
 from dagster_ips.core.size_text import size_text
@@ -25,6 +24,13 @@ from dagster_ips.iceberg.code_stamps import older_rows_of
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.orchestration.automate.blocked_condition import blocked_at_last_tick
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
+from dagster_ips.orchestration.run.known_consumers import (
+    KnownConsumer,
+    KnownTable,
+    consumer_named,
+    known_consumers,
+    known_tables,
+)
 from dagster_ips.orchestration.watch.failed_runs import failed_runs
 from dagster_ips.orchestration.watch.run_at_work import run_at_work
 

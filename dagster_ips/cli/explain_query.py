@@ -9,11 +9,11 @@ from typing import Any
 import click
 
 from dagster_ips.cli.context import Workplace
-from dagster_ips.cli.known_consumers import KnownConsumer
 from dagster_ips.core.columns import type_text
 from dagster_ips.errors import InstanceError
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.orchestration.declare.sql_assets import query_of
+from dagster_ips.orchestration.run.known_consumers import KnownConsumer
 from dagster_ips.query.foreseen_steps import ForeseenStep, foreseen_steps
 from dagster_ips.query.maintenance_plan import MaintenancePlan, QueryColumn
 

@@ -6,7 +6,6 @@ import click
 import dagster as dg
 
 from dagster_ips.cli.context import Workplace, who_is_asking
-from dagster_ips.cli.known_consumers import KnownConsumer
 from dagster_ips.cli.text_format import moment
 from dagster_ips.core.capture import EdgeState
 from dagster_ips.core.edge import Edge
@@ -16,6 +15,7 @@ from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import InstanceError, StateUnreadableError
 from dagster_ips.exactly_once.administration import Rewind
 from dagster_ips.exactly_once.effects import Effect, effect
+from dagster_ips.orchestration.run.known_consumers import KnownConsumer
 
 
 def reset(  # noqa: PLR0913  # one per option

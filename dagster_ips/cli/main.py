@@ -14,7 +14,7 @@ from dagster_ips.core.history_place import Place, parse_place
 from dagster_ips.errors import IpsError
 
 if TYPE_CHECKING:
-    from dagster_ips.cli import captures, cascades, context, interventions
+    from dagster_ips.cli import backfills, captures, cascades, context, interventions
     from dagster_ips.cli import estimate as estimates
     from dagster_ips.cli import explain as explanations
     from dagster_ips.cli import explain_query as query_explanations
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from dagster_ips.cli.doctor import examination
 else:
     (
+        backfills,
         captures,
         context,
         interventions,
@@ -37,6 +38,7 @@ else:
     ) = (
         LateModule(f"dagster_ips.cli.{name}")
         for name in (
+            "backfills",
             "captures",
             "context",
             "interventions",
@@ -266,3 +268,96 @@ def estimate(tables: tuple[str, ...], folder: str | None, name: str | None, **op
     asked = {name: options.pop(name) for name in ("days", "as_json")}
     lake = context.catalog_of(options, folder=folder, name=name)
     estimates.estimate(lake, tables, **asked)
+
+
+@main.group()
+def backfill() -> None:
+    """Compute partitions of an asset anew, with all that follows: plan, launch, watch, compare, take back."""
+
+
+@backfill.command(name="plan")
+@click.argument("asset")
+@click.option("--partitions", "span", metavar="A..B", help="From one partition to another, both included.")
+@click.option("--partition", "single", multiple=True, metavar="K", help="One partition; may be given several times.")
+@click.option("--older-code", is_flag=True, help="The partitions with rows that the asset's code of now didn't make.")
+@click.option("--out", type=click.Path(dir_okay=False, writable=True), help="Save the plan as JSON.")
+@_json
+@_at_workplace
+def plan_backfill(workplace: context.Workplace, **options: Any) -> None:  # noqa: ANN401
+    """Which stages and partitions follow if ASSET is computed anew, what they read, and how long that takes.
+
+    Without partitions it is of all that there are. Nothing runs and no table changes; the instance remembers the plan.
+    """
+    backfills.plan(workplace, **options)
+
+
+@backfill.command(name="launch")
+@click.argument("plan")
+@click.option("--although-moved", is_flag=True, help="Also if tables or code are others than when it was planned.")
+@click.option(
+    "--keep-days", type=click.IntRange(min=1), default=30, show_default=True, help="How long the state before stays."
+)
+@_yes
+@_at_workplace
+def launch_backfill(workplace: context.Workplace, **options: Any) -> None:  # noqa: ANN401
+    """Launch PLAN, an id or a file: the state of every table that it touches is tagged, then the root is computed.
+
+    Dagster's daemon computes the root as a person's backfill from the UI; later stages follow by themselves.
+    """
+    backfills.launch(workplace, **options)
+
+
+@backfill.command(name="status")
+@click.argument("backfill_id", metavar="ID")
+@click.option("--watch", is_flag=True, help="Until nothing is left to do; a live table in a terminal.")
+@_json
+@_at_workplace
+def backfill_status(workplace: context.Workplace, **options: Any) -> None:  # noqa: ANN401
+    """How far each stage of backfill ID is, and how much it has read against its plan."""
+    backfills.status(workplace, **options)
+
+
+@backfill.command(name="cancel")
+@click.argument("backfill_id", metavar="ID")
+@_yes
+@_at_workplace
+def cancel_backfill(workplace: context.Workplace, **options: Any) -> None:  # noqa: ANN401
+    """End backfill ID and all runs that it caused. What is published stays: `revert` takes it back."""
+    backfills.cancel(workplace, **options)
+
+
+@backfill.command(name="diff")
+@click.argument("backfill_id", metavar="ID")
+@click.option("--examples", type=click.IntRange(min=0), default=10, show_default=True, help="Rows to show per stage.")
+@_json
+@_at_workplace
+def diff_backfill(workplace: context.Workplace, **options: Any) -> None:  # noqa: ANN401
+    """How each stage of backfill ID differs from its state before, by partition and column.
+
+    Rows go by the key of the asset's write mode; without one, a changed row is one that went and one that came.
+    """
+    backfills.diff(workplace, **options)
+
+
+@backfill.command(name="revert")
+@click.argument("backfill_id", metavar="ID")
+@click.option("--partition", "single", multiple=True, metavar="K", help="Only this one; may be given several times.")
+@click.option("--leave-out-changed", is_flag=True, help="Leave partitions out that someone else changed since.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@_yes
+@_at_workplace
+def revert_backfill(workplace: context.Workplace, **options: Any) -> None:  # noqa: ANN401
+    """Bring the rows that backfill ID computed back as they were, by a new commit that later stages follow.
+
+    What came upstream since is pending again, so that the next run takes it. Deploy the code that you want before.
+    """
+    backfills.revert(workplace, **options)
+
+
+@backfill.command(name="release")
+@click.argument("backfill_id", metavar="ID")
+@_yes
+@_at_workplace
+def release_backfill(workplace: context.Workplace, **options: Any) -> None:  # noqa: ANN401
+    """Let the state before backfill ID go, once nobody will compare it or take it back: expiry may take it then."""
+    backfills.release(workplace, **options)

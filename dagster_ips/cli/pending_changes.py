@@ -11,7 +11,6 @@ import click
 
 from dagster_ips._compat import knowing_partitions
 from dagster_ips.cli.context import Workplace
-from dagster_ips.cli.known_consumers import KnownConsumer
 from dagster_ips.cli.text_format import age, moment, table
 from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.size_text import size_text
@@ -20,6 +19,7 @@ from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.inspect.edge_status import EdgeStatus
 from dagster_ips.iceberg.stamps import RUN
+from dagster_ips.orchestration.run.known_consumers import KnownConsumer
 
 _MOST = 50
 _SUMMARY = {

@@ -10,13 +10,13 @@ from typing import Any
 import click
 
 from dagster_ips.cli.context import Workplace
-from dagster_ips.cli.known_consumers import KnownConsumer
 from dagster_ips.cli.text_format import age, moment, table
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.size_text import size_text
 from dagster_ips.core.touched import LineState
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.exactly_once.inspect.edge_status import EdgeStatus, Pending
+from dagster_ips.orchestration.run.known_consumers import KnownConsumer
 from dagster_ips.orchestration.watch.pending_checks import failed_text
 
 _HEADINGS = ("ASSET", "UPSTREAM", "CONSUMED UP TO", "NUMBER", "PENDING", "LAG", "IN FLIGHT", "TABLE'S NEWEST STAMP")

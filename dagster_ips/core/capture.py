@@ -52,7 +52,8 @@ class Capture:
 class Stamp:
     """What a snapshot of the target says it came from, for one edge.
 
-    ``from_exclusive`` is known only with a ``bite``: what isn't in that is still to come.
+    ``from_exclusive`` is known only with a ``bite``: what isn't in that is still to come. ``takes_back`` says that it
+    restored what the target was made of up to there: what was consumed beyond it is to be consumed again.
     """
 
     number: int
@@ -61,6 +62,7 @@ class Stamp:
     target: TargetMark
     from_exclusive: Watermark | None = None
     bite: Bite | None = None
+    takes_back: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,13 @@ Every error carries its values as fields and survives pickling, because Dagster 
 holds the errors of one audience: who has to do something about them.
 """
 
+from dagster_ips.errors.backfill_errors import (
+    BackfillError,
+    BackfillRecordError,
+    RevertError,
+    StalePlanError,
+    UnknownBackfillError,
+)
 from dagster_ips.errors.base_error import (
     IpsError,
 )
@@ -81,6 +88,8 @@ from dagster_ips.errors.target_errors import (
 __all__ = [
     "AggregateError",
     "AuditError",
+    "BackfillError",
+    "BackfillRecordError",
     "BrokenHistoryError",
     "CaptureNotInFlightError",
     "CaptureVoidError",
@@ -110,12 +119,14 @@ __all__ = [
     "RangeTypesError",
     "RemovedRowsError",
     "RetentionError",
+    "RevertError",
     "RewindError",
     "SourceColumnsChangedError",
     "SourceExpiredError",
     "SourceRecreatedError",
     "SourceReplacedError",
     "SourceRolledBackError",
+    "StalePlanError",
     "StateUnreadableError",
     "StateVersionError",
     "TagFollowedError",
@@ -124,6 +135,7 @@ __all__ = [
     "UnboundedRangeError",
     "UnfitFrameError",
     "UnfollowedChangeError",
+    "UnknownBackfillError",
     "UnknownCascadeError",
     "UnknownColumnError",
     "UnknownConsumerError",

@@ -29,6 +29,10 @@ class Effect(StrEnum):
     INTERVENE = "intervene"
     REPORT_EVENT = "report_event"
     TIDY_UP = "tidy_up"
+    RECORD_BACKFILL = "record_backfill"
+    TAG_BEFORE = "tag_before"
+    LAUNCH_BACKFILL = "launch_backfill"
+    END_BACKFILL = "end_backfill"
 
 
 _OF_OTHERS = (
@@ -38,6 +42,10 @@ _OF_OTHERS = (
     Effect.TRY_CURSORS,
     Effect.TRY_STORAGE,
     Effect.TIDY_UP,
+    Effect.RECORD_BACKFILL,
+    Effect.TAG_BEFORE,
+    Effect.LAUNCH_BACKFILL,
+    Effect.END_BACKFILL,
 )
 OF_RUNS = [each for each in Effect if each not in _OF_OTHERS]
 """What any run causes; the others are a person's, the sensor's, and what only the first run of an instance does."""

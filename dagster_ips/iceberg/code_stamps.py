@@ -35,6 +35,20 @@ def properties(
     return {MADE: json.dumps(said, separators=(",", ":"), ensure_ascii=False)} if said else {}
 
 
+def restored(before: TableMetadata, partitions: Sequence[str | None]) -> dict[str, str]:
+    """Summary properties of a write that brings the rows of ``partitions`` back as ``before`` has them.
+
+    Of an asset without partitions that is None alone.
+    """
+    known = makings(before)
+    by_making: dict[Making, list[str]] = {}
+    for partition in partitions:
+        making = known.get(partition, known.get(None, Making()))
+        by_making.setdefault(making, []).extend([partition] if partition is not None else [])
+    said = [_value(making, None, keys) for making, keys in by_making.items()]
+    return {MADE: json.dumps(said, separators=(",", ":"), ensure_ascii=False)} if said else {}
+
+
 def makings(metadata: TableMetadata) -> dict[str | None, Making]:
     """How the table's rows were made, by partition, as far as it says so; of an asset without partitions under None."""
     found: dict[str | None, Making] = {}

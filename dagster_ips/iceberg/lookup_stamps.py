@@ -27,6 +27,12 @@ def properties(
     return {LOOKUPS: json.dumps(before | said, separators=(",", ":"), ensure_ascii=False)} if before or said else {}
 
 
+def restored(before: TableMetadata) -> dict[str, str]:
+    """Summary properties of a write that brings all rows back as ``before`` has them."""
+    said = _said(before)
+    return {LOOKUPS: json.dumps(said, separators=(",", ":"), ensure_ascii=False)} if said else {}
+
+
 def unchanged(target: TableMetadata | None, read: Mapping[str, TableMetadata]) -> frozenset[str]:
     """Those of ``read`` in which every row of ``target`` was looked up as they are now."""
     before = _said(target) if target else {}

@@ -203,6 +203,11 @@ class TableMetadata:
         before = _struct(self._fields_of(schema_id) or ())
         return tuple(".".join(each.path) for each in fit(before, self.struct).widened)
 
+    def columns_lost_since(self, schema_id: int | None) -> tuple[str, ...]:
+        """The names, fields of nested columns as ``a.b``, that the table had by that schema and has no more."""
+        now = {name for name, _ in _named_ids(self._current_fields)}
+        return tuple(name for name, _ in _named_ids(self._fields_of(schema_id) or ()) if name not in now)
+
     def unwritten_columns(self) -> tuple[str, ...]:
         """The columns that no commit to ``main`` knows of: null in every row."""
         head = self.ancestry().head

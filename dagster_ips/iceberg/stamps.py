@@ -21,6 +21,8 @@ from dagster_ips.core.watermark import Watermark
 from dagster_ips.iceberg.metadata import TableMetadata
 
 RUN = "dagster-ips.run"
+REVERTED = "dagster-ips.reverted"
+"""On a snapshot, the backfill that it took back; as a property of the table, that it may have such snapshots."""
 _ANNOUNCED = "dagster-ips.announced."
 _PUBLISHED = "dagster-ips.published"
 
@@ -99,8 +101,32 @@ def partitions_read(metadata: TableMetadata, line: Edge) -> dict[str, Watermark]
     for snapshot in metadata.ancestry().snapshots:
         if stamp := snapshot.summary.get(EDGE + line.id):
             value = json.loads(stamp)
-            read = dict.fromkeys(value.get("partitions", ()), _read_up_to(value)) | read
+            read = _read_by_partition(value) | read
     return read
+
+
+def taken_back(metadata: TableMetadata, line: Edge) -> dict[str | None, Watermark]:
+    """The partitions of ``line``, None without partitions, whose newest stamp took a backfill back, and to where."""
+    if REVERTED not in metadata.properties:
+        return {}
+    seen: dict[str | None, Watermark | None] = {}
+    for snapshot in metadata.ancestry().snapshots:
+        for partition, (to, _) in stamped_partitions(snapshot, line).items():
+            seen.setdefault(partition, to if REVERTED in snapshot.summary else None)
+    return {partition: to for partition, to in seen.items() if to is not None}
+
+
+def stamped_partitions(snapshot: Snapshot, line: Edge) -> dict[str | None, tuple[Watermark, Mode]]:
+    """The partitions that the snapshot has stamps of for ``line``, up to where each had read, and in which mode.
+
+    Of a consumer without partitions, it under None.
+    """
+    stamp = snapshot.summary.get(EDGE + line.id)
+    if stamp is None:
+        return {}
+    value = json.loads(stamp)
+    mode, read = Mode(value["mode"]), _read_by_partition(value)
+    return {key: (to, mode) for key, to in read.items()} if read else {None: (_read_up_to(value), mode)}
 
 
 def last_consumed(metadata: TableMetadata, line: Edge) -> int | None:
@@ -136,9 +162,13 @@ def mark(snapshot: Snapshot, table_uuid: str) -> TargetMark:
 
 
 def _value(line: Edge, captures: Sequence[Capture]) -> str:
-    first = captures[0]
-    to = first.to_inclusive
-    assert to is not None  # noqa: S101  # stamp_properties leaves such captures out
+    # Stamps of a run end in one snapshot; those that take a backfill back, where each partition was before it.
+    by_end: dict[Watermark, list[str]] = {}
+    for capture in captures:
+        assert capture.to_inclusive is not None  # noqa: S101  # stamp_properties leaves such captures out
+        by_end.setdefault(capture.to_inclusive, []).append(capture.edge.partition or "")
+    to = min(by_end, key=lambda end: end.position)
+    first = next(capture for capture in captures if capture.to_inclusive == to)
     numbers = {capture.edge.partition: capture.number for capture in captures if capture.edge.partition is not None}
     value: dict[str, object] = {
         **({"partitions": numbers} if numbers else {"n": first.number}),
@@ -152,6 +182,8 @@ def _value(line: Edge, captures: Sequence[Capture]) -> str:
         "ts": to.timestamp_ms,
         "schema": to.schema_id,
     }
+    if len(by_end) > 1:
+        value["elsewhere"] = [[list(astuple(end)), keys] for end, keys in by_end.items() if end != to]
     if first.bite and not first.bite.is_last:
         start = first.from_exclusive
         value["bite"] = [first.bite.first, first.bite.end, first.bite.total]
@@ -163,15 +195,29 @@ def _read_up_to(value: Mapping[str, Any]) -> Watermark:
     return Watermark(value["uuid"], value["ref"], value["to"], value["seq"], value["ts"], value.get("schema"))
 
 
+def _read_by_partition(value: Mapping[str, Any]) -> dict[str, Watermark]:
+    """Up to where each partition that a stamp names has read; none without partitions."""
+    read: dict[str, Watermark] = dict.fromkeys(value.get("partitions", ()), _read_up_to(value))
+    for end, keys in value.get("elsewhere", ()):
+        read |= dict.fromkeys(keys, Watermark(*end))
+    return read
+
+
 def _stamps(snapshot: Snapshot, table_uuid: str, line: Edge, wanted: Container[str | None]) -> dict[Edge, Stamp]:
     value = json.loads(snapshot.summary[EDGE + line.id])
-    to = _read_up_to(value)
+    to, ends = _read_up_to(value), _read_by_partition(value)
     bite = Bite(*value["bite"]) if "bite" in value else None
     start = Watermark(*value["from_mark"]) if bite and value["from_mark"] else None
     numbers = value.get("partitions") or {None: value["n"]}
     return {
         Edge(line.consumer, line.upstream, partition): Stamp(
-            int(number), Mode(value["mode"]), to, mark(snapshot, table_uuid), start, bite
+            int(number),
+            Mode(value["mode"]),
+            to if partition is None else ends[partition],
+            mark(snapshot, table_uuid),
+            start,
+            bite,
+            REVERTED in snapshot.summary,
         )
         for partition, number in numbers.items()
         if partition in wanted

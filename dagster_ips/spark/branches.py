@@ -64,6 +64,21 @@ class Branch:
         session.sql(f"ALTER TABLE {self.table_sql_name} DROP BRANCH IF EXISTS {quoted(self.name)}")
 
 
+def tag_snapshot(  # noqa: PLR0913  # each is a thing of its own
+    session: SparkSession, catalog: str, table: str, tag: str, *, snapshot_id: int, retain_days: int
+) -> None:
+    """Give a snapshot a tag, or move the tag there; expiry leaves it as long as the snapshot is ``retain_days`` old."""
+    session.sql(
+        f"ALTER TABLE {sql_name(catalog, table)} CREATE OR REPLACE TAG {quoted(tag)} "
+        f"AS OF VERSION {snapshot_id} RETAIN {retain_days} DAYS"
+    )
+
+
+def drop_tag(session: SparkSession, catalog: str, table: str, tag: str) -> None:
+    """Drop a tag if it is there."""
+    session.sql(f"ALTER TABLE {sql_name(catalog, table)} DROP TAG IF EXISTS {quoted(tag)}")
+
+
 def is_branch_of_run(name: str) -> bool:
     """Whether a branch has a name that runs give theirs.
 

@@ -161,7 +161,7 @@ def compare(
     With ``keys``, a row that is missing and one that is extra of the same key are one that is different. With
     ``any_row_of_key``, ``expected`` holds all rows that have a key, of which ``actual`` should have one, whichever.
     """
-    compared = _Compared(expected, keys)
+    compared = RowPairs(expected, keys)
     with computed_once(compared.counted(expected, actual)) as counted:
         (rows,) = counted.agg(F.sum(compared.own("e")), F.sum(compared.own("a"))).collect()
         uneven = compared.one_per_key(counted) if any_row_of_key else counted
@@ -178,8 +178,11 @@ def compare(
     )
 
 
-class _Compared:
-    """The columns, by number: ``c0``, ``c1``, … as they are, ``f0``, ``f1``, … in a form that can be compared."""
+class RowPairs:
+    """Pairs rows that should be the same.
+
+    The columns go by number: ``c0``, ``c1``, … as they are, ``f0``, ``f1``, … in a form that can be compared.
+    """
 
     def __init__(self, rows: DataFrame, keys: Sequence[str]) -> None:
         self.names = rows.columns
@@ -195,6 +198,7 @@ class _Compared:
 
     @staticmethod
     def own(name: str) -> Column:
+        """How often a row is in one of the two."""
         return F.col(f"n_{name}")
 
     def counted(self, expected: DataFrame, actual: DataFrame) -> DataFrame:
@@ -239,11 +243,12 @@ class _Compared:
         ]
         found = rows.withColumn("nth", nth).groupBy(*paired_by, F.col("nth")).agg(*sides).select("expected", "actual")
         one_side = F.when(F.col("actual").isNull(), "missing").when(F.col("expected").isNull(), "extra")
-        same = all_of([self._same(i) for i in self._numbers])
+        same = all_of([self.same(i) for i in self._numbers])
         kind = one_side.when(~same, "different")
         return found.withColumn("kind", kind).where("kind IS NOT NULL")
 
-    def _same(self, i: int) -> Column:
+    def same(self, i: int) -> Column:
+        """Whether both rows of a pair have the same value in column ``i``."""
         expected, actual = F.col(f"expected.c{i}"), F.col(f"actual.c{i}")
         same = comparable(expected, self.kinds[i]).eqNullSafe(comparable(actual, self.kinds[i]))
         if i in self.floats:
@@ -258,7 +263,7 @@ class _Compared:
         """Some of each kind."""
         nth = F.row_number().over(sql.Window.partitionBy("kind").orderBy(F.lit(1)))
         some = pairs.withColumn("nth", nth).orderBy("nth", "kind").limit(most)
-        differ = F.array(*[~self._same(i) for i in self._numbers])
+        differ = F.array(*[~self.same(i) for i in self._numbers])
         sides = [F.array(*[_text(F.col(f"{s}.c{i}"), self.kinds[i]) for i in self._numbers]) for s in _SIDES]
         found = some.select(
             "kind", *[F.when(F.col(s).isNotNull(), t) for s, t in zip(_SIDES, sides, strict=True)], differ

@@ -27,8 +27,11 @@ def kinds(kind: type[IpsError] = IpsError) -> Iterator[type[IpsError]]:
 def parse(line: str) -> None:
     """Fails as the command line would, short of doing it."""
     words = shlex.split(line, comments=True)
-    command = main.commands[words[1]]
-    context = command.make_context(words[1], words[2:], parent=click.Context(main))
+    command: click.Command = main
+    while isinstance(command, click.Group):
+        words = words[1:]
+        command = command.commands[words[0]]
+    context = command.make_context(words[0], words[1:], parent=click.Context(main))
     assert context.params
 
 
@@ -39,7 +42,7 @@ def test_every_command_of_an_error_can_be_run_as_it_stands() -> None:
         told += re.findall(r"dagster-ips \w+(?: '[^']*'| [\w<>-]+)*", message)
     for line in told:
         parse(line)
-    assert {line.split()[1] for line in told} == {"reset", "capture"}
+    assert {line.split()[1] for line in told} == {"reset", "capture", "backfill"}
 
 
 def test_every_command_of_the_docs_can_be_run_as_it_stands() -> None:

@@ -10,8 +10,8 @@ from pyspark.sql import DataFrame
 
 import dagster_ips as ips
 from dagster_ips.cli.context import Workplace
-from dagster_ips.cli.known_consumers import known_consumers
 from dagster_ips.orchestration.declare.consumers import PENDING_CHECK
+from dagster_ips.orchestration.run.known_consumers import known_consumers
 from dagster_ips.orchestration.watch.pending_checks import PENDING_SENSOR
 from tests.support.lake import Lake, events
 from tests.support.partitioned import DAYS, SENSOR, partitioned, run

@@ -10,7 +10,6 @@ import dagster as dg
 
 from dagster_ips.cli.context import Workplace
 from dagster_ips.cli.doctor.finding import Finding, Severity
-from dagster_ips.cli.known_consumers import KnownConsumer, KnownTable
 from dagster_ips.cli.text_format import age
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.ranges import quoted
@@ -22,6 +21,7 @@ from dagster_ips.iceberg.icdc import icdc_names
 from dagster_ips.iceberg.icdc.icdc_dropping import icdc_tables
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.orchestration.run.io_manager import IcdcIOManager
+from dagster_ips.orchestration.run.known_consumers import KnownConsumer, KnownTable
 from dagster_ips.spark.branches import Branch, is_branch_of_run
 
 _EXPIRY = "history.expire.max-snapshot-age-ms"

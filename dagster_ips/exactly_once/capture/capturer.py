@@ -27,7 +27,7 @@ from dagster_ips.exactly_once.capture.backlog_share import BacklogShare, share_o
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.capture.edge_start import StartFinder
 from dagster_ips.exactly_once.capture.input_to_capture import EdgeToCapture, InputToCapture, Line, ReadyToCapture
-from dagster_ips.exactly_once.capture.line_look import look, may_lack_rows, with_rows_read
+from dagster_ips.exactly_once.capture.line_look import look, may_lack_rows, with_rows_read, with_taken_back
 from dagster_ips.exactly_once.capture.partition_captures import (
     RunPartitions,
     changed_in_partitions,
@@ -227,7 +227,7 @@ class Capturer:
     def _input(self, tracked: TrackedInput, edges: tuple[EdgeToCapture, ...], consumer: str) -> InputToCapture:
         states = [edge.state for edge in edges]
         source = self._source(tracked, states, consumer)
-        return InputToCapture(tracked, source, edges, self._line(tracked, source, states, consumer))
+        return InputToCapture(tracked, source, edges, self._line(tracked, source, edges, consumer))
 
     def _source(self, tracked: TrackedInput, states: Sequence[EdgeState], consumer: str) -> TableMetadata:
         consumed = [state.committed for state in states if state.committed]
@@ -275,7 +275,7 @@ class Capturer:
         self,
         tracked: TrackedInput,
         source: TableMetadata,
-        states: Sequence[EdgeState],
+        edges: Sequence[EdgeToCapture],
         consumer: str,
     ) -> Line | None:
         """What is known of all partitions of an input, up to its head; None if the consumer has none.
@@ -285,11 +285,13 @@ class Capturer:
         """
         if tracked.slicing is None:
             return None
+        states = [edge.state for edge in edges]
         known = self.store.get_line(Edge(consumer, tracked.upstream))
         line = look(self.catalog.storage, known, source, tracked)
         if known.scanned and may_lack_rows(line, known.scanned, source, tracked.ref):
             read = {state.edge.partition or "": state.committed for state in states if state.committed}
             line = with_rows_read(line, known.scanned, source, tracked, read)
+        line = with_taken_back(line, tracked.slicing, _taken_back(edges), states)
         if line.unmapped and tracked.policies.on_unmapped is OnUnmapped.ERROR:
             columns = tracked.slicing.upstream_keys.columns
             raise UnmappedRowsError(consumer=consumer, upstream=tracked.upstream, columns=columns, values=line.unmapped)
@@ -344,6 +346,12 @@ class Capturer:
         with effect(Effect.REGISTER_ICDC_TABLE):
             self.catalog.register(name, authored.metadata_location)
         return authored.tags
+
+
+def _taken_back(edges: Sequence[EdgeToCapture]) -> dict[str, Watermark]:
+    """The partitions that a revert took back, by their newest stamps, and to where."""
+    stamps = {edge.state.edge.partition or "": edge.history.newest for edge in edges if edge.history}
+    return {key: stamp.to_inclusive for key, stamp in stamps.items() if stamp and stamp.takes_back}
 
 
 def _computes_named(partitions: RunPartitions | None, decision: ModeDecision) -> bool:

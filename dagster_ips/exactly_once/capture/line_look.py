@@ -8,6 +8,7 @@ from functools import cached_property
 from itertools import pairwise
 
 from dagster_ips.core.ancestry import Snapshot
+from dagster_ips.core.capture import EdgeState
 from dagster_ips.core.change_set import DataFile
 from dagster_ips.core.interval import Interval
 from dagster_ips.core.partition_keys import Slicing
@@ -51,6 +52,20 @@ def look(storage: Storage, line: LineState, source: TableMetadata, tracked: Trac
     looking = _Looking(storage, source, head, FileKeys(storage, source, slicing))
     line = looking.unread_again(looking.with_keys_to_come(line))
     return looking.further(line, tracked.ref) if is_new else looking.with_strays(line)
+
+
+def with_taken_back(
+    line: LineState, slicing: Slicing, back: Mapping[str, Watermark], states: Iterable[EdgeState]
+) -> LineState:
+    """``line`` with the partitions that a revert took ``back``, and that have consumed nothing since.
+
+    What was forgotten of them once they had consumed it is theirs to consume again, from where they are back at.
+    """
+    for state in states:
+        at = back.get(state.edge.partition or "")
+        if at is not None and state.committed == at:
+            line = line.with_read_beyond(slicing.taken_by(state.edge.partition or ""), at)
+    return line
 
 
 def may_lack_rows(line: LineState, scanned: Watermark, source: TableMetadata, ref: str) -> bool:

@@ -11,13 +11,13 @@ from dagster_ips.core.expiry_limit import Need
 from dagster_ips.core.target import settle, shows_all_since
 from dagster_ips.core.touched import LineState, Touched, first_of
 from dagster_ips.core.watermark import Watermark
-from dagster_ips.exactly_once.capture.line_look import look, may_lack_rows, with_rows_read
+from dagster_ips.exactly_once.capture.line_look import look, may_lack_rows, with_rows_read, with_taken_back
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.capture.unread_history import being_read, needs_of_line
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.exactly_once.target_table.target_history import histories_of
 from dagster_ips.iceberg.metadata import TableMetadata
-from dagster_ips.iceberg.stamps import partitions_read
+from dagster_ips.iceberg.stamps import partitions_read, taken_back
 from dagster_ips.iceberg.storage import Storage
 from dagster_ips.state.store import EdgeStore
 
@@ -110,10 +110,22 @@ class PartitionWatch:
         elif self.target and known.scanned and may_lack_rows(line, known.scanned, source, tracked.ref):
             read = self._read_up_to(self.target, line.edge, tracked)
             line = with_rows_read(line, known.scanned, source, tracked, read)
+        back = self._taken_back(line.edge)
+        line = with_taken_back(line, slicing, *back)
         made_of = {key: slicing.made_of([key]) for key in line.touched}
         states = self._states(line.edge, frozenset[str]().union(*made_of.values()))
+        # A run that was killed before it committed left an older state; who took it back, a newer one.
+        states |= {state.edge.partition or "": state for state in back[1] if state.edge.partition in states}
         pending = {key: state for key, state in states.items() if line.is_pending(state, slicing.taken_by(key))}
         return _PendingKeys(line, made_of, pending)
+
+    def _taken_back(self, line: Edge) -> tuple[dict[str, Watermark], list[EdgeState]]:
+        """The partitions that a revert took back and to where, and their states by what the target says."""
+        found = taken_back(self.target, line) if self.target is not None else {}
+        back = {key: at for key, at in found.items() if key is not None}
+        states = self._states(line, frozenset(back))
+        histories = histories_of(self.storage, self.target, states.values())
+        return back, [settle(state, histories.get(state.edge)) for state in states.values()]
 
     def _read_up_to(self, target: TableMetadata, line: Edge, tracked: TrackedInput) -> dict[str, Watermark | None]:
         """Up to where each partition has read, None where that isn't known.

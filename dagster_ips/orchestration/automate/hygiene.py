@@ -11,6 +11,7 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
+from dagster_ips.core.backfill_plan import LaunchedBackfill, backfill_of_tag
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.expiry_limit import Expiry, Need, expiry
 from dagster_ips.errors import DeclarationError, IpsError
@@ -153,12 +154,16 @@ class _Tidying:
 
     def _needs(self, lake: LakeCatalog, source: TableMetadata) -> Iterator[Need]:
         store = CursorStore(self.context.instance)
+        for tag in source.tags:
+            if backfill_of_tag(tag) is not None:  # A revert must see what came after the state that it goes back to.
+                yield Need(tag, "main", source.head_snapshot_id(tag))
         mine, known = self.manager.catalog.name_of(self.tidied.table), set()
         for each in self.watched:
             for tracked in each.consumer.tracked(self.graph(), self.context.instance).values():
                 if each.watched.catalog.name_of(tracked.table) == mine:
                     known.add(each.edge(tracked))
                     yield from self._needs_of(each, tracked, source, store)
+                    yield from _needs_of_reverts(each, tracked, store)
         yield from needs_of_others(lake, store, source, icdc_namespace=self.manager.icdc_namespace, but=known)
 
     def _needs_of(
@@ -169,6 +174,17 @@ class _Tidying:
         lake = each.watched.catalog.open()
         watch = PartitionWatch(lake.storage, store, each.name, lake.find(each.consumer.table))
         return watch.needs(tracked, source)
+
+
+def _needs_of_reverts(each: WatchedInputs, tracked: TrackedInput, store: CursorStore) -> Iterator[Need]:
+    """What a consumer would have to read again if a backfill of it was taken back, as long as that can be."""
+    target = each.watched.catalog.open().find(each.consumer.table)
+    for tag in target.tags if target else ():
+        found = store.get_backfill(backfill_of_tag(tag) or "")
+        if isinstance(found, LaunchedBackfill) and found.plan.root.asset == each.name:
+            for consumed in found.consumed:
+                if consumed.upstream == tracked.upstream and consumed.up_to is not None:
+                    yield Need(tag, tracked.ref, consumed.up_to.snapshot_id)
 
 
 def _held(until: Expiry) -> dict[str, Any]:

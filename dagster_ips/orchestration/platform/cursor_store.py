@@ -6,17 +6,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from dagster import DagsterInstance
 
+from dagster_ips.core.backfill_plan import BackfillPlan, LaunchedBackfill
 from dagster_ips.core.capture import EdgeState
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.touched import LineState
 from dagster_ips.errors import CursorStorageError
 from dagster_ips.exactly_once.effects import Effect, effect
+from dagster_ips.state.backfill_codec import decode_backfill, encode_backfill
 from dagster_ips.state.codec import decode_line, encode, encode_line
 from dagster_ips.state.store import stored_state
 
 _PREFIX = "dagster_ips:edge:"
 _VOIDED = ":voided"
 _LINE_PREFIX = "dagster_ips:line:"
+_BACKFILL_PREFIX = "dagster_ips:backfill:"
 _PROBE = "dagster_ips:probe"
 _BATCH = 500
 
@@ -96,6 +99,22 @@ class CursorStore:
     def set_line(self, state: LineState) -> None:
         """As ``set``."""
         self._write(_LINE_PREFIX + state.edge.id, encode_line(state))
+
+    def get_backfill(self, backfill: str) -> BackfillPlan | LaunchedBackfill | None:
+        """The plan of that id, or what is remembered of it since it was launched; None if there is none.
+
+        Raises:
+            BackfillRecordError: it can't be read.
+            CursorStorageError: the storage doesn't work.
+        """
+        key = _BACKFILL_PREFIX + backfill.lower()
+        text = self._values([key]).get(key)
+        return decode_backfill(text, where=f"The record of backfill {backfill}") if text else None
+
+    def set_backfill(self, backfill: BackfillPlan | LaunchedBackfill) -> None:
+        """Remember a plan, or that it was launched; durable when this returns."""
+        plan = backfill if isinstance(backfill, BackfillPlan) else backfill.plan
+        self._write(_BACKFILL_PREFIX + plan.id.lower(), encode_backfill(backfill))
 
     def _write(self, key: str, text: str) -> None:
         try:

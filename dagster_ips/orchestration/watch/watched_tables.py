@@ -14,11 +14,13 @@ from dagster import DagsterInstance
 from dagster_ips.core.backlog import Backlog, backlog
 from dagster_ips.core.capture import EdgeState
 from dagster_ips.core.edge import Edge
+from dagster_ips.core.target import settle
 from dagster_ips.errors import DeclarationError, IpsError
 from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.iceberg.catalog import LakeCatalog, Located
 from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.iceberg.stamps import taken_back, target_history
 from dagster_ips.orchestration.declare.consumers import Consumer
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.orchestration.platform.resources import IcebergCatalog
@@ -154,14 +156,21 @@ class WatchedInputs:
         if any(tracked.table not in tables for tracked in self.inputs):
             return None
         states = self.watched.states(store, tick=tick)
+        target = tables.get(self.consumer.table)
         return {
             tracked.upstream: backlog(
-                states[self.edge(tracked)],
+                _unless_taken_back(states[self.edge(tracked)], target),
                 table_uuid=tables[tracked.table].uuid,
                 ancestry=tables[tracked.table].ancestry(tracked.ref),
             )
             for tracked in self.inputs
         }
+
+
+def _unless_taken_back(state: EdgeState, target: TableMetadata | None) -> EdgeState:
+    """``state``, or what a revert made of it that was killed before it said so there: less is consumed then."""
+    is_back = target is not None and bool(taken_back(target, state.edge))
+    return settle(state, target_history(target, state.edge)) if target is not None and is_back else state
 
 
 def require_watched(watched: WatchedInputs | None, key: dg.AssetKey) -> WatchedInputs:

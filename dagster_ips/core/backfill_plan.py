@@ -1,0 +1,170 @@
+"""What a backfill will do, decided before anything runs: plain data that one can print, save and review."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from dagster_ips.core.watermark import Watermark
+
+_BEFORE = "ips-backfill-"
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRead:
+    """What a stage reads of an upstream: the files of its captures, as its runs tell them as well.
+
+    It is ``at_most`` that where less may change than could: of a stage that follows it is what is there now, of which
+    as much may be written anew.
+    """
+
+    upstream: str
+    table: str
+    files: int
+    rows: int
+    size_bytes: int
+    at_most: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedStage:
+    """One asset that a backfill computes: the root, or one that follows by itself.
+
+    ``partitions`` are None of an asset without. ``seconds`` are those of work, one run after the other, by
+    ``past_runs`` earlier ones; None where none tells. ``unknown`` says what can't be known before it runs.
+    """
+
+    asset: str
+    table: str
+    upstreams: tuple[str, ...]
+    partitions: tuple[str, ...] | None
+    reads: tuple[PlannedRead, ...] = ()
+    seconds: float | None = None
+    past_runs: int = 0
+    code_version: str | None = None
+    unknown: tuple[str, ...] = ()
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all that it reads."""
+        return sum(read.size_bytes for read in self.reads)
+
+    @property
+    def rows(self) -> int:
+        """Of all that it reads."""
+        return sum(read.rows for read in self.reads)
+
+    @property
+    def files(self) -> int:
+        """Of all that it reads."""
+        return sum(read.files for read in self.reads)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedTable:
+    """Where a table was when the plan was made: ``snapshot_id`` is the newest that may have changed rows.
+
+    Both are None of a table that wasn't there. ``code_version`` is that of the asset which writes it, if one does.
+    """
+
+    asset: str
+    table: str
+    uuid: str | None
+    snapshot_id: int | None
+    code_version: str | None = None
+
+    def moved_to(self, now: PlannedTable) -> str | None:
+        """What became of it since, in words; None if it is as it was.
+
+        Example:
+            >>> before = PlannedTable("daily", "media.daily", "1f3", 7, "1")
+            >>> before.moved_to(PlannedTable("daily", "media.daily", "1f3", 8, "1"))
+            'media.daily was at snapshot 7 and is at 8'
+            >>> before.moved_to(PlannedTable("daily", "media.daily", "1f3", 7, "2"))
+            "daily's code version was 1 and is 2"
+        """
+        if self.uuid is None and now.uuid is not None:
+            return f"{self.table} wasn't there and is now"
+        if self.uuid != now.uuid:
+            return f"{self.table} was dropped" + (" and created again" if now.uuid else "")
+        if self.snapshot_id != now.snapshot_id:
+            return f"{self.table} was at snapshot {self.snapshot_id} and is at {now.snapshot_id}"
+        if self.code_version != now.code_version:
+            return f"{self.asset}'s code version was {self.code_version} and is {now.code_version}"
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillPlan:
+    """What a backfill of ``stages[0]``, the root, will do, stage after stage.
+
+    ``id`` is also that of Dagster's backfill, of the cascade, and in the tags of the tables' states before it.
+    ``tables`` are those that it writes and those that its root reads. ``not_started`` are the assets that read a stage
+    whole, by the stage.
+    """
+
+    id: str
+    made_at_ms: int
+    stages: tuple[PlannedStage, ...]
+    tables: tuple[PlannedTable, ...]
+    not_started: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def root(self) -> PlannedStage:
+        """The stage that a person has computed anew."""
+        return self.stages[0]
+
+    @property
+    def before_tag(self) -> str:
+        """The tag of each table's state before the backfill."""
+        return before_tag(self.id)
+
+    def stage(self, asset: str) -> PlannedStage | None:
+        """The stage of an asset; None if it is none."""
+        return next((each for each in self.stages if each.asset == asset), None)
+
+    def moved(self, now: Mapping[str, PlannedTable]) -> Iterator[str]:
+        """What isn't any more as it was when the plan was made; ``now`` is how each table is, by its name."""
+        for each in self.tables:
+            if what := each.moved_to(now[each.table]):
+                yield what
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumedBefore:
+    """Up to where some ``partitions`` had consumed an upstream before a backfill; None if nothing, or no partitions."""
+
+    upstream: str
+    up_to: Watermark | None
+    partitions: tuple[str, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchedBackfill:
+    """A backfill that was launched: its plan, the states before it by table, and what its root had consumed then."""
+
+    plan: BackfillPlan
+    who: str
+    launched_at_ms: int
+    before: Mapping[str, int]
+    consumed: tuple[ConsumedBefore, ...] = ()
+
+
+def backfill_of_tag(tag: str) -> str | None:
+    """The backfill that a tag is of the state before; None of any other tag.
+
+    Example:
+        >>> backfill_of_tag("ips-backfill-qwertyui"), backfill_of_tag("stable")
+        ('qwertyui', None)
+    """
+    return tag.removeprefix(_BEFORE) if tag.startswith(_BEFORE) else None
+
+
+def before_tag(backfill: str) -> str:
+    """The Iceberg tag of a table's state before a backfill.
+
+    Example:
+        >>> before_tag("qwertyui")
+        'ips-backfill-qwertyui'
+    """
+    return _BEFORE + backfill

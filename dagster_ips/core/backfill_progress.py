@@ -1,0 +1,92 @@
+"""How far a backfill is, stage by stage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from dagster_ips.core.backfill_plan import BackfillPlan
+
+
+class PartState(StrEnum):
+    """How far a partition of a stage is, or all of a stage without partitions.
+
+    ``TO_COME``: a stage before it isn't through. ``UNCHANGED``: all are, and no row of it was to be changed.
+    """
+
+    DONE = "done"
+    RUNNING = "running"
+    PENDING = "pending"
+    FAILED = "failed"
+    TO_COME = "to come"
+    UNCHANGED = "unchanged"
+
+
+OPEN = (PartState.RUNNING, PartState.PENDING, PartState.TO_COME)
+
+
+@dataclass(frozen=True, slots=True)
+class StageProgress:
+    """How far the parts of a stage are, by partition (``""`` without partitions), and how much its runs have read."""
+
+    asset: str
+    parts: Mapping[str, PartState]
+    size_bytes: int = 0
+    rows: int = 0
+    planned_bytes: int = 0
+    planned_rows: int = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether something of it is still to be done, and will be by itself."""
+        return any(state in OPEN for state in self.parts.values())
+
+    def count(self, state: PartState) -> int:
+        """How many of its parts are so."""
+        return sum(each is state for each in self.parts.values())
+
+
+@dataclass(frozen=True, slots=True)
+class StageSeen:
+    """What is seen of a stage: how its runs ended by part, which parts wait for one, and how much runs have read.
+
+    ``is_requested``: Dagster still starts runs of what it has none of, as of the root while its backfill goes on.
+    """
+
+    ran: Mapping[str, PartState]
+    waiting: frozenset[str]
+    size_bytes: int = 0
+    rows: int = 0
+    is_requested: bool = False
+
+
+def progress(plan: BackfillPlan, seen: Mapping[str, StageSeen]) -> list[StageProgress]:
+    """How far each stage of ``plan`` is, by what is ``seen`` of each, by asset."""
+    found: dict[str, StageProgress] = {}
+    for stage in plan.stages:
+        of_stage = seen[stage.asset]
+        before_open = any(found[upstream].is_open for upstream in stage.upstreams if upstream in found)
+        parts = {
+            part: _state(part, of_stage, before_open=before_open) for part in _parts(stage.partitions, of_stage.ran)
+        }
+        found[stage.asset] = StageProgress(
+            stage.asset, parts, of_stage.size_bytes, of_stage.rows, stage.size_bytes, stage.rows
+        )
+    return list(found.values())
+
+
+def _parts(planned: tuple[str, ...] | None, ran: Mapping[str, PartState]) -> list[str]:
+    """What was planned, and what ran besides, which a plan that was launched although tables moved may lack."""
+    return list(dict.fromkeys([*([""] if planned is None else planned), *ran]))
+
+
+def _state(part: str, seen: StageSeen, *, before_open: bool) -> PartState:
+    ran = seen.ran.get(part)
+    if ran in (PartState.RUNNING, PartState.FAILED):
+        return ran
+    if part in seen.waiting or (ran is None and seen.is_requested):
+        return PartState.PENDING
+    if before_open:
+        return PartState.TO_COME
+    return ran or PartState.UNCHANGED

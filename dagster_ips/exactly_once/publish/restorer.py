@@ -1,0 +1,143 @@
+"""Restores rows of a target from an earlier snapshot, with stamps that say what the rows are made of then."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from dagster_ips.core.capture import Capture, Mode, Stamp
+from dagster_ips.core.edge import Edge
+from dagster_ips.core.ranges import Predicate
+from dagster_ips.core.target import settle
+from dagster_ips.core.watermark import Watermark
+from dagster_ips.errors import RevertError
+from dagster_ips.exactly_once.effects import Effect, effect
+from dagster_ips.exactly_once.publish.publisher import Publication, Publisher
+from dagster_ips.exactly_once.target_table.target_history import histories_of
+from dagster_ips.iceberg import code_stamps, lookup_stamps
+from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.iceberg.stamps import REVERTED
+from dagster_ips.spark.branches import Branch
+from dagster_ips.spark.comparison import alike
+from dagster_ips.spark.frames import table_frame
+from dagster_ips.spark.targets import set_properties
+from dagster_ips.spark.writes.overwrite import replace_rows
+from dagster_ips.spark.writes.overwrite_where import overwrite_matching
+
+
+@dataclass(frozen=True, slots=True)
+class Restoration:
+    """What is restored in a ``table`` of ``asset``: ``rows`` as ``snapshot_id`` has them, all of them if None.
+
+    ``consumed`` is up to where they were made of each upstream, by edge: what came later is consumed again. A stamp
+    that says so itself goes before, as it also knows of a change that was taken in part.
+    """
+
+    backfill: str
+    asset: str
+    table: str
+    snapshot_id: int
+    rows: Predicate | None
+    consumed: Mapping[Edge, Watermark | Stamp]
+
+    @property
+    def partitions(self) -> list[str | None]:
+        """The partitions that are restored; of an asset without it is None alone."""
+        return list(dict.fromkeys(edge.partition for edge in self.consumed)) or [None]
+
+
+@dataclass(frozen=True)
+class Restorer:
+    """Restores by a publisher: on a branch, published at once or not at all, unless someone else published first."""
+
+    publisher: Publisher
+
+    def settle(self, target: TableMetadata | None, edges: Sequence[Edge]) -> None:
+        """Commit what the target's stamps say and a run or a revert didn't live to commit."""
+        store = self.publisher.store
+        states = store.get_many(edges)
+        histories = histories_of(self.publisher.catalog.storage, target, states.values())
+        for edge, state in states.items():
+            settled = settle(state, histories.get(edge))
+            if settled is not state:
+                with effect(Effect.COMMIT):
+                    store.set(settled)
+
+    def restore(self, wanted: Restoration) -> Publication:
+        """Publish the rows as they were.
+
+        Raises:
+            RevertError: the table lost columns since, or another run published meanwhile.
+            PublishError: ``main`` kept moving.
+        """
+        before = self.publisher.catalog.load(wanted.table, asset=wanted.asset)
+        _require_same_columns(before, wanted)
+        captures = self._captures(before, wanted)
+        # Before it can be published: whoever looks for such snapshots looks where a table says to have some.
+        if before.properties.get(REVERTED) != wanted.backfill:
+            with effect(Effect.ANNOUNCE):
+                set_properties(
+                    self.publisher.session, self.publisher.catalog.name, wanted.table, {REVERTED: wanted.backfill}
+                )
+        at = before.as_of(wanted.snapshot_id, "main")
+        said = code_stamps.restored(at, wanted.partitions) | (lookup_stamps.restored(at) if wanted.rows is None else {})
+        properties = {**self.publisher.properties, REVERTED: wanted.backfill, **said}
+
+        def write(branch: Branch, target: TableMetadata) -> None:
+            session = self.publisher.session
+            old = table_frame(session, branch.catalog, branch.table, snapshot_id=wanted.snapshot_id)
+            old, _ = alike(old, session.table(branch.sql_name))
+            if wanted.rows is None:
+                replace_rows(old, branch, table_is_empty=False)
+            else:
+                rows = old.where(wanted.rows)
+                overwrite_matching(rows, branch, where=wanted.rows, whole_file_columns=target.whole_file_columns())
+
+        published = replace(self.publisher, properties=properties).publish(
+            wanted.table, captures, write, consumer=wanted.asset
+        )
+        if published.superseded_by:
+            raise RevertError(
+                backfill=wanted.backfill,
+                table=wanted.table,
+                problems=("another run published meanwhile",),
+                remedy="Revert again once no run writes it.",
+            )
+        return published
+
+    def _captures(self, target: TableMetadata, wanted: Restoration) -> list[Capture]:
+        """What the commit vouches for, as a run's captures: numbered after all that was consumed before."""
+        states = self.publisher.store.get_many(wanted.consumed)
+        histories = histories_of(self.publisher.catalog.storage, target, states.values())
+        captures = []
+        for edge, consumed in wanted.consumed.items():
+            state, history = settle(states[edge], histories.get(edge)), histories.get(edge)
+            stamp = consumed if isinstance(consumed, Stamp) else None
+            captures.append(
+                Capture(
+                    edge=edge,
+                    number=state.next_number,
+                    mode=Mode.FULL,
+                    reason=f"takes backfill {wanted.backfill} back",
+                    from_exclusive=stamp.from_exclusive if stamp else None,
+                    to_inclusive=consumed.to_inclusive if isinstance(consumed, Stamp) else consumed,
+                    icdc_table="",
+                    run_id=self.publisher.run_id,
+                    after_stamp=history.newest.target.snapshot_id if history and history.newest else None,
+                    bite=stamp.bite if stamp else None,
+                    target=state.target,
+                )
+            )
+        return captures
+
+
+def _require_same_columns(target: TableMetadata, wanted: Restoration) -> None:
+    snapshot = target.snapshots[wanted.snapshot_id]
+    others = target.columns_of_other_meaning(snapshot.schema_id)
+    lost = target.columns_lost_since(snapshot.schema_id)
+    problems = [f"whether {wanted.table} has the columns that it had isn't known"] if others is None else []
+    problems += [f"column {name} is another one now" for name in others or ()]
+    problems += [f"column {name} was dropped or renamed since" for name in lost]
+    if problems:
+        remedy = "Compute the partitions anew by the code that made them."
+        raise RevertError(wanted.backfill, wanted.table, tuple(problems), remedy)

@@ -1,0 +1,127 @@
+"""The assets that follow from one another, over all definitions at hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import dagster as dg
+
+from dagster_ips.core.partition_keys import Slicing
+from dagster_ips.errors import UnknownConsumerError
+from dagster_ips.iceberg.catalog import LakeCatalog
+from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.orchestration.declare.declarations import code_of
+from dagster_ips.orchestration.declare.partition_definitions import partition_keys
+from dagster_ips.orchestration.declare.partition_mappings import SameKeys, partition_expression
+from dagster_ips.orchestration.run.known_consumers import KnownConsumer, KnownTable
+
+
+@dataclass(frozen=True)
+class AssetLineage:
+    """The consumers, tables and asset graphs of all definitions, and the instance that runs them."""
+
+    consumers: Mapping[str, KnownConsumer]
+    tables: Sequence[KnownTable]
+    graphs: Sequence[Any] = field(repr=False)  # Dagster's asset graph has no public type
+    instance: dg.DagsterInstance
+
+    def node(self, asset: str) -> Any:  # noqa: ANN401  # as above
+        """The asset in the graph that can compute it, or else in one that knows of it.
+
+        Raises:
+            UnknownConsumerError: no graph knows it.
+        """
+        key = dg.AssetKey.from_user_string(asset)
+        known = [graph.get(key) for graph in self.graphs if graph.has(key)]
+        if not known:
+            raise UnknownConsumerError(asset=asset, problem="isn't in the definitions", known=tuple(self.written))
+        return next((node for node in known if node.is_executable), known[0])
+
+    @property
+    def written(self) -> Mapping[str, KnownTable]:
+        """The tables that assets write, by asset."""
+        return {each.asset: each for each in self.tables if not each.is_outside}
+
+    def table(self, asset: str) -> KnownTable:
+        """The table of an asset, which it writes or a job outside.
+
+        Raises:
+            UnknownConsumerError: none is known.
+        """
+        found = next((each for each in self.tables if each.asset == asset), None)
+        if found is None:
+            known = tuple(sorted(each.asset for each in self.tables))
+            raise UnknownConsumerError(asset=asset, problem="has no table that is known here", known=known)
+        return found
+
+    def lake(self, asset: str) -> LakeCatalog:
+        """The catalog of the asset's table."""
+        return self.table(asset).manager.catalog.open()
+
+    def metadata(self, asset: str) -> TableMetadata | None:
+        """The asset's table as it is; None if it isn't there."""
+        return self.lake(asset).find(self.table(asset).table)
+
+    def code_version(self, asset: str) -> str | None:
+        """By which code the asset would be computed now; None if that isn't known."""
+        if asset in self.consumers:
+            return self.consumers[asset].code_version
+        node = self.node(asset)
+        return code_of(node.code_version, node.metadata)
+
+    def partitions_def(self, asset: str) -> dg.PartitionsDefinition[str] | None:
+        """How the asset is partitioned; None if it isn't."""
+        found: dg.PartitionsDefinition[str] | None = self.node(asset).partitions_def
+        return found
+
+    def own_slicing(self, asset: str) -> Slicing | None:
+        """How the rows of the asset's own table belong to its partitions; None without partitions, or if nothing says.
+
+        Raises:
+            DeclarationError: its ``partition_expr`` doesn't fit.
+        """
+        definition, expression = self.partitions_def(asset), partition_expression(self.node(asset).metadata)
+        if definition is None or expression is None:
+            return None
+        return SameKeys(partition_keys(definition, expression, self.instance, asset=asset))
+
+    def downstream(self, root: str) -> list[KnownConsumer]:
+        """The consumers that follow from ``root`` by changes, each after all that it follows from."""
+        found: dict[str, KnownConsumer] = {}
+        reached = {root}
+        while more := [each for each in self.consumers.values() if each.consumer.name not in reached | found.keys()
+                       and self.upstreams(each) & (reached | found.keys())]:  # fmt: skip
+            found |= {each.consumer.name: each for each in more}
+        return list(_in_order(root, found, self))
+
+    def upstreams(self, known: KnownConsumer) -> set[str]:
+        """The assets that a consumer follows by changes, itself left out."""
+        return {each.upstream for each in known.consumer.inputs.values()} - {known.consumer.name}
+
+    def whole_readers(self, asset: str) -> tuple[str, ...]:
+        """The assets that read ``asset`` and don't follow its changes: nothing of ours starts them."""
+        key = dg.AssetKey.from_user_string(asset)
+        children = {
+            child.to_user_string()
+            for graph in self.graphs
+            if graph.has(key)
+            for child in graph.get(key).child_keys
+            if graph.get(child).is_executable
+        }
+        return tuple(sorted(child for child in children if not self._follows(child, asset)))
+
+    def _follows(self, child: str, asset: str) -> bool:
+        known = self.consumers.get(child)
+        return known is not None and asset in self.upstreams(known)
+
+
+def _in_order(root: str, found: Mapping[str, KnownConsumer], lineage: AssetLineage) -> Iterator[KnownConsumer]:
+    left, done = dict(found), {root}
+    while left:
+        ready = [name for name, each in left.items() if lineage.upstreams(each) & (found.keys() | {root}) <= done]
+        # Dagster's graphs have no cycles; of several code locations that isn't checked.
+        for name in sorted(ready) or sorted(left):
+            done.add(name)
+            yield left.pop(name)

@@ -1,0 +1,142 @@
+"""Looks at a backfill that was launched: how far each stage is; and ends it with all of its runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import dagster as dg
+
+from dagster_ips._compat import RANGE_END_TAG, RANGE_START_TAG, backfill_status, cancelling, knowing_partitions
+from dagster_ips.core.backfill_plan import BackfillPlan, PlannedStage
+from dagster_ips.core.backfill_progress import PartState, StageProgress, StageSeen, progress
+from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
+from dagster_ips.exactly_once.effects import Effect, effect
+from dagster_ips.exactly_once.inspect.edge_status import Inspector
+from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.orchestration.backfill.asset_lineage import AssetLineage
+from dagster_ips.orchestration.backfill.past_runs import captured_by
+from dagster_ips.orchestration.platform.cursor_store import CursorStore
+from dagster_ips.orchestration.run.cascade_runs import commits_of, runs_of
+from dagster_ips.orchestration.run.known_consumers import KnownConsumer
+
+_PARTITION_TAG = "dagster/partition"
+_ENDED = frozenset(("COMPLETED", "COMPLETED_SUCCESS", "COMPLETED_FAILED", "FAILED", "CANCELED"))
+_STATES = {
+    dg.DagsterRunStatus.SUCCESS: PartState.DONE,
+    dg.DagsterRunStatus.FAILURE: PartState.FAILED,
+    dg.DagsterRunStatus.CANCELED: PartState.FAILED,
+    dg.DagsterRunStatus.QUEUED: PartState.PENDING,
+    dg.DagsterRunStatus.NOT_STARTED: PartState.PENDING,
+}
+_CANCELABLE = (
+    dg.DagsterRunStatus.QUEUED,
+    dg.DagsterRunStatus.NOT_STARTED,
+    dg.DagsterRunStatus.STARTING,
+    dg.DagsterRunStatus.STARTED,
+)
+
+
+@dataclass(frozen=True)
+class BackfillFollower:
+    """Looks after a backfill that was launched."""
+
+    lineage: AssetLineage
+    plan: BackfillPlan
+
+    def dagsters(self) -> Any:  # noqa: ANN401  # it isn't public
+        """Dagster's own backfill; None if it knows of none."""
+        return self.lineage.instance.get_backfill(self.plan.id)
+
+    def status(self) -> str:
+        """Dagster's status of the root's backfill."""
+        found = self.dagsters()
+        return "not launched" if found is None else backfill_status(found)
+
+    def progress(self) -> list[StageProgress]:
+        """How far each stage is.
+
+        Raises:
+            IpsError: a table or a cursor can't be read.
+        """
+        with knowing_partitions(self.lineage.instance):
+            records = self.runs()
+            return progress(self.plan, {each.asset: self._seen(each, records) for each in self.plan.stages})
+
+    def runs(self) -> list[dg.RunRecord]:
+        """Every run that the backfill caused, oldest first."""
+        tables = [found for stage in self.plan.stages if (found := self.lineage.metadata(stage.asset)) is not None]
+        return runs_of(self.lineage.instance, self.plan.id, commits_of(tables, self.plan.id))
+
+    def cancel(self) -> list[str]:
+        """End Dagster's backfill and all runs that it caused; the ids of the runs that were told to end.
+
+        What was published stays, and what follows from that is followed: see the revert for taking it back.
+        """
+        instance, found = self.lineage.instance, self.dagsters()
+        if found is not None and (ending := cancelling(found)) is not None:
+            with effect(Effect.END_BACKFILL):
+                instance.update_backfill(ending)
+        ended = []
+        for record in self.runs():
+            run = record.dagster_run
+            if run.status in _CANCELABLE:
+                with effect(Effect.END_BACKFILL):
+                    instance.run_coordinator.cancel_run(run.run_id)
+                ended.append(run.run_id)
+        return ended
+
+    def _seen(self, stage: PlannedStage, records: Sequence[dg.RunRecord]) -> StageSeen:
+        key, is_root = dg.AssetKey.from_user_string(stage.asset), stage is self.plan.root
+        runs = [each.dagster_run for each in records if key in (each.dagster_run.asset_selection or ())]
+        ran: dict[str, PartState] = {}
+        for run in runs:
+            state = _STATES.get(run.status, PartState.RUNNING)
+            ran |= dict.fromkeys(self._parts(run, stage), state)
+        size, rows = captured_by(self.lineage.instance, stage.asset, {r.run_id for r in runs if r.is_success})
+        is_requested = is_root and self.status() not in {*_ENDED, "not launched"}
+        return StageSeen(ran, self._waiting(stage) - _running(ran), size, rows, is_requested)
+
+    def _parts(self, run: dg.DagsterRun, stage: PlannedStage) -> Iterable[str]:
+        definition = self.lineage.partitions_def(stage.asset)
+        if definition is None:
+            return [""]
+        if RANGE_START_TAG in run.tags:
+            span = dg.PartitionKeyRange(run.tags[RANGE_START_TAG], run.tags[RANGE_END_TAG])
+            return definition.get_partition_keys_in_range(span)
+        return [run.tags[_PARTITION_TAG]] if _PARTITION_TAG in run.tags else []
+
+    def _waiting(self, stage: PlannedStage) -> frozenset[str]:
+        """The planned parts of a stage that a change waits for, of whatever cause."""
+        known = self.lineage.consumers.get(stage.asset)
+        if known is None or stage is self.plan.root:
+            return frozenset()
+        target = self.lineage.metadata(stage.asset)
+        of_kind = self._waiting_partitions if known.consumer.is_partitioned else self._waiting_whole
+        planned = {""} if stage.partitions is None else set(stage.partitions)
+        return frozenset(of_kind(known, stage, target) & planned)
+
+    def _waiting_partitions(self, known: KnownConsumer, stage: PlannedStage, target: TableMetadata | None) -> set[str]:
+        instance, found = self.lineage.instance, set[str]()
+        watch = PartitionWatch(self.lineage.lake(stage.asset).storage, CursorStore(instance), stage.asset, target)
+        for tracked in known.consumer.tracked(known.graph, instance).values():
+            source = self.lineage.metadata(tracked.upstream) if tracked.upstream in stage.upstreams else None
+            found |= watch.waiting(tracked, source).keys() if source else set()
+        return found
+
+    def _waiting_whole(self, known: KnownConsumer, stage: PlannedStage, _: TableMetadata | None) -> set[str]:
+        inspector = Inspector(
+            self.lineage.lake(stage.asset),
+            CursorStore(self.lineage.instance),
+            stage.table,
+            known.manager.icdc_namespace,
+        )
+        inputs = [each for each in known.consumer.inputs.values() if each.upstream in stage.upstreams]
+        statuses = [inspector.status(stage.asset, each) for each in inputs]
+        # What can't be followed waits as well: its next run says why.
+        return {"" for each in statuses if each.problem or (each.pending and each.pending.files)}
+
+
+def _running(ran: Mapping[str, PartState]) -> set[str]:
+    return {part for part, state in ran.items() if state is PartState.RUNNING}

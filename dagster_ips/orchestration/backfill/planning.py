@@ -1,0 +1,202 @@
+"""Plans a backfill: which stages and partitions follow, what they read and how long that takes. Nothing is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from dagster_ips._compat import knowing_partitions, new_backfill_id
+from dagster_ips.core.backfill_plan import BackfillPlan, PlannedRead, PlannedStage, PlannedTable
+from dagster_ips.core.change_set import DataFile
+from dagster_ips.core.partition_keys import Slicing
+from dagster_ips.core.run_seconds import seconds_of_run
+from dagster_ips.errors import InstanceError
+from dagster_ips.exactly_once.capture.file_keys import FileKeys
+from dagster_ips.exactly_once.capture.line_look import keys_there
+from dagster_ips.exactly_once.capture.partition_captures import live_in_partitions
+from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
+from dagster_ips.iceberg.change_reader import live_files
+from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.iceberg.storage import Storage
+from dagster_ips.orchestration.backfill.asset_lineage import AssetLineage
+from dagster_ips.orchestration.backfill.past_runs import past_runs
+from dagster_ips.orchestration.run.known_consumers import KnownConsumer
+
+_NOT_ALL = "only rows that really change are followed: these are the most that can be"
+_ANYWHERE = "which rows of {} change isn't known before it runs, so this is everything"
+
+
+def planned(lineage: AssetLineage, asset: str, partitions: Sequence[str] | None, *, now_ms: int) -> BackfillPlan:
+    """What a backfill of ``partitions`` of ``asset`` will do; of all that there are if it is partitioned and None.
+
+    Raises:
+        UnknownConsumerError: no table of the asset is known.
+        InstanceError: it can't be computed here, or doesn't have such partitions.
+        IpsError: a table can't be read.
+    """
+    with knowing_partitions(lineage.instance):
+        keys = _root_partitions(lineage, asset, partitions)
+        planner = _Planner(lineage)
+        stages = [planner.root(asset, keys)]
+        stages += [planner.follower(known) for known in lineage.downstream(asset)]
+        sources = sorted({read.upstream for read in stages[0].reads} - {stage.asset for stage in stages})
+        return BackfillPlan(
+            id=new_backfill_id(),
+            made_at_ms=now_ms,
+            stages=tuple(stages),
+            tables=tuple(table_now(lineage, each) for each in (*[s.asset for s in stages], *sources)),
+            not_started={s.asset: readers for s in stages if (readers := lineage.whole_readers(s.asset))},
+        )
+
+
+def table_now(lineage: AssetLineage, asset: str) -> PlannedTable:
+    """Where the table of an asset is."""
+    known, metadata = lineage.table(asset), lineage.metadata(asset)
+    newest = metadata.ancestry().newest_change if metadata else None
+    code = None if known.is_outside else lineage.code_version(asset)
+    return PlannedTable(
+        asset, known.table, metadata.uuid if metadata else None, newest.snapshot_id if newest else None, code
+    )
+
+
+def files_of_keys(
+    storage: Storage, metadata: TableMetadata | None, slicing: Slicing | None, keys: Collection[str] | None
+) -> list[DataFile]:
+    """The live files of a table that may hold rows with ``keys``; all of them where keys are None or aren't told."""
+    head = metadata.ancestry().head if metadata else None
+    if metadata is None or head is None:
+        return []
+    live = live_files(storage, metadata, head=head).changes.added
+    if slicing is None or keys is None:
+        return list(live)
+    found = FileKeys(storage, metadata, slicing)
+    return [file for file in live if slicing.upstream_keys.possible(found.of(file), keys)]
+
+
+def _root_partitions(lineage: AssetLineage, asset: str, partitions: Sequence[str] | None) -> tuple[str, ...] | None:
+    known = lineage.table(asset)
+    if known.is_outside or not lineage.node(asset).is_executable:
+        problem = f"{asset} is written outside of Dagster, so no backfill computes it."
+        raise InstanceError(problem=problem, remedy="Plan one of an asset that reads it.")
+    definition = lineage.partitions_def(asset)
+    if definition is None:
+        if partitions is not None:
+            remedy = "Leave the partitions out: all of it is computed."
+            raise InstanceError(problem=f"{asset} has no partitions in Dagster.", remedy=remedy)
+        return None
+    there = definition.get_partition_keys(dynamic_partitions_store=lineage.instance)
+    chosen = there if partitions is None else list(dict.fromkeys(partitions))
+    if unknown := [key for key in chosen if key not in set(there)]:
+        remedy = f"Its partitions are {there[0]} to {there[-1]}." if there else "It has none yet."
+        raise InstanceError(problem=f"{asset} has no partition {', '.join(unknown[:5])}.", remedy=remedy)
+    if not chosen:
+        raise InstanceError(problem=f"{asset} has no partition yet.", remedy="Add some, then plan.")
+    return tuple(sorted(chosen, key=there.index) if len(chosen) < len(there) else there)
+
+
+@dataclass
+class _Planner:
+    """Plans stage after stage: of each what it will have changed is known by the ones before."""
+
+    lineage: AssetLineage
+    stages: dict[str, PlannedStage] = field(default_factory=dict)
+
+    def root(self, asset: str, keys: tuple[str, ...] | None) -> PlannedStage:
+        """What a person has computed anew."""
+        lineage, known = self.lineage, self.lineage.consumers.get(asset)
+        reads, unknown = [], []
+        for name, tracked in known.consumer.tracked(known.graph, lineage.instance).items() if known else ():
+            source, storage = lineage.metadata(tracked.upstream), lineage.lake(tracked.upstream).storage
+            if source is None:
+                unknown.append(f"{tracked.table}, its input {name}, isn't there yet")
+            elif keys is None:
+                reads.append(_read(tracked, files_of_keys(storage, source, None, None)))
+            else:
+                reads.append(_read(tracked, live_in_partitions(storage, source, tracked, keys).changes.added))
+        if known is None:
+            unknown.append("what it reads: it follows no changes, and nothing tells which tables its function opens")
+        else:
+            unknown += _lookups_text(lineage, asset, known)
+        policy = lineage.node(asset).backfill_policy
+        runs = 1 if keys is None or policy is not None else len(keys)
+        return self._timed(
+            PlannedStage(
+                asset,
+                lineage.table(asset).table,
+                tuple(read.upstream for read in reads),
+                keys,
+                tuple(reads),
+                code_version=lineage.code_version(asset),
+                unknown=tuple(unknown),
+            ),
+            runs,
+        )
+
+    def follower(self, known: KnownConsumer) -> PlannedStage:
+        """A stage that follows by itself."""
+        lineage, consumer = self.lineage, known.consumer
+        inputs = consumer.tracked(known.graph, lineage.instance)
+        followed = {name: each for name, each in inputs.items() if each.upstream in self.stages}
+        keys = self._partitions(followed.values()) if consumer.is_partitioned else None
+        unknown = [_NOT_ALL, *_lookups_text(lineage, consumer.name, known)]
+        unknown += [_ANYWHERE.format(u) for u in self._anywhere(followed.values())]
+        unknown += [known.warning] if known.warning else []
+        return self._timed(
+            PlannedStage(
+                consumer.name,
+                consumer.table,
+                tuple(each.upstream for each in followed.values()),
+                keys,
+                tuple(self._change_of(each) for each in followed.values()),
+                code_version=known.code_version,
+                unknown=tuple(unknown),
+            ),
+            1,
+        )
+
+    def _partitions(self, followed: Collection[TrackedInput]) -> tuple[str, ...]:
+        keys: set[str] = set()
+        for tracked in followed:
+            assert tracked.slicing is not None  # noqa: S101  # asked for partitioned consumers only
+            changed = self.stages[tracked.upstream].partitions
+            if changed is None:
+                source = self.lineage.metadata(tracked.upstream)
+                storage = self.lineage.lake(tracked.upstream).storage
+                changed = tuple(keys_there(storage, source, tracked.slicing)) if source else ()
+            keys |= tracked.slicing.made_of(changed)
+        return tuple(sorted(keys))
+
+    def _anywhere(self, followed: Collection[TrackedInput]) -> Iterator[str]:
+        return (each.upstream for each in followed if self.stages[each.upstream].partitions is None)
+
+    def _change_of(self, tracked: TrackedInput) -> PlannedRead:
+        """What changes of an upstream at most: all rows of its partitions, as many as there are now."""
+        source = self.lineage.metadata(tracked.upstream)
+        slicing, keys = self.lineage.own_slicing(tracked.upstream), self.stages[tracked.upstream].partitions
+        files = files_of_keys(self.lineage.lake(tracked.upstream).storage, source, slicing, keys)
+        return replace(_read(tracked, files), at_most=True)
+
+    def _timed(self, stage: PlannedStage, runs: int) -> PlannedStage:
+        past = past_runs(self.lineage.instance, stage.asset)
+        seconds = seconds_of_run(stage.size_bytes // runs, past)
+        untold = () if past else ("seconds: it never ran, or its runs didn't tell",)
+        timed = replace(
+            stage,
+            seconds=None if seconds is None else round(seconds * runs, 1),
+            past_runs=len(past),
+            unknown=(*stage.unknown, *untold),
+        )
+        self.stages[stage.asset] = timed
+        return timed
+
+
+def _read(tracked: TrackedInput, files: Sequence[DataFile]) -> PlannedRead:
+    rows, size = sum(file.record_count for file in files), sum(file.file_size_bytes for file in files)
+    return PlannedRead(tracked.upstream, tracked.table, len(files), rows, size)
+
+
+def _lookups_text(lineage: AssetLineage, asset: str, known: KnownConsumer) -> list[str]:
+    """What an asset reads besides, whole, which isn't counted."""
+    parents = {key.to_user_string() for key in lineage.node(asset).parent_keys}
+    whole = sorted(parents - {each.upstream for each in known.consumer.inputs.values()})
+    return [f"what it reads of {', '.join(whole)}, which it reads whole and isn't counted"] if whole else []

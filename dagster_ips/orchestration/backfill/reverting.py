@@ -1,0 +1,332 @@
+"""Takes a backfill back: the root's rows as they were, by a new commit that the stages below follow by themselves."""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import dagster as dg
+
+from dagster_ips._compat import knowing_partitions
+from dagster_ips.core.ancestry import Snapshot
+from dagster_ips.core.backfill_plan import LaunchedBackfill, PlannedStage
+from dagster_ips.core.capture import Mode, Stamp
+from dagster_ips.core.cascade import Cascade
+from dagster_ips.core.edge import Edge
+from dagster_ips.core.interval import Interval
+from dagster_ips.core.ownership import told, writer_of
+from dagster_ips.core.partition_keys import Slicing
+from dagster_ips.core.watermark import Watermark
+from dagster_ips.errors import BackfillError, RevertError
+from dagster_ips.exactly_once.capture.file_keys import FileKeys
+from dagster_ips.exactly_once.capture.tracked_input import files_in, interval_of, is_readable
+from dagster_ips.exactly_once.effects import Effect, effect
+from dagster_ips.exactly_once.publish.publisher import Publication, Publisher
+from dagster_ips.exactly_once.publish.restorer import Restoration, Restorer
+from dagster_ips.iceberg import cascade_stamps
+from dagster_ips.iceberg.cascade_stamps import CASCADE
+from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.iceberg.stamps import REVERTED, owner_properties, stamped_partitions, target_histories
+from dagster_ips.orchestration.backfill.asset_lineage import AssetLineage
+from dagster_ips.orchestration.backfill.differing import before_snapshot, rows_of_stage
+from dagster_ips.orchestration.platform.cursor_store import CursorStore
+from dagster_ips.orchestration.run.known_consumers import KnownConsumer
+from dagster_ips.orchestration.watch.run_at_work import run_at_work
+
+WHOLE = ""
+"""Stands for an asset without partitions where others have keys."""
+
+
+@dataclass(frozen=True, slots=True)
+class RevertPlan:
+    """What taking a backfill back does to its root's table.
+
+    ``restored`` are the partitions whose rows come back (``""`` without partitions). ``new`` were first computed by the
+    backfill, so that there is nothing to bring back. ``changed`` says of partitions what someone else did to them since
+    that would be lost. ``already`` are taken back. ``later_runs`` counts commits of the asset since, whose input is
+    consumed again.
+    """
+
+    restored: tuple[str, ...]
+    new: tuple[str, ...] = ()
+    changed: Mapping[str, str] = field(default_factory=dict)
+    already: tuple[str, ...] = ()
+    later_runs: int = 0
+
+
+@dataclass(frozen=True)
+class BackfillReverter:
+    """Takes a backfill that was launched back."""
+
+    lineage: AssetLineage
+    backfill: LaunchedBackfill
+
+    def plan(self, partitions: Collection[str] | None) -> RevertPlan:
+        """What would be done to ``partitions``, or to all that the backfill computed; nothing is changed.
+
+        Raises:
+            BackfillError: there is no state to go back to.
+            IpsError: a table can't be read.
+        """
+        with knowing_partitions(self.lineage.instance):
+            return self._planned(partitions)
+
+    def revert(self, partitions: Collection[str] | None, *, leave_out_changed: bool) -> tuple[RevertPlan, Publication]:
+        """Bring the rows back by one commit, under which what was consumed since is to be consumed again.
+
+        Raises:
+            BackfillError: a run is working on the root, or there is no state to go back to.
+            RevertError: what others did would be lost, or what is to be consumed again can't be followed any more.
+            IpsError: a table can't be read or written.
+        """
+        with knowing_partitions(self.lineage.instance):
+            restorer = Restorer(self._publisher())
+            restorer.settle(self.lineage.metadata(self._root.asset), self._edges(self._parts))
+            self._require_idle()
+            planned = self._planned(partitions)
+            if planned.changed and not leave_out_changed:
+                said = tuple(f"{part or 'its rows'}: {what}" for part, what in planned.changed.items())
+                raise self._refused(
+                    said, "Name the partitions to revert by --partition, or leave these out by --leave-out-changed."
+                )
+            if not planned.restored:
+                return planned, Publication(None)
+            wanted = self._restoration(planned.restored)
+            published = restorer.restore(wanted)
+            self._report(planned, published)
+            return planned, published
+
+    @property
+    def _root(self) -> PlannedStage:
+        return self.backfill.plan.root
+
+    @property
+    def _parts(self) -> tuple[str, ...]:
+        planned = self.backfill.plan.root.partitions
+        return (WHOLE,) if planned is None else planned
+
+    @property
+    def _consumer(self) -> KnownConsumer | None:
+        return self.lineage.consumers.get(self._root.asset)
+
+    def _lines(self) -> list[Edge]:
+        known = self._consumer
+        return [Edge(self._root.asset, each.upstream) for each in known.consumer.inputs.values()] if known else []
+
+    def _edges(self, parts: Collection[str]) -> list[Edge]:
+        return [line.of(part) if part else line for line in self._lines() for part in parts]
+
+    def _slicing(self) -> Slicing | None:
+        is_partitioned = self.backfill.plan.root.partitions is not None
+        return self.lineage.own_slicing(self._root.asset) if is_partitioned else None
+
+    def _target(self) -> TableMetadata:
+        return self.lineage.lake(self._root.asset).load(self._root.table, asset=self._root.asset)
+
+    def _before(self, target: TableMetadata) -> int:
+        found = before_snapshot(self.backfill.plan, self.backfill.plan.root, target)
+        if found is None:
+            problem = f"{self._root.table} wasn't there before it, so there are no rows to bring back."
+            raise BackfillError(backfill=self.backfill.plan.id, problem=problem, remedy="Drop the table to start over.")
+        return found
+
+    def _planned(self, partitions: Collection[str] | None) -> RevertPlan:
+        target = self._target()
+        since = self._since(target, self._before(target))
+        wanted = [part for part in self._parts if partitions is None or part in partitions]
+        if partitions is not None and (unknown := sorted(set(partitions) - set(wanted))):
+            problem = f"it didn't compute {', '.join(unknown[:5])}."
+            remedy = "Name partitions that are in its plan."
+            raise BackfillError(backfill=self.backfill.plan.id, problem=problem, remedy=remedy)
+        last = {part: self._last(part, since) for part in wanted}
+        touched = [part for part, what in last.items() if what == _BACKFILL]
+        known = self._consumed(touched, target) if self._lines() else {}
+        new = [p for p in touched if any(edge not in known for edge in self._edges([p]))]
+        changed = self._changed([part for part in touched if part not in new], since, target)
+        own = [each for each in since if each.is_own and not each.is_of_backfill and not each.is_revert]
+        return RevertPlan(
+            restored=tuple(part for part in touched if part not in new and part not in changed),
+            new=tuple(new),
+            changed=changed,
+            already=tuple(part for part, what in last.items() if what == _REVERT),
+            later_runs=sum(bool(set(touched) & each.modes.keys()) for each in own),
+        )
+
+    def _last(self, part: str, since: Sequence[_RootCommit]) -> str | None:
+        """Whether the backfill, or a revert of it, was the last of both to write a partition; None if neither did."""
+        for each in since:
+            if each.is_of_backfill and (part in each.modes or not self._lines()):
+                return _BACKFILL
+            if each.is_revert and (part in each.modes or not self._lines()):
+                return _REVERT
+        return None
+
+    def _since(self, target: TableMetadata, before: int) -> list[_RootCommit]:
+        """The commits after the state before it that changed rows, newest first.
+
+        Raises:
+            RevertError: the table's history doesn't reach back to there any more.
+        """
+        found: list[_RootCommit] = []
+        for snapshot in target.ancestry().snapshots:
+            if snapshot.snapshot_id == before:
+                return found
+            if not snapshot.keeps_rows or any(stamped_partitions(snapshot, line) for line in self._lines()):
+                found.append(self._commit(snapshot))
+        problem = f"{self._root.table} was rolled back, or what came after the state before it has been expired"
+        raise self._refused((problem,), "Compute the partitions anew by the code that made them.")
+
+    def _commit(self, snapshot: Snapshot) -> _RootCommit:
+        backfill = self.backfill.plan.id
+        modes: dict[str, Mode] = {}
+        for line in self._lines():
+            modes |= {part or WHOLE: mode for part, (_, mode) in stamped_partitions(snapshot, line).items()}
+        return _RootCommit(
+            snapshot,
+            is_own=writer_of(snapshot) == self._root.asset,
+            is_of_backfill=backfill in Cascade.from_text(snapshot.summary.get(CASCADE, "")).ids,
+            is_revert=snapshot.summary.get(REVERTED) == backfill,
+            modes=modes,
+        )
+
+    def _changed(self, parts: Sequence[str], since: Sequence[_RootCommit], target: TableMetadata) -> dict[str, str]:
+        """What was done to partitions that wouldn't come again: computed anew by others, or written from outside."""
+        changed: dict[str, str] = {}
+        for each in since:
+            if each.is_of_backfill or each.is_revert:
+                continue
+            if not each.is_own:
+                touched = set(parts) & self._partitions_of(each.snapshot, target)
+                what = f"someone else changed it in {told(each.snapshot)}"
+            else:
+                touched = {p for p in parts if each.modes.get(p) is Mode.FULL or not each.modes}
+                what = f"it was computed anew since, in snapshot {each.snapshot.snapshot_id}"
+            changed |= dict.fromkeys(sorted(touched), what)
+        return changed
+
+    def _partitions_of(self, snapshot: Snapshot, target: TableMetadata) -> set[str]:
+        """The partitions that a commit from outside may have changed; all of them where nothing tells."""
+        slicing, parent = self._slicing(), target.snapshots.get(snapshot.parent_id or -1)
+        if slicing is None or parent is None:
+            return set(self._parts)
+        storage = self.lineage.lake(self._root.asset).storage
+        touched = files_in(storage, target, Interval(parent, (snapshot,)), snapshot).changes.touched
+        found = FileKeys(storage, target, slicing).read(touched)
+        return set(self._parts) if found.unread else set(found.keys)
+
+    def _consumed(self, parts: Sequence[str], target: TableMetadata) -> dict[Edge, Watermark | Stamp]:
+        """Up to where the rows before it were made of each upstream; without edges of which that isn't known."""
+        edges = self._edges(parts)
+        stamps = target_histories(target.as_of(self._before(target), "main"), edges)
+        recorded: dict[Edge, Watermark] = {}
+        for each in self.backfill.consumed:
+            line = Edge(self._root.asset, each.upstream)
+            if each.up_to is not None:
+                recorded |= dict.fromkeys(
+                    [line] if each.partitions is None else [line.of(part) for part in each.partitions], each.up_to
+                )
+        found: dict[Edge, Watermark | Stamp] = {}
+        for edge in edges:
+            stamp = stamps[edge].newest
+            if stamp is not None and stamp.bite is not None and not stamp.bite.is_last:
+                found[edge] = stamp
+            elif edge in recorded:
+                found[edge] = recorded[edge]
+            elif stamp is not None:
+                found[edge] = stamp
+        return found
+
+    def _restoration(self, parts: Sequence[str]) -> Restoration:
+        target, stage = self._target(), self.backfill.plan.root
+        consumed = self._consumed(parts, target)
+        if problems := tuple(self._unfollowed(consumed)):
+            raise self._refused(problems, "Compute the partitions anew by the code that made them.")
+        slicing = self._slicing()
+        rows = rows_of_stage(replace(stage, partitions=tuple(parts)), target, slicing) if slicing is not None else None
+        return Restoration(self.backfill.plan.id, stage.asset, stage.table, self._before(target), rows, consumed)
+
+    def _unfollowed(self, consumed: Mapping[Edge, Watermark | Stamp]) -> Iterator[str]:
+        """Why what came after what the rows were made of can't be read again; nothing if it can."""
+        by_line: dict[str, dict[Watermark, int]] = {}
+        for edge, at in consumed.items():
+            up_to = at.to_inclusive if isinstance(at, Stamp) else at
+            by_line.setdefault(edge.upstream, Counter())[up_to] += 1
+        tracked = {each.upstream: each for each in self._consumer.consumer.inputs.values()} if self._consumer else {}
+        for upstream, marks in by_line.items():
+            source = self.lineage.metadata(upstream)
+            if source is None:
+                yield f"{upstream}'s table isn't there any more"
+                continue
+            storage, ancestry = self.lineage.lake(upstream).storage, source.ancestry(tracked[upstream].ref)
+            for mark, count in marks.items():
+                found = interval_of(storage, source, mark, ancestry)
+                if not isinstance(found, Interval) or found.abandoned or not is_readable(found):
+                    of = f"{count} partitions" if self.backfill.plan.root.partitions is not None else "it"
+                    yield (
+                        f"what came to {source.table} after snapshot {mark.snapshot_id}, which {of} would have to read "
+                        f"again, was expired, rolled back or replaced"
+                    )
+
+    def _publisher(self) -> Publisher:
+        asset = self._root.asset
+        properties = cascade_stamps.properties(Cascade((revert_cascade(self.backfill.plan.id),)))
+        return Publisher(
+            self.lineage.lake(asset),
+            CursorStore(self.lineage.instance),
+            self.lineage.table(asset).manager.session(),
+            str(uuid.uuid4()),
+            properties | owner_properties(asset, None),
+        )
+
+    def _require_idle(self) -> None:
+        key = dg.AssetKey.from_user_string(self._root.asset)
+        states = CursorStore(self.lineage.instance).get_many(self._edges(self._parts)).values()
+        if (run_id := run_at_work(self.lineage.instance, key, states)) is not None:
+            problem = f"run {run_id} is working on {self._root.asset}."
+            remedy = f"Wait for it, or end all of its runs: dagster-ips backfill cancel {self.backfill.plan.id}"
+            raise BackfillError(backfill=self.backfill.plan.id, problem=problem, remedy=remedy)
+
+    def _refused(self, problems: tuple[str, ...], remedy: str) -> RevertError:
+        return RevertError(self.backfill.plan.id, self._root.table, problems, remedy)
+
+    def _report(self, planned: RevertPlan, published: Publication) -> None:
+        """Tell Dagster that the rows are others: its own conditions and timelines go by that."""
+        key, backfill = dg.AssetKey.from_user_string(self._root.asset), self.backfill.plan.id
+        snapshot = str(published.snapshots[-1].snapshot_id) if published.snapshots else "none"
+        for part in planned.restored:
+            with effect(Effect.REPORT_EVENT):
+                self.lineage.instance.report_runless_asset_event(
+                    dg.AssetMaterialization(
+                        key,
+                        description=f"backfill {backfill} was taken back",
+                        partition=part or None,
+                        metadata={"backfill": backfill, "published snapshot": snapshot},
+                        tags={"dagster/data_version": snapshot},
+                    )
+                )
+
+
+_BACKFILL, _REVERT = "backfill", "revert"
+
+
+@dataclass(frozen=True, slots=True)
+class _RootCommit:
+    """A commit to the root's table, and by partition in which mode a run of it computed them."""
+
+    snapshot: Snapshot
+    is_own: bool
+    is_of_backfill: bool
+    is_revert: bool
+    modes: Mapping[str, Mode]
+
+
+def revert_cascade(backfill: str) -> str:
+    """The cascade of what follows from taking a backfill back.
+
+    Example:
+        >>> revert_cascade("qwertyui")
+        'qwertyui-revert'
+    """
+    return f"{backfill}-revert"

@@ -1,0 +1,128 @@
+"""How two states of a table differ: rows added, removed and changed, by the values of some columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dagster_ips.core.ranges import quoted
+from dagster_ips.core.row_changes import RowChanges, SideOfRows
+from dagster_ips.spark.comparison import Example, RowPairs, alike
+from dagster_ips.spark.frames import computed_once
+from dagster_ips.spark.late import F, types
+from dagster_ips.spark.writes.partition_filter import collected
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_SUMS = "decimal(38,0)"
+
+
+@dataclass(frozen=True, slots=True)
+class RowDifferences:
+    """What differs, by the values of the columns that rows are divided by, and some rows that do."""
+
+    by_values: Mapping[tuple[Any, ...], RowChanges]
+    examples: tuple[Example, ...]
+
+
+def differences(  # noqa: PLR0913  # each is a thing of its own
+    before: DataFrame,
+    after: DataFrame,
+    *,
+    keys: Sequence[str],
+    divided_by: Sequence[str] = (),
+    by_minute: Sequence[str] = (),
+    most_examples: int = 10,
+) -> RowDifferences:
+    """How ``after`` differs from ``before``; a column that one of them lacks is null there.
+
+    Rows with the same ``keys`` are one that changed; without keys rows only come and go. Times in ``by_minute`` are
+    divided by their minute.
+    """
+    old, new = alike(before, after)
+    compared = RowPairs(old, keys)
+    parts = [_Part(compared.names.index(name), name in by_minute) for name in divided_by]
+    sides = [_sides(frame, compared, parts) for frame in (old, new)]
+    with computed_once(compared.counted(old, new)) as counted, computed_once(compared.pairs(counted)) as pairs:
+        found = _changes(pairs, compared, parts)
+        examples = compared.examples(pairs, most_examples) if found else ()
+    values = dict.fromkeys([*sides[0], *sides[1], *found])
+    nothing, none = SideOfRows(), RowChanges()
+    return RowDifferences(
+        {
+            value: found.get(value, none).plus(
+                RowChanges(before=sides[0].get(value, nothing), after=sides[1].get(value, nothing))
+            )
+            for value in values
+        },
+        examples,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A column, by its number, that rows are divided by."""
+
+    number: int
+    is_by_minute: bool
+
+    def of(self, value: Column) -> Column:
+        return (F.date_trunc("minute", value) if self.is_by_minute else value).alias(f"p{self.number}")
+
+
+def _sides(frame: DataFrame, compared: RowPairs, parts: Sequence[_Part]) -> dict[tuple[Any, ...], SideOfRows]:
+    """Rows, sums and nulls by the values of ``parts``."""
+    columns = [F.col(quoted(name)) for name in compared.names]
+    numbers = [i for i, kind in enumerate(compared.kinds) if isinstance(kind, types.NumericType)]
+    sums = [F.sum(_addable(columns[i], compared.kinds[i])).alias(f"s{i}") for i in numbers]
+    nulls = [F.sum(column.isNull().cast("long")).alias(f"n{i}") for i, column in enumerate(columns)]
+    rows = frame.groupBy(*[part.of(columns[part.number]) for part in parts])
+    found = {}
+    for row in collected(rows.agg(F.count(F.lit(1)).alias("r"), *sums, *nulls)):
+        count, rest = row[len(parts)], row[len(parts) + 1 :]
+        if count:
+            found[tuple(row[: len(parts)])] = SideOfRows(
+                count,
+                {compared.names[i]: value for i, value in zip(numbers, rest, strict=False)},
+                dict(zip(compared.names, rest[len(numbers) :], strict=True)),
+            )
+    return found
+
+
+def _addable(column: Column, kind: types.DataType) -> Column:
+    """As a type whose sums don't overflow."""
+    match kind:
+        case types.IntegralType():
+            return column.cast(_SUMS)
+        case types.FloatType():
+            return column.cast("double")
+        case _:
+            return column
+
+
+def _changes(pairs: DataFrame, compared: RowPairs, parts: Sequence[_Part]) -> dict[tuple[Any, ...], RowChanges]:
+    """How many rows of each kind, and in how many each column differs, by the values of ``parts``."""
+
+    def count(kind: str, also: Column | None = None) -> Column:
+        is_it = F.col("kind") == kind
+        return F.sum((is_it if also is None else is_it & also).cast("long"))
+
+    values = [
+        part.of(
+            F.when(F.col("actual").isNull(), F.col(f"expected.c{part.number}")).otherwise(
+                F.col(f"actual.c{part.number}")
+            )
+        )
+        for part in parts
+    ]
+    kinds = [count(kind).alias(kind) for kind in ("extra", "missing", "different")]
+    differ = [count("different", ~compared.same(i)).alias(f"d{i}") for i in range(len(compared.names))]
+    found = {}
+    for row in collected(pairs.groupBy(*values).agg(*kinds, *differ)):
+        added, removed, changed, *by_column = row[len(parts) :]
+        if added or removed or changed:
+            columns = {name: number for name, number in zip(compared.names, by_column, strict=True) if number}
+            found[tuple(row[: len(parts)])] = RowChanges(added, removed, changed, columns)
+    return found

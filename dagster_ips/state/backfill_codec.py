@@ -1,0 +1,120 @@
+"""Plans of backfills and what is remembered of those that were launched, as versioned JSON; a long one is packed."""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from dagster_ips.core.backfill_plan import (
+    BackfillPlan,
+    ConsumedBefore,
+    LaunchedBackfill,
+    PlannedRead,
+    PlannedStage,
+    PlannedTable,
+)
+from dagster_ips.core.watermark import Watermark
+from dagster_ips.errors import BackfillRecordError
+
+BACKFILL_VERSION = 1
+_PACKED = "zlib:"
+_LONG = 16_000
+
+
+def plan_as_json(plan: BackfillPlan) -> dict[str, Any]:
+    """A plan as it is saved and shown; snapshots as text, as JavaScript would round them."""
+    tables = [
+        {**asdict(each), "snapshot_id": None if each.snapshot_id is None else str(each.snapshot_id)}
+        for each in plan.tables
+    ]
+    return {"version": BACKFILL_VERSION, **asdict(plan), "tables": tables}
+
+
+def plan_from_json(value: Any, *, where: str) -> BackfillPlan:  # noqa: ANN401  # what JSON may hold
+    """The plan that ``plan_as_json`` gave, as ``where`` has it.
+
+    Raises:
+        BackfillRecordError: it isn't one, or a newer version wrote it.
+    """
+    try:
+        _require_known(int(value["version"]), where)
+        return BackfillPlan(
+            id=str(value["id"]),
+            made_at_ms=int(value["made_at_ms"]),
+            stages=tuple(_stage(each) for each in value["stages"]),
+            tables=tuple(_table(each) for each in value["tables"]),
+            not_started={asset: tuple(names) for asset, names in value["not_started"].items()},
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise BackfillRecordError(where=where, cause=f"{type(error).__name__}: {error}") from error
+
+
+def encode_backfill(backfill: BackfillPlan | LaunchedBackfill) -> str:
+    """A plan, or a backfill that was launched, as text."""
+    if isinstance(backfill, BackfillPlan):
+        value: dict[str, Any] = {"plan": plan_as_json(backfill)}
+    else:
+        value = {"plan": plan_as_json(backfill.plan), "launched": {**asdict(backfill), "plan": None}}
+    text = json.dumps(value, separators=(",", ":"))
+    return text if len(text) < _LONG else _PACKED + base64.b85encode(zlib.compress(text.encode())).decode()
+
+
+def decode_backfill(text: str, *, where: str) -> BackfillPlan | LaunchedBackfill:
+    """What ``encode_backfill`` made text of.
+
+    Raises:
+        BackfillRecordError: it isn't such a text, or a newer version wrote it.
+    """
+    try:
+        packed = text.removeprefix(_PACKED)
+        value = json.loads(zlib.decompress(base64.b85decode(packed)) if packed != text else text)
+        plan = plan_from_json(value["plan"], where=where)
+        launched: Mapping[str, Any] | None = value.get("launched")
+        if launched is None:
+            return plan
+        return LaunchedBackfill(
+            plan,
+            who=str(launched["who"]),
+            launched_at_ms=int(launched["launched_at_ms"]),
+            before={table: int(at) for table, at in launched["before"].items()},
+            consumed=tuple(_consumed(each) for each in launched["consumed"]),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError, zlib.error) as error:
+        raise BackfillRecordError(where=where, cause=f"{type(error).__name__}: {error}") from error
+
+
+def _require_known(version: int, where: str) -> None:
+    if version > BACKFILL_VERSION:
+        cause = f"its version is {version}, and {BACKFILL_VERSION} is the newest that is understood"
+        raise BackfillRecordError(where=where, cause=cause)
+
+
+def _stage(value: Mapping[str, Any]) -> PlannedStage:
+    partitions = value["partitions"]
+    return PlannedStage(
+        **{
+            **value,
+            "upstreams": tuple(value["upstreams"]),
+            "partitions": None if partitions is None else tuple(partitions),
+            "reads": tuple(PlannedRead(**each) for each in value["reads"]),
+            "unknown": tuple(value["unknown"]),
+        }
+    )
+
+
+def _table(value: Mapping[str, Any]) -> PlannedTable:
+    at = value["snapshot_id"]
+    return PlannedTable(**{**value, "snapshot_id": None if at is None else int(at)})
+
+
+def _consumed(value: Mapping[str, Any]) -> ConsumedBefore:
+    partitions, up_to = value["partitions"], value["up_to"]
+    return ConsumedBefore(
+        str(value["upstream"]),
+        None if up_to is None else Watermark(**up_to),
+        None if partitions is None else tuple(partitions),
+    )

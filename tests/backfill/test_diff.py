@@ -1,0 +1,95 @@
+"""A diff shows exactly what differs from the state before: by partition, by column, with rows."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+
+from dagster_ips.core.row_changes import RowChanges
+from dagster_ips.spark.row_differences import differences
+from tests.backfill.three_stages import ThreeStages
+from tests.support.lake import Lake, events
+
+
+def test_a_diff_shows_exactly_the_planted_difference(stages: ThreeStages) -> None:
+    stages.begin()
+    wrong = stages.right(bug=True)
+    stages.deploy(bug=False)
+    plan = stages.plan("day", "--partitions", "2026-01-01..2026-01-10")
+    stages.says("launch", plan, "--yes")
+    assert [each["total"]["changed"] for each in stages.told("diff", plan)["stages"]] == [0, 0, 0]
+    stages.backfill(plan)
+    stages.follow()
+    right = stages.right(bug=False)
+    assert stages.rows() == right
+    day, by_account, week = stages.told("diff", plan)["stages"]
+
+    bad = [row for row in stages.events if row[2] == "a1" and row[3]]
+    assert (day["total"]["added"], day["total"]["removed"], day["total"]["changed"]) == (0, 0, len(bad))
+    assert day["total"]["columns"] == {"seconds": len(bad)}
+    by_day = Counter(str(row[1]) for row in bad)
+    assert {part: each["changed"] for part, each in day["partitions"].items() if each["changed"]} == by_day
+    sums = [sum(row[3] for row in rows["media.day"]) for rows in (wrong, right)]
+    assert [int(day["total"][side]["sums"]["seconds"]) for side in ("before", "after")] == sums
+    assert by_account["total"]["columns"] == {"seconds": 1}
+    assert [(each["kind"], each["key"], each["column"]) for each in by_account["examples"]] == [
+        ("changed", "account=a1", "seconds")
+    ]
+    # Without a key a changed row is one that went and one that came.
+    assert (week["keys"], week["total"]["added"], week["total"]["removed"]) == ([], 2, 2)
+    assert week["commits_of_other_changes"] == []
+    text = stages.says("diff", plan)
+    assert f"day (by event_date, event_id): 0 rows added, 0 removed, {len(bad)} changed." in text
+
+
+def test_what_others_committed_since_is_said(stages: ThreeStages) -> None:
+    stages.begin()
+    plan = stages.plan("day", "--partition", "2026-01-01")
+    stages.says("launch", plan, "--yes")
+    stages.backfill(plan)
+    stages.arrive(*events([100], day=0))
+    day, *_ = stages.told("diff", plan)["stages"]
+    assert (day["total"]["added"], len(day["commits_of_other_changes"])) == (1, 1)
+
+
+VALUES = st.sampled_from([None, 1, 2])
+Rows = list[tuple[str, int | None, int | None]]
+ROWS = st.lists(st.tuples(st.sampled_from(["a", "b"]), VALUES, VALUES), max_size=6)
+
+
+@pytest.fixture
+def session(lake: Lake) -> SparkSession:
+    return lake.session
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(before=ROWS, after=ROWS)
+def test_rows_without_a_key_are_counted_as_multisets_are(session: SparkSession, before: Rows, after: Rows) -> None:
+    old, new = (session.createDataFrame(rows, "p string, x int, y int") for rows in (before, after))
+    found = differences(old, new, keys=(), divided_by=["p"]).by_values
+    for part in ("a", "b"):
+        one, other = (Counter(row for row in rows if row[0] == part) for rows in (before, after))
+        changes = found.get((part,), RowChanges())
+        assert (changes.added, changes.removed) == ((other - one).total(), (one - other).total())
+        assert (changes.before.rows, changes.after.rows) == (one.total(), other.total())
+        for side, rows in ((changes.before, one), (changes.after, other)):
+            known = [row[1] for row in rows.elements() if row[1] is not None]
+            assert side.sums.get("x") == (sum(known) if known else None)
+            assert side.nulls.get("x", 0) == rows.total() - len(known)
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(before=st.dictionaries(st.sampled_from("abcd"), VALUES), after=st.dictionaries(st.sampled_from("abcd"), VALUES))
+def test_rows_with_a_key_come_go_and_change(
+    session: SparkSession, before: dict[str, int | None], after: dict[str, int | None]
+) -> None:
+    old, new = (session.createDataFrame(list(rows.items()), "k string, x int") for rows in (before, after))
+    (changes,) = differences(old, new, keys=["k"]).by_values.values() or (RowChanges(),)
+    assert changes.added == len(after.keys() - before.keys())
+    assert changes.removed == len(before.keys() - after.keys())
+    assert changes.changed == sum(before[key] != after[key] for key in before.keys() & after.keys())
+    assert changes.columns == ({"x": changes.changed} if changes.changed else {})

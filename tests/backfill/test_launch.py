@@ -1,0 +1,137 @@
+"""A plan that is launched is Dagster's own backfill; every table's state before it is kept."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from dagster_ips.orchestration.platform.cursor_store import CursorStore
+from dagster_ips.spark.maintenance import expire_snapshots
+from tests.backfill.three_stages import ThreeStages
+from tests.support.lake import events
+from tests.support.partitioned import SENSOR
+
+FIXED = ("--partitions", "2026-01-01..2026-01-10")
+
+
+def tags(stages: ThreeStages, plan: str) -> dict[str, int]:
+    found = {}
+    for table in stages.TABLES:
+        refs = stages.lake.catalog.load(table, asset="test").raw["refs"]
+        if (ref := refs.get(f"ips-backfill-{plan}")) is not None:
+            assert ref["type"] == "tag"
+            found[table] = int(ref["snapshot-id"])
+    return found
+
+
+def heads(stages: ThreeStages) -> dict[str, int | None]:
+    return {table: stages.lake.catalog.load(table, asset="test").head_snapshot_id() for table in stages.TABLES}
+
+
+def test_a_launched_backfill_computes_its_partitions_and_what_follows_and_its_status_says_so(
+    stages: ThreeStages,
+) -> None:
+    stages.begin()
+    assert stages.rows() == stages.right(bug=True)
+    stages.deploy(bug=False)
+    plan = stages.plan("day", *FIXED)
+    assert "planned, and isn't launched" in stages.refuses("status", plan)
+    before = heads(stages)
+    assert "is launched" in stages.says("launch", plan, "--yes")
+    assert tags(stages, plan) == before
+    status = stages.told("status", plan)
+    assert (status["status"], status["is_open"]) == ("REQUESTED", True)
+    assert set(status["stages"][0]["parts"].values()) == {"pending"}
+    assert set(status["stages"][2]["parts"].values()) == {"to come"}
+
+    stages.backfill(plan)
+    assert set(stages.told("status", plan)["stages"][2]["parts"].values()) == {"pending"}
+    stages.follow()
+    assert stages.rows() == stages.right(bug=False)
+    status = stages.told("status", plan, "--watch")
+    assert not status["is_open"]
+    assert [set(stage["parts"].values()) for stage in status["stages"]] == [{"done"}] * 3
+    read = {stage["asset"]: stage["rows"] for stage in status["stages"]}
+    assert read == {stage["asset"]: stage["planned_rows"] for stage in status["stages"]}
+    assert len(status["runs"]) == 3
+    assert "day" in stages.says("status", plan)
+    # Launched once is launched: nothing is tagged or started again.
+    assert "is launched" in stages.says("launch", plan, "--yes")
+    assert tags(stages, plan) == before
+
+
+def test_partitions_that_change_no_row_are_followed_by_none(stages: ThreeStages) -> None:
+    stages.begin()
+    plan = stages.plan("day", "--partitions", "2026-01-01..2026-01-02")
+    stages.says("launch", plan, "--yes")
+    stages.backfill(plan)
+    stages.follow()
+    week = stages.told("status", plan)["stages"][2]
+    assert set(week["parts"].values()) <= {"done", "unchanged"}
+    assert stages.rows() == stages.right(bug=True)
+
+
+def test_a_plan_whose_tables_or_code_moved_is_refused_with_what_moved(stages: ThreeStages) -> None:
+    stages.begin()
+    plan = stages.plan("day", "--partition", "2026-01-01")
+    stages.arrive(*events([100], day=1))
+    said = stages.refuses("launch", plan, "--yes")
+    assert "media.playback was at snapshot" in said
+    assert "media.week was at snapshot" in said
+    assert stages.instance.get_backfill(plan) is None
+    assert tags(stages, plan) == {}
+    assert "is launched" in stages.says("launch", plan, "--yes", "--although-moved")
+    other = stages.plan("day", "--partition", "2026-01-01")
+    stages.deploy(bug=False)
+    assert "day's code version was buggy and is fixed" in stages.refuses("launch", other, "--yes")
+
+
+def test_a_plan_is_launched_from_the_file_that_was_reviewed(stages: ThreeStages, tmp_path: Path) -> None:
+    stages.begin()
+    file = tmp_path / "plan.json"
+    plan = stages.plan("day", "--partition", "2026-01-01", "--out", str(file))
+    assert "is launched" in stages.says("launch", str(file), "--yes")
+    assert stages.instance.get_backfill(plan) is not None
+    file.write_text("{}")
+    assert "can't be read as a plan" in stages.refuses("launch", str(file), "--yes")
+    assert "knows no plan" in stages.refuses("launch", "nothing", "--yes")
+
+
+def test_the_state_before_outlives_expiry_however_old_it_is(
+    stages: ThreeStages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Iceberg takes a tag away by the age of its snapshot, not by its own."""
+    stages.begin()
+    before = stages.rows()["media.day"]
+    at = heads(stages)["media.day"]
+    plan = stages.plan("day", "--partition", "2026-01-01")
+    sixty_days = 60 * 86_400_000
+    now = time.time_ns
+    monkeypatch.setattr(time, "time_ns", lambda: now() + sixty_days * 1_000_000)
+    stages.says("launch", plan, "--yes", "--keep-days", "2")
+    monkeypatch.undo()
+    refs = stages.lake.catalog.load("media.day", asset="test").raw["refs"]
+    assert refs[f"ips-backfill-{plan}"]["max-ref-age-ms"] >= sixty_days + 2 * 86_400_000
+    stages.arrive(*events([100], day=0))
+    expire_snapshots(stages.lake.session, "lake", "media.day", before_ms=now() // 1_000_000 + 1000)
+    assert at in stages.lake.catalog.load("media.day", asset="test").snapshots
+    there = stages.lake.sql(f"SELECT * FROM lake.media.day VERSION AS OF 'ips-backfill-{plan}'").collect()
+    assert sorted(map(tuple, there)) == sorted(before.elements())
+
+
+def test_cancel_ends_the_backfill_and_the_runs_that_it_caused(stages: ThreeStages) -> None:
+    stages.begin()
+    plan = stages.plan("day", "--partition", "2026-01-01")
+    stages.says("launch", plan, "--yes")
+    job = stages.definitions.resolve_implicit_global_asset_job_def()
+    queued = stages.instance.create_run_for_job(
+        job_def=job, asset_selection=frozenset([dg.AssetKey("week")]), tags={"dagster_ips/cascade": plan, **SENSOR}
+    )
+    assert queued.run_id in stages.says("cancel", plan, "--yes") or queued.status.value == "NOT_STARTED"
+    backfill = stages.instance.get_backfill(plan)
+    assert backfill is not None
+    assert backfill.status.value == "CANCELING"
+    assert CursorStore(stages.instance).get_backfill(plan) is not None

@@ -1,0 +1,146 @@
+"""Taking a backfill back restores its rows in all stages, and loses and doubles nothing that came since."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from dagster_ips.spark.maintenance import expire_snapshots
+from tests.backfill.three_stages import ThreeStages
+from tests.support.lake import events
+
+ALL = ("--partitions", "2026-01-01..2026-01-10")
+
+
+@pytest.fixture
+def fixed(stages: ThreeStages) -> str:
+    """A backfill of all days by code without the bug, followed by all stages."""
+    stages.begin()
+    stages.deploy(bug=False)
+    plan = stages.plan("day", *ALL)
+    stages.says("launch", plan, "--yes")
+    stages.backfill(plan)
+    stages.follow()
+    assert stages.rows() == stages.right(bug=False)
+    return plan
+
+
+def test_a_revert_restores_equal_rows_in_all_stages(stages: ThreeStages, fixed: str) -> None:
+    stages.deploy(bug=True)
+    before = stages.lake.commits("media.day")
+    assert "come back as they were" in stages.says("revert", fixed, "--dry-run")
+    assert stages.lake.commits("media.day") == before
+    assert "Taken back: 10:" in stages.says("revert", fixed, "--yes")
+    assert stages.lake.rows("media.day") == stages.right(bug=True)["media.day"]
+    stages.follow()
+    assert stages.rows() == stages.right(bug=True)
+    diff = stages.told("diff", fixed)["stages"]
+    assert [(each["total"]["added"], each["total"]["removed"], each["total"]["changed"]) for each in diff] == [
+        (0, 0, 0)
+    ] * 3
+    assert "Nothing is left to take back" in stages.says("revert", fixed, "--yes")
+    stages.arrive(*events([100, 101], day=3))
+    assert stages.rows() == stages.right(bug=True)
+
+
+def test_rows_that_came_since_are_neither_lost_nor_doubled(stages: ThreeStages) -> None:
+    """Before the backfill, consumed by it, by a run after it, and after the revert."""
+    stages.begin()
+    stages.arrive(*events([100], day=2))
+    stages.land(*events([101, 102], day=3))
+    stages.deploy(bug=False)
+    plan = stages.plan("day", *ALL)
+    stages.says("launch", plan, "--yes")
+    stages.backfill(plan)
+    stages.follow()
+    stages.arrive(*events([103, 104], day=3), *events([105], day=4))
+    assert stages.rows() == stages.right(bug=False)
+    stages.land(*events([106], day=5))
+    stages.deploy(bug=True)
+    assert "later commits of day" in stages.says("revert", plan, "--yes")
+    stages.follow()
+    assert stages.rows() == stages.right(bug=True)
+    stages.arrive(*events([107], day=3))
+    assert stages.rows() == stages.right(bug=True)
+    assert stages.follow() == []
+
+
+def test_only_what_the_backfill_computed_comes_back(stages: ThreeStages) -> None:
+    stages.begin()
+    stages.deploy(bug=False)
+    plan = stages.plan("day", "--partitions", "2026-01-02..2026-01-05")
+    stages.says("launch", plan, "--yes")
+    # As if it was cancelled midway.
+    stages.run("day", "2026-01-02", "2026-01-03", **{"dagster/backfill": plan})
+    backfill = stages.instance.get_backfill(plan)
+    assert backfill is not None
+    stages.instance.update_backfill(backfill.with_status(type(backfill.status).CANCELED))
+    stages.follow()
+    half = stages.rows()
+    stages.deploy(bug=True)
+    assert "Taken back: 2026-01-02, by" in stages.says("revert", plan, "--partition", "2026-01-02", "--yes")
+    stages.follow()
+    assert stages.rows() != half
+    assert "Taken back: 2026-01-03, by" in stages.says("revert", plan, "--yes")
+    stages.follow()
+    assert stages.rows() == stages.right(bug=True)
+
+
+def test_what_others_did_since_is_named_and_not_lost(stages: ThreeStages, fixed: str) -> None:
+    stages.deploy(bug=True)
+    stages.run("day", "2026-01-04")
+    stages.lake.sql("DELETE FROM lake.media.day WHERE event_date = DATE '2026-01-06' AND account = 'a0'")
+    said = stages.refuses("revert", fixed, "--yes")
+    assert "2026-01-04: it was computed anew since" in said
+    assert "2026-01-06: someone else changed it" in said
+    there = stages.lake.rows("media.day")
+    assert "Taken back: 8:" in stages.says("revert", fixed, "--yes", "--leave-out-changed")
+    left = {row for row in stages.lake.rows("media.day") if str(row[1]) in ("2026-01-04", "2026-01-06")}
+    assert left == {row for row in there if str(row[1]) in ("2026-01-04", "2026-01-06")}
+
+
+def test_a_partition_that_the_backfill_computed_first_stays_and_is_named(stages: ThreeStages) -> None:
+    stages.lake.create_playback(events(range(3)))
+    stages.events += events(range(3))
+    stages.run("day", "2026-01-01")
+    stages.land(*events([10, 11], day=1))
+    plan = stages.plan("day", "--partitions", "2026-01-01..2026-01-02")
+    stages.says("launch", plan, "--yes")
+    stages.backfill(plan)
+    assert "First computed by the backfill" in stages.says("revert", plan, "--yes")
+    stages.follow()
+    assert stages.rows() == stages.right(bug=True)
+
+
+def test_a_partition_that_was_consumed_long_ago_comes_back_though_its_snapshots_are_expired(
+    stages: ThreeStages,
+) -> None:
+    stages.begin()
+    for number in range(3):
+        stages.arrive(*events([100 + number], day=7))
+    expire_snapshots(stages.lake.session, "lake", "media.playback", before_ms=time.time_ns() // 1_000_000)
+    assert stages.lake.commits("media.playback") == 1
+    stages.deploy(bug=False)
+    plan = stages.plan("day", "--partitions", "2026-01-01..2026-01-02")
+    stages.says("launch", plan, "--yes")
+    stages.backfill(plan)
+    stages.arrive(*events([110], day=1))
+    stages.deploy(bug=True)
+    assert "Taken back: 2026-01-01, 2026-01-02" in stages.says("revert", plan, "--yes")
+    stages.follow()
+    assert stages.rows() == stages.right(bug=True)
+    assert "media.day" in stages.says("release", plan, "--yes")
+    assert f"ips-backfill-{plan}" not in stages.lake.branches("media.day")
+    assert "isn't kept any more" in stages.refuses("revert", plan, "--yes")
+
+
+def test_hygiene_keeps_what_a_revert_needs(stages: ThreeStages, fixed: str) -> None:
+    stages.arrive(*events([100], day=0))
+    job = stages.definitions.resolve_job_def("ips_hygiene")
+    settings = {"ops": {"tidy_up": {"config": {"keep_days": 0, "compact": False}}}}
+    assert job.execute_in_process(instance=stages.instance, run_config=settings).success
+    stages.deploy(bug=True)
+    assert "Taken back: 10:" in stages.says("revert", fixed, "--yes")
+    stages.follow()
+    assert stages.rows() == stages.right(bug=True)

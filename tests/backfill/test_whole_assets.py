@@ -1,0 +1,114 @@
+"""A backfill of an asset without partitions, which only adds rows: what would double shows."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from click.testing import CliRunner
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
+
+import dagster_ips as ips
+from dagster_ips.cli.main import main
+from dagster_ips.orchestration.run.cascade_tag import BACKFILL_TAG
+from tests.support.lake import Lake, events
+from tests.support.partitioned import SENSOR
+
+
+def two_whole(lake_folder: Path, spark_folder: Path, *, bug: bool) -> dg.Definitions:
+    """Rows that are only added, and their sums, to which is added."""
+
+    @dg.asset(
+        code_version="buggy" if bug else "fixed",
+        ins={"playback": ips.incremental(max_files=1)},
+        metadata=ips.append() | ips.table("media.plain"),
+    )
+    def plain(playback: ips.IcdcView) -> DataFrame:
+        return playback.added.withColumn("seconds", F.col("seconds") * (2 if bug else 1))
+
+    @dg.asset(
+        code_version="1",
+        ins={"plain": ips.incremental()},
+        metadata=ips.combine(on=["account"], aggregates={"seconds": "sum(seconds)"}) | ips.table("media.sums"),
+    )
+    def sums(plain: ips.IcdcView) -> DataFrame:
+        return plain.weighted
+
+    manager = ips.IcdcIOManager(
+        catalog=ips.IcebergCatalog(folder=str(lake_folder)),
+        spark=ips.LocalSparkConnect(server_folder=str(spark_folder)),
+    )
+    assets = [ips.iceberg_asset("playback", table="media.playback"), plain, sums]
+    return ips.with_incremental(dg.Definitions(assets=assets, resources={"io_manager": manager}))
+
+
+def run(defs: dg.Definitions, instance: dg.DagsterInstance, *assets: str, **tags: str) -> None:
+    job = defs.resolve_implicit_global_asset_job_def()
+    job.execute_in_process(instance=instance, asset_selection=[dg.AssetKey(a) for a in assets], tags=tags)
+
+
+def command(file: Path, name: str, *words: str) -> str:
+    result = CliRunner().invoke(main, ["backfill", name, "-f", str(file), *words])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_a_revert_of_a_whole_asset_takes_later_rows_again_once(
+    lake: Lake, instance: dg.DagsterInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DAGSTER_HOME", instance.root_directory)
+    file = tmp_path / "whole_definitions.py"
+    file.write_text(
+        "from pathlib import Path\n\nfrom tests.backfill.test_whole_assets import two_whole\n\n"
+        f"defs = two_whole(Path({str(lake.folder)!r}), Path({str(lake.spark_folder)!r}), bug=False)\n"
+    )
+    buggy, fixed = (two_whole(lake.folder, lake.spark_folder, bug=bug) for bug in (True, False))
+    lake.create_playback(events(range(6)))
+
+    def drain(defs: dg.Definitions) -> None:
+        for _ in range(3):  # one file a run
+            run(defs, instance, "plain", "sums", **SENSOR)
+
+    drain(buggy)
+    before = {table: lake.rows(table) for table in ("media.plain", "media.sums")}
+    plan = json.loads(command(file, "plan", "plain", "--json"))
+    assert [stage["partitions"] for stage in plan["stages"]] == [None, None]
+    assert plan["stages"][0]["reads"][0]["rows"] == 6
+    command(file, "launch", plan["id"], "--yes")
+    requested = instance.get_backfill(plan["id"])
+    assert requested is not None
+    assert requested.asset_backfill_data is not None
+    assert requested.asset_backfill_data.target_subset.non_partitioned_asset_keys == {dg.AssetKey("plain")}
+    assert requested.tags["dagster_ips/mode"] == "full"
+    lake.append(events([6, 7]))
+    run(fixed, instance, "plain", **requested.tags, **{BACKFILL_TAG: plan["id"]})
+    drain(fixed)
+    instance.update_backfill(requested.with_status(type(requested.status).COMPLETED_SUCCESS))
+    status: dict[str, Any] = json.loads(command(file, "status", plan["id"], "--json"))
+    assert [stage["parts"] for stage in status["stages"]] == [{"": "done"}, {"": "done"}]
+    lake.append(events([8]))
+    drain(fixed)
+
+    def there() -> Counter[int]:
+        return Counter(row[0] for row in lake.rows("media.plain").elements())
+
+    assert there() == Counter(range(9))
+    assert "Taken back: all of it" in command(file, "revert", plan["id"], "--yes")
+    assert lake.rows("media.plain") == before["media.plain"]
+    drain(buggy)
+    assert there() == Counter(range(9))
+    expected = Counter((i, d, a, s * 2) for i, d, a, s in [*events(range(6)), *events([6, 7]), *events([8])])
+    assert lake.rows("media.plain") == expected
+    by_account: Counter[str] = Counter()
+    for _, _, account, seconds in expected.elements():
+        by_account[account] += seconds
+    found = lake.sql("SELECT account, seconds FROM lake.media.sums").collect()
+    assert {row[0]: row[1] for row in found} == by_account
+    assert before["media.sums"].total() == 3

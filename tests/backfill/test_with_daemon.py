@@ -1,0 +1,57 @@
+"""From a planted bug to its fix and back, by the command line and a real daemon, while rows keep arriving."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from tests.backfill.three_stages import ThreeStages
+from tests.support.daemon import Daemon
+from tests.support.lake import events
+
+pytestmark = pytest.mark.slow
+
+_SECONDS = 600
+
+
+def wait(until: Callable[[], bool], daemon: Daemon) -> None:
+    deadline = time.monotonic() + _SECONDS
+    while not until():
+        assert time.monotonic() < deadline, daemon.log("daemon")
+        time.sleep(2)
+
+
+def test_a_bug_is_fixed_and_the_fix_is_taken_back_while_rows_arrive(
+    stages: ThreeStages, instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    stages.begin()
+    bug = tmp_path / "bug"
+    bug.touch()
+    places = {"SOAK_LAKE": stages.lake.folder, "SOAK_SPARK": stages.lake.spark_folder, "SOAK_BUG": bug}
+    environment = {name: str(place) for name, place in places.items()}
+    with Daemon(Path(instance.root_directory), "tests.support.backfill_definitions", environment) as daemon:
+        assert stages.rows() == stages.right(bug=True)
+        bug.unlink()
+        stages.deploy(bug=False)
+        daemon.reload()
+        plan = stages.plan("day", "--partitions", "2026-01-01..2026-01-10")
+        stages.says("launch", plan, "--yes")
+        stages.land(*events([100, 101], day=4))
+        wait(lambda: not stages.told("status", plan)["is_open"], daemon)
+        assert stages.told("status", plan)["status"] == "COMPLETED_SUCCESS"
+        wait(lambda: stages.rows() == stages.right(bug=False), daemon)
+        day = stages.told("diff", plan)["stages"][0]
+        assert set(day["total"]["columns"]) == {"seconds"}
+
+        bug.touch()
+        stages.deploy(bug=True)
+        daemon.reload()
+        stages.land(*events([102, 103], day=5))
+        while stages.command("revert", plan, "--yes").exit_code:
+            time.sleep(2)  # as long as a run is at work on the table
+        wait(lambda: stages.rows() == stages.right(bug=True), daemon)
+        assert "Nothing is left" in stages.says("revert", plan, "--yes")
