@@ -199,7 +199,7 @@ def test_a_statement_that_writes_to_the_table_itself_is_found_out(
     after = state(instance)
     assert (after.committed, after.number) == (before.committed, before.number)
     assert lake.branches(TABLE) == {"main"}
-    assert error.undo.startswith("CALL lake.system.rollback_to_snapshot")
+    assert error.undo.startswith("CALL `lake`.system.rollback_to_snapshot")
     lake.sql(error.undo).collect()
     run(lake, instance, statements(ADDING))
     assert lake.rows(TABLE) == expected(events([*range(5), 7]))
