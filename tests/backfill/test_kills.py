@@ -8,7 +8,6 @@ import signal
 from collections.abc import Sequence
 
 import pytest
-from click.testing import CliRunner
 
 from dagster_ips.cli.main import main
 from dagster_ips.exactly_once import effects
@@ -37,7 +36,7 @@ def _command(words: Sequence[str], home: str, at: str) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     effects.observers.append(observer)
-    CliRunner().invoke(main, ["backfill", *words])
+    main(["backfill", *words])
 
 
 def killed(stages: ThreeStages, name: str, *words: str, at: str) -> None:

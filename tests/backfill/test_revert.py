@@ -66,6 +66,7 @@ def test_rows_that_came_since_are_neither_lost_nor_doubled(stages: ThreeStages) 
     assert stages.follow() == []
 
 
+@pytest.mark.slow
 def test_only_what_the_backfill_computed_comes_back(stages: ThreeStages) -> None:
     stages.begin()
     stages.deploy(bug=False)
@@ -87,6 +88,7 @@ def test_only_what_the_backfill_computed_comes_back(stages: ThreeStages) -> None
     assert stages.rows() == stages.right(bug=True)
 
 
+@pytest.mark.slow
 def test_what_others_did_since_is_named_and_not_lost(stages: ThreeStages, fixed: str) -> None:
     stages.deploy(bug=True)
     stages.run("day", "2026-01-04")
@@ -100,6 +102,7 @@ def test_what_others_did_since_is_named_and_not_lost(stages: ThreeStages, fixed:
     assert left == {row for row in there if str(row[1]) in ("2026-01-04", "2026-01-06")}
 
 
+@pytest.mark.slow
 def test_a_partition_that_the_backfill_computed_first_stays_and_is_named(stages: ThreeStages) -> None:
     stages.lake.create_playback(events(range(3)))
     stages.events += events(range(3))
@@ -113,6 +116,7 @@ def test_a_partition_that_the_backfill_computed_first_stays_and_is_named(stages:
     assert stages.rows() == stages.right(bug=True)
 
 
+@pytest.mark.slow
 def test_a_partition_that_was_consumed_long_ago_comes_back_though_its_snapshots_are_expired(
     stages: ThreeStages,
 ) -> None:
@@ -135,6 +139,7 @@ def test_a_partition_that_was_consumed_long_ago_comes_back_though_its_snapshots_
     assert "isn't kept any more" in stages.refuses("revert", plan, "--yes")
 
 
+@pytest.mark.slow
 def test_hygiene_keeps_what_a_revert_needs(stages: ThreeStages, fixed: str) -> None:
     stages.arrive(*events([100], day=0))
     job = stages.definitions.resolve_job_def("ips_hygiene")

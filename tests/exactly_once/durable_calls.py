@@ -23,7 +23,7 @@ _METHODS = frozenset(
         "saveAsTable", "insertInto", "save", "mergeInto", "unlink", "rmdir", "write_text", "write_bytes",
         "mkdir", "touch", "rmtree", "copyfile", "copytree", "makedirs", "symlink_to", "hardlink_to", "truncate",
         "executescript", "report_runless_asset_event", "store_event", "add_dynamic_partitions",
-        "delete_dynamic_partition", "wipe_assets",
+        "delete_dynamic_partition", "wipe_assets", "add_backfill", "update_backfill", "cancel_run",
     )
 )
 # fmt: on

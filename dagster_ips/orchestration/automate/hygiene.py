@@ -14,7 +14,7 @@ from pydantic import Field
 from dagster_ips.core.backfill_plan import LaunchedBackfill, backfill_of_tag
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.expiry_limit import Expiry, Need, expiry
-from dagster_ips.errors import DeclarationError, IpsError
+from dagster_ips.errors import DeclarationError, IpsError, MetadataUnreadableError
 from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.capture.unread_history import needs_of_others, needs_of_state
@@ -177,8 +177,14 @@ class _Tidying:
 
 
 def _needs_of_reverts(each: WatchedInputs, tracked: TrackedInput, store: CursorStore) -> Iterator[Need]:
-    """What a consumer would have to read again if a backfill of it was taken back, as long as that can be."""
-    target = each.watched.catalog.open().find(each.consumer.table)
+    """What a consumer would have to read again if a backfill of it was taken back, as long as that can be.
+
+    Nothing of one whose table can't be read: it doesn't hold up the others, and its revert is refused if it must be.
+    """
+    try:
+        target = each.watched.catalog.open().find(each.consumer.table)
+    except MetadataUnreadableError:
+        return
     for tag in target.tags if target else ():
         found = store.get_backfill(backfill_of_tag(tag) or "")
         if isinstance(found, LaunchedBackfill) and found.plan.root.asset == each.name:
