@@ -60,24 +60,43 @@ class ForeignWrites:
 
 
 @dataclass(frozen=True, slots=True)
+class RowCount:
+    """How many rows a table has, as far as summaries tell.
+
+    Deletes by position count for all that they name: also rows of files that a compaction has dropped since, which hide
+    nothing any more.
+    """
+
+    least: int
+    most: int
+
+    def minus(self, other: RowCount) -> int:
+        """By how many more this certainly is, or fewer if negative; 0 if both may be the same number."""
+        return max(0, self.least - other.most) or min(0, self.most - other.least)
+
+
+@dataclass(frozen=True, slots=True)
 class Published:
     """What a run said of the table before it published a snapshot, where no expiry takes it: how many rows it has."""
 
     snapshot_id: int
-    rows: int
+    rows: RowCount
 
     @classmethod
     def parse(cls, text: str | None) -> Published | None:
         """What ``str`` of it is; None of nothing, or of what another version wrote."""
         parts = (text or "").split()
-        return cls(*map(int, parts)) if len(parts) == len(cls.__slots__) and all(map(str.isdecimal, parts)) else None
+        if len(parts) != 3 or not parts[0].isdecimal() or not all(each.lstrip("-").isdecimal() for each in parts):  # noqa: PLR2004  # as below
+            return None
+        snapshot_id, least, most = map(int, parts)
+        return cls(snapshot_id, RowCount(least, most))
 
     def __str__(self) -> str:
-        return f"{self.snapshot_id} {self.rows}"
+        return f"{self.snapshot_id} {self.rows.least} {self.rows.most}"
 
 
 def hidden_change(ancestry: Ancestry, last: Published | None, known: Iterable[int]) -> int | None:
-    """By how many rows others changed a table in commits since ``last`` that are expired; None if nothing tells.
+    """By how many rows at least others changed a table in commits since ``last`` that are expired; None if none tells.
 
     Compactions keep the count, and whatever the asset itself publishes is ``last``. ``known`` are the snapshots that
     its cursors know of: what isn't among them was never published.
@@ -88,31 +107,35 @@ def hidden_change(ancestry: Ancestry, last: Published | None, known: Iterable[in
     before = rows_before(oldest)
     if oldest.parent_id in (None, last.snapshot_id) or before is None:
         return None
-    return before - last.rows or None
+    return before.minus(last.rows) or None
 
 
-def live_rows(snapshot: Snapshot) -> int | None:
+def live_rows(snapshot: Snapshot) -> RowCount | None:
     """How many rows a table has; None if its summary doesn't tell."""
     return _rows(snapshot, "total-records", "total-position-deletes", "total-equality-deletes")
 
 
-def rows_before(snapshot: Snapshot) -> int | None:
+def rows_before(snapshot: Snapshot) -> RowCount | None:
     """How many rows a table had before the snapshot; None if its summary doesn't tell.
 
     >>> counts = {"total-records": "9", "total-position-deletes": "1", "total-equality-deletes": "0"}
     >>> rows_before(Snapshot(7, 6, 7, 70, "append", "", counts | {"added-records": "2"}))
-    6
+    RowCount(least=6, most=7)
     """
     now = live_rows(snapshot)
     added = _rows(snapshot, "added-records", "added-position-deletes", "added-equality-deletes", missing="0")
     gone = _rows(snapshot, "deleted-records", "removed-position-deletes", "removed-equality-deletes", missing="0")
-    return None if now is None or added is None or gone is None else now - added + gone
+    if now is None or added is None or gone is None:
+        return None
+    return RowCount(now.least - added.least + gone.least, now.most - added.most + gone.most)
 
 
-def _rows(snapshot: Snapshot, records: str, hidden: str, unknown: str, missing: str = "") -> int | None:
-    """Records less those that deletes by position hide; how many deletes by equality do isn't known."""
+def _rows(snapshot: Snapshot, records: str, hidden: str, unknown: str, missing: str = "") -> RowCount | None:
+    """Records less those that deletes by position may hide; how many deletes by equality do isn't known."""
     found = [snapshot.summary.get(count, missing) for count in (records, hidden, unknown)]
-    return int(found[0]) - int(found[1]) if all(map(str.isdecimal, found)) and found[2] == "0" else None
+    if not all(map(str.isdecimal, found)) or found[2] != "0":
+        return None
+    return RowCount(int(found[0]) - int(found[1]), int(found[0]))
 
 
 def writer_of(snapshot: Snapshot) -> str | None:

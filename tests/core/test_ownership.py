@@ -9,7 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dagster_ips.core.ancestry import Ancestry, Snapshot
-from dagster_ips.core.ownership import ACCEPTED, ASSET, ATTEMPT, EDGE, ForeignWrites, owner_of, writer_of
+from dagster_ips.core.ownership import (
+    ACCEPTED,
+    ASSET,
+    ATTEMPT,
+    EDGE,
+    ForeignWrites,
+    Published,
+    RowCount,
+    hidden_change,
+    owner_of,
+    writer_of,
+)
 
 COUNTS = {"total-data-files": "9"}
 OURS = {ATTEMPT: "ips_1", ASSET: "daily", "added-data-files": "1"}
@@ -83,3 +94,13 @@ def test_a_table_belongs_to_whom_wrote_to_it_last_else_to_whom_its_property_name
 def test_a_stamp_of_before_snapshots_said_whose_they_are_tells_the_asset() -> None:
     stamp = {EDGE + "0f": '{"n":1,"edge":"media/daily ← media/playback"}'}
     assert writer_of(Snapshot(1, None, 1, 1, "append", "", stamp)) == "media/daily"
+
+
+@pytest.mark.parametrize(("records", "by"), [(13, None), (19, None), (20, 1), (12, -1)])
+def test_deletes_that_a_compaction_left_behind_are_no_rows_that_someone_removed(records: int, by: int | None) -> None:
+    """They may hide rows or nothing: only a number that neither explains is someone's change."""
+    counts = {"total-records": str(records), "total-position-deletes": "6", "total-equality-deletes": "0"}
+    compaction = Snapshot(9, 8, 9, 90, "replace", "", counts)
+    last = Published(5, RowCount(13, 13))
+    assert Published.parse(str(last)) == last
+    assert hidden_change(Ancestry.of({9: compaction}, 9), last, known=[5]) == by

@@ -114,7 +114,9 @@ def _require_none_hidden(target: TableMetadata, asset: str, states: Sequence[Edg
     is_accepted = accept is not None and ancestry.find(accept) is not None
     rows = None if is_accepted else hidden_change(ancestry, last_published(target), _known(states, target))
     if rows and ancestry.head:
-        commits = (f"snapshots that were expired since ({abs(rows):,} rows {'more' if rows > 0 else 'fewer'})",)
+        commits = (
+            f"snapshots that were expired since (at least {abs(rows):,} rows {'more' if rows > 0 else 'fewer'})",
+        )
         raise ForeignWriteError(table=target.table, asset=asset, commits=commits, newest=ancestry.head.snapshot_id)
 
 
