@@ -133,7 +133,7 @@ def ensure_connect_server(  # noqa: PLR0913  # each is a thing of its own
         folder: Holds ``server.json``, the lock and the log; ``spark-connect`` in `cache_folder` if None.
         driver_memory: The JVM's heap, as Spark writes sizes (``"2g"``). Local Spark has no other memory.
         cores: Threads for tasks; every core of the machine if None.
-        conf: Spark configuration that is set last. ``spark.jars`` is appended to ``jars``.
+        conf: Spark configuration that is set last. ``spark.jars`` and ``spark.plugins`` are added to ours.
         jars: What Spark loads from the start; `spark_jars` if None.
         say: Told what takes long, a sentence at a time; nothing if the server runs already.
 
@@ -229,7 +229,10 @@ def _configuration(
     folder: Path, *, driver_memory: str, cores: int | None, conf: Mapping[str, str], jars: Sequence[Path]
 ) -> dict[str, str]:
     """Everything that makes this server what it is, except its ports, which differ from start to start."""
-    extra_jars = conf.get("spark.jars", "")
+
+    def with_more(key: str, *own: str) -> str:
+        return ",".join([*own, *filter(None, [conf.get(key)])])
+
     return {
         "spark.master": f"local[{cores or '*'}]",
         "spark.driver.memory": driver_memory,
@@ -246,7 +249,6 @@ def _configuration(
         "spark.driver.defaultJavaOptions": f'"-Djava.io.tmpdir={folder / "scratch"}"',
         # A port that was taken in the meantime must fail, not move to one that nobody knows.
         "spark.port.maxRetries": "0",
-        "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
         # Runs of the same assets use the same generated code; Spark's default of 100 holds that of few assets.
         "spark.sql.codegen.cache.maxEntries": "1000",
         "spark.sql.extensions": EXTENSIONS,
@@ -257,7 +259,8 @@ def _configuration(
         # At INFO the log of a server that runs for weeks grows by megabytes a day.
         "spark.log.level": "WARN",
         **conf,
-        "spark.jars": ",".join([*map(str, jars), *filter(None, [extra_jars])]),
+        "spark.jars": with_more("spark.jars", *map(str, jars)),
+        "spark.plugins": with_more("spark.plugins", "org.apache.spark.sql.connect.SparkConnectPlugin"),
         # Not Spark's, but a server with another of them runs user functions elsewhere or in another Spark.
         "python": sys.prefix,
         "pyspark": pyspark.__version__,
