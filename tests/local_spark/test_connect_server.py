@@ -122,7 +122,7 @@ print(spark.table("t.db.five").count(), spark.conf.get("spark.sql.session.timeZo
 
 def test_it_listens_on_the_loopback_address_only(server: ConnectServer) -> None:
     ports = listening_ports(server.pid)
-    assert len(ports) == 3  # For clients; between Spark's parts; for blocks of data.
+    assert len(ports) == 4  # For clients; between Spark's parts; for blocks of data; for its own Python.
     for taken in ports:
         with socket.socket() as other:
             other.bind(("127.0.0.2", taken))  # Would be refused if the server had bound every address.
