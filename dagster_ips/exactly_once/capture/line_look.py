@@ -97,7 +97,9 @@ def with_rows_read(
 def _loses_rows(line: LineState, scanned: Watermark, source: TableMetadata, ref: str) -> bool:
     if line.scanned == scanned:
         return False
-    newer = _newer_than(scanned, source, ref) or source.ancestry(ref).snapshots
+    newer = _newer_than(scanned, source, ref)
+    # Of a history that it isn't in, any snapshot may be newer.
+    newer = list(source.ancestry(ref).snapshots) if newer is None else newer
     return any(not (snapshot.keeps_rows or snapshot.only_adds) for snapshot in newer)
 
 
