@@ -137,15 +137,15 @@ class IcdcView:
         """``added`` and ``removed`` in one frame (a Z-set), with a column ``_weight`` that is 1 or -1.
 
         For ``combine()`` with a least or greatest value, or an approximate sum, it also has the live rows with weight
-        0, if any row may be removed: of them such a value is found again that was removed. Without need they aren't
-        read.
+        0, also where no row was removed here, as one may be of another input: of them such a value is found again that
+        was removed. Without need they aren't read.
 
         Raises:
             DeclarationError: the upstream has a column of that name.
         """
         name = self._free_name(WEIGHT, "Take added and removed instead.")
         rows = weighted(self._net, name)
-        if self._weighs_live_rows and self._may_remove_rows and not self._is_whole:
+        if self._weighs_live_rows and not self._is_whole:
             rows = with_live_rows(rows, self._source)
         return self._given(rows, Frame.WEIGHTED)
 

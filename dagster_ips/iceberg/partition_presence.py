@@ -1,4 +1,4 @@
-"""Whether a table may hold rows of given partitions, from its manifest list alone.
+"""Which of given partitions a table may hold rows of, from its manifest list alone.
 
 Source: Iceberg table spec, "Manifest Lists", field summaries.
 """
@@ -24,28 +24,31 @@ if TYPE_CHECKING:
     from pyiceberg.types import NestedField
 
 
-def may_hold(
+def partitions_held(
     storage: Storage, table: TableMetadata, columns: Sequence[str], values: Sequence[tuple[object, ...]]
-) -> bool:
-    """Whether the head of ``table`` may hold a row whose ``columns`` have one of ``values``.
+) -> list[tuple[object, ...]]:
+    """Those of ``values`` that the ``columns`` of a row at the head of ``table`` may have.
 
-    False is certain, True isn't. Without columns: whether it may hold rows at all. Of no values none is there.
+    That the others are nowhere is certain. Without columns: the empty tuple if the table may hold rows at all.
 
     Raises:
         MetadataUnreadableError: the manifest list is missing or damaged.
     """
     head = table.ancestry().head
     if head is None:
-        return False
+        return []
     fields = [table.columns.get(column) for column in columns]
     manifests = read_manifest_list(storage, head, table=table.table)
     live = [row for row in manifests if content_of(row) is Content.DATA and may_hold_live_files(row)]
     bounds = [[_bounds(row, table, field) for field in fields] for row in live]
-    return any(
-        all(known is None or known.may_be(value) for known, value in zip(of_row, each, strict=True))
-        for of_row in bounds
+    return [
+        each
         for each in values
-    )
+        if any(
+            all(known is None or known.may_be(value) for known, value in zip(of_row, each, strict=True))
+            for of_row in bounds
+        )
+    ]
 
 
 class _Bounds:

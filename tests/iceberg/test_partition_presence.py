@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dagster_ips.iceberg.partition_presence import may_hold
+from dagster_ips.iceberg.partition_presence import partitions_held
 from tests.iceberg.sources import TABLE, Source
 
 DAY = dt.date(2026, 1, 1)
@@ -36,33 +36,33 @@ def test_a_partition_that_holds_a_row_is_never_taken_for_new(
     table = source.lake.load(TABLE, asset="test")
     column = source.fields[field - 1].name
     for row in source.rows:
-        assert may_hold(source.lake.storage, table, [column], [(row[field],)])
-        assert may_hold(source.lake.storage, table, [], [()])
+        assert partitions_held(source.lake.storage, table, [column], [(row[field],)])
+        assert partitions_held(source.lake.storage, table, [], [()])
     if spec == "amount" and source.rows:  # Other engines do write NaN, and bounds never tell of it.
-        assert may_hold(source.lake.storage, table, [column], [(float("nan"),)])
+        assert partitions_held(source.lake.storage, table, [column], [(float("nan"),)])
 
 
 def test_days_after_and_before_all_others_are_new(tmp_path: Path) -> None:
     source = Source(tmp_path, "day")
 
-    def holds(*days: int) -> bool:
+    def held(*days: int) -> list[int]:
         table = source.lake.load(TABLE, asset="test")
-        values = [(DAY + dt.timedelta(days=day),) for day in days]
-        return may_hold(source.lake.storage, table, ["day"], values)
+        values = {(DAY + dt.timedelta(days=day),): day for day in days}
+        return [values[each] for each in partitions_held(source.lake.storage, table, ["day"], list(values))]
 
-    assert not holds(0)
+    assert held(0) == []
     source.append([{1: 1, 2: DAY}])
     source.append([{1: 2, 2: DAY + dt.timedelta(days=4)}])
-    assert not holds(5)
-    assert not holds(-1, 2, 9)  # each manifest has a range of its own
-    assert holds(5, 4)
-    assert not may_hold(source.lake.storage, source.lake.load(TABLE, asset="test"), ["day"], [(None,)])
-    assert not may_hold(source.lake.storage, source.lake.load(TABLE, asset="test"), ["day"], [])
+    assert held(5) == []
+    assert held(-1, 2, 9) == []  # each manifest has a range of its own
+    assert held(5, 4, -1, 0) == [4, 0]
+    assert not partitions_held(source.lake.storage, source.lake.load(TABLE, asset="test"), ["day"], [(None,)])
+    assert not partitions_held(source.lake.storage, source.lake.load(TABLE, asset="test"), ["day"], [])
 
 
 def test_a_column_that_the_table_is_not_partitioned_by_says_nothing(tmp_path: Path) -> None:
     source = Source(tmp_path, "day")
     source.append([{1: 1, 2: DAY, 3: "a"}])
     table = source.lake.load(TABLE, asset="test")
-    assert may_hold(source.lake.storage, table, ["the title"], [("z",)])
-    assert not may_hold(source.lake.storage, table, ["the title", "day"], [("z", DAY + dt.timedelta(days=1))])
+    assert partitions_held(source.lake.storage, table, ["the title"], [("z",)])
+    assert not partitions_held(source.lake.storage, table, ["the title", "day"], [("z", DAY + dt.timedelta(days=1))])

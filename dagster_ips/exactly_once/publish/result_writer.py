@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from typing import TYPE_CHECKING
@@ -25,7 +25,7 @@ from dagster_ips.exactly_once.publish.frame_fitness import require_columns, requ
 from dagster_ips.exactly_once.publish.input_change import Frame, InputChange
 from dagster_ips.exactly_once.publish.provenance import provenance
 from dagster_ips.iceberg.metadata import TableMetadata
-from dagster_ips.iceberg.partition_presence import may_hold
+from dagster_ips.iceberg.partition_presence import partitions_held
 from dagster_ips.iceberg.storage import Storage
 from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.changelog import added, removed
@@ -42,7 +42,7 @@ from dagster_ips.spark.writes.overwrite_where import (
     refuse_rows_outside_partitions,
     replace_where,
 )
-from dagster_ips.spark.writes.partition_filter import Partitions, anywhere
+from dagster_ips.spark.writes.partition_filter import PartitionsHeld, all_held
 from dagster_ips.spark.writes.remove import remove_rows
 from dagster_ips.spark.writes.replace_keys import replace_keys
 
@@ -181,7 +181,7 @@ class Result:
                     branch,
                     dedup_on=dedup_on,
                     partition_columns=columns,
-                    may_hold=self._may_hold(target, [column for column in columns if column in dedup_on]),
+                    held=self._held(target, [column for column in columns if column in dedup_on]),
                 )
             case Merge(on, latest_by):
                 groups = [group for change in self.inputs for group in change.groups]
@@ -196,7 +196,7 @@ class Result:
                     renewed=renewed,
                     partition_columns=columns,
                     within=self.partitions if self._is_checked_by_merge() else None,
-                    may_hold=self._may_hold(target, [column for column in columns if column in on]),
+                    held=self._held(target, [column for column in columns if column in on]),
                 )
             case OverwritePartitions() if any(change.is_whole for change in self.inputs):
                 self._replace_all(self.frame, branch, target)
@@ -213,8 +213,8 @@ class Result:
             case Replace():
                 self._replace_all(self.frame, branch, target)
 
-    def _may_hold(self, target: TableMetadata, columns: Sequence[str]) -> Callable[[Partitions], bool]:
-        return partial(may_hold, self.storage, target, columns) if self.storage else anywhere
+    def _held(self, target: TableMetadata, columns: Sequence[str]) -> PartitionsHeld:
+        return partial(partitions_held, self.storage, target, columns) if self.storage else all_held
 
     def _combine_all(self, write_mode: Combine, branch: Branch, target: TableMetadata) -> None:
         if self.mode is Mode.FULL:
@@ -234,7 +234,7 @@ class Result:
             head=target.head_snapshot_id() if self.new_partitions is None else None,
             partition_columns=columns,
             within=self.partitions,
-            may_hold=self._may_hold(target, [column for column in columns if column in write_mode.on]),
+            held=self._held(target, [column for column in columns if column in write_mode.on]),
         )
 
     def _refuse_removed_rows(self, branch: Branch, *, is_weighted: bool) -> None:

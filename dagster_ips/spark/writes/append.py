@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from dagster_ips.core.ranges import quoted
 from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.frames import all_of, computed_once, distinct_keys, free_prefix
 from dagster_ips.spark.late import F
-from dagster_ips.spark.writes.partition_filter import Partitions, among, anywhere, collected
+from dagster_ips.spark.writes.partition_filter import Partitions, PartitionsHeld, all_held, among, collected
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -21,12 +21,12 @@ def append_rows(
     *,
     dedup_on: Sequence[str],
     partition_columns: Sequence[str],
-    may_hold: Callable[[Partitions], bool] = anywhere,
+    held: PartitionsHeld = all_held,
 ) -> None:
     """Append ``frame`` to ``branch``. With ``dedup_on``, one row per key, and none whose key the table already has.
 
-    Where columns of the key partition the table, only the partitions that the frame touches are probed, and none of
-    those of which ``may_hold`` knows that no row is there. Rows with a null in the key are never taken for duplicates.
+    Where columns of the key partition the table, only the partitions that the frame touches are probed, and of
+    those only the ``held`` ones. Rows with a null in the key are never taken for duplicates.
     """
     if not dedup_on:
         frame.writeTo(branch.sql_name).append()
@@ -34,8 +34,8 @@ def append_rows(
     probe = [column for column in partition_columns if column in dedup_on]
     with computed_once(frame) as computed:
         rows = first_per_key(computed, dedup_on)
-        touched = _touched(computed, probe)
-        if not may_hold(touched):
+        touched = held(_touched(computed, probe))
+        if not touched:
             rows.writeTo(branch.sql_name).append()
             return
         existing = frame.sparkSession.table(branch.sql_name).where(among(probe, touched))

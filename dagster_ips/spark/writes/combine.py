@@ -7,8 +7,8 @@ parts the values of a group are made, of a new one by themselves, of another tog
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dagster_ips.core.aggregates import EVERY_ROW, EXTREMES, Aggregate, AggregatePart, Function, KeptPart, Layout
@@ -20,7 +20,7 @@ from dagster_ips.spark.frames import all_of, any_of, computed_once, table_frame
 from dagster_ips.spark.late import F, errors, types
 from dagster_ips.spark.writes.merge import GONE, update_matched
 from dagster_ips.spark.writes.overwrite_where import is_outside, refuse_rows_outside_partitions
-from dagster_ips.spark.writes.partition_filter import Partitions, among, anywhere, collected
+from dagster_ips.spark.writes.partition_filter import Partitions, PartitionsHeld, all_held, among, collected
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -265,7 +265,7 @@ def combine_rows(  # noqa: PLR0913  # each is a thing of its own
     head: int | None,
     partition_columns: Sequence[str],
     within: str | None,
-    may_hold: Callable[[Partitions], bool] = anywhere,
+    held: PartitionsHeld = all_held,
 ) -> None:
     """Add ``change`` to the groups that ``branch`` has, append new ones, and delete those that are empty now.
 
@@ -273,8 +273,7 @@ def combine_rows(  # noqa: PLR0913  # each is a thing of its own
 
     Only the target's partitions that the change touches are read, by literal predicates. Groups that are as they were
     aren't written, and without others nothing is. Where rows went, what becomes of each group is asked for first.
-    ``within`` is the condition that all groups must meet. Where ``may_hold`` knows of all touched partitions that the
-    table has no row there, all groups are new.
+    ``within`` is the condition that all groups must meet. Groups of partitions that aren't ``held`` are new.
 
     Raises:
         CombineError: rows were removed that the target never had, or a value is too large for its type.
@@ -291,47 +290,63 @@ def combine_rows(  # noqa: PLR0913  # each is a thing of its own
             refuse_rows_outside_partitions(parts, within, table=branch.table)
         if not touched.groups:
             return
-        if not may_hold(touched.partitions):
+        known = touched.only(held(touched.partitions))
+        if not known.groups:
             _append(aggregates, parts, branch, touched)
             return
         head = branch.head(parts.sparkSession) if head is None else head
         # By its snapshot: what is kept of the branch by name Spark reads anew as soon as it is written to.
         there = table_frame(parts.sparkSession, branch.catalog, branch.table, snapshot_id=head)
-        there = there.where(among(prune, touched.partitions))
+        there = there.where(among(prune, known.partitions))
         if not touched.has_removed:
-            _add_rows(aggregates, parts, there, branch, touched)
+            _add_rows(aggregates, parts, there, branch, touched, known=known)
             return
         with computed_once(_matched(aggregates, parts, there)) as matched:
             found: dict[str, int] = dict(collected(matched.groupBy(_STATUS).agg(F.count("*"))))
             if _STRANGE in found:
                 _refuse_any(matched.where(F.col(_STATUS) == _STRANGE), keys, branch)
             if found.keys() - {_SAME}:
-                _update(aggregates, change, matched, branch, touched, has_lost=_IS_LOST in found)
+                _update(aggregates, change, matched, branch, known, has_lost=_IS_LOST in found)
             if touched.groups > sum(found.values()):
                 new = parts.alias(_DELTA).join(matched.alias(_TARGET), _same_keys(keys, _DELTA, _TARGET), "left_anti")
                 _append(aggregates, new, branch, touched)
 
 
-def _add_rows(
-    aggregates: Aggregates, parts: DataFrame, there: DataFrame, branch: Branch, touched: _TouchedGroups
+def _add_rows(  # noqa: PLR0913  # each is a thing of its own
+    aggregates: Aggregates,
+    parts: DataFrame,
+    there: DataFrame,
+    branch: Branch,
+    touched: _TouchedGroups,
+    *,
+    known: _TouchedGroups,
 ) -> None:
     """Add groups that only gained rows to what the branch has, and append those that it has not.
 
     Every one of them is another than it was, none is empty, and none has lost an extreme: nothing has to be looked at
-    before it is written. ``there`` are the rows of the touched partitions as they were.
+    before it is written. ``there`` are the rows of the ``known`` partitions as they were. Groups of other partitions,
+    most of a day's change, are looked for nowhere.
     """
     keys = aggregates.keys
+    late = parts.where(_is_in(known))
     # mergeInto gives the target no alias: its columns go by the last part of its name.
     target = quoted(f"branch_{branch.name}")
     old = {kept: F.col(f"{target}.{quoted(column)}") for kept, column in aggregates.layout.columns.items()}
     now = aggregates.values_by_column(aggregates.added(old, _DELTA))
-    matches = _same_keys(keys, target, _DELTA) & among(touched.columns, touched.partitions, alias=target)
-    merging = _small(parts, touched).alias(_DELTA).mergeInto(branch.sql_name, matches)
+    matches = _same_keys(keys, target, _DELTA) & among(known.columns, known.partitions, alias=target)
+    merging = _small(late, known).alias(_DELTA).mergeInto(branch.sql_name, matches)
     merging.whenMatched().update({quoted(column): value for column, value in now.items()}).merge()
-    wanted = _small(parts.select(*map(quoted, keys)), touched).alias(_DELTA)
-    known = there.select(*map(quoted, keys)).alias(_LIVE).join(wanted, _same_keys(keys, _LIVE, _DELTA), "left_semi")
-    new = parts.alias(_DELTA).join(known.alias(_TARGET), _same_keys(keys, _DELTA, _TARGET), "left_anti")
+    wanted = _small(late.select(*map(quoted, keys)), known).alias(_DELTA)
+    found = there.select(*map(quoted, keys)).alias(_LIVE).join(wanted, _same_keys(keys, _LIVE, _DELTA), "left_semi")
+    new = late.alias(_DELTA).join(found.alias(_TARGET), _same_keys(keys, _DELTA, _TARGET), "left_anti")
+    if known.groups < touched.groups:
+        new = new.unionByName(parts.where(~_is_in(known)))
     _append(aggregates, new, branch, touched)
+
+
+def _is_in(groups: _TouchedGroups) -> Column:
+    """Whether a row is of one of the groups' partitions; simply true if they are too many to be listed."""
+    return F.coalesce(among(groups.columns, groups.partitions), F.lit(False))  # noqa: FBT003
 
 
 def _small(rows: DataFrame, touched: _TouchedGroups) -> DataFrame:
@@ -373,16 +388,29 @@ def _append(aggregates: Aggregates, new: DataFrame, branch: Branch, touched: _To
 
 @dataclass(frozen=True)
 class _TouchedGroups:
-    """How many groups a change touches, in which partitions, whether any lost a row, and any isn't where it may be.
+    """How many groups of each partition a change touches, whether any lost a row, and any isn't where it may be.
 
-    ``partitions`` are values of the partition ``columns`` that the key has.
+    Partitions are values of the partition ``columns`` that the key has.
     """
 
-    groups: int
     columns: Sequence[str]
-    partitions: Partitions
+    by_partition: Mapping[tuple[object, ...], int]
     has_removed: bool
     has_outside: bool
+
+    @property
+    def groups(self) -> int:
+        """How many there are."""
+        return sum(self.by_partition.values())
+
+    @property
+    def partitions(self) -> Partitions:
+        """Where they are."""
+        return list(self.by_partition)
+
+    def only(self, partitions: Partitions) -> _TouchedGroups:
+        """Those of ``partitions``."""
+        return replace(self, by_partition={each: self.by_partition[each] for each in partitions})
 
     @classmethod
     def by(cls, parts: DataFrame, partition_columns: Sequence[str], within: str | None) -> _TouchedGroups:
@@ -391,9 +419,8 @@ class _TouchedGroups:
         counts = F.count("*"), F.max(F.col(_REMOVED) > 0), F.max(outside)
         named = [count.alias(f"__ips_{i}") for i, count in enumerate(counts)]
         found = collected(parts.groupBy(*names).agg(*named))
-        values = sorted({row[:-3] for row in found}, key=repr)
-        groups, removed, strange = ([row[i] for row in found] for i in (-3, -2, -1))
-        return cls(sum(groups), partition_columns, values, any(removed), any(strange))
+        by_partition = {row[:-3]: row[-3] for row in sorted(found, key=repr)}
+        return cls(partition_columns, by_partition, any(row[-2] for row in found), any(row[-1] for row in found))
 
 
 def _matched(aggregates: Aggregates, parts: DataFrame, there: DataFrame) -> DataFrame:

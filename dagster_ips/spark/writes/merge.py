@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ from dagster_ips.spark.frames import all_of, any_of, computed_once, distinct_key
 from dagster_ips.spark.late import F, sql, types
 from dagster_ips.spark.writes.overwrite import ChangedKeys
 from dagster_ips.spark.writes.overwrite_where import is_outside, refuse_rows_outside_partitions
-from dagster_ips.spark.writes.partition_filter import Partitions, among, anywhere, collected
+from dagster_ips.spark.writes.partition_filter import Partitions, PartitionsHeld, all_held, among, collected
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -36,7 +36,7 @@ def merge_rows(  # noqa: PLR0913  # each is a thing of its own
     partition_columns: Sequence[str],
     renewed: Sequence[DataFrame] | None = None,
     within: str | None = None,
-    may_hold: Callable[[Partitions], bool] = anywhere,
+    held: PartitionsHeld = all_held,
 ) -> None:
     """Merge ``frame`` into ``branch`` by the columns ``on``; a null key matches a null key.
 
@@ -45,8 +45,7 @@ def merge_rows(  # noqa: PLR0913  # each is a thing of its own
     outer join that shuffles the target. With ``latest_by`` and ``keeps_newer`` a row gives way only to one that is
     newer. Rows of the target whose columns have values of ``gone`` are deleted unless ``frame`` has their key. With
     ``renewed``, frames of keys, a row may take the place of one in the target only if its key is among those. All rows
-    that are merged must match ``within``, the run's partitions. Where ``may_hold`` knows of all touched partitions that
-    the table has no row there, all rows are new.
+    that are merged must match ``within``, the run's partitions. Rows of partitions that aren't ``held`` are new.
 
     Raises:
         OutsidePartitionsError: one doesn't.
@@ -68,11 +67,12 @@ def merge_rows(  # noqa: PLR0913  # each is a thing of its own
             refuse_repeated_keys(rows, on, table=branch.table)
         if not seen.keys:
             return
-        if not may_hold(seen.partitions):
+        touched = held(seen.partitions)
+        if not touched:
             rows.writeTo(branch.sql_name).append()
             return
         guard = latest_by if keeps_newer else None
-        matched = _matched(both, there.where(among(prune, seen.partitions)), on, guard)
+        matched = _matched(both, there.where(among(prune, touched)), on, guard)
         matched = kept.enter_context(computed_once(matched))
         found = _survey_matched(matched, on)
         if renewed is not None and found.rows:
@@ -83,7 +83,7 @@ def merge_rows(  # noqa: PLR0913  # each is a thing of its own
             # mergeInto gives the target no alias: its columns go by the last part of its name.
             target = quoted(f"branch_{branch.name}")
             changed = matched.where(_DIFFERS).drop(_DIFFERS, _TIES)
-            update_matched(changed, branch, on, target, among(prune, seen.partitions, alias=target))
+            update_matched(changed, branch, on, target, among(prune, touched, alias=target))
         if found.rows < seen.rows:
             there_already = all_of([_in(_SOURCE, key).eqNullSafe(_in(_MATCHED, key)) for key in on])
             new = rows.alias(_SOURCE).join(matched.alias(_MATCHED), there_already, "left_anti")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dagster_ips.core.ranges import literal, quoted
 from dagster_ips.spark.frames import all_of, any_of
@@ -15,14 +15,16 @@ if TYPE_CHECKING:
 
 Partitions = Sequence[tuple[object, ...]]
 """Values of the columns that partition a table."""
+PartitionsHeld: TypeAlias = Callable[[Partitions], Partitions]
+"""Which of some partitions a table may hold rows of; of the others it certainly has none."""
 
 _MOST = 1000
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
-def anywhere(_: Partitions) -> bool:
+def all_held(partitions: Partitions) -> Partitions:
     """A table of which nothing is known may hold rows of every partition."""
-    return True
+    return partitions
 
 
 def collected(rows: DataFrame) -> list[tuple[Any, ...]]:

@@ -87,3 +87,15 @@ def test_rows_that_a_partition_read_before_the_sensor_looked_are_given_up_with_t
     if goes_on:
         life.change(table="fact", operation="append_by_spark", rows=(9,))
     life.catch_up()
+
+
+def test_a_group_that_lost_its_greatest_value_in_one_input_keeps_the_rows_of_another_that_did_not_change(
+    assets: Assets,
+) -> None:
+    life = Life(assets, ("summed",))
+    life.change(table="fact", operation="append_by_spark", rows=(13,))
+    life.change(table="other", operation="append_by_spark", rows=(13,))
+    life.run(asset="summed")
+    life.change(table="fact", operation="delete_everything")
+    life.run(asset="summed")
+    assert life.coverage.ends == {("summed", "full"): 1, ("summed", "incremental"): 1}
