@@ -10,6 +10,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from functools import reduce
 from pathlib import Path
 
 from rich.markup import escape
@@ -68,6 +69,7 @@ def _run(services: Services, show: Show, given: argparse.Namespace) -> list[str]
         rounds.append({stage: now[stage][len(before[stage]) :] for stage in STAGES})
         before = now
     by_change = {stage: _read(meter, rounds[-1][stage]) for stage in STAGES}
+    both = _read(meter, [run for stage in STAGES for run in rounds[-1][stage]])
     with show.phase("the same day by a 14-day lookback, on a copy"):
         where = ["--ui", _required(spark.ui), "--pid", str(spark.pid)]
         measured = json.loads(
@@ -75,7 +77,11 @@ def _run(services: Services, show: Show, given: argparse.Namespace) -> list[str]
         )
     with show.phase("a full recompute of both stages and the report, compared row by row"):
         different = _recompute(services, pipeline)
-    show.table([Comparison(stage, by_change[stage], Read(**measured[stage])) for stage in STAGES])
+    by_lookback = {stage: Read(**measured[stage]) for stage in STAGES}
+    show.table(
+        [Comparison(stage, by_change[stage], by_lookback[stage]) for stage in STAGES],
+        Comparison("both", both, reduce(Read.plus, by_lookback.values())),
+    )
     show.console.print(f"\nequals full recompute: [bold]{'no' if different else 'yes'}[/]\n")
     return [*different, *_unmet(pipeline, rounds, landed)]
 
@@ -134,10 +140,14 @@ def _await_caught_up(
 
 
 def _read(meter: SparkMeter, runs: list[Materialization]) -> Read:
-    total = Read(0.0, 0, 0)
-    for run in runs:
-        total = total.plus(meter.read_between(run.start, run.end))
-    return total
+    """What was read while any of ``runs`` was at work. Where several were at once, that time counts once."""
+    spans: list[tuple[float, float]] = []
+    for start, end in sorted((run.start, run.end) for run in runs):
+        if spans and start <= spans[-1][1]:
+            spans[-1] = (spans[-1][0], max(end, spans[-1][1]))
+        else:
+            spans.append((start, end))
+    return reduce(Read.plus, (meter.read_between(*span) for span in spans), Read(0.0, 0, 0))
 
 
 def _recompute(services: Services, pipeline: Pipeline) -> list[str]:

@@ -63,8 +63,8 @@ class Show:
         finally:
             self.say(f"{mark} {title}  [dim]{time.monotonic() - began:.1f} s[/]")
 
-    def table(self, comparisons: list[Comparison]) -> None:
-        """Rows, bytes and seconds per stage, by change beside by lookback."""
+    def table(self, comparisons: list[Comparison], total: Comparison) -> None:
+        """Rows, bytes and seconds per stage, by change beside by lookback; ``total`` is the last line."""
         table = Table(title="One more day with late rows: what each stage read and took", title_justify="left")
         table.add_column("stage", no_wrap=True)
         for name in ("rows read", "bytes read", "seconds"):
@@ -72,11 +72,8 @@ class Show:
             table.add_column(f"{name}\n14-day lookback", justify="right")
         for each in comparisons:
             table.add_row(each.stage, *_cells(each.by_change, each.lookback))
-        total = comparisons[0]
-        for each in comparisons[1:]:
-            total = Comparison("both", total.by_change.plus(each.by_change), total.lookback.plus(each.lookback))
         table.add_section()
-        table.add_row("both", *_cells(total.by_change, total.lookback))
+        table.add_row(total.stage, *_cells(total.by_change, total.lookback))
         self.console.print()
         self.console.print(table)
 
