@@ -102,11 +102,13 @@ class Aggregate:
 class Layout:
     """The columns of a table of aggregates, beside its keys: what is declared, and hidden parts by their columns.
 
-    ``columns`` has the column of each part, a declared one where there is one.
+    ``columns`` has the column of each part, a declared one where there is one. ``is_partial`` says that the table keeps
+    nothing but parts, several rows of them for a group, which are folded when they are read.
     """
 
     declared: tuple[Aggregate, ...]
     columns: Mapping[KeptPart, str]
+    is_partial: bool = False
 
     @property
     def hidden(self) -> dict[KeptPart, str]:
@@ -120,10 +122,11 @@ class Layout:
         return tuple(dict.fromkeys(kept.expression for kept in self.columns if kept.expression != EVERY_ROW))
 
 
-def layout_of(aggregates: Sequence[Aggregate]) -> Layout:
+def layout_of(aggregates: Sequence[Aggregate], *, is_partial: bool = False) -> Layout:
     """What a table keeps so that rows may come and go: the rows of each group, and the parts of each aggregate.
 
-    A hidden column is called by its part and by the first declared column that needs it.
+    A hidden column is called by its part and by the first declared column that needs it. In a table of partials every
+    column is hidden, so that nobody takes a part for the whole.
 
     Example:
         >>> found = layout_of([parse_aggregate("seconds", "sum(s)"), parse_aggregate("known", "count(s)")])
@@ -132,13 +135,13 @@ def layout_of(aggregates: Sequence[Aggregate]) -> Layout:
     """
     columns: dict[KeptPart, str] = {}
     for each in aggregates:
-        if each.is_part:
+        if each.is_part and not is_partial:
             columns.setdefault(each.parts[0], each.name)
     columns.setdefault(KeptPart(AggregatePart.ROWS, EVERY_ROW), f"{HIDDEN}rows")
     for each in aggregates:
         for kept in each.parts:
             columns.setdefault(kept, f"{HIDDEN}{kept.part}_{each.name}")
-    return Layout(tuple(aggregates), columns)
+    return Layout(tuple(aggregates), columns, is_partial)
 
 
 def parse_aggregate(name: str, text: str) -> Aggregate:

@@ -106,11 +106,14 @@ class Combine(WritesRows):
     """Add the change's aggregates to those that are there, by the key ``on``.
 
     ``approximate`` allows sums of floating point, which depend on the order in which values come and go.
+    ``keeps_partials`` says that a change's aggregates are appended beside those that are there, and folded when the
+    table is read.
     """
 
     on: tuple[str, ...]
     aggregates: tuple[Aggregate, ...]
     approximate: bool = False
+    keeps_partials: bool = False
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -129,8 +132,8 @@ class Combine(WritesRows):
 
     @property
     def changes_rows_within_files(self) -> bool:
-        """Groups are updated."""
-        return True
+        """Groups are updated, unless parts of them are only appended."""
+        return not self.keeps_partials
 
     def finds_rows_by(self, column: str) -> bool:  # noqa: ARG002  # it holds of any
         """A new column lacks what came before, whichever it is."""
@@ -139,7 +142,7 @@ class Combine(WritesRows):
     @property
     def layout(self) -> Layout:
         """What the table keeps."""
-        return layout_of(self.aggregates)
+        return layout_of(self.aggregates, is_partial=self.keeps_partials)
 
     @property
     def may_compute_groups_again(self) -> bool:
@@ -149,7 +152,7 @@ class Combine(WritesRows):
     @property
     def signature(self) -> str:
         """Another if a table that was made by the one can't be added to by the other."""
-        return signature(self.on, self.aggregates)
+        return signature(self.on, self.aggregates) + (" in partials" if self.keeps_partials else "")
 
 
 @dataclass(frozen=True, slots=True)

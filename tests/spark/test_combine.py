@@ -135,13 +135,13 @@ _OF_PARTS = {
 }
 
 
-def grouped(lake: Lake, some: Sequence[Row], declared: Combine) -> Counter[Row]:
+def grouped(lake: Lake, some: Sequence[Row], declared: Combine, *, with_hidden: bool = True) -> Counter[Row]:
     """What SQL makes of the rows."""
     frame(lake, some, 1).createOrReplaceTempView("of_sql")
     # Spark's avg of bigint rounds each value that a double can't hold, and adds those up in any order.
     exact = {"avg(big)": "CAST(sum(big) AS DOUBLE) / count(big)"}
     listed = [exact.get(str(each), str(each)) for each in declared.aggregates]
-    listed += [_OF_PARTS[kept.part].format(kept.expression) for kept in declared.layout.hidden]
+    listed += [_OF_PARTS[kept.part].format(kept.expression) for kept in declared.layout.hidden if with_hidden]
     found = lake.sql(f"SELECT k, day, {', '.join(listed)} FROM of_sql GROUP BY k, day").collect()
     return Counter(equal(tuple(row)) for row in found)
 

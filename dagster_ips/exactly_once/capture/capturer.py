@@ -12,6 +12,7 @@ from dagster_ips.core.code_of_rows import not_made_by
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.mode_decision import ModeDecision, decide_mode
 from dagster_ips.core.ownership import Consent
+from dagster_ips.core.partials_property import PARTIALS
 from dagster_ips.core.policy import OnUnmapped
 from dagster_ips.core.ranges import Predicate
 from dagster_ips.core.target import settle, unexpected_change
@@ -22,6 +23,7 @@ from dagster_ips.errors import (
     TargetChangedError,
     UnknownRefError,
     UnmappedRowsError,
+    UnsupportedTableError,
 )
 from dagster_ips.exactly_once.capture.backlog_share import BacklogShare, share_of
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
@@ -379,7 +381,15 @@ def require_ref_and_columns(tracked: TrackedInput, source: TableMetadata, consum
         TagFollowedError: its ref is a tag.
         UnknownRefError: there is no such branch.
         UnknownColumnError: there is no such column.
+        UnsupportedTableError: it keeps partials.
     """
+    if PARTIALS in source.properties:
+        raise UnsupportedTableError(
+            table=source.table,
+            problem="it keeps partials: its rows are parts of groups, of which a change tells nothing",
+            remedy=f"Let {consumer} read it whole, without incremental(), or write it by combine(..., "
+            "storage='merged').",
+        )
     if tracked.ref in source.tags:
         at = source.head_snapshot_id(tracked.ref)
         assert at is not None  # noqa: S101  # a ref has a snapshot

@@ -42,6 +42,7 @@ from dagster_ips.spark.writes.overwrite_where import (
     refuse_rows_outside_partitions,
     replace_where,
 )
+from dagster_ips.spark.writes.partials import append_partials
 from dagster_ips.spark.writes.partition_filter import PartitionsHeld, all_held
 from dagster_ips.spark.writes.remove import remove_rows
 from dagster_ips.spark.writes.replace_keys import replace_keys
@@ -227,9 +228,14 @@ class Result:
         )
         self._refuse_removed_rows(branch, is_weighted=is_weighted)
         columns = target.identity_partition_columns()
+        change = Change(self.frame, WEIGHT if is_weighted else None)
+        aggregates = Aggregates.over(self.frame, write_mode, table=branch.table)
+        if write_mode.keeps_partials:
+            append_partials(change, aggregates, branch, partition_columns=columns, within=self.partitions)
+            return
         combine_rows(
-            Change(self.frame, WEIGHT if is_weighted else None),
-            Aggregates.over(self.frame, write_mode, table=branch.table),
+            change,
+            aggregates,
             branch,
             head=target.head_snapshot_id() if self.new_partitions is None else None,
             partition_columns=columns,

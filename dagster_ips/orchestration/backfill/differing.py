@@ -22,6 +22,7 @@ from dagster_ips.orchestration.declare.declarations import write_mode_of
 from dagster_ips.spark.comparison import Example
 from dagster_ips.spark.frames import table_frame
 from dagster_ips.spark.row_differences import RowDifferences, differences
+from dagster_ips.spark.writes.partials import as_read
 
 if TYPE_CHECKING:
     from dagster_ips.spark.session import DataFrame
@@ -96,6 +97,7 @@ class StageComparer:
         session = self.lineage.table(stage.asset).manager.session()
         lake = self.lineage.lake(stage.asset)
         frame = table_frame(session, lake.name, stage.table, snapshot_id=snapshot_id)
+        frame = as_read(frame, metadata.properties)
         rows = rows_of_stage(stage, metadata, slicing)
         return frame if rows is None else frame.where(rows)
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace as changed
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 import dagster as dg
 
@@ -37,6 +38,7 @@ TRUSTED = "dagster_ips/trusted"
 TARGET_LAG = "dagster_ips/target_lag_seconds"
 USUAL_LAG = dt.timedelta(hours=1)
 _ALWAYS = "always"
+_Storage: TypeAlias = Literal["merged", "partials"]
 
 
 def iceberg_asset(
@@ -290,7 +292,13 @@ def merge(on: Sequence[str], latest_by: str | None = None) -> dict[str, Any]:
     return {WRITE: {"mode": "merge", "on": columns, "latest_by": latest_by}}
 
 
-def combine(on: Sequence[str], aggregates: Mapping[str, str], *, approximate: bool = False) -> dict[str, Any]:
+def combine(
+    on: Sequence[str],
+    aggregates: Mapping[str, str],
+    *,
+    approximate: bool = False,
+    storage: _Storage = "merged",
+) -> dict[str, Any]:
     """Write the aggregates of the rows that the asset returns, by key: what changed is added to what is there.
 
     The asset returns rows and not groups, made of ``weighted`` one by one; nothing but the change is read. It leaves
@@ -301,6 +309,8 @@ def combine(on: Sequence[str], aggregates: Mapping[str, str], *, approximate: bo
         aggregates: Columns of the table and what each is: one of ``count``, ``sum``, ``avg``, ``min``, ``max``,
             ``bool_and``, ``bool_or`` and ``count_if``, of one scalar expression in Spark SQL, or ``count(*)``.
         approximate: Allow sums and averages of floating point, which depend on the order in which rows come.
+        storage: ``merged`` keeps one row per group. ``partials`` appends the aggregates of each change, which costs far
+            less, and adds them up when the table is read; no asset can consume such a table incrementally.
 
     What is needed to follow removed rows is kept in hidden columns, whose names begin with ``_ips_``.
 
@@ -312,7 +322,16 @@ def combine(on: Sequence[str], aggregates: Mapping[str, str], *, approximate: bo
         {'plays': 'count(*)'}
     """
     columns = _names(on, "on")
-    declared = {"mode": "combine", "on": columns, "aggregates": dict(aggregates), "approximate": approximate}
+    declared = {
+        "mode": "combine",
+        "on": columns,
+        "aggregates": dict(aggregates),
+        "approximate": approximate,
+        "storage": storage,
+    }
+    if storage not in get_args(_Storage):
+        problem = f"its storage {storage!r} is not one."
+        raise DeclarationError(asset="combine()", problem=problem, remedy="Use 'merged' or 'partials'.")
     if not columns or not aggregates:
         problem = f"it has no {'aggregate' if columns else 'key column'}."
         remedy = "Name both, as in combine(on=['account_id'], aggregates={'plays': 'count(*)'})."
@@ -410,8 +429,9 @@ def write_mode_of(metadata: Mapping[str, Any], asset: str) -> WriteMode | None: 
             return Append(tuple(dedup_on), tuple(remove_on))
         case {"mode": "merge", "on": on, "latest_by": latest_by}:
             return Merge(tuple(on), latest_by)
-        case {"mode": "combine", "on": on, "aggregates": aggregates, "approximate": approximate}:
-            return _combine(asset, on, aggregates, approximate=approximate)
+        case {"mode": "combine", "on": on, "aggregates": aggregates, "approximate": approximate, "storage": storage}:
+            combined = _combine(asset, on, aggregates, approximate=approximate)
+            return changed(combined, keeps_partials=storage == "partials")
         case {"mode": "query", "sql": text}:
             return ByQuery(text)
         case {"mode": "overwrite_partitions"}:

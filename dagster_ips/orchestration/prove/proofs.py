@@ -32,6 +32,7 @@ from dagster_ips.orchestration.run.io_manager import IcdcIOManager
 from dagster_ips.orchestration.watch.pending_checks import Never
 from dagster_ips.spark.comparison import alike, columns_of_one, compare, floating, rows_outside, without
 from dagster_ips.spark.frames import table_frame
+from dagster_ips.spark.writes.partials import as_read
 
 PROOF = "dagster_ips/proof"
 _LEAST_ROWS = 1000
@@ -248,6 +249,7 @@ class _Proof:
         frame, key = without(made.frame, self.ignore), key_of(made.write_mode)
         session = frame.sparkSession
         there = table_frame(session, lake.name, target.table, snapshot_id=target.head_snapshot_id())
+        there = as_read(there, target.properties)
         there = without(there, self.ignore)
         if part.partitions:
             of_part = self._rows_of(claim, part.partitions)

@@ -109,7 +109,9 @@ def recompute(
     if isinstance(write_mode, Merge):
         frame = latest_rows(frame, write_mode.on, write_mode.latest_by)
     if isinstance(write_mode, Combine):
-        frame = Aggregates.over(frame, write_mode, table=consumer.table).groups(frame)
+        aggregates = Aggregates.over(frame, write_mode, table=consumer.table)
+        groups = aggregates.groups(frame)
+        frame = aggregates.folded(groups) if write_mode.keeps_partials else groups
     return Recomputed(frame, write_mode, list(views.values()), lookups)
 
 

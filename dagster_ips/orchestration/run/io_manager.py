@@ -14,6 +14,7 @@ from pydantic import PrivateAttr
 
 from dagster_ips.core.capture import Mode
 from dagster_ips.core.ownership import ASSET
+from dagster_ips.core.partials_property import PARTIALS, partials_property
 from dagster_ips.core.ranges import Predicate
 from dagster_ips.core.retention import Retention
 from dagster_ips.core.table_name import namespace_of
@@ -62,7 +63,8 @@ from dagster_ips.orchestration.run.unreadable_inputs import reads
 from dagster_ips.orchestration.run.whole_tables import whole_table
 from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.session import configure, is_frame, is_frame_class
-from dagster_ips.spark.targets import create_table
+from dagster_ips.spark.targets import TableDescription, create_table
+from dagster_ips.spark.writes.partials import as_read
 from dagster_ips.view import IcdcView
 
 if TYPE_CHECKING:
@@ -281,7 +283,8 @@ def _publish(
     running = _asset_context()
     is_one_of_several = running is not None and len(keys_of_step(running.assets_def)) > 1
     declared = write_mode_of(context.definition_metadata, name) or result.write_mode
-    description = description_of(context.definition_metadata).tuned_for(declared).with_property(ASSET, name)
+    description = _description(context, declared).with_property(ASSET, name)
+    _require_same_storage(existing, description.properties.get(PARTIALS), name)
     columns = existing.identity_partition_columns() if existing else description.partition_by
     # First, as of a frame with two columns of a name nothing else can be asked.
     stored = result.stored(table)
@@ -314,9 +317,31 @@ def _publish(
         result = replace(result, partitions=partitions, new_partitions=_rows_of(context, target, new) if new else None)
 
     def audit(branch: Branch) -> None:
-        run_audits(context.step_context, context.asset_key, table, publisher.session.table(branch.sql_name))
+        rows = publisher.session.table(branch.sql_name)
+        run_audits(context.step_context, context.asset_key, table, as_read(rows, description.properties))
 
     return publisher.publish(table, captured.captures, result.write, consumer=name, check=audit)
+
+
+def _description(context: dg.OutputContext, declared: WriteMode) -> TableDescription:
+    """How the table is laid out if this run creates it."""
+    description = description_of(context.definition_metadata).tuned_for(declared)
+    partials = partials_property(declared)
+    return description if partials is None else description.with_property(PARTIALS, partials)
+
+
+def _require_same_storage(target: TableMetadata | None, partials: str | None, asset: str) -> None:
+    """A table's readers fold it by its own property, so what it says must hold of every row."""
+    kept = target.properties.get(PARTIALS) if target else partials
+    if target is None or kept == partials:
+        return
+    wanted = "whole rows" if partials is None else "partials of other aggregates" if kept else "partials"
+    raise DeclarationError(
+        asset=asset,
+        problem=f"its table {target.table} keeps {'partials' if kept else 'whole rows'}, and it declares {wanted}. "
+        "Nothing was written and nothing was consumed.",
+        remedy="Give it another table by table(...), or drop this one: the next run computes everything.",
+    )
 
 
 def _report_waiting(context: dg.OutputContext, *, behind: Sequence[str]) -> None:

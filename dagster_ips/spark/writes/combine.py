@@ -25,7 +25,7 @@ from dagster_ips.spark.writes.partition_filter import Partitions, PartitionsHeld
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-_WEIGHT, _REMOVED, _STATUS, _INFINITE = "__ips_weight", "__ips_removed", "__ips_status", "__ips_infinite"
+_WEIGHT, REMOVED, _STATUS, _INFINITE = "__ips_weight", "__ips_removed", "__ips_status", "__ips_infinite"
 _DELTA, _TARGET, _LOST, _LIVE = "ips_delta", "ips_target", "ips_lost", "ips_live"
 _SAME, _CHANGED, _IS_LOST, _STRANGE, _EMPTY = "same", "changed", "lost", "strange", "empty"
 _ROWS = KeptPart(AggregatePart.ROWS, EVERY_ROW)
@@ -76,12 +76,12 @@ class Aggregates:
     @property
     def columns(self) -> list[str]:
         """All columns of the table."""
-        return [*self.keys, *(each.name for each in self.layout.declared), *self.layout.hidden.values()]
+        declared = [] if self.layout.is_partial else [each.name for each in self.layout.declared]
+        return [*self.keys, *declared, *self.layout.hidden.values()]
 
     def groups(self, rows: DataFrame) -> DataFrame:
         """The table's rows that all of ``rows`` make."""
-        parts = self.parts(rows, weight=None)
-        return parts.select(*self._keys(), *self.values({kept: F.col(self._part(kept)) for kept in self._kept}))
+        return self.stored(self.parts(rows, weight=None))
 
     def parts(self, rows: DataFrame, *, weight: str | None) -> DataFrame:
         """One row per group: its key, a column per part, and how many rows went.
@@ -119,8 +119,19 @@ class Aggregates:
         floats = [names[each] for each in self._floats]
         infinite = any_of([F.isnan(name) | (F.abs(F.col(name)) == F.lit(float("inf"))) for name in floats])
         parts.append(F.coalesce(F.max(~came & infinite), F.lit(False)).alias(_INFINITE))  # noqa: FBT003
-        parts.append(F.sum(F.when(came, 0).otherwise(1)).alias(_REMOVED))
+        parts.append(F.sum(F.when(came, 0).otherwise(1)).alias(REMOVED))
         return known.groupBy(*self._keys()).agg(*parts)
+
+    def parts_that_matter(self, change: Change) -> DataFrame:
+        """The ``parts`` of a change, of groups to which it makes a difference."""
+        rows = change.rows
+        if change.weight is not None:
+            rows = rows.where(F.col(quoted(change.weight)) != 0)
+        return self.parts(rows, weight=change.weight).where(self.changes_something())
+
+    def stored(self, parts: DataFrame) -> DataFrame:
+        """The table's rows of groups that have just these ``parts``."""
+        return parts.select(*self._keys(), *self.values({kept: F.col(self._part(kept)) for kept in self._kept}))
 
     def values(self, parts: Mapping[KeptPart, Column]) -> list[Column]:
         """The columns of the table beside its keys, of a group whose parts are ``parts``."""
@@ -128,9 +139,23 @@ class Aggregates:
 
     def values_by_column(self, parts: Mapping[KeptPart, Column]) -> dict[str, Column]:
         """As ``values``, unnamed, by their columns."""
+        if self.layout.is_partial:
+            return {column: self._stored(kept, parts[kept]) for kept, column in self.layout.columns.items()}
         known = {kept: self._known(kept, parts) for kept in parts}
         declared = {each.name: self._value(each, known) for each in self.layout.declared}
         return declared | {column: known[kept] for kept, column in self.layout.hidden.items()}
+
+    def folded(self, stored: DataFrame) -> DataFrame:
+        """The groups of a table of partials, of which ``stored`` are rows: keys and declared columns, one row each."""
+        columns = self.layout.columns
+        folds = [self._folded(kept, F.col(quoted(columns[kept]))).alias(self._part(kept)) for kept in self._kept]
+        groups = stored.groupBy(*self._keys()).agg(*folds)
+        parts = {kept: F.col(self._part(kept)) for kept in self._kept}
+        said = F.lit("more rows of a group were removed than it was made of")
+        is_there = F.when(self.is_impossible(parts), F.raise_error(said).cast("boolean")).otherwise(parts[_ROWS] > 0)
+        known = {kept: self._known(kept, parts) for kept in parts}
+        shown = [self._value(each, known).alias(each.name) for each in self.layout.declared]
+        return groups.where(is_there).select(*self._keys(), *shown)
 
     def part_columns(self, relation: str) -> dict[KeptPart, Column]:
         """The parts in a frame of ``parts`` that has the alias ``relation``."""
@@ -210,6 +235,26 @@ class Aggregates:
         total = parts[kept].cast(self._sum_type(kept.expression))
         return F.when(is_known, F.coalesce(total, self._too_large(kept)))
 
+    def _stored(self, kept: KeptPart, part: Column) -> Column:
+        """A part as a row of partials has it: of removed rows less than nothing."""
+        if kept.part is not AggregatePart.SUM:
+            return part
+        total = part.cast(self._sum_type(kept.expression))
+        return F.when(part.isNotNull(), F.coalesce(total, self._too_large(kept)))
+
+    def _folded(self, kept: KeptPart, partials: Column) -> Column:
+        """A group's part, of the ``partials`` of its rows."""
+        match kept.part:
+            case AggregatePart.MIN:
+                return F.min(partials)
+            case AggregatePart.MAX:
+                return F.max(partials)
+            case AggregatePart.SUM:
+                # Without ANSI a sum of decimals that overflows is null, as one of no values is.
+                return F.coalesce(F.sum(partials), F.when(F.count(partials) > 0, self._too_large(kept)))
+            case _:
+                return F.sum(partials)
+
     def _too_large(self, kept: KeptPart) -> Column:
         said = f"the sum of {kept.expression} ({self.layout.columns[kept]}) {_TOO_LARGE}"
         return F.raise_error(F.lit(said)).cast(self._sum_type(kept.expression))
@@ -280,10 +325,7 @@ def combine_rows(  # noqa: PLR0913  # each is a thing of its own
         OutsidePartitionsError: a group isn't ``within``.
     """
     keys, prune = aggregates.keys, [column for column in partition_columns if column in aggregates.keys]
-    rows = change.rows
-    if change.weight is not None:
-        rows = rows.where(F.col(quoted(change.weight)) != 0)
-    delta = aggregates.parts(rows, weight=change.weight).where(aggregates.changes_something())
+    delta = aggregates.parts_that_matter(change)
     with explained_overflow(branch.table), computed_once(delta) as parts:
         touched = _TouchedGroups.by(parts, prune, within)
         if within is not None and touched.has_outside:
@@ -370,7 +412,7 @@ def _update(  # noqa: PLR0913  # each is a thing of its own
     with contextlib.ExitStack() as kept:
         if has_lost:
             lost = matched.where(F.col(_STATUS) == _IS_LOST).select(*map(quoted, keys))
-            again = _computed_again(aggregates, change, lost, among(prune, touched.partitions))
+            again = computed_again(aggregates, change, lost, among(prune, touched.partitions))
             changed = changed.unionByName(kept.enter_context(computed_once(again)))
         # mergeInto gives the target no alias: its columns go by the last part of its name.
         target = quoted(f"branch_{branch.name}")
@@ -380,7 +422,7 @@ def _update(  # noqa: PLR0913  # each is a thing of its own
 def _append(aggregates: Aggregates, new: DataFrame, branch: Branch, touched: _TouchedGroups) -> None:
     """Append the groups of ``new`` parts, of which the table has none: so none of them can have lost a row."""
     if touched.has_removed:
-        _refuse_any(new.where(F.col(_REMOVED) > 0), aggregates.keys, branch)
+        _refuse_any(new.where(F.col(REMOVED) > 0), aggregates.keys, branch)
     shown = [F.col(f"{_DELTA}.{quoted(key)}") for key in aggregates.keys]
     values = aggregates.values(aggregates.part_columns(_DELTA))
     new.alias(_DELTA).select(*shown, *values).writeTo(branch.sql_name).append()
@@ -416,7 +458,7 @@ class _TouchedGroups:
     def by(cls, parts: DataFrame, partition_columns: Sequence[str], within: str | None) -> _TouchedGroups:
         names = [F.col(quoted(column)) for column in partition_columns]
         outside = is_outside(within) if within is not None else F.lit(False)  # noqa: FBT003
-        counts = F.count("*"), F.max(F.col(_REMOVED) > 0), F.max(outside)
+        counts = F.count("*"), F.max(F.col(REMOVED) > 0), F.max(outside)
         named = [count.alias(f"__ips_{i}") for i, count in enumerate(counts)]
         found = collected(parts.groupBy(*names).agg(*named))
         by_partition = {row[:-3]: row[-3] for row in sorted(found, key=repr)}
@@ -452,7 +494,7 @@ def _matched(aggregates: Aggregates, parts: DataFrame, there: DataFrame) -> Data
     return found.withColumn(_STATUS, final).drop(*[f"__ips_old_{i}" for i in range(len(names))])
 
 
-def _computed_again(aggregates: Aggregates, change: Change, lost: DataFrame, touched: Column) -> DataFrame:
+def computed_again(aggregates: Aggregates, change: Change, lost: DataFrame, touched: Column) -> DataFrame:
     """The values of the groups ``lost``, of all of their live rows; those of which none is left are gone."""
     assert change.weight is not None  # noqa: S101  # else nothing was removed
     live = change.rows.where(F.col(quoted(change.weight)) == 0).where(touched)

@@ -1,0 +1,97 @@
+"""Append a change's aggregates as they are, and fold them when the table is read.
+
+A run reads nothing of its table, unless a removed row may have been a group's least or greatest value: only the live
+rows tell the next one, and such groups are computed again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from dagster_ips.core.aggregates import AggregatePart
+from dagster_ips.core.partials_property import partials_of
+from dagster_ips.core.ranges import quoted
+from dagster_ips.core.write_mode import Combine
+from dagster_ips.spark.branches import Branch
+from dagster_ips.spark.frames import computed_once
+from dagster_ips.spark.late import F, types
+from dagster_ips.spark.observed import watched
+from dagster_ips.spark.writes.combine import REMOVED, Aggregates, Change, computed_again, explained_overflow
+from dagster_ips.spark.writes.merge import GONE
+from dagster_ips.spark.writes.overwrite_where import is_outside, refuse_rows_outside_partitions
+from dagster_ips.spark.writes.replace_keys import replace_keys
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_SUM_DIGITS = 10
+
+
+def append_partials(
+    change: Change, aggregates: Aggregates, branch: Branch, *, partition_columns: Sequence[str], within: str | None
+) -> None:
+    """Append the aggregates of ``change`` to ``branch``, one row for each group that it touches.
+
+    ``within`` is the condition that all groups must meet.
+
+    Raises:
+        CombineError: a value is too large for its type.
+        OutsidePartitionsError: a group isn't ``within``.
+    """
+    parts = aggregates.parts_that_matter(change)
+    with explained_overflow(branch.table):
+        if change.weight is not None and aggregates.combine.may_compute_groups_again:
+            with computed_once(parts) as kept:
+                if within is not None and not kept.where(is_outside(within)).isEmpty():
+                    refuse_rows_outside_partitions(kept, within, table=branch.table)
+                _compute_again(change, aggregates, kept, branch, partition_columns)
+            return
+        watch = watched(parts, is_outside(within)) if within is not None else None
+        aggregates.stored(watch.rows if watch else parts).writeTo(branch.sql_name).append()
+        if within is not None and watch is not None and watch.found():
+            refuse_rows_outside_partitions(parts, within, table=branch.table)
+
+
+def _compute_again(
+    change: Change, aggregates: Aggregates, parts: DataFrame, branch: Branch, partition_columns: Sequence[str]
+) -> None:
+    """Append the parts of groups that only gained rows; of the others replace all that is there by what is live."""
+    keys = [F.col(quoted(key)) for key in aggregates.keys]
+    lost = parts.where(F.col(REMOVED) > 0).select(*keys)
+    again = computed_again(aggregates, change, lost, F.lit(True)).where(~F.col(GONE)).drop(GONE)  # noqa: FBT003
+    gained = aggregates.stored(parts.where(F.col(REMOVED) == 0))
+    if lost.isEmpty():
+        gained.writeTo(branch.sql_name).append()
+        return
+    rows = gained.unionByName(again)
+    replace_keys(rows, branch, lost, on=aggregates.keys, partition_columns=partition_columns)
+
+
+def as_read(rows: DataFrame, properties: Mapping[str, str]) -> DataFrame:
+    """What a reader takes for the rows of a table with ``properties``: of partials, the groups that they make."""
+    combine = partials_of(properties)
+    return rows if combine is None else folded(rows, combine)
+
+
+def folded(stored: DataFrame, combine: Combine) -> DataFrame:
+    """The groups that rows of a table of partials make: keys and aggregates, one row for each group that has rows.
+
+    It fails as it is computed if more rows of a group were removed than came.
+    """
+    return Aggregates(combine, combine.layout, _kinds(stored, combine)).folded(stored)
+
+
+def _kinds(stored: DataFrame, combine: Combine) -> dict[str, types.DataType]:
+    """The types of the expressions, as far as what is made of their parts depends on them."""
+    of_columns = {field.name: field.dataType for field in stored.schema.fields}
+    found: dict[str, types.DataType] = {}
+    for kept, column in combine.layout.columns.items():
+        kind = of_columns[column]
+        if kept.part is AggregatePart.SUM and isinstance(kind, types.DecimalType):
+            found[kept.expression] = types.DecimalType(kind.precision - _SUM_DIGITS, kind.scale)
+        elif kept.part is AggregatePart.SUM:
+            found[kept.expression] = kind
+        else:
+            found.setdefault(kept.expression, kind)
+    return found

@@ -1,0 +1,107 @@
+"""Parts of groups that random changes leave behind fold to the groups that Spark's own GROUP BY makes of all rows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from pyspark.errors import PySparkException
+
+from dagster_ips.core.write_mode import Combine
+from dagster_ips.spark.branches import Branch
+from dagster_ips.spark.writes.combine import Change
+from dagster_ips.spark.writes.partials import append_partials, folded
+from tests.spark.test_combine import (
+    APPROXIMATE,
+    DECLARED,
+    Row,
+    Table,
+    combine,
+    equal,
+    examples,
+    frame,
+    full,
+    grouped,
+    rows,
+    without,
+)
+from tests.support.lake import Lake
+
+ADDED_UP = {name: text for name, text in DECLARED.items() if not text.startswith(("min", "max"))}
+
+
+class Partials(Table):
+    """A table of partials, and branches of it."""
+
+    def combine(self, branch: Branch, gone: Sequence[Row], come: Sequence[Row], live: Sequence[Row]) -> None:
+        change = frame(self.lake, come, 1).unionAll(frame(self.lake, gone, -1)).unionAll(frame(self.lake, live, 0))
+        append_partials(
+            Change(change, "_weight"),
+            self.aggregates,
+            branch,
+            partition_columns=["day"],
+            within="k IS NOT NULL OR TRUE",
+        )
+
+    def groups(self, branch: Branch) -> Counter[Row]:
+        stored = self.lake.session.table(branch.sql_name)
+        return Counter(equal(tuple(row)) for row in folded(stored, self.declared).collect())
+
+
+def of_sql(lake: Lake, some: Sequence[Row], declared: Combine) -> Counter[Row]:
+    return grouped(lake, some, replace(declared, keeps_partials=False), with_hidden=False)
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> tuple[list[Row], list[tuple[list[Row], list[Row]]]]:
+    """Rows that are there first, and which of those there are then go and come, three times."""
+    there = draw(st.lists(rows, max_size=6))
+    steps, live = [], list(there)
+    for _ in range(3):
+        gone = [row for row in live if draw(st.integers(0, 3)) == 0]
+        come = draw(st.lists(rows, max_size=3))
+        steps.append((gone, come))
+        live = without(live, gone) + come
+    return there, steps
+
+
+@pytest.mark.parametrize("declared", [DECLARED, ADDED_UP, APPROXIMATE], ids=["extremes", "added_up", "floats"])
+def test_a_history_of_changes_folds_to_the_groups_that_sql_makes_of_all_rows(
+    lake: Lake, declared: dict[str, str]
+) -> None:
+    mode = replace(combine(approximate=declared is APPROXIMATE, **declared), keeps_partials=True)
+    table = Partials(lake, mode)
+
+    @given(history=histories())
+    @example(([full(), full(x=None, d=None)], [([full()], []), ([full(x=None, d=None)], []), ([], [full()])]))
+    @example(([full(), full(k="b")], [([full()], [full(k="c")]), ([], [full(d=None)]), ([full(k="c")], [])]))
+    @examples(2)
+    def follows(history: tuple[list[Row], list[tuple[list[Row], list[Row]]]]) -> None:
+        live, steps = history
+        branch = table.holding(live)
+        for gone, come in steps:
+            live = without(live, gone) + come
+            table.combine(branch, gone, come, live)
+            assert table.groups(branch) == of_sql(lake, live, mode)
+
+    follows()
+
+
+def test_a_group_that_lost_more_rows_than_it_had_is_an_error_to_its_reader(lake: Lake) -> None:
+    mode = replace(combine(approximate=False, **ADDED_UP), keeps_partials=True)
+    table = Partials(lake, mode)
+    branch = table.holding([full()])
+    table.combine(branch, [full(), full()], [], [])
+    with pytest.raises(PySparkException, match="more rows of a group were removed"):
+        table.groups(branch)
+
+
+def test_its_columns_are_no_declared_ones_so_that_nobody_takes_a_part_for_the_whole(lake: Lake) -> None:
+    mode = replace(combine(approximate=False, **DECLARED), keeps_partials=True)
+    found = Partials(lake, mode).aggregates.columns
+    assert found[:2] == ["k", "day"]
+    assert all(column.startswith("_ips_") for column in found[2:])
