@@ -45,6 +45,9 @@ defs = ips.with_incremental(
             ips.iceberg_asset("playback", table="db.playback"),
             ips.iceberg_asset("title", table="db.title"),
             *by_change("sums", ips.combine(on=KEYS, aggregates=stages.SUMS), lambda daily: daily.weighted),
+            *by_change(
+                "parts", ips.combine(on=KEYS, aggregates=stages.SUMS, storage="partials"), lambda daily: daily.weighted
+            ),
             *by_change("keys", ips.merge(on=KEYS), lambda daily: stages.per_account(daily.affected(*KEYS))),
         ],
         resources={

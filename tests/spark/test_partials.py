@@ -43,6 +43,7 @@ class Partials(Table):
             Change(change, "_weight"),
             self.aggregates,
             branch,
+            may_remove_rows=bool(gone),
             partition_columns=["day"],
             within="k IS NOT NULL OR TRUE",
         )

@@ -231,7 +231,14 @@ class Result:
         change = Change(self.frame, WEIGHT if is_weighted else None)
         aggregates = Aggregates.over(self.frame, write_mode, table=branch.table)
         if write_mode.keeps_partials:
-            append_partials(change, aggregates, branch, partition_columns=columns, within=self.partitions)
+            append_partials(
+                change,
+                aggregates,
+                branch,
+                may_remove_rows=any(change.may_remove_rows for change in self.inputs),
+                partition_columns=columns,
+                within=self.partitions,
+            )
             return
         combine_rows(
             change,

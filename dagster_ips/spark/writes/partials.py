@@ -28,12 +28,18 @@ if TYPE_CHECKING:
 _SUM_DIGITS = 10
 
 
-def append_partials(
-    change: Change, aggregates: Aggregates, branch: Branch, *, partition_columns: Sequence[str], within: str | None
+def append_partials(  # noqa: PLR0913  # each is a thing of its own
+    change: Change,
+    aggregates: Aggregates,
+    branch: Branch,
+    *,
+    may_remove_rows: bool,
+    partition_columns: Sequence[str],
+    within: str | None,
 ) -> None:
     """Append the aggregates of ``change`` to ``branch``, one row for each group that it touches.
 
-    ``within`` is the condition that all groups must meet.
+    ``may_remove_rows`` is False where no row went. ``within`` is the condition that all groups must meet.
 
     Raises:
         CombineError: a value is too large for its type.
@@ -41,7 +47,7 @@ def append_partials(
     """
     parts = aggregates.parts_that_matter(change)
     with explained_overflow(branch.table):
-        if change.weight is not None and aggregates.combine.may_compute_groups_again:
+        if may_remove_rows and aggregates.combine.may_compute_groups_again:
             with computed_once(parts) as kept:
                 if within is not None and not kept.where(is_outside(within)).isEmpty():
                     refuse_rows_outside_partitions(kept, within, table=branch.table)
