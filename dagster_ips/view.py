@@ -16,6 +16,7 @@ from dagster_ips.core.ranges import Bound, ChangeRange, Predicate, equals, quote
 from dagster_ips.errors import DeclarationError, UnknownColumnError, UnorderedColumnError
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.capture.icdc_parameters import parameters
+from dagster_ips.exactly_once.capture.snapshot_rows import snapshot_rows
 from dagster_ips.exactly_once.publish.input_change import Frame, InputChange, TakenFrame
 from dagster_ips.iceberg.affected_partitions import AffectedPartitions, affected_partitions
 from dagster_ips.iceberg.column_ranges import change_range, partition_values, require_plain_column
@@ -172,17 +173,13 @@ class IcdcView:
     def before(self) -> DataFrame | None:
         """The upstream as it was when it was last consumed, by the columns of ``source``.
 
-        None if that isn't known or can't be read any more: its snapshot is expired, or had other columns.
+        None if that isn't known or can't be read any more, because its snapshot is expired.
         """
-        since, to = self._captured.capture.from_exclusive, self._captured.capture.to_inclusive
-        snapshots = self._captured.source.snapshots
-        if self._is_whole or since is None or to is None or since.snapshot_id not in snapshots:
+        since, source = self._captured.capture.from_exclusive, self._captured.source
+        if self._is_whole or since is None or since.snapshot_id not in source.snapshots:
             return None
-        schemas = {snapshots[mark.snapshot_id].schema_id for mark in (since, to) if mark.snapshot_id in snapshots}
-        if len(schemas) > 1 or None in schemas:
-            return None
-        table = self._captured.source.table
-        return self._of_run(table_frame(self._session, self._catalog, table, snapshot_id=since.snapshot_id))
+        before = source.snapshots[since.snapshot_id]
+        return self._of_run(snapshot_rows(self._session, self._catalog, source, before))
 
     def affected(self, *keys: str) -> DataFrame:
         """All live rows of the upstream whose ``keys`` occur in the change, in added rows or in removed ones.

@@ -69,13 +69,15 @@ class Stamp:
 class TargetMark:
     """The target's snapshot up to which all that is in it is known, placed so that it is known again after expiry.
 
-    It carries an edge's newest stamp, or is what the target was when a person or a job vouched for it.
+    It carries an edge's newest stamp, or is what the target was when a person or a job vouched for it. ``schema_id`` is
+    the target's schema then; None where that isn't known.
     """
 
     table_uuid: str
     snapshot_id: int
     sequence_number: int
     timestamp_ms: int
+    schema_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

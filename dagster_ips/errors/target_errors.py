@@ -84,6 +84,33 @@ class ForeignWriteError(IpsError):
 
 
 @dataclass(eq=False)
+class TargetColumnsChangedError(IpsError):
+    """Names of the table's columns stand for other columns than when it was written; None if that is unknown."""
+
+    table: str
+    asset: str
+    columns: tuple[str, ...] | None
+
+    def __str__(self) -> str:
+        if self.columns is None:
+            what = (
+                f"Whether the columns of {self.table} are those that {self.asset} wrote isn't known: the schema by "
+                "which it did was cleaned out of the table's metadata, and some name stood for another column once."
+            )
+        else:
+            what = (
+                f"{self.table} has other columns under the same names ({', '.join(self.columns)}) than when "
+                f"{self.asset} wrote it. They were renamed, or dropped and added again, so that its rows hold other "
+                f"values under those names, and no snapshot says so."
+            )
+        return (
+            f"{what} Continuing would leave wrong rows in it, so nothing was written and nothing was consumed. Give "
+            f"the columns their names back; or, to compute all of it anew, materialize {self.asset} with the run tag "
+            f"dagster_ips/mode=full."
+        )
+
+
+@dataclass(eq=False)
 class UnknownRowsError(IpsError):
     """The table had rows before the asset ever wrote to it."""
 

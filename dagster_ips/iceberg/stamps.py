@@ -158,7 +158,8 @@ def is_of_same_attempt(snapshot: Snapshot, other: Snapshot) -> bool:
 
 def mark(snapshot: Snapshot, table_uuid: str) -> TargetMark:
     """Where to find the snapshot again."""
-    return TargetMark(table_uuid, snapshot.snapshot_id, snapshot.sequence_number, snapshot.timestamp_ms)
+    placed = (snapshot.snapshot_id, snapshot.sequence_number, snapshot.timestamp_ms)
+    return TargetMark(table_uuid, *placed, schema_id=snapshot.schema_id)
 
 
 def _value(line: Edge, captures: Sequence[Capture]) -> str:

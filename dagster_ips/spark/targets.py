@@ -117,6 +117,12 @@ def add_columns(session: SparkSession, catalog: str, table: str, added: Sequence
     session.sql(f"ALTER TABLE {sql_name(catalog, table)} ADD COLUMNS ({columns})")
 
 
+def drop_columns(session: SparkSession, catalog: str, table: str, dropped: Sequence[Path]) -> None:
+    """Take columns away from ``table``."""
+    columns = ", ".join(_column(path, table) for path in dropped)
+    session.sql(f"ALTER TABLE {sql_name(catalog, table)} DROP COLUMNS ({columns})")
+
+
 def widen_column(session: SparkSession, catalog: str, table: str, widened: Widened) -> None:
     """Let a column of ``table`` have a type that holds every value it has."""
     name, kind = _column(widened.path, table), type_text(widened.kind)

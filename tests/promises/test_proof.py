@@ -93,6 +93,15 @@ def counts(found: dg.AssetCheckEvaluation) -> tuple[Any, ...]:
     return tuple(found.metadata[f"rows {kind}"].value for kind in ("missing", "extra", "different"))
 
 
+def test_a_table_is_proved_by_the_names_that_its_columns_have_now(lake: Lake, instance: dg.DagsterInstance) -> None:
+    lake.create_playback(events(range(9)))
+    run(lake, instance, daily, agg)
+    assert proved(lake, instance, agg)["agg"].passed
+    for before, after in (("plays", "held"), ("seconds", "plays"), ("held", "seconds")):
+        lake.sql(f"ALTER TABLE lake.media.agg RENAME COLUMN {before} TO {after}")
+    assert not proved(lake, instance, agg)["agg"].passed
+
+
 @pytest.mark.usefixtures("small_samples")
 @pytest.mark.parametrize("sample", [ALL, 0.5])
 def test_what_is_changed_by_hand_is_found(lake: Lake, instance: dg.DagsterInstance, sample: float) -> None:

@@ -137,6 +137,35 @@ def test_a_new_text_computes_everything_once_and_strict_computes_nothing_else(
     assert shown(lake, "y") == expected(lake, total)
 
 
+def test_what_a_source_was_before_is_read_by_the_columns_that_it_has_now(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    texts = {
+        "both": "SELECT id, about FROM title UNION ALL SELECT of AS id, about FROM title",
+        "joined": "SELECT a.of, count(*) AS n, sum(b.id) AS s FROM title a JOIN title b ON a.of = b.of GROUP BY a.of",
+    }
+    lake.create_playback()
+    lake.sql("CREATE TABLE lake.media.title (id INT, of INT, odd INT, about STRUCT<a: INT>) USING iceberg")
+    lake.sql("INSERT INTO lake.media.title VALUES (1, 2, 3, named_struct('a', 1)), (2, 2, 4, NULL)")
+    made = [ips.sql_asset(name, text, table=f"media.{name}", refresh="incremental") for name, text in texts.items()]
+    title: Any = ips.iceberg_asset("title", table="media.title")
+    definitions = pipeline(lake.folder, lake.spark_folder, *made, title)
+    materialize(definitions, instance, *texts)
+    # After the commit, so that no snapshot has these columns, and before it, so that only the older one lacks them.
+    row = "INSERT INTO lake.media.title SELECT id + 10, of, 1 AS odd, about FROM lake.media.title WHERE id < 10"
+    changes = ["ADD COLUMN about.b INT", "RENAME COLUMN odd TO even", "ALTER COLUMN of TYPE BIGINT", "DROP COLUMN even"]
+    for change in changes:
+        lake.sql(row)
+        lake.sql(f"ALTER TABLE lake.media.title {change}")
+        for more in ("", row.replace("1 AS odd, ", "" if change.startswith("DROP") else "1, ")):
+            if more:
+                lake.sql(more)
+            result = materialize(definitions, instance, *texts)
+            for name, text in texts.items():
+                assert shown(lake, name) == expected(lake, text), (change, more, name)
+                assert said(result, name)["refresh"] == {"both": "append", "joined": "combine"}[name], (change, more)
+
+
 @pytest.mark.parametrize(
     ("text", "match"),
     [

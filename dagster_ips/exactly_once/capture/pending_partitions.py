@@ -117,7 +117,21 @@ class PartitionWatch:
         # A run that was killed before it committed left an older state; who took it back, a newer one.
         states |= {state.edge.partition or "": state for state in back[1] if state.edge.partition in states}
         pending = {key: state for key, state in states.items() if line.is_pending(state, slicing.taken_by(key))}
+        pending |= self._read_by_other_columns(line.edge, tracked, source)
         return _PendingKeys(line, made_of, pending)
+
+    def _read_by_other_columns(self, line: Edge, tracked: TrackedInput, source: TableMetadata) -> dict[str, EdgeState]:
+        """The partitions that consumed rows in which a name stood for another column than now, which no file tells.
+
+        A run of theirs is refused, and says so. Which names a schema had that was cleaned out of the metadata is asked
+        when a change of theirs is to be read.
+        """
+        if source.columns_of_other_meaning(None) == ():
+            return {}
+        states = self._every_state(line, tracked)
+        consumed = {key: state.committed for key, state in states.items() if state.committed is not None}
+        others = {each: source.columns_of_other_meaning(each) for each in {at.schema_id for at in consumed.values()}}
+        return {key: states[key] for key, at in consumed.items() if others[at.schema_id]}
 
     def _taken_back(self, line: Edge) -> tuple[dict[str, Watermark], list[EdgeState]]:
         """The partitions that a revert took back and to where, and their states by what the target says."""

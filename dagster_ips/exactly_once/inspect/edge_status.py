@@ -16,7 +16,11 @@ from dagster_ips.exactly_once.capture.capturer import require_ref_and_columns
 from dagster_ips.exactly_once.capture.edge_start import StartFinder
 from dagster_ips.exactly_once.capture.tracked_input import StartOver, TrackedInput, end_of, files_in, follow
 from dagster_ips.exactly_once.target_table.target_history import histories_of, require_known_publications
-from dagster_ips.exactly_once.target_table.target_ownership import require_known_writes, require_own
+from dagster_ips.exactly_once.target_table.target_ownership import (
+    require_known_writes,
+    require_own,
+    require_same_columns,
+)
 from dagster_ips.iceberg.affected_partitions import affected_partitions
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.change_reader import live_files
@@ -98,6 +102,7 @@ class Inspector:
                 require_own(metadata, consumer, Consent())
                 if state.in_flight is None or not state.in_flight.is_of_job:
                     require_known_writes(metadata, consumer, [state])
+                    require_same_columns(metadata, consumer, [state])
             begun = StartFinder(self.catalog, self.icdc_namespace, metadata).begin(state, source, tracked)
             found = self.pending(begun, source, tracked)
             if not found.is_full:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from dagster_ips.core.aggregates import HIDDEN
 from dagster_ips.core.columns import Added, Fit, Gone, Misfit, Struct, fit
 from dagster_ips.core.ranges import quoted
 from dagster_ips.core.table_name import parts_of
@@ -16,7 +18,7 @@ from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.spark.branches import is_conflict, sql_name
-from dagster_ips.spark.targets import add_columns, as_columns, columns_of, is_case_sensitive, widen_column
+from dagster_ips.spark.targets import add_columns, as_columns, columns_of, drop_columns, is_case_sensitive, widen_column
 
 if TYPE_CHECKING:
     from dagster_ips.spark.session import DataFrame, SparkSession
@@ -32,6 +34,7 @@ def require_columns_fit(frame: DataFrame, target: TableMetadata | None, *, catal
         FrameColumnsError: the frame lacks a column, or has one of a type that the table's can't become.
     """
     found = _fit(frame.sparkSession, columns_of(frame), target)
+    found = replace(found, gone=tuple(each for each in found.gone if not _is_hidden(each)))
     if found.gone or found.misfits:
         raise _refused(found, target, _sql(catalog, *parts_of(table)), table)
 
@@ -71,14 +74,16 @@ def require_types_fit(frame: DataFrame, target: TableMetadata, *, catalog: str) 
 def follow_frame(frame: DataFrame, catalog: LakeCatalog, table: str) -> DataFrame:
     """Give ``table`` the columns that it lacks and the wider types; the frame, with nested fields in the table's order.
 
-    The columns are the table's and not a branch's, so they stay if what is written next isn't published: null in
+    Hidden columns of aggregates that aren't kept any more go: other aggregates are computed anew from all rows. The
+    new columns are the table's and not a branch's, so they stay if what is written next isn't published: null in
     every row, until a run that is published fills them.
     """
     session, columns, failures = frame.sparkSession, columns_of(frame), 0
     while True:
         target = catalog.load(table, asset=table)
         found = _fit(session, columns, target)
-        if not (found.added or found.widened):
+        found = replace(found, gone=tuple(filter(_is_hidden, found.gone)))
+        if not (found.added or found.widened or found.gone):
             return as_columns(frame, target.struct)
         try:
             for alter in _alterations(found, session, catalog.name, table):
@@ -88,7 +93,7 @@ def follow_frame(frame: DataFrame, catalog: LakeCatalog, table: str) -> DataFram
             failures += 1
             is_final = not is_conflict(error) or failures == _MOST_FAILURES
             # Another run of the asset may have done the same a moment ago.
-            if is_final and _fit(session, columns, catalog.load(table, asset=table)) == found:
+            if is_final and catalog.load(table, asset=table).current_schema_id == target.current_schema_id:
                 raise
 
 
@@ -97,6 +102,12 @@ def _alterations(found: Fit, session: SparkSession, catalog: str, table: str) ->
         yield partial(add_columns, session, catalog, table, found.added)
     for each in found.widened:
         yield partial(widen_column, session, catalog, table, each)
+    if found.gone:
+        yield partial(drop_columns, session, catalog, table, [each.path for each in found.gone])
+
+
+def _is_hidden(column: Gone) -> bool:
+    return column.path[0].startswith(HIDDEN)
 
 
 def _fit(session: SparkSession, frame: Struct, target: TableMetadata | None) -> Fit:

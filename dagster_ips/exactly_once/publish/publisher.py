@@ -13,10 +13,14 @@ from dagster_ips.core.capture import Capture, Mode, Stamp
 from dagster_ips.core.log_lines import Event, LogLine, Tell, tell_nobody
 from dagster_ips.core.ownership import ASSET, Consent
 from dagster_ips.core.target import Standing, TargetHistory, committed, settle, standing_of
-from dagster_ips.errors import CaptureVoidError, IpsError, PublishError
+from dagster_ips.errors import CaptureVoidError, IpsError, PublishError, TargetColumnsChangedError
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.exactly_once.target_table.target_history import histories_since
-from dagster_ips.exactly_once.target_table.target_ownership import require_known_writes, require_own
+from dagster_ips.exactly_once.target_table.target_ownership import (
+    require_known_writes,
+    require_own,
+    require_same_columns,
+)
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.stamps import announcement, is_of_attempt, published, stamp_properties, target_histories
@@ -83,7 +87,7 @@ class Publisher:
 
         Raises:
             CaptureVoidError: a person changed meanwhile what is consumed.
-            TargetOfAnotherError, ForeignWriteError: see ``require_own``.
+            TargetOfAnotherError, ForeignWriteError, TargetColumnsChangedError: see ``require_own``.
             PublishError: ``main`` kept moving, or the branch holds commits that aren't this run's.
             Exception: whatever ``write`` or ``check`` raised; nothing is published or consumed then.
         """
@@ -142,10 +146,13 @@ class Publisher:
         Raises:
             TargetOfAnotherError: another asset writes it.
             ForeignWriteError: someone else changed rows after the captures were taken.
+            TargetColumnsChangedError: someone gave the names of columns to others.
         """
         require_own(target, asset, self.consent)
         edges = [capture.edge for capture in captures if capture.mode is Mode.INCREMENTAL]
-        require_known_writes(target, asset, self.store.get_many(edges).values(), accept=self.consent.accept)
+        states = self.store.get_many(edges).values()
+        require_known_writes(target, asset, states, accept=self.consent.accept)
+        require_same_columns(target, asset, states)
 
     def new_branch(self, table: str) -> Branch:
         """A branch of a name that is this attempt's alone; not made yet."""
@@ -182,6 +189,8 @@ class Publisher:
             write(branch, before)
         now = self.catalog.load(branch.table, asset=branch.table)
         _require_own_work_only(now, branch, before)
+        if others := now.columns_of_other_meaning(before.current_schema_id):
+            raise TargetColumnsChangedError(branch.table, asset, others)
         own = [s for s in now.ancestry(branch.name).snapshots if is_of_attempt(s, branch.name)]
         is_incremental = bool(captures) and all(capture.mode is Mode.INCREMENTAL for capture in captures)
         if is_incremental and all(snapshot.changes_no_file for snapshot in own):

@@ -124,7 +124,8 @@ def block(
     An error leaves the table and the cursors as they were.
 
     Raises:
-        TargetOfAnotherError, ForeignWriteError: the table isn't the asset's, or someone else changed its rows.
+        TargetOfAnotherError, ForeignWriteError, TargetColumnsChangedError: the table isn't the asset's, or someone else
+            changed its rows, or what its columns' names stand for.
         PublishError: another run published the same captures, or the table was changed meanwhile.
         DirectWriteError: the block wrote to the table itself.
         Exception: what the block or ``check`` raised.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.capture import EdgeState, Mode
 from dagster_ips.core.ownership import Consent, ForeignWrites, hidden_change, may_hold_rows, owner_of, told
-from dagster_ips.errors import ForeignWriteError, TargetOfAnotherError, UnknownRowsError
+from dagster_ips.errors import ForeignWriteError, TargetColumnsChangedError, TargetOfAnotherError, UnknownRowsError
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.stamps import last_published, mark
 
@@ -58,6 +58,19 @@ def require_known_writes(
     for of_partition in _by_partition(of_all):
         if known := _known(of_partition, target):
             _require_none(writes.after(known), target, asset)
+
+
+def require_same_columns(target: TableMetadata, asset: str, states: Iterable[EdgeState]) -> None:
+    """Fail if a name stands for another column than when the rows that the ``states`` know of were published.
+
+    Raises:
+        TargetColumnsChangedError: one does, or may.
+    """
+    known = (state.target for state in states)
+    for schema_id in {each.schema_id for each in known if each and each.table_uuid == target.uuid}:
+        others = target.columns_of_other_meaning(schema_id)
+        if others or others is None:
+            raise TargetColumnsChangedError(target.table, asset, others)
 
 
 def require_no_strange_rows(

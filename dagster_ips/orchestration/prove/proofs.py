@@ -15,6 +15,7 @@ import dagster as dg
 
 from dagster_ips.core.sampling import Sample
 from dagster_ips.errors import DeclarationError, IpsError
+from dagster_ips.exactly_once.capture.snapshot_rows import snapshot_rows
 from dagster_ips.exactly_once.inspect.claims import Claim, ClaimedPart, Prover
 from dagster_ips.exactly_once.inspect.sampled_rows import key_of, sampled_rows
 from dagster_ips.orchestration.declare.consumers import (
@@ -31,8 +32,6 @@ from dagster_ips.orchestration.prove.recompute_asset import Asset, graph_of, rec
 from dagster_ips.orchestration.run.io_manager import IcdcIOManager
 from dagster_ips.orchestration.watch.pending_checks import Never
 from dagster_ips.spark.comparison import alike, columns_of_one, compare, floating, rows_outside, without
-from dagster_ips.spark.frames import table_frame
-from dagster_ips.spark.writes.partials import as_read
 
 PROOF = "dagster_ips/proof"
 _LEAST_ROWS = 1000
@@ -248,8 +247,7 @@ class _Proof:
         made = recompute(self.asset, part, manager, self.context)
         frame, key = without(made.frame, self.ignore), key_of(made.write_mode)
         session = frame.sparkSession
-        there = table_frame(session, lake.name, target.table, snapshot_id=target.head_snapshot_id())
-        there = as_read(there, target.properties)
+        there = snapshot_rows(session, lake.name, target, target.ancestry().head)
         there = without(there, self.ignore)
         if part.partitions:
             of_part = self._rows_of(claim, part.partitions)
@@ -272,7 +270,7 @@ class _Proof:
             return None
         session = manager.runs(self.context.instance).session()
         name = manager.catalog.open().name
-        there = table_frame(session, name, claim.target.table, snapshot_id=claim.target.head_snapshot_id())
+        there = snapshot_rows(session, name, claim.target, claim.target.ancestry().head)
         return rows_outside(there, self._rows_of(claim, [key for key in begun if key is not None]))
 
     def _shown(self, found: dg.AssetCheckResult, started: float) -> dg.AssetCheckResult:

@@ -12,6 +12,7 @@ import dagster as dg
 from dagster_ips.core.write_mode import Append, Combine, Merge, WriteMode
 from dagster_ips.errors import OutputTypeError, UnprovableError
 from dagster_ips.exactly_once.capture.partition_captures import rows_of
+from dagster_ips.exactly_once.capture.snapshot_rows import snapshot_rows
 from dagster_ips.exactly_once.inspect.claims import ClaimedPart
 from dagster_ips.exactly_once.publish.frame_fitness import require_columns
 from dagster_ips.orchestration.declare.consumers import Consumer
@@ -19,7 +20,6 @@ from dagster_ips.orchestration.declare.declarations import table_of, write_mode_
 from dagster_ips.orchestration.declare.partition_mappings import slicing
 from dagster_ips.orchestration.run.data_versions import input_version
 from dagster_ips.orchestration.run.io_manager import IcdcIOManager, in_form, returned
-from dagster_ips.orchestration.run.whole_tables import whole_table
 from dagster_ips.spark.session import configure
 from dagster_ips.spark.writes.combine import Aggregates
 from dagster_ips.spark.writes.merge import latest_rows
@@ -131,7 +131,7 @@ def _lookup(
         problem = f"its input {upstream.to_user_string()} is no table of the catalog {lake.name}"
         remedy = "A proof reads Iceberg tables only: prove the asset without that input, or leave its proof out."
         raise UnprovableError(consumer=asset.consumer.name, problem=problem, remedy=remedy)
-    frame = whole_table(session, lake.name, found)
+    frame = snapshot_rows(session, lake.name, found, found.ancestry().head)
     if part.partitions and graph.get(upstream).partitions_def is not None:
         sliced = slicing(graph, asset.consumer.key, upstream, context.instance, column=None)
         frame = frame.where(rows_of(found, sliced, part.partitions))

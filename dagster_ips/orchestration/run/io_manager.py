@@ -20,6 +20,7 @@ from dagster_ips.core.retention import Retention
 from dagster_ips.core.table_name import namespace_of
 from dagster_ips.core.write_mode import ByQuery, Combine, OverwriteWhere, Replace, WriteMode
 from dagster_ips.errors import DeclarationError, IpsError, OutputTypeError
+from dagster_ips.exactly_once.capture.snapshot_rows import snapshot_rows
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.exactly_once.publish.column_evolution import follow_frame, require_columns_fit, require_rows_found
 from dagster_ips.exactly_once.publish.publisher import Publication
@@ -60,7 +61,6 @@ from dagster_ips.orchestration.run.run_metadata import RunReport, older_rows_in,
 from dagster_ips.orchestration.run.runs import RunInputs, Runs, order_new_table
 from dagster_ips.orchestration.run.step_try import StepTries
 from dagster_ips.orchestration.run.unreadable_inputs import reads
-from dagster_ips.orchestration.run.whole_tables import whole_table
 from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.session import configure, is_frame, is_frame_class
 from dagster_ips.spark.targets import TableDescription, create_table
@@ -229,7 +229,7 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         # Dagster doesn't take any for several partitions.
         if not context.has_asset_partitions or len(context.asset_partition_keys) == 1:
             context.add_input_metadata({"snapshot": dg.MetadataValue.text(str(found.head_snapshot_id()))})
-        frame = whole_table(self._session(lake), lake.name, found)
+        frame = snapshot_rows(self._session(lake), lake.name, found, found.ancestry().head)
         rows = _partitions_read(context, metadata.get(context.asset_key, {}), found)
         return frame if rows is None else frame.where(rows)
 

@@ -19,7 +19,7 @@ from pyiceberg.types import DateType, IntegerType, NestedField, StringType, Time
 
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.policy import InputPolicies, OnUnmapped
-from dagster_ips.errors import UnmappedRowsError
+from dagster_ips.errors import SourceColumnsChangedError, UnmappedRowsError
 from dagster_ips.exactly_once.capture.capturer import Capturer
 from dagster_ips.exactly_once.capture.partition_captures import RunPartitions
 from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
@@ -82,7 +82,9 @@ class Plays:
         watch = PartitionWatch(self.lake.storage, self.store, "out", self.lake.find(TARGET))
         return set(watch.pending(self.tracked(definition, expression), self.lake.load(TABLE, asset="test")))
 
-    def run(self, definition: Definition, expression: object, *keys: str, ignore: bool = False) -> int:
+    def run(
+        self, definition: Definition, expression: object, *keys: str, ignore: bool = False, anew: bool = False
+    ) -> int:
         """Capture and consume the partitions; how many files they read."""
         policies = replace(InputPolicies(), on_unmapped=OnUnmapped.IGNORE if ignore else OnUnmapped.ERROR)
         (captured,) = Capturer(self.lake, self.store).capture(
@@ -91,7 +93,7 @@ class Plays:
             target=TARGET,
             asked_for=None,
             run_id="run",
-            partitions=RunPartitions(keys),
+            partitions=RunPartitions(keys, named_by_person=anew),
         )
         for capture in captured.captures:
             self.store.set(self.store.get(capture.edge).with_committed(capture, None))
@@ -139,6 +141,29 @@ def test_todays_rows_in_a_file_of_several_text_days_are_requested_once_the_day_i
     assert plays.follow(DAYS, "text_day") == {str(days_ago(2))}
 
     assert plays.follow(DAYS_WITH_TODAY, "text_day") == {str(TODAY)}
+
+
+@pytest.mark.parametrize("commits", [False, True])
+def test_partitions_that_read_rows_by_other_columns_are_pending_though_no_file_of_theirs_changed(
+    plays: Plays, *, commits: bool
+) -> None:
+    plays.create()
+    plays.append([{"region": "eu", "number": 1}, {"region": "us", "number": 2}])
+    assert plays.follow(REGIONS, "region") == {"eu", "us"}
+    plays.lake.client.load_table(TABLE).update_schema().add_column("more", IntegerType()).commit()
+    assert plays.pending(REGIONS, "region") == set()
+    for change in ("delete", "add"):
+        update = plays.lake.client.load_table(TABLE).update_schema()
+        (update.delete_column("number") if change == "delete" else update.add_column("number", IntegerType())).commit()
+        assert plays.pending(REGIONS, "region") == (set() if change == "delete" else {"eu", "us"})
+    if commits:
+        plays.append([{"region": "eu"}])
+    assert plays.pending(REGIONS, "region") == {"eu", "us"}
+    for key, left in (("eu", {"us"}), ("us", set())):
+        with pytest.raises(SourceColumnsChangedError, match="number"):
+            plays.run(REGIONS, "region", key)
+        plays.run(REGIONS, "region", key, anew=True)
+        assert plays.pending(REGIONS, "region") == left
 
 
 def test_a_dynamic_partition_has_its_rows_whenever_it_is_added(plays: Plays) -> None:

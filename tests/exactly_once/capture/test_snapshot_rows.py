@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dagster_ips.orchestration.run.whole_tables import whole_table
+from dagster_ips.exactly_once.capture.snapshot_rows import snapshot_rows
 from tests.support.lake import Lake
 
 CHANGES = (
@@ -35,7 +35,8 @@ def test_a_table_that_is_read_whole_has_the_columns_of_now_before_anything_is_co
     for change in ("", *CHANGES):
         if change:
             lake.sql(f"ALTER TABLE lake.media.t {change}")
-        found = whole_table(lake.session, "lake", lake.catalog.load("media.t", asset="test"))
+        table = lake.catalog.load("media.t", asset="test")
+        found = snapshot_rows(lake.session, "lake", table, table.ancestry().head)
         seen = lake.another_session().sql("SELECT * FROM lake.media.t")
         assert found.columns == seen.columns, change
         assert [field.dataType.simpleString() for field in found.schema] == [

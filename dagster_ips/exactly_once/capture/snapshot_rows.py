@@ -1,0 +1,26 @@
+"""Rows of a snapshot by the columns that its table has now."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dagster_ips.core.ancestry import Snapshot
+from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.spark.current_columns import by_current_columns
+from dagster_ips.spark.frames import table_frame
+from dagster_ips.spark.writes.partials import as_read
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def snapshot_rows(session: SparkSession, catalog: str, found: TableMetadata, snapshot: Snapshot | None) -> DataFrame:
+    """The rows of ``found`` at a retained snapshot, whatever becomes of the table while the frame is used.
+
+    Without a snapshot it is the table as it is when the frame is used, which has none yet. Of a table of partials these
+    are the groups that they make.
+    """
+    rows = table_frame(session, catalog, found.table, snapshot_id=snapshot.snapshot_id if snapshot else None)
+    if snapshot is not None and not found.shows_current_schema(snapshot):
+        rows = by_current_columns(rows, found.fields_at(snapshot), found.current_fields, found.struct)
+    return as_read(rows, found.properties)

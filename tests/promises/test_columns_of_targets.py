@@ -1,0 +1,154 @@
+"""A target's columns that somebody gives other names are noticed, before rows are written beside what they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import dagster as dg
+import pytest
+from pyspark.sql import DataFrame
+
+import dagster_ips as ips
+from dagster_ips.errors import TargetColumnsChangedError
+from tests.support.lake import Lake
+from tests.support.pipeline import materialize, pipeline
+
+MAKE = "SELECT k, count(*) AS n, sum(seconds) AS seconds FROM lake.media.rows GROUP BY k"
+SWAP = ["RENAME COLUMN n TO other", "RENAME COLUMN seconds TO n", "RENAME COLUMN other TO seconds"]
+AGAIN = ["DROP COLUMN n", "ADD COLUMN n bigint"]
+MODES: dict[str, tuple[dict[str, Any], Callable[[ips.IcdcView], DataFrame]]] = {
+    "combine": (
+        ips.combine(on=["k"], aggregates={"n": "count(*)", "seconds": "sum(seconds)"}),
+        lambda rows: rows.weighted,
+    ),
+    "merge": (
+        ips.merge(on=["k"]),
+        lambda rows: rows.affected("k").groupBy("k").agg({"*": "count", "seconds": "sum"}).toDF("k", "n", "seconds"),
+    ),
+}
+
+
+def asset(mode: str, meanwhile: Callable[[], None] = lambda: None) -> dg.AssetsDefinition:
+    write, make = MODES[mode]
+
+    @dg.asset(name="out", ins={"rows": ips.incremental()}, metadata=write | ips.table("media.out"))
+    def out(rows: ips.IcdcView) -> DataFrame:
+        meanwhile()
+        return make(rows)
+
+    return out
+
+
+@pytest.fixture
+def rows(lake: Lake) -> Lake:
+    lake.catalog.create_namespace("media")
+    lake.sql("CREATE TABLE lake.media.rows (k string, seconds bigint) USING iceberg")
+    lake.sql("INSERT INTO lake.media.rows VALUES ('a', 10), ('a', 20), ('b', 30)")
+    return lake
+
+
+def run(lake: Lake, instance: dg.DagsterInstance, made: dg.AssetsDefinition, mode: str | None = None) -> None:
+    source: Any = ips.iceberg_asset("rows", table="media.rows")
+    tags = {"dagster_ips/mode": mode} if mode else None
+    materialize(pipeline(lake.folder, lake.spark_folder, made, source), instance, "out", tags=tags)
+
+
+def alter(lake: Lake, statements: list[str]) -> None:
+    session = lake.another_session()
+    for statement in statements:
+        session.sql(f"ALTER TABLE lake.media.out {statement}")
+
+
+def is_right(lake: Lake) -> bool:
+    session = lake.another_session()
+    found = session.sql("SELECT k, n, seconds FROM lake.media.out").collect()
+    return sorted(found) == sorted(session.sql(MAKE).collect())
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("changes", [SWAP, AGAIN], ids=["swapped", "again"])
+def test_a_name_that_stands_for_another_column_is_refused_until_it_is_given_back_or_all_is_computed_anew(
+    rows: Lake, instance: dg.DagsterInstance, mode: str, changes: list[str]
+) -> None:
+    run(rows, instance, asset(mode))
+    alter(rows, changes)
+    rows.sql("INSERT INTO lake.media.rows VALUES ('a', 5), ('c', 7)")
+    before = rows.catalog.load("media.out", asset="test").metadata_location
+    with pytest.raises(TargetColumnsChangedError, match=r"other columns under the same names \(n") as refused:
+        run(rows, instance, asset(mode))
+    assert "dagster_ips/mode=full" in str(refused.value)
+    assert rows.catalog.load("media.out", asset="test").metadata_location == before
+    if changes is SWAP:
+        alter(rows, SWAP)
+        run(rows, instance, asset(mode))
+        assert is_right(rows)
+        alter(rows, SWAP)
+    run(rows, instance, asset(mode), "full")
+    assert is_right(rows)
+    rows.sql("INSERT INTO lake.media.rows VALUES ('a', 5), ('d', 7)")
+    run(rows, instance, asset(mode))
+    assert is_right(rows)
+
+
+def test_the_table_is_looked_at_when_the_asset_has_worked_and_whatever_maintenance_came_between(
+    rows: Lake, instance: dg.DagsterInstance
+) -> None:
+    run(rows, instance, asset("merge"))
+    rows.sql("INSERT INTO lake.media.rows VALUES ('a', 5)")
+    with pytest.raises(TargetColumnsChangedError):
+        run(rows, instance, asset("merge", lambda: alter(rows, SWAP)))
+    # What maintenance writes has the columns of now, and takes away the snapshot that had others.
+    rows.sql("CALL lake.system.rewrite_data_files(table => 'media.out', options => map('rewrite-all', 'true'))")
+    rows.sql("CALL lake.system.expire_snapshots(table => 'media.out', older_than => TIMESTAMP '2099-01-01 00:00:00')")
+    with pytest.raises(TargetColumnsChangedError):
+        run(rows, instance, asset("merge"))
+
+
+def test_a_column_that_was_dropped_comes_back_empty_and_no_rows_are_added_to_it(
+    rows: Lake, instance: dg.DagsterInstance
+) -> None:
+    run(rows, instance, asset("merge"))
+    alter(rows, ["DROP COLUMN seconds"])
+    rows.sql("INSERT INTO lake.media.rows VALUES ('a', 5)")
+    for _ in range(2):
+        with pytest.raises(TargetColumnsChangedError, match="seconds"):
+            run(rows, instance, asset("merge"))
+    run(rows, instance, asset("merge"), "full")
+    assert is_right(rows)
+
+
+@pytest.mark.parametrize("more", [{}, {"longest": "max(seconds)"}], ids=["fewer", "others"])
+def test_hidden_columns_go_when_aggregates_are_declared_that_need_none(
+    rows: Lake, instance: dg.DagsterInstance, more: dict[str, str]
+) -> None:
+    def run_of(aggregates: dict[str, str]) -> list[str]:
+        MODES["other"] = (ips.combine(on=["k"], aggregates=aggregates), lambda rows: rows.weighted)
+        run(rows, instance, asset("other"))
+        return rows.another_session().table("lake.media.out").columns
+
+    assert run_of({"seconds": "sum(seconds)"}) == ["k", "seconds", "_ips_rows", "_ips_count_seconds"]
+    rows.sql("INSERT INTO lake.media.rows VALUES ('a', 5), ('c', NULL)")
+    every = {"seconds": "sum(seconds)", "n": "count(*)", "known": "count(seconds)", **more}
+    assert run_of(every) == ["k", "seconds", "n", "known", *more]
+    rows.sql("DELETE FROM lake.media.rows WHERE seconds = 20")
+    run_of(every)
+    assert is_right(rows)
+
+
+def test_a_query_goes_on_whose_sums_are_kept_otherwise_since_its_source_has_a_wider_type(
+    rows: Lake, instance: dg.DagsterInstance
+) -> None:
+    rows.sql("CREATE TABLE lake.media.paid (k string, price decimal(9, 2)) USING iceberg")
+    rows.sql("INSERT INTO lake.media.paid VALUES ('a', 1.5), ('b', 2)")
+    text = "SELECT k, avg(price) AS price FROM paid GROUP BY k"
+    made = ips.sql_asset("out", text, table="media.out", refresh="incremental")
+    paid: Any = ips.iceberg_asset("paid", table="media.paid")
+    definitions = pipeline(rows.folder, rows.spark_folder, made, paid)
+    materialize(definitions, instance, "out")
+    rows.sql("ALTER TABLE lake.media.paid ALTER COLUMN price TYPE decimal(20, 2)")
+    rows.sql("INSERT INTO lake.media.paid VALUES ('a', 100000000000.25)")
+    materialize(definitions, instance, "out")
+    session = rows.another_session()
+    wanted = session.sql(text.replace("paid", "lake.media.paid")).collect()
+    assert sorted(session.sql("SELECT k, price FROM lake.media.out").collect()) == sorted(wanted)
