@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from dagster_ips.core.aggregates import EXTREMES, Aggregate, Layout, layout_of, signature
+from dagster_ips.core.aggregates import EXTREMES, Aggregate, ComputedColumn, Layout, layout_of, signature
 from dagster_ips.core.sql_condition import mentions
 
 
@@ -103,14 +103,16 @@ class Merge(WritesRows):
 
 @dataclass(frozen=True, slots=True)
 class Combine(WritesRows):
-    """Add the change's aggregates to those that are there, by the key ``on``.
+    """Add the change's aggregates to those that are there, by the key ``on``; without one, to those of all rows.
 
-    ``approximate`` allows sums of floating point, which depend on the order in which values come and go.
+    ``approximate`` allows sums of floating point, which depend on the order in which values come and go. ``computed``
+    are columns that are made of these anew whenever they change.
     """
 
     on: tuple[str, ...]
     aggregates: tuple[Aggregate, ...]
     approximate: bool = False
+    computed: tuple[ComputedColumn, ...] = ()
 
     @property
     def keys(self) -> tuple[str, ...]:

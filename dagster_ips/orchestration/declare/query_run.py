@@ -94,11 +94,13 @@ class QueryRun:
         """Why the groups can't be kept so that a change can be added to them; None if they can."""
         rows = self._named(self._over(in_spark(plan.all_rows), plan.tables), _row_names(grouping, result))
         try:
-            groups = Aggregates.over(rows, _combine(grouping, result), table=self.asset).groups(rows)
+            groups = Aggregates.over(rows, grouping.combine, table=self.asset).groups(rows)
         except AggregateError as error:
-            return f"{error.column} = {error.aggregate} can't be added to: {error.problem}"
+            return f"{error.aggregate} can't be added to: {error.problem}"
         kinds = dict(types_of(groups))
-        other = [each.name for each in result if kinds[each.name] != each.type]
+        aggregates = [f"{each} AS `{each.name}`" for each in grouping.combine.aggregates]
+        wanted = [*types_of(rows.selectExpr(*aggregates)), *((each.name, each.type) for each in result)]
+        other = [name for name, kind in wanted if kinds[name] != kind]
         return f"{other[0]} would be kept as {kinds[other[0]]}" if other else None
 
     @property
@@ -131,7 +133,7 @@ class QueryRun:
     @property
     def _combine(self) -> Combine:
         assert self._grouping is not None  # noqa: S101  # there is no such step otherwise
-        return _combine(self._grouping, self._result)
+        return self._grouping.combine
 
     def _groups(self, rows: DataFrame) -> DataFrame:
         """The groups that ``rows`` of keys and values make, with what is kept beside them."""
@@ -178,8 +180,3 @@ def _row_names(grouping: Grouping, result: Sequence[QueryColumn]) -> list[str]:
     """What the columns of the rows are called that groups are made of: keys as in the result."""
     own = grouping.rows.named_selects[len(grouping.keys) :]
     return [*(result[place].name for place in grouping.keys), *own]
-
-
-def _combine(grouping: Grouping, result: Sequence[QueryColumn]) -> Combine:
-    names = tuple(each.name for each in result)
-    return Combine(tuple(names[place] for place in grouping.keys), grouping.named(names))

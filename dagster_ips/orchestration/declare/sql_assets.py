@@ -26,7 +26,7 @@ else:  # sqlglot is imported by whoever declares such an asset.
         for name in ("orchestration.declare.query_run", "query.query_text", "query.refresh_choice")
     )
 
-_LAYOUT = 1
+_LAYOUT = 2
 """Raised when tables of the same query are laid out otherwise."""
 
 
