@@ -188,9 +188,13 @@ class ReplaceKeys(WritesRows):
 
 @dataclass(frozen=True, slots=True)
 class ByQuery(WritesRows):
-    """As each run finds best for the query ``text``: it says one of the other modes itself."""
+    """As each run finds best for the query ``text``: it says one of the other modes itself.
+
+    ``signature`` is another if what the one left can't be gone on with by the other.
+    """
 
     text: str
+    signature: str
 
     @property
     def may_repeat(self) -> bool:
@@ -201,11 +205,6 @@ class ByQuery(WritesRows):
     def changes_rows_within_files(self) -> bool:
         """Groups may be updated, and rows of affected keys replaced."""
         return True
-
-    @property
-    def signature(self) -> str:
-        """Another if what the one left can't be gone on with by the other."""
-        return self.text
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -121,6 +122,14 @@ def test_whatever_changes_in_its_sources_the_table_is_what_the_query_gives(
             assert shown(lake, name, text) == expected(lake, text), (statement, name)
         found = {name: said(result, name)["refresh"] for name in strategies}
         assert found == strategies, statement
+    foreseen = [record.data for record in said(result, "with_genre")["refresh, by what changes"].records]
+    assert [(row["upstream"], row["change"], row["refresh"]) for row in foreseen] == [
+        ("playback", "rows are inserted", "append"),
+        ("playback", "rows are updated or deleted", "keys"),
+        ("title", "rows are inserted", "keys"),
+        ("title", "rows are updated or deleted", "keys"),
+    ]
+    assert "a row on the right of a LEFT JOIN takes the place of nulls" in str(foreseen[2]["why not better"])
 
 
 def test_a_new_text_computes_everything_once_and_strict_computes_nothing_else(
@@ -134,7 +143,11 @@ def test_a_new_text_computes_everything_once_and_strict_computes_nothing_else(
     lake.sql("CREATE TABLE lake.media.title (account STRING, genre STRING) USING iceberg")
     texts = ["SELECT account, sum(seconds) AS s FROM playback WHERE account <> 'a1' GROUP BY account"]
     texts.append(texts[0].replace("a1", "a2"))
-    for text in texts:
+    as_before = texts[0].replace(" ", "  ").replace("sum", "/* all of it */ sum")
+    materialize(defined(texts[0], "strict"), instance, "x")
+    lake.append(events(range(7, 9)))
+    assert said(materialize(defined(as_before, "strict"), instance, "x"), "x")["refresh"] == "combine"
+    for text in reversed(texts):
         result = materialize(defined(text, "strict"), instance, "x")
         assert (said(result, "x")["refresh"], shown(lake, "x", text)) == ("full", expected(lake, text))
         lake.append(events(range(10, 14)))
@@ -149,6 +162,15 @@ def test_a_new_text_computes_everything_once_and_strict_computes_nothing_else(
     assert shown(lake, "y", total) == before
     materialize(defined(total, "auto", "y"), instance, "y")
     assert shown(lake, "y", total) == expected(lake, total)
+
+
+def test_the_query_may_be_a_file_and_one_that_is_not_there_is_said_so(tmp_path: Path) -> None:
+    file = tmp_path / "daily.sql"
+    file.write_text("-- what was played, 'ü'\nSELECT account, count(*) AS plays FROM playback GROUP BY account;\n")
+    of_file, of_text = ips.sql_asset("x", file), ips.sql_asset("x", file.read_text())
+    assert of_file.metadata_by_key == of_text.metadata_by_key
+    with pytest.raises(DeclarationError, match=r"the file of its query can't be read: .*other\.sql"):
+        ips.sql_asset("x", tmp_path / "other.sql")
 
 
 @pytest.mark.parametrize(

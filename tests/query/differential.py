@@ -67,15 +67,8 @@ class Machine:
         What the tables ``unknown`` were before may not be read.
         """
         plan = case.plan
-        changed = {}
-        for source, table in enumerate(case.tables):
-            rows, (came, went) = case.rows[table], changes.get(table, (Counter(), Counter()))
-            self._fill(before(source), table, rows)
-            self._fill(after(source), table, rows - went + came)
-            self._fill(added(source), table, came)
-            self._fill(removed(source), table, went)
-            changed[source] = SourceChange(bool(came), bool(went))
-        target, expected = (self._bag(self._of_state(case, state)) for state in (before, after))
+        moved = {source: changes.get(table, (Counter(), Counter())) for source, table in enumerate(case.tables)}
+        changed = {source: SourceChange(bool(came), bool(went)) for source, (came, went) in moved.items()}
         known = frozenset(source for source, table in enumerate(case.tables) if table not in unknown)
         kind = (tuple((each.adds, each.removes) for each in changed.values()), known)
         step = case.steps.setdefault(kind, None) or plan.step(changed, known_before=known)
@@ -86,6 +79,14 @@ class Machine:
                 re.sub(r"\b[a-z]\d+(\.\w+)?|ips_subquery_\d+(\.k\d+)?|[A-Z]\w*\(.*", "…", step.why_not[Strategy.KEYS])
             ] += 1
             return None
+        for source, (came, went) in moved.items():
+            table = case.tables[source]
+            rows = case.rows[table]
+            self._fill(before(source), table, rows)
+            self._fill(after(source), table, rows - went + came)
+            self._fill(added(source), table, came)
+            self._fill(removed(source), table, went)
+        target, expected = (self._bag(self._of_state(case, state)) for state in (before, after))
         if lost := step.reads & {before(source) for source in changed if source not in known}:
             return f"{step.strategy} reads {lost}, which can't be read any more"
         found = self._after(case, step, target, expected)

@@ -168,6 +168,7 @@ class Queries:
 
     def _from(self, depth: int) -> tuple[str, Scope, list[str]]:
         source, scope = self._relation(depth)
+        where = []
         for _ in range(self._random.choices([0, 1, 2], [3, 5, 2])[0]):
             other, more = self._relation(max(depth - 1, 0))
             join = self._random.choices(
@@ -182,9 +183,10 @@ class Queries:
                 source += f" {join} {other} USING ({self._random.choice(shared)})"
             else:
                 source += f" {join} {other} ON {self._on(scope, more)}"
+            if join == "LEFT JOIN" and self._maybe(0.25):
+                where.append(f"{self._pick(more, 'int')} {self._random.choice(['IS NULL', 'IS NULL', '> 0', '<=> 1'])}")
             if "SEMI" not in join and "ANTI" not in join:
                 scope = scope + more
-        where = []
         if self._maybe(0.08):
             other, more = self._relation(0)
             source += f" CROSS JOIN {other}"

@@ -166,6 +166,26 @@ def test_names_in_other_words_and_texts_stay_as_they_are() -> None:
     )
 
 
+def test_a_table_is_one_in_whatever_case_sql_names_it_and_an_asset_key_is_not() -> None:
+    query = read("SELECT x.a FROM media.Plays x JOIN MEDIA.plays y ON x.a = y.a JOIN {media/PLAYS} z ON x.a = z.a")
+    assert query.sources == (("media", "Plays"), ("media", "PLAYS"))
+    assert [span.source for span in query.spans] == [0, 0, 1]
+    assert query.over({0: "p", 1: "q"}).count("FROM p x JOIN p y") == 1
+
+
+def test_spaces_and_comments_make_no_other_query_and_what_is_in_quotes_does() -> None:
+    given = read("SELECT a, 'x  y' AS s FROM t WHERE a > 1")
+    assert read("SELECT a,\n  'x  y' AS s -- as it is\nFROM t /* all */ WHERE a>1;").words == given.words
+    for other in (
+        "SELECT a, 'x y' AS s FROM t WHERE a > 1",
+        "SELECT a, 'x  y' AS S FROM t WHERE a > 1",
+        "SELECT a, `x  y` AS s FROM t WHERE a > 1",
+        "SELECT a, 'x  y' AS s FROM t WHERE a > - 1",
+        "SELECT a, 'x  y' AS s FROM {t} WHERE a > 1",
+    ):
+        assert read(other).words != given.words
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [

@@ -412,8 +412,8 @@ def write_mode_of(metadata: Mapping[str, Any], asset: str) -> WriteMode | None: 
             return Merge(tuple(on), latest_by)
         case {"mode": "combine", "on": on, "aggregates": aggregates, "approximate": approximate}:
             return _combine(asset, on, aggregates, approximate=approximate)
-        case {"mode": "query", "sql": text}:
-            return ByQuery(text)
+        case {"mode": "query", "sql": text, "signature": signature}:
+            return ByQuery(text, signature)
         case {"mode": "overwrite_partitions"}:
             return OverwritePartitions()
         case {"mode": "replace"}:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -13,6 +13,7 @@ from dagster_ips.core.write_mode import Append, Combine, Replace, ReplaceKeys
 from dagster_ips.errors import AggregateError, QueryNotDerivedError
 from dagster_ips.orchestration.declare.maintained_rows import MaintainedRows
 from dagster_ips.query.affected_keys import AFFECTED, SourceChange, added, after, before, removed
+from dagster_ips.query.foreseen_steps import ForeseenStep, foreseen_steps
 from dagster_ips.query.maintenance_plan import MaintenancePlan, MaintenanceStep, QueryColumn, Strategy, in_spark
 from dagster_ips.query.query_text import Query
 from dagster_ips.query.refresh_choice import Refresh, SourceSize, why_full_is_cheaper
@@ -56,6 +57,11 @@ class QueryRun:
                 rows = self._over(_text(step.rows), step.reads, {AFFECTED: affected})
                 made = self._groups(rows) if self._grouping else self._named(rows, self._names)
                 return MaintainedRows(made, ReplaceKeys(tuple(names)), renamed_to(affected, names)), step
+
+    def foreseen(self) -> Iterator[ForeseenStep]:
+        """What a run would do if just one source changed, whatever it costs."""
+        if self.refresh is not Refresh.FULL:
+            yield from foreseen_steps(self._plan, range(len(self.views)))
 
     def _step(self) -> MaintenanceStep:
         if self.views[0].mode is Mode.FULL:
