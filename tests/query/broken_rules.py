@@ -1,20 +1,24 @@
 """The rules by which a plan is derived, each with a text that makes it and one that breaks it.
 
-``python -m tests.query.broken_rules [RULE ...]`` breaks each in a copy of the library and says what finds it.
+``python -m tests.query.broken_rules [RULE ...]`` breaks each as it imports the library, and says what finds it.
 """
 
 from __future__ import annotations
 
-import shutil
-import subprocess
+import importlib.abc
+import importlib.machinery
+import importlib.util
 import sys
-import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from types import CodeType
 
 ROOT = Path(__file__).parent.parent.parent
 KEYS, LIMITS, TERMS = "affected_keys", "key_restriction", "delta_terms"
 TREE, GROUPS, PLAN = "query_tree", "top_grouping", "maintenance_plan"
+NONE = "nothing is broken, and nothing is found"
 RULES = {
+    NONE: (KEYS, "[after(scan.source), *went]", "[after(scan.source), *went]"),
     "other places hold removed rows, too": (KEYS, "[after(scan.source), *went]", "[after(scan.source)]"),
     "rows that went reach keys": (KEYS, "tables = [*came, *went]", "tables = [*(came or went)]"),
     "filters on what may be null are left out": (KEYS, "each.role is Role.INNER and each in", "each in"),
@@ -117,35 +121,53 @@ RULES = {
 }
 
 
+_NAMES = ("dagster_ips.query", "tests.query.differential", "tests.query.random_queries", "tests.query.test_derivation")
+
+
+class _Breaking(importlib.machinery.SourceFileLoader, importlib.abc.MetaPathFinder):
+    """Imports the library without ``rule``."""
+
+    def __init__(self, rule: str) -> None:
+        module, self._right, self._wrong = RULES[rule]
+        super().__init__(f"dagster_ips.query.{module}", str(ROOT / "dagster_ips" / "query" / f"{module}.py"))
+
+    def find_spec(self, name: str, path: object, target: object = None) -> importlib.machinery.ModuleSpec | None:  # noqa: ARG002  # Python's signature
+        return importlib.util.spec_from_loader(name, self) if name == self.name else None
+
+    def get_code(self, fullname: str) -> CodeType:  # noqa: ARG002  # as above
+        text = Path(self.path).read_text()
+        if self._right not in text:
+            message = f"the rule isn't made by {self._right!r} any more"
+            raise AssertionError(message)
+        return compile(text.replace(self._right, self._wrong), self.path, "exec")
+
+
 def is_found(rule: str, seed: int = 7, queries: int = 250, changes: int = 6) -> str | None:
     """What shows that the library is wrong without ``rule``: random queries, else those by hand; None if nothing."""
-    module, right, wrong = RULES[rule]
-    with tempfile.TemporaryDirectory() as folder:
-        for part in ("dagster_ips", "tests"):
-            shutil.copytree(ROOT / part, Path(folder) / part, ignore=shutil.ignore_patterns("__pycache__"))
-        file = Path(folder) / "dagster_ips" / "query" / f"{module}.py"
-        text = file.read_text()
-        if right not in text:
-            message = f"the rule {rule!r} isn't made by {right!r} any more"
-            raise AssertionError(message)
-        file.write_text(text.replace(right, wrong))
-        ways = {
-            "by random queries": ["tests.query.differential", str(seed), str(queries), str(changes)],
-            "by hand": ["pytest", "-q", "-p", "no:cacheprovider", "-k", "not random", "tests/query/test_derivation.py"],
-        }
-        for way, words in ways.items():
-            done = subprocess.run(
-                [sys.executable, "-m", *words],
-                cwd=folder,
-                env={"PYTHONPATH": folder},
-                check=False,
-                capture_output=True,
-            )
-            if done.returncode:
-                return way
-    return None
+    for name in [name for name in sys.modules if name.startswith(_NAMES)]:
+        del sys.modules[name]
+    breaking = _Breaking(rule)
+    sys.meta_path.insert(0, breaking)
+    try:
+        if _is_wrong(lambda: importlib.import_module("tests.query.differential").run(seed, queries, changes).wrong):
+            return "by random queries"
+        by_hand = importlib.import_module("tests.query.test_derivation")
+        cases = [lambda case=case: by_hand.test_the_smallest_change_that_needs_a_rule(*case) for case in by_hand.CASES]
+        cases += [by_hand.test_floats_are_no_keys_and_equal_values_of_two_types_do_not_stand_for_each_other]
+        return "by hand" if any(_is_wrong(case) for case in cases) else None
+    finally:
+        sys.meta_path.remove(breaking)
+
+
+def _is_wrong(check: Callable[[], object]) -> bool:
+    try:
+        return bool(check())
+    except Exception:  # noqa: BLE001  # a library that fails is found as well
+        return True
 
 
 if __name__ == "__main__":
     for each in sys.argv[1:] or RULES:
-        print(f"{is_found(each) or 'NOT FOUND':17} {each}", flush=True)
+        found = is_found(each)
+        is_right = (found is None) is (each == NONE)
+        print(f"{'' if is_right else 'WRONG: '}{found or 'not found':17} {each}", flush=True)

@@ -172,8 +172,8 @@ class Queries:
         for _ in range(self._random.choices([0, 1, 2], [3, 5, 2])[0]):
             other, more = self._relation(max(depth - 1, 0))
             join = self._random.choices(
-                ["JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "LEFT SEMI JOIN", "LEFT ANTI JOIN"],
-                [10, 8, 3, 1, 2, 2],
+                ["JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "LEFT SEMI JOIN", "LEFT ANTI JOIN", "CROSS JOIN"],
+                [20, 16, 5, 1, 4, 4, 2],
             )[0]
             its = {column.partition(".")[2]: kind for column, kind in more}
             names = [column.partition(".")[2] for column, _ in scope]
@@ -181,10 +181,13 @@ class Queries:
             shared = [name for name in shared if names.count(name) == 1]
             if join in ("JOIN", "LEFT JOIN", "RIGHT JOIN") and shared and self._maybe(0.1):
                 source += f" {join} {other} USING ({self._random.choice(shared)})"
+            elif join == "CROSS JOIN":
+                source += f" {join} {other}"
             else:
                 source += f" {join} {other} ON {self._on(scope, more)}"
-            if join == "LEFT JOIN" and self._maybe(0.25):
-                where.append(f"{self._pick(more, 'int')} {self._random.choice(['IS NULL', 'IS NULL', '> 0', '<=> 1'])}")
+            if join == "LEFT JOIN" and self._maybe(0.35):  # mostly what holds where nothing was found
+                forms = ["{} IS NULL"] * 3 + ["coalesce({}, 1) = 1", "({} IS NULL OR {} > 1)", "{} > 0"]
+                where.append(self._random.choice(forms).replace("{}", self._pick(more, "int")))
             if "SEMI" not in join and "ANTI" not in join:
                 scope = scope + more
         if self._maybe(0.08):

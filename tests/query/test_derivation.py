@@ -66,6 +66,12 @@ CASES: list[tuple[str, dict[str, list[Row]], dict[str, list[Row]], dict[str, lis
         {"t0": [(3, 1, 1, "b")]},
         {},
     ),
+    (
+        "SELECT m.s, count(DISTINCT l.b) FROM t0 l, t1 m LEFT JOIN t3 r ON l.a = r.b AND m.a = r.b GROUP BY m.s",
+        {"t1": [(1, 1, 1, "b")]},
+        {"t0": [(1, 1, 1, "a")]},
+        {},
+    ),
     ("SELECT count(*) AS n, max(b) AS m FROM t0", {"t0": [(1, 1, 1, "a")]}, {}, {"t0": [(1, 1, 1, "a")]}),
     ("SELECT sum(b) AS n FROM t0", {}, {"t0": [(1, None, 1, "a")]}, {}),
     (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ from dagster_ips.query.affected_keys import AFFECTED, SourceChange, added, after
 from dagster_ips.query.foreseen_steps import ForeseenStep, foreseen_steps
 from dagster_ips.query.maintenance_plan import MaintenancePlan, MaintenanceStep, QueryColumn, Strategy, in_spark
 from dagster_ips.query.query_text import Query
-from dagster_ips.query.refresh_choice import Refresh, SourceSize, why_full_is_cheaper
+from dagster_ips.query.refresh_choice import PastRefresh, Refresh, SourceSize, share_of_rows, why_full_is_cheaper
 from dagster_ips.query.top_grouping import Grouping
 from dagster_ips.spark.queries import query_over, renamed_to, types_of
 from dagster_ips.spark.writes.combine import Aggregates
@@ -30,12 +30,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class QueryRun:
-    """A run of ``asset``. ``views`` are its sources, in the query's order."""
+    """A run of ``asset``. ``views`` are its sources, in the query's order; ``past`` looks up what earlier runs did."""
 
     asset: str
     query: Query
     refresh: Refresh
     views: Sequence[IcdcView]
+    past: Callable[[], Sequence[PastRefresh]] = tuple
 
     def result(self) -> tuple[MaintainedRows, MaintenanceStep]:
         """What is to be written, and the step that it is.
@@ -63,6 +64,23 @@ class QueryRun:
         if self.refresh is not Refresh.FULL:
             yield from foreseen_steps(self._plan, range(len(self.views)))
 
+    @cached_property
+    def sizes(self) -> list[SourceSize]:
+        """How many rows of each source changed, of how many."""
+        found = [view.stats for view in self.views]
+        return [SourceSize(each.rows, each.source_rows) for each in found]
+
+    @property
+    def share(self) -> float:
+        """The share of its sources' rows that changed."""
+        return share_of_rows(size for size, view in zip(self.sizes, self.views, strict=True) if not view.is_empty)
+
+    @property
+    def rows(self) -> int | None:
+        """How many rows all sources have; None if one doesn't tell."""
+        known = [size.rows for size in self.sizes if size.rows is not None]
+        return sum(known) if len(known) == len(self.sizes) else None
+
     def _step(self) -> MaintenanceStep:
         if self.views[0].mode is Mode.FULL:
             return self._plan.whole("the run computes everything")
@@ -74,8 +92,7 @@ class QueryRun:
         if step.strategy is Strategy.FULL and self.refresh is Refresh.STRICT:
             raise QueryNotDerivedError(asset=self.asset, problem=step.reason)
         if self.refresh is Refresh.AUTO:
-            stats = [self.views[source].stats for source in changes]
-            costly = why_full_is_cheaper(step.strategy, [SourceSize(each.rows, each.source_rows) for each in stats])
+            costly = why_full_is_cheaper(step.strategy, self.share, self.rows, self.past())
             if costly is not None:
                 return MaintenanceStep(Strategy.FULL, why_not={**step.why_not, step.strategy: costly})
         return step

@@ -19,13 +19,19 @@ from dagster_ips.orchestration.declare.maintained_rows import MaintainedRows
 from dagster_ips.view import IcdcView
 
 if TYPE_CHECKING:
-    from dagster_ips.orchestration.declare import query_run
+    from dagster_ips.orchestration.declare import past_refreshes, query_run
     from dagster_ips.query import query_text, refresh_choice
     from dagster_ips.query.foreseen_steps import ForeseenStep
+    from dagster_ips.query.refresh_choice import PastRefresh
 else:  # sqlglot is imported by whoever declares such an asset.
-    query_run, query_text, refresh_choice = (
+    past_refreshes, query_run, query_text, refresh_choice = (
         LateModule(f"dagster_ips.{name}")
-        for name in ("orchestration.declare.query_run", "query.query_text", "query.refresh_choice")
+        for name in (
+            "orchestration.declare.past_refreshes",
+            "orchestration.declare.query_run",
+            "query.query_text",
+            "query.refresh_choice",
+        )
     )
 
 _LAYOUT = 2
@@ -102,11 +108,17 @@ def sql_asset(  # noqa: PLR0913  # each is a thing of its own
         **attributes,
     )
 
+    def past() -> Sequence[PastRefresh]:
+        context = dg.AssetExecutionContext.get()
+        return past_refreshes.past_refreshes(context.instance, context.asset_key)
+
     def maintained(**views: IcdcView) -> dg.Output[MaintainedRows]:
-        run = query_run.QueryRun(name, query, policy, [views[each] for each in inputs])
+        run = query_run.QueryRun(name, query, policy, [views[each] for each in inputs], past)
         found, step = run.result()
         shown: dict[str, Any] = {
-            "refresh": str(step.strategy),
+            past_refreshes.REFRESH: str(step.strategy),
+            past_refreshes.SHARE: run.share,
+            past_refreshes.ROWS: run.rows,
             "refresh, why not better": step.reason or "it is the best there is",
             "refresh, by what changes": _table(upstreams, run.foreseen()),
         }
