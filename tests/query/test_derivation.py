@@ -67,8 +67,7 @@ CASES: list[tuple[str, dict[str, list[Row]], dict[str, list[Row]], dict[str, lis
         {},
     ),
     (
-        "SELECT m.s, count(DISTINCT l.b) FROM t0 l CROSS JOIN t1 m LEFT JOIN t3 r ON l.a = r.b AND m.a = r.b "
-        "GROUP BY m.s",
+        "SELECT m.s, min(l.b) FROM t0 l CROSS JOIN t1 m LEFT JOIN t3 r ON l.a = r.b AND m.a = r.b GROUP BY m.s",
         {"t1": [(1, 1, 1, "b")]},
         {"t0": [(1, 1, 1, "a")]},
         {},
