@@ -72,6 +72,27 @@ CASES: list[tuple[str, dict[str, list[Row]], dict[str, list[Row]], dict[str, lis
         {"t0": [(1, 1, 1, "a")]},
         {},
     ),
+    (
+        "SELECT a, count(DISTINCT b) AS n FROM t0 GROUP BY a",
+        {"t0": [(1, 1, 1, "a")]},
+        {"t0": [(2, 1, 1, "a")]},
+        {"t0": [(1, 1, 1, "a")]},
+    ),
+    (
+        "SELECT y.s, count(*) AS n FROM t0 x LEFT JOIN t1 y ON x.a = y.a GROUP BY y.s",
+        {"t0": [(1, 1, 1, "a")]},
+        {"t1": [(1, 1, 1, "b")]},
+        {},
+    ),
+    ("SELECT a, s FROM t0 ORDER BY a, s LIMIT 1", {"t0": [(2, 1, 1, "b")]}, {"t0": [(1, 1, 1, "a")]}, {}),
+    (
+        "SELECT x.s AS k, y.s AS l FROM t0 x RIGHT JOIN t1 y ON x.a = y.a",
+        {"t1": [(1, 1, 1, "b")]},
+        {"t0": [(1, 1, 1, "a")]},
+        {},
+    ),
+    ("SELECT a FROM t0 EXCEPT SELECT b FROM t3", {"t0": [(1, 1, 1, "a")]}, {"t3": [(1, 1, "u")]}, {}),
+    ("SELECT DISTINCT a FROM t0", {"t0": [(1, 1, 1, "a")]}, {"t0": [(1, 2, 1, "a")]}, {}),
     ("SELECT count(*) AS n, max(b) AS m FROM t0", {"t0": [(1, 1, 1, "a")]}, {}, {"t0": [(1, 1, 1, "a")]}),
     ("SELECT sum(b) AS n FROM t0", {}, {"t0": [(1, None, 1, "a")]}, {}),
     (
