@@ -225,8 +225,6 @@ class Queries:
         else:
             values, more = self._windows(scope, wanted, is_free=kinds is None)
             tail += more
-        if kinds is None and shape == "plain" and self._maybe(0.04):
-            tail += f" ORDER BY {', '.join(f'c{i}' for i in range(len(values)))} LIMIT {self._random.randint(1, 3)}"
         numeric = ["int" if "bool_" not in value else "bool" for value in values]
         columns = [
             (f"c{i}", "bool" if n == "bool" else kind) for i, (n, kind) in enumerate(zip(numeric, wanted, strict=True))
