@@ -163,6 +163,7 @@ def test_everything_is_computed_where_less_took_longer_before(lake: Lake, instan
     text = "SELECT account, count(DISTINCT event_date) AS days FROM playback GROUP BY account"
     definitions = pipeline(lake.folder, lake.spark_folder, ips.sql_asset("x", text, table="media.x"))
     lake.create_playback(events(range(40)))
+    lake.sql("CREATE TABLE lake.media.title (account STRING, genre STRING) USING iceberg")
     first = said(materialize(definitions, instance, "x"), "x")
     assert (first[SHARE], first[ROWS]) == (1, 40)
     slow = {REFRESH: "keys", SHARE: 0.001, ROWS: 40, WRITE_SECONDS: 900.0}
