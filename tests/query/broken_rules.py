@@ -142,6 +142,10 @@ def is_found(rule: str, seed: int = 7, queries: int = 250, changes: int = 6) -> 
         by_hand = importlib.import_module("tests.query.test_derivation")
         cases = [lambda case=case: by_hand.test_the_smallest_change_that_needs_a_rule(*case) for case in by_hand.CASES]
         cases += [
+            lambda plan=plan: by_hand.test_a_plan_says_what_it_does_and_why_nothing_better(*plan)
+            for plan in by_hand.PLANS
+        ]
+        cases += [
             by_hand.test_floats_are_no_keys_and_equal_values_of_two_types_do_not_stand_for_each_other,
             by_hand.test_what_was_before_is_needed_where_several_places_change_and_is_not_guessed,
         ]
