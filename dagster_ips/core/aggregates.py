@@ -99,6 +99,14 @@ class Aggregate:
 
 
 @dataclass(frozen=True, slots=True)
+class ComputedColumn:
+    """A column of a table of aggregates: a scalar SQL ``expression`` over its keys and its aggregates."""
+
+    name: str
+    expression: str
+
+
+@dataclass(frozen=True, slots=True)
 class Layout:
     """The columns of a table of aggregates, beside its keys: what is declared, and hidden parts by their columns.
 

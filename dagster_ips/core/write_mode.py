@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from dagster_ips.core.aggregates import EXTREMES, Aggregate, Layout, layout_of, signature
+from dagster_ips.core.aggregates import EXTREMES, Aggregate, ComputedColumn, Layout, layout_of, signature
 from dagster_ips.core.sql_condition import mentions
 
 
@@ -103,17 +103,18 @@ class Merge(WritesRows):
 
 @dataclass(frozen=True, slots=True)
 class Combine(WritesRows):
-    """Add the change's aggregates to those that are there, by the key ``on``.
+    """Add the change's aggregates to those that are there, by the key ``on``; without one, to those of all rows.
 
     ``approximate`` allows sums of floating point, which depend on the order in which values come and go.
     ``keeps_partials`` says that a change's aggregates are appended beside those that are there, and folded when the
-    table is read.
+    table is read. ``computed`` are columns that are made of these anew whenever they change.
     """
 
     on: tuple[str, ...]
     aggregates: tuple[Aggregate, ...]
     approximate: bool = False
     keeps_partials: bool = False
+    computed: tuple[ComputedColumn, ...] = ()
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -189,9 +190,13 @@ class ReplaceKeys(WritesRows):
 
 @dataclass(frozen=True, slots=True)
 class ByQuery(WritesRows):
-    """As each run finds best for the query ``text``: it says one of the other modes itself."""
+    """As each run finds best for the query ``text``: it says one of the other modes itself.
+
+    ``signature`` is another if what the one left can't be gone on with by the other.
+    """
 
     text: str
+    signature: str
 
     @property
     def may_repeat(self) -> bool:
@@ -202,11 +207,6 @@ class ByQuery(WritesRows):
     def changes_rows_within_files(self) -> bool:
         """Groups may be updated, and rows of affected keys replaced."""
         return True
-
-    @property
-    def signature(self) -> str:
-        """Another if what the one left can't be gone on with by the other."""
-        return self.text
 
 
 @dataclass(frozen=True, slots=True)

@@ -188,7 +188,7 @@ class MaintenancePlan:
             came, went = terms(found.rows, places, changed)
             live = [self.all_rows] if went and found.has_extremes else []
             return MaintenanceStep(Strategy.COMBINE, weighted(came, went, live)), {}
-        is_grouped = isinstance(self._node, SelectBlock) and bool(self._node.group)
+        is_grouped = isinstance(self._node, SelectBlock) and (bool(self._node.group) or self._node.is_one_group)
         why_not = {Strategy.COMBINE: str(found)} if is_grouped else {}
         why = why_not_linear(self._node, frozenset(scans)) or lost
         if why is None and not any(changed[source].removes for _, source in places):
@@ -206,7 +206,7 @@ class MaintenancePlan:
         reach, node = AffectedReach(changed), self._node
         keys: list[int] = []
         problems: dict[str, None] = {}
-        for place in range(len(node.names)):
+        for place in self.grouping.keys if isinstance(self.grouping, Grouping) else range(len(node.names)):
             if not self._is_exact(place):
                 problems.setdefault(f"{self._result[place].name} is of a type that no key may have")
                 continue
@@ -218,7 +218,8 @@ class MaintenancePlan:
             else:
                 keys.append(place)
         if any(_is_constant(node, scan, keys) for scan in scans):
-            raise NotDerivedError("; ".join(problems) or "its columns are constants")
+            unkeyed = node.unkeyed if isinstance(node, SelectBlock) else None
+            raise NotDerivedError(unkeyed or "; ".join(problems) or "its columns are constants")
         names = [node.names[place] for place in keys]
         parts = []
         for scan in scans:

@@ -57,6 +57,12 @@ class Query:
     tree: exp.Query
     notes: tuple[str, ...]
 
+    @property
+    def words(self) -> str:
+        """The text without comments, line breaks and spaces: another if the query may be another."""
+        found = sqlglot.tokenize(self.text, read=DIALECT)
+        return " ".join(f"{token.token_type.name} {token.text!r}" for token in found)
+
     def over(self, names: Mapping[int, str]) -> str:
         """The text as it was given, over other tables: ``names`` has one for each source."""
         text, at = [], 0
@@ -101,10 +107,12 @@ def read(text: str) -> Query:
     _require_known(tree)
     notes = tuple(dict.fromkeys(_notes(tree)))
     sources: dict[tuple[str, ...], int] = {}
+    known: dict[tuple[str, ...], tuple[str, ...]] = {}
     spans: list[NameSpan] = []
     for table in list(_tables(tree, frozenset())):
         parts = _key(table)
-        source = sources.setdefault(parts, len(sources))
+        as_spelled_first = known.setdefault(_regardless_of_case(table, parts), parts)
+        source = sources.setdefault(as_spelled_first, len(sources))
         places = [part.meta for part in table.parts]
         alias = None if table.alias else parts[-1]
         spans.append(NameSpan(places[0]["start"], places[-1]["end"], source, alias))
@@ -120,9 +128,16 @@ def read(text: str) -> Query:
 
 def _key(table: exp.Table) -> tuple[str, ...]:
     parts = tuple(part.name for part in table.parts)
-    if len(parts) == 1 and parts[0].startswith("{"):
-        return tuple(parts[0][1:-1].split("/"))
-    return parts
+    return tuple(parts[0][1:-1].split("/")) if _is_asset_key(table) else parts
+
+
+def _is_asset_key(table: exp.Table) -> bool:
+    return len(table.parts) == 1 and table.name.startswith("{")
+
+
+def _regardless_of_case(table: exp.Table, parts: tuple[str, ...]) -> tuple[str, ...]:
+    """What two names of one source have in common: case is nothing to SQL, and something to an asset key."""
+    return parts if _is_asset_key(table) else tuple(part.lower() for part in parts)
 
 
 def _tables(node: exp.Expr, hidden: frozenset[str]) -> Iterator[exp.Table]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -38,18 +38,59 @@ read sources twice.
 """
 
 
-def why_full_is_cheaper(strategy: Strategy, sizes: Iterable[SourceSize]) -> str | None:
-    """Why everything costs less than ``strategy``, by the sizes of the sources that changed; None if it doesn't.
+@dataclass(frozen=True, slots=True)
+class PastRefresh:
+    """What an earlier run did and for how many seconds it worked.
+
+    ``share`` of its sources' ``rows`` had changed.
+    """
+
+    strategy: Strategy
+    share: float
+    rows: int
+    seconds: float
+
+
+def share_of_rows(sizes: Iterable[SourceSize]) -> float:
+    """The shares of changed rows of the sources that changed, added up; 1 of each that doesn't tell.
 
     Example:
-        >>> why_full_is_cheaper(Strategy.KEYS, [SourceSize(900, 1000)])
+        >>> share_of_rows([SourceSize(900, 1000), SourceSize(1, None)])
+        1.9
+    """
+    return sum(min(1.0, size.changed_rows / size.rows) if size.rows else 1.0 for size in sizes)
+
+
+def why_full_is_cheaper(
+    strategy: Strategy, share: float, rows: int | None = None, past: Sequence[PastRefresh] = ()
+) -> str | None:
+    """Why everything costs less than ``strategy`` if ``share`` of the sources' ``rows`` changed; None if it doesn't.
+
+    By what earlier runs took, where one had no more changed rows and was slower than everything, or had no fewer and
+    wasn't: their seconds grow as the sources do. Else by an estimate.
+
+    Example:
+        >>> why_full_is_cheaper(Strategy.KEYS, 0.9)
         'it would cost more than everything: 90% of the rows changed, and from 20% on all are computed'
-        >>> why_full_is_cheaper(Strategy.COMBINE, [SourceSize(1, 1000)])
+        >>> past = [PastRefresh(Strategy.FULL, 1, 1000, 30.0), PastRefresh(Strategy.KEYS, 0.95, 1000, 8.0)]
+        >>> why_full_is_cheaper(Strategy.KEYS, 0.9, 1000, past)
     """
     most = _MOST.get(strategy)
     if most is None:
         return None
-    share = sum(min(1.0, size.changed_rows / size.rows) if size.rows else 1.0 for size in sizes)
+    took = [(run, run.seconds * max(1.0, (rows or 0) / max(1, run.rows))) for run in past]
+    everything = [seconds for run, seconds in took if run.strategy is Strategy.FULL]
+    if rows is not None and everything:
+        best = min(everything)
+        less = [(seconds, run) for run, seconds in took if run.strategy is strategy and run.share <= share]
+        if less and min(seconds for seconds, _ in less) > best:
+            seconds, run = min(less, key=lambda each: each[0])
+            return (
+                f"it would take more than {seconds:.0f} s, as when {run.share:.2%} of the rows had changed and "
+                f"{share:.2%} have now, and everything about {best:.0f} s"
+            )
+        if any(run.strategy is strategy and run.share >= share and seconds <= best for run, seconds in took):
+            return None
     if share < most:
         return None
     return (

@@ -17,7 +17,7 @@ BY_QUERY = DEFINITIONS.replace(
     table="media.per_account",
 )
 longest = ips.sql_asset("longest", "SELECT account, seconds FROM playback WHERE seconds > 3", table="media.longest")
-total = ips.sql_asset("total", "SELECT count(*) AS plays FROM playback", table="media.total")
+total = ips.sql_asset("total", "SELECT count(DISTINCT account) AS n FROM playback", table="media.total")
 title = ips.iceberg_asset("title", table="media.title")
 catalog = ips.""",
 ).replace("[playback, daily]", "[playback, daily, per_account, longest, total, title]")

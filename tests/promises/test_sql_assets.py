@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import pytest
+from pyspark.sql import DataFrame
 
 import dagster_ips as ips
 from dagster_ips.errors import DeclarationError, QueryNotDerivedError
+from dagster_ips.orchestration.declare.past_refreshes import REFRESH, ROWS, SHARE, WRITE_SECONDS
 from tests.support.lake import FIRST_DAY, Lake, events
 from tests.support.pipeline import materialize, pipeline
 
@@ -34,6 +37,12 @@ RANKED = """
         FROM playback
     ) WHERE place <= 3
 """
+TOTAL = "SELECT count(*) AS plays, sum(seconds) AS seconds, max(seconds) AS longest FROM playback WHERE seconds <> 5"
+RATIO = """
+    SELECT sum(CASE WHEN genre = 'a' THEN seconds END) / sum(seconds) AS `share`, 'all' AS days, count(*) AS plays
+    FROM playback JOIN title USING (account)
+"""
+ALL_ROWS = {"total": TOTAL, "share": RATIO}
 QUERIES = {
     "per_day": DAILY,
     "by_genre": BY_GENRE,
@@ -57,31 +66,39 @@ STEPS = [
         {"per_day": "combine", "by_genre": "combine", "long": "keys", "with_genre": "keys", "ranked": "keys"},
     ),
 ]
+STEPS_OF_ALL_ROWS = [
+    (f"{STEPS[0][0]}, (102, DATE'2026-01-02', 'a2', 7)", dict.fromkeys(ALL_ROWS, "combine")),
+    ("DELETE FROM lake.media.playback", dict.fromkeys(ALL_ROWS, "combine")),
+]
 
 
-def assets(refresh: str = "incremental") -> list[dg.AssetsDefinition | dg.AssetSpec]:
+def assets(queries: dict[str, str]) -> list[dg.AssetsDefinition | dg.AssetSpec]:
     made = [
         ips.sql_asset(
-            name, text, table=f"media.{name}", refresh=refresh, partition_by=["event_date"] * (name == "ranked")
+            name, text, table=f"media.{name}", refresh="incremental", partition_by=["event_date"] * (name == "ranked")
         )
-        for name, text in QUERIES.items()
+        for name, text in queries.items()
     ]
     return [*made, ips.iceberg_asset("title", table="media.title")]
 
 
-def expected(lake: Lake, text: str) -> Counter[tuple[Any, ...]]:
-    """What the whole query gives now."""
-    text = text.replace("{title}", "title")
+def whole(lake: Lake, text: str) -> DataFrame:
+    """The whole query, over its sources as they are now."""
     for table in ("playback", "title"):
         lake.sql(f"SELECT * FROM lake.media.{table}").createOrReplaceTempView(table)
-    return Counter(map(tuple, lake.sql(text).collect()))
+    return lake.sql(text.replace("{title}", "title"))
 
 
-def shown(lake: Lake, name: str) -> Counter[tuple[Any, ...]]:
-    """What the table has but for hidden columns."""
-    found = lake.sql(f"SELECT * FROM lake.media.{name}")
-    own = [column for column in found.columns if not column.startswith("_ips_")]
-    return Counter(map(tuple, found.select(*[f"`{column}`" for column in own]).collect()))
+def expected(lake: Lake, text: str) -> Counter[tuple[Any, ...]]:
+    """What the whole query gives now."""
+    return Counter(map(tuple, whole(lake, text).collect()))
+
+
+def shown(lake: Lake, name: str, text: str) -> Counter[tuple[Any, ...]]:
+    """What the table has of the query's columns, in the query's order."""
+    found, columns = lake.sql(f"SELECT * FROM lake.media.{name}"), whole(lake, text).columns
+    assert sorted(columns) == sorted(column for column in found.columns if not column.startswith("_ips_"))
+    return Counter(map(tuple, found.select(*[f"`{column}`" for column in columns]).collect()))
 
 
 def said(result: dg.ExecuteInProcessResult, name: str) -> dict[str, Any]:
@@ -89,22 +106,23 @@ def said(result: dg.ExecuteInProcessResult, name: str) -> dict[str, Any]:
     return {key: value.value for key, value in event.materialization.metadata.items()}
 
 
+@pytest.mark.parametrize(("queries", "steps"), [(QUERIES, STEPS), (ALL_ROWS, STEPS_OF_ALL_ROWS)], ids=["keyed", "all"])
 def test_whatever_changes_in_its_sources_the_table_is_what_the_query_gives(
-    lake: Lake, instance: dg.DagsterInstance
+    lake: Lake, instance: dg.DagsterInstance, queries: dict[str, str], steps: list[tuple[str, dict[str, str]]]
 ) -> None:
     lake.create_playback([(i, FIRST_DAY + dt.timedelta(days=i % 3), f"a{i % 3}", i % 7) for i in range(20)])
     lake.sql("CREATE TABLE lake.media.title (account STRING, genre STRING) USING iceberg")
     lake.sql("INSERT INTO lake.media.title VALUES ('a0', 'a'), ('a1', 'b'), ('a2', NULL)")
-    definitions = pipeline(lake.folder, lake.spark_folder, *assets())
-    result = materialize(definitions, instance, *QUERIES)
-    for name, text in QUERIES.items():
-        assert shown(lake, name) == expected(lake, text), name
+    definitions = pipeline(lake.folder, lake.spark_folder, *assets(queries))
+    result = materialize(definitions, instance, *queries)
+    for name, text in queries.items():
+        assert shown(lake, name, text) == expected(lake, text), name
         assert said(result, name)["refresh"] == "full"
-    for statement, strategies in STEPS:
+    for statement, strategies in steps:
         lake.sql(statement)
-        result = materialize(definitions, instance, *QUERIES)
-        for name, text in QUERIES.items():
-            assert shown(lake, name) == expected(lake, text), (statement, name)
+        result = materialize(definitions, instance, *queries)
+        for name, text in queries.items():
+            assert shown(lake, name, text) == expected(lake, text), (statement, name)
         found = {name: said(result, name)["refresh"] for name in strategies}
         assert found == strategies, statement
 
@@ -120,21 +138,56 @@ def test_a_new_text_computes_everything_once_and_strict_computes_nothing_else(
     lake.sql("CREATE TABLE lake.media.title (account STRING, genre STRING) USING iceberg")
     texts = ["SELECT account, sum(seconds) AS s FROM playback WHERE account <> 'a1' GROUP BY account"]
     texts.append(texts[0].replace("a1", "a2"))
-    for text in texts:
+    as_before = texts[0].replace(" ", "  ").replace("sum", "/* all of it */ sum")
+    materialize(defined(texts[0], "strict"), instance, "x")
+    lake.append(events(range(7, 9)))
+    assert said(materialize(defined(as_before, "strict"), instance, "x"), "x")["refresh"] == "combine"
+    for text in reversed(texts):
         result = materialize(defined(text, "strict"), instance, "x")
-        assert (said(result, "x")["refresh"], shown(lake, "x")) == ("full", expected(lake, text))
+        assert (said(result, "x")["refresh"], shown(lake, "x", text)) == ("full", expected(lake, text))
         lake.append(events(range(10, 14)))
         result = materialize(defined(text, "strict"), instance, "x")
-        assert (said(result, "x")["refresh"], shown(lake, "x")) == ("combine", expected(lake, text))
-    total = "SELECT sum(seconds) AS s FROM playback"
+        assert (said(result, "x")["refresh"], shown(lake, "x", text)) == ("combine", expected(lake, text))
+    total = "SELECT sum(seconds) AS s FROM playback HAVING count(*) > 1"
     materialize(defined(total, "strict", "y"), instance, "y")
-    before = shown(lake, "y")
+    before = shown(lake, "y", total)
     lake.append(events(range(20, 24)))
     with pytest.raises(QueryNotDerivedError, match="an aggregate without GROUP BY is one row"):
         materialize(defined(total, "strict", "y"), instance, "y")
-    assert shown(lake, "y") == before
+    assert shown(lake, "y", total) == before
     materialize(defined(total, "auto", "y"), instance, "y")
-    assert shown(lake, "y") == expected(lake, total)
+    assert shown(lake, "y", total) == expected(lake, total)
+
+
+def test_everything_is_computed_where_less_took_longer_before(lake: Lake, instance: dg.DagsterInstance) -> None:
+    text = "SELECT account, count(DISTINCT event_date) AS days FROM playback GROUP BY account"
+    definitions = pipeline(lake.folder, lake.spark_folder, ips.sql_asset("x", text, table="media.x"))
+    lake.create_playback(events(range(40)))
+    lake.sql("CREATE TABLE lake.media.title (account STRING, genre STRING) USING iceberg")
+    first = said(materialize(definitions, instance, "x"), "x")
+    assert (first[SHARE], first[ROWS]) == (1, 40)
+    slow = {REFRESH: "keys", SHARE: 0.001, ROWS: 40, WRITE_SECONDS: 900.0}
+    instance.report_runless_asset_event(dg.AssetMaterialization("x", metadata=slow))
+    lake.append(events(range(40, 41)))
+    result = said(materialize(definitions, instance, "x"), "x")
+    assert result["refresh"] == "full"
+    assert "no keys: it would take more than 9" in result["refresh, why not better"]
+    foreseen = [record.data for record in result["refresh, by what changes"].records]
+    assert [(row["upstream"], row["change"], row["refresh"]) for row in foreseen] == [
+        ("playback", "rows are inserted", "keys"),
+        ("playback", "rows are updated or deleted", "keys"),
+    ]
+    assert "days isn't made of keys and of sum" in str(foreseen[0]["why not better"])
+    assert shown(lake, "x", text) == expected(lake, text)
+
+
+def test_the_query_may_be_a_file_and_one_that_is_not_there_is_said_so(tmp_path: Path) -> None:
+    file = tmp_path / "daily.sql"
+    file.write_text("-- what was played, 'ü'\nSELECT account, count(*) AS plays FROM playback GROUP BY account;\n")
+    of_file, of_text = ips.sql_asset("x", file), ips.sql_asset("x", file.read_text())
+    assert of_file.metadata_by_key == of_text.metadata_by_key
+    with pytest.raises(DeclarationError, match=r"the file of its query can't be read: .*other\.sql"):
+        ips.sql_asset("x", tmp_path / "other.sql")
 
 
 def test_what_a_source_was_before_is_read_by_the_columns_that_it_has_now(

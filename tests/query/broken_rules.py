@@ -1,20 +1,24 @@
 """The rules by which a plan is derived, each with a text that makes it and one that breaks it.
 
-``python -m tests.query.broken_rules`` breaks each in a copy of the library and says whether random queries find it.
+``python -m tests.query.broken_rules [RULE ...]`` breaks each as it imports the library, and says what finds it.
 """
 
 from __future__ import annotations
 
-import shutil
-import subprocess
+import importlib.abc
+import importlib.machinery
+import importlib.util
 import sys
-import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from types import CodeType
 
 ROOT = Path(__file__).parent.parent.parent
 KEYS, LIMITS, TERMS = "affected_keys", "key_restriction", "delta_terms"
 TREE, GROUPS, PLAN = "query_tree", "top_grouping", "maintenance_plan"
+NONE = "nothing is broken, and nothing is found"
 RULES = {
+    NONE: (KEYS, "[after(scan.source), *went]", "[after(scan.source), *went]"),
     "other places hold removed rows, too": (KEYS, "[after(scan.source), *went]", "[after(scan.source)]"),
     "rows that went reach keys": (KEYS, "tables = [*came, *went]", "tables = [*(came or went)]"),
     "filters on what may be null are left out": (KEYS, "each.role is Role.INNER and each in", "each in"),
@@ -61,26 +65,104 @@ RULES = {
         "for scan in scans[:1]:\n            columns",
     ),
     "rows are appended only if none went": (PLAN, "if why is None and not any(", "if why is None or not any("),
+    "what can't be read any more is not read": (PLAN, "if is_lost else None", "if False else None"),
+    "the right side of EXCEPT reaches keys": (TREE, "if scan in self.left.scans else self.right", "or self.right"),
+    "an equality of a LEFT JOIN holds where its right side is": (
+        TREE,
+        "elif equality := _equality(block, condition, relation):",
+        "elif equality := _equality(block, condition, None):",
+    ),
+    "a FULL JOIN isn't followed": (TREE, 'if side in ("RIGHT", "FULL"):', 'if side == "RIGHT":'),
+    "a RIGHT JOIN after another isn't followed": (TREE, 'if side in ("RIGHT", "FULL"):', 'if side == "FULL":'),
+    "QUALIFY's windows count": (TREE, 'for key in ("qualify", "order")', 'for key in ("order",)'),
+    "a column with a subquery is no key": (TREE, "exp.Lambda) or expression.find(exp.Query):", "exp.Lambda):"),
+    "equal values of two types are two": (TREE, "or not _are_alike(left, right):", "or False:"),
+    "USING's coalesce stays in a RIGHT JOIN": (
+        PLAN,
+        'in ("RIGHT", "FULL") for join in joins',
+        "in () for join in joins",
+    ),
+    "what is below is linear, too": (TERMS, "if why := why_not_linear(relation.node, changed):", "if why := None:"),
+    "groups aren't linear": (TERMS, "if block.group or block.unkeyed:", "if False:"),
+    "no aggregate of distinct values is combined": (
+        GROUPS,
+        "if within(expression, exp.Query, exp.Distinct, exp.Window)",
+        "if within(expression, exp.Query, exp.Window)",
+    ),
+    "no aggregate of some rows is combined": (
+        GROUPS,
+        "    *(exp.Filter, exp.IgnoreNulls, exp.RespectNulls, exp.WithinGroup),",
+        "    *(exp.IgnoreNulls, exp.RespectNulls, exp.WithinGroup),",
+    ),
+    "ROLLUP isn't combined": (GROUPS, "if block.unkeyed and (block.group or", "if block.unkeyed and (False or"),
+    "the result has all that it is grouped by": (
+        GROUPS,
+        "if lacking := [each for each in node.group if each not in selected]:",
+        "if lacking := []:",
+    ),
+    "extremes need the rows that are left": (GROUPS, "in (Function.MIN, Function.MAX) for", "in () for"),
+    "a group's column is computed of kept ones alone": (
+        GROUPS,
+        "is_made = not made.find(exp.AggFunc) and all(each.meta.get(_KEPT) for each in made.find_all(exp.Column))",
+        "is_made = True",
+    ),
 }
 
 
-def is_found(rule: str, seed: int = 7, queries: int = 250, changes: int = 6) -> bool:
-    """Whether random queries and changes show that the library is wrong without ``rule``."""
-    module, right, wrong = RULES[rule]
-    with tempfile.TemporaryDirectory() as folder:
-        for part in ("dagster_ips", "tests"):
-            shutil.copytree(ROOT / part, Path(folder) / part, ignore=shutil.ignore_patterns("__pycache__"))
-        file = Path(folder) / "dagster_ips" / "query" / f"{module}.py"
-        text = file.read_text()
-        if right not in text:
-            message = f"the rule {rule!r} isn't made by {right!r} any more"
+_NAMES = ("dagster_ips.query", "tests.query.differential", "tests.query.random_queries", "tests.query.test_derivation")
+
+
+class _Breaking(importlib.machinery.SourceFileLoader, importlib.abc.MetaPathFinder):
+    """Imports the library without ``rule``."""
+
+    def __init__(self, rule: str) -> None:
+        module, self._right, self._wrong = RULES[rule]
+        super().__init__(f"dagster_ips.query.{module}", str(ROOT / "dagster_ips" / "query" / f"{module}.py"))
+
+    def find_spec(self, name: str, path: object, target: object = None) -> importlib.machinery.ModuleSpec | None:  # noqa: ARG002  # Python's signature
+        return importlib.util.spec_from_loader(name, self) if name == self.name else None
+
+    def get_code(self, fullname: str) -> CodeType:  # noqa: ARG002  # as above
+        text = Path(self.path).read_text()
+        if self._right not in text:
+            message = f"the rule isn't made by {self._right!r} any more"
             raise AssertionError(message)
-        file.write_text(text.replace(right, wrong))
-        words = [sys.executable, "-m", "tests.query.differential", str(seed), str(queries), str(changes)]
-        done = subprocess.run(words, cwd=folder, env={"PYTHONPATH": folder}, check=False, capture_output=True)
-        return done.returncode != 0
+        return compile(text.replace(self._right, self._wrong), self.path, "exec")
+
+
+def is_found(rule: str, seed: int = 7, queries: int = 250, changes: int = 6) -> str | None:
+    """What shows that the library is wrong without ``rule``: random queries, else those by hand; None if nothing."""
+    for name in [name for name in sys.modules if name.startswith(_NAMES)]:
+        del sys.modules[name]
+    breaking = _Breaking(rule)
+    sys.meta_path.insert(0, breaking)
+    try:
+        if _is_wrong(lambda: importlib.import_module("tests.query.differential").run(seed, queries, changes).wrong):
+            return "by random queries"
+        by_hand = importlib.import_module("tests.query.test_derivation")
+        cases = [lambda case=case: by_hand.test_the_smallest_change_that_needs_a_rule(*case) for case in by_hand.CASES]
+        cases += [
+            lambda plan=plan: by_hand.test_a_plan_says_what_it_does_and_why_nothing_better(*plan)
+            for plan in by_hand.PLANS
+        ]
+        cases += [
+            by_hand.test_floats_are_no_keys_and_equal_values_of_two_types_do_not_stand_for_each_other,
+            by_hand.test_what_was_before_is_needed_where_several_places_change_and_is_not_guessed,
+        ]
+        return "by hand" if any(_is_wrong(case) for case in cases) else None
+    finally:
+        sys.meta_path.remove(breaking)
+
+
+def _is_wrong(check: Callable[[], object]) -> bool:
+    try:
+        return bool(check())
+    except Exception:  # noqa: BLE001  # a library that fails is found as well
+        return True
 
 
 if __name__ == "__main__":
-    for each in RULES:
-        print("found    " if is_found(each) else "NOT FOUND", each, flush=True)
+    for each in sys.argv[1:] or RULES:
+        found = is_found(each)
+        is_right = (found is None) is (each == NONE)
+        print(f"{'' if is_right else 'WRONG: '}{found or 'not found':17} {each}", flush=True)

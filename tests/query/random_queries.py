@@ -9,9 +9,11 @@ from random import Random
 TABLES = {
     "t0": {"a": "int", "b": "int", "c": "int", "s": "string"},
     "t1": {"a": "int", "b": "int", "d": "int", "s": "string"},
-    "t2": {"a": "int", "c": "int", "e": "int", "u": "string"},
+    "t2": {"a": "int", "c": "int", "e": "int", "u": "string", "z": "int"},
     "t3": {"b": "int", "f": "int", "s": "string"},
 }
+GROWS = "t2"
+"""Of this table the last column may be a new one."""
 Row = tuple[int | str | None, ...]
 Rows = Counter[Row]
 Scope = list[tuple[str, str]]
@@ -144,7 +146,10 @@ class Queries:
         one = self._pick(scope, "int")
         forms = ["sum({})", "count({})", "count(*)", "min({})", "max({})", "sum({} + 1)"] * 2
         forms += ["count(DISTINCT {})", "sum({}) + count(*)", "avg({})", "bool_and({} > 1)", "bool_or({} > 1)"]
-        return self._random.choice(forms).format(one)
+        forms += ["coalesce(max({}), -1) - count(*)", "CASE WHEN count({0}) > 1 THEN sum({0}) ELSE min({0}) END"]
+        forms += ["sum({}) FILTER (WHERE {} > 1)", "sum(DISTINCT {})", "100 * sum({}) / (count({}) + 1)"]
+        form = self._random.choice(forms)
+        return form.format(*[one] * (form.count("{}") or 1))
 
     def _window(self, scope: Scope, by: Sequence[str]) -> str:
         if self._maybe(0.25):
@@ -163,23 +168,28 @@ class Queries:
 
     def _from(self, depth: int) -> tuple[str, Scope, list[str]]:
         source, scope = self._relation(depth)
+        where = []
         for _ in range(self._random.choices([0, 1, 2], [3, 5, 2])[0]):
             other, more = self._relation(max(depth - 1, 0))
             join = self._random.choices(
-                ["JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "LEFT SEMI JOIN", "LEFT ANTI JOIN"],
-                [10, 8, 3, 1, 2, 2],
+                ["JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "LEFT SEMI JOIN", "LEFT ANTI JOIN", "CROSS JOIN"],
+                [20, 16, 5, 1, 4, 4, 2],
             )[0]
             its = {column.partition(".")[2]: kind for column, kind in more}
             names = [column.partition(".")[2] for column, _ in scope]
             shared = [name for name, (_, kind) in zip(names, scope, strict=True) if its.get(name) == kind]
             shared = [name for name in shared if names.count(name) == 1]
-            if join in ("JOIN", "LEFT JOIN") and shared and self._maybe(0.1):
+            if join in ("JOIN", "LEFT JOIN", "RIGHT JOIN") and shared and self._maybe(0.1):
                 source += f" {join} {other} USING ({self._random.choice(shared)})"
+            elif join == "CROSS JOIN":
+                source += f" {join} {other}"
             else:
                 source += f" {join} {other} ON {self._on(scope, more)}"
+            if join == "LEFT JOIN" and self._maybe(0.35):  # mostly what holds where nothing was found
+                forms = ["{} IS NULL"] * 3 + ["coalesce({}, 1) = 1", "({} IS NULL OR {} > 1)", "{} > 0"]
+                where.append(self._random.choice(forms).replace("{}", self._pick(more, "int")))
             if "SEMI" not in join and "ANTI" not in join:
                 scope = scope + more
-        where = []
         if self._maybe(0.08):
             other, more = self._relation(0)
             source += f" CROSS JOIN {other}"
@@ -195,7 +205,9 @@ class Queries:
         source, scope, where = self._from(depth)
         tail = f" WHERE {' AND '.join(where)}" if where else ""
         wanted = kinds or [self._random.choice(["int", "int", "string"]) for _ in range(self._random.randint(1, 4))]
-        shape = self._random.choices(["plain", "group", "distinct", "window", "one"], [32, 42, 8, 14, 4])[0]
+        if kinds is None and self._maybe(0.03):
+            return self._star()
+        shape = self._random.choices(["plain", "group", "distinct", "window", "one"], [32, 40, 8, 14, 7])[0]
         head = "SELECT DISTINCT" if shape == "distinct" else "SELECT"
         if shape in ("plain", "distinct"):
             values = [self._value(scope, kind) for kind in wanted]
@@ -222,6 +234,11 @@ class Queries:
             columns = [(f"c{i}", kind) for i, kind in enumerate(wanted)]
         listed = ", ".join(f"{value} AS c{i}" for i, value in enumerate(values))
         return f"{head} {listed} FROM {source}{tail}", columns
+
+    def _star(self) -> tuple[str, Scope]:
+        table = self._random.choice(list(TABLES))
+        scope = [(f"r.{column}", kind) for column, kind in TABLES[table].items()]
+        return f"SELECT * FROM {table} AS r WHERE {self._condition(scope)}", list(TABLES[table].items())
 
     def _groups(self, scope: Scope, wanted: list[str], *, is_free: bool) -> tuple[list[str], str]:
         values, by = [], []

@@ -66,6 +66,74 @@ CASES: list[tuple[str, dict[str, list[Row]], dict[str, list[Row]], dict[str, lis
         {"t0": [(3, 1, 1, "b")]},
         {},
     ),
+    (
+        "SELECT m.s, min(l.b) FROM t0 l CROSS JOIN t1 m LEFT JOIN t3 r ON l.a = r.b AND m.a = r.b GROUP BY m.s",
+        {"t1": [(1, 1, 1, "b")]},
+        {"t0": [(1, 1, 1, "a")]},
+        {},
+    ),
+    (
+        "SELECT a, count(DISTINCT b) AS n FROM t0 GROUP BY a",
+        {"t0": [(1, 1, 1, "a")]},
+        {"t0": [(2, 1, 1, "a")]},
+        {"t0": [(1, 1, 1, "a")]},
+    ),
+    (
+        "SELECT y.s, count(*) AS n FROM t0 x LEFT JOIN t1 y ON x.a = y.a GROUP BY y.s",
+        {"t0": [(1, 1, 1, "a")]},
+        {"t1": [(1, 1, 1, "b")]},
+        {},
+    ),
+    ("SELECT a, s FROM t0 ORDER BY a, s LIMIT 1", {"t0": [(2, 1, 1, "b")]}, {"t0": [(1, 1, 1, "a")]}, {}),
+    (
+        "SELECT x.s AS k, y.s AS l FROM t0 x RIGHT JOIN t1 y ON x.a = y.a",
+        {"t1": [(1, 1, 1, "b")]},
+        {"t0": [(1, 1, 1, "a")]},
+        {},
+    ),
+    ("SELECT a FROM t0 EXCEPT ALL SELECT b FROM t3", {"t0": [(1, 1, 1, "a")]}, {"t3": [(1, 1, "u")]}, {}),
+    ("SELECT DISTINCT a FROM t0", {"t0": [(1, 1, 1, "a")]}, {"t0": [(1, 2, 1, "a")]}, {}),
+    (
+        "SELECT x.a AS k, y.s AS l FROM t0 x FULL JOIN t1 y ON x.a = y.a",
+        {"t1": [(1, 1, 1, "b")]},
+        {"t0": [(2, 1, 1, "a")]},
+        {},
+    ),
+    (
+        "SELECT x.s AS k, z.s AS l FROM t0 x JOIN t1 y ON x.a = y.a RIGHT JOIN t3 z ON x.b = z.b",
+        {"t3": [(1, 1, "u")]},
+        {"t0": [(2, 2, 2, "a")]},
+        {},
+    ),
+    (
+        "SELECT s, (SELECT max(y.d) FROM t1 y WHERE y.a = x.a) AS m FROM t0 x",
+        {"t0": [(1, 1, 1, "a")]},
+        {"t1": [(1, 1, 1, "b")]},
+        {},
+    ),
+    ("SELECT a AS k, y.s AS l FROM t0 x RIGHT JOIN t1 y USING (a)", {}, {"t1": [(1, 1, 1, "b")]}, {}),
+    (
+        "SELECT q.a, q.n FROM (SELECT a, count(*) AS n FROM t0 GROUP BY a) q",
+        {"t0": [(1, 1, 1, "a")]},
+        {"t0": [(1, 2, 1, "a")]},
+        {},
+    ),
+    ("SELECT a, sum(b) FILTER (WHERE a > 1) AS n FROM t0 GROUP BY a", {}, {"t0": [(1, 1, 1, "a")]}, {}),
+    (
+        "SELECT a, sum(b) AS s, count(DISTINCT b) AS n FROM t0 GROUP BY a",
+        {"t0": [(1, 1, 1, "a")]},
+        {"t0": [(1, 1, 2, "a")]},
+        {},
+    ),
+    ("SELECT count(*) AS n FROM t0 GROUP BY a", {"t0": [(1, 1, 1, "a")]}, {"t0": [(2, 1, 1, "a")]}, {}),
+    ("SELECT count(*) AS n, max(b) AS m FROM t0", {"t0": [(1, 1, 1, "a")]}, {}, {"t0": [(1, 1, 1, "a")]}),
+    ("SELECT sum(b) AS n FROM t0", {}, {"t0": [(1, None, 1, "a")]}, {}),
+    (
+        "SELECT x.s, 100 * sum(x.b) / count(y.d) - min(y.d) AS p FROM t0 x JOIN t1 y ON x.a = y.a GROUP BY x.s",
+        {"t0": [(1, 1, 1, "a"), (1, 2, 1, "a")], "t1": [(1, 1, 1, "b"), (1, 1, 2, "b")]},
+        {"t0": [(1, 5, 1, "b")]},
+        {"t1": [(1, 1, 1, "b")]},
+    ),
     ("SELECT s AS k FROM t0 UNION ALL SELECT s AS k FROM t3", {"t3": [(1, 0, "u")]}, {"t0": [(1, 1, 1, "a")]}, {}),
 ]
 
@@ -81,21 +149,39 @@ def test_the_smallest_change_that_needs_a_rule(
         assert Machine().mismatch(case, changes) is None
 
 
-@pytest.mark.parametrize(
-    ("text", "change", "strategy", "why"),
-    [
-        ("SELECT a, s FROM t0 WHERE b > 1", ADDED, Strategy.APPEND, ""),
-        ("SELECT a, s FROM t0 WHERE b > 1", REMOVED, Strategy.KEYS, "no append: rows were removed"),
-        ("SELECT a, sum(b) AS n FROM t0 GROUP BY a", REMOVED, Strategy.COMBINE, ""),
-        ("SELECT a, count(DISTINCT b) AS n FROM t0 GROUP BY a", ADDED, Strategy.KEYS, "isn't one sum, count"),
-        ("SELECT count(*) AS n FROM t0", ADDED, Strategy.FULL, "an aggregate without GROUP BY is one row"),
-        ("SELECT x.a, y.s FROM t0 x FULL JOIN t1 y ON x.a = y.a", ADDED, Strategy.FULL, "FULL JOIN"),
-        ("SELECT DISTINCT a, s FROM t0", ADDED, Strategy.KEYS, "DISTINCT compares rows"),
-        ("SELECT a FROM t0 ORDER BY a LIMIT 3", ADDED, Strategy.FULL, "LIMIT: which rows it takes"),
-        ("SELECT * FROM t0 x, t1 y WHERE x.a < y.a", ADDED, Strategy.FULL, "two columns of one name"),
-        ("SELECT a, sum(b) AS n FROM t0 GROUP BY ROLLUP (a)", ADDED, Strategy.FULL, "ROLLUP"),
-    ],
-)
+PLANS = [
+    ("SELECT a, s FROM t0 WHERE b > 1", ADDED, Strategy.APPEND, ""),
+    ("SELECT a, s FROM t0 WHERE b > 1", REMOVED, Strategy.KEYS, "no append: rows were removed"),
+    ("SELECT a, sum(b) AS n FROM t0 GROUP BY a", REMOVED, Strategy.COMBINE, ""),
+    (
+        "SELECT a, count(DISTINCT b) AS n FROM t0 GROUP BY a",
+        ADDED,
+        Strategy.KEYS,
+        "n isn't made of keys and of sum",
+    ),
+    ("SELECT count(*) AS n FROM t0", REMOVED, Strategy.COMBINE, ""),
+    ("SELECT 100 * sum(b) / sum(c) AS p, max(c) AS m FROM t0", ADDED, Strategy.COMBINE, ""),
+    ("SELECT a, a + 1 AS b, sum(b) + a AS n FROM t0 GROUP BY a", REMOVED, Strategy.COMBINE, ""),
+    ("SELECT count(DISTINCT a) AS n FROM t0", ADDED, Strategy.FULL, "an aggregate without GROUP BY is one row"),
+    ("SELECT count(*) AS n FROM t0 HAVING count(*) > 1", ADDED, Strategy.FULL, "HAVING looks at whole groups"),
+    ("SELECT count(*) AS n FROM t0 ORDER BY n LIMIT 1", ADDED, Strategy.FULL, "LIMIT: which rows it takes"),
+    (
+        "SELECT a, explode(array(1, 2)) AS e, sum(b) AS n FROM t0 GROUP BY a",
+        ADDED,
+        Strategy.KEYS,
+        "e isn't made of",
+    ),
+    ("SELECT a, sum(b) FILTER (WHERE a > 1) AS n FROM t0 GROUP BY a", ADDED, Strategy.KEYS, "n isn't made of keys"),
+    ("SELECT x.a, y.s FROM t0 x FULL JOIN t1 y ON x.a = y.a", ADDED, Strategy.FULL, "FULL JOIN"),
+    ("SELECT DISTINCT a, s FROM t0", ADDED, Strategy.KEYS, "DISTINCT compares rows"),
+    ("SELECT a FROM t0 ORDER BY a LIMIT 3", ADDED, Strategy.FULL, "LIMIT: which rows it takes"),
+    ("SELECT * FROM t0 x, t1 y WHERE x.a < y.a", ADDED, Strategy.FULL, "two columns of one name"),
+    ("SELECT a, sum(b) AS n FROM t0 GROUP BY ROLLUP (a)", ADDED, Strategy.FULL, "ROLLUP"),
+    ("SELECT a, sum(b) AS n FROM t0 GROUP BY a WITH ROLLUP", ADDED, Strategy.FULL, "ROLLUP"),
+]
+
+
+@pytest.mark.parametrize(("text", "change", "strategy", "why"), PLANS)
 def test_a_plan_says_what_it_does_and_why_nothing_better(
     text: str, change: SourceChange, strategy: Strategy, why: str
 ) -> None:
@@ -139,6 +225,26 @@ def test_names_in_other_words_and_texts_stay_as_they_are() -> None:
         found
         == "WITH q AS (SELECT * FROM x AS `my-plays` WHERE s = '{no}') SELECT a FROM q JOIN y AS `Title` USING (a)"
     )
+
+
+def test_a_table_is_one_in_whatever_case_sql_names_it_and_an_asset_key_is_not() -> None:
+    query = read("SELECT x.a FROM media.Plays x JOIN MEDIA.plays y ON x.a = y.a JOIN {media/PLAYS} z ON x.a = z.a")
+    assert query.sources == (("media", "Plays"), ("media", "PLAYS"))
+    assert [span.source for span in query.spans] == [0, 0, 1]
+    assert query.over({0: "p", 1: "q"}).count("FROM p x JOIN p y") == 1
+
+
+def test_spaces_and_comments_make_no_other_query_and_what_is_in_quotes_does() -> None:
+    given = read("SELECT a, 'x  y' AS s FROM t WHERE a > 1")
+    assert read("SELECT a,\n  'x  y' AS s -- as it is\nFROM t /* all */ WHERE a>1;").words == given.words
+    for other in (
+        "SELECT a, 'x y' AS s FROM t WHERE a > 1",
+        "SELECT a, 'x  y' AS S FROM t WHERE a > 1",
+        "SELECT a, `x  y` AS s FROM t WHERE a > 1",
+        "SELECT a, 'x  y' AS s FROM t WHERE a > - 1",
+        "SELECT a, 'x  y' AS s FROM {t} WHERE a > 1",
+    ):
+        assert read(other).words != given.words
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
 
-from dagster_ips.core.aggregates import AggregatePart, parse_aggregate
+from dagster_ips.core.aggregates import AggregatePart, ComputedColumn, parse_aggregate
 from dagster_ips.core.write_mode import Combine
 from dagster_ips.errors import AggregateError, CombineError, UnknownColumnError
 from dagster_ips.spark.branches import Branch
@@ -94,19 +94,26 @@ class Table:
         lake.catalog.create_namespace("t")
         self.aggregates = Aggregates.over(frame(lake, [], 1), declared, table="t.some")
         empty = self.aggregates.groups(frame(lake, [], 1))
-        empty.writeTo("lake.t.some").using("iceberg").partitionedBy(F.col("day")).create()
+        creating = empty.writeTo("lake.t.some").using("iceberg")
+        self.partitions = [each for each in ("day",) if each in declared.on]
+        (creating.partitionedBy(F.col("day")) if self.partitions else creating).create()
 
     def holding(self, there: Sequence[Row]) -> Branch:
         self.branches += 1
         branch = Branch("lake", "t.some", f"branch{self.branches}")
         self.lake.sql(f"ALTER TABLE lake.t.some CREATE BRANCH {branch.name}")
-        self.aggregates.groups(frame(self.lake, there, 1)).writeTo(branch.sql_name).append()
+        self.aggregates.groups(frame(self.lake, there, 1)).writeTo(branch.sql_name).overwrite(F.expr("TRUE"))
         return branch
 
     def combine(self, branch: Branch, gone: Sequence[Row], come: Sequence[Row], live: Sequence[Row]) -> None:
         change = frame(self.lake, come, 1).unionAll(frame(self.lake, gone, -1)).unionAll(frame(self.lake, live, 0))
         combine_rows(
-            Change(change, "_weight"), self.aggregates, branch, head=None, partition_columns=["day"], within=None
+            Change(change, "_weight"),
+            self.aggregates,
+            branch,
+            head=None,
+            partition_columns=self.partitions,
+            within=None,
         )
 
     def rows(self, branch: Branch) -> Counter[Row]:
@@ -140,10 +147,11 @@ def grouped(lake: Lake, some: Sequence[Row], declared: Combine, *, with_hidden: 
     frame(lake, some, 1).createOrReplaceTempView("of_sql")
     # Spark's avg of bigint rounds each value that a double can't hold, and adds those up in any order.
     exact = {"avg(big)": "CAST(sum(big) AS DOUBLE) / count(big)"}
-    listed = [exact.get(str(each), str(each)) for each in declared.aggregates]
+    listed = [*declared.on, *(f"{exact.get(str(each), str(each))} AS {each.name}" for each in declared.aggregates)]
     listed += [_OF_PARTS[kept.part].format(kept.expression) for kept in declared.layout.hidden if with_hidden]
-    found = lake.sql(f"SELECT k, day, {', '.join(listed)} FROM of_sql GROUP BY k, day").collect()
-    return Counter(equal(tuple(row)) for row in found)
+    groups = f"SELECT {', '.join(listed)} FROM of_sql" + (f" GROUP BY {', '.join(declared.on)}" if declared.on else "")
+    computed = "".join(f", {each.expression}" for each in declared.computed)
+    return Counter(equal(tuple(row)) for row in lake.sql(f"SELECT *{computed} FROM ({groups})").collect())
 
 
 def examples(count: int) -> settings:
@@ -176,6 +184,34 @@ def test_a_change_gives_the_groups_that_sql_makes_of_all_rows(
     branch = exact.holding(there)
     exact.combine(branch, gone, come, after)
     assert exact.rows(branch) == grouped(lake, after, exact.declared)
+
+
+@pytest.mark.parametrize("on", [(), KEYS])
+def test_all_rows_stay_one_row_and_what_is_computed_of_aggregates_follows_them(lake: Lake, on: tuple[str, ...]) -> None:
+    declared = combine(approximate=False, **DECLARED)
+    ratio = ComputedColumn("ratio", "100 * total / CAST(plays AS decimal(20, 0)) + coalesce(known, 7)")
+    table = Table(lake, Combine(on, declared.aggregates, computed=(ratio, ComputedColumn("big", "greatest < 2"))))
+    there: list[Row] = []
+    branch = table.holding(there)
+    steps: list[tuple[list[Row], list[Row]]] = [
+        ([], [full(), full(k=None, x=2, d=None)]),  # the first rows
+        ([full()], [full(x=5, f=0.0)]),
+        ([full(k=None, x=2, d=None)], []),  # an extreme is lost
+        ([], [full(x=None, s="b")]),
+        ([full(x=5, f=0.0), full(x=None, s="b")], []),  # nothing is left
+        ([], [full(b=None)]),
+    ]
+    for gone, come in steps:
+        there = without(there, gone) + come
+        table.combine(branch, gone, come, there)
+        assert table.rows(branch) == grouped(lake, there, table.declared), (gone, come)
+
+
+def test_more_rows_than_there_were_are_not_taken_off_all_rows(lake: Lake) -> None:
+    table = Table(lake, Combine((), combine(approximate=False, plays="count(*)").aggregates))
+    branch = table.holding([full()])
+    with pytest.raises(CombineError, match="more rows were removed than it was made of"):
+        table.combine(branch, [full(), full()], [], [])
 
 
 @given(change=changes())

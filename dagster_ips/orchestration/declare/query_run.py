@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -13,9 +13,10 @@ from dagster_ips.core.write_mode import Append, Combine, Replace, ReplaceKeys
 from dagster_ips.errors import AggregateError, QueryNotDerivedError
 from dagster_ips.orchestration.declare.maintained_rows import MaintainedRows
 from dagster_ips.query.affected_keys import AFFECTED, SourceChange, added, after, before, removed
+from dagster_ips.query.foreseen_steps import ForeseenStep, foreseen_steps
 from dagster_ips.query.maintenance_plan import MaintenancePlan, MaintenanceStep, QueryColumn, Strategy, in_spark
 from dagster_ips.query.query_text import Query
-from dagster_ips.query.refresh_choice import Refresh, SourceSize, why_full_is_cheaper
+from dagster_ips.query.refresh_choice import PastRefresh, Refresh, SourceSize, share_of_rows, why_full_is_cheaper
 from dagster_ips.query.top_grouping import Grouping
 from dagster_ips.spark.queries import query_over, renamed_to, types_of
 from dagster_ips.spark.writes.combine import Aggregates
@@ -29,12 +30,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class QueryRun:
-    """A run of ``asset``. ``views`` are its sources, in the query's order."""
+    """A run of ``asset``. ``views`` are its sources, in the query's order; ``past`` looks up what earlier runs did."""
 
     asset: str
     query: Query
     refresh: Refresh
     views: Sequence[IcdcView]
+    past: Callable[[], Sequence[PastRefresh]] = tuple
 
     def result(self) -> tuple[MaintainedRows, MaintenanceStep]:
         """What is to be written, and the step that it is.
@@ -57,6 +59,28 @@ class QueryRun:
                 made = self._groups(rows) if self._grouping else self._named(rows, self._names)
                 return MaintainedRows(made, ReplaceKeys(tuple(names)), renamed_to(affected, names)), step
 
+    def foreseen(self) -> Iterator[ForeseenStep]:
+        """What a run would do if just one source changed, whatever it costs."""
+        if self.refresh is not Refresh.FULL:
+            yield from foreseen_steps(self._plan, range(len(self.views)))
+
+    @cached_property
+    def sizes(self) -> list[SourceSize]:
+        """How many rows of each source changed, of how many."""
+        found = [view.stats for view in self.views]
+        return [SourceSize(each.rows, each.source_rows) for each in found]
+
+    @property
+    def share(self) -> float:
+        """The share of its sources' rows that changed."""
+        return share_of_rows(size for size, view in zip(self.sizes, self.views, strict=True) if not view.is_empty)
+
+    @property
+    def rows(self) -> int | None:
+        """How many rows all sources have; None if one doesn't tell."""
+        known = [size.rows for size in self.sizes if size.rows is not None]
+        return sum(known) if len(known) == len(self.sizes) else None
+
     def _step(self) -> MaintenanceStep:
         if self.views[0].mode is Mode.FULL:
             return self._plan.whole("the run computes everything")
@@ -68,8 +92,7 @@ class QueryRun:
         if step.strategy is Strategy.FULL and self.refresh is Refresh.STRICT:
             raise QueryNotDerivedError(asset=self.asset, problem=step.reason)
         if self.refresh is Refresh.AUTO:
-            stats = [self.views[source].stats for source in changes]
-            costly = why_full_is_cheaper(step.strategy, [SourceSize(each.rows, each.source_rows) for each in stats])
+            costly = why_full_is_cheaper(step.strategy, self.share, self.rows, self.past())
             if costly is not None:
                 return MaintenanceStep(Strategy.FULL, why_not={**step.why_not, step.strategy: costly})
         return step
@@ -94,11 +117,13 @@ class QueryRun:
         """Why the groups can't be kept so that a change can be added to them; None if they can."""
         rows = self._named(self._over(in_spark(plan.all_rows), plan.tables), _row_names(grouping, result))
         try:
-            groups = Aggregates.over(rows, _combine(grouping, result), table=self.asset).groups(rows)
+            groups = Aggregates.over(rows, grouping.combine, table=self.asset).groups(rows)
         except AggregateError as error:
-            return f"{error.column} = {error.aggregate} can't be added to: {error.problem}"
+            return f"{error.aggregate} can't be added to: {error.problem}"
         kinds = dict(types_of(groups))
-        other = [each.name for each in result if kinds[each.name] != each.type]
+        aggregates = [f"{each} AS `{each.name}`" for each in grouping.combine.aggregates]
+        wanted = [*types_of(rows.selectExpr(*aggregates)), *((each.name, each.type) for each in result)]
+        other = [name for name, kind in wanted if kinds[name] != kind]
         return f"{other[0]} would be kept as {kinds[other[0]]}" if other else None
 
     @property
@@ -131,7 +156,7 @@ class QueryRun:
     @property
     def _combine(self) -> Combine:
         assert self._grouping is not None  # noqa: S101  # there is no such step otherwise
-        return _combine(self._grouping, self._result)
+        return self._grouping.combine
 
     def _groups(self, rows: DataFrame) -> DataFrame:
         """The groups that ``rows`` of keys and values make, with what is kept beside them."""
@@ -178,8 +203,3 @@ def _row_names(grouping: Grouping, result: Sequence[QueryColumn]) -> list[str]:
     """What the columns of the rows are called that groups are made of: keys as in the result."""
     own = grouping.rows.named_selects[len(grouping.keys) :]
     return [*(result[place].name for place in grouping.keys), *own]
-
-
-def _combine(grouping: Grouping, result: Sequence[QueryColumn]) -> Combine:
-    names = tuple(each.name for each in result)
-    return Combine(tuple(names[place] for place in grouping.keys), grouping.named(names))

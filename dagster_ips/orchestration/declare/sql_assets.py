@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
@@ -18,21 +19,28 @@ from dagster_ips.orchestration.declare.maintained_rows import MaintainedRows
 from dagster_ips.view import IcdcView
 
 if TYPE_CHECKING:
-    from dagster_ips.orchestration.declare import query_run
+    from dagster_ips.orchestration.declare import past_refreshes, query_run
     from dagster_ips.query import query_text, refresh_choice
+    from dagster_ips.query.foreseen_steps import ForeseenStep
+    from dagster_ips.query.refresh_choice import PastRefresh
 else:  # sqlglot is imported by whoever declares such an asset.
-    query_run, query_text, refresh_choice = (
+    past_refreshes, query_run, query_text, refresh_choice = (
         LateModule(f"dagster_ips.{name}")
-        for name in ("orchestration.declare.query_run", "query.query_text", "query.refresh_choice")
+        for name in (
+            "orchestration.declare.past_refreshes",
+            "orchestration.declare.query_run",
+            "query.query_text",
+            "query.refresh_choice",
+        )
     )
 
-_LAYOUT = 1
+_LAYOUT = 2
 """Raised when tables of the same query are laid out otherwise."""
 
 
 def sql_asset(  # noqa: PLR0913  # each is a thing of its own
     key: dg.AssetKey | Sequence[str] | str,
-    sql: str,
+    sql: str | Path,
     *,
     table: str | None = None,
     partition_by: Sequence[str] = (),
@@ -56,7 +64,8 @@ def sql_asset(  # noqa: PLR0913  # each is a thing of its own
     Args:
         key: The asset's key.
         sql: A SELECT in Spark's SQL, as a full refresh would run it. Tables are named by asset keys, ``plays`` or
-            ``media.plays``, or in braces where that isn't plain: ``{media/my-plays}``.
+            ``media.plays``, or in braces where that isn't plain: ``{media/my-plays}``. Or the path
+            of a file that holds it, ``Path(__file__).with_name("plays.sql")``.
         table: The table's name, by default the asset's key.
         partition_by: As in ``table()``.
         sort_by: As in ``table()``.
@@ -72,7 +81,7 @@ def sql_asset(  # noqa: PLR0913  # each is a thing of its own
         attributes: Others of ``dagster.asset``: ``group_name``, ``owners``, ``automation_condition``, ….
 
     Raises:
-        DeclarationError: the query is none, or may give other rows for the same tables.
+        DeclarationError: the query is none, or may give other rows for the same tables; or its file can't be read.
 
     Example:
         >>> daily = sql_asset("plays_daily", "SELECT day, count(*) AS plays FROM plays GROUP BY day")
@@ -90,7 +99,7 @@ def sql_asset(  # noqa: PLR0913  # each is a thing of its own
         ins={each: incremental(of, on_rollback=on_rollback, on_expired=on_expired) for each, of in inputs.items()},
         metadata={
             **(metadata or {}),
-            WRITE: {"mode": "query", "sql": f"{_LAYOUT}: {query.text}"},
+            WRITE: {"mode": "query", "sql": query.text, "signature": f"{_LAYOUT}: {query.words}"},
             **its_table(table, partition_by=partition_by, sort_by=sort_by, properties=properties),
         },
         description=description or f"```sql\n{query.text}\n```",
@@ -99,9 +108,20 @@ def sql_asset(  # noqa: PLR0913  # each is a thing of its own
         **attributes,
     )
 
+    def past() -> Sequence[PastRefresh]:
+        context = dg.AssetExecutionContext.get()
+        return past_refreshes.past_refreshes(context.instance, context.asset_key)
+
     def maintained(**views: IcdcView) -> dg.Output[MaintainedRows]:
-        found, step = query_run.QueryRun(name, query, policy, [views[each] for each in inputs]).result()
-        shown = {"refresh": str(step.strategy), "refresh, why not better": step.reason or "it is the best there is"}
+        run = query_run.QueryRun(name, query, policy, [views[each] for each in inputs], past)
+        found, step = run.result()
+        shown: dict[str, Any] = {
+            past_refreshes.REFRESH: str(step.strategy),
+            past_refreshes.SHARE: run.share,
+            past_refreshes.ROWS: run.rows,
+            "refresh, why not better": step.reason or "it is the best there is",
+            "refresh, by what changes": _table(upstreams, run.foreseen()),
+        }
         if query.notes:
             shown["refresh, beware"] = "; ".join(query.notes)
         return dg.Output(found, metadata=shown)
@@ -114,12 +134,33 @@ def query_of(write_mode: WriteMode | None) -> query_text.Query | None:
     """The query that an asset is declared by, whose sources are its inputs in order; None if it isn't by one."""
     if not isinstance(write_mode, ByQuery):
         return None
-    return query_text.read(write_mode.text.partition(": ")[2])
+    return query_text.read(write_mode.text)
 
 
-def _read(asset: str, sql: str) -> query_text.Query:
+def _table(upstreams: Sequence[dg.AssetKey], foreseen: Iterable[ForeseenStep]) -> dg.TableMetadataValue:
+    """What a run would do by what changed since the last one."""
+    rows = [
+        {
+            "upstream": upstreams[each.source].to_user_string(),
+            "change": str(each.change),
+            "refresh": str(each.step.strategy),
+            "why not better": each.step.reason,
+        }
+        for each in foreseen
+    ]
+    return dg.MetadataValue.table([dg.TableRecord(dict[str, Any](row)) for row in rows])
+
+
+def _read(asset: str, sql: str | Path) -> query_text.Query:
     try:
-        return query_text.read(sql)
+        return query_text.read(sql if isinstance(sql, str) else sql.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise DeclarationError(
+            asset=asset,
+            problem=f"the file of its query can't be read: {error}.",
+            remedy="Give a path that doesn't depend on where Dagster is started, Path(__file__).with_name(...), of a "
+            "file in UTF-8.",
+        ) from None
     except query_text.RefusedQueryError as error:
         raise DeclarationError(
             asset=asset,

@@ -75,16 +75,25 @@ class Aggregates:
 
     @property
     def columns(self) -> list[str]:
-        """All columns of the table."""
+        """All columns of the table but for those that are computed of these."""
         declared = [] if self.layout.is_partial else [each.name for each in self.layout.declared]
         return [*self.keys, *declared, *self.layout.hidden.values()]
 
+    @property
+    def computed(self) -> dict[str, Column]:
+        """The other columns, over a frame that has all of ``columns``."""
+        return {each.name: F.expr(each.expression) for each in self.combine.computed}
+
+    def with_computed(self, groups: DataFrame) -> DataFrame:
+        """All columns of the table, of groups that have ``columns``."""
+        return groups.select("*", *[value.alias(name) for name, value in self.computed.items()])
+
     def groups(self, rows: DataFrame) -> DataFrame:
         """The table's rows that all of ``rows`` make."""
-        return self.stored(self.parts(rows, weight=None))
+        return self.with_computed(self.stored(self.parts(rows, weight=None)))
 
     def parts(self, rows: DataFrame, *, weight: str | None) -> DataFrame:
-        """One row per group: its key, a column per part, and how many rows went.
+        """One row per group: its key, a column per part, and how many rows went. Without a key it is one, always.
 
         ``weight`` is the column that says of each row whether it came (1) or went (-1); None if all came.
         """
@@ -99,13 +108,13 @@ class Aggregates:
             name = self._part(kept)
             match kept.part:
                 case AggregatePart.ROWS:
-                    parts.append(F.sum(sign).alias(name))
+                    parts.append(_total(sign).alias(name))
                 case AggregatePart.COUNT:
-                    parts.append(F.sum(F.when(value.isNotNull(), sign).otherwise(0)).alias(name))
+                    parts.append(_total(F.when(value.isNotNull(), sign).otherwise(0)).alias(name))
                 case AggregatePart.TRUE:
-                    parts.append(F.sum(F.when(value, sign).otherwise(0)).alias(name))
+                    parts.append(_total(F.when(value, sign).otherwise(0)).alias(name))
                 case AggregatePart.FALSE:
-                    parts.append(F.sum(F.when(~value, sign).otherwise(0)).alias(name))
+                    parts.append(_total(F.when(~value, sign).otherwise(0)).alias(name))
                 case AggregatePart.SUM:
                     if isinstance(self.kinds[kept.expression], types.IntegralType):
                         value = value.cast("bigint")
@@ -119,7 +128,7 @@ class Aggregates:
         floats = [names[each] for each in self._floats]
         infinite = any_of([F.isnan(name) | (F.abs(F.col(name)) == F.lit(float("inf"))) for name in floats])
         parts.append(F.coalesce(F.max(~came & infinite), F.lit(False)).alias(_INFINITE))  # noqa: FBT003
-        parts.append(F.sum(F.when(came, 0).otherwise(1)).alias(REMOVED))
+        parts.append(_total(F.when(came, 0).otherwise(1)).alias(REMOVED))
         return known.groupBy(*self._keys()).agg(*parts)
 
     def parts_that_matter(self, change: Change) -> DataFrame:
@@ -340,7 +349,7 @@ def combine_rows(  # noqa: PLR0913  # each is a thing of its own
         # By its snapshot: what is kept of the branch by name Spark reads anew as soon as it is written to.
         there = table_frame(parts.sparkSession, branch.catalog, branch.table, snapshot_id=head)
         there = there.where(among(prune, known.partitions))
-        if not touched.has_removed:
+        if not touched.has_removed and not aggregates.computed:
             _add_rows(aggregates, parts, there, branch, touched, known=known)
             return
         with computed_once(_matched(aggregates, parts, there)) as matched:
@@ -425,7 +434,7 @@ def _append(aggregates: Aggregates, new: DataFrame, branch: Branch, touched: _To
         _refuse_any(new.where(F.col(REMOVED) > 0), aggregates.keys, branch)
     shown = [F.col(f"{_DELTA}.{quoted(key)}") for key in aggregates.keys]
     values = aggregates.values(aggregates.part_columns(_DELTA))
-    new.alias(_DELTA).select(*shown, *values).writeTo(branch.sql_name).append()
+    aggregates.with_computed(new.alias(_DELTA).select(*shown, *values)).writeTo(branch.sql_name).append()
 
 
 @dataclass(frozen=True)
@@ -475,9 +484,10 @@ def _matched(aggregates: Aggregates, parts: DataFrame, there: DataFrame) -> Data
     old = {kept: F.col(f"{_TARGET}.{quoted(column)}") for kept, column in columns.items()}
     now = aggregates.added(old, _DELTA)
     # What is impossible, empty or lost has no values, and none are made of it: their sums might not even be ones.
+    # All rows together stay one row, also if there are none.
     status = (
         F.when(aggregates.is_impossible(now), _STRANGE)
-        .when(now[_ROWS] == 0, _EMPTY)
+        .when((now[_ROWS] == 0) & F.lit(bool(keys)), _EMPTY)
         .when(aggregates.is_lost(old, _DELTA), _IS_LOST)
         .otherwise(_CHANGED)
     )
@@ -491,7 +501,9 @@ def _matched(aggregates: Aggregates, parts: DataFrame, there: DataFrame) -> Data
     found = judged.select(*shown, *made, *kept_old, _STATUS)
     is_same = all_of([F.col(quoted(name)).eqNullSafe(F.col(f"__ips_old_{i}")) for i, name in enumerate(names)])
     final = F.when((F.col(_STATUS) == _CHANGED) & is_same, _SAME).otherwise(F.col(_STATUS))
-    return found.withColumn(_STATUS, final).drop(*[f"__ips_old_{i}" for i in range(len(names))])
+    computed = {name: F.when(F.col(_STATUS) == _CHANGED, value) for name, value in aggregates.computed.items()}
+    found = found.withColumn(_STATUS, final).drop(*[f"__ips_old_{i}" for i in range(len(names))])
+    return found.withColumns(computed) if computed else found
 
 
 def computed_again(aggregates: Aggregates, change: Change, lost: DataFrame, touched: Column) -> DataFrame:
@@ -502,9 +514,15 @@ def computed_again(aggregates: Aggregates, change: Change, lost: DataFrame, touc
     live = live.alias(_LIVE).join(F.broadcast(lost).alias(_LOST), same, "left_semi")
     again = aggregates.groups(live).alias(_LIVE)
     keys = [F.col(f"{_LOST}.{quoted(key)}") for key in aggregates.keys]
-    values = [F.col(f"{_LIVE}.{quoted(name)}") for name in aggregates.columns if name not in aggregates.keys]
+    names = [name for name in again.columns if name not in aggregates.keys]
+    values = [F.col(f"{_LIVE}.{quoted(name)}") for name in names]
     rows = F.col(f"{_LIVE}.{quoted(aggregates.layout.columns[_ROWS])}")
     return lost.alias(_LOST).join(again, same, "left").select(*keys, *values, rows.isNull().alias(GONE))
+
+
+def _total(values: Column) -> Column:
+    """The sum, which is 0 of no values."""
+    return F.coalesce(F.sum(values), F.lit(0))
 
 
 def _gone(part: str) -> str:
@@ -518,7 +536,8 @@ def _same_keys(keys: Sequence[str], one: str, other: str) -> Column:
 
 def _refuse_any(groups: DataFrame, keys: Sequence[str], branch: Branch) -> None:
     if found := groups.select(*map(quoted, keys)).limit(1).collect():
-        problem = f"more rows of the group {tuple(found[0])} ({', '.join(keys)}) were removed than it was made of"
+        of = f" of the group {tuple(found[0])} ({', '.join(keys)})" if keys else ""
+        problem = f"more rows{of} were removed than it was made of"
         raise CombineError(table=branch.table, problem=problem)
 
 

@@ -1,0 +1,35 @@
+"""What earlier runs of an asset that is declared by its query did, and how long they took."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import dagster as dg
+
+from dagster_ips.query.maintenance_plan import Strategy
+from dagster_ips.query.refresh_choice import PastRefresh
+
+REFRESH, SHARE, ROWS = "refresh", "refresh, share of rows that changed", "refresh, rows of sources"
+WRITE_SECONDS = "write and publish seconds"
+_MOST = 20
+"""So that what was slow once is tried again."""
+
+
+def past_refreshes(instance: dg.DagsterInstance, key: dg.AssetKey) -> list[PastRefresh]:
+    """The newest runs, as far as they tell."""
+    found = []
+    for record in instance.fetch_materializations(key, limit=_MOST).records:
+        if record.asset_materialization is not None:
+            told = _told(record.asset_materialization.metadata)
+            found += [told] if told else []
+    return found
+
+
+def _told(metadata: Mapping[str, Any]) -> PastRefresh | None:
+    values = {name: getattr(each, "value", None) for name, each in metadata.items()}
+    strategy, share, rows, seconds = (values.get(name) for name in (REFRESH, SHARE, ROWS, WRITE_SECONDS))
+    numbers = [value for value in (share, rows, seconds) if isinstance(value, int | float)]
+    if strategy not in set(Strategy) or len(numbers) < len((SHARE, ROWS, WRITE_SECONDS)):
+        return None
+    return PastRefresh(Strategy(strategy), numbers[0], int(numbers[1]), numbers[2])
