@@ -1,4 +1,4 @@
-"""What ``dagster-ips backfill`` does and says: plan, launch, status, diff, cancel and revert."""
+"""What ``dagster-ips backfill`` does and says: plan, launch, status, diff, publish, cancel and revert."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from dagster_ips.orchestration.backfill.following import BackfillFollower
 from dagster_ips.orchestration.backfill.launching import BackfillLauncher
 from dagster_ips.orchestration.backfill.planning import planned
 from dagster_ips.orchestration.backfill.reverting import BackfillReverter, RevertPlan, revert_cascade
+from dagster_ips.orchestration.backfill.staging import StagedBackfill
 from dagster_ips.state.backfill_codec import plan_as_json, plan_from_json
 
 _MOST_SHOWN = 3
@@ -55,27 +56,36 @@ def plan(  # noqa: PLR0913  # one per option
     click.echo(text if as_json else _plan_text(made))
 
 
-def launch(workplace: Workplace, plan: str, *, although_moved: bool, keep_days: int, yes: bool) -> None:
-    """Launch a plan by its id or from a file."""
+def launch(  # noqa: PLR0913  # one per option
+    workplace: Workplace, plan: str, *, staged: bool, although_moved: bool, keep_days: int, yes: bool
+) -> None:
+    """Launch a plan by its id or from a file, live or staged."""
     lineage, found = lineage_of(workplace), _plan_at(workplace, plan)
     click.echo(_plan_table(found))
     if not yes:
-        click.confirm("Launch it?", abort=True)
+        click.confirm("Stage it?" if staged else "Launch it?", abort=True)
     launcher = BackfillLauncher(lineage, keep_days)
     now_ms = time.time_ns() // 1_000_000
-    done = launcher.launch(found, who=who_is_asking(), although_moved=although_moved, now_ms=now_ms)
+    by = launcher.stage if staged else launcher.launch
+    done = by(found, who=who_is_asking(), although_moved=although_moved, now_ms=now_ms)
     for name, snapshot_id in done.before.items():
         click.echo(f"{name}: snapshot {snapshot_id} is kept as {found.before_tag}.")
+    if staged:
+        click.echo(f"All stages are computed on branches {found.staged_branch}; main stays as it is.")
     click.echo(f"Backfill {found.id} is launched. To follow it: dagster-ips backfill status {found.id} --watch")
 
 
 def status(workplace: Workplace, backfill_id: str, *, watch: bool, as_json: bool) -> None:
     """Print how far a backfill is; with ``watch`` until nothing is left to do."""
-    follower = BackfillFollower(lineage_of(workplace), _launched(workplace, backfill_id).plan)
+    follower, staged = _follower(workplace, backfill_id), _staged(workplace, backfill_id)
     shown_lines = 0
     while True:
         stages = follower.progress()
-        text = json.dumps(_progress_json(follower, stages), indent=2) if as_json else _progress_text(follower, stages)
+        text = (
+            json.dumps(_progress_json(follower, stages, staged), indent=2)
+            if as_json
+            else _progress_text(follower, stages, staged)
+        )
         if shown_lines and sys.stdout.isatty():
             click.echo(f"\x1b[{shown_lines}A\x1b[J", nl=False)
         click.echo(text)
@@ -166,17 +176,45 @@ def _column_row(name: str, total: RowChanges) -> tuple[str, ...] | None:
 
 def cancel(workplace: Workplace, backfill_id: str, *, yes: bool) -> None:
     """End a backfill and all of its runs."""
-    follower = BackfillFollower(lineage_of(workplace), _launched(workplace, backfill_id).plan)
+    follower, staged = _follower(workplace, backfill_id), _staged(workplace, backfill_id)
     if not yes:
         click.confirm(f"End backfill {backfill_id} and all of its runs?", abort=True)
     ended = follower.cancel()
     click.echo(
         f"Backfill {backfill_id} ends; {len(ended)} runs were told to end{': ' if ended else ''}{', '.join(ended)}."
     )
+    if staged is not None and staged.drop():
+        click.echo("What was staged is dropped, and nothing of it was published.")
+        return
     click.echo(
         "What is published stays, and what it changed is followed. To take it back: "
         f"dagster-ips backfill revert {backfill_id}"
     )
+
+
+def publish(workplace: Workplace, backfill_id: str, *, yes: bool) -> None:
+    """Publish what a backfill has staged, or go on with that.
+
+    Raises:
+        BackfillError: it isn't staged, or can't be published.
+    """
+    follower, staged = _follower(workplace, backfill_id), _staged(workplace, backfill_id)
+    if staged is None:
+        remedy = f"To compare its stages with their states before: dagster-ips backfill diff {backfill_id}"
+        raise BackfillError(backfill_id, "it was launched live, so that each stage is published as it runs.", remedy)
+    if not yes:
+        click.confirm(f"Publish what backfill {backfill_id} has staged?", abort=True)
+    done = staged.publish(follower.unfinished())
+    for stage in staged.plan.stages:
+        what = (
+            "published"
+            if stage.asset in done.published
+            else "follows by itself, as it changed since"
+            if stage.asset in done.left
+            else "nothing differs"
+        )
+        click.echo(f"{stage.table}: {what}.")
+    click.echo(f"Backfill {backfill_id} is published. To take it back: dagster-ips backfill revert {backfill_id}")
 
 
 def revert(  # noqa: PLR0913  # one per option
@@ -203,7 +241,9 @@ def release(workplace: Workplace, backfill_id: str, *, yes: bool) -> None:
     found = _launched(workplace, backfill_id)
     if not yes:
         click.confirm(f"Without them backfill {backfill_id} can't be compared or taken back. Let them go?", abort=True)
-    released = BackfillLauncher(lineage_of(workplace)).release(found.plan)
+    launcher = BackfillLauncher(lineage_of(workplace))
+    launcher.drop_branches(found.plan)
+    released = launcher.release(found.plan)
     click.echo(f"Not kept any more: the state before it of {', '.join(released) or 'no table'}.")
 
 
@@ -271,7 +311,18 @@ def _launched(workplace: Workplace, backfill_id: str) -> LaunchedBackfill:
     return found
 
 
-def _progress_text(follower: BackfillFollower, stages: Sequence[StageProgress]) -> str:
+def _follower(workplace: Workplace, backfill_id: str) -> BackfillFollower:
+    launched = _launched(workplace, backfill_id)
+    return BackfillFollower(lineage_of(workplace), launched.plan, launched.is_staged)
+
+
+def _staged(workplace: Workplace, backfill_id: str) -> StagedBackfill | None:
+    """What is staged; None of a backfill that was launched live."""
+    launched = _launched(workplace, backfill_id)
+    return StagedBackfill(lineage_of(workplace), launched) if launched.is_staged else None
+
+
+def _progress_text(follower: BackfillFollower, stages: Sequence[StageProgress], staged: StagedBackfill | None) -> str:
     rows = [
         (
             each.asset,
@@ -288,13 +339,17 @@ def _progress_text(follower: BackfillFollower, stages: Sequence[StageProgress]) 
         if (parts := [part for part, state in each.parts.items() if state is PartState.FAILED])
     ]
     head = f"Backfill {follower.plan.id}: Dagster says {follower.status()}."
+    head += f"\nOn main: {staged.summary()}" if staged else ""
     return "\n".join([head, table(headings, rows), *failed])
 
 
-def _progress_json(follower: BackfillFollower, stages: Sequence[StageProgress]) -> dict[str, Any]:
+def _progress_json(
+    follower: BackfillFollower, stages: Sequence[StageProgress], staged: StagedBackfill | None
+) -> dict[str, Any]:
     return {
         "id": follower.plan.id,
         "status": follower.status(),
+        "staged": {each.stage.table: each.standing for each in staged.tables()} if staged else None,
         "is_open": any(stage.is_open for stage in stages),
         "stages": [asdict(each) for each in stages],
         "runs": [record.dagster_run.run_id for record in follower.runs()],

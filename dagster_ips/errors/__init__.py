@@ -8,6 +8,7 @@ from dagster_ips.errors.backfill_errors import (
     BackfillError,
     BackfillRecordError,
     RevertError,
+    StagedBranchGoneError,
     StalePlanError,
     UnknownBackfillError,
 )
@@ -126,6 +127,7 @@ __all__ = [
     "SourceRecreatedError",
     "SourceReplacedError",
     "SourceRolledBackError",
+    "StagedBranchGoneError",
     "StalePlanError",
     "StateUnreadableError",
     "StateVersionError",

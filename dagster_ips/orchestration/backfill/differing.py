@@ -54,7 +54,7 @@ class StageDifference:
 
 @dataclass(frozen=True)
 class StageComparer:
-    """Compares the tables of a backfill as they are with their states before it."""
+    """Compares the tables of a backfill as they are, or as it has staged them, with their states before it."""
 
     lineage: AssetLineage
     plan: BackfillPlan
@@ -71,7 +71,8 @@ class StageComparer:
                 yield self._of_stage(stage, most_examples)
 
     def _of_stage(self, stage: PlannedStage, most_examples: int) -> StageDifference:
-        metadata, keys = self.lineage.metadata(stage.asset), row_keys(self.lineage, stage.asset)
+        now, keys = self.lineage.metadata(stage.asset), row_keys(self.lineage, stage.asset)
+        metadata = now.on_branch(self.plan.staged_branch) if now else None
         head = metadata.head_snapshot_id() if metadata else None
         if metadata is None or head is None:
             return StageDifference(stage.asset, stage.table, None, head, keys)

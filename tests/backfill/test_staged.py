@@ -1,0 +1,99 @@
+"""A staged backfill is seen by nobody before it is published, and then by everybody, as a full recompute would be."""
+
+from __future__ import annotations
+
+import dagster as dg
+
+from dagster_ips.core.capture import EdgeState
+from dagster_ips.core.edge import Edge
+from dagster_ips.orchestration.platform.cursor_store import CursorStore
+from tests.backfill.three_stages import ThreeStages
+from tests.support.lake import events
+
+ALL_DAYS = ("day", "--partitions", "2026-01-01..2026-01-10")
+
+
+def refs(stages: ThreeStages) -> dict[str, set[str]]:
+    return {table: set(stages.lake.catalog.load(table, asset="test").raw["refs"]) for table in stages.TABLES}
+
+
+def heads(stages: ThreeStages) -> dict[str, int | None]:
+    return {table: stages.lake.catalog.load(table, asset="test").head_snapshot_id() for table in stages.TABLES}
+
+
+def cursors(stages: ThreeStages) -> dict[Edge, EdgeState]:
+    days, weeks = Edge("day", "playback"), Edge("week", "day")
+    edges = [days.of(f"2026-01-{day:02}") for day in range(1, 11)]
+    edges += [weeks.of("2025-12-28"), weeks.of("2026-01-04"), Edge("by_account", "day")]
+    return CursorStore(stages.instance).get_many(edges)
+
+
+def versions(stages: ThreeStages) -> list[str | None]:
+    found = [stages.instance.get_latest_materialization_event(dg.AssetKey(a)) for a in ("day", "by_account", "week")]
+    told = [each.asset_materialization for each in found if each]
+    return [(each.tags or {}).get("dagster/data_version") for each in told if each]
+
+
+def test_a_fix_is_staged_compared_published_and_taken_back(stages: ThreeStages) -> None:
+    stages.begin()
+    wrong = stages.right(bug=True)
+    stages.deploy(bug=False)
+    before = heads(stages), cursors(stages), versions(stages)
+    plan = stages.staged(*ALL_DAYS)
+
+    assert (heads(stages), cursors(stages), versions(stages)) == before
+    assert stages.rows() == wrong
+    assert stages.follow() == []
+    status = stages.told("status", plan)
+    assert set(status["staged"].values()) == {"staged"}
+    assert [set(stage["parts"].values()) for stage in status["stages"]] == [{"done"}] * 3
+    assert "and not published" in stages.says("status", plan)
+
+    bad = [row for row in stages.events if row[2] == "a1" and row[3]]
+    differences = stages.told("diff", plan)["stages"]
+    day, by_account, week = (each["total"] for each in differences)
+    assert (day["added"], day["removed"], day["changed"], day["columns"]) == (0, 0, len(bad), {"seconds": len(bad)})
+    assert (by_account["changed"], by_account["columns"]) == (1, {"seconds": 1})
+    assert (week["added"], week["removed"]) == (2, 2)
+
+    assert "media.week: published." in stages.says("publish", plan, "--yes")
+    right = stages.right(bug=False)
+    assert stages.rows() == right
+    assert [each["total"] for each in stages.told("diff", plan)["stages"]] == [each["total"] for each in differences]
+    assert not any(f"ips-staged-{plan}" in each for each in refs(stages).values())
+    assert stages.follow() == []
+    published = [stages.lake.catalog.load(t, asset="test").ancestry().newest_change for t in stages.TABLES]
+    assert versions(stages) == [str(each.snapshot_id) for each in published if each]
+    assert "On main: published." in stages.says("status", plan)
+
+    stages.arrive(*events([100, 101], day=2), *events([102], day=9))
+    assert stages.rows() == stages.right(bug=False)
+    stages.deploy(bug=True)
+    assert "Taken back" in stages.says("revert", plan, "--yes")
+    stages.follow()
+    assert stages.rows() == stages.right(bug=True)
+
+
+def test_what_comes_while_it_is_staged_waits_or_refuses_it_and_is_never_lost(stages: ThreeStages) -> None:
+    stages.begin()
+    stages.deploy(bug=False)
+    plan = stages.staged(*ALL_DAYS)
+    stages.land(*events([100, 101], day=3))
+    stages.says("publish", plan, "--yes")
+    stages.follow()
+    assert stages.rows() == stages.right(bug=False)
+
+    stages.deploy(bug=True)
+    plan = stages.staged(*ALL_DAYS)
+    stages.arrive(*events([102], day=3))
+    mixed = stages.rows()
+    said = stages.refuses("publish", plan, "--yes")
+    assert "media.day, media.by_account, media.week changed since it was staged" in said
+    assert "can't be published any more" in stages.says("status", plan)
+    assert "nothing of it was published" in stages.says("cancel", plan, "--yes")
+    assert all(each.isdisjoint((f"ips-staged-{plan}", f"ips-backfill-{plan}")) for each in refs(stages).values())
+    assert stages.rows() == mixed
+    plan = stages.staged(*ALL_DAYS)
+    stages.says("publish", plan, "--yes")
+    stages.arrive(*events([103], day=4))
+    assert stages.rows() == stages.right(bug=True)
