@@ -78,8 +78,8 @@ class LakeCatalog:
         uri = f"{_SQLITE}{folder.absolute()}/catalog.db?timeout=30"
         return cls(name, {"type": "sql", "uri": uri, "warehouse": f"file://{folder.absolute()}/warehouse"})
 
-    def on_branch(self, branch: str) -> LakeCatalog:
-        """The same catalog with ``branch`` instead of ``main``, of the tables that have it."""
+    def on_branch(self, branch: str | None) -> LakeCatalog:
+        """The same catalog with ``branch`` instead of ``main``, of the tables that have it; with ``main`` if None."""
         found = replace(self, branch=branch)
         vars(found)["client"] = self.client  # Its connections are shared.
         return found

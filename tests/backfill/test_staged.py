@@ -77,9 +77,10 @@ def test_a_fix_is_staged_compared_published_and_taken_back(stages: ThreeStages) 
 def test_what_comes_while_it_is_staged_waits_or_refuses_it_and_is_never_lost(stages: ThreeStages) -> None:
     stages.begin()
     stages.deploy(bug=False)
-    plan = stages.staged(*ALL_DAYS)
+    plan, overlapping = (stages.staged(*ALL_DAYS) for _ in range(2))
     stages.land(*events([100, 101], day=3))
     stages.says("publish", plan, "--yes")
+    assert "changed since it was staged" in stages.refuses("publish", overlapping, "--yes")
     stages.follow()
     assert stages.rows() == stages.right(bug=False)
 

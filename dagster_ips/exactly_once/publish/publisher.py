@@ -184,6 +184,7 @@ class Publisher:
         with effect(Effect.WRITE_BRANCH), stamped(self.session, stamp):
             write(branch, before)
         now = self.catalog.load(branch.table, asset=branch.table)
+        self._require_branch(now)
         _require_own_work_only(now, branch, before)
         own = [s for s in now.ancestry(branch.name).snapshots if is_of_attempt(s, branch.name)]
         is_incremental = bool(captures) and all(capture.mode is Mode.INCREMENTAL for capture in captures)

@@ -154,7 +154,7 @@ class Runs:
     def _require_unmoved(self, consumer: Consumer) -> None:
         if self.staged is not None:
             tables = {consumer.table, *(each.table for each in consumer.inputs.values())}
-            self.staged.require_unmoved(replace(self.lake, branch=None), tables)
+            self.staged.require_unmoved(self.lake.on_branch(None), tables)
 
     def _asked_for(self, consumer: Consumer, run: dg.DagsterRun) -> Mode | None:
         """The mode that a person asked for; of a staged backfill only its root is computed anew, and all of it."""
