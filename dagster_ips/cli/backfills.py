@@ -27,6 +27,7 @@ from dagster_ips.orchestration.backfill.launching import BackfillLauncher
 from dagster_ips.orchestration.backfill.planning import planned
 from dagster_ips.orchestration.backfill.reverting import BackfillReverter, RevertPlan, revert_cascade
 from dagster_ips.orchestration.backfill.staging import StagedBackfill
+from dagster_ips.orchestration.backfill.validating import StageValidator
 from dagster_ips.state.backfill_codec import plan_as_json, plan_from_json
 
 _MOST_SHOWN = 3
@@ -95,9 +96,12 @@ def status(workplace: Workplace, backfill_id: str, *, watch: bool, as_json: bool
         time.sleep(_LOOK_SECONDS)
 
 
-def diff(workplace: Workplace, backfill_id: str, *, examples: int, as_json: bool) -> None:
-    """Print how each stage differs from its state before the backfill."""
-    comparer = StageComparer(lineage_of(workplace), _launched(workplace, backfill_id).plan)
+def diff(workplace: Workplace, backfill_id: str, *, against: str, examples: int, as_json: bool) -> None:
+    """Print how each stage differs from its state before the backfill, or from a full recompute."""
+    lineage, plan = lineage_of(workplace), _launched(workplace, backfill_id).plan
+    comparer: StageComparer | StageValidator = (
+        StageValidator(lineage, plan, workplace.definitions) if against == "full" else StageComparer(lineage, plan)
+    )
     found = comparer.compare(most_examples=examples)
     if as_json:
         shown = [_difference_json(each) for each in found]
@@ -119,6 +123,7 @@ def _difference_json(found: StageDifference) -> dict[str, Any]:
     return {
         "asset": found.asset,
         "table": found.table,
+        "against": "full" if found.against_full else "before",
         "before_snapshot_id": found.before_snapshot_id and str(found.before_snapshot_id),
         "after_snapshot_id": found.after_snapshot_id and str(found.after_snapshot_id),
         "keys": list(found.keys),
@@ -137,11 +142,14 @@ def _as_sides(example: dict[str, Any]) -> dict[str, Any]:
 
 def _difference_text(found: StageDifference) -> str:
     differing = {part: each for part, each in found.parts.items() if not each.is_none}
-    if found.before_snapshot_id == found.after_snapshot_id or not differing:
-        return f"{found.asset}: no row differs from before."
+    other = "a full recompute" if found.against_full else "before"
+    if not differing:
+        return f"{found.asset}: no row differs from {other}."
     total = found.total
     by = f"by {', '.join(found.keys)}" if found.keys else "by whole rows, as no key is declared"
-    head = f"{found.asset} ({by}): {total.added} rows added, {total.removed} removed, {total.changed} changed."
+    counts = f"{total.added} rows added, {total.removed} removed, {total.changed} changed"
+    head = f"{found.asset} ({by}): {counts}{', compared with a full recompute' if found.against_full else ''}."
+    before, after = ("RECOMPUTED", "THERE") if found.against_full else ("BEFORE", "AFTER")
     rows = [
         (
             part or "all of it",
@@ -155,11 +163,12 @@ def _difference_text(found: StageDifference) -> str:
     ]
     parts = [head, table(("PARTITION", "ROWS", "ADDED", "REMOVED", "CHANGED", "COLUMNS THAT DIFFER"), rows)]
     if columns := [row for name in total.after.nulls if (row := _column_row(name, total))]:
-        parts.append(table(("COLUMN", "SUM BEFORE", "SUM AFTER", "NULLS BEFORE", "NULLS AFTER"), columns))
+        headings = ("COLUMN", *(f"{what} {side}" for what in ("SUM", "NULLS") for side in (before, after)))
+        parts.append(table(headings, columns))
     if found.examples:
         shown = [_as_sides(asdict(each)) for each in found.examples]
         cells = [(e["kind"], e["key"], e["column"] or "-", e["before"] or "-", e["after"] or "-") for e in shown]
-        parts.append(table(("FOR EXAMPLE", "KEY", "COLUMN", "BEFORE", "AFTER"), cells))
+        parts.append(table(("FOR EXAMPLE", "KEY", "COLUMN", before, after), cells))
     if found.others:
         parts.append(f"{len(found.others)} commits since are of other changes; their rows are among these.")
     return "\n".join(parts)

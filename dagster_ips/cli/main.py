@@ -335,6 +335,13 @@ def cancel_backfill(workplace: context.Workplace, **options: Any) -> None:  # no
 
 @backfill.command(name="diff")
 @click.argument("backfill_id", metavar="ID")
+@click.option(
+    "--against",
+    type=click.Choice(["before", "full"]),
+    default="before",
+    show_default=True,
+    help="The state before, or a full recompute of the partitions by the assets' own functions.",
+)
 @click.option("--examples", type=click.IntRange(min=0), default=10, show_default=True, help="Rows to show per stage.")
 @_json
 @_at_workplace
