@@ -192,7 +192,7 @@ def cancel(workplace: Workplace, backfill_id: str, *, yes: bool) -> None:
     click.echo(
         f"Backfill {backfill_id} ends; {len(ended)} runs were told to end{': ' if ended else ''}{', '.join(ended)}."
     )
-    if staged is not None and staged.drop():
+    if staged is not None and staged.discard():
         click.echo("What was staged is dropped, and nothing of it was published.")
         return
     click.echo(
@@ -218,7 +218,7 @@ def publish(workplace: Workplace, backfill_id: str, *, yes: bool) -> None:
         what = (
             "published"
             if stage.asset in done.published
-            else "follows by itself, as it changed since"
+            else "left to follow by itself, as it changed since"
             if stage.asset in done.left
             else "nothing differs"
         )
@@ -231,11 +231,16 @@ def revert(  # noqa: PLR0913  # one per option
 ) -> None:
     """Take a backfill back."""
     reverter = BackfillReverter(lineage_of(workplace), _launched(workplace, backfill_id))
+    staged = _staged(workplace, backfill_id)
+    if staged is not None:
+        staged.require_published()
     click.echo(_revert_text(reverter, reverter.plan(single or None)))
     if dry_run:
         return
     if not yes:
         click.confirm("Take it back?", abort=True)
+    if staged is not None:
+        staged.discard()  # A publication that is under way doesn't go on.
     done, published = reverter.revert(single or None, leave_out_changed=leave_out_changed)
     if published.snapshots:
         at = published.snapshots[-1].snapshot_id

@@ -54,7 +54,7 @@ class Branch:
         (found,) = session.sql(query).collect()
         return int(found[0])
 
-    def keep(self, session: SparkSession, *, head_snapshot_id: int, days: int) -> None:
+    def cut_for_days(self, session: SparkSession, *, head_snapshot_id: int, days: int) -> None:
         """Cut the branch, or move it, at ``head_snapshot_id``; expiry leaves its snapshots alone for ``days``."""
         session.sql(
             f"ALTER TABLE {self.table_sql_name} CREATE OR REPLACE BRANCH {quoted(self.name)} "

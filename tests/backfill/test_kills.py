@@ -159,7 +159,7 @@ def test_a_staging_that_is_killed_anywhere_is_staged_again(stages: ThreeStages) 
     stages.deploy(bug=False)
     plan = stages.plan(*ALL_DAYS)
     for point in OF_STAGING:
-        killed(stages, "launch", plan, "--staged", "--yes", at=point)
+        killed(stages, "launch", plan, "--staged", "--yes", "--although-moved", at=point)
         stages.arrive(*events([300 + OF_STAGING.index(point)], day=2))
     stages.says("launch", plan, "--staged", "--yes", "--although-moved")
     before = stages.rows()

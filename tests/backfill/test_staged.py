@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import dagster as dg
 
 from dagster_ips.core.capture import EdgeState
@@ -56,7 +58,19 @@ def test_a_fix_is_staged_compared_published_and_taken_back(stages: ThreeStages) 
     assert (by_account["changed"], by_account["columns"]) == (1, {"seconds": 1})
     assert (week["added"], week["removed"]) == (2, 2)
 
+    validated = stages.told("diff", plan, "--against", "full")["stages"]
+    assert [each["total"]["changed"] + each["total"]["added"] for each in validated] == [0, 0, 0]
+    assert validated[0]["total"]["before"]["rows"] == len(stages.events)
+    assert "day: no row differs from a full recompute." in stages.says("diff", plan, "--against", "full")
+
     assert "media.week: published." in stages.says("publish", plan, "--yes")
+    stages.deploy(bug=True)
+    day, *after_it = stages.told("diff", plan, "--against", "full")["stages"]
+    by_day = Counter(str(row[1]) for row in bad)
+    assert {part: each["changed"] for part, each in day["partitions"].items() if each["changed"]} == by_day
+    assert day["total"]["columns"] == {"seconds": len(bad)}
+    assert [each["total"]["changed"] for each in after_it] == [0, 0]
+    stages.deploy(bug=False)
     right = stages.right(bug=False)
     assert stages.rows() == right
     assert [each["total"] for each in stages.told("diff", plan)["stages"]] == [each["total"] for each in differences]

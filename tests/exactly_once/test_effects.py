@@ -76,7 +76,7 @@ def test_no_durable_write_is_called_outside_an_effect() -> None:
         "session.sql(f'DELETE FROM {name}')",
         "session.sql(text)",
         "branch.fast_forward(session, onto='main')",
-        "branch.keep(session, head_snapshot_id=1, days=1)",
+        "branch.cut_for_days(session, head_snapshot_id=1, days=1)",
         "result.write(branch, target)",
         "path.write_text('x')",
         "path.unlink()",

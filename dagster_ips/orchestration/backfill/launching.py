@@ -98,7 +98,7 @@ class BackfillLauncher:
                 raise _kept_changing(plan, stage.table)
             branch = Branch(self.lineage.lake(stage.asset).name, stage.table, plan.staged_branch)
             with effect(Effect.CREATE_BRANCH):
-                branch.keep(session, head_snapshot_id=at, days=self._days_since(cut.timestamp_ms, now_ms))
+                branch.cut_for_days(session, head_snapshot_id=at, days=self._days_since(cut.timestamp_ms, now_ms))
 
     def drop_branches(self, plan: BackfillPlan) -> list[str]:
         """Drop what is staged: the tables that had a branch of it. What is on ``main`` stays."""

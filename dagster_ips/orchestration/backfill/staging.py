@@ -28,7 +28,7 @@ from dagster_ips.orchestration.platform.staged_run import moved
 from dagster_ips.spark.branches import Branch
 
 
-class Standing(StrEnum):
+class BranchStanding(StrEnum):
     """Where a stage's branch is, seen from ``main``."""
 
     STAGED = "staged"
@@ -49,12 +49,12 @@ class StagedTable:
 
     stage: PlannedStage
     metadata: TableMetadata | None
-    standing: Standing
+    standing: BranchStanding
 
     @property
     def is_through(self) -> bool:
         """Whether all that the stage has staged is on ``main``."""
-        return self.standing in (Standing.PUBLISHED, Standing.UNCHANGED)
+        return self.standing in (BranchStanding.PUBLISHED, BranchStanding.UNCHANGED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,27 +85,44 @@ class StagedBackfill:
     def summary(self) -> str:
         """How far it is, in a sentence."""
         tables = self.tables()
-        of = {standing: [each.stage.table for each in tables if each.standing is standing] for standing in Standing}
-        left = [*of[Standing.STAGED], *of[Standing.MOVED]]
-        if of[Standing.PUBLISHED] and left:
+        of = {
+            standing: [each.stage.table for each in tables if each.standing is standing] for standing in BranchStanding
+        }
+        left = [*of[BranchStanding.STAGED], *of[BranchStanding.MOVED]]
+        if of[BranchStanding.PUBLISHED] and left:
+            done = ", ".join(of[BranchStanding.PUBLISHED])
             return (
-                f"its publication is under way: {', '.join(of[Standing.PUBLISHED])} is published, {', '.join(left)} "
-                f"isn't. To go on: dagster-ips backfill publish {self.plan.id}"
+                f"its publication is under way: {done} is published, {', '.join(left)} isn't. To go on: "
+                f"dagster-ips backfill publish {self.plan.id}"
             )
-        if of[Standing.PUBLISHED]:
+        if of[BranchStanding.PUBLISHED]:
             return "published."
-        if of[Standing.MOVED]:
-            return f"{', '.join(of[Standing.MOVED])} changed since it was staged, so it can't be published any more."
-        if of[Standing.STAGED]:
+        if of[BranchStanding.MOVED]:
+            return (
+                f"{', '.join(of[BranchStanding.MOVED])} changed since it was staged, so it can't be published any more."
+            )
+        if of[BranchStanding.STAGED]:
             return f"staged on {self.plan.staged_branch}, and not published."
-        return "nothing of it is staged." if of[Standing.GONE] else "nothing is staged yet that differs from main."
+        return (
+            "nothing of it is staged." if of[BranchStanding.GONE] else "nothing is staged yet that differs from main."
+        )
 
-    def drop(self) -> bool:
+    def require_published(self) -> None:
+        """Fail if there is nothing to take back.
+
+        Raises:
+            BackfillError: nothing of it is on ``main``.
+        """
+        if not any(each.standing is BranchStanding.PUBLISHED for each in self.tables()):
+            remedy = f"To drop what is staged: dagster-ips backfill cancel {self.plan.id}"
+            raise BackfillError(self.plan.id, "nothing of it is published, so there is nothing to take back.", remedy)
+
+    def discard(self) -> bool:
         """Drop the branches; whether nothing of it was published, so that nothing is left of it.
 
         The states before it are let go then: there is nothing to take back.
         """
-        is_published = any(each.standing is Standing.PUBLISHED for each in self.tables())
+        is_published = any(each.standing is BranchStanding.PUBLISHED for each in self.tables())
         launcher = BackfillLauncher(self.lineage)
         launcher.drop_branches(self.plan)
         if not is_published:
@@ -124,25 +141,25 @@ class StagedBackfill:
         """
         with knowing_partitions(self.lineage.instance):
             tables = self.tables()
-            if not any(each.standing is Standing.PUBLISHED for each in tables):
+            if not any(each.standing is BranchStanding.PUBLISHED for each in tables):
                 self._require_ready(tables, unfinished)
             done = self._published(tables)
             self._report(done)
             BackfillLauncher(self.lineage).drop_branches(self.plan)
             return done
 
-    def _standing(self, stage: PlannedStage, metadata: TableMetadata | None) -> Standing:
+    def _standing(self, stage: PlannedStage, metadata: TableMetadata | None) -> BranchStanding:
         if metadata is None:
-            return Standing.GONE
+            return BranchStanding.GONE
         cut, main, branch = self.backfill.before.get(stage.table), metadata.ancestry(), self.plan.staged_branch
         if branch not in metadata.branches:
-            return Standing.PUBLISHED if self._is_on_main(metadata, cut) else Standing.GONE
+            return BranchStanding.PUBLISHED if self._is_on_main(metadata, cut) else BranchStanding.GONE
         head = metadata.head_snapshot_id(branch)
         if head == cut:
-            return Standing.UNCHANGED
+            return BranchStanding.UNCHANGED
         if head is not None and main.find(head) is not None:
-            return Standing.PUBLISHED
-        return Standing.STAGED if metadata.head_snapshot_id() == cut else Standing.MOVED
+            return BranchStanding.PUBLISHED
+        return BranchStanding.STAGED if metadata.head_snapshot_id() == cut else BranchStanding.MOVED
 
     def _is_on_main(self, metadata: TableMetadata, cut: int | None) -> bool:
         for snapshot in metadata.ancestry().snapshots:
@@ -154,12 +171,14 @@ class StagedBackfill:
 
     def _require_ready(self, tables: Sequence[StagedTable], unfinished: Sequence[str]) -> None:
         """Fail unless each stage can be published as it is staged."""
-        of = {standing: [each.stage.table for each in tables if each.standing is standing] for standing in Standing}
-        if of[Standing.GONE]:
-            problem = f"{', '.join(of[Standing.GONE])} has no branch {self.plan.staged_branch} any more."
+        of = {
+            standing: [each.stage.table for each in tables if each.standing is standing] for standing in BranchStanding
+        }
+        if of[BranchStanding.GONE]:
+            problem = f"{', '.join(of[BranchStanding.GONE])} has no branch {self.plan.staged_branch} any more."
             raise BackfillError(self.plan.id, problem, "Plan and stage it again.")
-        if of[Standing.MOVED]:
-            raise moved(self.plan.id, of[Standing.MOVED])
+        if of[BranchStanding.MOVED]:
+            raise moved(self.plan.id, of[BranchStanding.MOVED])
         if unfinished:
             problem = f"{'; '.join(unfinished)}. Nothing was published."
             remedy = f"To see how far it is: dagster-ips backfill status {self.plan.id}"
@@ -182,27 +201,33 @@ class StagedBackfill:
         stages = {stage.asset for stage in self.plan.stages}
         for each in tables:
             follows_published = set(each.stage.upstreams) & stages <= through
-            if each.standing is Standing.STAGED and follows_published:
-                self._publish_one(each)
-            elif not each.is_through:
+            if each.standing is BranchStanding.STAGED and follows_published:
+                is_through = self._publish_one(each)
+            else:
+                is_through = each.is_through
+            if not is_through and not published:
+                raise moved(self.plan.id, [each.stage.table])
+            if not is_through:
                 left.append(each.stage.asset)
                 continue
-            elif each.standing is Standing.PUBLISHED:
+            if each.standing is BranchStanding.PUBLISHED:
                 self._publisher(each).commit(each.stage.table, self._stamps(each))
             through.add(each.stage.asset)
-            published += [each.stage.asset] if each.standing is not Standing.UNCHANGED else []
+            published += [each.stage.asset] if each.standing is not BranchStanding.UNCHANGED else []
         return StagedPublication(tuple(published), tuple(left))
 
-    def _publish_one(self, each: StagedTable) -> None:
+    def _publish_one(self, each: StagedTable) -> bool:
+        """Whether it was published; not if ``main`` moved."""
         assert each.metadata is not None  # noqa: S101  # what is staged is there
         branch = Branch(self.lineage.lake(each.stage.asset).name, each.stage.table, self.plan.staged_branch)
         try:
             self._publisher(each).publish(each.metadata, branch, self._stamps(each))
         except Exception:
             now = self.lineage.metadata(each.stage.asset)
-            if now is None or self._standing(each.stage, now) is Standing.MOVED:
-                raise moved(self.plan.id, [each.stage.table]) from None
+            if now is None or self._standing(each.stage, now) is BranchStanding.MOVED:
+                return False
             raise
+        return True
 
     def _stamps(self, each: StagedTable) -> Mapping[Edge, BranchStamps]:
         known, cut = self.lineage.consumers.get(each.stage.asset), self.backfill.before.get(each.stage.table)
@@ -224,7 +249,7 @@ class StagedBackfill:
             newest = metadata.ancestry().newest_change if metadata else None
             if newest is None:
                 continue
-            for part in stage.partitions or (None,):
+            for part in (None,) if stage.partitions is None else stage.partitions:
                 with effect(Effect.REPORT_EVENT):
                     self.lineage.instance.report_runless_asset_event(
                         dg.AssetMaterialization(

@@ -22,7 +22,6 @@ from dagster_ips.orchestration.run.recompute_asset import Asset, Surroundings, r
 from dagster_ips.spark.comparison import Example
 from dagster_ips.spark.frames import table_frame
 from dagster_ips.spark.row_differences import differences
-from dagster_ips.spark.writes.append import first_per_key
 
 
 @dataclass(frozen=True)
@@ -94,7 +93,7 @@ class StageValidator:
             made = recompute(asset, part, manager, around)
             frame = made.frame
             if isinstance(made.write_mode, Append) and made.keeps_any_row:
-                frame = first_per_key(frame, made.write_mode.dedup_on)
+                frame = frame.dropDuplicates(list(made.write_mode.dedup_on))
             there = table_frame(frame.sparkSession, lake.name, stage.table, snapshot_id=target.head_snapshot_id())
             found = differences(
                 frame if rows is None else frame.where(rows),
