@@ -353,7 +353,7 @@ def _progress_text(follower: BackfillFollower, stages: Sequence[StageProgress], 
         if (parts := [part for part, state in each.parts.items() if state is PartState.FAILED])
     ]
     head = f"Backfill {follower.plan.id}: Dagster says {follower.status()}."
-    head += f"\nOn main: {staged.summary()}" if staged else ""
+    head += f"\n{staged.summary()}" if staged else ""
     return "\n".join([head, table(headings, rows), *failed])
 
 

@@ -83,7 +83,7 @@ class StagedBackfill:
         return [StagedTable(stage, metadata, self._standing(stage, metadata)) for stage, metadata in found]
 
     def summary(self) -> str:
-        """How far it is, in a sentence."""
+        """Whether it is published, in a sentence."""
         tables = self.tables()
         of = {
             standing: [each.stage.table for each in tables if each.standing is standing] for standing in BranchStanding
@@ -92,19 +92,19 @@ class StagedBackfill:
         if of[BranchStanding.PUBLISHED] and left:
             done = ", ".join(of[BranchStanding.PUBLISHED])
             return (
-                f"its publication is under way: {done} is published, {', '.join(left)} isn't. To go on: "
+                f"Its publication is under way: {done} is published, {', '.join(left)} isn't. To go on: "
                 f"dagster-ips backfill publish {self.plan.id}"
             )
         if of[BranchStanding.PUBLISHED]:
-            return "published."
+            return "All of it is published."
         if of[BranchStanding.MOVED]:
             return (
                 f"{', '.join(of[BranchStanding.MOVED])} changed since it was staged, so it can't be published any more."
             )
         if of[BranchStanding.STAGED]:
-            return f"staged on {self.plan.staged_branch}, and not published."
+            return f"It is staged on branches {self.plan.staged_branch}, and not published."
         return (
-            "nothing of it is staged." if of[BranchStanding.GONE] else "nothing is staged yet that differs from main."
+            "Nothing of it is staged." if of[BranchStanding.GONE] else "Nothing is staged yet that differs from main."
         )
 
     def require_published(self) -> None:
