@@ -82,6 +82,8 @@ class BackfillLauncher:
             launched = LaunchedBackfill(plan, who, now_ms, before, consumed, is_staged)
             if is_staged:
                 self._cut_branches(launched, now_ms)
+            else:
+                self.drop_branches(plan)  # Those of a staging that was killed.
             with effect(Effect.RECORD_BACKFILL):
                 store.set_backfill(launched)
             with effect(Effect.LAUNCH_BACKFILL):
