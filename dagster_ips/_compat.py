@@ -177,20 +177,23 @@ def new_backfill_id() -> str:
 def requested_backfill(  # noqa: PLR0913  # each is a thing of its own
     instance: dg.DagsterInstance,
     backfill_id: str,
-    asset: dg.AssetKey,
-    partitions: Any,  # noqa: ANN401  # Dagster's subset has no public type; None of an asset without
+    assets: Mapping[dg.AssetKey, Any],
     *,
     tags: Mapping[str, str],
     title: str,
     description: str,
     at: float,
 ) -> Any:  # noqa: ANN401  # it isn't public
-    """Dagster's backfill of an asset, or of ``partitions`` of it, for the daemon to run (dagster 1.13.27)."""
+    """Dagster's backfill of ``assets``, for the daemon to run, each after those that it is made of (dagster 1.13.27).
+
+    Each is given with the subset of its partitions, or None without any.
+    """
     from dagster._core.definitions.assets.graph.asset_graph_subset import AssetGraphSubset  # noqa: PLC0415  # as above
     from dagster._core.execution.backfill import PartitionBackfill  # noqa: PLC0415  # as above
 
     kind: Any = AssetGraphSubset
-    subset = kind({}, {asset}) if partitions is None else kind({asset: partitions}, set())
+    parts = {key: partitions for key, partitions in assets.items() if partitions is not None}
+    subset = kind(parts, assets.keys() - parts.keys())
     return PartitionBackfill.from_asset_graph_subset(
         backfill_id=backfill_id,
         backfill_timestamp=at,

@@ -1,4 +1,4 @@
-"""What ``dagster-ips backfill`` does and says: plan, launch, status, diff, cancel and revert."""
+"""What ``dagster-ips backfill`` does and says: plan, launch, status, diff, publish, cancel and revert."""
 
 from __future__ import annotations
 
@@ -26,6 +26,8 @@ from dagster_ips.orchestration.backfill.following import BackfillFollower
 from dagster_ips.orchestration.backfill.launching import BackfillLauncher
 from dagster_ips.orchestration.backfill.planning import planned
 from dagster_ips.orchestration.backfill.reverting import BackfillReverter, RevertPlan, revert_cascade
+from dagster_ips.orchestration.backfill.staging import StagedBackfill
+from dagster_ips.orchestration.backfill.validating import StageValidator
 from dagster_ips.state.backfill_codec import plan_as_json, plan_from_json
 
 _MOST_SHOWN = 3
@@ -55,27 +57,36 @@ def plan(  # noqa: PLR0913  # one per option
     click.echo(text if as_json else _plan_text(made))
 
 
-def launch(workplace: Workplace, plan: str, *, although_moved: bool, keep_days: int, yes: bool) -> None:
-    """Launch a plan by its id or from a file."""
+def launch(  # noqa: PLR0913  # one per option
+    workplace: Workplace, plan: str, *, staged: bool, although_moved: bool, keep_days: int, yes: bool
+) -> None:
+    """Launch a plan by its id or from a file, live or staged."""
     lineage, found = lineage_of(workplace), _plan_at(workplace, plan)
     click.echo(_plan_table(found))
     if not yes:
-        click.confirm("Launch it?", abort=True)
+        click.confirm("Stage it?" if staged else "Launch it?", abort=True)
     launcher = BackfillLauncher(lineage, keep_days)
     now_ms = time.time_ns() // 1_000_000
-    done = launcher.launch(found, who=who_is_asking(), although_moved=although_moved, now_ms=now_ms)
+    by = launcher.stage if staged else launcher.launch
+    done = by(found, who=who_is_asking(), although_moved=although_moved, now_ms=now_ms)
     for name, snapshot_id in done.before.items():
         click.echo(f"{name}: snapshot {snapshot_id} is kept as {found.before_tag}.")
+    if staged:
+        click.echo(f"All stages are computed on branches {found.staged_branch}; main stays as it is.")
     click.echo(f"Backfill {found.id} is launched. To follow it: dagster-ips backfill status {found.id} --watch")
 
 
 def status(workplace: Workplace, backfill_id: str, *, watch: bool, as_json: bool) -> None:
     """Print how far a backfill is; with ``watch`` until nothing is left to do."""
-    follower = BackfillFollower(lineage_of(workplace), _launched(workplace, backfill_id).plan)
+    follower, staged = _follower(workplace, backfill_id), _staged(workplace, backfill_id)
     shown_lines = 0
     while True:
         stages = follower.progress()
-        text = json.dumps(_progress_json(follower, stages), indent=2) if as_json else _progress_text(follower, stages)
+        text = (
+            json.dumps(_progress_json(follower, stages, staged), indent=2)
+            if as_json
+            else _progress_text(follower, stages, staged)
+        )
         if shown_lines and sys.stdout.isatty():
             click.echo(f"\x1b[{shown_lines}A\x1b[J", nl=False)
         click.echo(text)
@@ -85,9 +96,12 @@ def status(workplace: Workplace, backfill_id: str, *, watch: bool, as_json: bool
         time.sleep(_LOOK_SECONDS)
 
 
-def diff(workplace: Workplace, backfill_id: str, *, examples: int, as_json: bool) -> None:
-    """Print how each stage differs from its state before the backfill."""
-    comparer = StageComparer(lineage_of(workplace), _launched(workplace, backfill_id).plan)
+def diff(workplace: Workplace, backfill_id: str, *, against: str, examples: int, as_json: bool) -> None:
+    """Print how each stage differs from its state before the backfill, or from a full recompute."""
+    lineage, plan = lineage_of(workplace), _launched(workplace, backfill_id).plan
+    comparer: StageComparer | StageValidator = (
+        StageValidator(lineage, plan, workplace.definitions) if against == "full" else StageComparer(lineage, plan)
+    )
     found = comparer.compare(most_examples=examples)
     if as_json:
         shown = [_difference_json(each) for each in found]
@@ -109,6 +123,7 @@ def _difference_json(found: StageDifference) -> dict[str, Any]:
     return {
         "asset": found.asset,
         "table": found.table,
+        "against": "full" if found.against_full else "before",
         "before_snapshot_id": found.before_snapshot_id and str(found.before_snapshot_id),
         "after_snapshot_id": found.after_snapshot_id and str(found.after_snapshot_id),
         "keys": list(found.keys),
@@ -127,11 +142,14 @@ def _as_sides(example: dict[str, Any]) -> dict[str, Any]:
 
 def _difference_text(found: StageDifference) -> str:
     differing = {part: each for part, each in found.parts.items() if not each.is_none}
-    if found.before_snapshot_id == found.after_snapshot_id or not differing:
-        return f"{found.asset}: no row differs from before."
+    other = "a full recompute" if found.against_full else "before"
+    if not differing:
+        return f"{found.asset}: no row differs from {other}."
     total = found.total
     by = f"by {', '.join(found.keys)}" if found.keys else "by whole rows, as no key is declared"
-    head = f"{found.asset} ({by}): {total.added} rows added, {total.removed} removed, {total.changed} changed."
+    counts = f"{total.added} rows added, {total.removed} removed, {total.changed} changed"
+    head = f"{found.asset} ({by}): {counts}{', compared with a full recompute' if found.against_full else ''}."
+    before, after = ("RECOMPUTED", "THERE") if found.against_full else ("BEFORE", "AFTER")
     rows = [
         (
             part or "all of it",
@@ -145,11 +163,12 @@ def _difference_text(found: StageDifference) -> str:
     ]
     parts = [head, table(("PARTITION", "ROWS", "ADDED", "REMOVED", "CHANGED", "COLUMNS THAT DIFFER"), rows)]
     if columns := [row for name in total.after.nulls if (row := _column_row(name, total))]:
-        parts.append(table(("COLUMN", "SUM BEFORE", "SUM AFTER", "NULLS BEFORE", "NULLS AFTER"), columns))
+        headings = ("COLUMN", *(f"{what} {side}" for what in ("SUM", "NULLS") for side in (before, after)))
+        parts.append(table(headings, columns))
     if found.examples:
         shown = [_as_sides(asdict(each)) for each in found.examples]
         cells = [(e["kind"], e["key"], e["column"] or "-", e["before"] or "-", e["after"] or "-") for e in shown]
-        parts.append(table(("FOR EXAMPLE", "KEY", "COLUMN", "BEFORE", "AFTER"), cells))
+        parts.append(table(("FOR EXAMPLE", "KEY", "COLUMN", before, after), cells))
     if found.others:
         parts.append(f"{len(found.others)} commits since are of other changes; their rows are among these.")
     return "\n".join(parts)
@@ -166,17 +185,45 @@ def _column_row(name: str, total: RowChanges) -> tuple[str, ...] | None:
 
 def cancel(workplace: Workplace, backfill_id: str, *, yes: bool) -> None:
     """End a backfill and all of its runs."""
-    follower = BackfillFollower(lineage_of(workplace), _launched(workplace, backfill_id).plan)
+    follower, staged = _follower(workplace, backfill_id), _staged(workplace, backfill_id)
     if not yes:
         click.confirm(f"End backfill {backfill_id} and all of its runs?", abort=True)
     ended = follower.cancel()
     click.echo(
         f"Backfill {backfill_id} ends; {len(ended)} runs were told to end{': ' if ended else ''}{', '.join(ended)}."
     )
+    if staged is not None and staged.discard():
+        click.echo("What was staged is dropped, and nothing of it was published.")
+        return
     click.echo(
         "What is published stays, and what it changed is followed. To take it back: "
         f"dagster-ips backfill revert {backfill_id}"
     )
+
+
+def publish(workplace: Workplace, backfill_id: str, *, yes: bool) -> None:
+    """Publish what a backfill has staged, or go on with that.
+
+    Raises:
+        BackfillError: it isn't staged, or can't be published.
+    """
+    follower, staged = _follower(workplace, backfill_id), _staged(workplace, backfill_id)
+    if staged is None:
+        remedy = f"To compare its stages with their states before: dagster-ips backfill diff {backfill_id}"
+        raise BackfillError(backfill_id, "it was launched live, so that each stage is published as it runs.", remedy)
+    if not yes:
+        click.confirm(f"Publish what backfill {backfill_id} has staged?", abort=True)
+    done = staged.publish(follower.unfinished())
+    for stage in staged.plan.stages:
+        what = (
+            "published"
+            if stage.asset in done.published
+            else "left to follow by itself, as it changed since"
+            if stage.asset in done.left
+            else "nothing differs"
+        )
+        click.echo(f"{stage.table}: {what}.")
+    click.echo(f"Backfill {backfill_id} is published. To take it back: dagster-ips backfill revert {backfill_id}")
 
 
 def revert(  # noqa: PLR0913  # one per option
@@ -184,11 +231,16 @@ def revert(  # noqa: PLR0913  # one per option
 ) -> None:
     """Take a backfill back."""
     reverter = BackfillReverter(lineage_of(workplace), _launched(workplace, backfill_id))
+    staged = _staged(workplace, backfill_id)
+    if staged is not None:
+        staged.require_published()
     click.echo(_revert_text(reverter, reverter.plan(single or None)))
     if dry_run:
         return
     if not yes:
         click.confirm("Take it back?", abort=True)
+    if staged is not None:
+        staged.discard()  # A publication that is under way doesn't go on.
     done, published = reverter.revert(single or None, leave_out_changed=leave_out_changed)
     if published.snapshots:
         at = published.snapshots[-1].snapshot_id
@@ -203,7 +255,9 @@ def release(workplace: Workplace, backfill_id: str, *, yes: bool) -> None:
     found = _launched(workplace, backfill_id)
     if not yes:
         click.confirm(f"Without them backfill {backfill_id} can't be compared or taken back. Let them go?", abort=True)
-    released = BackfillLauncher(lineage_of(workplace)).release(found.plan)
+    launcher = BackfillLauncher(lineage_of(workplace))
+    launcher.drop_branches(found.plan)
+    released = launcher.release(found.plan)
     click.echo(f"Not kept any more: the state before it of {', '.join(released) or 'no table'}.")
 
 
@@ -271,7 +325,18 @@ def _launched(workplace: Workplace, backfill_id: str) -> LaunchedBackfill:
     return found
 
 
-def _progress_text(follower: BackfillFollower, stages: Sequence[StageProgress]) -> str:
+def _follower(workplace: Workplace, backfill_id: str) -> BackfillFollower:
+    launched = _launched(workplace, backfill_id)
+    return BackfillFollower(lineage_of(workplace), launched.plan, launched.is_staged)
+
+
+def _staged(workplace: Workplace, backfill_id: str) -> StagedBackfill | None:
+    """What is staged; None of a backfill that was launched live."""
+    launched = _launched(workplace, backfill_id)
+    return StagedBackfill(lineage_of(workplace), launched) if launched.is_staged else None
+
+
+def _progress_text(follower: BackfillFollower, stages: Sequence[StageProgress], staged: StagedBackfill | None) -> str:
     rows = [
         (
             each.asset,
@@ -288,13 +353,17 @@ def _progress_text(follower: BackfillFollower, stages: Sequence[StageProgress]) 
         if (parts := [part for part, state in each.parts.items() if state is PartState.FAILED])
     ]
     head = f"Backfill {follower.plan.id}: Dagster says {follower.status()}."
+    head += f"\n{staged.summary()}" if staged else ""
     return "\n".join([head, table(headings, rows), *failed])
 
 
-def _progress_json(follower: BackfillFollower, stages: Sequence[StageProgress]) -> dict[str, Any]:
+def _progress_json(
+    follower: BackfillFollower, stages: Sequence[StageProgress], staged: StagedBackfill | None
+) -> dict[str, Any]:
     return {
         "id": follower.plan.id,
         "status": follower.status(),
+        "staged": {each.stage.table: each.standing for each in staged.tables()} if staged else None,
         "is_open": any(stage.is_open for stage in stages),
         "stages": [asdict(each) for each in stages],
         "runs": [record.dagster_run.run_id for record in follower.runs()],

@@ -293,6 +293,9 @@ def plan_backfill(workplace: context.Workplace, **options: Any) -> None:  # noqa
 
 @backfill.command(name="launch")
 @click.argument("plan")
+@click.option(
+    "--staged", is_flag=True, help="Every stage on a branch of its table; publish makes them visible together."
+)
 @click.option("--although-moved", is_flag=True, help="Also if tables or code are others than when it was planned.")
 @click.option(
     "--keep-days", type=click.IntRange(min=1), default=30, show_default=True, help="How long the state before stays."
@@ -302,7 +305,8 @@ def plan_backfill(workplace: context.Workplace, **options: Any) -> None:  # noqa
 def launch_backfill(workplace: context.Workplace, **options: Any) -> None:  # noqa: ANN401
     """Launch PLAN, an id or a file: the state of every table that it touches is tagged, then the root is computed.
 
-    Dagster's daemon computes the root as a person's backfill from the UI; later stages follow by themselves.
+    Dagster's daemon computes the root as a person's backfill from the UI; later stages follow by themselves. With
+    --staged it computes all stages, and nothing of them is seen before `publish`.
     """
     backfills.launch(workplace, **options)
 
@@ -322,21 +326,43 @@ def backfill_status(workplace: context.Workplace, **options: Any) -> None:  # no
 @_yes
 @_at_workplace
 def cancel_backfill(workplace: context.Workplace, **options: Any) -> None:  # noqa: ANN401
-    """End backfill ID and all runs that it caused. What is published stays: `revert` takes it back."""
+    """End backfill ID and all runs that it caused. What is published stays: `revert` takes it back.
+
+    What is staged is dropped.
+    """
     backfills.cancel(workplace, **options)
 
 
 @backfill.command(name="diff")
 @click.argument("backfill_id", metavar="ID")
+@click.option(
+    "--against",
+    type=click.Choice(["before", "full"]),
+    default="before",
+    show_default=True,
+    help="The state before, or a full recompute of the partitions by the assets' own functions.",
+)
 @click.option("--examples", type=click.IntRange(min=0), default=10, show_default=True, help="Rows to show per stage.")
 @_json
 @_at_workplace
 def diff_backfill(workplace: context.Workplace, **options: Any) -> None:  # noqa: ANN401
-    """How each stage of backfill ID differs from its state before, by partition and column.
+    """How each stage of backfill ID, as it is or is staged, differs from its state before, by partition and column.
 
     Rows go by the key of the asset's write mode; without one, a changed row is one that went and one that came.
     """
     backfills.diff(workplace, **options)
+
+
+@backfill.command(name="publish")
+@click.argument("backfill_id", metavar="ID")
+@_yes
+@_at_workplace
+def publish_backfill(workplace: context.Workplace, **options: Any) -> None:  # noqa: ANN401
+    """Make what backfill ID has staged visible, stage after stage; one that was killed goes on.
+
+    Refused if a table changed since it was staged.
+    """
+    backfills.publish(workplace, **options)
 
 
 @backfill.command(name="revert")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from dagster_ips.core.watermark import Watermark
 
 _BEFORE = "ips-backfill-"
+_STAGED = "ips-staged-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +120,11 @@ class BackfillPlan:
         """The tag of each table's state before the backfill."""
         return before_tag(self.id)
 
+    @property
+    def staged_branch(self) -> str:
+        """The branch of each table that it is staged on, if it is."""
+        return staged_branch(self.id)
+
     def stage(self, asset: str) -> PlannedStage | None:
         """The stage of an asset; None if it is none."""
         return next((each for each in self.stages if each.asset == asset), None)
@@ -141,13 +147,17 @@ class ConsumedBefore:
 
 @dataclass(frozen=True, slots=True)
 class LaunchedBackfill:
-    """A backfill that was launched: its plan, the states before it by table, and what its root had consumed then."""
+    """A backfill that was launched: its plan, the states before it by table, and what its root had consumed then.
+
+    It ``is_staged`` if its stages are computed on branches, and published together once a person says so.
+    """
 
     plan: BackfillPlan
     who: str
     launched_at_ms: int
     before: Mapping[str, int]
     consumed: tuple[ConsumedBefore, ...] = ()
+    is_staged: bool = False
 
 
 def backfill_of_tag(tag: str) -> str | None:
@@ -168,3 +178,23 @@ def before_tag(backfill: str) -> str:
         'ips-backfill-qwertyui'
     """
     return _BEFORE + backfill
+
+
+def staged_branch(backfill: str) -> str:
+    """The Iceberg branch of each table that a backfill is staged on.
+
+    Example:
+        >>> staged_branch("qwertyui")
+        'ips-staged-qwertyui'
+    """
+    return _STAGED + backfill
+
+
+def is_staged_branch(branch: str) -> bool:
+    """Whether a backfill is staged on a branch of that name.
+
+    Example:
+        >>> is_staged_branch("ips-staged-qwertyui"), is_staged_branch("audit")
+        (True, False)
+    """
+    return branch.startswith(_STAGED)

@@ -51,7 +51,8 @@ class StageProgress:
 class StageSeen:
     """What is seen of a stage: how its runs ended by part, which parts wait for one, and how much runs have read.
 
-    ``is_requested``: Dagster still starts runs of what it has none of, as of the root while its backfill goes on.
+    ``is_requested``: Dagster still starts runs of what it has none of, as of the root while its backfill goes on, and
+    of every stage that is staged.
     """
 
     ran: Mapping[str, PartState]
@@ -85,7 +86,7 @@ def _state(part: str, seen: StageSeen, *, before_open: bool) -> PartState:
     ran = seen.ran.get(part)
     if ran in (PartState.RUNNING, PartState.FAILED):
         return ran
-    if part in seen.waiting or (ran is None and seen.is_requested):
+    if part in seen.waiting or (ran is None and seen.is_requested and not before_open):
         return PartState.PENDING
     if before_open:
         return PartState.TO_COME

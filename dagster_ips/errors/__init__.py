@@ -8,6 +8,7 @@ from dagster_ips.errors.backfill_errors import (
     BackfillError,
     BackfillRecordError,
     RevertError,
+    StagedBranchGoneError,
     StalePlanError,
     UnknownBackfillError,
 )
@@ -127,6 +128,7 @@ __all__ = [
     "SourceRecreatedError",
     "SourceReplacedError",
     "SourceRolledBackError",
+    "StagedBranchGoneError",
     "StalePlanError",
     "StateUnreadableError",
     "StateVersionError",

@@ -81,6 +81,21 @@ class RevertError(IpsError):
         )
 
 
+@dataclass(eq=False)
+class StagedBranchGoneError(IpsError):
+    """A staged run finds the branch gone that it was to publish to."""
+
+    table: str
+    branch: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.table} has no branch {self.branch} any more: the backfill that was staged on it was cancelled, "
+            f"released or published, or the branch expired. Nothing was written, and main is as it was. Plan the "
+            f"backfill again if it is still needed."
+        )
+
+
 def listed(items: Sequence[str]) -> str:
     """Several things as one text, of many the first.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -53,7 +53,8 @@ _SPARK_CATALOG_TYPES = {"sql": "jdbc", "rest": "rest", "glue": "glue", "hive": "
 class LakeCatalog:
     """A catalog by its PyIceberg properties. Properties may hold secrets and are in no repr, log or error.
 
-    With ``patience_seconds`` pointers and files are waited for no longer than that, as ``Patience`` says.
+    With ``patience_seconds`` pointers and files are waited for no longer than that, as ``Patience`` says. With
+    ``branch`` the tables that have such a branch are as if ``main`` were there.
 
     Example:
         >>> lake = LakeCatalog.embedded("lake", Path("/data/lake"))
@@ -65,6 +66,7 @@ class LakeCatalog:
     properties: Mapping[str, str] = field(repr=False)
     spark_properties: Mapping[str, str] = field(default_factory=dict, repr=False)
     patience_seconds: float | None = None
+    branch: str | None = None
     _patience: Patience | None = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -75,6 +77,12 @@ class LakeCatalog:
         """One SQLite file and one warehouse folder, for PyIceberg and Spark alike."""
         uri = f"{_SQLITE}{folder.absolute()}/catalog.db?timeout=30"
         return cls(name, {"type": "sql", "uri": uri, "warehouse": f"file://{folder.absolute()}/warehouse"})
+
+    def on_branch(self, branch: str | None) -> LakeCatalog:
+        """The same catalog with ``branch`` instead of ``main``, of the tables that have it; with ``main`` if None."""
+        found = replace(self, branch=branch)
+        vars(found)["client"] = self.client  # Its connections are shared.
+        return found
 
     @classmethod
     def configured(cls, name: str) -> LakeCatalog:
@@ -179,7 +187,8 @@ class LakeCatalog:
         location = self.metadata_locations([table]).get(table)
         if location is None:
             return None
-        return TableMetadata.parse(table, location, self.storage.read(location, table=table))
+        metadata = TableMetadata.parse(table, location, self.storage.read(location, table=table))
+        return metadata if self.branch is None else metadata.on_branch(self.branch)
 
     def _is_view(self, table: str) -> bool:
         """Whether the catalog keeps views apart from tables, and has one of that name."""

@@ -108,6 +108,11 @@ class TableMetadata:
         refs = {**self.raw.get("refs", {}), ref: {"snapshot-id": snapshot_id, "type": "branch"}}
         return replace(self, raw={**self.raw, "refs": refs})
 
+    def on_branch(self, branch: str) -> TableMetadata:
+        """As it would be if ``main`` were where ``branch`` is; as it is if it has no such branch."""
+        head = self.head_snapshot_id(branch) if branch in self.branches else None
+        return self if head is None else self.as_of(head, "main")
+
     def _require_heads(self) -> None:
         for ref in {"main", *self.raw.get("refs", {})}:
             head = self.head_snapshot_id(ref)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import astuple
+from dataclasses import astuple, dataclass
 from typing import Any
 
 from dagster_ips.core.ancestry import Snapshot
@@ -50,8 +50,12 @@ def announcement(captures: Sequence[Capture], snapshot_id: int) -> dict[str, str
 
     They are some 80 characters for each edge, so for each partition of a partitioned consumer.
     """
-    stamped = [capture for capture in captures if capture.to_inclusive is not None]
-    return {_ANNOUNCED + capture.edge.id: str(snapshot_id) for capture in stamped}
+    return announcements({capture.edge: snapshot_id for capture in captures if capture.to_inclusive is not None})
+
+
+def announcements(snapshots: Mapping[Edge, int]) -> dict[str, str]:
+    """As ``announcement``, of the snapshot that is about to be published for each edge."""
+    return {_ANNOUNCED + edge.id: str(snapshot_id) for edge, snapshot_id in snapshots.items()}
 
 
 def published(snapshot: Snapshot | None) -> dict[str, str]:
@@ -127,6 +131,31 @@ def stamped_partitions(snapshot: Snapshot, line: Edge) -> dict[str | None, tuple
     value = json.loads(stamp)
     mode, read = Mode(value["mode"]), _read_by_partition(value)
     return {key: (to, mode) for key, to in read.items()} if read else {None: (_read_up_to(value), mode)}
+
+
+@dataclass(frozen=True, slots=True)
+class BranchStamps:
+    """What a branch has stamped for an edge: the number it began with, and the newest snapshot that says so."""
+
+    first_number: int
+    newest_snapshot_id: int
+
+
+def stamps_on_branch(
+    metadata: TableMetadata, branch: str, lines: Iterable[Edge], *, from_snapshot_id_exclusive: int
+) -> dict[Edge, BranchStamps]:
+    """The stamps of ``lines`` on ``branch`` since it was cut, by edge; none of a branch that isn't there."""
+    found: dict[Edge, BranchStamps] = {}
+    of_lines = list(lines)
+    for snapshot in metadata.ancestry(branch).snapshots:
+        if snapshot.snapshot_id == from_snapshot_id_exclusive:
+            break
+        for line in of_lines:
+            wanted = stamped_partitions(snapshot, line)
+            for edge, stamp in (_stamps(snapshot, metadata.uuid, line, wanted) if wanted else {}).items():
+                newest = found[edge].newest_snapshot_id if edge in found else snapshot.snapshot_id
+                found[edge] = BranchStamps(stamp.number, newest)
+    return found
 
 
 def last_consumed(metadata: TableMetadata, line: Edge) -> int | None:

@@ -54,10 +54,18 @@ class Branch:
         (found,) = session.sql(query).collect()
         return int(found[0])
 
-    def fast_forward_main(self, session: SparkSession) -> None:
-        """Make the branch's head the head of ``main``; fails if ``main`` isn't its ancestor any more."""
+    def cut_for_days(self, session: SparkSession, *, head_snapshot_id: int, days: int) -> None:
+        """Cut the branch, or move it, at ``head_snapshot_id``; expiry leaves its snapshots alone for ``days``."""
+        session.sql(
+            f"ALTER TABLE {self.table_sql_name} CREATE OR REPLACE BRANCH {quoted(self.name)} "
+            f"AS OF VERSION {head_snapshot_id} RETAIN {days} DAYS WITH SNAPSHOT RETENTION {days} DAYS"
+        )
+
+    def fast_forward(self, session: SparkSession, *, onto: str) -> None:
+        """Make the branch's head the head of ``onto``; fails if that isn't its ancestor any more."""
         table, branch = table_argument(self.table), literal(self.name)
-        session.sql(f"CALL {quoted(self.catalog)}.system.fast_forward({table}, 'main', {branch})").collect()
+        call = f"CALL {quoted(self.catalog)}.system.fast_forward({table}, {literal(onto)}, {branch})"
+        session.sql(call).collect()
 
     def drop(self, session: SparkSession) -> None:
         """Drop the branch if it is there."""

@@ -21,6 +21,8 @@ from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import BackfillRecordError
 
 BACKFILL_VERSION = 1
+_STAGED_VERSION = 2
+"""An older release would take a staged backfill for one that is launched live."""
 _PACKED = "zlib:"
 _LONG = 16_000
 
@@ -58,7 +60,8 @@ def encode_backfill(backfill: BackfillPlan | LaunchedBackfill) -> str:
     if isinstance(backfill, BackfillPlan):
         value: dict[str, Any] = {"plan": plan_as_json(backfill)}
     else:
-        value = {"plan": plan_as_json(backfill.plan), "launched": {**asdict(backfill), "plan": None}}
+        plan = plan_as_json(backfill.plan) | ({"version": _STAGED_VERSION} if backfill.is_staged else {})
+        value = {"plan": plan, "launched": {**asdict(backfill), "plan": None}}
     text = json.dumps(value, separators=(",", ":"))
     return text if len(text) < _LONG else _PACKED + base64.b85encode(zlib.compress(text.encode())).decode()
 
@@ -82,14 +85,15 @@ def decode_backfill(text: str, *, where: str) -> BackfillPlan | LaunchedBackfill
             launched_at_ms=int(launched["launched_at_ms"]),
             before={table: int(at) for table, at in launched["before"].items()},
             consumed=tuple(_consumed(each) for each in launched["consumed"]),
+            is_staged=bool(launched.get("is_staged", False)),
         )
     except (KeyError, TypeError, ValueError, AttributeError, zlib.error) as error:
         raise BackfillRecordError(where=where, cause=f"{type(error).__name__}: {error}") from error
 
 
 def _require_known(version: int, where: str) -> None:
-    if version > BACKFILL_VERSION:
-        cause = f"its version is {version}, and {BACKFILL_VERSION} is the newest that is understood"
+    if version > _STAGED_VERSION:
+        cause = f"its version is {version}, and {_STAGED_VERSION} is the newest that is understood"
         raise BackfillRecordError(where=where, cause=cause)
 
 

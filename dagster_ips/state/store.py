@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Protocol
 
 from dagster_ips.core.capture import EdgeState
@@ -44,6 +45,37 @@ def stored_state(edge: Edge, of_runs: str | None, of_person: str | None) -> Edge
     """
     state = decode(of_runs, edge) if of_runs else EdgeState(edge)
     return state.unless_voided_by(decode(of_person, edge) if of_person else None)
+
+
+@dataclass(frozen=True)
+class UntouchedStore:
+    """An EdgeStore that shows what ``store`` has and changes nothing there.
+
+    For runs whose stamps alone say what they consumed, as those on the branches of a staged backfill.
+    """
+
+    store: EdgeStore
+
+    def get(self, edge: Edge) -> EdgeState:
+        """As ``store`` has it."""
+        return self.store.get(edge)
+
+    def get_many(self, edges: Iterable[Edge]) -> dict[Edge, EdgeState]:
+        """As ``store`` has them."""
+        return self.store.get_many(edges)
+
+    def set(self, state: EdgeState) -> None:
+        """Nothing is stored."""
+
+    def intervene(self, state: EdgeState) -> None:
+        """Nothing is stored."""
+
+    def get_line(self, edge: Edge) -> LineState:
+        """As ``store`` has it."""
+        return self.store.get_line(edge)
+
+    def set_line(self, state: LineState) -> None:
+        """Nothing is stored."""
 
 
 class MemoryEdgeStore:

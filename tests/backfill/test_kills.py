@@ -1,17 +1,20 @@
-"""Launch and revert killed at each durable effect: done again they end as if nothing had happened."""
+"""Launch, stage, publish and revert killed at each durable effect: done again they end as if nothing had happened."""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
+import runpy
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+import dagster as dg
 import pytest
 
 from dagster_ips.cli.main import main
 from dagster_ips.exactly_once import effects
 from dagster_ips.exactly_once.effects import Effect
+from dagster_ips.orchestration.watch.failed_runs import failed_runs
 from tests.backfill.three_stages import ThreeStages
 from tests.support.lake import events
 
@@ -24,6 +27,17 @@ DAYS = ("--partitions", "2026-01-02..2026-01-04")
 
 
 def _command(words: Sequence[str], home: str, at: str) -> None:
+    _kill_at(at, home)
+    main(["backfill", *words])
+
+
+def _run(file: str, asset: str, tags: Mapping[str, str], home: str, at: str) -> None:
+    _kill_at(at, home)
+    job = runpy.run_path(file)["defs"].resolve_implicit_global_asset_job_def()
+    job.execute_in_process(instance=dg.DagsterInstance.get(), asset_selection=[dg.AssetKey(asset)], tags=tags)
+
+
+def _kill_at(at: str, home: str) -> None:
     os.environ["DAGSTER_HOME"] = home
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     point, _, times = at.partition("#")
@@ -36,16 +50,26 @@ def _command(words: Sequence[str], home: str, at: str) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     effects.observers.append(observer)
-    main(["backfill", *words])
 
 
 def killed(stages: ThreeStages, name: str, *words: str, at: str) -> None:
     """A command in a process of its own, which is killed at the effect ``at``."""
     command = (name, "-f", str(stages.file), *words)
-    process = _PROCESSES.Process(target=_command, args=(command, stages.instance.root_directory, at))
+    _until_killed(_command, command, stages.instance.root_directory, at)
+
+
+def killed_run(stages: ThreeStages, asset: str, tags: Mapping[str, str], *, at: str) -> None:
+    """As ``killed``, of a run of an asset without partitions; monitoring finds it dead then."""
+    _until_killed(_run, str(stages.file), asset, tags, stages.instance.root_directory, at)
+    (run,) = stages.instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED]))
+    stages.instance.report_run_failed(run)
+
+
+def _until_killed(target: Callable[..., None], *words: object) -> None:
+    process = _PROCESSES.Process(target=target, args=words)
     process.start()
     process.join()
-    assert process.exitcode == -signal.SIGKILL, at
+    assert process.exitcode == -signal.SIGKILL, words
 
 
 OF_LAUNCH = [
@@ -118,3 +142,70 @@ def test_a_revert_that_is_killed_anywhere_loses_and_doubles_nothing(stages: Thre
     stages.says("revert", plan, "--yes")
     stages.follow()
     assert stages.rows() == stages.right(bug=True)
+
+
+ALL_DAYS = ("day", "--partitions", "2026-01-01..2026-01-10")
+OF_STAGING = ["before:create_branch", "after:create_branch#2", "before:launch_backfill"]
+OF_STAGED_RUN = [
+    "after:register_icdc_table",
+    "after:write_branch",
+    "before:publish",
+    "after:publish",
+]
+
+
+def test_a_staging_that_is_killed_anywhere_is_staged_again(stages: ThreeStages) -> None:
+    stages.begin()
+    stages.deploy(bug=False)
+    plan = stages.plan(*ALL_DAYS)
+    for point in OF_STAGING:
+        killed(stages, "launch", plan, "--staged", "--yes", "--although-moved", at=point)
+        stages.arrive(*events([300 + OF_STAGING.index(point)], day=2))
+    stages.says("launch", plan, "--staged", "--yes", "--although-moved")
+    before = stages.rows()
+    launched = stages.instance.get_backfill(plan)
+    assert launched is not None
+    stages.stage(plan, "day")
+    for point in OF_STAGED_RUN:
+        killed_run(stages, "by_account", {**launched.tags, "dagster/backfill": plan}, at=point)
+    assert failed_runs(stages.instance, dg.AssetKey("by_account"), is_partitioned=False) == {}
+    assert "isn't computed yet" in stages.refuses("publish", plan, "--yes")
+    assert (stages.rows(), stages.follow()) == (before, [])
+    stages.stage(plan, "by_account", "week")
+    stages.says("publish", plan, "--yes")
+    stages.arrive(*events([310], day=2))
+    assert stages.rows() == stages.right(bug=False)
+
+
+OF_PUBLISH = [
+    ("before:publish", 0, "cancel"),
+    ("after:announce", 0, "publish"),
+    ("after:publish", 1, "automation"),
+    ("after:commit#3", 1, "cancel"),
+    ("after:publish#2", 2, "publish"),
+    ("after:publish#3", 3, "automation"),
+    ("before:report_event", 3, "publish"),
+    ("after:drop_branch#2", 3, "publish"),
+]
+"""Where it is killed, how many tables are published by then, and what comes next."""
+
+
+def test_a_publication_that_is_killed_anywhere_is_finished_or_followed(stages: ThreeStages) -> None:
+    """Rows come while it is staged and after the kill; no row is lost, doubled, or left as the other code made it."""
+    stages.begin()
+    had_bug = True
+    for number, (point, published, further) in enumerate(OF_PUBLISH):
+        stages.deploy(bug=not had_bug)
+        plan = stages.staged(*ALL_DAYS)
+        stages.land(*events([400 + 10 * number], day=number))
+        killed(stages, "publish", plan, "--yes", at=point)
+        assert ("publication is under way" in stages.says("status", plan)) == (0 < published < len(stages.TABLES))
+        if further == "automation":
+            stages.follow()
+        stages.says("cancel" if further == "cancel" else "publish", plan, "--yes")
+        had_bug = had_bug if further == "cancel" and not published else not had_bug
+        stages.deploy(bug=had_bug)
+        stages.arrive(*events([401 + 10 * number], day=9))
+        assert stages.rows() == stages.right(bug=had_bug), point
+        refs = [stages.lake.catalog.load(table, asset="test").raw["refs"] for table in stages.TABLES]
+        assert not any(f"ips-staged-{plan}" in each for each in refs)

@@ -20,12 +20,12 @@ from tests.support.lake import Lake, events
 from tests.support.partitioned import SENSOR
 
 
-def two_whole(lake_folder: Path, spark_folder: Path, *, bug: bool) -> dg.Definitions:
-    """Rows that are only added, and their sums, to which is added."""
+def two_whole(lake_folder: Path, spark_folder: Path, *, bug: bool, max_files: int | None = 1) -> dg.Definitions:
+    """Rows that are only added, so many files a run, and their sums, to which is added."""
 
     @dg.asset(
         code_version="buggy" if bug else "fixed",
-        ins={"playback": ips.incremental(max_files=1)},
+        ins={"playback": ips.incremental(max_files=max_files)},
         metadata=ips.append() | ips.table("media.plain"),
     )
     def plain(playback: ips.IcdcView) -> DataFrame:
@@ -52,6 +52,17 @@ def run(defs: dg.Definitions, instance: dg.DagsterInstance, *assets: str, **tags
     job.execute_in_process(instance=instance, asset_selection=[dg.AssetKey(a) for a in assets], tags=tags)
 
 
+def fixed_definitions(lake: Lake, folder: Path, *, max_files: int | None) -> Path:
+    """A file with the definitions without the bug."""
+    file = folder / f"whole_{max_files}_definitions.py"
+    file.write_text(
+        "from pathlib import Path\n\nfrom tests.backfill.test_whole_assets import two_whole\n\n"
+        f"defs = two_whole(Path({str(lake.folder)!r}), Path({str(lake.spark_folder)!r}), bug=False, "
+        f"max_files={max_files})\n"
+    )
+    return file
+
+
 def command(file: Path, name: str, *words: str) -> str:
     result = CliRunner().invoke(main, ["backfill", name, "-f", str(file), *words])
     if result.exception is not None and not isinstance(result.exception, SystemExit):
@@ -64,11 +75,7 @@ def test_a_revert_of_a_whole_asset_takes_later_rows_again_once(
     lake: Lake, instance: dg.DagsterInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DAGSTER_HOME", instance.root_directory)
-    file = tmp_path / "whole_definitions.py"
-    file.write_text(
-        "from pathlib import Path\n\nfrom tests.backfill.test_whole_assets import two_whole\n\n"
-        f"defs = two_whole(Path({str(lake.folder)!r}), Path({str(lake.spark_folder)!r}), bug=False)\n"
-    )
+    file = fixed_definitions(lake, tmp_path, max_files=1)
     buggy, fixed = (two_whole(lake.folder, lake.spark_folder, bug=bug) for bug in (True, False))
     lake.create_playback(events(range(6)))
 
@@ -112,3 +119,44 @@ def test_a_revert_of_a_whole_asset_takes_later_rows_again_once(
     found = lake.sql("SELECT account, seconds FROM lake.media.sums").collect()
     assert {row[0]: row[1] for row in found} == by_account
     assert before["media.sums"].total() == 3
+
+
+def test_what_is_only_added_to_is_staged_and_published_once(
+    lake: Lake, instance: dg.DagsterInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DAGSTER_HOME", instance.root_directory)
+    buggy, fixed = (two_whole(lake.folder, lake.spark_folder, bug=bug, max_files=None) for bug in (True, False))
+    lake.create_playback(events(range(6)))
+    run(buggy, instance, "plain", "sums", **SENSOR)
+    before = {table: lake.rows(table) for table in ("media.plain", "media.sums")}
+
+    def planned(file: Path) -> str:
+        plan: str = json.loads(command(file, "plan", "plain", "--json"))["id"]
+        return plan
+
+    limited = fixed_definitions(lake, tmp_path, max_files=1)
+    refused = CliRunner().invoke(
+        main, ["backfill", "launch", "-f", str(limited), planned(limited), "--staged", "--yes"]
+    )
+    assert "plain takes playback in several runs" in refused.output
+
+    file = fixed_definitions(lake, tmp_path, max_files=None)
+    plan = planned(file)
+    command(file, "launch", plan, "--staged", "--yes")
+    requested = instance.get_backfill(plan)
+    assert requested is not None
+    assert "dagster_ips/mode" not in requested.tags
+    for asset in ("plain", "sums"):
+        run(fixed, instance, asset, **requested.tags, **{BACKFILL_TAG: plan})
+    assert {table: lake.rows(table) for table in before} == before
+    lake.append(events([6, 7]))
+    instance.update_backfill(requested.with_status(type(requested.status).COMPLETED_SUCCESS))
+    assert "media.sums: published." in command(file, "publish", plan, "--yes")
+    assert lake.rows("media.plain") == Counter(events(range(6)))
+    run(fixed, instance, "plain", "sums", **SENSOR)
+    expected = [*events(range(6)), *events([6, 7])]
+    assert lake.rows("media.plain") == Counter(expected)
+    by_account: Counter[str] = Counter()
+    for _, _, account, seconds in expected:
+        by_account[account] += seconds
+    assert {row[0]: row[1] for row in lake.sql("SELECT account, seconds FROM lake.media.sums").collect()} == by_account

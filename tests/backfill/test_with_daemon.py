@@ -55,3 +55,25 @@ def test_a_bug_is_fixed_and_the_fix_is_taken_back_while_rows_arrive(
             time.sleep(2)  # as long as a run is at work on the table
         wait(lambda: stages.rows() == stages.right(bug=True), daemon)
         assert "Nothing is left" in stages.says("revert", plan, "--yes")
+
+
+def test_a_staged_backfill_is_run_by_the_daemon_and_seen_once_it_is_published(
+    stages: ThreeStages, instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    stages.begin()
+    stages.deploy(bug=False)
+    places = {"SOAK_LAKE": stages.lake.folder, "SOAK_SPARK": stages.lake.spark_folder, "SOAK_BUG": tmp_path / "none"}
+    environment = {name: str(place) for name, place in places.items()}
+    with Daemon(Path(instance.root_directory), "tests.support.backfill_definitions", environment) as daemon:
+        plan = stages.plan("day", "--partitions", "2026-01-03..2026-01-10")
+        stages.says("launch", plan, "--staged", "--yes")
+        assert "isn't computed yet" in stages.refuses("publish", plan, "--yes")
+        wait(lambda: not stages.told("status", plan)["is_open"], daemon)
+        assert len(stages.told("status", plan)["runs"]) == 3
+        assert stages.rows() == stages.right(bug=True)
+        stages.says("publish", plan, "--yes")
+        stages.land(*events([100, 101], day=4))
+        fixed, buggy = (stages.right(bug=bug)["media.day"] for bug in (False, True))
+        early = [row for row in buggy if row[1].day < 3]
+        expected = {row: count for row, count in fixed.items() if row[1].day >= 3} | dict.fromkeys(early, 1)
+        wait(lambda: stages.lake.rows("media.day") == expected, daemon)

@@ -13,7 +13,13 @@ from dagster_ips.core.capture import Capture, Mode, Stamp
 from dagster_ips.core.log_lines import Event, LogLine, Tell, tell_nobody
 from dagster_ips.core.ownership import ASSET, Consent
 from dagster_ips.core.target import Standing, TargetHistory, committed, settle, standing_of
-from dagster_ips.errors import CaptureVoidError, IpsError, PublishError, TargetColumnsChangedError
+from dagster_ips.errors import (
+    CaptureVoidError,
+    IpsError,
+    PublishError,
+    StagedBranchGoneError,
+    TargetColumnsChangedError,
+)
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.exactly_once.target_table.target_history import histories_since
 from dagster_ips.exactly_once.target_table.target_ownership import (
@@ -65,7 +71,8 @@ class Publisher:
     """Publishes to one target table by the session's commits.
 
     ``properties`` are what the snapshots say beside their stamps, once all of the run's work is in; ``consent`` is what
-    a person allows the run; ``tell`` hears of each step.
+    a person allows the run; ``tell`` hears of each step. In a ``catalog`` with a branch that is published to instead of
+    ``main``: nobody but those who look there sees it, and nothing is announced.
     """
 
     catalog: LakeCatalog
@@ -88,11 +95,13 @@ class Publisher:
         Raises:
             CaptureVoidError: a person changed meanwhile what is consumed.
             TargetOfAnotherError, ForeignWriteError, TargetColumnsChangedError: see ``require_own``.
+            StagedBranchGoneError: the catalog has a branch, and the table hasn't.
             PublishError: ``main`` kept moving, or the branch holds commits that aren't this run's.
             Exception: whatever ``write`` or ``check`` raised; nothing is published or consumed then.
         """
         for attempt in range(1, _MOST_ATTEMPTS + 1):
             before = self.catalog.load(table, asset=consumer)
+            self._require_branch(before)
             if superseded := self.superseded(before, captures):
                 return superseded
             self.require_own(before, captures, consumer)
@@ -188,6 +197,7 @@ class Publisher:
         with effect(Effect.WRITE_BRANCH), stamped(self.session, stamp):
             write(branch, before)
         now = self.catalog.load(branch.table, asset=branch.table)
+        self._require_branch(now)
         _require_own_work_only(now, branch, before)
         if others := now.columns_of_other_meaning(before.current_schema_id):
             raise TargetColumnsChangedError(branch.table, asset, others)
@@ -199,11 +209,18 @@ class Publisher:
         self.tell(written(branch, own))
         check(branch)
         self.require_valid(captures)
-        self.announce(captures, now, branch, asset=asset)
+        if self.catalog.branch is None:
+            self.announce(captures, now, branch, asset=asset)
         with effect(Effect.PUBLISH):
-            branch.fast_forward_main(self.session)
+            branch.fast_forward(self.session, onto=self.catalog.branch or "main")
         self.tell(LogLine.of(Event.PUBLISH, table=branch.table, snapshot=now.head_snapshot_id(branch.name)))
         return True
+
+    def _require_branch(self, target: TableMetadata) -> None:
+        """A branch that is missing would be made anew by the fast-forward, or ``main`` written in its stead."""
+        branch = self.catalog.branch
+        if branch is not None and branch not in target.branches:
+            raise StagedBranchGoneError(table=target.table, branch=branch)
 
     def announce(self, captures: Sequence[Capture], target: TableMetadata, branch: Branch, *, asset: str) -> None:
         """Say in the table's properties that the head of ``branch`` is about to be published: see ``shows_all_since``.

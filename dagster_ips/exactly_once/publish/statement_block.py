@@ -78,7 +78,7 @@ class Block:
         """
         try:
             with effect(Effect.PUBLISH):
-                self.branch.fast_forward_main(self.publisher.session)
+                self.branch.fast_forward(self.publisher.session, onto="main")
         except Exception as error:  # noqa: BLE001  # whatever it is, main's own history tells what took effect
             if self._load().ancestry().find(seal) is None:
                 self.publisher.drop_branch(self.branch)

@@ -11,7 +11,7 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
-from dagster_ips.core.backfill_plan import LaunchedBackfill, backfill_of_tag
+from dagster_ips.core.backfill_plan import LaunchedBackfill, backfill_of_tag, is_staged_branch
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.expiry_limit import Expiry, Need, expiry
 from dagster_ips.errors import DeclarationError, IpsError, MetadataUnreadableError
@@ -135,6 +135,9 @@ class _Tidying:
         """A run that has begun would find its table changed when it publishes, and fail."""
         if (run_id := run_at_work(self.context.instance, self.tidied.key)) is not None:
             return {"compaction": f"left out: run {run_id} is writing the table"}
+        table = lake.load(self.tidied.table, asset=self.tidied.key.to_user_string())
+        if staged := [branch for branch in table.branches if is_staged_branch(branch)]:
+            return {"compaction": f"left out: {staged[0]} couldn't be published any more"}
         session = self.manager.session()
         with effect(Effect.TIDY_UP):
             done = compact(session, lake.name, self.tidied.table, min_input_files=self.config.min_input_files)

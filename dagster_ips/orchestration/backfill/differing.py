@@ -35,7 +35,8 @@ class StageDifference:
     """How a stage differs from before: by partition, ``""`` without partitions; those without rows are left out.
 
     ``keys`` are the columns that tell a row; without any, a changed row is one that went and one that came. ``others``
-    are commits since that belong to other changes, whose rows are among what differs.
+    are commits since that belong to other changes, whose rows are among what differs. ``against_full``: what is called
+    before is no earlier state, but what the asset's own function makes of all that the table was made of.
     """
 
     asset: str
@@ -46,6 +47,7 @@ class StageDifference:
     parts: Mapping[str, RowChanges] = field(default_factory=dict)
     examples: tuple[Example, ...] = ()
     others: tuple[int, ...] = ()
+    against_full: bool = False
 
     @property
     def total(self) -> RowChanges:
@@ -55,7 +57,7 @@ class StageDifference:
 
 @dataclass(frozen=True)
 class StageComparer:
-    """Compares the tables of a backfill as they are with their states before it."""
+    """Compares the tables of a backfill as they are, or as it has staged them, with their states before it."""
 
     lineage: AssetLineage
     plan: BackfillPlan
@@ -72,7 +74,8 @@ class StageComparer:
                 yield self._of_stage(stage, most_examples)
 
     def _of_stage(self, stage: PlannedStage, most_examples: int) -> StageDifference:
-        metadata, keys = self.lineage.metadata(stage.asset), row_keys(self.lineage, stage.asset)
+        now, keys = self.lineage.metadata(stage.asset), row_keys(self.lineage, stage.asset)
+        metadata = now.on_branch(self.plan.staged_branch) if now else None
         head = metadata.head_snapshot_id() if metadata else None
         if metadata is None or head is None:
             return StageDifference(stage.asset, stage.table, None, head, keys)
@@ -87,7 +90,7 @@ class StageComparer:
         found = differences(
             before, after, keys=keys, divided_by=columns, by_minute=by_minute, most_examples=most_examples
         )
-        parts = _by_partition(found, slicing)
+        parts = by_partition(found, slicing)
         others = tuple(_others(metadata, at, self.plan.id))
         return StageDifference(stage.asset, stage.table, at, head, keys, parts, found.examples, others)
 
@@ -136,7 +139,8 @@ def rows_of_stage(stage: PlannedStage, metadata: TableMetadata, slicing: Slicing
     return slicing.upstream_keys.predicate(stage.partitions, kinds)
 
 
-def _by_partition(found: RowDifferences, slicing: Slicing | None) -> dict[str, RowChanges]:
+def by_partition(found: RowDifferences, slicing: Slicing | None) -> dict[str, RowChanges]:
+    """What differs by the partition of the rows; by ``""`` without partitions."""
     parts: dict[str, RowChanges] = {}
     for values, changes in found.by_values.items():
         key = "" if slicing is None else _key_of(values, slicing)

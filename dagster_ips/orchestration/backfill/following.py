@@ -40,10 +40,14 @@ _CANCELABLE = (
 
 @dataclass(frozen=True)
 class BackfillFollower:
-    """Looks after a backfill that was launched."""
+    """Looks after a backfill that was launched.
+
+    Of one that ``is_staged`` Dagster's backfill runs all stages, and no change on ``main`` waits for them.
+    """
 
     lineage: AssetLineage
     plan: BackfillPlan
+    is_staged: bool = False
 
     def dagsters(self) -> Any:  # noqa: ANN401  # it isn't public
         """Dagster's own backfill; None if it knows of none."""
@@ -63,6 +67,19 @@ class BackfillFollower:
         with knowing_partitions(self.lineage.instance):
             records = self.runs()
             return progress(self.plan, {each.asset: self._seen(each, records) for each in self.plan.stages})
+
+    def unfinished(self) -> list[str]:
+        """What isn't computed yet, by stage; nothing if all is.
+
+        Raises:
+            IpsError: as ``progress``.
+        """
+        found = []
+        for stage in self.progress():
+            open_parts = {state: stage.count(state) for state in PartState if state is not PartState.DONE}
+            counts = ", ".join(f"{count} {state}" for state, count in open_parts.items() if count)
+            found += [f"{stage.asset} isn't computed yet: of {len(stage.parts)} parts {counts}"] if counts else []
+        return found
 
     def runs(self) -> list[dg.RunRecord]:
         """Every run that the backfill caused, oldest first."""
@@ -95,7 +112,7 @@ class BackfillFollower:
             state = _STATES.get(run.status, PartState.RUNNING)
             ran |= dict.fromkeys(self._parts(run, stage), state)
         size, rows = captured_by(self.lineage.instance, stage.asset, {r.run_id for r in runs if r.is_success})
-        is_requested = is_root and self.status() not in {*_ENDED, "not launched"}
+        is_requested = (is_root or self.is_staged) and self.status() not in {*_ENDED, "not launched"}
         return StageSeen(ran, self._waiting(stage) - _running(ran), size, rows, is_requested)
 
     def _parts(self, run: dg.DagsterRun, stage: PlannedStage) -> Iterable[str]:
@@ -110,7 +127,7 @@ class BackfillFollower:
     def _waiting(self, stage: PlannedStage) -> frozenset[str]:
         """The planned parts of a stage that a change waits for, of whatever cause."""
         known = self.lineage.consumers.get(stage.asset)
-        if known is None or stage is self.plan.root:
+        if known is None or stage is self.plan.root or self.is_staged:
             return frozenset()
         target = self.lineage.metadata(stage.asset)
         of_kind = self._waiting_partitions if known.consumer.is_partitioned else self._waiting_whole

@@ -1,4 +1,7 @@
-"""Launches a planned backfill: the tables' states are tagged first, then Dagster's own backfill computes the root."""
+"""Launches a planned backfill: the tables' states are tagged first, then Dagster's own backfill computes the root.
+
+Of one that is staged it computes every stage, on branches that are cut at the tagged states.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import Any
 import dagster as dg
 
 from dagster_ips._compat import knowing_partitions, requested_backfill
-from dagster_ips.core.backfill_plan import BackfillPlan, ConsumedBefore, LaunchedBackfill
+from dagster_ips.core.backfill_plan import BackfillPlan, ConsumedBefore, LaunchedBackfill, PlannedStage
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.target import settle
 from dagster_ips.core.watermark import Watermark
@@ -18,9 +21,12 @@ from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.exactly_once.target_table.target_history import histories_of
 from dagster_ips.orchestration.backfill.asset_lineage import AssetLineage
 from dagster_ips.orchestration.backfill.planning import table_now
+from dagster_ips.orchestration.backfill.stageable import require_stageable
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
+from dagster_ips.orchestration.platform.staged_run import STAGED_TAG
+from dagster_ips.orchestration.run.cascade_tag import CASCADE_TAG
 from dagster_ips.orchestration.run.runs import MODE_TAG
-from dagster_ips.spark.branches import drop_tag, tag_snapshot
+from dagster_ips.spark.branches import Branch, drop_tag, tag_snapshot
 
 _DAY_MS = 86_400_000
 _MOST_LOOKS = 5
@@ -45,22 +51,68 @@ class BackfillLauncher:
             BackfillError: its root kept moving while its state was tagged.
             InstanceError: the root isn't in these definitions any more, or not with these partitions.
         """
+        return self._launched(plan, who, although_moved=although_moved, now_ms=now_ms, is_staged=False)
+
+    def stage(self, plan: BackfillPlan, *, who: str, although_moved: bool, now_ms: int) -> LaunchedBackfill:
+        """As ``launch``, but let the daemon compute all stages, each on a branch of its table cut at that state.
+
+        Raises:
+            BackfillError: a stage can't be computed on a branch; it was launched already, not staged.
+            As ``launch``.
+        """
+        require_stageable(self.lineage, plan)
+        return self._launched(plan, who, although_moved=although_moved, now_ms=now_ms, is_staged=True)
+
+    def _launched(
+        self, plan: BackfillPlan, who: str, *, although_moved: bool, now_ms: int, is_staged: bool
+    ) -> LaunchedBackfill:
         store, instance = CursorStore(self.lineage.instance), self.lineage.instance
         known = store.get_backfill(plan.id)
         if isinstance(known, LaunchedBackfill) and instance.get_backfill(plan.id) is not None:
+            if known.is_staged != is_staged:
+                problem = f"it was launched already, {'staged' if known.is_staged else 'live'}."
+                remedy = f"To see how far it is: dagster-ips backfill status {plan.id}"
+                raise BackfillError(backfill=plan.id, problem=problem, remedy=remedy)
             return known
         with knowing_partitions(instance):
             self._require_true(plan, although_moved=although_moved)
-            subset = self._root_subset(plan)
-            before, consumed = self._root_before(plan, now_ms)
-            for stage in plan.stages[1:]:
-                before |= self._tagged(plan, stage.asset, now_ms)
-            launched = LaunchedBackfill(plan, who, now_ms, before, consumed)
+            computed = plan.stages if is_staged else plan.stages[:1]
+            subsets = {each.asset: self._subset(plan, each) for each in computed if each.partitions != ()}
+            before, consumed = self._before(plan, now_ms, is_staged=is_staged)
+            launched = LaunchedBackfill(plan, who, now_ms, before, consumed, is_staged)
+            if is_staged:
+                self._cut_branches(launched, now_ms)
+            else:
+                self.drop_branches(plan)  # Those of a staging that was killed.
             with effect(Effect.RECORD_BACKFILL):
                 store.set_backfill(launched)
             with effect(Effect.LAUNCH_BACKFILL):
-                instance.add_backfill(self._requested(plan, subset, who=who, now_ms=now_ms))
+                instance.add_backfill(self._requested(launched, subsets))
         return launched
+
+    def _cut_branches(self, launched: LaunchedBackfill, now_ms: int) -> None:
+        plan = launched.plan
+        for stage in plan.stages:
+            metadata, session = self.lineage.metadata(stage.asset), self.lineage.table(stage.asset).manager.session()
+            at = launched.before[stage.table]
+            cut = metadata.snapshots.get(at) if metadata else None
+            if cut is None:
+                raise _kept_changing(plan, stage.table)
+            branch = Branch(self.lineage.lake(stage.asset).name, stage.table, plan.staged_branch)
+            with effect(Effect.CREATE_BRANCH):
+                branch.cut_for_days(session, head_snapshot_id=at, days=self._days_since(cut.timestamp_ms, now_ms))
+
+    def drop_branches(self, plan: BackfillPlan) -> list[str]:
+        """Drop what is staged: the tables that had a branch of it. What is on ``main`` stays."""
+        dropped = []
+        for stage in plan.stages:
+            metadata = self.lineage.metadata(stage.asset)
+            if metadata is not None and plan.staged_branch in metadata.branches:
+                session, lake = self.lineage.table(stage.asset).manager.session(), self.lineage.lake(stage.asset)
+                with effect(Effect.DROP_BRANCH):
+                    Branch(lake.name, stage.table, plan.staged_branch).drop(session)
+                dropped.append(stage.table)
+        return dropped
 
     def release(self, plan: BackfillPlan) -> list[str]:
         """Let the states before it go: the tables of which one was kept. It can't be compared or taken back after."""
@@ -80,33 +132,48 @@ class BackfillLauncher:
         if moved and not although_moved:
             raise StalePlanError(backfill=plan.id, asset=plan.root.asset, moved=moved)
 
-    def _root_subset(self, plan: BackfillPlan) -> object | None:
+    def _subset(self, plan: BackfillPlan, stage: PlannedStage) -> object | None:
         """The partitions to compute as Dagster has them; None of an asset without."""
-        root, definition = plan.root, self.lineage.partitions_def(plan.root.asset)
-        if (definition is None) != (root.partitions is None):
-            problem = f"{root.asset} isn't partitioned any more as plan {plan.id} says."
+        definition = self.lineage.partitions_def(stage.asset)
+        if (definition is None) != (stage.partitions is None):
+            problem = f"{stage.asset} isn't partitioned any more as plan {plan.id} says."
             raise InstanceError(problem=problem, remedy="Plan again.")
-        if definition is None or root.partitions is None:
+        if definition is None or stage.partitions is None:
             return None
         there = set(definition.get_partition_keys(dynamic_partitions_store=self.lineage.instance))
-        if gone := [key for key in root.partitions if key not in there]:
-            problem = f"{root.asset} has no partition {', '.join(gone[:5])} any more."
+        if gone := [key for key in stage.partitions if key not in there]:
+            problem = f"{stage.asset} has no partition {', '.join(gone[:5])} any more."
             raise InstanceError(problem=problem, remedy="Plan again.")
-        return definition.subset_with_partition_keys(root.partitions)
+        return definition.subset_with_partition_keys(stage.partitions)
 
-    def _root_before(self, plan: BackfillPlan, now_ms: int) -> tuple[dict[str, int], tuple[ConsumedBefore, ...]]:
-        """The root's tagged state, and what it had consumed when that was its newest.
+    def _before(
+        self, plan: BackfillPlan, now_ms: int, *, is_staged: bool
+    ) -> tuple[dict[str, int], tuple[ConsumedBefore, ...]]:
+        """The tagged state of each table, and what the root had consumed when that was its newest.
 
-        A run publishes before it commits: what is read while the table stays where it is knows of nothing newer.
+        A run publishes before it commits: what is read while the table stays where it is knows of nothing newer. What
+        is staged goes on from all the states together, so that all of them must have been the newest at one time.
         """
+        root, *others = plan.stages
+        changing: list[str] = []
         for _ in range(_MOST_LOOKS):
-            before = self._tagged(plan, plan.root.asset, now_ms)
+            before = self._tagged(plan, root.asset, now_ms)
             consumed = tuple(self._consumed(plan))
-            now = self.lineage.metadata(plan.root.asset)
-            if before.get(plan.root.table) == (now.head_snapshot_id() if now else None):
+            for stage in others:
+                before |= self._tagged(plan, stage.asset, now_ms)
+            together = plan.stages if is_staged else (root,)
+            changing = [each.table for each in together if before.get(each.table) != self._head(each.asset)]
+            if not changing:
                 return before, consumed
-        problem = f"{plan.root.table} kept changing while its state was tagged, so nothing was launched."
-        raise BackfillError(backfill=plan.id, problem=problem, remedy="Launch it again when fewer runs write it.")
+        raise _kept_changing(plan, ", ".join(changing))
+
+    def _head(self, asset: str) -> int | None:
+        metadata = self.lineage.metadata(asset)
+        return metadata.head_snapshot_id() if metadata else None
+
+    def _days_since(self, timestamp_ms: int, now_ms: int) -> int:
+        """How long to keep a ref: Iceberg counts its age from when its snapshot was committed, maybe long ago."""
+        return max(0, now_ms - timestamp_ms) // _DAY_MS + self.keep_days + 1
 
     def _tagged(self, plan: BackfillPlan, asset: str, now_ms: int) -> dict[str, int]:
         """The state of an asset's table, by its name, tagged; nothing of a table without one."""
@@ -114,8 +181,6 @@ class BackfillLauncher:
         head = metadata.ancestry().head if metadata else None
         if head is None:
             return {}
-        # Iceberg counts a tag's age from when its snapshot was committed, which may be long ago.
-        old_days = max(0, now_ms - head.timestamp_ms) // _DAY_MS
         with effect(Effect.TAG_BEFORE):
             tag_snapshot(
                 known.manager.session(),
@@ -123,7 +188,7 @@ class BackfillLauncher:
                 known.table,
                 plan.before_tag,
                 snapshot_id=head.snapshot_id,
-                retain_days=old_days + self.keep_days + 1,
+                retain_days=self._days_since(head.timestamp_ms, now_ms),
             )
         return {known.table: head.snapshot_id}
 
@@ -152,16 +217,25 @@ class BackfillLauncher:
             for up_to, partitions in alike.items():
                 yield ConsumedBefore(tracked.upstream, up_to, None if keys is None else tuple(partitions))
 
-    def _requested(self, plan: BackfillPlan, subset: object | None, *, who: str, now_ms: int) -> Any:  # noqa: ANN401  # it isn't public
+    def _requested(self, launched: LaunchedBackfill, subsets: Mapping[str, object | None]) -> Any:  # noqa: ANN401  # it isn't public
         """As a person's backfill from the UI; all of an asset without partitions by the tag that asks for it."""
-        tags: Mapping[str, str] = {PLAN_TAG: plan.id} | ({MODE_TAG: "full"} if subset is None else {})
+        plan = launched.plan
+        tags = {PLAN_TAG: plan.id}
+        if launched.is_staged:
+            tags |= {STAGED_TAG: plan.id, CASCADE_TAG: plan.id}
+        elif plan.root.partitions is None:
+            tags |= {MODE_TAG: "full"}
         return requested_backfill(
             self.lineage.instance,
             plan.id,
-            dg.AssetKey.from_user_string(plan.root.asset),
-            subset,
+            {dg.AssetKey.from_user_string(asset): subset for asset, subset in subsets.items()},
             tags=tags,
-            title=f"{plan.root.asset} anew, planned by {who}",
+            title=f"{plan.root.asset} anew, {'staged' if launched.is_staged else 'planned'} by {launched.who}",
             description=f"dagster-ips backfill status {plan.id}",
-            at=now_ms / 1000,
+            at=launched.launched_at_ms / 1000,
         )
+
+
+def _kept_changing(plan: BackfillPlan, tables: str) -> BackfillError:
+    problem = f"{tables} kept changing while its state was tagged, so nothing was launched."
+    return BackfillError(backfill=plan.id, problem=problem, remedy="Launch it again when fewer runs write it.")

@@ -28,8 +28,8 @@ from dagster_ips.orchestration.declare.declarations import is_to_be_proved, plai
 from dagster_ips.orchestration.declare.partition_mappings import rows_of_keys
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.orchestration.prove.proof_findings import MOST_EXAMPLES, Findings, Proved, unknown
-from dagster_ips.orchestration.prove.recompute_asset import Asset, graph_of, recompute
 from dagster_ips.orchestration.run.io_manager import IcdcIOManager
+from dagster_ips.orchestration.run.recompute_asset import Asset, Surroundings, graph_of, recompute
 from dagster_ips.orchestration.watch.pending_checks import Never
 from dagster_ips.spark.comparison import alike, columns_of_one, compare, floating, rows_outside, without
 
@@ -244,7 +244,9 @@ class _Proof:
         self, manager: IcdcIOManager, prover: Prover, claim: Claim, part: ClaimedPart, sample: Sample
     ) -> Proved:
         lake, target = manager.catalog.open(), claim.target
-        made = recompute(self.asset, part, manager, self.context)
+        resources = self.context.op_execution_context.resources
+        around = Surroundings(graph_of(self.context), self.context.instance, resources, lake)
+        made = recompute(self.asset, part, manager, around)
         frame, key = without(made.frame, self.ignore), key_of(made.write_mode)
         session = frame.sparkSession
         there = snapshot_rows(session, lake.name, target, target.ancestry().head)

@@ -48,6 +48,7 @@ from dagster_ips.orchestration.declare.partition_mappings import require_partiti
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.orchestration.platform.plain_text import plain
 from dagster_ips.orchestration.platform.resources import IcebergCatalog, SparkResource
+from dagster_ips.orchestration.platform.staged_run import StagedRun, staged_run
 from dagster_ips.orchestration.run.audits import run_audits
 from dagster_ips.orchestration.run.cascade_tag import cascade_of_run, follow_head
 from dagster_ips.orchestration.run.data_versions import (
@@ -145,7 +146,8 @@ class IcdcIOManager(dg.ConfigurableIOManager):
                 remedy="Give the asset and its upstreams the same io_manager_key.",
             )
         is_consumer = of_step is not None
-        unread = RunInputs(cascade=cascade_of_run(context.step_context))
+        staged = staged_run(context.step_context.dagster_run, context.step_context.instance)
+        unread = RunInputs(cascade=staged.cascade if staged else cascade_of_run(context.step_context))
         captured = of_step.get(key.to_user_string()) if of_step is not None else unread
         if captured is None:
             _report_waiting(context, behind=list(of_step or ()))
@@ -155,7 +157,8 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         table = table_of(key, metadata, self.default_namespace)
         started = time.monotonic()
         # What another session writes would lack the stamps that this one sets.
-        runs = replace(self.runs(context.step_context.instance), session=lambda: self._session_of(result.frame))
+        runs = self.runs(context.step_context.instance).staged_for(staged)
+        runs = replace(runs, session=lambda: self._session_of(result.frame))
         with runs.writing(captured):
             # Runs of other partitions, which may read a lookup as it is then, publish meanwhile.
             is_told = isinstance(result.write_mode, Combine) and not context.has_asset_partitions
@@ -169,6 +172,7 @@ class IcdcIOManager(dg.ConfigurableIOManager):
             write_seconds=time.monotonic() - started,
             lookups=_lookups() if is_consumer else (),
             older=older_rows_in(publication, captured, code_version(step, key)),
+            staged=staged,
         )
         context.add_output_metadata(run_metadata(report))
         for partition, count in captured.by_partition.items():
@@ -176,7 +180,10 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         if report.older:
             context.log.warning("%s: %s", table, report.older)
         partitions = context.asset_partition_keys if context.has_asset_partitions else ()
-        record_versions(step, key, captured, publication, storage=runs.lake.storage, partitions=partitions)
+        if staged:
+            keep_versions(step, key)
+        else:
+            record_versions(step, key, captured, publication, storage=runs.lake.storage, partitions=partitions)
         runs.drop_old_tables(captured)
 
     def runs(self, instance: dg.DagsterInstance) -> Runs:
@@ -212,13 +219,15 @@ class IcdcIOManager(dg.ConfigurableIOManager):
             assert running is not None  # noqa: S101  # load_input asked before
             consumers = consumers_of(running.assets_def, metadata, self.default_namespace)
             selected = [each for each in consumers if each.key in running.selected_asset_keys]
-            this.captured = self.runs(context.step_context.instance).capture_together(selected, running)
+            runs = self.runs(context.step_context.instance)
+            this.captured = runs.staged_for(_staged(context)).capture_together(selected, running)
         found = [view.captured for each in this.captured.values() for view in each.views.values()]
         reads(found, self.catalog.open())
         return this.captured
 
     def _whole_table(self, context: dg.InputContext, metadata: MetadataByKey) -> Any:  # noqa: ANN401  # see load_input
-        lake = self.catalog.open()
+        lake, staged = self.catalog.open(), _staged(context)
+        lake = lake.on_branch(staged.branch) if staged else lake
         table = table_of(context.asset_key, metadata.get(context.asset_key, {}), self.default_namespace)
         found = lake.load(table, asset=_reader(context))
         if (running := _asset_context()) is not None:
@@ -454,6 +463,12 @@ def _asset_context() -> dg.AssetExecutionContext | None:
         return dg.AssetExecutionContext.get()
     except dg.DagsterInvariantViolationError:
         return None
+
+
+def _staged(context: dg.InputContext) -> StagedRun | None:
+    """What the input's run is staged for; nothing where there is no run."""
+    step: Any = context.step_context
+    return staged_run(step.dagster_run, step.instance)
 
 
 def _reader(context: dg.InputContext) -> str:

@@ -22,6 +22,7 @@ from dagster_ips.exactly_once.publish.statement_block import Block, block
 from dagster_ips.iceberg import code_stamps
 from dagster_ips.orchestration.declare.consumers import Consumer, MetadataByKey, capturing_consumers
 from dagster_ips.orchestration.declare.declarations import description_of
+from dagster_ips.orchestration.platform.staged_run import staged_run
 from dagster_ips.orchestration.run.audits import run_audits
 from dagster_ips.orchestration.run.data_versions import code_version, record_versions
 from dagster_ips.orchestration.run.io_manager import IcdcIOManager, metadata_by_key
@@ -147,6 +148,9 @@ def capture(
     metadata = metadata_by_key(step)
     manager, consumer = _consumer(context, metadata, writes)
     _require_declared(consumer, upstreams)
+    if (staged := staged_run(context.run, context.instance)) is not None:
+        problem = f"it writes by statements of its own, which backfill {staged.backfill} can't stage."
+        raise DeclarationError(asset=consumer.name, problem=problem, remedy="Launch such a backfill without --staged.")
     runs = manager.runs(context.instance)
     captured = runs.capture(consumer, context)
     started = time.monotonic()

@@ -20,6 +20,7 @@ from dagster_ips.exactly_once.capture.partition_counts import Count
 from dagster_ips.exactly_once.publish.publisher import Publication
 from dagster_ips.iceberg.code_stamps import older_rows_of
 from dagster_ips.orchestration.platform.plain_text import plain
+from dagster_ips.orchestration.platform.staged_run import StagedRun
 from dagster_ips.orchestration.platform.table_metadata import table_metadata
 from dagster_ips.orchestration.run.cascade_tag import links
 from dagster_ips.orchestration.run.runs import RunInputs
@@ -38,6 +39,7 @@ class RunReport:
     write_seconds: float
     lookups: tuple[str, ...] = ()
     older: OlderRows | None = None
+    staged: StagedRun | None = None
 
     @property
     def views(self) -> Mapping[str, IcdcView]:
@@ -61,7 +63,7 @@ def run_metadata(report: RunReport) -> dict[str, Any]:
 
     Dagster shows it at each partition of the run. Numbers that are of several say so.
     """
-    shown: dict[str, Any] = {}
+    shown: dict[str, Any] = dict(report.staged.metadata) if report.staged else {}
     numbers: dict[str, Any] = {}
     if report.views:
         shown["summary"] = dg.MetadataValue.md(_sentence(report))
@@ -78,7 +80,7 @@ def run_metadata(report: RunReport) -> dict[str, Any]:
         shown |= _origins(report)
         if report.older:
             shown["older rows"] = str(report.older)
-    if report.publication.metadata is not None:
+    if report.publication.metadata is not None and report.staged is None:  # Else what the table isn't yet.
         shown |= table_metadata(report.publication.metadata)
     shown["dagster/table_name"] = report.table
     return shown

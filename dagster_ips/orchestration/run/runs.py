@@ -40,9 +40,10 @@ from dagster_ips.iceberg.stamps import owner_properties
 from dagster_ips.iceberg.storage import Storage
 from dagster_ips.orchestration.declare.consumers import Consumer, without_triggers
 from dagster_ips.orchestration.declare.partition_mappings import last_window_end
-from dagster_ips.orchestration.platform.cursor_store import CursorStore
+from dagster_ips.orchestration.platform.staged_run import StagedRun
 from dagster_ips.orchestration.run.cascade_tag import cascade_of, is_automatic
 from dagster_ips.spark.targets import TableDescription, order_table
+from dagster_ips.state.store import EdgeStore, UntouchedStore
 from dagster_ips.view import IcdcView
 
 if TYPE_CHECKING:
@@ -99,13 +100,23 @@ class RunInputs:
 
 @dataclass(frozen=True)
 class Runs:
-    """Where runs capture and publish: the catalog, the cursors, and the session, opened when it is first needed."""
+    """Where runs capture and publish: the catalog, the cursors, and the session, opened when it is first needed.
+
+    ``staged`` is what they are staged for; then ``lake`` has its branches, and what is consumed isn't stored.
+    """
 
     lake: LakeCatalog
-    store: CursorStore
+    store: EdgeStore
     session: Callable[[], SparkSession]
     icdc_namespace: str
     retention: Retention
+    staged: StagedRun | None = None
+
+    def staged_for(self, staged: StagedRun | None) -> Runs:
+        """These, of runs that are staged; as they are if they aren't."""
+        if staged is None:
+            return self
+        return replace(self, lake=self.lake.on_branch(staged.branch), store=UntouchedStore(self.store), staged=staged)
 
     def capture(self, consumer: Consumer, running: dg.AssetExecutionContext | dg.OpExecutionContext) -> RunInputs:
         """One capture per input of ``consumer`` and partition of the run, with what the run's tags ask for.
@@ -115,16 +126,18 @@ class Runs:
         """
         started, run = time.monotonic(), running.run
         inputs = consumer.tracked(running.job_def.asset_layer.asset_graph, running.instance)
+        self._require_unmoved(consumer)
         captured = Capturer(self.lake, self.store, self.icdc_namespace).capture(
             consumer.name,
             [_with_wishes(tracked, run.tags, consumer.name) for tracked in inputs.values()],
             target=consumer.table,
-            asked_for=_wish(Mode, run.tags, MODE_TAG, consumer.name),
+            asked_for=self._asked_for(consumer, run),
             run_id=run.run_id,
-            partitions=_partitions(running) if consumer.is_partitioned else None,
+            partitions=self._partitions(consumer, running) if consumer.is_partitioned else None,
             consent=_consent(run.tags, consumer.name),
             one_code=consumer.one_code,
         )
+        self._require_unmoved(consumer)  # What was read meanwhile is of the branches as well then.
         session = self.session()
         views = {
             name: IcdcView(found, session, self.lake.name, weighs_live_rows=consumer.weighs_live_rows)
@@ -137,6 +150,24 @@ class Runs:
                     "%s: the run's partitions took %d of %d rows captured", name, rows.taken, rows.captured
                 )
         return self._captured(consumer, running, views, started)
+
+    def _require_unmoved(self, consumer: Consumer) -> None:
+        if self.staged is not None:
+            tables = {consumer.table, *(each.table for each in consumer.inputs.values())}
+            self.staged.require_unmoved(self.lake.on_branch(None), tables)
+
+    def _asked_for(self, consumer: Consumer, run: dg.DagsterRun) -> Mode | None:
+        """The mode that a person asked for; of a staged backfill only its root is computed anew, and all of it."""
+        if self.staged is not None and not consumer.is_partitioned:
+            return Mode.FULL if consumer.name == self.staged.root else None
+        return _wish(Mode, run.tags, MODE_TAG, consumer.name)
+
+    def _partitions(
+        self, consumer: Consumer, running: dg.AssetExecutionContext | dg.OpExecutionContext
+    ) -> RunPartitions:
+        """The run's partitions, and whether a person named them or they follow from a change."""
+        follows = is_automatic(running.run) or (self.staged is not None and consumer.name != self.staged.root)
+        return RunPartitions(tuple(running.partition_keys), named_by_person=not follows)
 
     def capture_together(
         self, consumers: Sequence[Consumer], running: dg.AssetExecutionContext | dg.OpExecutionContext
@@ -201,7 +232,8 @@ class Runs:
         # A person rewinds and resets what has no partitions; those are computed anew by a backfill, which is a cascade.
         edges = [] if consumer.is_partitioned else [capture.edge for _, capture in consumed]
         again = [edge for edge, state in self.store.get_many(edges).items() if state.was_changed_by_person]
-        cascade = cascade_of(running, consumed, self.lake.find(consumer.table), read_again=again)
+        target = self.lake.find(consumer.table)
+        cascade = self.staged.cascade if self.staged else cascade_of(running, consumed, target, read_again=again)
         valid_through = self._completion(consumer, running).after(found)
         captured = RunInputs(views, time.monotonic() - started, cascade, valid_through)
         return replace(captured, by_partition=_counts(self.lake.storage, captured))
@@ -294,11 +326,6 @@ def _counts(storage: Storage, captured: RunInputs) -> Mapping[str, Count]:
             return {}
         counts |= {key: counts.get(key, Count()).plus(count) for key, count in of_input.items()}
     return counts
-
-
-def _partitions(running: dg.AssetExecutionContext | dg.OpExecutionContext) -> RunPartitions:
-    """The run's partitions, and whether a person named them rather than a sensor, a schedule or a condition."""
-    return RunPartitions(tuple(running.partition_keys), named_by_person=not is_automatic(running.run))
 
 
 def _with_wishes(tracked: TrackedInput, tags: Mapping[str, str], asset: str) -> TrackedInput:

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 import dagster as dg
 from dagster import DagsterInstance, DagsterRunStatus, RunRecord
 
+from dagster_ips.orchestration.platform.staged_run import STAGED_TAG
+
 _FAILED = (DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED)
 WHOLE = ""
 """Stands for an asset without partitions where others have keys."""
@@ -15,11 +17,12 @@ WHOLE = ""
 def failed_runs(instance: DagsterInstance, asset: dg.AssetKey, *, is_partitioned: bool) -> Mapping[str, RunRecord]:
     """By partition the newest run of it, where that failed before it materialised it; by ``""`` without partitions.
 
-    A run in which another asset failed before its turn came says nothing of it.
+    A run in which another asset failed before its turn came says nothing of it, nor does a staged one, which wrote
+    elsewhere.
     """
     found = _failed_partitions(instance, asset) if is_partitioned else _failed_asset(instance, asset)
     runs = {record.dagster_run.run_id: record.dagster_run for record in found.values()}
-    skipped = {run_id for run_id, run in runs.items() if _was_skipped(instance, run, asset)}
+    skipped = {run_id for run_id, run in runs.items() if STAGED_TAG in run.tags or _was_skipped(instance, run, asset)}
     return {key: record for key, record in found.items() if record.dagster_run.run_id not in skipped}
 
 

@@ -15,6 +15,7 @@ from dagster_ips.exactly_once.capture.partition_captures import rows_of
 from dagster_ips.exactly_once.capture.snapshot_rows import snapshot_rows
 from dagster_ips.exactly_once.inspect.claims import ClaimedPart
 from dagster_ips.exactly_once.publish.frame_fitness import require_columns
+from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.orchestration.declare.consumers import Consumer
 from dagster_ips.orchestration.declare.declarations import table_of, write_mode_of
 from dagster_ips.orchestration.declare.partition_mappings import slicing
@@ -70,14 +71,25 @@ class Recomputed:
             view.release()
 
 
-def graph_of(context: dg.AssetCheckExecutionContext) -> Any:  # noqa: ANN401  # Dagster's asset graph has no public type
+@dataclass(frozen=True)
+class Surroundings:
+    """What a function is called with: all assets that there are, the instance, and ``resources`` by attribute.
+
+    ``lake`` is where tables are that it reads whole.
+    """
+
+    graph: Any  # Dagster's asset graph has no public type
+    instance: dg.DagsterInstance
+    resources: Any
+    lake: LakeCatalog
+
+
+def graph_of(context: dg.AssetCheckExecutionContext) -> Any:  # noqa: ANN401  # as above
     """Every asset there is: a job of checks alone knows little of the assets that they read."""
     return context.job_def.asset_layer.asset_graph.source_asset_graph
 
 
-def recompute(
-    asset: Asset, part: ClaimedPart, manager: IcdcIOManager, context: dg.AssetCheckExecutionContext
-) -> Recomputed:
+def recompute(asset: Asset, part: ClaimedPart, manager: IcdcIOManager, around: Surroundings) -> Recomputed:
     """What the function of ``asset`` makes of ``part``'s inputs in mode ``full``; lookups are as they are now.
 
     Raises:
@@ -85,8 +97,8 @@ def recompute(
         IpsError: a table can't be read, or what the function returned can't be written.
         Exception: what the function raises.
     """
-    consumer, lake = asset.consumer, manager.catalog.open()
-    session = manager.runs(context.instance).session()
+    consumer, lake = asset.consumer, around.lake
+    session = manager.session()
     names = list(consumer.inputs)
     views = {name: IcdcView(each, session, lake.name) for name, each in zip(names, part.inputs, strict=True)}
     values: dict[str, Any] = {}
@@ -98,10 +110,10 @@ def recompute(
         elif not kind.is_nothing:
             upstream = asset.definition.keys_by_input_name[name]
             values[name], lookups[upstream.to_user_string()] = _lookup(
-                asset, upstream, part, (session, manager), context
+                asset, upstream, part, (session, manager), around
             )
-    made = _called(asset, values, part.partitions, context)
-    metadata = graph_of(context).get(consumer.key).metadata
+    made = _called(asset, values, part.partitions, around)
+    metadata = around.graph.get(consumer.key).metadata
     found = returned(made, write_mode_of(metadata, consumer.name), consumer.key, is_consumer=True)
     frame, write_mode = found.frame, found.write_mode
     configure(frame.sparkSession, lake.spark_configuration())
@@ -120,11 +132,11 @@ def _lookup(
     upstream: dg.AssetKey,
     part: ClaimedPart,
     reading: tuple[SparkSession, IcdcIOManager],
-    context: dg.AssetCheckExecutionContext,
+    around: Surroundings,
 ) -> tuple[DataFrame, str]:
     """An input that is read whole, as it is now, and whether that is what the last run read."""
     session, manager = reading
-    graph, lake = graph_of(context), manager.catalog.open()
+    graph, lake = around.graph, around.lake
     table = table_of(upstream, graph.get(upstream).metadata, manager.default_namespace)
     found = lake.find(table)
     if found is None:
@@ -133,24 +145,21 @@ def _lookup(
         raise UnprovableError(consumer=asset.consumer.name, problem=problem, remedy=remedy)
     frame = snapshot_rows(session, lake.name, found, found.ancestry().head)
     if part.partitions and graph.get(upstream).partitions_def is not None:
-        sliced = slicing(graph, asset.consumer.key, upstream, context.instance, column=None)
+        sliced = slicing(graph, asset.consumer.key, upstream, around.instance, column=None)
         frame = frame.where(rows_of(found, sliced, part.partitions))
     now = found.ancestry().newest_change
-    before = input_version(context.instance, asset.consumer.key, upstream)
+    before = input_version(around.instance, asset.consumer.key, upstream)
     if before is None or now is None:
         return frame, "whether it moved since the last run isn't known"
     moved = before != str(now.snapshot_id)
     return frame, f"moved since the last run, {before} → {now.snapshot_id}" if moved else "as in the last run"
 
 
-def _called(
-    asset: Asset, values: Mapping[str, Any], partitions: Sequence[str], context: dg.AssetCheckExecutionContext
-) -> object:
+def _called(asset: Asset, values: Mapping[str, Any], partitions: Sequence[str], around: Surroundings) -> object:
     """What the function returned for the asset."""
-    resources = context.op_execution_context.resources
     built = dg.build_asset_context(
-        resources={key: getattr(resources, key) for key in asset.resources},
-        instance=context.instance,
+        resources={key: getattr(around.resources, key) for key in asset.resources},
+        instance=around.instance,
         partition_key=partitions[0] if len(partitions) == 1 else None,
     )
     with built as running:

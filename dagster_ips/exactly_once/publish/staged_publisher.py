@@ -1,0 +1,74 @@
+"""Publishes what a backfill has staged on a branch: the branch's own stamps are what is consumed then."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dagster_ips.core.edge import Edge
+from dagster_ips.core.target import settle
+from dagster_ips.exactly_once.effects import Effect, effect
+from dagster_ips.exactly_once.target_table.target_history import histories_of
+from dagster_ips.iceberg.catalog import LakeCatalog
+from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.iceberg.stamps import BranchStamps, announcements, published
+from dagster_ips.spark.branches import Branch
+from dagster_ips.spark.targets import set_properties
+from dagster_ips.state.store import EdgeStore
+
+if TYPE_CHECKING:
+    from dagster_ips.spark.session import SparkSession
+
+
+@dataclass(frozen=True)
+class StagedPublisher:
+    """Makes a branch that was written by many runs, each with its stamps, the ``main`` of its table."""
+
+    catalog: LakeCatalog
+    store: EdgeStore
+    session: SparkSession
+
+    def consumed_since(self, target: TableMetadata, stamped: Mapping[Edge, BranchStamps]) -> list[Edge]:
+        """The edges of which a run, or a person, has consumed or changed more since the branch was written.
+
+        Stamps of the branch would take them back behind that.
+        """
+        states = self.store.get_many(stamped)
+        histories = histories_of(self.catalog.storage, target, states.values())
+        settled = {edge: settle(state, histories.get(edge)) for edge, state in states.items()}
+        return [edge for edge, each in stamped.items() if settled[edge].next_number != each.first_number]
+
+    def publish(self, target: TableMetadata, branch: Branch, stamped: Mapping[Edge, BranchStamps]) -> None:
+        """Make the head of ``branch`` that of ``main``, and commit what it is made of.
+
+        Announced first, as what any run publishes, so that it is known once the snapshots have expired.
+
+        Raises:
+            Exception: the engine's, if ``main`` isn't an ancestor of the branch any more; nothing was published.
+        """
+        head = target.head_snapshot_id(branch.name)
+        assert head is not None  # noqa: S101  # a branch has a snapshot
+        newest = {edge: each.newest_snapshot_id for edge, each in stamped.items()}
+        with effect(Effect.ANNOUNCE):
+            said = announcements(newest) | published(target.snapshots[head])
+            set_properties(self.session, branch.catalog, branch.table, said)
+        try:
+            with effect(Effect.PUBLISH):
+                branch.fast_forward(self.session, onto="main")
+        except Exception:
+            now = self.catalog.load(branch.table, asset=branch.table)
+            if now.ancestry().find(head) is None:  # Else the error came after it took effect.
+                raise
+        self.commit(branch.table, stamped)
+
+    def commit(self, table: str, edges: Collection[Edge]) -> None:
+        """What the stamps of ``main`` say is consumed; again, it is none the worse."""
+        states = self.store.get_many(edges)
+        target = self.catalog.load(table, asset=table)
+        histories = histories_of(self.catalog.storage, target, states.values())
+        for edge, state in states.items():
+            settled = settle(state, histories.get(edge))
+            if settled is not state:
+                with effect(Effect.COMMIT):
+                    self.store.set(settled)

@@ -1,0 +1,41 @@
+"""Whether the stages of a plan can be computed on branches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import dagster as dg
+
+from dagster_ips.core.backfill_plan import BackfillPlan, PlannedStage
+from dagster_ips.errors import BackfillError
+from dagster_ips.orchestration.backfill.asset_lineage import AssetLineage
+from dagster_ips.orchestration.declare.consumers import captures_by_itself
+
+
+def require_stageable(lineage: AssetLineage, plan: BackfillPlan) -> None:
+    """Fail unless each stage of ``plan`` can be computed on a branch.
+
+    Raises:
+        BackfillError: one can't.
+    """
+    if problems := [f"{stage.asset} {why}" for stage in plan.stages for why in _against(lineage, stage)]:
+        problem = f"it can't be staged: {'; '.join(problems)}. Nothing was launched."
+        remedy = f"Launch it live: dagster-ips backfill launch {plan.id}"
+        raise BackfillError(backfill=plan.id, problem=problem, remedy=remedy)
+
+
+def _against(lineage: AssetLineage, stage: PlannedStage) -> Iterator[str]:
+    """Why a stage can't, as the end of a sentence; nothing if it can."""
+    metadata, known = lineage.metadata(stage.asset), lineage.consumers.get(stage.asset)
+    if metadata is None or metadata.head_snapshot_id() is None:
+        yield "has no rows yet that a branch could be cut from"
+    if known is None:
+        return
+    key = dg.AssetKey.from_user_string(stage.asset)
+    if captures_by_itself(known.graph.get(key).assets_def, key):
+        yield "is written by statements of its own"
+    if len(known.consumer.step) > 1:
+        yield f"is made in one step with {len(known.consumer.step) - 1} other assets"
+    limited = [name for name, each in known.consumer.inputs.items() if each.limits.is_set]
+    if limited and stage.partitions is None:
+        yield f"takes {', '.join(limited)} in several runs, as it is limited, and the table has but a part in between"

@@ -1,0 +1,262 @@
+"""What a staged backfill has on its branches, and how it is published: stage after stage, each by a fast-forward.
+
+Nothing but the tables' own refs says how far a publication is, so that it can be killed anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import dagster as dg
+
+from dagster_ips._compat import knowing_partitions
+from dagster_ips.core.backfill_plan import BackfillPlan, LaunchedBackfill, PlannedStage
+from dagster_ips.core.cascade import Cascade
+from dagster_ips.core.edge import Edge
+from dagster_ips.errors import BackfillError
+from dagster_ips.exactly_once.effects import Effect, effect
+from dagster_ips.exactly_once.publish.staged_publisher import StagedPublisher
+from dagster_ips.iceberg.cascade_stamps import CASCADE
+from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.iceberg.stamps import BranchStamps, stamps_on_branch
+from dagster_ips.orchestration.backfill.asset_lineage import AssetLineage
+from dagster_ips.orchestration.backfill.launching import BackfillLauncher
+from dagster_ips.orchestration.platform.cursor_store import CursorStore
+from dagster_ips.orchestration.platform.staged_run import moved
+from dagster_ips.spark.branches import Branch
+
+
+class BranchStanding(StrEnum):
+    """Where a stage's branch is, seen from ``main``."""
+
+    STAGED = "staged"
+    """``main`` is where the branch was cut: it can be published."""
+    UNCHANGED = "unchanged"
+    """Nothing was written to the branch."""
+    PUBLISHED = "published"
+    """``main`` has all of it."""
+    MOVED = "moved"
+    """``main`` has something else."""
+    GONE = "gone"
+    """There is no branch, and ``main`` has nothing of the backfill."""
+
+
+@dataclass(frozen=True, slots=True)
+class StagedTable:
+    """A stage and its table as it is."""
+
+    stage: PlannedStage
+    metadata: TableMetadata | None
+    standing: BranchStanding
+
+    @property
+    def is_through(self) -> bool:
+        """Whether all that the stage has staged is on ``main``."""
+        return self.standing in (BranchStanding.PUBLISHED, BranchStanding.UNCHANGED)
+
+
+@dataclass(frozen=True, slots=True)
+class StagedPublication:
+    """The assets whose tables were published, and those that were left to follow by themselves, as ``main`` moved."""
+
+    published: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class StagedBackfill:
+    """A backfill that is staged on branches."""
+
+    lineage: AssetLineage
+    backfill: LaunchedBackfill
+
+    @property
+    def plan(self) -> BackfillPlan:
+        """What it does."""
+        return self.backfill.plan
+
+    def tables(self) -> list[StagedTable]:
+        """Each stage and where its branch is."""
+        found = ((stage, self.lineage.metadata(stage.asset)) for stage in self.plan.stages)
+        return [StagedTable(stage, metadata, self._standing(stage, metadata)) for stage, metadata in found]
+
+    def summary(self) -> str:
+        """Whether it is published, in a sentence."""
+        tables = self.tables()
+        of = {
+            standing: [each.stage.table for each in tables if each.standing is standing] for standing in BranchStanding
+        }
+        left = [*of[BranchStanding.STAGED], *of[BranchStanding.MOVED]]
+        if of[BranchStanding.PUBLISHED] and left:
+            done = ", ".join(of[BranchStanding.PUBLISHED])
+            return (
+                f"Its publication is under way: {done} is published, {', '.join(left)} isn't. To go on: "
+                f"dagster-ips backfill publish {self.plan.id}"
+            )
+        if of[BranchStanding.PUBLISHED]:
+            return "All of it is published."
+        if of[BranchStanding.MOVED]:
+            return (
+                f"{', '.join(of[BranchStanding.MOVED])} changed since it was staged, so it can't be published any more."
+            )
+        if of[BranchStanding.STAGED]:
+            return f"It is staged on branches {self.plan.staged_branch}, and not published."
+        return (
+            "Nothing of it is staged." if of[BranchStanding.GONE] else "Nothing is staged yet that differs from main."
+        )
+
+    def require_published(self) -> None:
+        """Fail if there is nothing to take back.
+
+        Raises:
+            BackfillError: nothing of it is on ``main``.
+        """
+        if not any(each.standing is BranchStanding.PUBLISHED for each in self.tables()):
+            remedy = f"To drop what is staged: dagster-ips backfill cancel {self.plan.id}"
+            raise BackfillError(self.plan.id, "nothing of it is published, so there is nothing to take back.", remedy)
+
+    def discard(self) -> bool:
+        """Drop the branches; whether nothing of it was published, so that nothing is left of it.
+
+        The states before it are let go then: there is nothing to take back.
+        """
+        is_published = any(each.standing is BranchStanding.PUBLISHED for each in self.tables())
+        launcher = BackfillLauncher(self.lineage)
+        launcher.drop_branches(self.plan)
+        if not is_published:
+            launcher.release(self.plan)
+        return not is_published
+
+    def publish(self, unfinished: Sequence[str]) -> StagedPublication:
+        """Fast-forward ``main`` of each stage's table, in order; ``unfinished`` says what isn't computed yet.
+
+        One that was killed goes on. Where ``main`` moved since it began, a stage is left to follow by itself from what
+        was published before it.
+
+        Raises:
+            BackfillError: not all is staged, nothing is, or something changed since; nothing was published then.
+            IpsError: a table can't be read.
+        """
+        with knowing_partitions(self.lineage.instance):
+            tables = self.tables()
+            if not any(each.standing is BranchStanding.PUBLISHED for each in tables):
+                self._require_ready(tables, unfinished)
+            done = self._published(tables)
+            self._report(done)
+            BackfillLauncher(self.lineage).drop_branches(self.plan)
+            return done
+
+    def _standing(self, stage: PlannedStage, metadata: TableMetadata | None) -> BranchStanding:
+        if metadata is None:
+            return BranchStanding.GONE
+        cut, main, branch = self.backfill.before.get(stage.table), metadata.ancestry(), self.plan.staged_branch
+        if branch not in metadata.branches:
+            return BranchStanding.PUBLISHED if self._is_on_main(metadata, cut) else BranchStanding.GONE
+        head = metadata.head_snapshot_id(branch)
+        if head == cut:
+            return BranchStanding.UNCHANGED
+        if head is not None and main.find(head) is not None:
+            return BranchStanding.PUBLISHED
+        return BranchStanding.STAGED if metadata.head_snapshot_id() == cut else BranchStanding.MOVED
+
+    def _is_on_main(self, metadata: TableMetadata, cut: int | None) -> bool:
+        for snapshot in metadata.ancestry().snapshots:
+            if snapshot.snapshot_id == cut:
+                return False
+            if self.plan.id in Cascade.from_text(snapshot.summary.get(CASCADE, "")).ids:
+                return True
+        return False
+
+    def _require_ready(self, tables: Sequence[StagedTable], unfinished: Sequence[str]) -> None:
+        """Fail unless each stage can be published as it is staged."""
+        of = {
+            standing: [each.stage.table for each in tables if each.standing is standing] for standing in BranchStanding
+        }
+        if of[BranchStanding.GONE]:
+            problem = f"{', '.join(of[BranchStanding.GONE])} has no branch {self.plan.staged_branch} any more."
+            raise BackfillError(self.plan.id, problem, "Plan and stage it again.")
+        if of[BranchStanding.MOVED]:
+            raise moved(self.plan.id, of[BranchStanding.MOVED])
+        if unfinished:
+            problem = f"{'; '.join(unfinished)}. Nothing was published."
+            remedy = f"To see how far it is: dagster-ips backfill status {self.plan.id}"
+            raise BackfillError(self.plan.id, problem, remedy)
+        for each in tables:
+            self._require_unconsumed(each)
+
+    def _require_unconsumed(self, each: StagedTable) -> None:
+        assert each.metadata is not None  # noqa: S101  # asked before
+        since = self._publisher(each).consumed_since(each.metadata, self._stamps(each))
+        if since:
+            parts = [edge.partition for edge in since if edge.partition]
+            what = f"{each.stage.asset} read {since[0].upstream}" + (f" ({', '.join(parts[:5])})" if parts else "")
+            problem = f"{what} since it was staged. Nothing was published."
+            remedy = f"Stage it again: dagster-ips backfill cancel {self.plan.id}, then plan and launch anew."
+            raise BackfillError(self.plan.id, problem, remedy)
+
+    def _published(self, tables: Sequence[StagedTable]) -> StagedPublication:
+        through, published, left = set[str](), list[str](), list[str]()
+        stages = {stage.asset for stage in self.plan.stages}
+        for each in tables:
+            follows_published = set(each.stage.upstreams) & stages <= through
+            if each.standing is BranchStanding.STAGED and follows_published:
+                is_through = self._publish_one(each)
+            else:
+                is_through = each.is_through
+            if not is_through and not published:
+                raise moved(self.plan.id, [each.stage.table])
+            if not is_through:
+                left.append(each.stage.asset)
+                continue
+            if each.standing is BranchStanding.PUBLISHED:
+                self._publisher(each).commit(each.stage.table, self._stamps(each))
+            through.add(each.stage.asset)
+            published += [each.stage.asset] if each.standing is not BranchStanding.UNCHANGED else []
+        return StagedPublication(tuple(published), tuple(left))
+
+    def _publish_one(self, each: StagedTable) -> bool:
+        """Whether it was published; not if ``main`` moved."""
+        assert each.metadata is not None  # noqa: S101  # what is staged is there
+        branch = Branch(self.lineage.lake(each.stage.asset).name, each.stage.table, self.plan.staged_branch)
+        try:
+            self._publisher(each).publish(each.metadata, branch, self._stamps(each))
+        except Exception:
+            now = self.lineage.metadata(each.stage.asset)
+            if now is None or self._standing(each.stage, now) is BranchStanding.MOVED:
+                return False
+            raise
+        return True
+
+    def _stamps(self, each: StagedTable) -> Mapping[Edge, BranchStamps]:
+        known, cut = self.lineage.consumers.get(each.stage.asset), self.backfill.before.get(each.stage.table)
+        if known is None or each.metadata is None or cut is None:
+            return {}
+        lines = [Edge(each.stage.asset, tracked.upstream) for tracked in known.consumer.inputs.values()]
+        branch = self.plan.staged_branch
+        return stamps_on_branch(each.metadata, branch, lines, from_snapshot_id_exclusive=cut)
+
+    def _publisher(self, each: StagedTable) -> StagedPublisher:
+        manager = self.lineage.table(each.stage.asset).manager
+        store = CursorStore(self.lineage.instance)
+        return StagedPublisher(self.lineage.lake(each.stage.asset), store, manager.session())
+
+    def _report(self, done: StagedPublication) -> None:
+        """Tell Dagster that the rows are others now: what staged runs said was not of ``main``."""
+        for stage in self.plan.stages:
+            metadata = self.lineage.metadata(stage.asset) if stage.asset in done.published else None
+            newest = metadata.ancestry().newest_change if metadata else None
+            if newest is None:
+                continue
+            for part in (None,) if stage.partitions is None else stage.partitions:
+                with effect(Effect.REPORT_EVENT):
+                    self.lineage.instance.report_runless_asset_event(
+                        dg.AssetMaterialization(
+                            dg.AssetKey.from_user_string(stage.asset),
+                            description=f"backfill {self.plan.id} was published",
+                            partition=part,
+                            metadata={"backfill": self.plan.id, "published snapshot": str(newest.snapshot_id)},
+                            tags={"dagster/data_version": str(newest.snapshot_id)},
+                        )
+                    )

@@ -1,0 +1,113 @@
+"""Compares each stage of a backfill with what its own function makes of everything that it was made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import dagster as dg
+
+from dagster_ips._compat import knowing_partitions
+from dagster_ips.core.backfill_plan import BackfillPlan, PlannedStage
+from dagster_ips.core.row_changes import RowChanges
+from dagster_ips.core.write_mode import Append
+from dagster_ips.errors import UnprovableError
+from dagster_ips.exactly_once.inspect.claims import Claim, ClaimedPart, Prover
+from dagster_ips.orchestration.backfill.asset_lineage import AssetLineage
+from dagster_ips.orchestration.backfill.differing import StageDifference, by_partition, row_keys, rows_of_stage
+from dagster_ips.orchestration.declare.consumers import captures_by_itself
+from dagster_ips.orchestration.platform.cursor_store import CursorStore
+from dagster_ips.orchestration.run.known_consumers import KnownConsumer
+from dagster_ips.orchestration.run.recompute_asset import Asset, Surroundings, recompute
+from dagster_ips.spark.comparison import Example
+from dagster_ips.spark.frames import table_frame
+from dagster_ips.spark.row_differences import differences
+
+
+@dataclass(frozen=True)
+class StageValidator:
+    """Computes the planned partitions anew, and compares the tables with that, as they are or as they are staged.
+
+    ``definitions`` have the functions. Nothing is written or consumed.
+    """
+
+    lineage: AssetLineage
+    plan: BackfillPlan
+    definitions: Sequence[dg.Definitions]
+
+    def compare(self, *, most_examples: int) -> Iterator[StageDifference]:
+        """Stage after stage, with the recompute in the place of the state before.
+
+        Raises:
+            UnprovableError: a stage can't be computed again.
+            IpsError: a table can't be read.
+            Exception: what a function raises.
+        """
+        for stage in self.plan.stages:
+            with knowing_partitions(self.lineage.instance):
+                yield self._of_stage(stage, most_examples)
+
+    def _of_stage(self, stage: PlannedStage, most_examples: int) -> StageDifference:
+        known, keys = self._provable(stage), row_keys(self.lineage, stage.asset)
+        lake = self.lineage.lake(stage.asset).on_branch(self.plan.staged_branch)
+        prover = Prover(lake, CursorStore(self.lineage.instance))
+        inputs = list(known.consumer.tracked(known.graph, self.lineage.instance).values())
+        claim = prover.claim(stage.asset, stage.table, inputs, stage.partitions)
+        if claim is None:
+            return StageDifference(stage.asset, stage.table, None, None, keys, against_full=True)
+        asset = self._asset(known)
+        chosen = [key for key in claim.begun if stage.partitions is None or key in stage.partitions]
+        parts, untold = prover.parts(claim, chosen, each_alone=asset.asks_for_context)
+        if untold:
+            raise next(iter(untold.values()))
+        found: dict[str, RowChanges] = {}
+        examples: list[Example] = []
+        for part in parts:
+            changes, some = self._of_part(stage, claim, asset, part, most_examples - len(examples))
+            found |= changes
+            examples += some
+        head = claim.target.head_snapshot_id()
+        return StageDifference(stage.asset, stage.table, None, head, keys, found, tuple(examples), against_full=True)
+
+    def _provable(self, stage: PlannedStage) -> KnownConsumer:
+        known, key = self.lineage.consumers.get(stage.asset), dg.AssetKey.from_user_string(stage.asset)
+        if known is None or captures_by_itself(known.graph.get(key).assets_def, key):
+            why = "it follows no changes" if known is None else "it is written by statements of its own"
+            remedy = "Compare it with its state before instead: leave --against out."
+            raise UnprovableError(stage.asset, f"{why}, so no function gives all of its rows", remedy)
+        return known
+
+    def _asset(self, known: KnownConsumer) -> Asset:
+        definition = known.graph.get(known.consumer.key).assets_def
+        return Asset(definition, known.consumer, definition.get_io_manager_key_for_asset_key(known.consumer.key))
+
+    def _of_part(
+        self, stage: PlannedStage, claim: Claim, asset: Asset, part: ClaimedPart, most_examples: int
+    ) -> tuple[Mapping[str, RowChanges], Sequence[Example]]:
+        manager, target = self.lineage.table(stage.asset).manager, claim.target
+        lake = self.lineage.lake(stage.asset).on_branch(self.plan.staged_branch)
+        slicing = self.lineage.own_slicing(stage.asset) if stage.partitions is not None else None
+        rows = rows_of_stage(PlannedStage(stage.asset, stage.table, (), part.partitions), target, slicing)
+        with dg.build_resources(self._resources(asset)) as resources:
+            around = Surroundings(self.lineage.consumers[stage.asset].graph, self.lineage.instance, resources, lake)
+            made = recompute(asset, part, manager, around)
+            frame = made.frame
+            if isinstance(made.write_mode, Append) and made.keeps_any_row:
+                frame = frame.dropDuplicates(list(made.write_mode.dedup_on))
+            there = table_frame(frame.sparkSession, lake.name, stage.table, snapshot_id=target.head_snapshot_id())
+            found = differences(
+                frame if rows is None else frame.where(rows),
+                there if rows is None else there.where(rows),
+                keys=row_keys(self.lineage, stage.asset),
+                divided_by=slicing.upstream_keys.columns if slicing else (),
+                by_minute=slicing.upstream_keys.by_minute if slicing else (),
+                most_examples=most_examples,
+            )
+            made.release()
+        return by_partition(found, slicing), found.examples
+
+    def _resources(self, asset: Asset) -> dict[str, object]:
+        """What the function of an asset needs, by the definitions that have it."""
+        key = asset.consumer.key
+        of = next(each for each in self.definitions if each.resolve_asset_graph().has(key))
+        return {name: (of.resources or {})[name] for name in asset.resources}

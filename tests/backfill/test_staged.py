@@ -1,0 +1,116 @@
+"""A staged backfill is seen by nobody before it is published, and then by everybody, as a full recompute would be."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import dagster as dg
+
+from dagster_ips.core.capture import EdgeState
+from dagster_ips.core.edge import Edge
+from dagster_ips.orchestration.platform.cursor_store import CursorStore
+from tests.backfill.three_stages import ThreeStages
+from tests.support.lake import events
+
+ALL_DAYS = ("day", "--partitions", "2026-01-01..2026-01-10")
+
+
+def refs(stages: ThreeStages) -> dict[str, set[str]]:
+    return {table: set(stages.lake.catalog.load(table, asset="test").raw["refs"]) for table in stages.TABLES}
+
+
+def heads(stages: ThreeStages) -> dict[str, int | None]:
+    return {table: stages.lake.catalog.load(table, asset="test").head_snapshot_id() for table in stages.TABLES}
+
+
+def cursors(stages: ThreeStages) -> dict[Edge, EdgeState]:
+    days, weeks = Edge("day", "playback"), Edge("week", "day")
+    edges = [days.of(f"2026-01-{day:02}") for day in range(1, 11)]
+    edges += [weeks.of("2025-12-28"), weeks.of("2026-01-04"), Edge("by_account", "day")]
+    return CursorStore(stages.instance).get_many(edges)
+
+
+def versions(stages: ThreeStages) -> list[str | None]:
+    found = [stages.instance.get_latest_materialization_event(dg.AssetKey(a)) for a in ("day", "by_account", "week")]
+    told = [each.asset_materialization for each in found if each]
+    return [(each.tags or {}).get("dagster/data_version") for each in told if each]
+
+
+def test_a_fix_is_staged_compared_published_and_taken_back(stages: ThreeStages) -> None:
+    stages.begin()
+    wrong = stages.right(bug=True)
+    stages.deploy(bug=False)
+    before = heads(stages), cursors(stages), versions(stages)
+    plan = stages.staged(*ALL_DAYS)
+
+    assert (heads(stages), cursors(stages), versions(stages)) == before
+    assert stages.rows() == wrong
+    assert stages.follow() == []
+    status = stages.told("status", plan)
+    assert set(status["staged"].values()) == {"staged"}
+    assert [set(stage["parts"].values()) for stage in status["stages"]] == [{"done"}] * 3
+    assert "and not published" in stages.says("status", plan)
+
+    bad = [row for row in stages.events if row[2] == "a1" and row[3]]
+    differences = stages.told("diff", plan)["stages"]
+    day, by_account, week = (each["total"] for each in differences)
+    assert (day["added"], day["removed"], day["changed"], day["columns"]) == (0, 0, len(bad), {"seconds": len(bad)})
+    assert (by_account["changed"], by_account["columns"]) == (1, {"seconds": 1})
+    assert (week["added"], week["removed"]) == (2, 2)
+
+    validated = stages.told("diff", plan, "--against", "full")["stages"]
+    assert [each["total"]["changed"] + each["total"]["added"] for each in validated] == [0, 0, 0]
+    assert validated[0]["total"]["before"]["rows"] == len(stages.events)
+    assert "day: no row differs from a full recompute." in stages.says("diff", plan, "--against", "full")
+
+    assert "media.week: published." in stages.says("publish", plan, "--yes")
+    stages.deploy(bug=True)
+    day, *after_it = stages.told("diff", plan, "--against", "full")["stages"]
+    by_day = Counter(str(row[1]) for row in bad)
+    assert {part: each["changed"] for part, each in day["partitions"].items() if each["changed"]} == by_day
+    assert day["total"]["columns"] == {"seconds": len(bad)}
+    assert [each["total"]["changed"] for each in after_it] == [0, 0]
+    stages.deploy(bug=False)
+    right = stages.right(bug=False)
+    assert stages.rows() == right
+    assert [each["total"] for each in stages.told("diff", plan)["stages"]] == [each["total"] for each in differences]
+    assert not any(f"ips-staged-{plan}" in each for each in refs(stages).values())
+    assert stages.follow() == []
+    published = [stages.lake.catalog.load(t, asset="test").ancestry().newest_change for t in stages.TABLES]
+    assert versions(stages) == [str(each.snapshot_id) for each in published if each]
+    assert "All of it is published." in stages.says("status", plan)
+
+    stages.arrive(*events([100, 101], day=2), *events([102], day=9))
+    assert stages.rows() == stages.right(bug=False)
+    stages.deploy(bug=True)
+    assert "Taken back" in stages.says("revert", plan, "--yes")
+    stages.follow()
+    assert stages.rows() == stages.right(bug=True)
+
+
+def test_what_comes_while_it_is_staged_waits_or_refuses_it_and_is_never_lost(stages: ThreeStages) -> None:
+    stages.begin()
+    stages.deploy(bug=False)
+    plan, overlapping = (stages.staged(*ALL_DAYS) for _ in range(2))
+    stages.land(*events([100, 101], day=3))
+    as_little = {"ops": {"tidy_up": {"config": {"keep_days": 0, "min_input_files": 2}}}}
+    stages.definitions.resolve_job_def("ips_hygiene").execute_in_process(instance=stages.instance, run_config=as_little)
+    stages.says("publish", plan, "--yes")
+    assert "changed since it was staged" in stages.refuses("publish", overlapping, "--yes")
+    stages.follow()
+    assert stages.rows() == stages.right(bug=False)
+
+    stages.deploy(bug=True)
+    plan = stages.staged(*ALL_DAYS)
+    stages.arrive(*events([102], day=3))
+    mixed = stages.rows()
+    said = stages.refuses("publish", plan, "--yes")
+    assert "media.day, media.by_account, media.week changed since it was staged" in said
+    assert "can't be published any more" in stages.says("status", plan)
+    assert "nothing of it was published" in stages.says("cancel", plan, "--yes")
+    assert all(each.isdisjoint((f"ips-staged-{plan}", f"ips-backfill-{plan}")) for each in refs(stages).values())
+    assert stages.rows() == mixed
+    plan = stages.staged(*ALL_DAYS)
+    stages.says("publish", plan, "--yes")
+    stages.arrive(*events([103], day=4))
+    assert stages.rows() == stages.right(bug=True)
