@@ -12,6 +12,7 @@ from dagster_ips.core.backfill_plan import BackfillPlan, PlannedStage
 from dagster_ips.core.row_changes import RowChanges
 from dagster_ips.core.write_mode import Append
 from dagster_ips.errors import UnprovableError
+from dagster_ips.exactly_once.capture.snapshot_rows import snapshot_rows
 from dagster_ips.exactly_once.inspect.claims import Claim, ClaimedPart, Prover
 from dagster_ips.orchestration.backfill.asset_lineage import AssetLineage
 from dagster_ips.orchestration.backfill.differing import StageDifference, by_partition, row_keys, rows_of_stage
@@ -20,7 +21,6 @@ from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.orchestration.run.known_consumers import KnownConsumer
 from dagster_ips.orchestration.run.recompute_asset import Asset, Surroundings, recompute
 from dagster_ips.spark.comparison import Example
-from dagster_ips.spark.frames import table_frame
 from dagster_ips.spark.row_differences import differences
 
 
@@ -94,7 +94,7 @@ class StageValidator:
             frame = made.frame
             if isinstance(made.write_mode, Append) and made.keeps_any_row:
                 frame = frame.dropDuplicates(list(made.write_mode.dedup_on))
-            there = table_frame(frame.sparkSession, lake.name, stage.table, snapshot_id=target.head_snapshot_id())
+            there = snapshot_rows(frame.sparkSession, lake.name, target, target.ancestry().head)
             found = differences(
                 frame if rows is None else frame.where(rows),
                 there if rows is None else there.where(rows),
