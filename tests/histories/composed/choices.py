@@ -13,9 +13,9 @@ from hypothesis import seed as seeded
 from dagster_ips.exactly_once.effects import Effect
 from tests.histories.composed.assets import SOURCES, TOGETHER
 from tests.histories.composed.expected import EXPECTED
-from tests.histories.composed.life import PENDING, TARGET_STEPS, Coverage, Life, Step
+from tests.histories.composed.life import PENDING, RENAMES, TARGET_STEPS, Coverage, Life, Step
 from tests.histories.composed.runs import Assets
-from tests.histories.composed.values import FREE
+from tests.histories.composed.values import ALIKE, FREE
 from tests.histories.operations import OPERATIONS, Operation
 from tests.histories.table import Shape
 
@@ -37,9 +37,8 @@ _FAMILIES: Mapping[str, int] = {
     "format": 1,
     "replace": 1,
 }
-_RENAMING = ("rename_column", "swap_names")
+_OF_FREE = ("drop_column", "rename_column")
 """An asset that asks for a column by a name that is gone fails by itself."""
-_OF_NAMED = ("drop_column",)
 _WHEN = ("before", "after")
 KILLS = tuple(
     f"{when}:{effect}"
@@ -59,6 +58,8 @@ KINDS_OF_STEPS = (
     *(f"{family} of a source" for family in _FAMILIES),
     *(f"{what} of the target" for what in TARGET_STEPS),
     *(f"killed {at}" for at in (*KILLS, *(f"{when}:{Effect.CREATE_TARGET}" for when in _WHEN))),
+    *(f"{each} of a source" for each in RENAMES),
+    *(f"{each} of a lookup" for each in RENAMES),
     "a partition that comes later",
     "accepted",
     "by Dagster",
@@ -119,7 +120,7 @@ class Chance:
     def _rows(self, most: int) -> tuple[int, ...]:
         return tuple(self.random.randrange(24) for _ in range(self.random.randint(1, most)))
 
-    def then(self, life: Life) -> list[Step]:  # noqa: PLR0911  # one return a kind of step
+    def then(self, life: Life) -> list[Step]:  # noqa: C901, PLR0911  # one return a kind of step
         """What happens next."""
         kind = self.random.choices(
             (
@@ -134,8 +135,9 @@ class Chance:
                 "duplicate",
                 "accept",
                 "together",
+                "rename",
             ),
-            (60, 9, 3, 4, 4, 5, 6, 6, 3, 6, 12),
+            (60, 9, 3, 4, 4, 5, 6, 6, 3, 6, 12, 6),
         )[0]
         asset = self.random.choice(life.names)
         keys = self._keys(asset)
@@ -159,6 +161,8 @@ class Chance:
                 return self._accepted(life)
             case "together":
                 return [self._change(life), *self._together(life)]
+            case "rename":
+                return [self._rename(life), self._change(life), *self._runs(life)]
             case _:
                 both = [Step.of("begin", asset=asset, slot=slot, keys=keys) for slot in "cd"]
                 ends = [Step.of("end", slot=slot) for slot in self.random.sample("cd", 2)]
@@ -186,13 +190,21 @@ class Chance:
                 found += [Step.of("accept", asset=asset), self._change(life)]
         return [*found, *self._runs(life)]
 
-    def _change(self, life: Life) -> Step:
+    def _source(self, life: Life) -> str:
+        """One that the life's assets read."""
         used = {name for asset in life.names for name in (*life.assets.inputs(asset), *life.assets.lookups(asset))}
-        table = self.random.choice([name for name in SOURCES if name in used])
+        return self.random.choice([name for name in SOURCES if name in used])
+
+    def _rename(self, life: Life) -> Step:
+        """Names of a source come to stand for other columns, which no commit shows."""
+        chosen = OPERATIONS[self.random.choice(RENAMES)]
+        return Step.of("change", table=self._source(life), operation=chosen.name, **self._arguments(chosen))
+
+    def _change(self, life: Life) -> Step:
+        table = self._source(life)
         family = self.random.choices(list(_FAMILIES), list(_FAMILIES.values()))[0]
         version = life.tables[table].version
         possible = [o for o in OPERATIONS.values() if o.family == family and version in o.versions]
-        possible = [o for o in possible if o.name not in _RENAMING]
         if not possible:
             return Step.of("change", table=table, operation="append_by_spark", rows=self._rows(4))
         chosen = self.random.choice(possible)
@@ -201,8 +213,10 @@ class Chance:
         return Step.of("change", table=table, operation=chosen.name, **self._arguments(chosen))
 
     def _arguments(self, chosen: Operation) -> dict[str, Any]:
-        if chosen.name in _OF_NAMED:
+        if chosen.name in _OF_FREE:
             return {"role": self.random.choice(FREE)}
+        if chosen.name == "swap_names":
+            return dict(zip(("one", "other"), self.random.choice(ALIKE), strict=True))
         return self.random.choice(_pool(chosen.name))
 
     def _keys(self, asset: str) -> tuple[str, ...]:

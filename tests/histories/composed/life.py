@@ -21,6 +21,7 @@ from dagster_ips.errors import (
     PublishError,
     SourceColumnsChangedError,
     TargetChangedError,
+    TargetColumnsChangedError,
     UnfitFrameError,
     UnmappedRowsError,
 )
@@ -42,6 +43,9 @@ OTHERS = "others"
 """Stands for what others wrote, and deleted, that a run was told to take as it is."""
 PENDING = ("pending",)
 """Stands for the partitions that the sensor would request."""
+RENAMES = ("rename_column", "swap_names")
+"""Operations by which names come to stand for other columns, though no asset asks for one that is gone."""
+SWAPPED = "swap names"
 _LOSING = ("expire", "replace")
 """Families of operations after which a run that has captured before may not find what it captured."""
 
@@ -176,6 +180,8 @@ class Life:
         apply(self.tables[table], operation, arguments)
         self.reader.head(f"media.{table}")
         self._noted(f"{OPERATIONS[operation].family} of a source", table, lost=OPERATIONS[operation].family in _LOSING)
+        if operation in RENAMES:
+            self._noted(f"{operation} of a source", table, lost=False)
 
     def target(self, *, asset: str, what: str) -> None:
         """Do something to an asset's table that isn't the asset's doing."""
@@ -185,10 +191,16 @@ class Life:
             raise NotNow
         if what == "expire" and follower.problems:
             raise NotNow  # What nobody can notice is documented.
+        if what == SWAPPED and follower.expected.by:
+            raise NotNow  # Of which partitions it is still so can't be told from here.
         before = table.head
         _ON_TARGETS[what](table)
         if what == "roll back":
             follower.parts = follower.at.get(table.head or 0)
+            follower.problems.add(what)
+        elif what == SWAPPED:
+            follower.own, follower.parts = None, None
+            follower.at.clear()
             follower.problems.add(what)
         elif what.startswith("foreign"):
             if table.head == before:
@@ -426,6 +438,8 @@ class Life:
         is_others: bool = False,
     ) -> None:
         is_full = begun.mode is Mode.FULL if is_full is None else is_full
+        if SWAPPED in follower.problems and not (is_full or is_others):
+            raise WrongCaptureError(f"{follower.name}: a table whose columns were renamed isn't added to")
         if self._is_consumed(begun) and not (is_others and follower.expected.adds):
             self._now_holds(follower, begun, seen, is_full=is_full)
         is_whole = set(begun.keys) >= set(follower.partitions)
@@ -517,7 +531,9 @@ class Life:
     def _explains(self, follower: Follower, error: IpsError, held: Held | None, *, full: bool) -> bool:  # noqa: C901, PLR0911, PLR0912  # one return an error
         match error:
             case SourceColumnsChangedError():
-                return not full and any(self._names_moved(name) for name in self._inputs(follower))
+                return not full and any(self._names_moved(follower, name) for name in self._inputs(follower))
+            case TargetColumnsChangedError():
+                return not full and SWAPPED in follower.problems
             case BrokenHistoryError():
                 return not full and any(self._is_broken(follower, name) for name in self._inputs(follower))
             case UnmappedRowsError():
@@ -552,12 +568,14 @@ class Life:
         if not any(self._is_broken(follower, name) for name in self._inputs(follower)) and self._exists(follower.name):
             raise WrongCaptureError(f"{follower.name}: what can be followed isn't computed anew")
 
-    def _names_moved(self, name: str) -> bool:
-        ids: dict[str, set[int]] = {}
-        for schema in self._raw(name)["schemas"]:
-            for column in schema["fields"]:
-                ids.setdefault(column["name"], set()).add(column["id"])
-        return any(len(each) > 1 for each in ids.values())
+    def _names_moved(self, follower: Follower, name: str) -> bool:
+        """Whether a name of the input stands for another column than when it was consumed."""
+        raw = self._raw(name)
+        ids = {s["schema-id"]: {f["name"]: f["id"] for f in s["fields"]} for s in raw["schemas"]}
+        states = self.assets.store.get_many(self._edges(follower, name)).values()
+        read = [ids.get(state.committed.schema_id or 0, {}) for state in states if state.committed]
+        now = ids[raw["current-schema-id"]]
+        return any(each[column] != now[column] for each in read for column in each.keys() & now.keys())
 
     def _types_differ(self, follower: Follower) -> bool:
         """Whether a column of one input was widened, so that Spark casts that of another in a union."""
@@ -696,6 +714,8 @@ class Life:
         for follower in self.followers.values():
             if table in self._inputs(follower):
                 follower.since.add(kind)
+            if table in self.assets.lookups(follower.name):
+                follower.since.add(kind.replace("of a source", "of a lookup"))
         for held in self.held.values():
             held.lost |= lost and table in (*held.begun.captured, *held.begun.looked_up)
 
@@ -773,11 +793,25 @@ def _delete(table: HistoryTable) -> None:
     table.sql(f"DELETE FROM {table.sql_name} WHERE {name} <=> (SELECT first({name}) FROM {table.sql_name})")
 
 
+def _swap_names(table: HistoryTable) -> None:
+    used = {part["source-id"] for spec in table.raw["partition-specs"] for part in spec["fields"]}
+    by_type: dict[str, list[str]] = {}
+    for each in table.fields:
+        if each.id not in used and not each.name.startswith("_ips_"):
+            by_type.setdefault(str(each.type), []).append(each.name)
+    one, other = next((names[:2] for names in by_type.values() if len(names) > 1), ("", ""))
+    if not one:
+        raise NotNow
+    for before, after in ((one, "held"), (other, one), ("held", other)):
+        table.sql(f"ALTER TABLE {table.sql_name} RENAME COLUMN `{before}` TO `{after}`")
+
+
 _ON_TARGETS: Mapping[str, Callable[[HistoryTable], None]] = {
     "compact": _compact,
     "expire": _expire,
     "roll back": _roll_back,
     "foreign append": _append,
     "foreign delete": _delete,
+    SWAPPED: _swap_names,
 }
 TARGET_STEPS = tuple(_ON_TARGETS)

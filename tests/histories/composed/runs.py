@@ -21,6 +21,7 @@ from dagster_ips.exactly_once.capture.lost_files import unreadable
 from dagster_ips.exactly_once.capture.partition_captures import RunPartitions
 from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
 from dagster_ips.exactly_once.capture.row_counts import count_rows
+from dagster_ips.exactly_once.capture.snapshot_rows import snapshot_rows
 from dagster_ips.exactly_once.capture.tables_together import Output, capture_together
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.effects import Effect, effect
@@ -36,7 +37,6 @@ from dagster_ips.orchestration.declare.partition_mappings import rows_of_keys
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.orchestration.run.io_manager import returned
 from dagster_ips.orchestration.run.own_sql import OwnSql
-from dagster_ips.spark.frames import table_frame
 from dagster_ips.spark.targets import create_table, empty_frame
 from dagster_ips.view import IcdcView
 from tests.histories.composed.assets import ASSETS, COUNTED, TOGETHER, count, definitions
@@ -291,10 +291,11 @@ class Assets:
         return bool(written.publication and written.publication.snapshots)
 
     def _computed(self, begun: Begun) -> Any:  # noqa: ANN401  # a frame or an Overwrite
-        lookups = {
-            name: table_frame(self.lake.session, self.lake.catalog.name, f"media.{name}", snapshot_id=head)
-            for name, head in begun.looked_up.items()
-        }
+        lookups = {}
+        for name, head in begun.looked_up.items():
+            table = self.lake.catalog.load(f"media.{name}", asset="test")
+            at = table.snapshots[head] if head is not None else None
+            lookups[name] = snapshot_rows(self.lake.session, self.lake.catalog.name, table, at)
         if begun.asset in TOGETHER:
             return TOGETHER[begun.asset](**begun.views)
         compute = self.by_name[begun.asset].node_def.compute_fn.decorated_fn  # type: ignore[union-attr]

@@ -99,3 +99,29 @@ def test_a_group_that_lost_its_greatest_value_in_one_input_keeps_the_rows_of_ano
     life.change(table="fact", operation="delete_everything")
     life.run(asset="summed")
     assert life.coverage.ends == {("summed", "full"): 1, ("summed", "incremental"): 1}
+
+
+def test_names_are_swapped_while_runs_sleep_and_whoever_made_rows_by_them_before_is_refused_until_all_is_made_anew(
+    assets: Assets,
+) -> None:
+    life = Life(assets, ("united", "looked_up", "per_genre"))
+    for table in ("fact", "other", "dimension"):
+        life.change(table=table, operation="append_by_spark", rows=(0, 1, 4))
+    life.catch_up()
+    life.change(table="fact", operation="append_by_spark", rows=(5, 6))
+    for slot, asset in zip("abc", life.names, strict=True):
+        life.begin(asset=asset, slot=slot)
+    life.change(table="dimension", operation="swap_names", one="title", other="_change_type")
+    life.target(asset="united", what="swap names")
+    life.change(table="fact", operation="rename_column", role="ratio")
+    for slot in "abc":
+        life.end(slot=slot)
+    life.change(table="fact", operation="append_by_spark", rows=(7,))
+    for asset in life.names:
+        life.run(asset=asset, mended=True)
+    ends = life.coverage.ends
+    assert (ends["united", "TargetColumnsChangedError"], ends["united", "full"]) == (2, 2)
+    assert (ends["per_genre", "SourceColumnsChangedError"], ends["per_genre", "full"]) == (1, 2)
+    assert (ends["looked_up", "incremental"], ends["looked_up", "full"]) == (2, 1)
+    life.change(table="fact", operation="append_by_spark", rows=(8,))
+    life.catch_up()

@@ -13,6 +13,7 @@ from dagster_ips.core.touched import FoundKeys, LineState
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.exactly_once.capture import capturer
 from dagster_ips.exactly_once.publish import publisher, result_writer
+from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.spark.branches import Branch
 from dagster_ips.view import IcdcView
 from tests.histories.checks import WrongCaptureError
@@ -48,6 +49,14 @@ def not_asked_who_wrote(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(capturer, "accepted_writes", lambda *_: capturer.Accepted())
 
 
+def not_asked_what_columns_stand_for(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(publisher, "require_same_columns", _nothing)
+
+
+def not_asked_what_sources_columns_stand_for(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(TableMetadata, "columns_of_other_meaning", lambda *_: ())
+
+
 def not_asked_what_it_holds(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(capturer, "unexpected_change", _nothing)
 
@@ -75,6 +84,10 @@ def leaving_rows_of_keys(patch: pytest.MonkeyPatch) -> None:
 
 def rows(table: str, *numbers: int) -> Step:
     return Step.of("change", table=table, operation="append_by_spark", rows=numbers)
+
+
+def swapped(table: str) -> Step:
+    return Step.of("change", table=table, operation="swap_names", one="title", other="_change_type")
 
 
 def run(asset: str, *keys: str) -> Step:
@@ -129,6 +142,18 @@ NOTICED: Sequence[tuple[Break, str, tuple[Step, ...], tuple[Step, ...]]] = [
             run("running"),
             Step.of("catch_up"),
         ),
+    ),
+    (
+        not_asked_what_columns_stand_for,
+        "united",
+        (rows("fact", 0), rows("other", 4)),
+        (Step.of("target", asset="united", what="swap names"), rows("fact", 6), run("united")),
+    ),
+    (
+        not_asked_what_sources_columns_stand_for,
+        "per_genre",
+        (rows("fact", 0, 4), rows("dimension", 0, 1)),
+        (swapped("dimension"), rows("fact", 5), run("per_genre")),
     ),
     (
         not_asked_what_it_holds,
