@@ -19,7 +19,8 @@ from dagster_ips.core.aggregates import AggregatePart, ComputedColumn, parse_agg
 from dagster_ips.core.write_mode import Combine
 from dagster_ips.errors import AggregateError, CombineError, UnknownColumnError
 from dagster_ips.spark.branches import Branch
-from dagster_ips.spark.writes.combine import Aggregates, Change, combine_rows
+from dagster_ips.spark.writes.combine import combine_rows
+from dagster_ips.spark.writes.group_parts import Aggregates, Change
 from tests.support.lake import Lake
 
 ROWS = "k STRING, day DATE, x INT, big BIGINT, d DECIMAL(6,2), f DOUBLE, b BOOLEAN, s STRING"

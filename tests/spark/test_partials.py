@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 
 from dagster_ips.core.write_mode import Combine
 from dagster_ips.spark.branches import Branch
-from dagster_ips.spark.writes.combine import Change
+from dagster_ips.spark.writes.group_parts import Change
 from dagster_ips.spark.writes.partials import append_partials, folded
 from tests.spark.test_combine import (
     APPROXIMATE,

@@ -32,7 +32,8 @@ from dagster_ips.spark.changelog import added, removed
 from dagster_ips.spark.frames import computed_once, distinct_keys, rows_with_keys
 from dagster_ips.spark.observed import watched
 from dagster_ips.spark.writes.append import append_rows, first_per_key
-from dagster_ips.spark.writes.combine import Aggregates, Change, combine_rows, explained_overflow
+from dagster_ips.spark.writes.combine import combine_rows
+from dagster_ips.spark.writes.group_parts import Aggregates, Change, explained_overflow
 from dagster_ips.spark.writes.merge import latest_rows, merge_rows, refuse_repeated_keys
 from dagster_ips.spark.writes.overwrite import ChangedKeys, replace_partitions, replace_rows
 from dagster_ips.spark.writes.overwrite_where import (

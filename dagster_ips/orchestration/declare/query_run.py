@@ -19,7 +19,7 @@ from dagster_ips.query.query_text import Query
 from dagster_ips.query.refresh_choice import PastRefresh, Refresh, SourceSize, share_of_rows, why_full_is_cheaper
 from dagster_ips.query.top_grouping import Grouping
 from dagster_ips.spark.queries import query_over, renamed_to, types_of
-from dagster_ips.spark.writes.combine import Aggregates
+from dagster_ips.spark.writes.group_parts import Aggregates
 from dagster_ips.view import IcdcView
 
 if TYPE_CHECKING:

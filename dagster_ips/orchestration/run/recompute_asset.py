@@ -22,7 +22,7 @@ from dagster_ips.orchestration.declare.partition_mappings import slicing
 from dagster_ips.orchestration.run.data_versions import input_version
 from dagster_ips.orchestration.run.io_manager import IcdcIOManager, in_form, returned
 from dagster_ips.spark.session import configure
-from dagster_ips.spark.writes.combine import Aggregates
+from dagster_ips.spark.writes.group_parts import Aggregates
 from dagster_ips.spark.writes.merge import latest_rows
 from dagster_ips.view import IcdcView
 

@@ -17,7 +17,8 @@ from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.frames import computed_once
 from dagster_ips.spark.late import F, types
 from dagster_ips.spark.observed import watched
-from dagster_ips.spark.writes.combine import REMOVED, Aggregates, Change, computed_again, explained_overflow
+from dagster_ips.spark.writes.combine import computed_again
+from dagster_ips.spark.writes.group_parts import REMOVED, Aggregates, Change, explained_overflow
 from dagster_ips.spark.writes.merge import GONE
 from dagster_ips.spark.writes.overwrite_where import is_outside, refuse_rows_outside_partitions
 from dagster_ips.spark.writes.replace_keys import replace_keys

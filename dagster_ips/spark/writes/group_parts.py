@@ -1,0 +1,395 @@
+"""What a change adds to and takes from groups: parts per group, and the values that parts make.
+
+Rows become *parts* per group: sums and counts by weight, and the extremes of rows that came and of rows that went. Of
+parts the values of a group are made, of a new one by themselves, of another together with what the table has.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dagster_ips.core.aggregates import EVERY_ROW, EXTREMES, Aggregate, AggregatePart, Function, KeptPart, Layout
+from dagster_ips.core.ranges import quoted
+from dagster_ips.core.write_mode import Combine
+from dagster_ips.errors import AggregateError, CombineError, UnknownColumnError
+from dagster_ips.spark.frames import any_of
+from dagster_ips.spark.late import F, errors, types
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+REMOVED = "__ips_removed"
+"""The column of parts that says how many rows went."""
+ROWS = KeptPart(AggregatePart.ROWS, EVERY_ROW)
+_WEIGHT, _INFINITE = "__ips_weight", "__ips_infinite"
+_MOST_DIGITS, _LEAST_PLACES, _MOST_DIGITS_OF_AVERAGE = 38, 6, 18
+_APPROXIMATE = (
+    "the sum of floating point depends on the order in which values come and go. Cast it to a decimal, or say "
+    "combine(..., approximate=True)"
+)
+_TOO_LARGE = "is too large for its type"
+_OVERFLOWS = ("ARITHMETIC_OVERFLOW", "NUMERIC_VALUE_OUT_OF_RANGE", "CAST_OVERFLOW")
+
+
+@dataclass(frozen=True)
+class Aggregates:
+    """The aggregates of a declaration over rows of known columns.
+
+    ``kinds`` are the types of the expressions, in the layout's order.
+    """
+
+    combine: Combine
+    layout: Layout
+    kinds: Mapping[str, types.DataType]
+
+    @classmethod
+    def over(cls, rows: DataFrame, combine: Combine, *, table: str) -> Aggregates:
+        """The aggregates of ``combine`` over ``rows``, whose columns are looked at; runs no job.
+
+        Raises:
+            UnknownColumnError: the key or an expression names a column that the rows don't have.
+            AggregateError: one can't be maintained over these rows.
+        """
+        layout = combine.layout
+        for key in combine.on:
+            if key not in rows.columns:
+                raise _unknown_column(key, f"Its key is {', '.join(combine.on)}.", rows, table)
+        kinds = _kinds(rows, layout, table)
+        for each in layout.declared:
+            if each.expression != EVERY_ROW and (problem := _misfit(each, kinds[each.expression], combine.approximate)):
+                raise AggregateError(table=table, column=each.name, aggregate=str(each), problem=problem)
+        return cls(combine, layout, kinds)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The columns of a group's key."""
+        return self.combine.on
+
+    @property
+    def columns(self) -> list[str]:
+        """All columns of the table but for those that are computed of these."""
+        declared = [] if self.layout.is_partial else [each.name for each in self.layout.declared]
+        return [*self.keys, *declared, *self.layout.hidden.values()]
+
+    @property
+    def computed(self) -> dict[str, Column]:
+        """The other columns, over a frame that has all of ``columns``."""
+        return {each.name: F.expr(each.expression) for each in self.combine.computed}
+
+    def with_computed(self, groups: DataFrame) -> DataFrame:
+        """All columns of the table, of groups that have ``columns``."""
+        return groups.select("*", *[value.alias(name) for name, value in self.computed.items()])
+
+    def groups(self, rows: DataFrame) -> DataFrame:
+        """The table's rows that all of ``rows`` make."""
+        return self.with_computed(self.stored(self.parts(rows, weight=None)))
+
+    def parts(self, rows: DataFrame, *, weight: str | None) -> DataFrame:
+        """One row per group: its key, a column per part, and how many rows went. Without a key it is one, always.
+
+        ``weight`` is the column that says of each row whether it came (1) or went (-1); None if all came.
+        """
+        names = {each: f"__ips_value_{i}" for i, each in enumerate(self.kinds)}
+        values = [F.expr(f"({each})").alias(name) for each, name in names.items()]
+        own = F.col(quoted(weight)) if weight else F.lit(1)
+        known = rows.select(*self._keys(), *values, own.cast("int").alias(_WEIGHT))
+        came, sign = F.col(_WEIGHT) > 0, F.col(_WEIGHT)
+        parts: list[Column] = []
+        for kept in self._kept:
+            value = F.lit(None) if kept == ROWS else F.col(names[kept.expression])
+            name = self._part(kept)
+            match kept.part:
+                case AggregatePart.ROWS:
+                    parts.append(_total(sign).alias(name))
+                case AggregatePart.COUNT:
+                    parts.append(_total(F.when(value.isNotNull(), sign).otherwise(0)).alias(name))
+                case AggregatePart.TRUE:
+                    parts.append(_total(F.when(value, sign).otherwise(0)).alias(name))
+                case AggregatePart.FALSE:
+                    parts.append(_total(F.when(~value, sign).otherwise(0)).alias(name))
+                case AggregatePart.SUM:
+                    if isinstance(self.kinds[kept.expression], types.IntegralType):
+                        value = value.cast("bigint")
+                    total = F.sum(F.when(came, value).otherwise(-value))
+                    # Without ANSI a sum of decimals that overflows is null, as one of no values is.
+                    parts.append(F.coalesce(total, F.when(F.count(value) > 0, self._too_large(kept))).alias(name))
+                case AggregatePart.MIN | AggregatePart.MAX:
+                    best = F.min if kept.part is AggregatePart.MIN else F.max
+                    parts.append(best(F.when(came, value)).alias(name))
+                    parts.append(best(F.when(~came, value)).alias(_gone(name)))
+        floats = [names[each] for each in self._floats]
+        infinite = any_of([F.isnan(name) | (F.abs(F.col(name)) == F.lit(float("inf"))) for name in floats])
+        parts.append(F.coalesce(F.max(~came & infinite), F.lit(False)).alias(_INFINITE))  # noqa: FBT003
+        parts.append(_total(F.when(came, 0).otherwise(1)).alias(REMOVED))
+        return known.groupBy(*self._keys()).agg(*parts)
+
+    def parts_that_matter(self, change: Change) -> DataFrame:
+        """The ``parts`` of a change, of groups to which it makes a difference."""
+        rows = change.rows
+        if change.weight is not None:
+            rows = rows.where(F.col(quoted(change.weight)) != 0)
+        return self.parts(rows, weight=change.weight).where(self.changes_something())
+
+    def stored(self, parts: DataFrame) -> DataFrame:
+        """The table's rows of groups that have just these ``parts``."""
+        return parts.select(*self._keys(), *self.values({kept: F.col(self._part(kept)) for kept in self._kept}))
+
+    def values(self, parts: Mapping[KeptPart, Column]) -> list[Column]:
+        """The columns of the table beside its keys, of a group whose parts are ``parts``."""
+        return [value.alias(column) for column, value in self.values_by_column(parts).items()]
+
+    def values_by_column(self, parts: Mapping[KeptPart, Column]) -> dict[str, Column]:
+        """As ``values``, unnamed, by their columns."""
+        if self.layout.is_partial:
+            return {column: self._stored(kept, parts[kept]) for kept, column in self.layout.columns.items()}
+        known = {kept: self._known(kept, parts) for kept in parts}
+        declared = {each.name: self._value(each, known) for each in self.layout.declared}
+        return declared | {column: known[kept] for kept, column in self.layout.hidden.items()}
+
+    def folded(self, stored: DataFrame) -> DataFrame:
+        """The groups of a table of partials, of which ``stored`` are rows: keys and declared columns, one row each."""
+        columns = self.layout.columns
+        folds = [self._folded(kept, F.col(quoted(columns[kept]))).alias(self._part(kept)) for kept in self._kept]
+        groups = stored.groupBy(*self._keys()).agg(*folds)
+        parts = {kept: F.col(self._part(kept)) for kept in self._kept}
+        said = F.lit("more rows of a group were removed than it was made of")
+        is_there = F.when(self.is_impossible(parts), F.raise_error(said).cast("boolean")).otherwise(parts[ROWS] > 0)
+        known = {kept: self._known(kept, parts) for kept in parts}
+        shown = [self._value(each, known).alias(each.name) for each in self.layout.declared]
+        return groups.where(is_there).select(*self._keys(), *shown)
+
+    def part_columns(self, relation: str) -> dict[KeptPart, Column]:
+        """The parts in a frame of ``parts`` that has the alias ``relation``."""
+        return {kept: F.col(f"{relation}.{self._part(kept)}") for kept in self._kept}
+
+    def added(self, there: Mapping[KeptPart, Column], delta: str) -> dict[KeptPart, Column]:
+        """The parts of a group that the table has as ``there``, after the change ``delta`` of ``parts``."""
+        found = {}
+        for kept, more in self.part_columns(delta).items():
+            match kept.part:
+                case AggregatePart.MIN:
+                    found[kept] = F.least(there[kept], more)
+                case AggregatePart.MAX:
+                    found[kept] = F.greatest(there[kept], more)
+                case AggregatePart.SUM:
+                    kind = self._sum_type(kept.expression, addend=True)
+                    total = there[kept].cast(kind) + more.cast(kind)
+                    found[kept] = F.when(there[kept].isNull(), more).when(more.isNull(), there[kept]).otherwise(total)
+                case _:
+                    found[kept] = there[kept] + more
+        return found
+
+    def is_lost(self, there: Mapping[KeptPart, Column], delta: str) -> Column:
+        """Whether a removed value may have been the extreme that the table has, and none that came is as good.
+
+        Or was none that a sum could be rid of again.
+        """
+        lost = [F.col(f"{delta}.{_INFINITE}")]
+        for kept, came in self.part_columns(delta).items():
+            if kept.part in EXTREMES:
+                went, old = F.col(f"{delta}.{_gone(self._part(kept))}"), there[kept]
+                reached, covered = (
+                    (went <= old, came <= old) if kept.part is AggregatePart.MIN else (went >= old, came >= old)
+                )
+                true, false = F.lit(True), F.lit(False)  # noqa: FBT003
+                lost.append(went.isNotNull() & F.coalesce(reached, true) & ~F.coalesce(covered, false))
+        return any_of(lost)
+
+    def changes_something(self) -> Column:
+        """Whether a row of ``parts`` makes any difference to a group."""
+        different = [F.col(_INFINITE)]
+        for kept in self._kept:
+            name = self._part(kept)
+            if kept.part in EXTREMES:
+                different.append(~F.col(name).eqNullSafe(F.col(_gone(name))))
+            elif kept.part is AggregatePart.SUM:
+                different.append(F.coalesce(F.col(name) != 0, F.lit(False)))  # noqa: FBT003
+            else:
+                different.append(F.col(name) != 0)
+        return any_of(different)
+
+    def is_impossible(self, parts: Mapping[KeptPart, Column]) -> Column:
+        """Whether more was removed from a group than it had."""
+        return any_of([parts[kept] < 0 for kept in self._kept if kept.part not in (*EXTREMES, AggregatePart.SUM)])
+
+    @property
+    def _kept(self) -> list[KeptPart]:
+        return list(self.layout.columns)
+
+    @property
+    def _floats(self) -> list[str]:
+        """The expressions of floating point that are summed."""
+        summed = [kept.expression for kept in self._kept if kept.part is AggregatePart.SUM]
+        return [each for each in summed if isinstance(self.kinds[each], types.FloatType | types.DoubleType)]
+
+    def _part(self, kept: KeptPart) -> str:
+        return f"__ips_part_{self._kept.index(kept)}"
+
+    def _keys(self) -> list[Column]:
+        return [F.col(quoted(key)) for key in self.keys]
+
+    def _known(self, kept: KeptPart, parts: Mapping[KeptPart, Column]) -> Column:
+        """A part as the table has it: a sum of no values is null, and one that overflows isn't."""
+        if kept.part is not AggregatePart.SUM:
+            return parts[kept]
+        is_known = parts[KeptPart(AggregatePart.COUNT, kept.expression)] > 0
+        total = parts[kept].cast(self._sum_type(kept.expression))
+        return F.when(is_known, F.coalesce(total, self._too_large(kept)))
+
+    def _stored(self, kept: KeptPart, part: Column) -> Column:
+        """A part as a row of partials has it: of removed rows less than nothing."""
+        if kept.part is not AggregatePart.SUM:
+            return part
+        total = part.cast(self._sum_type(kept.expression))
+        return F.when(part.isNotNull(), F.coalesce(total, self._too_large(kept)))
+
+    def _folded(self, kept: KeptPart, partials: Column) -> Column:
+        """A group's part, of the ``partials`` of its rows."""
+        match kept.part:
+            case AggregatePart.MIN:
+                return F.min(partials)
+            case AggregatePart.MAX:
+                return F.max(partials)
+            case AggregatePart.SUM:
+                # Without ANSI a sum of decimals that overflows is null, as one of no values is.
+                return F.coalesce(F.sum(partials), F.when(F.count(partials) > 0, self._too_large(kept)))
+            case _:
+                return F.sum(partials)
+
+    def _too_large(self, kept: KeptPart) -> Column:
+        said = f"the sum of {kept.expression} ({self.layout.columns[kept]}) {_TOO_LARGE}"
+        return F.raise_error(F.lit(said)).cast(self._sum_type(kept.expression))
+
+    def _value(self, aggregate: Aggregate, known: Mapping[KeptPart, Column]) -> Column:
+        first, *others = [known[kept] for kept in aggregate.parts]
+        match aggregate.function:
+            case Function.AVG:
+                return F.when(others[0] > 0, self._quotient(aggregate.expression, first, others[0]))
+            case Function.BOOL_AND:
+                return F.when(first + others[0] > 0, others[0] == 0)
+            case Function.BOOL_OR:
+                return F.when(first + others[0] > 0, first > 0)
+            case _:
+                return first
+
+    def _quotient(self, expression: str, total: Column, count: Column) -> Column:
+        """As Spark's avg of the type: of decimals with four digits more, of other numbers a double."""
+        kind = self.kinds[expression]
+        if isinstance(kind, types.DecimalType):
+            return (total / count.cast("decimal(20, 0)")).cast(types.DecimalType(kind.precision + 4, kind.scale + 4))
+        return total.cast("double") / count.cast("double")
+
+    def _sum_type(self, expression: str, *, addend: bool = False) -> str:
+        """Spark's type of the sum; of an ``addend`` one digit less where the sum of two would lose a decimal place."""
+        match self.kinds[expression]:
+            case types.DecimalType() as kind:
+                digits = min(_MOST_DIGITS, kind.precision + 10)
+                loses_a_place = digits == _MOST_DIGITS and kind.scale > _LEAST_PLACES
+                return f"decimal({digits - 1 if addend and loses_a_place else digits}, {kind.scale})"
+            case types.FloatType() | types.DoubleType():
+                return "double"
+            case _:
+                return "bigint"
+
+
+@dataclass(frozen=True)
+class Change:
+    """The rows of a change, of which ``weight`` is the column that says which came and which went; None if all came.
+
+    Rows of weight 0 are those there are now: of them the groups are computed that lost an extreme.
+    """
+
+    rows: DataFrame
+    weight: str | None
+
+
+@contextlib.contextmanager
+def explained_overflow(table: str) -> Iterator[None]:
+    """Around writes to ``table``: a value that is too large for its type is said so.
+
+    Raises:
+        CombineError: one is.
+    """
+    try:
+        yield
+    except errors.PySparkException as error:
+        if not (error.getCondition() or "").startswith(_OVERFLOWS) and _TOO_LARGE not in str(error):
+            raise
+        cause = str(error).strip().partition("\n")[0]
+        raise CombineError(table=table, problem=f"a value {_TOO_LARGE}: {cause}") from error
+
+
+def _total(values: Column) -> Column:
+    """The sum, which is 0 of no values."""
+    return F.coalesce(F.sum(values), F.lit(0))
+
+
+def _gone(part: str) -> str:
+    """The column for the same of rows that went."""
+    return f"{part}_gone"
+
+
+def _kinds(rows: DataFrame, layout: Layout, table: str) -> dict[str, types.DataType]:
+    """The types of the layout's expressions on ``rows``, in its order."""
+    expressions = layout.expressions
+    try:
+        return dict(zip(expressions, _types(rows, expressions), strict=True))
+    except errors.AnalysisException:
+        for each in layout.declared:
+            _require_scalar(rows, each, table)
+        raise
+
+
+def _types(rows: DataFrame, expressions: Sequence[str]) -> list[types.DataType]:
+    # As a join's condition, which may have no aggregate, window or random value, as a column may.
+    one = rows.sparkSession.range(1).toDF("__ips_one")
+    _ = one.join(rows, F.expr(" AND ".join(["TRUE", *[f"({each}) IS NULL" for each in expressions]]))).schema
+    values = [F.expr(f"({each})").alias(f"__ips_value_{i}") for i, each in enumerate(expressions)]
+    return [field.dataType for field in rows.select(*values).schema.fields]
+
+
+def _require_scalar(rows: DataFrame, aggregate: Aggregate, table: str) -> None:
+    try:
+        _types(rows, [aggregate.expression] if aggregate.expression != EVERY_ROW else [])
+    except errors.AnalysisException as error:
+        if (error.getCondition() or "").startswith("UNRESOLVED_COLUMN"):
+            column = (error.getMessageParameters() or {}).get("objectName", "").strip("`")
+            said = f"Its column {aggregate.name} is {aggregate}."
+            raise _unknown_column(column, said, rows, table) from error
+        problem = str(error).strip().partition("\n")[0]
+        raise AggregateError(table=table, column=aggregate.name, aggregate=str(aggregate), problem=problem) from error
+
+
+def _unknown_column(column: str, said: str, rows: DataFrame, table: str) -> UnknownColumnError:
+    return UnknownColumnError(
+        where=f"The frame returned for {table}",
+        column=column,
+        known=tuple(rows.columns),
+        remedy=f"{said} Nothing was written and nothing was consumed.",
+    )
+
+
+def _misfit(aggregate: Aggregate, kind: types.DataType, approximate: bool) -> str | None:  # noqa: FBT001  # as declared
+    """Why the aggregate can't be maintained over values of ``kind``; None if it can."""
+    name, problem = kind.simpleString(), None
+    match aggregate.function:
+        case Function.COUNT:
+            pass
+        case Function.COUNT_IF | Function.BOOL_AND | Function.BOOL_OR:
+            problem = None if isinstance(kind, types.BooleanType) else f"its values are {name}, not boolean"
+        case Function.MIN | Function.MAX:
+            if isinstance(
+                kind, types.ArrayType | types.MapType | types.StructType | types.VariantType | types.NullType
+            ):
+                problem = f"its values are {name}, of which no least and greatest are kept"
+        case _ if isinstance(kind, types.FloatType | types.DoubleType):
+            problem = None if approximate else _APPROXIMATE
+        case Function.AVG if isinstance(kind, types.DecimalType) and kind.precision > _MOST_DIGITS_OF_AVERAGE:
+            most = _MOST_DIGITS_OF_AVERAGE
+            problem = f"of more than {most} digits no exact average is kept. Declare its sum and its count instead"
+        case _ if not isinstance(kind, types.IntegralType | types.DecimalType):
+            problem = f"its values are {name}, not numbers"
+    return problem
