@@ -20,6 +20,7 @@ from dagster_ips.core.columns import (
     Widened,
     type_text,
 )
+from dagster_ips.core.partials_property import PARTIALS, partials_property
 from dagster_ips.core.ranges import quoted
 from dagster_ips.core.write_mode import WriteMode
 from dagster_ips.spark.branches import sql_name
@@ -43,16 +44,18 @@ class TableDescription:
         return replace(self, properties=dict(self.properties) | {key: value})
 
     def tuned_for(self, write_mode: WriteMode) -> TableDescription:
-        """With the properties that serve ``write_mode``, where the user didn't set them.
+        """With the properties that serve ``write_mode``, where the user didn't set them, and what says how to read it.
 
         A merged table keeps deletes beside its files: rewriting every file that holds an updated row costs more than
         the whole partition did (measured at 1.3 times a 14-day rewrite). Format version 1 can't. Each run leaves small
         files in every partition that it touches; a reader that takes each, and each of its deletes, for 4 MB, as
         Iceberg's default is, makes a task of every file.
         """
+        partials = partials_property(write_mode)
+        described = self if partials is None else self.with_property(PARTIALS, partials)
         if not write_mode.changes_rows_within_files or self.properties.get("format-version") == "1":
-            return self
-        return replace(self, properties=_MERGED | dict(self.properties))
+            return described
+        return replace(described, properties=_MERGED | dict(described.properties))
 
 
 _MERGED = {f"write.{change}.mode": "merge-on-read" for change in ("merge", "update", "delete")} | {

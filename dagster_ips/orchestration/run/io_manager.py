@@ -14,7 +14,7 @@ from pydantic import PrivateAttr
 
 from dagster_ips.core.capture import Mode
 from dagster_ips.core.ownership import ASSET
-from dagster_ips.core.partials_property import PARTIALS, partials_property
+from dagster_ips.core.partials_property import PARTIALS
 from dagster_ips.core.ranges import Predicate
 from dagster_ips.core.retention import Retention
 from dagster_ips.core.table_name import namespace_of
@@ -64,7 +64,7 @@ from dagster_ips.orchestration.run.step_try import StepTries
 from dagster_ips.orchestration.run.unreadable_inputs import reads
 from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.session import configure, is_frame, is_frame_class
-from dagster_ips.spark.targets import TableDescription, create_table
+from dagster_ips.spark.targets import create_table
 from dagster_ips.spark.writes.partials import as_read
 from dagster_ips.view import IcdcView
 
@@ -292,7 +292,7 @@ def _publish(
     running = _asset_context()
     is_one_of_several = running is not None and len(keys_of_step(running.assets_def)) > 1
     declared = write_mode_of(context.definition_metadata, name) or result.write_mode
-    description = _description(context, declared).with_property(ASSET, name)
+    description = description_of(context.definition_metadata).tuned_for(declared).with_property(ASSET, name)
     _require_same_storage(existing, description.properties.get(PARTIALS), name)
     columns = existing.identity_partition_columns() if existing else description.partition_by
     # First, as of a frame with two columns of a name nothing else can be asked.
@@ -330,13 +330,6 @@ def _publish(
         run_audits(context.step_context, context.asset_key, table, as_read(rows, description.properties))
 
     return publisher.publish(table, captured.captures, result.write, consumer=name, check=audit)
-
-
-def _description(context: dg.OutputContext, declared: WriteMode) -> TableDescription:
-    """How the table is laid out if this run creates it."""
-    description = description_of(context.definition_metadata).tuned_for(declared)
-    partials = partials_property(declared)
-    return description if partials is None else description.with_property(PARTIALS, partials)
 
 
 def _require_same_storage(target: TableMetadata | None, partials: str | None, asset: str) -> None:

@@ -84,6 +84,19 @@ def summed(fact: ips.IcdcView, other: ips.IcdcView) -> DataFrame:
     return fact.weighted.select(*ROW, "_weight").unionAll(other.weighted.select(*ROW, "_weight"))
 
 
+@dg.asset(
+    ins={"fact": ips.incremental(), "other": ips.incremental()},
+    metadata=ips.combine(
+        on=["day", "title"],
+        aggregates={"n": "count(*)", "paid": "sum(price)", "last": "max(number)"},
+        storage="partials",
+    )
+    | ips.table("media.in_parts", partition_by=["day"]),
+)
+def in_parts(fact: ips.IcdcView, other: ips.IcdcView) -> DataFrame:
+    return fact.weighted.select(*ROW, "_weight").unionAll(other.weighted.select(*ROW, "_weight"))
+
+
 # Of a fact and a dimension
 
 
@@ -327,6 +340,7 @@ ASSETS = (
     merged,
     running,
     summed,
+    in_parts,
     looked_up,
     joined,
     per_genre,

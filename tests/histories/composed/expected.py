@@ -33,6 +33,7 @@ class Expected:
     refused, going by the rows that came and went. ``adds`` says of an asset that follows only some inputs what a run
     adds to what is there. Of a partitioned one ``by`` is the column, and ``partitions`` those that there may be;
     ``is_strict`` says that rows of no partition are refused, ``only_adds`` that no run changes rows that are there.
+    ``folded`` makes groups of a table of partials.
     """
 
     columns: tuple[str, ...]
@@ -43,6 +44,11 @@ class Expected:
     partitions: tuple[str, ...] = ()
     is_strict: bool = False
     only_adds: bool = False
+    folded: Callable[[Bag], Rows] | None = None
+
+    def held(self, table: Bag) -> Rows:
+        """What the rows of its table mean."""
+        return table.select(*self.columns) if self.folded is None else self.folded(table)
 
     def is_of(self, partition: str) -> Callable[[dict[str, Any]], bool]:
         """Whether an input's row is of the partition."""
@@ -145,6 +151,21 @@ def _summed(inputs: Bags) -> Rows:
             last[tuple(key)] = max(number, last.get(tuple(key), number))
     groups = _grouped(_both(("day", "title", "price"))(inputs))
     return Counter((day, title, n, paid, last.get((day, title))) for day, title, n, paid in groups)
+
+
+def _folded(table: Bag) -> Rows:
+    """The groups that parts of them make."""
+    parts: dict[Any, list[tuple[Any, ...]]] = {}
+    columns = ("day", "title", "_ips_rows", "_ips_count_paid", "_ips_sum_paid", "_ips_max_last")
+    for row, times in table.select(*columns).items():
+        parts.setdefault(row[:2], []).extend([row[2:]] * times)
+    found: Rows = Counter()
+    for key, rows in parts.items():
+        n, priced = (sum(row[i] for row in rows) for i in (0, 1))
+        paid = sum((row[2] for row in rows if row[2] is not None), Decimal(0)) if priced else None
+        last = max((row[3] for row in rows if row[3] is not None), default=None)
+        found.update({(*key, n, paid, last): 1} if n else {})
+    return found
 
 
 def _by_genre(inputs: Bags) -> Rows:
@@ -250,6 +271,7 @@ EXPECTED: Mapping[str, Expected] = {
     "merged": Expected(ROW, _merged, _merge_refuses),
     "running": Expected(("day", "n"), _running),
     "summed": Expected(("day", "title", "n", "paid", "last"), _summed),
+    "in_parts": Expected(("day", "title", "n", "paid", "last"), _summed, folded=_folded),
     "by_genre": Expected(("genre", "n", "paid"), _by_genre, _unfollowed),
     "looked_up": Expected(
         (*KEY, "genre"),
