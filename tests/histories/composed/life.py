@@ -771,7 +771,8 @@ def _compact(table: HistoryTable) -> None:
 
 
 def _expire(table: HistoryTable) -> None:
-    if not (old := table.ancestry()[1:]):
+    heads = {ref["snapshot-id"] for ref in table.raw.get("refs", {}).values()}  # a killed run leaves its branch
+    if not (old := [each for each in table.ancestry() if each not in heads]):
         raise NotNow
     by_pyiceberg = table.lake.catalog.client.load_table(table.name)
     by_pyiceberg.maintenance.expire_snapshots().by_ids(old).commit()
