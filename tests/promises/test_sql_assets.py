@@ -215,7 +215,7 @@ def test_what_a_source_was_before_is_read_by_the_columns_that_it_has_now(
                 lake.sql(more)
             result = materialize(definitions, instance, *texts)
             for name, text in texts.items():
-                assert shown(lake, name) == expected(lake, text), (change, more, name)
+                assert shown(lake, name, text) == expected(lake, text), (change, more, name)
                 assert said(result, name)["refresh"] == {"both": "append", "joined": "combine"}[name], (change, more)
 
 
