@@ -156,6 +156,12 @@ def may_hold_live_files(row: ManifestRow) -> bool:
     return any(count is None or count > 0 for count in counts)
 
 
+def live_rows(row: ManifestRow) -> int | None:
+    """How many rows the manifest's files hold that aren't marked as deleted; None where it doesn't say, in v1."""
+    counts = (row.get("added_rows_count"), row.get("existing_rows_count"))
+    return None if None in counts else sum(int(count or 0) for count in counts)
+
+
 def _inherit_sequence_numbers(raw: dict[str, Any], row: ManifestRow) -> None:
     if "sequence_number" not in raw:  # a v1 manifest: the field doesn't exist and means 0
         return

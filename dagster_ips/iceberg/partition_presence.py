@@ -1,4 +1,4 @@
-"""Which of given partitions a table may hold rows of, from its manifest list alone.
+"""Which of given partitions a table may hold rows of, and how many, from its manifest list alone.
 
 Source: Iceberg table spec, "Manifest Lists", field summaries.
 """
@@ -9,11 +9,13 @@ import datetime as dt
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from dagster_ips.core.held_rows import HeldRows
 from dagster_ips.iceberg.column_ranges import column_bound, is_ordered
 from dagster_ips.iceberg.manifests import (
     Content,
     ManifestRow,
     content_of,
+    live_rows,
     may_hold_live_files,
     read_manifest_list,
 )
@@ -26,29 +28,35 @@ if TYPE_CHECKING:
 
 def partitions_held(
     storage: Storage, table: TableMetadata, columns: Sequence[str], values: Sequence[tuple[object, ...]]
-) -> list[tuple[object, ...]]:
+) -> HeldRows:
     """Those of ``values`` that the ``columns`` of a row at the head of ``table`` may have.
 
-    That the others are nowhere is certain. Without columns: the empty tuple if the table may hold rows at all.
+    That the others are nowhere is certain. Without columns: the empty tuple if the table may hold rows at all. Rows
+    count with all others of their manifest, also where a delete hides them.
 
     Raises:
         MetadataUnreadableError: the manifest list is missing or damaged.
     """
     head = table.ancestry().head
     if head is None:
-        return []
+        return HeldRows([], 0)
     fields = [table.columns.get(column) for column in columns]
     manifests = read_manifest_list(storage, head, table=table.table)
     live = [row for row in manifests if content_of(row) is Content.DATA and may_hold_live_files(row)]
     bounds = [[_bounds(row, table, field) for field in fields] for row in live]
-    return [
-        each
-        for each in values
-        if any(
+    held = [
+        [
             all(known is None or known.may_be(value) for known, value in zip(of_row, each, strict=True))
-            for of_row in bounds
-        )
+            for each in values
+        ]
+        for of_row in bounds
     ]
+    counts = [live_rows(row) for row, holds in zip(live, held, strict=True) if any(holds)]
+    known = [count for count in counts if count is not None]
+    return HeldRows(
+        [each for i, each in enumerate(values) if any(holds[i] for holds in held)],
+        sum(known) if len(known) == len(counts) else None,
+    )
 
 
 class _Bounds:

@@ -47,9 +47,10 @@ class TableDescription:
         """With the properties that serve ``write_mode``, where the user didn't set them, and what says how to read it.
 
         A merged table keeps deletes beside its files: rewriting every file that holds an updated row costs more than
-        the whole partition did (measured at 1.3 times a 14-day rewrite). Format version 1 can't. Each run leaves small
-        files in every partition that it touches; a reader that takes each, and each of its deletes, for 4 MB, as
-        Iceberg's default is, makes a task of every file.
+        the whole partition did (measured at 1.3 times a 14-day rewrite). Format version 1 can't. In version 2, delete
+        files collect, and every reader of a data file opens all of its own; in version 3 it has one deletion vector at
+        most. Each run leaves small files in every partition that it touches; a reader that takes each, and each of its
+        deletes, for 4 MB, as Iceberg's default is, makes a task of every file.
         """
         partials = partials_property(write_mode)
         described = self if partials is None else self.with_property(PARTIALS, partials)
@@ -59,7 +60,8 @@ class TableDescription:
 
 
 _MERGED = {f"write.{change}.mode": "merge-on-read" for change in ("merge", "update", "delete")} | {
-    "read.split.open-file-cost": "262144"
+    "read.split.open-file-cost": "262144",
+    "format-version": "3",
 }
 
 

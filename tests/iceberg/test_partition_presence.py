@@ -36,10 +36,16 @@ def test_a_partition_that_holds_a_row_is_never_taken_for_new(
     table = source.lake.load(TABLE, asset="test")
     column = source.fields[field - 1].name
     for row in source.rows:
-        assert partitions_held(source.lake.storage, table, [column], [(row[field],)])
-        assert partitions_held(source.lake.storage, table, [], [()])
+        assert partitions_held(source.lake.storage, table, [column], [(row[field],)]).partitions
+        held = partitions_held(source.lake.storage, table, [], [()])
+        assert held.partitions
+        assert held.most is not None
+        assert held.most >= len(source.rows)
+        of_one = partitions_held(source.lake.storage, table, [column], [(row[field],)]).most
+        assert of_one is not None
+        assert sum(each[field] == row[field] for each in source.rows) <= of_one <= held.most
     if spec == "amount" and source.rows:  # Other engines do write NaN, and bounds never tell of it.
-        assert partitions_held(source.lake.storage, table, [column], [(float("nan"),)])
+        assert partitions_held(source.lake.storage, table, [column], [(float("nan"),)]).partitions
 
 
 def test_days_after_and_before_all_others_are_new(tmp_path: Path) -> None:
@@ -48,7 +54,7 @@ def test_days_after_and_before_all_others_are_new(tmp_path: Path) -> None:
     def held(*days: int) -> list[int]:
         table = source.lake.load(TABLE, asset="test")
         values = {(DAY + dt.timedelta(days=day),): day for day in days}
-        return [values[each] for each in partitions_held(source.lake.storage, table, ["day"], list(values))]
+        return [values[each] for each in partitions_held(source.lake.storage, table, ["day"], list(values)).partitions]
 
     assert held(0) == []
     source.append([{1: 1, 2: DAY}])
@@ -56,13 +62,17 @@ def test_days_after_and_before_all_others_are_new(tmp_path: Path) -> None:
     assert held(5) == []
     assert held(-1, 2, 9) == []  # each manifest has a range of its own
     assert held(5, 4, -1, 0) == [4, 0]
-    assert not partitions_held(source.lake.storage, source.lake.load(TABLE, asset="test"), ["day"], [(None,)])
-    assert not partitions_held(source.lake.storage, source.lake.load(TABLE, asset="test"), ["day"], [])
+    assert not partitions_held(
+        source.lake.storage, source.lake.load(TABLE, asset="test"), ["day"], [(None,)]
+    ).partitions
+    assert not partitions_held(source.lake.storage, source.lake.load(TABLE, asset="test"), ["day"], []).partitions
 
 
 def test_a_column_that_the_table_is_not_partitioned_by_says_nothing(tmp_path: Path) -> None:
     source = Source(tmp_path, "day")
     source.append([{1: 1, 2: DAY, 3: "a"}])
     table = source.lake.load(TABLE, asset="test")
-    assert partitions_held(source.lake.storage, table, ["the title"], [("z",)])
-    assert not partitions_held(source.lake.storage, table, ["the title", "day"], [("z", DAY + dt.timedelta(days=1))])
+    assert partitions_held(source.lake.storage, table, ["the title"], [("z",)]).partitions
+    assert not partitions_held(
+        source.lake.storage, table, ["the title", "day"], [("z", DAY + dt.timedelta(days=1))]
+    ).partitions

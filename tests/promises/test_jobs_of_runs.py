@@ -30,7 +30,7 @@ LATE_AND_NEW = {
     "merge_groups": ["_survey", "_survey_matched", "update_matched", "merge_rows"],
     "merge_rows": ["_survey", "_survey_matched", "merge_rows"],
     "merge_latest": ["_survey", "_survey_matched", "update_matched", "merge_rows"],
-    "combine_groups": ["by", "_add_rows", "_append"],
+    "combine_groups": ["by", "_add_all"],
     "overwrite_partitions": ["replace_partitions"],
     "overwrite_where": ["found", "overwrite_matching"],
     "replace": ["replace_rows"],

@@ -16,11 +16,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
 
 from dagster_ips.core.aggregates import AggregatePart, ComputedColumn, parse_aggregate
+from dagster_ips.core.held_rows import HeldRows
 from dagster_ips.core.write_mode import Combine
 from dagster_ips.errors import AggregateError, CombineError, UnknownColumnError
 from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.writes.combine import combine_rows
 from dagster_ips.spark.writes.group_parts import Aggregates, Change
+from dagster_ips.spark.writes.partition_filter import Partitions, PartitionsHeld, all_held
 from tests.support.lake import Lake
 
 ROWS = "k STRING, day DATE, x INT, big BIGINT, d DECIMAL(6,2), f DOUBLE, b BOOLEAN, s STRING"
@@ -87,6 +89,11 @@ def without(there: Sequence[Row], gone: Sequence[Row]) -> list[Row]:
     return left
 
 
+def holding_few(partitions: Partitions) -> HeldRows:
+    """What is known of a small table."""
+    return HeldRows(partitions, 100)
+
+
 class Table:
     """A table of groups, and branches of it."""
 
@@ -106,7 +113,14 @@ class Table:
         self.aggregates.groups(frame(self.lake, there, 1)).writeTo(branch.sql_name).overwrite(F.expr("TRUE"))
         return branch
 
-    def combine(self, branch: Branch, gone: Sequence[Row], come: Sequence[Row], live: Sequence[Row]) -> None:
+    def combine(
+        self,
+        branch: Branch,
+        gone: Sequence[Row],
+        come: Sequence[Row],
+        live: Sequence[Row],
+        held: PartitionsHeld = all_held,
+    ) -> None:
         change = frame(self.lake, come, 1).unionAll(frame(self.lake, gone, -1)).unionAll(frame(self.lake, live, 0))
         combine_rows(
             Change(change, "_weight"),
@@ -115,6 +129,7 @@ class Table:
             head=None,
             partition_columns=self.partitions,
             within=None,
+            held=held,
         )
 
     def rows(self, branch: Branch) -> Counter[Row]:
@@ -182,9 +197,10 @@ def test_a_change_gives_the_groups_that_sql_makes_of_all_rows(
 ) -> None:
     there, gone, come = change
     after = without(there, gone) + come
-    branch = exact.holding(there)
-    exact.combine(branch, gone, come, after)
-    assert exact.rows(branch) == grouped(lake, after, exact.declared)
+    for held in (all_held,) if gone else (all_held, holding_few):
+        branch = exact.holding(there)
+        exact.combine(branch, gone, come, after, held)
+        assert exact.rows(branch) == grouped(lake, after, exact.declared)
 
 
 @pytest.mark.parametrize("on", [(), KEYS])

@@ -34,7 +34,7 @@ def append_rows(
     probe = [column for column in partition_columns if column in dedup_on]
     with computed_once(frame) as computed:
         rows = first_per_key(computed, dedup_on)
-        touched = held(_touched(computed, probe))
+        touched = held(_touched(computed, probe)).partitions
         if not touched:
             rows.writeTo(branch.sql_name).append()
             return

@@ -19,11 +19,13 @@ from dagster_ips.spark.writes.partition_filter import Partitions, PartitionsHeld
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+    from pyspark.sql.merge import MergeIntoWriter
 
 _STATUS = "__ips_status"
 _DELTA, _TARGET, _LOST, _LIVE = "ips_delta", "ips_target", "ips_lost", "ips_live"
 _SAME, _CHANGED, _IS_LOST, _STRANGE, _EMPTY = "same", "changed", "lost", "strange", "empty"
 _MOST_BROADCAST = 200_000
+_MOST_SHUFFLED = 1_000_000
 
 
 def combine_rows(  # noqa: PLR0913  # each is a thing of its own
@@ -56,16 +58,21 @@ def combine_rows(  # noqa: PLR0913  # each is a thing of its own
             refuse_rows_outside_partitions(parts, within, table=branch.table)
         if not touched.groups:
             return
-        known = touched.only(held(touched.partitions))
+        there_may_be = held(touched.partitions)
+        known = touched.only(there_may_be.partitions)
         if not known.groups:
             _append(aggregates, parts, branch, touched)
+            return
+        has_only_gained = not touched.has_removed and not aggregates.computed
+        if has_only_gained and there_may_be.most is not None and there_may_be.most <= _MOST_SHUFFLED:
+            _add_all(aggregates, parts, branch, known)
             return
         head = branch.head(parts.sparkSession) if head is None else head
         # By its snapshot: what is kept of the branch by name Spark reads anew as soon as it is written to.
         there = table_frame(parts.sparkSession, branch.catalog, branch.table, snapshot_id=head)
         there = there.where(among(prune, known.partitions))
-        if not touched.has_removed and not aggregates.computed:
-            _add_rows(aggregates, parts, there, branch, touched, known=known)
+        if has_only_gained:
+            _add_to_many(aggregates, parts, there, branch, touched, known=known)
             return
         with computed_once(_matched(aggregates, parts, there)) as matched:
             found: dict[str, int] = dict(collected(matched.groupBy(_STATUS).agg(F.count("*"))))
@@ -78,7 +85,30 @@ def combine_rows(  # noqa: PLR0913  # each is a thing of its own
                 _append(aggregates, new, branch, touched)
 
 
-def _add_rows(  # noqa: PLR0913  # each is a thing of its own
+def _add_all(aggregates: Aggregates, parts: DataFrame, branch: Branch, known: _TouchedGroups) -> None:
+    """Add groups that only gained rows to what the branch has, and insert the others, in one MERGE.
+
+    It shuffles the target's rows in the ``known`` partitions. Where they are few, that takes less than a query more.
+    """
+    added = _adding(aggregates, parts, branch, known)
+    keys = {key: F.col(f"{_DELTA}.{quoted(key)}") for key in aggregates.keys}
+    names = [column for column in aggregates.columns if column not in keys]
+    values = dict(zip(names, aggregates.values(aggregates.part_columns(_DELTA)), strict=True))
+    added.whenNotMatched().insert({quoted(name): value for name, value in (keys | values).items()}).merge()
+
+
+def _adding(aggregates: Aggregates, parts: DataFrame, branch: Branch, known: _TouchedGroups) -> MergeIntoWriter:
+    """A MERGE that adds ``parts`` to the groups that the branch has in the ``known`` partitions."""
+    # mergeInto gives the target no alias: its columns go by the last part of its name.
+    target = quoted(f"branch_{branch.name}")
+    old = {kept: F.col(f"{target}.{quoted(column)}") for kept, column in aggregates.layout.columns.items()}
+    now = aggregates.values_by_column(aggregates.added(old, _DELTA))
+    same = _same_keys(aggregates.keys, target, _DELTA) & among(known.columns, known.partitions, alias=target)
+    merging = parts.alias(_DELTA).mergeInto(branch.sql_name, same)
+    return merging.whenMatched().update({quoted(column): value for column, value in now.items()})
+
+
+def _add_to_many(  # noqa: PLR0913  # each is a thing of its own
     aggregates: Aggregates,
     parts: DataFrame,
     there: DataFrame,
@@ -87,21 +117,15 @@ def _add_rows(  # noqa: PLR0913  # each is a thing of its own
     *,
     known: _TouchedGroups,
 ) -> None:
-    """Add groups that only gained rows to what the branch has, and append those that it has not.
+    """As ``_add_all``, where a shuffle of the target's rows costs more than a query of its own for new groups.
 
-    Every one of them is another than it was, none is empty, and none has lost an extreme: nothing has to be looked at
+    Every group is another than it was, none is empty, and none has lost an extreme: nothing has to be looked at
     before it is written. ``there`` are the rows of the ``known`` partitions as they were. Groups of other partitions,
     most of a day's change, are looked for nowhere.
     """
     keys = aggregates.keys
     late = parts.where(_is_in(known))
-    # mergeInto gives the target no alias: its columns go by the last part of its name.
-    target = quoted(f"branch_{branch.name}")
-    old = {kept: F.col(f"{target}.{quoted(column)}") for kept, column in aggregates.layout.columns.items()}
-    now = aggregates.values_by_column(aggregates.added(old, _DELTA))
-    matches = _same_keys(keys, target, _DELTA) & among(known.columns, known.partitions, alias=target)
-    merging = _small(late, known).alias(_DELTA).mergeInto(branch.sql_name, matches)
-    merging.whenMatched().update({quoted(column): value for column, value in now.items()}).merge()
+    _adding(aggregates, _small(late, known), branch, known).merge()
     wanted = _small(late.select(*map(quoted, keys)), known).alias(_DELTA)
     found = there.select(*map(quoted, keys)).alias(_LIVE).join(wanted, _same_keys(keys, _LIVE, _DELTA), "left_semi")
     new = late.alias(_DELTA).join(found.alias(_TARGET), _same_keys(keys, _DELTA, _TARGET), "left_anti")

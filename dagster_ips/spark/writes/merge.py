@@ -67,7 +67,7 @@ def merge_rows(  # noqa: PLR0913  # each is a thing of its own
             refuse_repeated_keys(rows, on, table=branch.table)
         if not seen.keys:
             return
-        touched = held(seen.partitions)
+        touched = held(seen.partitions).partitions
         if not touched:
             rows.writeTo(branch.sql_name).append()
             return

@@ -6,6 +6,7 @@ import datetime as dt
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from dagster_ips.core.held_rows import HeldRows
 from dagster_ips.core.ranges import literal, quoted
 from dagster_ips.spark.frames import all_of, any_of
 from dagster_ips.spark.late import F, types
@@ -15,16 +16,16 @@ if TYPE_CHECKING:
 
 Partitions = Sequence[tuple[object, ...]]
 """Values of the columns that partition a table."""
-PartitionsHeld: TypeAlias = Callable[[Partitions], Partitions]
-"""Which of some partitions a table may hold rows of; of the others it certainly has none."""
+PartitionsHeld: TypeAlias = Callable[[Partitions], HeldRows]
+"""Which of some partitions a table may hold rows of."""
 
 _MOST = 1000
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
-def all_held(partitions: Partitions) -> Partitions:
-    """A table of which nothing is known may hold rows of every partition."""
-    return partitions
+def all_held(partitions: Partitions) -> HeldRows:
+    """A table of which nothing is known may hold any number of rows of every partition."""
+    return HeldRows(partitions, None)
 
 
 def collected(rows: DataFrame) -> list[tuple[Any, ...]]:
