@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m example_project.demo")
     parser.add_argument("--check", action="store_true", help="end with the table; exit 1 if anything is not so")
     parser.add_argument("--no-sensor", action="store_true", help="leave the automation sensor off: nothing will happen")
-    parser.add_argument("--rows-per-day", type=int, default=100_000)
+    parser.add_argument("--rows-per-day", type=int, default=200_000)
     parser.add_argument("--patience", type=float, default=180.0, help="seconds in which nothing at all may happen")
     given = parser.parse_args(arguments)
     for ending in (signal.SIGTERM, signal.SIGHUP):  # Asked to end, or the terminal was closed.
