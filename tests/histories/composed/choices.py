@@ -111,11 +111,12 @@ class Chance:
         return Shape(version, self.random.choice(_PARTITIONINGS), self.random.random() < 0.3)
 
     def first(self, life: Life) -> list[Step]:
-        """Rows in every source, and perhaps a run that is killed as it creates its table."""
+        """Rows in every source, perhaps large tables, and perhaps a run that is killed as it creates its table."""
         rows = [Step.of("change", table=name, operation="append_by_spark", rows=self._rows(3)) for name in SOURCES]
         asset, at = self.random.choice(life.names), f"{self.random.choice(_WHEN)}:{Effect.CREATE_TARGET}"
         killed = [Step.of("kill", asset=asset, at=at, keys=self._keys(asset))]
-        return rows + killed * (self.random.random() < 0.15)
+        large = [Step.of("meet_large_tables")] * (self.random.random() < 0.5)
+        return rows + large + killed * (self.random.random() < 0.15)
 
     def _rows(self, most: int) -> tuple[int, ...]:
         return tuple(self.random.randrange(24) for _ in range(self.random.randint(1, most)))

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from unittest.mock import patch
 
 from dagster_ips.core.capture import EdgeState, Mode
 from dagster_ips.core.edge import Edge
@@ -26,6 +27,7 @@ from dagster_ips.errors import (
     UnmappedRowsError,
 )
 from dagster_ips.exactly_once import effects
+from dagster_ips.spark.writes import combine
 from tests.histories.checks import WrongCaptureError
 from tests.histories.composed.assets import SOURCES
 from tests.histories.composed.expected import EXPECTED, Expected
@@ -147,6 +149,7 @@ class Life:
             each.partitions = [] if each.name == "by_number" else list(each.expected.partitions)
         self.held: dict[str, Held] = {}
         self._backup: Sequence[tuple[str, str]] = ()
+        self._patches = contextlib.ExitStack()
         assets.restore(())
         for key in assets.instance.get_dynamic_partitions("numbers"):
             assets.instance.delete_dynamic_partition("numbers", key)
@@ -165,6 +168,7 @@ class Life:
 
     def close(self) -> None:
         """Drop all tables."""
+        self._patches.close()
         for name in [*SOURCES, *EXPECTED]:
             if (found := self.lake.catalog.find(f"media.{name}")) is not None:
                 self.lake.catalog.client.drop_table(f"media.{name}")
@@ -174,6 +178,10 @@ class Life:
             catalog.drop_table(name)
 
     # Steps
+
+    def meet_large_tables(self) -> None:
+        """From now on a table that groups are added to counts as one of many rows."""
+        self._patches.enter_context(patch.object(combine, "_MOST_SHUFFLED", 0))
 
     def change(self, *, table: str, operation: str, **arguments: Any) -> None:  # noqa: ANN401  # the operation's own
         """Change a source."""
