@@ -12,6 +12,7 @@ from dagster_ips.errors import CombineError
 from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.frames import all_of, computed_once, table_frame
 from dagster_ips.spark.late import F
+from dagster_ips.spark.writes.broadcasts import small_sources_broadcast
 from dagster_ips.spark.writes.group_parts import REMOVED, ROWS, Aggregates, Change, explained_overflow
 from dagster_ips.spark.writes.merge import GONE, update_matched
 from dagster_ips.spark.writes.overwrite_where import is_outside, refuse_rows_outside_partitions
@@ -125,7 +126,8 @@ def _add_to_many(  # noqa: PLR0913  # each is a thing of its own
     """
     keys = aggregates.keys
     late = parts.where(_is_in(known))
-    _adding(aggregates, _small(late, known), branch, known).merge()
+    with small_sources_broadcast(parts.sparkSession):
+        _adding(aggregates, late, branch, known).merge()
     wanted = _small(late.select(*map(quoted, keys)), known).alias(_DELTA)
     found = there.select(*map(quoted, keys)).alias(_LIVE).join(wanted, _same_keys(keys, _LIVE, _DELTA), "left_semi")
     new = late.alias(_DELTA).join(found.alias(_TARGET), _same_keys(keys, _DELTA, _TARGET), "left_anti")

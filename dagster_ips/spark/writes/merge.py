@@ -14,6 +14,7 @@ from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.changelog import comparable
 from dagster_ips.spark.frames import all_of, any_of, computed_once, distinct_keys
 from dagster_ips.spark.late import F, sql, types
+from dagster_ips.spark.writes.broadcasts import small_sources_broadcast
 from dagster_ips.spark.writes.overwrite import ChangedKeys
 from dagster_ips.spark.writes.overwrite_where import is_outside, refuse_rows_outside_partitions
 from dagster_ips.spark.writes.partition_filter import Partitions, PartitionsHeld, all_held, among, collected
@@ -212,7 +213,8 @@ def update_matched(changed: DataFrame, branch: Branch, on: Sequence[str], target
     same = all_of([_in(target, key).eqNullSafe(_in(_SOURCE, key)) for key in on])
     merging = changed.alias(_SOURCE).mergeInto(branch.sql_name, same & touched)
     merging = merging.whenMatched(_in(_SOURCE, GONE)).delete()
-    (merging.whenMatched().update(values) if values else merging).merge()
+    with small_sources_broadcast(changed.sparkSession):
+        (merging.whenMatched().update(values) if values else merging).merge()
 
 
 def latest_rows(frame: DataFrame, on: Sequence[str], latest_by: str | None) -> DataFrame:

@@ -10,6 +10,7 @@ from dagster_ips.errors import RemovedRowsError
 from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.frames import all_of, computed_once
 from dagster_ips.spark.late import F
+from dagster_ips.spark.writes.broadcasts import small_sources_broadcast
 from dagster_ips.spark.writes.partition_filter import among, collected
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ def remove_rows(
         condition = all_of(
             [F.col(f"{target}.{quoted(key)}").eqNullSafe(F.col(f"__ips_{i}")) for i, key in enumerate(on)]
         )
-        keys.drop("__ips_removed").mergeInto(
-            branch.sql_name, condition & among(columns, partitions, alias=target)
-        ).whenMatched().delete().merge()
+        gone = keys.drop("__ips_removed")
+        merging = gone.mergeInto(branch.sql_name, condition & among(columns, partitions, alias=target))
+        with small_sources_broadcast(keys.sparkSession):
+            merging.whenMatched().delete().merge()

@@ -9,6 +9,7 @@ from dagster_ips.core.ranges import quoted
 from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.frames import all_of, distinct_keys
 from dagster_ips.spark.late import F
+from dagster_ips.spark.writes.broadcasts import small_sources_broadcast
 from dagster_ips.spark.writes.partition_filter import among, collected, exactly
 
 if TYPE_CHECKING:
@@ -37,5 +38,7 @@ def replace_keys(
     target = quoted(f"branch_{branch.name}")
     same = [F.col(f"{target}.{quoted(key)}").eqNullSafe(F.col(own)) for key, own in zip(on, names, strict=True)]
     condition = all_of([*same, among(prune, touched, alias=target)])
-    keys.select(*map(quoted, on)).toDF(*names).mergeInto(branch.sql_name, condition).whenMatched().delete().merge()
+    of_keys = keys.select(*map(quoted, on)).toDF(*names).mergeInto(branch.sql_name, condition)
+    with small_sources_broadcast(keys.sparkSession):
+        of_keys.whenMatched().delete().merge()
     frame.writeTo(branch.sql_name).append()

@@ -782,8 +782,8 @@ def _expire(table: HistoryTable) -> None:
     heads = {ref["snapshot-id"] for ref in table.raw.get("refs", {}).values()}  # a killed run leaves its branch
     if not (old := [each for each in table.ancestry() if each not in heads]):
         raise NotNow
-    by_pyiceberg = table.lake.catalog.client.load_table(table.name)
-    by_pyiceberg.maintenance.expire_snapshots().by_ids(old).commit()
+    ids = ", ".join(map(str, old))
+    table.sql(f"CALL lake.system.expire_snapshots(table => '{table.name}', snapshot_ids => ARRAY({ids}))")
 
 
 def _roll_back(table: HistoryTable) -> None:

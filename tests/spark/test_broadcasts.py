@@ -1,0 +1,45 @@
+"""A MERGE's source is broadcast if it is small, unless the user said from when on."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+
+from dagster_ips.spark.writes.broadcasts import small_sources_broadcast
+from tests.support.lake import Lake
+
+KEY = "spark.sql.autoBroadcastJoinThreshold"
+
+
+def test_the_session_is_as_before_when_the_merge_ends_or_fails(lake: Lake) -> None:
+    conf = lake.session.conf
+    before = conf.get(KEY)
+    with contextlib.suppress(ZeroDivisionError), small_sources_broadcast(lake.session):
+        assert conf.get(KEY) == "64m"
+        _ = 1 / 0
+    assert conf.get(KEY) == before
+
+
+@pytest.mark.parametrize("chosen", ["-1", "1g"])
+def test_a_threshold_of_the_users_stays(lake: Lake, chosen: str) -> None:
+    lake.session.conf.set(KEY, chosen)
+    try:
+        with small_sources_broadcast(lake.session):
+            assert lake.session.conf.get(KEY) == chosen
+        assert lake.session.conf.get(KEY) == chosen
+    finally:
+        lake.session.conf.unset(KEY)
+
+
+def test_a_source_above_sparks_threshold_leaves_the_target_where_it_is(lake: Lake) -> None:
+    lake.catalog.create_namespace("media")
+    lake.sql("CREATE TABLE lake.media.some USING iceberg AS SELECT id, id AS value FROM range(5)")
+
+    def plan() -> str:
+        merging = "MERGE INTO lake.media.some t USING (SELECT id FROM range(2000000)) s ON t.id <=> s.id"
+        return str(lake.sql(f"EXPLAIN {merging} WHEN MATCHED THEN UPDATE SET value = 0").collect()[0][0])
+
+    assert "SortMergeJoin" in plan()
+    with small_sources_broadcast(lake.session):
+        assert "BroadcastHashJoin" in plan()
