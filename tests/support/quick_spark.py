@@ -10,8 +10,9 @@ import pytest
 from dagster_ips.local_spark.connect_server import WITH_UI, ConnectServer, ensure_connect_server
 
 # Half of such a query's CPU goes into compiling it: to Java by Spark, to machine code by the JVM's second compiler.
+# Without that compiler the JVM keeps 48 MB of machine code, which are full within minutes: then it sweeps all the time.
 INTERPRETED = (
-    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
+    "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -XX:MetaspaceSize=256m "
     "-Dspark.sql.codegen.wholeStage=false -Dspark.sql.codegen.factoryMode=NO_CODEGEN"
 )
 
