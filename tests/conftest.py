@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
 import dagster as dg
 import pytest
-from sqlalchemy import event
-from sqlalchemy.engine import Engine
 
 from dagster_ips.local_spark.connect_server import WITH_UI, ConnectServer, ensure_connect_server, stop_connect_server
 from tests.support.backends import POSTGRES, SQLITE, dagster_home
@@ -19,17 +16,10 @@ from tests.support.lake import Lake
 from tests.support.lake_catalog import choose_catalog
 from tests.support.postgres import Postgres, running_postgres
 from tests.support.quick_spark import ensure_quick_server
+from tests.support.quick_storage import make_storage_quick
 from tests.support.rest_catalog import RestCatalog, running_rest_catalog
 
-
-@event.listens_for(Engine, "connect")
-def _write_without_waiting_for_the_disk(connection: object, _: object) -> None:
-    """What a process that is killed has written is there all the same: only a machine that crashes would lose it.
-
-    Waiting for the disk is more than half of what Dagster's SQLite adds to a run.
-    """
-    if isinstance(connection, sqlite3.Connection):
-        connection.execute("PRAGMA synchronous = OFF")
+make_storage_quick()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
