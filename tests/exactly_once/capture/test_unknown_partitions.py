@@ -455,3 +455,25 @@ def test_a_partition_that_is_back_takes_what_changed_while_it_was_gone(plays_by_
     plays_by_day.instance.add_dynamic_partitions("titles", ["b"])
 
     assert f"{days_ago(1)}|b" in plays_by_day.follow(both, "day")
+
+
+@pytest.mark.parametrize("spec", [UNPARTITIONED_PARTITION_SPEC, BY_DAY])
+@pytest.mark.parametrize("regions", [REGIONS, TITLES])
+def test_a_value_that_no_key_of_several_dimensions_can_have_is_of_no_partition(
+    plays: Plays, regions: Definition, spec: PartitionSpec
+) -> None:
+    both, expression = (
+        dg.MultiPartitionsDefinition({"day": DAYS, "region": regions}),
+        {"day": "day", "region": "region"},
+    )
+    plays.instance.add_dynamic_partitions("titles", ["eu", "us"])
+    plays.create(spec)
+    plays.append([{"day": days_ago(1), "region": region} for region in ("eu", "eu|west")])
+    plays.append([{"day": days_ago(1), "region": "a|b"}])
+    plays.append([{"day": days_ago(1), "region": "us"}])
+
+    assert plays.pending(both, expression) == {f"{days_ago(1)}|eu", f"{days_ago(1)}|us"}
+    with pytest.raises(UnmappedRowsError, match=r"a\|b"):
+        plays.run(both, expression, f"{days_ago(1)}|eu")
+    plays.run(both, expression, f"{days_ago(1)}|eu", f"{days_ago(1)}|us", ignore=True)
+    assert plays.pending(both, expression) == set()
