@@ -112,6 +112,10 @@ class Slicing(Protocol):
     def upstream_keys(self) -> PartitionKeys:
         """How the upstream's rows are divided."""
 
+    @property
+    def sharing(self) -> frozenset[str]:
+        """The partitions of the consumer there are now that may be made of keys of which others are made as well."""
+
     def taken_by(self, consumer_key: str) -> frozenset[str]:
         """The upstream's keys whose rows a partition of the consumer is made of."""
 

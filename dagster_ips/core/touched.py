@@ -73,7 +73,8 @@ class LineState:
     A key without an entry didn't change after what its consumers have consumed, up to ``scanned``, unless it is one of
     an ``unread`` file's, by path, of which nothing is known. ``strays`` are some of the files, by path, that hold rows
     of no partition; no path is of any. ``abandoned`` are the snapshots that a rollback took away. Unless it
-    ``knows_keys_to_come``, an earlier release wrote it, which forgot keys that had no partition yet.
+    ``knows_keys_to_come``, an earlier release wrote it, which forgot keys that had no partition yet. ``partitions`` are
+    those of the consumer that were there, as far as they share keys; None if that isn't known.
     """
 
     edge: Edge
@@ -83,6 +84,7 @@ class LineState:
     unread: Mapping[str, Unread] = field(default_factory=dict)
     strays: Mapping[str, Stray] = field(default_factory=dict)
     knows_keys_to_come: bool = True
+    partitions: frozenset[str] | None = None
 
     @property
     def unmapped(self) -> tuple[str, ...]:
@@ -143,6 +145,13 @@ class LineState:
         before_all = replace(self.scanned, snapshot_id=-1, sequence_number=-1, timestamp_ms=-1)
         forgotten = {key: Touched(None, before_all) for key in keys if key not in self.touched}
         return replace(self, touched={**self.touched, **forgotten}, knows_keys_to_come=True)
+
+    def with_back(self, state: EdgeState, keys: Iterable[str]) -> LineState:
+        """With a partition, made of ``keys``, that wasn't there for a while: others have consumed what changed then."""
+        if self.scanned is None or state.committed is None or _is_same(state.committed, self.scanned):
+            return self
+        missed = Touched(state.committed, self.scanned)
+        return replace(self, touched={**self.touched, **{key: self._joined(key, missed) for key in keys}})
 
     def told(self, path: str, keys: Iterable[str]) -> LineState:
         """A file that couldn't be read is read by now: those are the keys that it changed."""

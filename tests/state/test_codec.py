@@ -194,6 +194,7 @@ lines = st.builds(
     st.dictionaries(texts, st.builds(Unread, touches, texts, st.booleans()), max_size=4),
     st.dictionaries(texts, st.builds(Stray, st.tuples(texts), st.tuples(texts, texts)), max_size=4),
     st.booleans(),
+    st.none() | st.frozensets(texts, max_size=4),
 )
 
 

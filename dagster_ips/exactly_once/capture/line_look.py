@@ -54,6 +54,29 @@ def look(storage: Storage, line: LineState, source: TableMetadata, tracked: Trac
     return looking.further(line, tracked.ref) if is_new else looking.with_strays(line)
 
 
+def with_newcomers(
+    storage: Storage, line: LineState, source: TableMetadata, tracked: TrackedInput, states: Collection[EdgeState]
+) -> LineState:
+    """``line`` with partitions, in ``states``, that weren't there at the look before, though what they are made of was.
+
+    What others consumed of that is forgotten. So one that was never computed waits for the rows that its keys have now,
+    and one that is back for all that may have changed meanwhile.
+    """
+    slicing, head = tracked.slicing, source.ancestry(tracked.ref).head
+    assert slicing is not None  # noqa: S101  # as above
+    taken = {state: slicing.taken_by(state.edge.partition or "") for state in states}
+    never = {state.edge.partition for state in states if state.committed is None}
+    wanted = frozenset[str]().union(*[keys for state, keys in taken.items() if state.committed is None])
+    forgotten = {key for key in wanted - line.touched.keys() if slicing.made_of([key]) - never}
+    if line.partitions is not None:
+        for state, keys in taken.items():
+            line = line.with_back(state, keys)
+    if not forgotten or head is None:
+        return line
+    looking = _Looking(storage, source, head, FileKeys(storage, source, slicing))
+    return line.with_keys_to_come(forgotten & looking.keys_of_live)
+
+
 def with_taken_back(
     line: LineState, slicing: Slicing, back: Mapping[str, Watermark], states: Iterable[EdgeState]
 ) -> LineState:
@@ -185,6 +208,11 @@ class _Looking:
         if not found and NOT_YET.cause in self._of_live.unread.values():
             return line.with_strays({"": Stray(line.unmapped)})
         return line.with_strays(found)
+
+    @property
+    def keys_of_live(self) -> frozenset[str]:
+        """The keys that rows may have now: where a file can't be read, any that there is a partition of."""
+        return self._of_live.keys | (self.files.keys.known() if self._of_live.unread else frozenset())
 
     @cached_property
     def _live(self) -> Mapping[str, DataFile]:

@@ -11,7 +11,13 @@ from dagster_ips.core.expiry_limit import Need
 from dagster_ips.core.target import settle, shows_all_since
 from dagster_ips.core.touched import LineState, Touched, first_of
 from dagster_ips.core.watermark import Watermark
-from dagster_ips.exactly_once.capture.line_look import look, may_lack_rows, with_rows_read, with_taken_back
+from dagster_ips.exactly_once.capture.line_look import (
+    look,
+    may_lack_rows,
+    with_newcomers,
+    with_rows_read,
+    with_taken_back,
+)
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.capture.unread_history import being_read, needs_of_line
 from dagster_ips.exactly_once.effects import Effect, effect
@@ -110,6 +116,7 @@ class PartitionWatch:
         elif self.target and known.scanned and may_lack_rows(line, known.scanned, source, tracked.ref):
             read = self._read_up_to(self.target, line.edge, tracked)
             line = with_rows_read(line, known.scanned, source, tracked, read)
+        line = self._with_newcomers(line, tracked, source)
         back = self._taken_back(line.edge)
         line = with_taken_back(line, slicing, *back)
         made_of = {key: slicing.made_of([key]) for key in line.touched}
@@ -132,6 +139,16 @@ class PartitionWatch:
         consumed = {key: state.committed for key, state in states.items() if state.committed is not None}
         others = {each: source.columns_of_other_meaning(each) for each in {at.schema_id for at in consumed.values()}}
         return {key: states[key] for key, at in consumed.items() if others[at.schema_id]}
+
+    def _with_newcomers(self, line: LineState, tracked: TrackedInput, source: TableMetadata) -> LineState:
+        """``line`` with the partitions that came since the look before, or came back, and share keys with others."""
+        assert tracked.slicing is not None  # noqa: S101  # as above
+        there = tracked.slicing.sharing
+        if there == line.partitions:
+            return line
+        states = self._states(line.edge, there - (line.partitions or frozenset()))
+        line = with_newcomers(self.storage, line, source, tracked, list(states.values()))
+        return replace(line, partitions=there)
 
     def _taken_back(self, line: Edge) -> tuple[dict[str, Watermark], list[EdgeState]]:
         """The partitions that a revert took back and to where, and their states by what the target says."""
@@ -176,7 +193,8 @@ class PartitionWatch:
         if self.target is not None:
             consumed |= partitions_read(self.target, line.edge).keys()
         keys = frozenset[str]().union(*[slicing.taken_by(key) for key in consumed])
-        return replace(line, touched={key: Touched(None, scanned) for key in keys | line.touched.keys()})
+        touched = {key: Touched(None, scanned) for key in keys | line.touched.keys()}
+        return replace(line, touched=touched, partitions=slicing.sharing)
 
     def _every_state(self, line: Edge, tracked: TrackedInput) -> dict[str, EdgeState]:
         """The states of all partitions there are."""

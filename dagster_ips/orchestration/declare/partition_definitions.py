@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cached_property
 from itertools import product
@@ -20,6 +20,8 @@ from dagster_ips.core.ranges import Bound, Predicate, equals, literal, quoted
 from dagster_ips.errors import DeclarationError
 
 _MOST_WINDOWS = 5_000
+_DELIMITER = "|"
+"""Dagster writes it between the dimensions of a key, and takes no key that has it."""
 
 
 def partition_keys(
@@ -301,7 +303,9 @@ class _MultiKeys:
         return tuple(column for each in self.dimensions.values() for column in each.by_minute)
 
     def of_file(self, spans: Sequence[Span]) -> KeysFound:
-        found = [each.of_file([span]) for each, span in zip(self.dimensions.values(), spans, strict=True)]
+        found = [
+            _of_dimension(each.of_file([span])) for each, span in zip(self.dimensions.values(), spans, strict=True)
+        ]
         unmapped = tuple(sorted({value for each in found for value in each.unmapped}))
         parts = [each.keys for each in found]
         most = math.prod(len(keys) for keys in parts if keys is not None)
@@ -314,7 +318,7 @@ class _MultiKeys:
 
     def of_values(self, rows: Collection[tuple[Bound | None, ...]]) -> KeysFound:
         of_each = [
-            {value: each.of_values([(value,)]) for value in {row[index] for row in rows}}
+            {value: _of_dimension(each.of_values([(value,)])) for value in {row[index] for row in rows}}
             for index, each in enumerate(self.dimensions.values())
         ]
         if any(found.keys is None for of_one in of_each for found in of_one.values()):
@@ -356,6 +360,14 @@ class _MultiKeys:
 
     def _parts(self, key: str) -> Mapping[str, str]:
         return self.definition.get_partition_key_from_str(key).keys_by_dimension
+
+
+def _of_dimension(found: KeysFound) -> KeysFound:
+    """What is found of one dimension, without the keys that Dagster can't join with another's."""
+    strange = {key for key in found.keys or () if _DELIMITER in key}
+    if found.keys is None or not strange:
+        return found
+    return replace(found, keys=found.keys - strange, unmapped=tuple(sorted({*found.unmapped, *strange})))
 
 
 def _of_dimensions(

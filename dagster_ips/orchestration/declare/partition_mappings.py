@@ -28,6 +28,11 @@ class SameKeys:
 
     upstream_keys: PartitionKeys
 
+    @property
+    def sharing(self) -> frozenset[str]:
+        """None: each has a key of its own."""
+        return frozenset()
+
     def taken_by(self, consumer_key: str) -> frozenset[str]:
         """The key itself."""
         return frozenset([consumer_key])
@@ -55,6 +60,11 @@ class MappedKeys:
     consumer: dg.PartitionsDefinition[str]
     instance: DagsterInstance
     _taken: dict[str, frozenset[str]] = field(default_factory=dict)
+
+    @property
+    def sharing(self) -> frozenset[str]:
+        """All of them."""
+        return frozenset(self.consumer.get_partition_keys(dynamic_partitions_store=self.instance))
 
     def taken_by(self, consumer_key: str) -> frozenset[str]:
         """By the mapping, those that aren't there yet included."""

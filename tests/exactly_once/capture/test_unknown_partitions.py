@@ -27,7 +27,7 @@ from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.iceberg import file_values
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.orchestration.declare.partition_definitions import partition_keys
-from dagster_ips.orchestration.declare.partition_mappings import SameKeys
+from dagster_ips.orchestration.declare.partition_mappings import MappedKeys, SameKeys
 from dagster_ips.state.store import MemoryEdgeStore
 
 TABLE, TARGET, LINE = "media.plays", "media.out", Edge("out", "plays")
@@ -114,6 +114,25 @@ class Plays:
     def files(self) -> list[Path]:
         tasks = self.lake.client.load_table(TABLE).scan().plan_files()
         return [Path(urlsplit(task.file.file_path).path) for task in tasks]
+
+
+class PlaysByDay(Plays):
+    """``media.plays`` as an asset with days as partitions, and a consumer whose partitions a mapping makes of days."""
+
+    mapping: dg.PartitionMapping
+
+    def tracked(
+        self, definition: Definition, expression: object, policies: InputPolicies | None = None
+    ) -> TrackedInput:
+        keys = partition_keys(DAYS_WITH_TODAY, expression, self.instance, asset="plays")
+        slicing = MappedKeys(keys, self.mapping, DAYS_WITH_TODAY, definition, self.instance)
+        return TrackedInput("plays", TABLE, slicing=slicing, policies=policies or InputPolicies())
+
+
+@pytest.fixture
+def plays_by_day(tmp_path: Path) -> Iterator[PlaysByDay]:
+    with dg.DagsterInstance.ephemeral() as instance:
+        yield PlaysByDay(tmp_path, instance)
 
 
 @pytest.fixture
@@ -381,3 +400,80 @@ def test_rows_of_partitions_to_come_that_an_earlier_release_forgot_are_found_aga
     plays.store.set_line(replace(line, touched={}, knows_keys_to_come=False))
 
     assert plays.follow(DAYS_WITH_TODAY, "text_day") == {str(TODAY)}
+
+
+def test_a_partition_that_comes_when_others_have_consumed_what_it_is_made_of_is_requested(
+    plays_by_day: PlaysByDay,
+) -> None:
+    plays_by_day.mapping = dg.TimeWindowPartitionMapping(
+        start_offset=-1, allow_nonexistent_upstream_partitions=True
+    )  # a day and the day before
+    plays_by_day.create()
+    plays_by_day.append([{"day": days_ago(2)}, {"day": days_ago(1)}])
+    assert plays_by_day.follow(DAYS, "day") == {str(days_ago(2)), str(days_ago(1))}
+
+    assert plays_by_day.follow(DAYS_WITH_TODAY, "day") == {str(TODAY)}
+
+
+def test_a_partition_that_comes_and_that_no_row_is_for_is_not_requested(plays_by_day: PlaysByDay) -> None:
+    plays_by_day.mapping = dg.TimeWindowPartitionMapping(start_offset=-1, allow_nonexistent_upstream_partitions=True)
+    plays_by_day.create()
+    plays_by_day.append([{"day": days_ago(3)}])
+    assert plays_by_day.follow(DAYS, "day") == {str(days_ago(3)), str(days_ago(2))}
+
+    assert plays_by_day.follow(DAYS_WITH_TODAY, "day") == set()
+
+
+def test_dimensions_that_grow_are_made_of_days_that_the_others_have_consumed(plays_by_day: PlaysByDay) -> None:
+    plays_by_day.mapping = dg.MultiToSingleDimensionPartitionMapping("day")
+    both = dg.MultiPartitionsDefinition({"day": DAYS, "title": TITLES})
+    plays_by_day.instance.add_dynamic_partitions("titles", ["a"])
+    plays_by_day.create()
+    plays_by_day.append([{"day": days_ago(1), "region": "a"}, {"day": days_ago(1), "region": "b"}])
+    assert plays_by_day.follow(both, "day") == {f"{days_ago(1)}|a"}
+
+    plays_by_day.instance.add_dynamic_partitions("titles", ["b"])
+    assert plays_by_day.follow(both, "day") == {f"{days_ago(1)}|b"}
+
+
+@pytest.mark.parametrize("change", ["append", "delete"])
+def test_a_partition_that_is_back_takes_what_changed_while_it_was_gone(plays_by_day: PlaysByDay, change: str) -> None:
+    plays_by_day.mapping = dg.MultiToSingleDimensionPartitionMapping("day")
+    both = dg.MultiPartitionsDefinition({"day": DAYS, "title": TITLES})
+    plays_by_day.instance.add_dynamic_partitions("titles", ["a", "b"])
+    plays_by_day.create(BY_DAY)
+    plays_by_day.append([{"day": days_ago(days), "region": "b"} for days in (1, 2)])
+    keys = {f"{days_ago(days)}|{title}" for days in (1, 2) for title in "ab"}
+    assert plays_by_day.follow(both, "day") == keys
+
+    plays_by_day.instance.delete_dynamic_partition("titles", "b")
+    if change == "append":
+        plays_by_day.append([{"day": days_ago(1), "region": "b"}])
+    else:
+        plays_by_day.lake.client.load_table(TABLE).delete(f"day = '{days_ago(1)}'")
+    assert plays_by_day.follow(both, "day") == {f"{days_ago(1)}|a"}
+    plays_by_day.instance.add_dynamic_partitions("titles", ["b"])
+
+    assert f"{days_ago(1)}|b" in plays_by_day.follow(both, "day")
+
+
+@pytest.mark.parametrize("spec", [UNPARTITIONED_PARTITION_SPEC, BY_DAY])
+@pytest.mark.parametrize("regions", [REGIONS, TITLES])
+def test_a_value_that_no_key_of_several_dimensions_can_have_is_of_no_partition(
+    plays: Plays, regions: Definition, spec: PartitionSpec
+) -> None:
+    both, expression = (
+        dg.MultiPartitionsDefinition({"day": DAYS, "region": regions}),
+        {"day": "day", "region": "region"},
+    )
+    plays.instance.add_dynamic_partitions("titles", ["eu", "us"])
+    plays.create(spec)
+    plays.append([{"day": days_ago(1), "region": region} for region in ("eu", "eu|west")])
+    plays.append([{"day": days_ago(1), "region": "a|b"}])
+    plays.append([{"day": days_ago(1), "region": "us"}])
+
+    assert plays.pending(both, expression) == {f"{days_ago(1)}|eu", f"{days_ago(1)}|us"}
+    with pytest.raises(UnmappedRowsError, match=r"a\|b"):
+        plays.run(both, expression, f"{days_ago(1)}|eu")
+    plays.run(both, expression, f"{days_ago(1)}|eu", f"{days_ago(1)}|us", ignore=True)
+    assert plays.pending(both, expression) == set()
