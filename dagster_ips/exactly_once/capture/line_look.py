@@ -64,14 +64,12 @@ def with_newcomers(
     """
     slicing, head = tracked.slicing, source.ancestry(tracked.ref).head
     assert slicing is not None  # noqa: S101  # as above
-    taken = {state: slicing.taken_by(state.edge.partition or "") for state in states}
-    never = {state.edge.partition for state in states if state.committed is None}
-    wanted = frozenset[str]().union(*[keys for state, keys in taken.items() if state.committed is None])
-    forgotten = {key for key in wanted - line.touched.keys() if slicing.made_of([key]) - never}
-    if line.partitions is not None:
-        for state, keys in taken.items():
-            line = line.with_back(state, keys)
-    if not forgotten or head is None:
+    never = {state.edge.partition or "" for state in states if state.committed is None}
+    forgotten = frozenset[str]().union(*map(slicing.taken_by, never)) - line.touched.keys()
+    for state in states if line.partitions is not None else ():
+        if state.committed is not None:
+            line = line.with_back(state, slicing.taken_by(state.edge.partition or ""))
+    if head is None or not any(slicing.made_of([key]) - never for key in forgotten):
         return line
     looking = _Looking(storage, source, head, FileKeys(storage, source, slicing))
     return line.with_keys_to_come(forgotten & looking.keys_of_live)
