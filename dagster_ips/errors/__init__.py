@@ -47,6 +47,7 @@ from dagster_ips.errors.result_errors import (
     UnboundedRangeError,
     UnfitFrameError,
     UnfollowedChangeError,
+    UnresolvedQueryError,
     UntracedResultError,
 )
 from dagster_ips.errors.source_errors import (
@@ -153,6 +154,7 @@ __all__ = [
     "UnmappedRowsError",
     "UnorderedColumnError",
     "UnprovableError",
+    "UnresolvedQueryError",
     "UnsupportedTableError",
     "UntracedResultError",
     "ValidThroughError",

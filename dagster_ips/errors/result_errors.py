@@ -263,3 +263,18 @@ class QueryNotDerivedError(IpsError):
             f'refresh="strict" allows nothing else. Nothing was written and nothing was consumed. Allow a full refresh '
             f'by refresh="auto", run it once with the tag dagster_ips/mode=full, or change the query.'
         )
+
+
+@dataclass(eq=False)
+class UnresolvedQueryError(IpsError):
+    """The query that declares a table names what its sources don't have, perhaps any more."""
+
+    asset: str
+    problem: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.asset}: Spark can't resolve its query: {self.problem}. Nothing was written and nothing was "
+            f"consumed. If a source's column was renamed or dropped, say so in the query; its new text computes the "
+            f"table anew."
+        )

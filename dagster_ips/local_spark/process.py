@@ -3,10 +3,20 @@
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+# Where Ctrl-C is ignored, as behind nohup, Dagster has its processes ignore a request to end as well, and so do those
+# that they start. The two others are what Python itself ignores.
+_WITH_DEFAULT_SIGNALS = """
+import os, signal, sys
+for each in (signal.SIGTERM, signal.SIGPIPE, signal.SIGXFSZ):
+    signal.signal(each, signal.SIG_DFL)
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
 
 
 @dataclass(frozen=True)
@@ -72,10 +82,11 @@ def launch_detached(command: Sequence[str], *, env: Mapping[str, str], cwd: Path
     """Starts ``command`` in a session of its own, with its output in ``log``, as nobody's child.
 
     A shell starts it in the background and ends at once, so the process survives the caller, and the caller never has
-    to reap it. ``command`` keeps the id that is returned as long as it ends in ``exec``, as Spark's scripts do.
+    to reap it. ``command`` keeps the id that is returned as long as it ends in ``exec``, as Spark's scripts do. It ends
+    when it is asked to, whatever the caller does then.
     """
     started = subprocess.run(
-        ["/bin/sh", "-c", '"$@" >"$LAUNCH_LOG" 2>&1 </dev/null & echo $!', "sh", *command],
+        ["/bin/sh", "-c", '"$@" >"$LAUNCH_LOG" 2>&1 </dev/null & echo $!', "sh", *_with_default_signals(command)],
         env={**env, "LAUNCH_LOG": str(log)},
         cwd=cwd,
         start_new_session=True,
@@ -87,3 +98,7 @@ def launch_detached(command: Sequence[str], *, env: Mapping[str, str], cwd: Path
     pid = int(started.stdout)
     # A command that has failed already is still a process to the caller: one that is dead.
     return identity_of(pid) or ProcessIdentity(pid, "ended at once")
+
+
+def _with_default_signals(command: Sequence[str]) -> list[str]:
+    return [sys.executable, "-I", "-S", "-c", _WITH_DEFAULT_SIGNALS, *command]

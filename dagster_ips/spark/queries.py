@@ -5,16 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from dagster_ips.errors import UnresolvedQueryError
+from dagster_ips.spark.late import errors
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def query_over(session: SparkSession, text: str, frames: Mapping[str, DataFrame]) -> DataFrame:
-    """The query ``text``, in which a name of ``frames`` in backquotes stands for that frame. Lazy."""
+def query_over(session: SparkSession, text: str, frames: Mapping[str, DataFrame], *, asset: str) -> DataFrame:
+    """The query ``text`` of ``asset``, in which a name of ``frames`` in backquotes stands for that frame. Lazy.
+
+    Raises:
+        UnresolvedQueryError: it names what its sources don't have.
+    """
     found = text.replace("{", "{{").replace("}", "}}")
     for name in frames:
         found = found.replace(f"`{name}`", f"{{{name}}}")
-    return session.sql(found, **dict[str, Any](frames))
+    try:
+        return session.sql(found, **dict[str, Any](frames))
+    except errors.AnalysisException as error:
+        raise UnresolvedQueryError(asset=asset, problem=str(error).strip().partition("\n")[0].rstrip(";")) from error
 
 
 def types_of(frame: DataFrame) -> list[tuple[str, str]]:

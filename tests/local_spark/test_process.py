@@ -41,6 +41,24 @@ def test_a_launched_process_survives_its_starter_and_stops_when_told(tmp_path: P
     assert not identity.is_alive()
 
 
+def test_a_process_hears_the_request_though_its_starter_would_not(tmp_path: Path) -> None:
+    hearing = "trap 'echo asked; exit' TERM; echo ready; while :; do sleep 0.05; done"  # no shell traps what is ignored
+    starter = (
+        "import os, signal, sys; from pathlib import Path; from dagster_ips.local_spark.process import launch_detached;"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN);"
+        "print(launch_detached(['sh', '-c', sys.argv[2]], env=os.environ, cwd=Path.cwd(), log=Path(sys.argv[1])).pid)"
+    )
+    log = tmp_path / "log"
+    command = [sys.executable, "-c", starter, str(log), hearing]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    identity = identity_of(int(done.stdout))
+    assert identity is not None
+    while "ready" not in log.read_text():
+        time.sleep(0.01)
+    assert identity.stop(grace_seconds=5) is True
+    assert log.read_text().split() == ["ready", "asked"]
+
+
 def test_a_process_that_ignores_the_request_is_ended(tmp_path: Path) -> None:
     stubborn = (
         "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(60)"

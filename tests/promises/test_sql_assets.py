@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 import dagster_ips as ips
-from dagster_ips.errors import DeclarationError, QueryNotDerivedError
+from dagster_ips.errors import DeclarationError, QueryNotDerivedError, UnresolvedQueryError
 from dagster_ips.orchestration.declare.past_refreshes import REFRESH, ROWS, SHARE, WRITE_SECONDS
 from tests.support.lake import FIRST_DAY, Lake, events
 from tests.support.pipeline import materialize, pipeline
@@ -157,6 +157,24 @@ def test_a_new_text_computes_everything_once_and_strict_computes_nothing_else(
     assert shown(lake, "y", total) == before
     materialize(defined(total, "auto", "y"), instance, "y")
     assert shown(lake, "y", total) == expected(lake, total)
+
+
+def test_a_query_that_names_a_column_of_before_is_refused_and_its_new_text_computes_the_table(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    text = "SELECT account, sum(seconds) AS s FROM playback GROUP BY account"
+    lake.create_playback(events(range(6)))
+    lake.sql("CREATE TABLE lake.media.title (account STRING, genre STRING) USING iceberg")
+    materialize(pipeline(lake.folder, lake.spark_folder, ips.sql_asset("x", text, table="media.x")), instance, "x")
+    before = lake.sql("SELECT account, s FROM lake.media.x").collect()
+    lake.sql("ALTER TABLE lake.media.playback RENAME COLUMN seconds TO played")
+    lake.sql("INSERT INTO lake.media.playback VALUES (100, DATE'2026-01-02', 'a1', 6)")
+    with pytest.raises(UnresolvedQueryError, match=r"^x: Spark can't resolve its query: .*`seconds`.*was renamed"):
+        materialize(pipeline(lake.folder, lake.spark_folder, ips.sql_asset("x", text, table="media.x")), instance, "x")
+    assert sorted(lake.sql("SELECT account, s FROM lake.media.x").collect()) == sorted(before)
+    text = text.replace("seconds", "played")
+    materialize(pipeline(lake.folder, lake.spark_folder, ips.sql_asset("x", text, table="media.x")), instance, "x")
+    assert shown(lake, "x", text) == expected(lake, text)
 
 
 def test_everything_is_computed_where_less_took_longer_before(lake: Lake, instance: dg.DagsterInstance) -> None:

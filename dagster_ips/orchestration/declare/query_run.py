@@ -43,6 +43,7 @@ class QueryRun:
 
         Raises:
             QueryNotDerivedError: only a step by what changed was asked for, and there is none.
+            UnresolvedQueryError: the query names what its sources don't have.
         """
         step = self._step()
         match step.strategy:
@@ -187,7 +188,7 @@ class QueryRun:
                 frames[added(source)] = view.added
             if removed(source) in reads:
                 frames[removed(source)] = view.removed
-        return query_over(self.views[0].session, text, frames)
+        return query_over(self.views[0].session, text, frames, asset=self.asset)
 
 
 def _text(query: exp.Query | None) -> str:
