@@ -82,8 +82,8 @@ def launch_detached(command: Sequence[str], *, env: Mapping[str, str], cwd: Path
     """Starts ``command`` in a session of its own, with its output in ``log``, as nobody's child.
 
     A shell starts it in the background and ends at once, so the process survives the caller, and the caller never has
-    to reap it. ``command`` keeps the id that is returned as long as it ends in ``exec``, as Spark's scripts do. It ends
-    when it is asked to, whatever the caller does then.
+    to reap it. ``command`` keeps the id that is returned as long as it ends in ``exec``, as Spark's scripts do. It
+    hears a request to end even if the caller ignores such requests.
     """
     started = subprocess.run(
         ["/bin/sh", "-c", '"$@" >"$LAUNCH_LOG" 2>&1 </dev/null & echo $!', "sh", *_with_default_signals(command)],
