@@ -28,6 +28,7 @@ class Capture:
     carried this edge's newest stamp when the capture began (None: there was none): a stamp that came later means
     another run has published, and this capture must not. ``bite`` is the part of the interval's files that it holds;
     None if it holds all. ``target`` is what was known then of what the target holds, as in the edge's state.
+    ``left_out`` are the upstream's keys with rows that it doesn't take, as Dagster has no partition of them yet.
     """
 
     edge: Edge
@@ -41,6 +42,7 @@ class Capture:
     after_stamp: int | None
     bite: Bite | None = None
     target: TargetMark | None = None
+    left_out: frozenset[str] = frozenset()
 
     @property
     def is_of_job(self) -> bool:
@@ -90,6 +92,7 @@ class EdgeState:
     since. ``interventions`` are the last of such changes, oldest first. ``is_beginning`` says that ``committed`` is
     only where it is to begin, and nothing was consumed. ``reread_to`` is how far what the target holds was made of,
     after a rewind: the next capture ends there, as rows that came and went beyond it would stay unnoticed otherwise.
+    ``left_out`` are keys of which it has consumed nothing, even up to ``committed``: they had no partition.
 
     Example:
         >>> EdgeState(Edge("playback_daily", "playback")).next_number
@@ -106,6 +109,7 @@ class EdgeState:
     interventions: tuple[Intervention, ...] = ()
     is_beginning: bool = False
     reread_to: Watermark | None = None
+    left_out: frozenset[str] = frozenset()
 
     @property
     def has_begun(self) -> bool:
@@ -170,6 +174,7 @@ class EdgeState:
             target=target or self.target,
             is_beginning=False,
             reread_to=None,
+            left_out=capture.left_out if capture.mode is Mode.FULL else self.left_out | capture.left_out,
         )
 
     def with_stamp(self, stamp: Stamp) -> EdgeState:
@@ -186,6 +191,8 @@ class EdgeState:
             self,
             committed=committed,
             file_set=file_set,
+            # Stamps don't say it. What is there too much is computed once more.
+            left_out=self.left_out | (self.in_flight.left_out if self.in_flight else frozenset()),
             number=max(self.number, stamp.number),
             in_flight=None,
             target=stamp.target,

@@ -119,6 +119,9 @@ class Slicing(Protocol):
     def taken_by(self, consumer_key: str) -> frozenset[str]:
         """The upstream's keys whose rows a partition of the consumer is made of."""
 
+    def left_out(self, consumer_key: str, upstream_keys: Collection[str]) -> frozenset[str]:
+        """Those of the upstream's keys without a partition yet that one of the consumer may take once they have one."""
+
     def made_of(self, upstream_keys: Collection[str]) -> frozenset[str]:
         """The partitions of the consumer, of those there are now, that are made of rows with one of these keys."""
 

@@ -219,14 +219,16 @@ class LineState:
 
         One that was never computed had no row before its keys changed first.
         """
-        if state.committed is not None:
-            return self.start_of(state, keys)
-        return first_of([each.since for key in keys if (each := self.touched.get(key))])
+        lacking = keys if state.committed is None else state.left_out.intersection(keys)
+        first = [each.since for key in lacking if (each := self.touched.get(key))]
+        return first_of(first if state.committed is None else [self.start_of(state, keys), *first])
 
-    def is_pending(self, state: EdgeState, keys: Iterable[str]) -> bool:
+    def is_pending(self, state: EdgeState, keys: Collection[str]) -> bool:
         """Whether any of ``keys`` is known to have changed after what a partition made of them has consumed."""
-        found = [each for key in keys if (each := self.touched.get(key))]
-        return any(state.committed is None or self._is_unseen(each, state.committed) for each in found)
+        committed, found = state.committed, self.touched.keys() & keys
+        if committed is None or not state.left_out.isdisjoint(found):
+            return bool(found)
+        return any(self._is_unseen(self.touched[key], committed) for key in found)
 
     @property
     def _unread_changes(self) -> list[Touched]:

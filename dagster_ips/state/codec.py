@@ -20,9 +20,10 @@ from dagster_ips.core.touched import LineState, Stray, Touched, Unread
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import StateUnreadableError, StateVersionError
 
-EDGE_VERSION = 3
+EDGE_VERSION = 4
 """1 knew no bites, so that it would read a change of which some files are consumed as one of which none is, and nothing
-of what a person's interventions leave; 2 knew nothing of what a capture knew of its target."""
+of what a person's interventions leave; 2 knew nothing of what a capture knew of its target; 3 nothing of keys that had
+no partition."""
 
 LINE_VERSION = 2
 _PACKED = "zlib:"
@@ -37,7 +38,7 @@ def encode(state: EdgeState) -> str:
         >>> decode(encode(state), Edge("playback_daily", "playback")) == state
         True
     """
-    return json.dumps({"version": EDGE_VERSION, **asdict(state)}, separators=(",", ":"))
+    return json.dumps({"version": EDGE_VERSION, **asdict(state)}, separators=(",", ":"), default=sorted)
 
 
 def decode(text: str, edge: Edge) -> EdgeState:
@@ -75,6 +76,7 @@ def _edge_state(value: dict[str, Any]) -> EdgeState:
         voided=int(value.get("voided", 0)),
         reread_to=_watermark(value.get("reread_to")),
         is_beginning=bool(value.get("is_beginning", False)),
+        left_out=frozenset(value.get("left_out", ())),
         interventions=tuple(_intervention(each) for each in value.get("interventions", ())),
     )
 
@@ -107,6 +109,7 @@ def _capture(edge: Edge, value: dict[str, Any] | None) -> Capture | None:
         "to_inclusive": _watermark(value["to_inclusive"]),
         "bite": Bite(**value["bite"]) if value.get("bite") else None,
         "target": _mark(value.get("target")),
+        "left_out": frozenset(value.get("left_out", ())),
     }
     return Capture(**known)
 

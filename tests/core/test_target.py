@@ -249,6 +249,19 @@ def test_a_commit_that_published_nothing_keeps_the_earlier_mark() -> None:
     assert EdgeState(EDGE, number=1, target=mark).with_committed(capture, None).target == mark
 
 
+def test_what_a_killed_run_left_out_is_known_when_its_stamp_is_found() -> None:
+    to, target = Watermark("source", "main", 1, 1, 1), TargetMark("uuid", 1, 1, 10)
+    state = EdgeState(EDGE)
+    for number, key, is_killed in ((1, "day-1", False), (2, "day-2", True), (3, "day-3", False)):
+        capture = Capture(EDGE, number, Mode.INCREMENTAL, "", None, to, "icdc", "run", None, left_out=frozenset([key]))
+        state = state.with_in_flight(capture)
+        stamp = Stamp(number, Mode.INCREMENTAL, to, target)
+        state = state.with_stamp(stamp) if is_killed else state.with_committed(capture, target)
+    assert state.left_out == {"day-1", "day-2", "day-3"}
+    anew = Capture(EDGE, 4, Mode.FULL, "", None, to, "icdc", "run", None, left_out=frozenset(["day-3"]))
+    assert state.with_committed(anew, target).left_out == {"day-3"}
+
+
 def history_of(*snapshots: Snapshot, newest: Stamp | None = None, announced: int | None = None) -> TargetHistory:
     """Newest first."""
     return TargetHistory("uuid", Ancestry(snapshots), newest, announced)

@@ -209,6 +209,7 @@ class Capturer:
                 after_stamp=history.newest.target.snapshot_id if history and history.newest else None,
                 bite=share.bite,
                 target=state.target,
+                left_out=_left_out(each, state),
             )
             for state, history in ((edge.state, edge.history) for edge in each.edges)
         )
@@ -348,6 +349,13 @@ class Capturer:
         with effect(Effect.REGISTER_ICDC_TABLE):
             self.catalog.register(name, authored.metadata_location)
         return authored.tags
+
+
+def _left_out(each: InputToCapture, state: EdgeState) -> frozenset[str]:
+    """The keys of rows that one capture of the input doesn't take, as Dagster has no partition of them yet."""
+    if each.line is None or each.tracked.slicing is None:
+        return frozenset()
+    return each.tracked.slicing.left_out(state.edge.partition or "", each.line.looked.touched)
 
 
 def _taken_back(edges: Sequence[EdgeToCapture]) -> dict[str, Watermark]:

@@ -25,6 +25,8 @@ from dagster_ips.iceberg.files_of_partitions import RowShare, narrowed, united
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.storage import Storage
 
+_SHOWN = 5
+
 
 @dataclass(frozen=True)
 class RunPartitions:
@@ -53,6 +55,10 @@ def changed_in_partitions(
     slicing, head = tracked.slicing, source.ancestry(tracked.ref).head
     assert slicing is not None  # noqa: S101  # asked for partitioned consumers only
     partitions = {state: state.edge.partition or "" for state in states}
+    lacking = frozenset[str]().union(*[state.left_out & slicing.taken_by(key) for state, key in partitions.items()])
+    if lacking:
+        some = ", ".join(sorted(lacking)[:_SHOWN])
+        return StartOver(f"{tracked.upstream} had rows of {some} before Dagster had such a partition")
     starts = {state: _reads_from(line, state, slicing.taken_by(key)) for state, key in partitions.items()}
     parts: list[ChangedFiles] = []
     unique = list(dict.fromkeys(starts.values()))

@@ -37,6 +37,10 @@ class SameKeys:
         """The key itself."""
         return frozenset([consumer_key])
 
+    def left_out(self, consumer_key: str, upstream_keys: Collection[str]) -> frozenset[str]:  # noqa: ARG002  # as others
+        """None: it takes its own key, whether there is a partition or not."""
+        return frozenset()
+
     def made_of(self, upstream_keys: Collection[str]) -> frozenset[str]:
         """Those of them that are there now."""
         return frozenset(upstream_keys) & self._there
@@ -78,6 +82,13 @@ class MappedKeys:
             missing = result.required_but_nonexistent_subset.get_partition_keys()
             self._taken[consumer_key] = frozenset(result.partitions_subset.get_partition_keys()) | frozenset(missing)
         return self._taken[consumer_key]
+
+    def left_out(self, consumer_key: str, upstream_keys: Collection[str]) -> frozenset[str]:
+        """Any that it doesn't take: what the mapping makes of a partition that isn't there, it doesn't say."""
+        if isinstance(self.mapping, dg.IdentityPartitionMapping):
+            return frozenset()
+        to_come = frozenset(upstream_keys) - self._there - self.taken_by(consumer_key)
+        return to_come - self.upstream_keys.outside(to_come)
 
     def made_of(self, upstream_keys: Collection[str]) -> frozenset[str]:
         """By the mapping, of the partitions that are there now."""

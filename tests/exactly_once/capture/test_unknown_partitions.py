@@ -19,6 +19,7 @@ from pyiceberg.types import DateType, IntegerType, NestedField, StringType, Time
 
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.policy import InputPolicies, OnUnmapped
+from dagster_ips.core.touched import LineState
 from dagster_ips.errors import SourceColumnsChangedError, UnmappedRowsError
 from dagster_ips.exactly_once.capture.capturer import Capturer
 from dagster_ips.exactly_once.capture.partition_captures import RunPartitions
@@ -120,12 +121,13 @@ class PlaysByDay(Plays):
     """``media.plays`` as an asset with days as partitions, and a consumer whose partitions a mapping makes of days."""
 
     mapping: dg.PartitionMapping
+    days = DAYS_WITH_TODAY
 
     def tracked(
         self, definition: Definition, expression: object, policies: InputPolicies | None = None
     ) -> TrackedInput:
-        keys = partition_keys(DAYS_WITH_TODAY, expression, self.instance, asset="plays")
-        slicing = MappedKeys(keys, self.mapping, DAYS_WITH_TODAY, definition, self.instance)
+        keys = partition_keys(self.days, expression, self.instance, asset="plays")
+        slicing = MappedKeys(keys, self.mapping, self.days, definition, self.instance)
         return TrackedInput("plays", TABLE, slicing=slicing, policies=policies or InputPolicies())
 
 
@@ -413,6 +415,37 @@ def test_a_partition_that_comes_when_others_have_consumed_what_it_is_made_of_is_
     assert plays_by_day.follow(DAYS, "day") == {str(days_ago(2)), str(days_ago(1))}
 
     assert plays_by_day.follow(DAYS_WITH_TODAY, "day") == {str(TODAY)}
+
+
+@pytest.mark.parametrize("is_known", [True, False], ids=["look", "no look"])
+def test_rows_that_came_before_their_partition_are_taken_by_what_is_made_of_many(
+    plays_by_day: PlaysByDay, *, is_known: bool
+) -> None:
+    plays_by_day.mapping, plays_by_day.days = dg.AllPartitionMapping(), DAYS
+    plays_by_day.create()
+    plays_by_day.append([{"day": days_ago(1)}])
+    assert plays_by_day.follow(REGIONS, "day") == {"eu", "us"}
+    plays_by_day.append([{"day": days_ago(1)}, {"day": TODAY}])
+    plays_by_day.append([{"day": TODAY}])
+    assert plays_by_day.follow(REGIONS, "day") == {"eu", "us"}
+    if not is_known:
+        plays_by_day.store.set_line(LineState(LINE))
+
+    plays_by_day.days = DAYS_WITH_TODAY
+    assert plays_by_day.pending(REGIONS, "day") == {"eu", "us"}
+    assert plays_by_day.run(REGIONS, "day", "eu") == 3  # all there is, as the file of both days is read in part
+    assert plays_by_day.follow(REGIONS, "day") == {"us"}
+
+
+def test_a_day_takes_the_day_after_once_that_has_a_partition(plays_by_day: PlaysByDay) -> None:
+    plays_by_day.mapping = dg.TimeWindowPartitionMapping(end_offset=1, allow_nonexistent_upstream_partitions=True)
+    plays_by_day.days = DAYS
+    plays_by_day.create()
+    plays_by_day.append([{"day": days_ago(1)}, {"day": TODAY}])
+    assert plays_by_day.follow(DAYS, "day") == {str(days_ago(2)), str(days_ago(1))}
+
+    plays_by_day.days = DAYS_WITH_TODAY
+    assert plays_by_day.follow(DAYS, "day") == {str(days_ago(1))}
 
 
 def test_a_partition_that_comes_and_that_no_row_is_for_is_not_requested(plays_by_day: PlaysByDay) -> None:
