@@ -1,0 +1,235 @@
+"""Rows that are there before their partition: once it comes, all that a mapping makes of it has them, each once."""
+
+from __future__ import annotations
+
+import datetime as dt
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import dagster as dg
+import pyarrow as pa
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import DateType, IntegerType, NestedField, StringType
+
+from dagster_ips.core.capture import Capture, Mode
+from dagster_ips.core.edge import Edge
+from dagster_ips.core.touched import LineState
+from dagster_ips.core.watermark import Watermark
+from dagster_ips.exactly_once.capture.capturer import Capturer
+from dagster_ips.exactly_once.capture.partition_captures import RunPartitions
+from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
+from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
+from dagster_ips.iceberg.catalog import LakeCatalog
+from dagster_ips.orchestration.declare.partition_definitions import partition_keys
+from dagster_ips.orchestration.declare.partition_mappings import MappedKeys
+from dagster_ips.state.store import MemoryEdgeStore
+
+TABLE, TARGET, LINE = "media.plays", "media.out", Edge("out", "plays")
+SCHEMA = Schema(
+    NestedField(1, "day", DateType()), NestedField(2, "title", StringType()), NestedField(3, "number", IntegerType())
+)
+ARROW = pa.schema([("day", pa.date32()), ("title", pa.string()), ("number", pa.int32())])
+BY_DAY = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "day"))
+TODAY = dt.datetime.now(dt.UTC).date()
+DAYS = tuple(TODAY + dt.timedelta(days=days) for days in range(-3, 3))
+TITLE_KEYS = ("a", "b", "c", "d")
+REGIONS = dg.StaticPartitionsDefinition(["eu", "us"])
+TITLES = dg.DynamicPartitionsDefinition(name="titles")
+
+Row = tuple[dt.date, str, int]
+
+
+def days_up_to(ahead: int) -> dg.DailyPartitionsDefinition:
+    """The days from the first on, and as many as ``ahead`` that aren't over yet."""
+    return dg.DailyPartitionsDefinition(start_date=DAYS[0].isoformat(), end_offset=ahead)
+
+
+@dataclass(frozen=True)
+class Made:
+    """How partitions are made of those of the upstream: a mapping, and in Python which of those there each takes."""
+
+    by: str
+    mapping: dg.PartitionMapping
+    is_by_day: bool
+    takes: Callable[[str, frozenset[str]], frozenset[str]]
+
+
+def _days_from(*offsets: int) -> Callable[[str, frozenset[str]], frozenset[str]]:
+    def takes(key: str, there: frozenset[str]) -> frozenset[str]:
+        return there & {str(dt.date.fromisoformat(key) + dt.timedelta(days=days)) for days in offsets}
+
+    return takes
+
+
+def _window(start: int, end: int) -> dg.PartitionMapping:
+    return dg.TimeWindowPartitionMapping(start_offset=start, end_offset=end, allow_nonexistent_upstream_partitions=True)
+
+
+MADE: Mapping[str, Made] = {
+    "all days": Made("day", dg.AllPartitionMapping(), is_by_day=False, takes=lambda _, there: there),
+    "all titles": Made("title", dg.AllPartitionMapping(), is_by_day=False, takes=lambda _, there: there),
+    "the day before, too": Made("day", _window(-1, 0), is_by_day=True, takes=_days_from(-1, 0)),
+    "the day after, too": Made("day", _window(0, 1), is_by_day=True, takes=_days_from(0, 1)),
+    "the days around": Made("day", _window(-1, 1), is_by_day=True, takes=_days_from(-1, 0, 1)),
+}
+
+
+class PartitionsToCome(RuleBasedStateMachine):
+    """Plays, partitioned in Dagster by their days or titles, and one consumer whose partitions are made of many.
+
+    What each partition of the consumer holds is counted from the intervals of its captures and the rows that the table
+    had at each snapshot.
+    """
+
+    @initialize(made=st.sampled_from(sorted(MADE)), spec=st.sampled_from([UNPARTITIONED_PARTITION_SPEC, BY_DAY]))
+    def begin(self, made: str, spec: PartitionSpec) -> None:
+        self.folder = tempfile.TemporaryDirectory()
+        self.instance = dg.DagsterInstance.ephemeral()
+        self.lake, self.store = LakeCatalog.embedded("lake", Path(self.folder.name)), MemoryEdgeStore()
+        self.lake.create_namespace("media")
+        self.lake.client.create_table(TABLE, SCHEMA, partition_spec=spec)
+        self.lake.client.create_table(TARGET, SCHEMA)
+        self.made, self.ahead, self.number = MADE[made], 0, 0
+        self.instance.add_dynamic_partitions("titles", ["a"])
+        self.rows_at: dict[int, Counter[Row]] = {}
+        self.held: dict[str, Counter[Row]] = {}
+        self.asleep: tuple[Capture, ...] = ()
+
+    def teardown(self) -> None:
+        if hasattr(self, "folder"):
+            self.instance.dispose()
+            self.folder.cleanup()
+
+    # What there is
+
+    @property
+    def upstream(self) -> dg.PartitionsDefinition[str]:
+        return days_up_to(self.ahead) if self.made.by == "day" else TITLES
+
+    @property
+    def consumer(self) -> dg.PartitionsDefinition[str]:
+        return days_up_to(self.ahead) if self.made.is_by_day else REGIONS
+
+    @property
+    def tracked(self) -> TrackedInput:
+        keys = partition_keys(self.upstream, self.made.by, self.instance, asset="plays")
+        slicing = MappedKeys(keys, self.made.mapping, self.upstream, self.consumer, self.instance)
+        return TrackedInput("plays", TABLE, slicing=slicing)
+
+    def keys_of(self, definition: dg.PartitionsDefinition[str]) -> list[str]:
+        return list(definition.get_partition_keys(dynamic_partitions_store=self.instance))
+
+    def pending(self) -> frozenset[str]:
+        watch = PartitionWatch(self.lake.storage, self.store, "out", self.lake.find(TARGET))
+        return watch.pending(self.tracked, self.lake.load(TABLE, asset="test"))
+
+    def taken(self, key: str, at: Watermark | None) -> Counter[Row]:
+        """The rows that a partition takes of the table at a snapshot, by the partitions that are there now."""
+        keys = self.made.takes(key, frozenset(self.keys_of(self.upstream)))
+        rows = self.rows_at[at.snapshot_id] if at else Counter[Row]()
+        place = 0 if self.made.by == "day" else 1
+        return Counter({row: n for row, n in rows.items() if str(row[place]) in keys})
+
+    def capture(self, keys: list[str]) -> tuple[Capture, ...]:
+        (captured,) = Capturer(self.lake, self.store).capture(
+            "out",
+            [self.tracked],
+            target=TARGET,
+            asked_for=None,
+            run_id="run",
+            partitions=RunPartitions(tuple(keys)),
+        )
+        return captured.captures
+
+    def run_of(self, keys: list[str]) -> None:
+        for capture in self.capture(keys):
+            key, after = capture.edge.partition or "", self.taken(capture.edge.partition or "", capture.to_inclusive)
+            held = Counter(self.held.get(key, Counter()))
+            if capture.mode is Mode.FULL or capture.from_exclusive is None:
+                held = after
+            else:
+                held.update(after)
+                held.subtract(self.taken(key, capture.from_exclusive))
+            self.held[key] = Counter({row: n for row, n in held.items() if n})
+            self.store.set(self.store.get(capture.edge).with_committed(capture, None))
+
+    # What happens
+
+    @rule(rows=st.lists(st.tuples(st.sampled_from(DAYS), st.sampled_from(TITLE_KEYS)), min_size=1, max_size=3))
+    def rows_come(self, rows: list[tuple[dt.date, str]]) -> None:
+        new = [(*row, self.number + place) for place, row in enumerate(rows)]
+        self.number += len(new)
+        table = self.lake.client.load_table(TABLE)
+        before = self.rows_at.get(head.snapshot_id, Counter()) if (head := table.current_snapshot()) else Counter()
+        columns = [pa.array(values, field.type) for values, field in zip(zip(*new, strict=True), ARROW, strict=True)]
+        table.append(pa.table(columns, schema=ARROW))
+        self.rows_at[table.refresh().current_snapshot().snapshot_id] = before + Counter(new)
+
+    @precondition(lambda self: any(self.rows_at.values()))
+    @rule(data=st.data())
+    def rows_go(self, data: st.DataObject) -> None:
+        table = self.lake.client.load_table(TABLE)
+        before = self.rows_at[table.current_snapshot().snapshot_id]
+        if not before:
+            return
+        day, title, _ = data.draw(st.sampled_from(sorted(before)))
+        table.delete(f"day = '{day}' and title = '{title}'")
+        left = Counter({row: n for row, n in before.items() if row[:2] != (day, title)})
+        self.rows_at[table.refresh().current_snapshot().snapshot_id] = left
+
+    @rule()
+    def a_partition_comes(self) -> None:
+        self.ahead = min(self.ahead + 1, 3)
+        self.instance.add_dynamic_partitions("titles", [TITLE_KEYS[self.ahead]])
+
+    @rule()
+    def the_sensor_looks(self) -> None:
+        self.pending()
+
+    @rule(data=st.data())
+    def a_run_of_some_that_wait(self, data: st.DataObject) -> None:
+        waiting = sorted(self.pending())
+        if waiting:
+            self.run_of(data.draw(st.lists(st.sampled_from(waiting), min_size=1, unique=True)))
+
+    @rule(data=st.data())
+    def a_run_of_any(self, data: st.DataObject) -> None:
+        every = self.keys_of(self.consumer)
+        self.run_of(data.draw(st.lists(st.sampled_from(every), min_size=1, max_size=3, unique=True)))
+
+    @rule(data=st.data())
+    def a_run_that_is_killed(self, data: st.DataObject) -> None:
+        self.capture([data.draw(st.sampled_from(self.keys_of(self.consumer)))])
+
+    @rule()
+    def what_was_looked_at_is_lost(self) -> None:
+        self.store.set_line(LineState(LINE))
+
+    @rule()
+    def all_that_waits_is_run(self) -> None:
+        if waiting := sorted(self.pending()):
+            self.run_of(waiting)
+        assert self.pending() == frozenset()
+        head = self.lake.load(TABLE, asset="test")
+        at = head.watermark_at(head.ancestry().head, "main") if head.ancestry().head else None
+        for key in self.keys_of(self.consumer):
+            assert self.held.get(key, Counter()) == self.taken(key, at), key
+
+    @invariant()
+    def no_row_is_there_twice(self) -> None:
+        for rows in getattr(self, "held", {}).values():
+            assert all(n == 1 for n in rows.values())
+
+
+TestPartitionsToCome = PartitionsToCome.TestCase
+TestPartitionsToCome.settings = settings(
+    max_examples=40, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
+)
