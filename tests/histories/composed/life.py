@@ -74,7 +74,8 @@ class Follower:
     """What is known of an asset's table. ``parts`` is what it must hold, None if nothing of it can be said.
 
     ``problems`` are what others did to it that a run may refuse; ``own`` is what it held before. ``is_behind`` says
-    that the cursors may not know what was published last. ``ended`` counts its runs, and ``since`` are the kinds of
+    that the cursors may not know what was published last, nor ``is_accepted_by_cursor`` that a run accepted what others
+    did and had nothing to publish that would say so. ``ended`` counts its runs, and ``since`` are the kinds of
     steps since the last one.
     """
 
@@ -85,6 +86,7 @@ class Follower:
     problems: set[str] = field(default_factory=set)
     own: Parts | None = None
     is_behind: bool = False
+    is_accepted_by_cursor: bool = False
     ended: int = 0
     since: set[str] = field(default_factory=set)
     partitions: list[str] = field(default_factory=list)
@@ -295,6 +297,8 @@ class Life:
         held = self._begun(follower, (), full=False, accept=head)
         if held is None or not self._ended(follower, held, full=False):
             follower.problems, follower.parts = problems, None
+        elif self._head(asset) == head:
+            follower.is_accepted_by_cursor = True
 
     def begin(self, *, asset: str, slot: str, keys: Sequence[str] = ()) -> None:
         """A run captures, and sleeps."""
@@ -419,6 +423,8 @@ class Life:
             return False
         is_others = was_consumed and (held.begun.mode is Mode.INCREMENTAL or self._head(follower.name) == before[0])
         self._succeeded(follower, held.begun, held.seen, is_others=is_others)
+        if self._head(follower.name) != before[0]:
+            follower.is_accepted_by_cursor = False
         return True
 
     def _by_dagster(self, follower: Follower, keys: tuple[str, ...], *, full: bool) -> bool:
@@ -549,7 +555,8 @@ class Life:
             case TargetChangedError():
                 return not full and "roll back" in follower.problems
             case ForeignWriteError():
-                return any(each.startswith("foreign") for each in follower.problems)
+                is_forgotten = follower.is_accepted_by_cursor and follower.is_behind
+                return is_forgotten or any(each.startswith("foreign") for each in follower.problems)
             case FrameColumnsError():
                 return follower.name in ("copied", "of_groups")
             case FragmentOverwriteError() if follower.name == "whole":

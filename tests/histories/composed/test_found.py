@@ -125,3 +125,19 @@ def test_names_are_swapped_while_runs_sleep_and_whoever_made_rows_by_them_before
     assert (ends["looked_up", "incremental"], ends["looked_up", "full"]) == (2, 1)
     life.change(table="fact", operation="append_by_spark", rows=(8,))
     life.catch_up()
+
+
+def test_what_was_accepted_without_anything_to_publish_is_asked_for_again_after_a_restored_backup(
+    assets: Assets,
+) -> None:
+    life = Life(assets, ("united",))
+    for table in ("fact", "other"):
+        life.change(table=table, operation="append_by_spark", rows=(0, 1))
+    life.run(asset="united")
+    life.backup()
+    life.target(asset="united", what="foreign delete")
+    life.change(table="fact", operation="append_no_row")
+    life.accept(asset="united")
+    life.restore()
+    life.catch_up()
+    assert life.coverage.ends["united", "ForeignWriteError"] == 1
