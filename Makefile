@@ -34,6 +34,7 @@ test-all: setup ## every test, with servers, browser and soak
 	$(QUICK_TESTS) $(ARGS)
 	$(PYTHON_HERE) -m pytest -m slow $(ARGS)
 	$(PYTHON_HERE) -m pytest --catalog rest -m "not slow" $(ON_EVERY_CATALOG) $(ARGS)
+	$(PYTHON_HERE) -m pytest --catalog rest --spark cluster -m "not slow" $(ON_EVERY_CATALOG) $(ARGS)
 
 screenshots: setup ## the docs' screenshots, anew, from the tests in a browser
 	@scripts/setup_browser.sh

@@ -38,6 +38,25 @@ def leave_without_asking_the_server(session: SparkSession) -> None:
     atexit.unregister(client._cleanup_ml_cache)  # noqa: SLF001  # there is no public way
 
 
+def fail_once(session: SparkSession, ended: Callable[[], Exception | None]) -> None:
+    """Let a Spark Connect client fail with what ``ended`` gives once it gives something (pyspark 4.1.4).
+
+    A server that doesn't answer is asked again for ten minutes at every call, also one that is known to have ended.
+    """
+    from pyspark.sql.connect.client.retries import DefaultPolicy  # noqa: PLC0415  # as in session_with_token
+
+    class _UntilEnded(DefaultPolicy):
+        def can_retry(self, e: BaseException) -> bool:
+            if not super().can_retry(e):
+                return False
+            if error := ended():
+                raise error from e
+            return True
+
+    client: Any = getattr(session, "client")  # noqa: B009  # as above
+    client.set_retry_policies([_UntilEnded()])
+
+
 def session_with_token(remote: str, token: str) -> SparkSession:
     """A new Spark Connect session on this machine, at ``sc://127.0.0.1:port``, without TLS (pyspark 4.1.4).
 

@@ -18,13 +18,16 @@ from tests.support.postgres import Postgres, running_postgres
 from tests.support.quick_spark import ensure_quick_server
 from tests.support.quick_storage import make_storage_quick
 from tests.support.rest_catalog import RestCatalog, running_rest_catalog
+from tests.support.spark_cluster import SparkCluster, running_spark_cluster
+from tests.support.spark_resource import choose_server_config
 
 make_storage_quick()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Which catalog the fixture ``lake`` has."""
+    """Which catalog the fixture ``lake`` has, and where its Spark runs tasks."""
     parser.addoption("--catalog", choices=["embedded", "rest"], default="embedded")
+    parser.addoption("--spark", choices=["local", "cluster"], default="local")
 
 
 # Loaded by the code server of the soak, with its environment.
@@ -46,8 +49,22 @@ def spark_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
-def spark_server(spark_folder: Path, pytestconfig: pytest.Config) -> ConnectServer:
-    """Slow tests have a Spark as users have it, all others one that interprets their small queries."""
+def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
+    """This session's own cluster of two workers, started on first use."""
+    with running_spark_cluster(tmp_path_factory.mktemp("spark-cluster") / "cluster") as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def spark_server(request: pytest.FixtureRequest, spark_folder: Path, pytestconfig: pytest.Config) -> ConnectServer:
+    """Slow tests have a Spark as users have it, all others one that interprets their small queries.
+
+    By ``--spark cluster`` its tasks run on one.
+    """
+    if pytestconfig.option.spark == "cluster":
+        cluster: SparkCluster = request.getfixturevalue("spark_cluster")
+        choose_server_config(spark_folder, cluster.server_config)
+        return ensure_connect_server(spark_folder, conf=cluster.server_config)
     is_slow = pytestconfig.option.markexpr == "slow"
     return ensure_connect_server(spark_folder, conf=WITH_UI) if is_slow else ensure_quick_server(spark_folder)
 

@@ -57,7 +57,8 @@ def definitions_of(first: dict[str, Any], *assets: object, checks: Sequence[obje
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_block_of_python_runs_by_itself(page: str, tmp_path: Path) -> None:
+def test_every_block_of_python_runs_by_itself(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_SECRET", "secret")
     for text in blocks_of(page):
         run_block(text, tmp_path)
 

@@ -35,7 +35,7 @@ from dagster_ips.errors import IpsError
 from dagster_ips.local_spark.jars import jar_paths, spark_jars
 from dagster_ips.local_spark.launch import cache_folder, exclusive_lock, last_lines, spark_environment, spark_home
 from dagster_ips.local_spark.private_files import SparkFolderNotPrivateError, make_private, require_own, write_private
-from dagster_ips.local_spark.process import launch_detached
+from dagster_ips.local_spark.process import ProcessIdentity, launch_detached
 from dagster_ips.local_spark.properties_file import properties_text
 from dagster_ips.local_spark.server_record import ServerRecord, read_record, write_record
 from dagster_ips.spark.session import EXTENSIONS, connect_session
@@ -63,14 +63,22 @@ class ConnectServer:
     """
 
     remote: str
-    pid: int
+    process: ProcessIdentity
     log: Path
     ui: str | None
     token: str = field(repr=False)
 
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        return self.process.pid
+
     def session(self, configuration: Mapping[str, str] = NO_CONF) -> SparkSession:
-        """A session of its own on the server."""
-        return connect_session(self.remote, configuration, token=self.token)
+        """A session of its own on the server. Once that has ended, whatever is asked of it is a `SparkEndedError`."""
+        return connect_session(self.remote, configuration, token=self.token, ended=self._ended)
+
+    def _ended(self) -> SparkEndedError | None:
+        return None if self.process.is_alive() else SparkEndedError(self.pid, str(self.log))
 
     def environment(self) -> dict[str, str]:
         """What lets a process that has PySpark alone, without this library, find the server.
@@ -94,6 +102,23 @@ class SparkStartError(IpsError):
             f"The local Spark Connect server {self.problem}. No data was touched. Check memory, disk and the Java in "
             f"JAVA_HOME (17 or later, with the module jdk.incubator.vector), then run again. The whole log is "
             f"{self.log}; it ends in:\n{last_lines(self.output)}"
+        )
+
+
+@dataclass(eq=False)
+class SparkEndedError(IpsError):
+    """The local Spark Connect server ended while somebody used it."""
+
+    pid: int
+    log: str
+
+    def __str__(self) -> str:
+        return (
+            f"The local Spark (process {self.pid}) ended while it was in use: somebody stopped it, or the machine was "
+            f"out of memory. What wasn't published by then isn't visible and counts as not consumed. Run again: that "
+            f"starts another Spark. If it ended by itself, its log says why: {self.log}, or server.previous.log beside "
+            f"it once another has started. If the kernel's log (dmesg) says that it was killed for lack of memory, "
+            f"give the machine more or run less at once."
         )
 
 
@@ -438,7 +463,7 @@ def _remote(record: ServerRecord) -> str:
 def _server(record: ServerRecord) -> ConnectServer:
     return ConnectServer(
         remote=_remote(record),
-        pid=record.process.pid,
+        process=record.process,
         log=Path(record.log),
         ui=None if record.ui_port is None else f"http://127.0.0.1:{record.ui_port}",
         token=record.token,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeGuard
 
-from dagster_ips._compat import leave_without_asking_the_server, never_collect, session_with_token
+from dagster_ips._compat import fail_once, leave_without_asking_the_server, never_collect, session_with_token
 from dagster_ips.spark.late import sql
 
 if TYPE_CHECKING:
@@ -25,10 +25,20 @@ __all__ = [
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 
 
-def connect_session(remote: str, configuration: Mapping[str, str], *, token: str) -> SparkSession:
-    """A session on the Spark Connect server of this machine at ``remote`` (``sc://127.0.0.1:port``), configured."""
+def connect_session(
+    remote: str,
+    configuration: Mapping[str, str],
+    *,
+    token: str,
+    ended: Callable[[], Exception | None] = lambda: None,
+) -> SparkSession:
+    """A session on the Spark Connect server of this machine at ``remote`` (``sc://127.0.0.1:port``), configured.
+
+    Where the server doesn't answer, it fails with what ``ended`` gives; with None it asks again for up to ten minutes.
+    """
     session = session_with_token(remote, token)
     never_collect(session)
+    fail_once(session, ended)
     leave_without_asking_the_server(session)
     configure(session, configuration)
     return session

@@ -16,6 +16,8 @@ from typing import Self
 
 from dagster._grpc.client import DagsterGrpcClient
 
+from tests.support.ports import free_port
+
 _BIN = Path(sys.executable).parent
 _ROOT = Path(__file__).parents[2]
 _START_SECONDS = 120
@@ -34,7 +36,7 @@ class Daemon:
     def __init__(self, home: Path, module: str, environment: Mapping[str, str]) -> None:
         self._home, self._module = home, module
         self._environment = os.environ | {"DAGSTER_HOME": str(home), "PYTHONPATH": str(_ROOT), **environment}
-        self._port = _free_port()
+        self._port = free_port()
         self._workspace = home / "workspace.yaml"
         self._code: subprocess.Popen[bytes] | None = None
         self._daemon: subprocess.Popen[bytes] | None = None
@@ -111,10 +113,3 @@ def _end(process: subprocess.Popen[bytes], order: signal.Signals) -> None:
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

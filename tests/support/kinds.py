@@ -23,6 +23,7 @@ from dagster_ips.exactly_once import effects
 from tests.support.lake import Event, Lake
 from tests.support.lake_catalog import catalog_resource
 from tests.support.pipeline import expected_agg, expected_plays, materialize, plays
+from tests.support.spark_resource import spark_resource
 
 SOURCES = ("playback", "other")
 
@@ -228,7 +229,7 @@ def kinds(lake_folder: Path, spark_folder: Path) -> dg.Definitions:
     """All of them on the lake in ``lake_folder``, keeping as few ICDC tables as they can."""
     manager = ips.IcdcIOManager(
         catalog=catalog_resource(lake_folder),
-        spark=ips.LocalSparkConnect(server_folder=str(spark_folder)),
+        spark=spark_resource(spark_folder),
         icdc_keep_last=1,
     )
     sources = [ips.iceberg_asset(name, table=f"media.{name}") for name in SOURCES]

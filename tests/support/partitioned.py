@@ -14,6 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812  # the name that everyone g
 import dagster_ips as ips
 from tests.support.lake import FIRST_DAY, Event
 from tests.support.lake_catalog import catalog_resource
+from tests.support.spark_resource import spark_resource
 
 DAYS = dg.DailyPartitionsDefinition(start_date="2026-01-01")
 WEEKS = dg.WeeklyPartitionsDefinition(start_date="2025-12-28")
@@ -56,7 +57,7 @@ def partitioned(lake_folder: Path, spark_folder: Path, *more: dg.AssetsDefinitio
     """The pipeline on the lake in ``lake_folder``, with further assets."""
     manager = ips.IcdcIOManager(
         catalog=catalog_resource(lake_folder),
-        spark=ips.LocalSparkConnect(server_folder=str(spark_folder)),
+        spark=spark_resource(spark_folder),
         icdc_keep_last=1,
     )
     playback = ips.iceberg_asset("playback", table="media.playback")

@@ -21,6 +21,7 @@ import dagster_ips as ips
 from dagster_ips.exactly_once import effects
 from tests.support.lake import Event, Lake
 from tests.support.lake_catalog import catalog_resource
+from tests.support.spark_resource import spark_resource
 
 
 @dg.asset(
@@ -83,7 +84,7 @@ def pipeline(
     """
     manager = ips.IcdcIOManager(
         catalog=catalog_resource(lake_folder),
-        spark=ips.LocalSparkConnect(server_folder=str(spark_folder)),
+        spark=spark_resource(spark_folder),
         icdc_keep_last=icdc_keep_last,
     )
     playback = ips.iceberg_asset("playback", table="media.playback")

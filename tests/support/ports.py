@@ -1,8 +1,9 @@
-"""Where a process listens."""
+"""Where a process listens, and which processes it has started."""
 
 from __future__ import annotations
 
 import contextlib
+import socket
 from pathlib import Path
 
 _LISTENING = "0A"
@@ -20,3 +21,17 @@ def listening_ports(pid: int) -> set[int]:
     return {
         int(row[1].rpartition(":")[2], 16) for row in rows if row[3] == _LISTENING and f"socket:[{row[9]}]" in sockets
     }
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def descendants(pid: int) -> list[int]:
+    """The processes that ``pid`` started, and those that they did."""
+    listed = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [found for child in map(int, listed) for found in (child, *descendants(child))]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 import subprocess
 import tempfile
 import time
@@ -21,6 +20,7 @@ from pathlib import Path
 from pyiceberg.catalog import load_catalog
 
 from dagster_ips.local_spark.launch import cache_folder, exclusive_lock
+from tests.support.ports import free_port
 
 _POM = Path(__file__).with_suffix(".xml")
 _PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:build-classpath"
@@ -60,7 +60,7 @@ def running_rest_catalog() -> Iterator[RestCatalog]:
     """A new, empty one, with its tables in a new folder, which goes with it."""
     classpath = _classpath()
     with tempfile.TemporaryDirectory(prefix="rest-catalog-") as folder:
-        server = RestCatalog(_free_port())
+        server = RestCatalog(free_port())
         settings = {
             "CATALOG_REST_PORT": str(server.port),
             "CATALOG_URI": f"jdbc:sqlite:{folder}/catalog.db",
@@ -101,10 +101,3 @@ def _await(server: RestCatalog, process: subprocess.Popen[bytes], log: Path) -> 
             message = f"The REST catalog did not start:\n{log.read_text()}"
             raise RuntimeError(message)
         time.sleep(0.1)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -115,21 +115,22 @@ class LocalSparkConnect(dg.ConfigurableResource):  # type: ignore[type-arg]  # a
     server_folder: str | None = None
     driver_memory: str = "2g"
     cores: int | None = None
+    _server: Any = PrivateAttr(default=None)
     _session: Any = PrivateAttr(default=None)
 
     @property
     def spark_session(self) -> Any:  # noqa: ANN401  # as in SparkResource
-        """The run's own session on the server."""
+        """The run's own session on the server, which is started again if it has ended."""
         # Both modules have a command line: imported with the package, `python -m` would warn of running them twice.
         from dagster_ips.local_spark.connect_server import ensure_connect_server  # noqa: PLC0415
 
-        if self._session is None:
-            server = ensure_connect_server(
+        if self._session is None or not self._server.process.is_alive():
+            self._server = ensure_connect_server(
                 Path(self.server_folder) if self.server_folder else None,
                 driver_memory=self.driver_memory,
                 cores=self.cores,
                 conf=self.server_config,
                 say=dg.get_dagster_logger().info,
             )
-            self._session = server.session({key: str(v) for key, v in self.spark_config.items()})
+            self._session = self._server.session({key: str(v) for key, v in self.spark_config.items()})
         return self._session

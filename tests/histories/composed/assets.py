@@ -11,6 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812  # the name that everyone g
 import dagster_ips as ips
 from dagster_ips.orchestration.run.own_sql import OwnSql
 from tests.support.lake_catalog import catalog_resource
+from tests.support.spark_resource import spark_resource
 
 SOURCES = ("fact", "other", "dimension")
 ROW = ("number", "day", "title", "price", "written")
@@ -370,9 +371,7 @@ def definitions(lake_folder: Path, spark_folder: Path) -> dg.Definitions:
     """All of them on the lake in ``lake_folder``, keeping as few ICDC tables as they can."""
     manager = ips.IcdcIOManager(
         catalog=catalog_resource(lake_folder),
-        spark=ips.LocalSparkConnect(
-            server_folder=str(spark_folder), spark_config={"spark.sql.shuffle.partitions": "1"}
-        ),
+        spark=spark_resource(spark_folder, {"spark.sql.shuffle.partitions": "1"}),
         icdc_keep_last=1,
     )
     sources = [ips.iceberg_asset(name, table=f"media.{name}") for name in SOURCES]

@@ -1,0 +1,138 @@
+"""A Spark whose tasks run on a cluster, chosen by configuration alone; and executors, workers and drivers that die."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from dagster_ips.exactly_once import effects
+from dagster_ips.local_spark.connect_server import (
+    ConnectServer,
+    SparkEndedError,
+    connect_server_status,
+    ensure_connect_server,
+    stop_connect_server,
+)
+from tests.support.lake import Event, Lake, events
+from tests.support.partitioned import SENSOR
+from tests.support.pipeline import expected_agg, expected_daily, materialize, pipeline
+from tests.support.ports import descendants
+from tests.support.spark_cluster import SparkCluster
+from tests.support.spark_resource import choose_server_config
+
+pytestmark = pytest.mark.slow
+_SOON = 5
+
+
+@pytest.fixture(scope="module")
+def driver_folder(tmp_path_factory: pytest.TempPathFactory, spark_cluster: SparkCluster) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("driver") / "spark"
+    choose_server_config(folder, spark_cluster.server_config)
+    yield folder
+    stop_connect_server(folder)
+
+
+@pytest.fixture
+def driver(driver_folder: Path, spark_cluster: SparkCluster) -> ConnectServer:
+    """On this machine, with executors on the cluster."""
+    return ensure_connect_server(driver_folder, conf=spark_cluster.server_config)
+
+
+@pytest.fixture
+def cluster_lake(tmp_path: Path, driver_folder: Path, driver: ConnectServer) -> Lake:
+    return Lake(tmp_path / "lake", driver_folder, driver)
+
+
+@contextlib.contextmanager
+def once_before(what: effects.Effect, do: Callable[[], None]) -> Iterator[list[str]]:
+    """``do`` something before a run has an effect for the first time; lists that it did."""
+    done: list[str] = []
+
+    def observer(effect: effects.Effect, when: str) -> None:
+        if effect is what and when == "before" and not done:
+            done.append(when)
+            do()
+
+    effects.observers.append(observer)
+    try:
+        yield done
+    finally:
+        effects.observers.remove(observer)
+
+
+def require_equal(lake: Lake, rows: list[Event]) -> None:
+    assert lake.rows("media.daily") == expected_daily(rows)
+    assert lake.rows("media.agg") == expected_agg(rows)
+
+
+def test_a_pipeline_runs_on_a_cluster_by_configuration_alone(
+    cluster_lake: Lake, instance: dg.DagsterInstance, spark_cluster: SparkCluster
+) -> None:
+    defs, rows = pipeline(cluster_lake.folder, cluster_lake.spark_folder), events(range(20))
+    cluster_lake.create_playback(rows)
+    for start in (20, 40, 60):
+        materialize(defs, instance, "daily", "agg", tags=SENSOR)
+        late = [event for day in range(4) for event in events(range(start + 5 * day, start + 5 * day + 5), day=day)]
+        cluster_lake.append(late)
+        rows += late
+    materialize(defs, instance, "daily", "agg", tags=SENSOR)
+    require_equal(cluster_lake, rows)
+    (application,) = spark_cluster.state()["activeapps"]
+    assert (application["name"], application["cores"]) == ("dagster_ips", 2)
+
+
+@pytest.mark.parametrize("lost", ["an executor", "all executors", "all workers, for a while"])
+def test_what_dies_on_the_cluster_as_a_run_writes_is_replaced_and_no_row_is_twice_or_missing(
+    cluster_lake: Lake, instance: dg.DagsterInstance, spark_cluster: SparkCluster, lost: str
+) -> None:
+    defs, rows = pipeline(cluster_lake.folder, cluster_lake.spark_folder), events(range(20))
+    cluster_lake.create_playback(rows)
+    materialize(defs, instance, "daily", "agg", tags=SENSOR)
+    more = events(range(20, 30)) + events(range(30, 40), day=1)
+    cluster_lake.append(more)
+    workers = [worker for worker in spark_cluster.workers if worker.poll() is None]
+
+    def die() -> None:
+        if lost == "all workers, for a while":
+            for worker in workers:
+                worker.kill()
+                worker.wait()
+                threading.Timer(_SOON, spark_cluster.start_worker).start()
+            return
+        executors = [pid for worker in workers for pid in descendants(worker.pid)]
+        for pid in executors[: 1 if lost == "an executor" else None]:
+            os.kill(pid, signal.SIGKILL)
+
+    for asset in ("daily", "agg"):
+        with once_before(effects.Effect.WRITE_BRANCH, die if asset == "daily" else lambda: None) as done:
+            materialize(defs, instance, asset, tags=SENSOR)
+        assert done
+    require_equal(cluster_lake, rows + more)
+
+
+def test_a_driver_that_dies_as_a_run_writes_fails_the_run_and_the_next_one_starts_another(
+    cluster_lake: Lake, instance: dg.DagsterInstance, driver: ConnectServer
+) -> None:
+    defs, rows = pipeline(cluster_lake.folder, cluster_lake.spark_folder), events(range(20))
+    cluster_lake.create_playback(rows)
+    materialize(defs, instance, "daily", "agg", tags=SENSOR)
+    more = events(range(20, 30), day=1)
+    cluster_lake.append(more)
+    with (
+        once_before(effects.Effect.WRITE_BRANCH, lambda: os.kill(driver.pid, signal.SIGKILL)),
+        pytest.raises(SparkEndedError, match=str(driver.pid)),
+    ):
+        materialize(defs, instance, "daily", tags=SENSOR)
+
+    materialize(defs, instance, "daily", "agg", tags=SENSOR)
+    now = connect_server_status(cluster_lake.spark_folder)
+    assert now is not None
+    assert now.pid != driver.pid
+    require_equal(Lake(cluster_lake.folder, cluster_lake.spark_folder, now), rows + more)

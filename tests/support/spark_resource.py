@@ -1,0 +1,35 @@
+"""Which Spark tests' assets have: the session's own server, configured as the file beside its folder says.
+
+In a file, so that runs in processes of their own ask for the same one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import dagster_ips as ips
+from dagster_ips.local_spark.connect_server import NO_CONF
+
+
+def choose_server_config(spark_folder: Path, config: Mapping[str, str]) -> None:
+    """Let the server in ``spark_folder`` be configured so."""
+    _file(spark_folder).write_text(json.dumps(dict(config)))
+
+
+def server_config(spark_folder: Path) -> dict[str, str]:
+    """How the server there is configured; empty if nothing was chosen."""
+    file = _file(spark_folder)
+    return dict(json.loads(file.read_text())) if file.exists() else {}
+
+
+def spark_resource(spark_folder: Path, spark_config: Mapping[str, str] = NO_CONF) -> ips.LocalSparkConnect:
+    """As a user declares it."""
+    return ips.LocalSparkConnect(
+        server_folder=str(spark_folder), server_config=server_config(spark_folder), spark_config=dict(spark_config)
+    )
+
+
+def _file(spark_folder: Path) -> Path:
+    return spark_folder.with_name(f"{spark_folder.name}.json")
