@@ -33,7 +33,7 @@ from tests.histories.composed.assets import SOURCES
 from tests.histories.composed.expected import EXPECTED, Expected
 from tests.histories.composed.rows import Bag, Reader, Seen, plain
 from tests.histories.composed.runs import Assets, Begun
-from tests.histories.composed.values import COLUMNS
+from tests.histories.composed.values import ASKED_FOR, COLUMNS
 from tests.histories.operations import OPERATIONS, apply
 from tests.histories.table import HistoryTable, NotNow, Shape, path_of
 from tests.histories.time_travel import Rows
@@ -47,6 +47,7 @@ PENDING = ("pending",)
 """Stands for the partitions that the sensor would request."""
 RENAMES = ("rename_column", "swap_names")
 """Operations by which names come to stand for other columns, though no asset asks for one that is gone."""
+TAKES_NAMES = (*RENAMES, "drop_column")
 SWAPPED = "swap names"
 _LOSING = ("expire", "replace")
 """Families of operations after which a run that has captured before may not find what it captured."""
@@ -187,11 +188,20 @@ class Life:
 
     def change(self, *, table: str, operation: str, **arguments: Any) -> None:  # noqa: ANN401  # the operation's own
         """Change a source."""
+        if operation in TAKES_NAMES:
+            self._require_names_stay(self.tables[table], arguments)
         apply(self.tables[table], operation, arguments)
         self.reader.head(f"media.{table}")
         self._noted(f"{OPERATIONS[operation].family} of a source", table, lost=OPERATIONS[operation].family in _LOSING)
         if operation in RENAMES:
             self._noted(f"{operation} of a source", table, lost=False)
+
+    def _require_names_stay(self, table: HistoryTable, roles: Mapping[str, Any]) -> None:
+        """Unless no name that assets ask for would be gone, or be that of a column of another type: both fail them."""
+        fields = [table.field(role) for role in roles.values()]
+        takes_asked = any(each.name in ASKED_FOR for each in fields)
+        if takes_asked and (len(fields) == 1 or len({str(each.type) for each in fields}) > 1):
+            raise NotNow
 
     def target(self, *, asset: str, what: str) -> None:
         """Do something to an asset's table that isn't the asset's doing."""

@@ -26,5 +26,6 @@ COLUMNS = (
 )
 FREE = ("ratio", "_change_type")
 """Those that no asset asks for by name."""
+ASKED_FOR = frozenset(column.name for column in COLUMNS) - {*FREE}
 ALIKE = (FREE, ("title", "_change_type"), ("title", "written"))
 """Those whose names can be swapped: assets that ask for one by name get the other, and only its values tell."""
