@@ -33,6 +33,7 @@ from dagster_ips.iceberg.answer_deadline import NoAnswerError, Patience
 from dagster_ips.iceberg.late import catalog as pyiceberg_catalog
 from dagster_ips.iceberg.late import sql, sqlalchemy
 from dagster_ips.iceberg.metadata import TableMetadata, unsupported_view
+from dagster_ips.iceberg.object_stores import is_on_s3, spark_storage
 from dagster_ips.iceberg.storage import Storage
 
 if TYPE_CHECKING:
@@ -97,14 +98,14 @@ class LakeCatalog:
     def spark_configuration(self) -> dict[str, str]:
         """Spark configuration of the same catalog under the same name.
 
-        Properties pass through by name, as Iceberg's are the same on both sides; ``spark_properties`` adds or
-        overrides, for what Spark calls differently.
+        Properties pass through by name, as most are the same on both sides, and those of object stores by Spark's name
+        as well; ``spark_properties`` adds or overrides, for what else Spark calls differently.
         """
         prefix = f"spark.sql.catalog.{self.name}"
         kind = _SPARK_CATALOG_TYPES.get(self.properties.get("type", ""), self.properties.get("type", ""))
         passed = {key: value for key, value in self.properties.items() if key not in {"type", "uri"}}
         # Another engine's commit must be seen at once: Spark's table cache would hide it for 30 seconds and longer.
-        translated = {"type": kind, "cache-enabled": "false", **passed}
+        translated = {"type": kind, "cache-enabled": "false", **spark_storage(self.properties), **passed}
         if kind == "jdbc":
             translated |= {"uri": _jdbc_uri(self.properties["uri"]), "jdbc.schema-version": "V1"}
             translated |= _jdbc_login(self.properties["uri"])
@@ -112,6 +113,12 @@ class LakeCatalog:
             translated["uri"] = self.properties["uri"]
         translated |= self.spark_properties
         return {prefix: "org.apache.iceberg.spark.SparkCatalog"} | {f"{prefix}.{k}": v for k, v in translated.items()}
+
+    def spark_extras(self) -> tuple[str, ...]:
+        """Names of the extra jars that Spark needs for this catalog."""
+        uri = self.properties.get("uri", "")
+        needs = {"aws": is_on_s3(self.properties), "postgresql": uri.startswith("postgresql")}
+        return tuple(extra for extra, is_needed in needs.items() if is_needed)
 
     @cached_property
     def storage(self) -> Storage:

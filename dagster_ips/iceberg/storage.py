@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from dagster_ips.errors import CatalogUnreachableError, MetadataUnreadableError
 from dagster_ips.iceberg.answer_deadline import NoAnswerError, Patience
@@ -23,6 +24,7 @@ class Storage:
     properties: Mapping[str, str] = field(repr=False)
     catalog: str = ""
     patience: Patience | None = None
+    _ios: dict[str, FileIO] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def read(self, location: str, *, table: str) -> bytes:
         """The file's content.
@@ -69,4 +71,8 @@ class Storage:
                 Path(path).rmdir()
 
     def _io(self, location: str) -> FileIO:
-        return io.load_file_io(dict(self.properties), location)
+        """One for each kind of storage: it keeps its connections, which cost an object store more than small files."""
+        scheme = urlsplit(location).scheme
+        if scheme not in self._ios:
+            self._ios[scheme] = io.load_file_io(dict(self.properties), location)
+        return self._ios[scheme]

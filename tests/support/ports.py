@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 from pathlib import Path
 
 _LISTENING = "0A"
+
+
+def free_port() -> int:
+    """One of 127.0.0.1 on which nobody listens now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
 
 
 def listening_ports(pid: int) -> set[int]:

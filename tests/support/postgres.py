@@ -10,7 +10,6 @@ import importlib.util
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -20,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psycopg2
+
+from tests.support.ports import free_port
 
 _USER = "dagster"
 _START_SECONDS = 60
@@ -64,7 +65,7 @@ def running_postgres(parent: Path) -> Iterator[Postgres]:
             os.chown(data, _NOBODY, _NOBODY)
         login = ("--username", _USER, "--auth", "trust", "--encoding", "UTF8", "--locale", "C", "--no-sync")
         subprocess.run(_command("initdb", "-D", str(data), *login), check=True, stdout=subprocess.DEVNULL)
-        server = Postgres(_free_port())
+        server = Postgres(free_port())
         settings = ("listen_addresses=127.0.0.1", "unix_socket_directories=", "fsync=off", "max_connections=200")
         options = [part for setting in settings for part in ("-c", setting)]
         command = _command("postgres", "-D", str(data), "-p", str(server.port), *options)
@@ -99,10 +100,3 @@ def _command(program: str, *arguments: str) -> Sequence[str]:
         return own
     nobody = (f"--reuid={_NOBODY}", f"--regid={_NOBODY}", "--clear-groups")
     return ("setpriv", *nobody, "--inh-caps=+dac_override", "--ambient-caps=+dac_override", *own)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -54,7 +54,11 @@ def spark_server(spark: LocalSparkConnect) -> Iterator[Finding]:
     """Whether the local Spark Connect server, if one runs, is one that runs can use."""
     folder = Path(spark.server_folder) if spark.server_folder else None
     problem = connect_server_problem(
-        folder, driver_memory=spark.driver_memory, cores=spark.cores, conf=spark.server_config
+        folder,
+        driver_memory=spark.driver_memory,
+        cores=spark.cores,
+        conf=spark.server_config,
+        extra_jars=spark.extra_jars,
     )
     if problem is not None:
         where = spark.server_folder or str(cache_folder() / "spark-connect")

@@ -73,7 +73,8 @@ class IcebergCatalog(dg.ConfigurableResource):  # type: ignore[type-arg]  # its 
         """
         from dagster_ips.local_spark.jars import spark_jars  # noqa: PLC0415  # see LocalSparkConnect.spark_session
 
-        return classic_configuration(spark_jars()) | self.open().spark_configuration()
+        lake = self.open()
+        return classic_configuration(spark_jars(extras=lake.spark_extras())) | lake.spark_configuration()
 
 
 def _resolved(properties: dict[str, str]) -> tuple[tuple[str, str], ...]:
@@ -108,10 +109,12 @@ class LocalSparkConnect(dg.ConfigurableResource):  # type: ignore[type-arg]  # a
     A run is a process of its own, and a JVM of its own would cost it ten seconds and more. The server outlives the
     runs; stop it with ``python -m dagster_ips.local_spark.connect_server stop``. The log of the run that starts it says
     how far it is. ``spark_config`` configures the run's own session, ``server_config`` the server as it starts.
+    ``extra_jars`` are brought for catalogs elsewhere: ``"aws"`` for S3, ``"postgresql"`` for one in PostgreSQL.
     """
 
     spark_config: dict[str, Any] = Field(default_factory=dict)
     server_config: dict[str, str] = Field(default_factory=dict)
+    extra_jars: list[str] = Field(default_factory=list)
     server_folder: str | None = None
     driver_memory: str = "2g"
     cores: int | None = None
@@ -129,6 +132,7 @@ class LocalSparkConnect(dg.ConfigurableResource):  # type: ignore[type-arg]  # a
                 driver_memory=self.driver_memory,
                 cores=self.cores,
                 conf=self.server_config,
+                extra_jars=self.extra_jars,
                 say=dg.get_dagster_logger().info,
             )
             self._session = server.session({key: str(v) for key, v in self.spark_config.items()})
