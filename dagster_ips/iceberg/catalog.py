@@ -55,7 +55,8 @@ class LakeCatalog:
     """A catalog by its PyIceberg properties. Properties may hold secrets and are in no repr, log or error.
 
     With ``patience_seconds`` pointers and files are waited for no longer than that, as ``Patience`` says. With
-    ``branch`` the tables that have such a branch are as if ``main`` were there.
+    ``branch`` the tables that have such a branch are as if ``main`` were there. Metadata of ICDC tables is written
+    under ``icdc_location``, or beside the tables that they are made of.
 
     Example:
         >>> lake = LakeCatalog.embedded("lake", Path("/data/lake"))
@@ -68,6 +69,7 @@ class LakeCatalog:
     spark_properties: Mapping[str, str] = field(default_factory=dict, repr=False)
     patience_seconds: float | None = None
     branch: str | None = None
+    icdc_location: str | None = None
     _patience: Patience | None = field(init=False, repr=False)
 
     def __post_init__(self) -> None:

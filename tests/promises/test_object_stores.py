@@ -38,7 +38,7 @@ from tests.support.pipeline import (
 pytestmark = pytest.mark.slow
 
 QUICKLY = {"s3.retry.num-retries": "1", "s3.request-timeout": "5"}
-"""Spark's retries, and PyArrow's patience in seconds: else each request waits half a minute for a store that is down."""
+"""Spark's retries, and PyArrow's patience in seconds: else each request to a store that is down takes long."""
 
 
 @pytest.fixture
@@ -184,6 +184,29 @@ def test_a_run_shows_its_keys_nowhere(  # noqa: PLR0913, PLR0917  # each is a fi
         assert object_store.secret not in text
         assert login["S3_SECRET"] not in text
         assert object_store.key not in text
+
+
+def test_what_is_made_of_tables_that_runs_may_only_read_lies_elsewhere(
+    s3_lake: Lake, instance: dg.DagsterInstance, object_store: ObjectStore, bucket: str, properties: dict[str, str]
+) -> None:
+    lake, rows = s3_lake, events(range(10))
+    lake.create_playback(rows)
+    ours = object_store.new_bucket()
+    catalog = ips.IcebergCatalog(properties=properties, icdc_location=f"s3://{ours}/icdc")
+    spark = ips.LocalSparkConnect(server_folder=str(lake.spark_folder))
+    manager = ips.IcdcIOManager(catalog=catalog, spark=spark, icdc_keep_last=1)
+    playback = ips.iceberg_asset("playback", table="media.playback")
+    definitions = ips.with_incremental(dg.Definitions(assets=[playback, daily], resources={"io_manager": manager}))
+    before = {key for key in object_store.objects(bucket) if "/playback/" in key}
+    materialize(definitions, instance, "daily")
+    first = set(object_store.objects(ours))
+    assert {key.rpartition("/")[0].count("icdc/_ips/") for key in first} == {1}
+    assert {key for key in object_store.objects(bucket) if "/daily/" not in key} == before
+    rows += (late := events(range(10, 20)))
+    lake.append(late)
+    materialize(definitions, instance, "daily")
+    assert not first & set(object_store.objects(ours))  # The second run dropped the first's.
+    assert lake.rows("media.daily") == expected_daily(rows)
 
 
 def fails_at(proxy: FaultyProxy, point: str, fault: Fault) -> effects.Observer:

@@ -42,11 +42,12 @@ def java() -> Iterator[Finding]:
 def jars(extras: Collection[str]) -> Iterator[Finding]:
     """Whether Spark's jars for Iceberg are there; the first run downloads them, which needs the network."""
     if missing := missing_jars(extras=extras):
+        command = " ".join(["python -m dagster_ips.local_spark.jars", *extras])
         yield Finding(
             "jars",
             str(cache_folder() / "jars"),
             f"missing: {', '.join(missing)}. The next run that needs Spark downloads them.",
-            f"To bring them now, where there is a network: {' '.join(['python -m dagster_ips.local_spark.jars', *extras])}",
+            f"To bring them now, where there is a network: {command}",
             Severity.WARNING,
         )
 
