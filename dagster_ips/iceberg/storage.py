@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _ANSWERS = (FileNotFoundError, FileExistsError, PermissionError, IsADirectoryError, NotADirectoryError)
 """What a storage says of one file; its other errors are the storage's own."""
-_AWS_ERROR = re.compile(r"\bAWS Error (\w+)")
+_AWS_ERROR = re.compile(r"\bAWS Error (\w+(?: \(HTTP status \d+\))?)")
 
 
 @dataclass(frozen=True)

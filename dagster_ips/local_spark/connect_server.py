@@ -259,6 +259,8 @@ def _configuration(
         # Spark's default of 200 is for clusters: on one machine most of a small shuffle's time goes into its files.
         "spark.sql.shuffle.partitions": str(2 * (cores or os.cpu_count() or 1)),
         "spark.sql.warehouse.dir": (folder / "spark-warehouse").as_uri(),
+        # Spark's own doesn't know Iceberg's s3.access-key-id, which its UI would show with each query.
+        "spark.redaction.regex": "(?i)secret|password|token|access[.-]?key",
         # At INFO the log of a server that runs for weeks grows by megabytes a day.
         "spark.log.level": "WARN",
         **conf,

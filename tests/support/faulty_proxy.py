@@ -81,7 +81,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     server: _Server
 
     def pass_on(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        body = self.body()
         match self.server.proxy.fault():
             case Fault.CUT:
                 self.cut()
@@ -94,6 +94,20 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 self.answer(*self.asked(body))
 
     do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = pass_on  # noqa: N815  # the base class's names
+
+    def body(self) -> bytes:
+        """As it came, chunks with their lengths."""
+        if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
+            return self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        parts = []
+        while True:
+            parts.append(self.rfile.readline())
+            if not (length := int(parts[-1].partition(b";")[0], 16)):
+                break
+            parts.append(self.rfile.read(length + 2))
+        while parts[-1] != b"\r\n":  # Trailers, up to an empty line.
+            parts.append(self.rfile.readline())
+        return b"".join(parts)
 
     def asked(self, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
         store = http.client.HTTPConnection("127.0.0.1", self.server.store_port)
