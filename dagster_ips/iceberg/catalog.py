@@ -34,7 +34,7 @@ from dagster_ips.iceberg.late import catalog as pyiceberg_catalog
 from dagster_ips.iceberg.late import sql, sqlalchemy
 from dagster_ips.iceberg.metadata import TableMetadata, unsupported_view
 from dagster_ips.iceberg.object_stores import is_on_s3, spark_storage
-from dagster_ips.iceberg.storage import Storage
+from dagster_ips.iceberg.storage import Storage, kind_of
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -286,7 +286,7 @@ class LakeCatalog:
             if _is_answer(error):
                 raise
             # Drivers put addresses with passwords into their messages: only the kind of error is passed on.
-            cause = str(error) if isinstance(error, NoAnswerError) else type(error).__name__
+            cause = str(error) if isinstance(error, NoAnswerError) else kind_of(error)
             raise CatalogUnreachableError(catalog=self.name, doing=doing, cause=cause) from None
 
 

@@ -120,7 +120,14 @@ class Storage:
         except _ANSWERS:
             raise
         except OSError as error:
-            # Its text may hold addresses: only the kind of error is passed on.
-            said = _AWS_ERROR.search(str(error))
-            cause = f"AWS error {said[1]}" if said else type(error).__name__
-            raise CatalogUnreachableError(catalog=self.catalog, doing=doing, cause=cause) from None
+            raise CatalogUnreachableError(catalog=self.catalog, doing=doing, cause=kind_of(error)) from None
+
+
+def kind_of(error: Exception) -> str:
+    """What kind of error it is: drivers put addresses, with passwords, into their messages.
+
+    >>> kind_of(OSError("When reading 's3://lake/a': AWS Error ACCESS_DENIED during HeadObject operation: …"))
+    'AWS error ACCESS_DENIED'
+    """
+    said = _AWS_ERROR.search(str(error)) if isinstance(error, OSError) else None
+    return f"AWS error {said[1]}" if said else type(error).__name__

@@ -19,6 +19,7 @@ from enum import StrEnum
 _SLOW_DOWN = (
     b'<?xml version="1.0"?><Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>'
 )
+_READS = ("GET", "HEAD")
 _OF_ONE_HOP = {"connection", "transfer-encoding", "content-length"}
 
 
@@ -39,6 +40,7 @@ class FaultyProxy:
 
     port: int
     shares: dict[Fault, float] = field(default_factory=dict)
+    spares_reads: bool = False
     happened: Counter[Fault] = field(default_factory=Counter)
     _chance: random.Random = field(default_factory=lambda: random.Random(1))
 
@@ -47,17 +49,10 @@ class FaultyProxy:
         """Its address, instead of the store's."""
         return f"http://127.0.0.1:{self.port}"
 
-    @contextlib.contextmanager
-    def failing(self, fault: Fault, share: float = 1.0) -> Iterator[None]:
-        """Let this part of the requests fail meanwhile."""
-        self.shares = {fault: share}
-        try:
-            yield
-        finally:
-            self.shares = {}
-
-    def fault(self) -> Fault | None:
+    def fault(self, method: str) -> Fault | None:
         """Of the next request."""
+        if self.spares_reads and method in _READS:
+            return None
         number = self._chance.random()
         for fault, share in self.shares.items():
             if number < share:
@@ -82,7 +77,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def pass_on(self) -> None:
         body = self.body()
-        match self.server.proxy.fault():
+        match self.server.proxy.fault(self.command):
             case Fault.CUT:
                 self.cut()
             case Fault.SLOW_DOWN:
