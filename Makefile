@@ -7,7 +7,7 @@ ARGS ?=
 SEED ?= 1
 # Processes of tests at once. Each has a Spark of its own, which keeps a core busy and takes 2 GB.
 WORKERS ?= 2
-# What crosses the rooms, anew on a REST catalog.
+# What crosses the rooms, anew on a REST catalog and on an object store.
 ON_EVERY_CATALOG = $(addprefix tests/promises/test_, bites.py cascades.py lost_files.py multi_and_graph_assets.py own_sql.py \
 	partitioned.py)
 QUICK_TESTS = $(PYTHON_HERE) -m pytest --doctest-modules -m "not slow" --numprocesses=$(WORKERS) --dist=worksteal
@@ -34,7 +34,10 @@ test-all: setup ## every test, with servers, browser and soak
 	$(QUICK_TESTS) $(ARGS)
 	$(PYTHON_HERE) -m pytest -m slow $(ARGS)
 	$(PYTHON_HERE) -m pytest --catalog rest -m "not slow" $(ON_EVERY_CATALOG) $(ARGS)
-	$(PYTHON_HERE) -m pytest --catalog rest --spark cluster -m "not slow" $(ON_EVERY_CATALOG) $(ARGS)
+	for catalog in embedded postgres rest; do \
+	    $(PYTHON_HERE) -m pytest --catalog $$catalog --storage s3 -m "not slow" $(ON_EVERY_CATALOG) $(ARGS) || exit; \
+	done
+	$(PYTHON_HERE) -m pytest --catalog rest --storage s3 --spark cluster -m "not slow" $(ON_EVERY_CATALOG) $(ARGS)
 
 screenshots: setup ## the docs' screenshots, anew, from the tests in a browser
 	@scripts/setup_browser.sh

@@ -65,7 +65,7 @@ install_packages() {
 
 wanted=$(made_from)
 if [ "$(cat $mark 2>/dev/null)" != "$wanted" ]; then
-    echo "Downloading about 670 MB of Python packages (Spark is 455 of them) and 62 MB of jars into .local/: two to three minutes on a fast line, 1.5 GB on disk."
+    echo "Downloading about 700 MB of Python packages (Spark is 455 of them) and 62 MB of jars into .local/: two to three minutes on a fast line, 1.5 GB on disk."
     rm -f "$mark"
     : >"$log"
     "$venv/bin/python" -c "import sys; sys.exit(sys.version != '''$("$python" -c 'import sys; print(sys.version)')''')" 2>/dev/null ||

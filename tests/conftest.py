@@ -10,10 +10,13 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.local_spark.connect_server import WITH_UI, ConnectServer, ensure_connect_server, stop_connect_server
+from dagster_ips.local_spark.jars import EXTRAS
 from tests.support.backends import POSTGRES, SQLITE, dagster_home
 from tests.support.lake import Lake
 from tests.support.lake_catalog import choose_catalog
+from tests.support.object_store import ObjectStore, running_object_store
 from tests.support.postgres import Postgres, running_postgres
 from tests.support.quick_spark import ensure_quick_server
 from tests.support.quick_storage import make_storage_quick
@@ -25,8 +28,9 @@ make_storage_quick()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Which catalog the fixture ``lake`` has, and where its Spark runs tasks."""
-    parser.addoption("--catalog", choices=["embedded", "rest"], default="embedded")
+    """Which catalog the fixture ``lake`` has, where its files are, and where its Spark runs tasks."""
+    parser.addoption("--catalog", choices=["embedded", "postgres", "rest"], default="embedded")
+    parser.addoption("--storage", choices=["local", "s3"], default="local")
     parser.addoption("--spark", choices=["local", "cluster"], default="local")
 
 
@@ -61,28 +65,59 @@ def spark_server(request: pytest.FixtureRequest, spark_folder: Path, pytestconfi
 
     By ``--spark cluster`` its tasks run on one.
     """
+    is_slow, is_plain = pytestconfig.option.markexpr == "slow", _is_plain(pytestconfig)
+    extra_jars = EXTRAS if is_slow or not is_plain else ()
     if pytestconfig.option.spark == "cluster":
         cluster: SparkCluster = request.getfixturevalue("spark_cluster")
         choose_server_config(spark_folder, cluster.server_config)
-        return ensure_connect_server(spark_folder, conf=cluster.server_config)
-    is_slow = pytestconfig.option.markexpr == "slow"
-    return ensure_connect_server(spark_folder, conf=WITH_UI) if is_slow else ensure_quick_server(spark_folder)
+        return ensure_connect_server(spark_folder, conf=cluster.server_config, extra_jars=extra_jars)
+    if is_slow:
+        return ensure_connect_server(spark_folder, conf=WITH_UI, extra_jars=extra_jars)
+    return ensure_quick_server(spark_folder, extra_jars)
 
 
 @pytest.fixture
 def lake(request: pytest.FixtureRequest, tmp_path: Path, spark_server: ConnectServer, spark_folder: Path) -> Lake:
-    """An empty lake, and a Spark session on it: the embedded one, or by ``--catalog`` one on a server."""
-    if request.config.getoption("--catalog") == "rest":
-        server: RestCatalog = request.getfixturevalue("rest_catalog")
-        server.clear()
-        choose_catalog(tmp_path / "lake", server.properties)
+    """An empty lake, and a Spark session on it: the embedded one, or by ``--catalog`` and ``--storage`` on servers."""
+    if not _is_plain(request.config):
+        choose_catalog(tmp_path / "lake", _properties(request, tmp_path / "lake"))
     return Lake(tmp_path / "lake", spark_folder, spark_server)
 
 
+def _is_plain(config: pytest.Config) -> bool:
+    return (config.getoption("--catalog"), config.getoption("--storage")) == ("embedded", "local")
+
+
+def _properties(request: pytest.FixtureRequest, folder: Path) -> dict[str, str]:
+    """Of the catalog that the options choose."""
+    catalog, is_on_s3 = request.config.getoption("--catalog"), request.config.getoption("--storage") == "s3"
+    if catalog == "rest":
+        server: RestCatalog = request.getfixturevalue("rest_catalog")
+        server.clear()
+        return server.properties
+    if catalog == "postgres":
+        uri = request.getfixturevalue("postgres").new_database()
+    else:
+        uri = LakeCatalog.embedded("lake", folder).properties["uri"]
+    storage = {"warehouse": f"file://{folder}/warehouse"}
+    if is_on_s3:
+        store: ObjectStore = request.getfixturevalue("object_store")
+        storage = {"warehouse": f"s3://{store.new_bucket()}/warehouse", **store.properties}
+    return {"type": "sql", "uri": uri, **storage}
+
+
 @pytest.fixture(scope="session")
-def rest_catalog() -> Iterator[RestCatalog]:
+def rest_catalog(request: pytest.FixtureRequest) -> Iterator[RestCatalog]:
     """This session's own Iceberg REST catalog, started on first use."""
-    with running_rest_catalog() as server:
+    is_on_s3 = request.config.getoption("--storage") == "s3"
+    with running_rest_catalog(request.getfixturevalue("object_store") if is_on_s3 else None) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def object_store() -> Iterator[ObjectStore]:
+    """This session's own S3-compatible object store, started on first use."""
+    with running_object_store() as server:
         yield server
 
 

@@ -56,8 +56,9 @@ class CatalogUnreachableError(IpsError):
 
     def __str__(self) -> str:
         return (
-            f"Catalog {self.catalog} could not be reached while {self.doing} ({self.cause}). No state changed, so the "
-            f"run can be repeated as it is. Check the catalog's address and credentials in IcebergCatalog."
+            f"Catalog {self.catalog} could not be reached while {self.doing} ({self.cause}). What was consumed "
+            f"stays as it was, so the run can be repeated as it is. If the catalog and its storage answer others, "
+            f"check their addresses and credentials in IcebergCatalog."
         )
 
 

@@ -33,7 +33,8 @@ from dagster_ips.iceberg.answer_deadline import NoAnswerError, Patience
 from dagster_ips.iceberg.late import catalog as pyiceberg_catalog
 from dagster_ips.iceberg.late import sql, sqlalchemy
 from dagster_ips.iceberg.metadata import TableMetadata, unsupported_view
-from dagster_ips.iceberg.storage import Storage
+from dagster_ips.iceberg.object_stores import is_on_s3, spark_storage
+from dagster_ips.iceberg.storage import Storage, kind_of
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -54,7 +55,8 @@ class LakeCatalog:
     """A catalog by its PyIceberg properties. Properties may hold secrets and are in no repr, log or error.
 
     With ``patience_seconds`` pointers and files are waited for no longer than that, as ``Patience`` says. With
-    ``branch`` the tables that have such a branch are as if ``main`` were there.
+    ``branch`` the tables that have such a branch are as if ``main`` were there. Metadata of ICDC tables is written
+    under ``icdc_location``, or beside the tables that they are made of.
 
     Example:
         >>> lake = LakeCatalog.embedded("lake", Path("/data/lake"))
@@ -67,6 +69,7 @@ class LakeCatalog:
     spark_properties: Mapping[str, str] = field(default_factory=dict, repr=False)
     patience_seconds: float | None = None
     branch: str | None = None
+    icdc_location: str | None = None
     _patience: Patience | None = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -97,14 +100,14 @@ class LakeCatalog:
     def spark_configuration(self) -> dict[str, str]:
         """Spark configuration of the same catalog under the same name.
 
-        Properties pass through by name, as Iceberg's are the same on both sides; ``spark_properties`` adds or
-        overrides, for what Spark calls differently.
+        Properties pass through by name, as most are the same on both sides, and those of object stores by Spark's name
+        as well; ``spark_properties`` adds or overrides, for what else Spark calls differently.
         """
         prefix = f"spark.sql.catalog.{self.name}"
         kind = _SPARK_CATALOG_TYPES.get(self.properties.get("type", ""), self.properties.get("type", ""))
         passed = {key: value for key, value in self.properties.items() if key not in {"type", "uri"}}
         # Another engine's commit must be seen at once: Spark's table cache would hide it for 30 seconds and longer.
-        translated = {"type": kind, "cache-enabled": "false", **passed}
+        translated = {"type": kind, "cache-enabled": "false", **spark_storage(self.properties), **passed}
         if kind == "jdbc":
             translated |= {"uri": _jdbc_uri(self.properties["uri"]), "jdbc.schema-version": "V1"}
             translated |= _jdbc_login(self.properties["uri"])
@@ -112,6 +115,12 @@ class LakeCatalog:
             translated["uri"] = self.properties["uri"]
         translated |= self.spark_properties
         return {prefix: "org.apache.iceberg.spark.SparkCatalog"} | {f"{prefix}.{k}": v for k, v in translated.items()}
+
+    def spark_extras(self) -> tuple[str, ...]:
+        """Names of the extra jars that Spark needs for this catalog."""
+        uri = self.properties.get("uri", "")
+        needs = {"aws": is_on_s3(self.properties), "postgresql": uri.startswith("postgresql")}
+        return tuple(extra for extra, is_needed in needs.items() if is_needed)
 
     @cached_property
     def storage(self) -> Storage:
@@ -277,7 +286,7 @@ class LakeCatalog:
             if _is_answer(error):
                 raise
             # Drivers put addresses with passwords into their messages: only the kind of error is passed on.
-            cause = str(error) if isinstance(error, NoAnswerError) else type(error).__name__
+            cause = str(error) if isinstance(error, NoAnswerError) else kind_of(error)
             raise CatalogUnreachableError(catalog=self.name, doing=doing, cause=cause) from None
 
 

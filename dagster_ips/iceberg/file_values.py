@@ -24,7 +24,7 @@ from dagster_ips.iceberg.answer_deadline import NoAnswerError
 from dagster_ips.iceberg.column_ranges import is_ordered
 from dagster_ips.iceberg.late import compute, pa, parquet, types
 from dagster_ips.iceberg.metadata import TableMetadata
-from dagster_ips.iceberg.storage import Storage
+from dagster_ips.iceberg.storage import Storage, kind_of
 
 if TYPE_CHECKING:
     from pyiceberg.types import NestedField
@@ -135,8 +135,7 @@ class _Reader:
             return Unreadable(f"it can't be read ({type(error).__name__})")
         except OSError as error:
             doing = f"reading {file.path}"
-            cause = type(error).__name__
-            raise CatalogUnreachableError(catalog=self.storage.catalog, doing=doing, cause=cause) from None
+            raise CatalogUnreachableError(catalog=self.storage.catalog, doing=doing, cause=kind_of(error)) from None
 
     def _read(self, file: DataFile, fields: Sequence[NestedField]) -> DistinctRows | Unreadable:
         with self.storage.open(file.path) as stream:

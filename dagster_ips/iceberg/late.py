@@ -9,23 +9,29 @@ from dagster_ips._late import LateModule
 if TYPE_CHECKING:
     import pyarrow as pa
     import sqlalchemy
-    from pyarrow import compute, parquet
+    from pyarrow import compute, fs, parquet
     from pyiceberg import catalog, conversions, io, schema, types
     from pyiceberg.catalog import sql
+    from pyiceberg.io import pyarrow as pyarrow_io
 else:
-    pa, compute, parquet = (LateModule(name) for name in ("pyarrow", "pyarrow.compute", "pyarrow.parquet"))
+    pa, compute, fs, parquet = (
+        LateModule(name) for name in ("pyarrow", "pyarrow.compute", "pyarrow.fs", "pyarrow.parquet")
+    )
     catalog, conversions, io, schema, types = (
         LateModule(f"pyiceberg.{name}") for name in ("catalog", "conversions", "io", "schema", "types")
     )
     sql, sqlalchemy = LateModule("pyiceberg.catalog.sql"), LateModule("sqlalchemy")
+    pyarrow_io = LateModule("pyiceberg.io.pyarrow")
 
 __all__ = [
     "catalog",
     "compute",
     "conversions",
+    "fs",
     "io",
     "pa",
     "parquet",
+    "pyarrow_io",
     "schema",
     "sql",
     "sqlalchemy",

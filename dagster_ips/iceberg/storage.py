@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from dagster_ips.errors import CatalogUnreachableError, MetadataUnreadableError
 from dagster_ips.iceberg.answer_deadline import NoAnswerError, Patience
-from dagster_ips.iceberg.late import io
+from dagster_ips.iceberg.late import fs, io, pyarrow_io
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO, InputStream
+
+_ANSWERS = (FileNotFoundError, FileExistsError, PermissionError, IsADirectoryError, NotADirectoryError)
+"""What a storage says of one file; its other errors are the storage's own."""
+_AWS_ERROR = re.compile(r"\bAWS Error (\w+(?: \(HTTP status \d+\))?)")
 
 
 @dataclass(frozen=True)
@@ -23,18 +29,20 @@ class Storage:
     properties: Mapping[str, str] = field(repr=False)
     catalog: str = ""
     patience: Patience | None = None
+    _ios: dict[str, FileIO] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def read(self, location: str, *, table: str) -> bytes:
         """The file's content.
 
         Raises:
-            MetadataUnreadableError: it can't be opened or read.
-            CatalogUnreachableError: it wasn't in time.
+            MetadataUnreadableError: it isn't there, or isn't one that can be opened.
+            CatalogUnreachableError: the storage did not answer, or not in time. The file may be whole.
         """
         try:
-            return self.patience.ask(lambda: self._content(location)) if self.patience else self._content(location)
-        except NoAnswerError as error:
-            raise CatalogUnreachableError(catalog=self.catalog, doing=f"reading {location}", cause=str(error)) from None
+            with self._reaching(f"reading {location}"):
+                return self.patience.ask(lambda: self._content(location)) if self.patience else self._content(location)
+        except CatalogUnreachableError:
+            raise
         except Exception as error:
             # Every storage has its own exceptions; all mean the same to the table that needs the file.
             raise MetadataUnreadableError(table=table, file=location, cause=type(error).__name__) from error
@@ -48,25 +56,78 @@ class Storage:
         return self._io(location).new_input(location).open(seekable=True)
 
     def exists(self, location: str) -> bool:
-        """Whether there is such a file."""
-        return self._io(location).new_input(location).exists()
+        """Whether there is such a file.
+
+        Raises:
+            CatalogUnreachableError: the storage did not answer.
+        """
+        with self._reaching(f"looking for {location}"):
+            return self._io(location).new_input(location).exists()
 
     def write(self, location: str, content: bytes) -> None:
-        """Create the file; an existing one is never overwritten."""
-        with self._io(location).new_output(location).create(overwrite=False) as stream:
+        """Create the file; an existing one is never overwritten.
+
+        Raises:
+            CatalogUnreachableError: the storage did not answer. The file may be there.
+        """
+        output = self._io(location).new_output(location)
+        with self._reaching(f"writing {location}"), output.create(overwrite=False) as stream:
             stream.write(content)
 
     def delete(self, location: str) -> None:
-        """Delete the file; one that is gone already is no error."""
-        with contextlib.suppress(FileNotFoundError):
+        """Delete the file; one that is gone already is no error.
+
+        Raises:
+            CatalogUnreachableError: the storage did not answer. The file may be gone.
+        """
+        with self._reaching(f"deleting {location}"), contextlib.suppress(FileNotFoundError):
             self._io(location).delete(location)
 
     def remove_empty_folder(self, location: str) -> None:
-        """Remove a local folder unless something is in it; an object store has no folders."""
-        path = location.removeprefix("file:").removeprefix("//")
-        if path.startswith("/"):
-            with contextlib.suppress(OSError):
-                Path(path).rmdir()
+        """Remove a folder unless a file is in it.
+
+        An object store has none, but what deletes a file of PyArrow's leaves an empty object in a folder's place.
+
+        Raises:
+            CatalogUnreachableError: the storage did not answer.
+        """
+        with self._reaching(f"removing {location}"):
+            path = location.removeprefix("file:").removeprefix("//")
+            if path.startswith("/"):
+                with contextlib.suppress(OSError):
+                    Path(path).rmdir()
+            elif isinstance(own := self._io(location), pyarrow_io.PyArrowFileIO):
+                scheme, bucket, path = own.parse_location(location, dict(self.properties))
+                files = own.fs_by_scheme(scheme, bucket)
+                inside = files.get_file_info(fs.FileSelector(path, allow_not_found=True, recursive=True))
+                if all(each.type == fs.FileType.Directory for each in inside):
+                    with contextlib.suppress(FileNotFoundError):
+                        files.delete_dir(path)
 
     def _io(self, location: str) -> FileIO:
-        return io.load_file_io(dict(self.properties), location)
+        """One for each kind of storage: it keeps its connections, which cost an object store more than small files."""
+        scheme = urlsplit(location).scheme
+        if scheme not in self._ios:
+            self._ios[scheme] = io.load_file_io(dict(self.properties), location)
+        return self._ios[scheme]
+
+    @contextlib.contextmanager
+    def _reaching(self, doing: str) -> Iterator[None]:
+        try:
+            yield
+        except NoAnswerError as error:
+            raise CatalogUnreachableError(catalog=self.catalog, doing=doing, cause=str(error)) from None
+        except _ANSWERS:
+            raise
+        except OSError as error:
+            raise CatalogUnreachableError(catalog=self.catalog, doing=doing, cause=kind_of(error)) from None
+
+
+def kind_of(error: Exception) -> str:
+    """What kind of error it is: drivers put addresses, with passwords, into their messages.
+
+    >>> kind_of(OSError("When reading 's3://lake/a': AWS Error ACCESS_DENIED during HeadObject operation: …"))
+    'AWS error ACCESS_DENIED'
+    """
+    said = _AWS_ERROR.search(str(error)) if isinstance(error, OSError) else None
+    return f"AWS error {said[1]}" if said else type(error).__name__

@@ -23,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, NoReturn
 import pyspark
 
 from dagster_ips.errors import IpsError
-from dagster_ips.local_spark.jars import jar_paths, spark_jars
+from dagster_ips.local_spark.jars import EXTRAS, jar_paths, spark_jars
 from dagster_ips.local_spark.launch import cache_folder, exclusive_lock, last_lines, spark_environment, spark_home
 from dagster_ips.local_spark.private_files import SparkFolderNotPrivateError, make_private, require_own, write_private
 from dagster_ips.local_spark.process import ProcessIdentity, launch_detached
@@ -146,6 +146,7 @@ def ensure_connect_server(  # noqa: PLR0913  # each is a thing of its own
     cores: int | None = None,
     conf: Mapping[str, str] = NO_CONF,
     jars: Sequence[Path] | None = None,
+    extra_jars: Collection[str] = (),
     say: Callable[[str], None] = lambda _: None,
 ) -> ConnectServer:
     """The server of ``folder``: the one that runs there, else a new one, started and warmed.
@@ -160,6 +161,7 @@ def ensure_connect_server(  # noqa: PLR0913  # each is a thing of its own
         cores: Threads for tasks; every core of the machine if None.
         conf: Spark configuration that is set last. ``spark.jars`` and ``spark.plugins`` are added to ours.
         jars: What Spark loads from the start; `spark_jars` if None.
+        extra_jars: Names in `EXTRAS`, which are loaded as well; of no account if ``jars`` are given.
         say: Told what takes long, a sentence at a time; nothing if the server runs already.
 
     Example:
@@ -174,7 +176,7 @@ def ensure_connect_server(  # noqa: PLR0913  # each is a thing of its own
     """
     folder = _folder(folder)
     make_private(folder, markers=("lock", "server.json"))
-    jars = spark_jars(say=say) if jars is None else jars
+    jars = spark_jars(extras=extra_jars, say=say) if jars is None else jars
     configuration = _configuration(folder, driver_memory=driver_memory, cores=cores, conf=conf, jars=jars)
     with exclusive_lock(folder / "lock", on_wait=lambda: say(f"Another process is starting Spark in {folder}.")):
         if record := read_record(folder):
@@ -207,6 +209,7 @@ def connect_server_problem(
     driver_memory: str = "2g",
     cores: int | None = None,
     conf: Mapping[str, str] = NO_CONF,
+    extra_jars: Collection[str] = (),
 ) -> str | None:
     """Why a run couldn't use the server that runs in ``folder``; None if it could, or if none runs there.
 
@@ -223,7 +226,7 @@ def connect_server_problem(
         return f"process {record.process.pid}: {difference}."
     if record.ready and not _answers(record.port):
         return f"process {record.process.pid} runs but doesn't answer. Its log: {record.log}"
-    jars = jar_paths()
+    jars = jar_paths(extras=extra_jars)
     wanted = _configuration(folder, driver_memory=driver_memory, cores=cores, conf=conf, jars=jars)
     if differences := _differences(record.configuration, wanted):
         return f"process {record.process.pid} has another configuration: {'; '.join(differences)}."
@@ -281,6 +284,8 @@ def _configuration(
         # Spark's default of 200 is for clusters: on one machine most of a small shuffle's time goes into its files.
         "spark.sql.shuffle.partitions": str(2 * (cores or os.cpu_count() or 1)),
         "spark.sql.warehouse.dir": (folder / "spark-warehouse").as_uri(),
+        # Spark's own doesn't know Iceberg's s3.access-key-id, which its UI would show with each query.
+        "spark.redaction.regex": "(?i)secret|password|token|access[.-]?key",
         # At INFO the log of a server that runs for weeks grows by megabytes a day.
         "spark.log.level": "WARN",
         **conf,
@@ -294,12 +299,19 @@ def _configuration(
 
 
 def _differences(running: Mapping[str, str], wanted: Mapping[str, str]) -> tuple[str, ...]:
-    """What keeps a server from being used. One that has a UI serves also those who asked for none."""
+    """What keeps a server from being used. One that has a UI, or more jars, serves also those who asked for none."""
     return tuple(
         f"{key} is {_shown(key, running)}, asked for {_shown(key, wanted)}"
         for key in sorted(running.keys() | wanted.keys())
-        if running.get(key) != wanted.get(key) and (key, wanted.get(key)) != ("spark.ui.enabled", "false")
+        if running.get(key) != wanted.get(key)
+        and (key, wanted.get(key)) != ("spark.ui.enabled", "false")
+        and not (key == "spark.jars" and _has_more_extras(running[key], wanted[key]))
     )
+
+
+def _has_more_extras(running: str, wanted: str) -> bool:
+    extras, asked = {package.file_name for package in EXTRAS.values()}, wanted.split(",")
+    return [jar for jar in running.split(",") if jar in asked or Path(jar).name not in extras] == asked
 
 
 def _shown(key: str, configuration: Mapping[str, str]) -> str:
@@ -485,14 +497,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--ui", action="store_true", help="start it with Spark's UI, which everyone on this machine sees"
     )
+    parser.add_argument(
+        "--extra-jars", nargs="+", default=(), choices=EXTRAS, help="as LocalSparkConnect(extra_jars=…) names them"
+    )
     given = parser.parse_args(arguments)
     try:
         if given.action == "stop":
             print("stopped" if stop_connect_server(given.folder) else "no server was running")
             return 0
-        server = (
-            _start_aloud(given.folder, given.ui) if given.action == "start" else connect_server_status(given.folder)
-        )
+        server = _start_aloud(given) if given.action == "start" else connect_server_status(given.folder)
     except IpsError as error:
         print(error, file=sys.stderr)
         return 1
@@ -506,9 +519,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _start_aloud(folder: Path | None, has_ui: bool) -> ConnectServer:  # noqa: FBT001  # what a user's option says
-    conf = WITH_UI if has_ui else NO_CONF
-    return ensure_connect_server(folder, conf=conf, say=lambda said: print(said, file=sys.stderr, flush=True))
+def _start_aloud(given: argparse.Namespace) -> ConnectServer:
+    conf = WITH_UI if given.ui else NO_CONF
+
+    def say(said: str) -> None:
+        print(said, file=sys.stderr, flush=True)
+
+    return ensure_connect_server(given.folder, conf=conf, extra_jars=given.extra_jars, say=say)
 
 
 def _why_none(folder: Path) -> str:

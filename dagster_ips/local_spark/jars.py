@@ -9,10 +9,12 @@ import hashlib
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from dagster_ips.errors import IpsError
 from dagster_ips.local_spark.launch import cache_folder, exclusive_lock, last_lines, spark_environment, spark_home
@@ -67,6 +69,25 @@ PACKAGES = (
     ),
 )
 """What the embedded default needs: Iceberg for Spark 4.1, and the driver for a catalog in SQLite."""
+EXTRAS: Mapping[str, Package] = MappingProxyType(
+    {
+        "aws": Package(
+            "org.apache.iceberg",
+            "iceberg-aws-bundle",
+            "1.11.0",
+            63_613_165,
+            "38f01da7e96850cdd05e6616d758b77b43314b712a8808e3f9a824d56976162f",
+        ),
+        "postgresql": Package(
+            "org.postgresql",
+            "postgresql",
+            "42.7.7",
+            1_098_916,
+            "157963d60ae66d607e09466e8c0cdf8087e9cb20d0159899ffca96bca2528460",
+        ),
+    }
+)
+"""What some catalogs need besides: Iceberg for S3, and the driver for a catalog in PostgreSQL."""
 
 
 @dataclass(eq=False)
@@ -101,14 +122,30 @@ class JarChecksumError(IpsError):
         )
 
 
-def spark_jars(cache: Path | None = None, *, say: Callable[[str], None] = lambda _: None) -> tuple[Path, ...]:
-    """The local jars that Spark needs for Iceberg, in the order of `PACKAGES`, as absolute paths.
+@dataclass(eq=False)
+class UnknownExtraError(IpsError):
+    """There are no such jars."""
+
+    extra: str
+
+    def __str__(self) -> str:
+        return (
+            f"There are no extra jars {self.extra!r}, so Spark was not started. Choose among {', '.join(EXTRAS)}; for "
+            f"jars of your own set spark.jars in server_config."
+        )
+
+
+def spark_jars(
+    cache: Path | None = None, *, extras: Collection[str] = (), say: Callable[[str], None] = lambda _: None
+) -> tuple[Path, ...]:
+    """The local jars that Spark needs for Iceberg, in the order of `PACKAGES`, then ``extras``, as absolute paths.
 
     The first call on an empty cache resolves them (62 MB, some seconds); any number of processes may make it at once.
     Later calls look at names and sizes only and need no network. A jar whose size is wrong is resolved again.
 
     Args:
         cache: The folder that has them in ``jars``; `cache_folder` if None.
+        extras: Which of `EXTRAS` as well.
         say: Told what takes long.
 
     Example:
@@ -116,36 +153,46 @@ def spark_jars(cache: Path | None = None, *, say: Callable[[str], None] = lambda
         ['iceberg-spark-runtime-4.1_2.13-1.11.0.jar', 'sqlite-jdbc-3.50.3.0.jar']
 
     Raises:
+        UnknownExtraError: an extra is none of `EXTRAS`.
         JarsError: they could not be resolved. Nothing was kept.
         JarChecksumError: the repository answered with other content than the pinned. Nothing was kept.
     """
-    cache, jars = (cache or cache_folder()).absolute(), jar_paths(cache)
-    if not _missing(cache):
+    cache, jars = (cache or cache_folder()).absolute(), jar_paths(cache, extras=extras)
+    missing = _missing(cache, extras)
+    if not missing:
         return jars
-    say(f"Downloading Spark's jars for Iceberg (62 MB) into {cache / 'jars'}, once for this machine.")
+    megabytes = round(sum(package.size_bytes for package in missing) / 1e6)
+    say(f"Downloading Spark's jars for Iceberg ({megabytes} MB) into {cache / 'jars'}, once for this machine.")
     with exclusive_lock(cache / "jars" / ".lock"):
-        if missing := _missing(cache):  # Another process may have brought them while this one waited.
+        if missing := _missing(cache, extras):  # Another process may have brought them while this one waited.
             _resolve(missing, cache)
     return jars
 
 
-def jar_paths(cache: Path | None = None) -> tuple[Path, ...]:
+def jar_paths(cache: Path | None = None, *, extras: Collection[str] = ()) -> tuple[Path, ...]:
     """Where the jars are, or will be."""
     folder = (cache or cache_folder()).absolute() / "jars"
-    return tuple(folder / package.file_name for package in PACKAGES)
+    return tuple(folder / package.file_name for package in _packages(extras))
 
 
-def missing_jars(cache: Path | None = None) -> tuple[str, ...]:
+def missing_jars(cache: Path | None = None, *, extras: Collection[str] = ()) -> tuple[str, ...]:
     """The names of those that `spark_jars` would have to download; downloads nothing."""
-    return tuple(package.file_name for package in _missing((cache or cache_folder()).absolute()))
+    return tuple(package.file_name for package in _missing((cache or cache_folder()).absolute(), extras))
 
 
-def _missing(cache: Path) -> tuple[Package, ...]:
+def _packages(extras: Collection[str]) -> tuple[Package, ...]:
+    for extra in extras:
+        if extra not in EXTRAS:
+            raise UnknownExtraError(extra)
+    return (*PACKAGES, *(package for extra, package in EXTRAS.items() if extra in extras))
+
+
+def _missing(cache: Path, extras: Collection[str]) -> tuple[Package, ...]:
     def size_bytes(package: Package) -> int | None:
         path = cache / "jars" / package.file_name
         return path.stat().st_size if path.is_file() else None
 
-    return tuple(package for package in PACKAGES if size_bytes(package) != package.size_bytes)
+    return tuple(package for package in _packages(extras) if size_bytes(package) != package.size_bytes)
 
 
 def _resolve(packages: tuple[Package, ...], cache: Path) -> None:
@@ -207,5 +254,5 @@ def _run_resolver(packages: tuple[Package, ...], ivy: Path, scratch: Path) -> st
 
 
 if __name__ == "__main__":
-    for jar in spark_jars():
+    for jar in spark_jars(extras=sys.argv[1:]):
         print(jar)

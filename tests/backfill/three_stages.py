@@ -16,6 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812  # the name that everyone g
 import dagster_ips as ips
 from dagster_ips.cli.main import main
 from tests.support.lake import Event, Lake, events
+from tests.support.lake_catalog import catalog_resource
 from tests.support.partitioned import DAYS, FROM_DAYS, SENSOR, WEEKS, run
 
 PARTITION_TAGS = ("partition", "asset_partition_range_start", "asset_partition_range_end")
@@ -63,7 +64,7 @@ def three_stages(lake_folder: Path, spark_folder: Path, *, bug: bool) -> dg.Defi
         week.count()
 
     manager = ips.IcdcIOManager(
-        catalog=ips.IcebergCatalog(folder=str(lake_folder)),
+        catalog=catalog_resource(lake_folder),
         spark=ips.LocalSparkConnect(server_folder=str(spark_folder)),
         icdc_keep_last=1,
     )

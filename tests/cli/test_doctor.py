@@ -253,9 +253,16 @@ def test_what_automation_holds_back_is_told_as_it_last_looked(idle_lake: IdleLak
     assert "Held back now." in CliRunner().invoke(main, status).stdout
 
 
+def test_jars_that_a_catalog_needs_and_its_spark_is_not_given_are_named(idle_lake: IdleLake) -> None:
+    postgres = 'catalog = ips.IcebergCatalog(properties={{"type": "sql", "uri": "postgresql://127.0.0.1:9/lake"}})'
+    idle_lake.define(DEFINITIONS.replace("catalog = ips.IcebergCatalog(folder={lake!r})", postgres))
+    found = [each for each in idle_lake.findings() if each["check"] == "jars"]
+    assert the_only(found, "jars")["fix"] == 'LocalSparkConnect(extra_jars=["postgresql"])'
+
+
 def test_a_check_that_fails_itself_holds_up_no_other(idle_lake: IdleLake, monkeypatch: pytest.MonkeyPatch) -> None:
     idle_lake.instance.wipe_daemon_heartbeats()
-    monkeypatch.setattr("dagster_ips.cli.doctor.local_machine.missing_jars", lambda: 1 / 0)
+    monkeypatch.setattr("dagster_ips.cli.doctor.local_machine.missing_jars", lambda **_: 1 / 0)
     found = idle_lake.findings()
     assert [each["check"] for each in found] == ["jars", "daemon"]
     assert "ZeroDivisionError" in found[0]["what"]

@@ -120,6 +120,25 @@ def test_spark_gets_a_databases_login_apart_from_its_address() -> None:
     assert conf[f"{prefix}.warehouse"] == "s3://w"
 
 
+def test_spark_reaches_the_store_that_pyiceberg_is_told_of() -> None:
+    login = {"s3.access-key-id": "key", "client.secret-access-key": "secret"}
+    store = {"s3.endpoint": "http://store", "s3.region": "eu", **login}
+    uri, prefix = "sqlite:////lake/catalog.db", "spark.sql.catalog.lake."
+    catalog = LakeCatalog("lake", {"type": "sql", "uri": uri, "warehouse": "s3://lake/warehouse", **store})
+    told = {key.removeprefix(prefix): value for key, value in catalog.spark_configuration().items()}
+    assert told["client.region"] == "eu"
+    assert (told["s3.access-key-id"], told["s3.secret-access-key"]) == ("key", "secret")
+    assert (told["s3.endpoint"], told["s3.path-style-access"]) == ("http://store", "true")
+    assert told["io-impl"] == "org.apache.iceberg.io.ResolvingFileIO"
+    assert catalog.spark_extras() == ("aws",)
+
+
+def test_spark_is_told_nothing_of_stores_where_tables_are_local(tmp_path: Path) -> None:
+    catalog = LakeCatalog.embedded("lake", tmp_path)
+    assert not [key for key in catalog.spark_configuration() if "s3" in key or "io-impl" in key or "region" in key]
+    assert catalog.spark_extras() == ()
+
+
 def test_spark_properties_win_over_what_is_passed_on() -> None:
     lake = LakeCatalog("lake", {"type": "rest", "uri": "http://a"}, {"uri": "http://b"})
     assert lake.spark_configuration()["spark.sql.catalog.lake.uri"] == "http://b"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,8 @@ INTERPRETED = (
 )
 
 
-def ensure_quick_server(folder: Path) -> ConnectServer:
+def ensure_quick_server(folder: Path, extra_jars: Collection[str] = ()) -> ConnectServer:
     """The server of ``folder`` as `ensure_connect_server` starts it, but one that interprets queries, and has a UI."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JDK_JAVA_OPTIONS", f"{os.environ.get('JDK_JAVA_OPTIONS', '')} {INTERPRETED}".strip())
-        return ensure_connect_server(folder, conf=WITH_UI)
+        return ensure_connect_server(folder, conf=WITH_UI, extra_jars=extra_jars)

@@ -13,13 +13,15 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pyiceberg.catalog import load_catalog
 
+from dagster_ips.local_spark.jars import spark_jars
 from dagster_ips.local_spark.launch import cache_folder, exclusive_lock
+from tests.support.object_store import REGION, ObjectStore
 from tests.support.ports import free_port
 
 _POM = Path(__file__).with_suffix(".xml")
@@ -32,11 +34,12 @@ class RestCatalog:
     """A running server."""
 
     port: int
+    storage: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def properties(self) -> dict[str, str]:
         """PyIceberg's properties, and Spark's."""
-        return {"type": "rest", "uri": f"http://127.0.0.1:{self.port}"}
+        return {"type": "rest", "uri": f"http://127.0.0.1:{self.port}", **self.storage}
 
     def clear(self) -> None:
         """Forget every table and namespace."""
@@ -56,17 +59,21 @@ class RestCatalog:
 
 
 @contextlib.contextmanager
-def running_rest_catalog() -> Iterator[RestCatalog]:
-    """A new, empty one, with its tables in a new folder, which goes with it."""
+def running_rest_catalog(store: ObjectStore | None = None) -> Iterator[RestCatalog]:
+    """A new, empty one, with its tables in a new bucket of ``store``, or in a new folder, which goes with it."""
     classpath = _classpath()
     with tempfile.TemporaryDirectory(prefix="rest-catalog-") as folder:
-        server = RestCatalog(free_port())
+        server = RestCatalog(free_port(), store.properties if store else {})
         settings = {
             "CATALOG_REST_PORT": str(server.port),
             "CATALOG_URI": f"jdbc:sqlite:{folder}/catalog.db",
-            "CATALOG_WAREHOUSE": f"file://{folder}/warehouse",
             "CATALOG_JDBC_SCHEMA__VERSION": "V1",
         }
+        if store:
+            classpath = os.pathsep.join([classpath, *map(str, spark_jars(extras=["aws"])[2:])])
+            settings |= _on_s3(store)
+        else:
+            settings["CATALOG_WAREHOUSE"] = f"file://{folder}/warehouse"
         command = ["java", "-Xmx400m", "-cp", classpath, "org.apache.iceberg.rest.RESTCatalogServer"]
         log = Path(folder, "log")
         with (
@@ -79,6 +86,18 @@ def running_rest_catalog() -> Iterator[RestCatalog]:
             finally:
                 process.terminate()
                 process.wait(_START_SECONDS)
+
+
+def _on_s3(store: ObjectStore) -> dict[str, str]:
+    return {
+        "CATALOG_WAREHOUSE": f"s3://{store.new_bucket()}/warehouse",
+        "CATALOG_IO__IMPL": "org.apache.iceberg.aws.s3.S3FileIO",
+        "CATALOG_CLIENT_REGION": REGION,
+        "CATALOG_S3_ENDPOINT": store.endpoint,
+        "CATALOG_S3_PATH__STYLE__ACCESS": "true",
+        "CATALOG_S3_ACCESS__KEY__ID": store.key,
+        "CATALOG_S3_SECRET__ACCESS__KEY": store.secret,
+    }
 
 
 def _classpath() -> str:

@@ -36,9 +36,12 @@ def findings(workplace: Workplace) -> Iterator[Finding]:
     instance, home = workplace.instance, "DAGSTER_HOME"
     managers = {id(each.manager): each.manager for each in workplace.known_tables}
     sparks = [each.spark for each in managers.values() if isinstance(each.spark, LocalSparkConnect)]
+    extras = sorted({extra for each in sparks for extra in each.extra_jars})
     if sparks:
         yield from guarded("java", "this machine", local_machine.java())
-        yield from guarded("jars", "this machine", local_machine.jars())
+        yield from guarded("jars", "this machine", local_machine.jars(extras))
+    for manager in managers.values():
+        yield from guarded("jars", manager.catalog.name, local_machine.extra_jars(manager))
     for spark in {each.server_folder: each for each in sparks}.values():
         yield from guarded("spark server", "this machine", local_machine.spark_server(spark))
     yield from guarded("cursor storage", home, dagster_instance.cursors(instance, workplace))

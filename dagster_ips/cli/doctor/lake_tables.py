@@ -54,13 +54,15 @@ def storage(known: KnownTable) -> Iterator[Finding]:
     metadata = lake.find(known.table)
     if metadata is None:
         return
-    location = icdc_names.location(metadata, f"{known.manager.icdc_namespace}.doctor")
+    table = f"{known.manager.icdc_namespace}.doctor"
+    location = icdc_names.location(metadata, table, under=lake.icdc_location)
     if (cause := try_storage(lake.storage, location)) is not None:
         yield Finding(
             "storage",
             known.table,
             f"no file can be written, read and deleted under {location}, where its ICDC tables lie ({cause}).",
-            "Give the identity of runs the right to write there, or the disk space; rows are never written there.",
+            "Give the identity of runs the right to write there, or the disk space, or give its "
+            "IcebergCatalog an icdc_location elsewhere; rows are never written there.",
         )
 
 

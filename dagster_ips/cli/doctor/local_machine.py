@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from dagster_ips.cli.doctor.finding import Finding, Severity
@@ -14,6 +14,7 @@ from dagster_ips.local_spark.connect_server import connect_server_problem
 from dagster_ips.local_spark.jars import missing_jars
 from dagster_ips.local_spark.launch import cache_folder
 from dagster_ips.orchestration.platform.resources import LocalSparkConnect
+from dagster_ips.orchestration.run.io_manager import IcdcIOManager
 
 OLDEST_JAVA = 17
 _MODULE = "jdk.incubator.vector"
@@ -38,23 +39,38 @@ def java() -> Iterator[Finding]:
         yield Finding("java", path, f"it has no module {_MODULE}, without which Spark doesn't start.", fix)
 
 
-def jars() -> Iterator[Finding]:
+def jars(extras: Collection[str]) -> Iterator[Finding]:
     """Whether Spark's jars for Iceberg are there; the first run downloads them, which needs the network."""
-    if missing := missing_jars():
+    if missing := missing_jars(extras=extras):
+        command = " ".join(["python -m dagster_ips.local_spark.jars", *extras])
         yield Finding(
             "jars",
             str(cache_folder() / "jars"),
-            f"missing: {', '.join(missing)}. The next run that needs Spark downloads them (62 MB).",
-            "To bring them now, where there is a network: python -m dagster_ips.local_spark.jars",
+            f"missing: {', '.join(missing)}. The next run that needs Spark downloads them.",
+            f"To bring them now, where there is a network: {command}",
             Severity.WARNING,
         )
+
+
+def extra_jars(manager: IcdcIOManager) -> Iterator[Finding]:
+    """Whether the local Spark is given the jars that its catalog needs."""
+    if not isinstance(manager.spark, LocalSparkConnect) or "spark.jars" in manager.spark.server_config:
+        return
+    if missing := sorted({*manager.catalog.open().spark_extras()} - {*manager.spark.extra_jars}):
+        wanted = ", ".join(f'"{each}"' for each in [*manager.spark.extra_jars, *missing])
+        what = f"the local Spark is not given the jars for it: {', '.join(missing)}."
+        yield Finding("jars", f"catalog {manager.catalog.name}", what, f"LocalSparkConnect(extra_jars=[{wanted}])")
 
 
 def spark_server(spark: LocalSparkConnect) -> Iterator[Finding]:
     """Whether the local Spark Connect server, if one runs, is one that runs can use."""
     folder = Path(spark.server_folder) if spark.server_folder else None
     problem = connect_server_problem(
-        folder, driver_memory=spark.driver_memory, cores=spark.cores, conf=spark.server_config
+        folder,
+        driver_memory=spark.driver_memory,
+        cores=spark.cores,
+        conf=spark.server_config,
+        extra_jars=spark.extra_jars,
     )
     if problem is not None:
         where = spark.server_folder or str(cache_folder() / "spark-connect")

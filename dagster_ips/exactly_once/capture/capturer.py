@@ -343,7 +343,7 @@ class Capturer:
                 source,
                 share.files,
                 head=share.to,
-                location=icdc_names.location(source, name),
+                location=icdc_names.location(source, name, under=self.catalog.icdc_location),
                 properties=icdc_names.properties(captures, number),
             )
         with effect(Effect.REGISTER_ICDC_TABLE):

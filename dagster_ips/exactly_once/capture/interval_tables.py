@@ -87,7 +87,7 @@ class IntervalTables:
                 until,
                 files,
                 head=last,
-                location=icdc_names.location(source, capture.icdc_table),
+                location=icdc_names.location(source, capture.icdc_table, under=self.catalog.icdc_location),
                 properties=icdc_names.properties((capture,), number),
             )
         with effect(Effect.REGISTER_ICDC_TABLE):

@@ -32,13 +32,23 @@ def new_name(edge: Edge, number: int) -> str:
     return f"{name_prefix(edge)}{number:06d}_{uuid.uuid4().hex[:6]}"
 
 
-def location(source: TableMetadata, table: str) -> str:
-    """The folder of the ICDC table ``table``: beside the source's, never under it, which its maintenance cleans.
+def location(source: TableMetadata, table: str, *, under: str | None = None) -> str:
+    """The folder of the ICDC table ``table``: in ``under``, or beside the source's.
+
+    Never under the source's own, which its maintenance cleans.
 
     Raises:
-        UnsupportedTableError: there is nothing beside it, as the source is a whole bucket.
+        UnsupportedTableError: ``under`` is there; or there is nothing beside the source, as it is a whole bucket.
     """
     namespace, _, name = table.rpartition(".")
+    if under is not None:
+        if f"{under.rstrip('/')}/".startswith(f"{source.location.rstrip('/')}/"):
+            raise UnsupportedTableError(
+                table=source.table,
+                problem=f"its maintenance deletes files in {source.location}, where icdc_location {under} is",
+                remedy="Let icdc_location be a folder that isn't inside a table.",
+            )
+        return f"{under.rstrip('/')}/_{namespace}/{name}"
     if "/" not in source.location.rpartition("://")[2].rstrip("/"):
         raise UnsupportedTableError(
             table=source.table,

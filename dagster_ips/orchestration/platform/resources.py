@@ -21,6 +21,9 @@ class IcebergCatalog(dg.ConfigurableResource):  # type: ignore[type-arg]  # its 
     as ``{"type": "rest", "uri": …}``; they are handed to Spark as well, and ``spark_properties`` adds what Spark calls
     by another name (without the ``spark.sql.catalog.<name>.`` prefix). Secrets belong into ``dg.EnvVar``.
 
+    Metadata of ICDC tables is written under ``icdc_location``; without it beside the table whose change it shows, where
+    runs then need the right to write.
+
     Sensors and conditions wait ``patience_seconds`` for an answer of the catalog or its storage and then continue with
     what other catalogs hold.
 
@@ -33,6 +36,7 @@ class IcebergCatalog(dg.ConfigurableResource):  # type: ignore[type-arg]  # its 
     folder: str | None = None
     properties: dict[str, str] = Field(default_factory=dict, repr=False)
     spark_properties: dict[str, str] = Field(default_factory=dict, repr=False)
+    icdc_location: str | None = None
     patience_seconds: float = 10.0
 
     def open(self) -> LakeCatalog:
@@ -55,9 +59,8 @@ class IcebergCatalog(dg.ConfigurableResource):  # type: ignore[type-arg]  # its 
         if (self.folder is None) == (not self.properties):
             remedy = "Give IcebergCatalog either folder=... or properties=..., not both."
             raise DeclarationError(asset="IcebergCatalog", problem="where the catalog is isn't clear.", remedy=remedy)
-        return _open(
-            self.name, self.folder, _resolved(self.properties), _resolved(self.spark_properties), patience_seconds
-        )
+        properties, spark = _resolved(self.properties), _resolved(self.spark_properties)
+        return _open(self.name, self.folder, properties, spark, patience_seconds, self.icdc_location)
 
     def name_of(self, table: str) -> tuple[object, ...]:
         """What tells ``table`` from every other, also from those of other catalogs; Glue and Hive know no case."""
@@ -73,7 +76,8 @@ class IcebergCatalog(dg.ConfigurableResource):  # type: ignore[type-arg]  # its 
         """
         from dagster_ips.local_spark.jars import spark_jars  # noqa: PLC0415  # see LocalSparkConnect.spark_session
 
-        return classic_configuration(spark_jars()) | self.open().spark_configuration()
+        lake = self.open()
+        return classic_configuration(spark_jars(extras=lake.spark_extras())) | lake.spark_configuration()
 
 
 def _resolved(properties: dict[str, str]) -> tuple[tuple[str, str], ...]:
@@ -83,15 +87,16 @@ def _resolved(properties: dict[str, str]) -> tuple[tuple[str, str], ...]:
 
 
 @lru_cache(maxsize=32)
-def _open(
+def _open(  # noqa: PLR0913, PLR0917  # together they are the key
     name: str,
     folder: str | None,
     properties: tuple[tuple[str, str], ...],
     spark: tuple[tuple[str, str], ...],
     patience_seconds: float | None,
+    icdc_location: str | None,
 ) -> LakeCatalog:
     known = LakeCatalog.embedded(name, Path(folder)).properties if folder is not None else dict(properties)
-    return LakeCatalog(name, known, dict(spark), patience_seconds)
+    return LakeCatalog(name, known, dict(spark), patience_seconds, icdc_location=icdc_location)
 
 
 class SparkResource(Protocol):
@@ -108,10 +113,12 @@ class LocalSparkConnect(dg.ConfigurableResource):  # type: ignore[type-arg]  # a
     A run is a process of its own, and a JVM of its own would cost it ten seconds and more. The server outlives the
     runs; stop it with ``python -m dagster_ips.local_spark.connect_server stop``. The log of the run that starts it says
     how far it is. ``spark_config`` configures the run's own session, ``server_config`` the server as it starts.
+    ``extra_jars`` are brought for catalogs elsewhere: ``"aws"`` for S3, ``"postgresql"`` for one in PostgreSQL.
     """
 
     spark_config: dict[str, Any] = Field(default_factory=dict)
     server_config: dict[str, str] = Field(default_factory=dict)
+    extra_jars: list[str] = Field(default_factory=list)
     server_folder: str | None = None
     driver_memory: str = "2g"
     cores: int | None = None
@@ -130,6 +137,7 @@ class LocalSparkConnect(dg.ConfigurableResource):  # type: ignore[type-arg]  # a
                 driver_memory=self.driver_memory,
                 cores=self.cores,
                 conf=self.server_config,
+                extra_jars=self.extra_jars,
                 say=dg.get_dagster_logger().info,
             )
             self._session = self._server.session({key: str(v) for key, v in self.spark_config.items()})

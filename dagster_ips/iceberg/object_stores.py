@@ -1,0 +1,53 @@
+"""What Spark calls the properties by which PyIceberg reaches an object store.
+
+Most have one name. Where PyIceberg has another, or another default, Spark is told in its own words, so that one
+configuration means one place to both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+_S3_SCHEMES = ("s3", "s3a", "s3n")
+_LOCAL_SCHEMES = ("", "file")
+_S3 = "s3."
+_LOGIN = ("access-key-id", "secret-access-key", "session-token")
+"""PyIceberg takes them for all of AWS as ``client.*``; Spark's Iceberg only for S3, by name."""
+_KEEPS_TO_HADOOP = ("sql", "hive")
+"""Catalogs whose files Spark reads by Hadoop, which knows no ``s3://``, unless it is told otherwise."""
+
+
+def is_on_s3(properties: Mapping[str, str]) -> bool:
+    """Whether a catalog of PyIceberg's ``properties`` keeps tables in S3 or what speaks like it, as far as they say.
+
+    >>> is_on_s3({"type": "sql", "warehouse": "s3://lake/warehouse"}), is_on_s3({"warehouse": "file:///lake"})
+    (True, False)
+    """
+    return _scheme(properties) in _S3_SCHEMES or any(key.startswith(_S3) for key in properties)
+
+
+def spark_storage(properties: Mapping[str, str]) -> dict[str, str]:
+    """What Spark's catalog needs besides ``properties``, PyIceberg's own, to reach the same storage.
+
+    >>> properties = {"type": "sql", "warehouse": "s3://lake", "s3.endpoint": "http://store", "s3.region": "eu"}
+    >>> sorted(spark_storage(properties))
+    ['client.region', 'io-impl', 's3.path-style-access']
+
+    Source: Iceberg's ``S3FileIOProperties`` and ``AwsClientProperties``; PyIceberg's configuration, "S3".
+    """
+    found = {}
+    is_remote = is_on_s3(properties) or _scheme(properties) not in _LOCAL_SCHEMES
+    if properties.get("type") in _KEEPS_TO_HADOOP and is_remote:
+        found["io-impl"] = "org.apache.iceberg.io.ResolvingFileIO"  # It goes by each file's scheme.
+    if region := properties.get("client.region") or properties.get("s3.region"):
+        found["client.region"] = region
+    if "s3.endpoint" in properties:  # Few stores have a name of its own for each bucket, and PyIceberg asks for none.
+        is_virtual = properties.get("s3.force-virtual-addressing", "false").lower() == "true"
+        found["s3.path-style-access"] = "false" if is_virtual else "true"
+    shared = {name: properties[f"client.{name}"] for name in _LOGIN if f"client.{name}" in properties}
+    return found | {f"{_S3}{name}": value for name, value in shared.items()}
+
+
+def _scheme(properties: Mapping[str, str]) -> str:
+    return urlsplit(properties.get("warehouse", "")).scheme
