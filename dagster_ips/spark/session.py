@@ -26,11 +26,18 @@ EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 
 
 def connect_session(remote: str, configuration: Mapping[str, str], *, token: str) -> SparkSession:
-    """A session on the Spark Connect server of this machine at ``remote`` (``sc://127.0.0.1:port``), configured."""
+    """A session on the Spark Connect server of this machine at ``remote`` (``sc://127.0.0.1:port``), configured.
+
+    What ``configuration`` says goes before what the server was started with.
+    """
     session = session_with_token(remote, token)
     never_collect(session)
     leave_without_asking_the_server(session)
-    configure(session, configuration)
+    known = session.conf.getAll
+    for key, value in configuration.items():
+        # What can't be changed in a session may still be named as it is.
+        if known.get(key) != value:
+            session.conf.set(key, value)
     return session
 
 
