@@ -34,13 +34,18 @@ def connect_session(
 ) -> SparkSession:
     """A session on the Spark Connect server of this machine at ``remote`` (``sc://127.0.0.1:port``), configured.
 
-    Where the server doesn't answer, it fails with what ``ended`` gives; with None it asks again for up to ten minutes.
+    What ``configuration`` says goes before what the server was started with. Where the server doesn't answer, it fails
+    with what ``ended`` gives; with None it asks again for up to ten minutes.
     """
     session = session_with_token(remote, token)
     never_collect(session)
     fail_once(session, ended)
     leave_without_asking_the_server(session)
-    configure(session, configuration)
+    known = session.conf.getAll
+    for key, value in configuration.items():
+        # What can't be changed in a session may still be named as it is.
+        if known.get(key) != value:
+            session.conf.set(key, value)
     return session
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import time
 import uuid
 from collections import Counter
@@ -132,6 +133,27 @@ def test_partitions_by_timestamp_are_the_same_in_a_process_of_any_time_zone(
     finally:
         monkeypatch.undo()
         time.tzset()
+
+
+def test_a_table_is_made_by_the_time_zone_that_its_runs_are_configured_with(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    create(lake, "at timestamp", "(TIMESTAMP_LTZ '2025-10-25 22:30:00Z')")
+    manager = ips.IcdcIOManager(
+        catalog=ips.IcebergCatalog(folder=str(lake.folder)),
+        spark=ips.LocalSparkConnect(
+            server_folder=str(lake.spark_folder), spark_config={"spark.sql.session.timeZone": "Europe/Berlin"}
+        ),
+    )
+    up = ips.iceberg_asset("up", table="media.up")
+    days = ips.sql_asset(
+        "days", "SELECT to_date(at) AS day, count(*) AS n FROM up GROUP BY to_date(at)", table="media.days"
+    )
+    definitions = ips.with_incremental(dg.Definitions(assets=[up, days], resources={"io_manager": manager}))
+    for times in (1, 2):
+        materialize(definitions, instance, "days")
+        assert lake.rows("media.days") == Counter([(dt.date(2025, 10, 26), times)])
+        lake.sql(f"INSERT INTO {UP} VALUES (TIMESTAMP_LTZ '2025-10-25 22:30:00Z')")
 
 
 def test_names_that_need_quotes_are_quoted_everywhere(lake: Lake) -> None:
