@@ -79,7 +79,7 @@ def _as_json(made: IntervalTable, name: str) -> dict[str, object]:
 def _text(made: IntervalTable, name: str) -> str:
     changes = made.changes
     start = f"after snapshot {_at(made.from_exclusive)}" if made.from_exclusive else "from the beginning"
-    gone = ", and rows of others may be gone" if changes.may_remove_rows else ""
+    gone = ", and rows of other files may be gone" if changes.may_remove_rows else ""
     added = f"{len(changes.added)} added files with {changes.row_count} rows, {size_text(changes.size_bytes)}"
     lines = [
         f"{made.source} {start} up to snapshot {_at(made.to_inclusive)}: {added}{gone}.",

@@ -251,6 +251,22 @@ class OutputTypeError(IpsError):
 
 
 @dataclass(eq=False)
+class LayoutError(IpsError):
+    """A new table can't be laid out as ``table(...)`` declares; ``columns`` are those that it would have."""
+
+    table: str
+    problem: str
+    columns: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        having = f"Its columns are {', '.join(self.columns)}. " if self.columns else ""
+        return (
+            f"{self.table} can't be laid out as declared: {self.problem}. {having}No row was written and nothing was "
+            f"consumed. Correct partition_by, sort_by or properties in table(...)."
+        )
+
+
+@dataclass(eq=False)
 class QueryNotDerivedError(IpsError):
     """A table that is declared by its query is to be refreshed by what changed alone, and how isn't known."""
 

@@ -93,7 +93,7 @@ def read(text: str) -> Query:
     try:
         statements = sqlglot.parse(text, dialect=DIALECT)
     except sqlglot.errors.SqlglotError as error:
-        message = f"it can't be parsed: {_first_line(error)}"
+        message = f"it can't be parsed: {_first_line(error).rstrip('.')}"
         raise RefusedQueryError(message) from None
     if len(statements) != 1 or not isinstance(statements[0], exp.Query):
         message = "it isn't one SELECT"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -23,9 +24,10 @@ from dagster_ips.core.columns import (
 from dagster_ips.core.partials_property import PARTIALS, partials_property
 from dagster_ips.core.ranges import quoted
 from dagster_ips.core.write_mode import WriteMode
+from dagster_ips.errors import LayoutError
 from dagster_ips.spark.branches import sql_name
 from dagster_ips.spark.identifiers import identifier
-from dagster_ips.spark.late import types
+from dagster_ips.spark.late import errors, types
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -65,10 +67,16 @@ _MERGED = {f"write.{change}.mode": "merge-on-read" for change in ("merge", "upda
 }
 
 
+_ICEBERG_REFUSED = "org.apache.iceberg.exceptions.ValidationException"
+
+
 def create_table(session: SparkSession, catalog: str, table: str, frame: DataFrame, like: TableDescription) -> None:
     """Create ``table`` with ``frame``'s columns, empty; one that exists stays as it is.
 
     A partition expression that is the very name of a column is that column, whatever characters it has.
+
+    Raises:
+        LayoutError: ``like`` names a column or transform that isn't there, or a property that Iceberg refuses.
     """
     name_of = partial(identifier, table=table)
     columns = ", ".join(
@@ -79,12 +87,32 @@ def create_table(session: SparkSession, catalog: str, table: str, frame: DataFra
     properties = ", ".join(f"{_text(key)} = {_text(value)}" for key, value in like.properties.items())
     tuned = f" TBLPROPERTIES ({properties})" if properties else ""
     name = sql_name(catalog, table)
-    session.sql(f"CREATE TABLE IF NOT EXISTS {name} ({columns}) USING iceberg{partitioned}{tuned}")
+    with _declared_layout(table, frame.columns):
+        session.sql(f"CREATE TABLE IF NOT EXISTS {name} ({columns}) USING iceberg{partitioned}{tuned}")
 
 
 def order_table(session: SparkSession, catalog: str, table: str, sort_by: Sequence[str]) -> None:
-    """Have writes to ``table`` sorted; Iceberg has no way to say it as the table is created."""
-    session.sql(f"ALTER TABLE {sql_name(catalog, table)} WRITE ORDERED BY {', '.join(sort_by)}")
+    """Have writes to ``table`` sorted; Iceberg has no way to say it as the table is created.
+
+    Raises:
+        LayoutError: ``sort_by`` names what isn't there, or isn't understood.
+    """
+    with _declared_layout(table):
+        session.sql(f"ALTER TABLE {sql_name(catalog, table)} WRITE ORDERED BY {', '.join(sort_by)}")
+
+
+@contextlib.contextmanager
+def _declared_layout(table: str, columns: Sequence[str] = ()) -> Iterator[None]:
+    try:
+        yield
+    except errors.PySparkException as error:
+        # Spark knows no class of its own for what Iceberg's own validation refuses.
+        refused = (errors.AnalysisException, errors.UnsupportedOperationException, errors.IllegalArgumentException)
+        if not isinstance(error, refused) and _ICEBERG_REFUSED not in str(error):
+            raise
+        # Spark lists the columns, with types, and the JVM's stack in further lines.
+        problem = str(error).strip().partition("\n")[0].removeprefix(f"({_ICEBERG_REFUSED}) ").removesuffix(" in:")
+        raise LayoutError(table=table, problem=problem.rstrip(";:."), columns=tuple(columns)) from error
 
 
 def set_properties(session: SparkSession, catalog: str, table: str, properties: Mapping[str, str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import pickle
+import re
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +24,7 @@ from dagster_ips.errors import (
     DuplicateKeysError,
     FragmentOverwriteError,
     IpsError,
+    LayoutError,
     OutputTypeError,
     RemovedRowsError,
     SourceRecreatedError,
@@ -96,6 +98,33 @@ def test_a_merge_key_that_the_frame_lacks_is_refused_before_anything_is_written(
     error = fails(lake, instance, "merged", UnknownColumnError, asset)
     assert "'acount'" in str(error)
     assert lake.catalog.find("media.merged") is None
+
+
+@pytest.mark.parametrize(
+    ("layout", "said"),
+    [
+        ({"partition_by": ["event_dat"]}, r"Couldn't find column event_dat\. Its columns are .*event_date"),
+        ({"partition_by": ["dayz(event_date)"]}, r"dayz\(event_date\)"),
+        ({"sort_by": ["event_dat"]}, r"event_dat\b"),
+        ({"properties": {"format-version": "9"}}, "9"),
+    ],
+)
+def test_a_layout_that_does_not_fit_the_frame_is_refused_in_words_without_the_jvms_stack(
+    lake: Lake, instance: dg.DagsterInstance, layout: dict[str, Any], said: str
+) -> None:
+    lake.create_playback(events(range(4)))
+
+    @dg.asset(ins={"playback": ips.incremental()}, metadata=ips.append() | ips.table("media.laid_out", **layout))
+    def laid_out(playback: ips.IcdcView) -> DataFrame:
+        return playback.added
+
+    with pytest.raises(Exception) as raised:  # noqa: PT011  # Dagster wraps ours
+        materialize(pipeline(lake.folder, lake.spark_folder, laid_out), instance, "laid_out")
+    error = cause_of(raised)
+    assert isinstance(error, LayoutError)
+    assert re.search(said, str(error))
+    assert "\n" not in str(error)
+    assert state_of(instance, "laid_out").committed is None
 
 
 def test_merge_without_a_key_is_refused_as_it_is_declared() -> None:

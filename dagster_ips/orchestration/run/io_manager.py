@@ -420,7 +420,7 @@ def returned(obj: object, declared: WriteMode | None, key: dg.AssetKey, *, is_co
     if is_frame(obj) and not isinstance(declared, ByQuery):
         return Returned(obj, declared or Replace())
     if not isinstance(obj, Overwrite):
-        raise OutputTypeError(asset=asset, found=f"a {_type_name(obj)}")
+        raise OutputTypeError(asset=asset, found="nothing" if obj is None else f"a {_type_name(obj)}")
     parts: tuple[object, object] = (obj.frame, obj.where)
     if not is_frame(parts[0]) or not isinstance(parts[1], str):
         kinds = " where a ".join(map(_type_name, parts))
