@@ -285,13 +285,28 @@ def test_the_tables_of_one_step_equal_a_full_recompute(lake: Lake, instance: dg.
 
 def test_the_other_catalogs_can_be_configured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CATALOG_TOKEN", "secret-token")
-    (block,) = [text for text in blocks_of("catalogs") if "EnvVar" in text]
+    (block,) = [text for text in blocks_of("catalogs") if "CATALOG_TOKEN" in text]
     defined = run_block(block)
     resolved = defined["catalog"].process_config_and_initialize()
     spark = resolved.open().spark_configuration()
     assert spark["spark.sql.catalog.prod.type"] == "rest"
     assert spark["spark.sql.catalog.prod.token"] == "secret-token"  # a made-up one
     assert "secret-token" not in repr(resolved)
+
+
+def test_an_object_store_can_be_configured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CATALOG_URI", "postgresql://user:secret-word@db/lake")
+    monkeypatch.setenv("S3_KEY", "a-key")
+    monkeypatch.setenv("S3_SECRET", "secret-key")
+    (block,) = [text for text in blocks_of("catalogs") if "s3.endpoint" in text]
+    defined = run_block(block)
+    catalog = defined["catalog"].process_config_and_initialize()
+    lake, prefix = catalog.open(), "spark.sql.catalog.lake."
+    spark = {key.removeprefix(prefix): value for key, value in lake.spark_configuration().items()}
+    assert (spark["jdbc.password"], spark["s3.secret-access-key"]) == ("secret-word", "secret-key")  # made-up ones
+    assert (spark["client.region"], spark["s3.path-style-access"]) == ("eu-central-1", "true")
+    assert tuple(defined["manager"].spark.extra_jars) == lake.spark_extras()
+    assert "secret-" not in repr(catalog) + repr(lake)
 
 
 def test_both_commands_of_the_first_screen_exist() -> None:

@@ -305,7 +305,7 @@ def _differences(running: Mapping[str, str], wanted: Mapping[str, str]) -> tuple
         for key in sorted(running.keys() | wanted.keys())
         if running.get(key) != wanted.get(key)
         and (key, wanted.get(key)) != ("spark.ui.enabled", "false")
-        and not (key == "spark.jars" and _has_more_extras(running[key], wanted[key]))
+        and not (key == "spark.jars" and _has_more_extras(running.get(key, ""), wanted.get(key, "")))
     )
 
 

@@ -183,5 +183,3 @@ def test_a_file_may_be_deleted_twice_and_a_folder_goes_only_when_it_is_empty(tmp
     for _ in range(2):
         storage.remove_empty_folder(folder)
     assert not list((tmp_path / "a").iterdir())
-    storage.remove_empty_folder(f"s3://bucket{tmp_path}/a")
-    assert (tmp_path / "a").exists()
