@@ -14,11 +14,20 @@ import pytest
 from dagster import DagsterRunStatus
 
 from example_project.demo.services import Services
-from tests.backfill.three_stages import ThreeStages
+from tests.backfill.three_stages import DAYS_OF, ThreeStages
 from tests.browser.ui import Ui
-from tests.support.lake import Lake
+from tests.support.lake import Lake, events
 
 pytestmark = pytest.mark.slow
+
+_TYPE = "text => document.querySelector('.CodeMirror').CodeMirror.setValue(text)"
+_RELOAD = """async () => {
+    const query = `mutation { reloadRepositoryLocation(repositoryLocationName: "playback") { __typename } }`;
+    const answer = await fetch('/graphql', {
+        method: 'POST', headers: {'content-type': 'application/json'}, body: JSON.stringify({query}),
+    });
+    return (await answer.json()).data.reloadRepositoryLocation.__typename;
+}"""
 
 
 @dataclass
@@ -37,16 +46,14 @@ class Person:
             self.bug.unlink()
         self.stages.deploy(bug=bug)
         self.ui.open("/locations", until="playback")
-        self.ui.page.get_by_role("button", name="Reload", exact=True).first.click()
-        self.ui.wait_for("Reloaded")
-        self.ui.page.wait_for_timeout(3000)
+        assert self.ui.page.evaluate(_RELOAD) == "WorkspaceLocationEntry"
 
     def runs(self, config: str, shot: str = "") -> str:
         """What the page of a run with that config says; it ends well."""
-        self.ui.open("/locations/playback/jobs/ips_backfill/launchpad", until="Launch Run")
-        self.ui.page.wait_for_timeout(2000)
+        self.ui.open("/locations/playback/jobs/ips_backfill/playground", until="Launch Run")
+        self.ui.wait_for("ASSET")
         yaml = f"ops:\n  backfill:\n    config:\n      {config}\n"
-        self.ui.page.evaluate("text => document.querySelector('.CodeMirror').CodeMirror.setValue(text)", yaml)
+        self.ui.page.evaluate(_TYPE, yaml)
         self.ui.page.wait_for_timeout(1500)
         if shot:
             self.ui.screenshot(f"{shot}_launchpad")
@@ -101,7 +108,8 @@ def person(page: Any, lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         monkeypatch.setenv("DAGSTER_HOME", str(services.home))
         with dg.DagsterInstance.from_config(str(services.home)) as instance:
             stages = ThreeStages(lake, instance, tmp_path)
-            stages.begin()
+            lake.create_playback()
+            stages.land(*[event for number, ids in DAYS_OF.items() for event in events(ids, day=number)])
             services.start_dagster(automation=True)
             folder = os.environ.get("SCREENSHOTS")
             ui = Ui(page, f"http://127.0.0.1:{services.webserver_port}", Path(folder) if folder else None)
@@ -115,7 +123,7 @@ def planned(said: str) -> str:
 def test_a_fix_is_staged_and_published_and_a_bug_that_went_live_is_taken_back(person: Person) -> None:
     stages = person.stages
     wrong, right = stages.right(bug=True), stages.right(bug=False)
-    assert stages.rows() == wrong
+    person.wait_until(lambda: all(map(stages.lake.catalog.find, stages.TABLES)) and stages.rows() == wrong)
     person.deploy(bug=False)
     plan = planned(person.runs("plan: {asset: day, partitions: [2026-01-01..2026-01-10]}", "backfill_plan"))
     person.runs(f"launch: {{id: {plan}, staged: true}}")

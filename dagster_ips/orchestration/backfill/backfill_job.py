@@ -74,7 +74,12 @@ def backfill_job(definitions: Callable[[], dg.Definitions]) -> dg.JobDefinition:
         yield dg.AssetObservation(key, description=f"backfill {name}", metadata=_metadata(report))
         yield dg.Output(None)
 
-    @dg.job(name=BACKFILL_JOB, description=_DESCRIPTION, executor_def=dg.in_process_executor)
+    @dg.job(
+        name=BACKFILL_JOB,
+        description=_DESCRIPTION,
+        executor_def=dg.in_process_executor,
+        config={"ops": {"backfill": {"config": {"plan": {"asset": "ASSET"}}}}},  # What the launchpad begins with.
+    )
     def ips_backfill() -> None:
         backfill()
 
@@ -82,11 +87,11 @@ def backfill_job(definitions: Callable[[], dg.Definitions]) -> dg.JobDefinition:
 
 
 def _plan(desk: BackfillDesk, config: _Config, _: str) -> Report:
-    asset, named = config["asset"], config["partitions"]
-    if named and config["older_code"]:
+    asset, named, is_older = config["asset"], config.get("partitions", []), config.get("older_code", False)
+    if named and is_older:
         problem = "its run config names partitions, and asks for those of older code as well."
         raise DeclarationError(asset=BACKFILL_JOB, problem=problem, remedy="Leave one of both out.")
-    if config["older_code"]:
+    if is_older:
         return plan_report(desk.plan(asset, desk.of_older_code(asset)))
     keys = [key for each in named for key in desk.span(asset, each)]
     return plan_report(desk.plan(asset, keys or None))
@@ -94,8 +99,8 @@ def _plan(desk: BackfillDesk, config: _Config, _: str) -> Report:
 
 def _launch(desk: BackfillDesk, config: _Config, who: str) -> Report:
     plan = desk.planned(config["id"])
-    keep_days = _at_least(1, "keep_days", config)
-    moved = config["although_moved"]
+    keep_days = _at_least(1, "keep_days", config, unless_told=30)
+    moved = config.get("although_moved", False)
     done = desk.launch(plan, who=who, staged=config["staged"], although_moved=moved, keep_days=keep_days)
     return [*plan_head(plan), *launch_report(done)]
 
@@ -107,8 +112,8 @@ def _status(desk: BackfillDesk, config: _Config, _: str) -> Report:
 
 
 def _diff(desk: BackfillDesk, config: _Config, _: str) -> Report:
-    examples = _at_least(0, "examples", config)
-    found = desk.compare(config["id"], against=config["against"], examples=examples)
+    examples = _at_least(0, "examples", config, unless_told=10)
+    found = desk.compare(config["id"], against=config.get("against", "before"), examples=examples)
     return [line for each in found for line in difference_report(each)]
 
 
@@ -123,12 +128,13 @@ def _cancel(desk: BackfillDesk, config: _Config, _: str) -> Report:
 
 
 def _revert(desk: BackfillDesk, config: _Config, _: str) -> Report:
-    backfill, partitions = config["id"], config["partitions"] or None
+    backfill, partitions = config["id"], config.get("partitions") or None
     reverter = desk.reverter(backfill)
     wanted = revert_report(reverter, reverter.plan(partitions))
-    if config["dry_run"]:
+    if config.get("dry_run", False):
         return wanted
-    done, published = desk.revert(backfill, partitions, leave_out_changed=config["leave_out_changed"])
+    leaves_out = config.get("leave_out_changed", False)
+    done, published = desk.revert(backfill, partitions, leave_out_changed=leaves_out)
     return [*wanted, *reverted_report(backfill, done, published)]
 
 
@@ -136,8 +142,8 @@ def _release(desk: BackfillDesk, config: _Config, _: str) -> Report:
     return release_report(desk.release(config["id"]))
 
 
-def _at_least(least: int, name: str, config: _Config) -> int:
-    value: int = config[name]
+def _at_least(least: int, name: str, config: _Config, *, unless_told: int) -> int:
+    value: int = config.get(name, unless_told)
     if value < least:
         problem = f"{name} is {value} in its run config."
         raise DeclarationError(asset=BACKFILL_JOB, problem=problem, remedy=f"Give {least} or more.")
@@ -163,11 +169,16 @@ def _text(description: str) -> dg.Field:
 
 
 def _texts(description: str) -> dg.Field:
-    return dg.Field([str], default_value=[], description=description)
+    return _optional([str], description)
 
 
 def _switch(description: str) -> dg.Field:
-    return dg.Field(bool, default_value=False, description=description)
+    return _optional(bool, description)
+
+
+def _optional(kind: object, description: str) -> dg.Field:
+    """Without a default value: the launchpad would fill it in for each thing to do, of which there may be but one."""
+    return dg.Field(kind, is_required=False, description=description)
 
 
 _ID = {"id": _text("The id that its plan said.")}
@@ -191,7 +202,7 @@ _ACTS = {
                 description="true: on branches that nobody sees before publish. false: live, stage after stage.",
             ),
             "although_moved": _switch("Also if tables or code are others than when it was planned."),
-            "keep_days": dg.Field(int, default_value=30, description="For how many days the state before is kept."),
+            "keep_days": _optional(int, "For how many days the state before is kept: 30, unless you say."),
         },
         _launch,
     ),
@@ -200,12 +211,11 @@ _ACTS = {
         "Say how each stage differs, as it is or is staged: by partition, by column, and some rows.",
         {
             **_ID,
-            "against": dg.Field(
+            "against": _optional(
                 _AGAINST,
-                default_value="before",
-                description="before: the state before the backfill. full: a recompute by the assets' own functions.",
+                "before, unless you say: its state before. full: a recompute by the assets' own functions.",
             ),
-            "examples": dg.Field(int, default_value=10, description="How many rows to show of each stage."),
+            "examples": _optional(int, "How many rows to show of each stage: 10, unless you say."),
         },
         _diff,
     ),
