@@ -230,6 +230,13 @@ def backfill_status(backfill: Any) -> str:  # noqa: ANN401  # it isn't public
     return str(backfill.status.value)
 
 
+def backfills_with_tag(instance: dg.DagsterInstance, tag: str, value: str) -> list[Any]:
+    """Dagster's backfills that have a tag: those that re-execute one keep its tags (dagster 1.13.27)."""
+    from dagster._core.execution.backfill import BulkActionsFilter  # noqa: PLC0415  # as above
+
+    return list(instance.get_backfills(filters=BulkActionsFilter(tags={tag: value})))
+
+
 def cancelling(backfill: Any) -> Any | None:  # noqa: ANN401  # it isn't public
     """The backfill as one that the daemon ends with all its runs; None if it has ended (dagster 1.13.27)."""
     from dagster._core.execution.backfill import BulkActionStatus  # noqa: PLC0415  # as above

@@ -9,10 +9,10 @@ import click
 import dagster as dg
 
 from dagster_ips.cli.context import Workplace
-from dagster_ips.cli.text_format import moment
 from dagster_ips.core.capture import Mode
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.ownership import Consent
+from dagster_ips.core.time_text import moment
 from dagster_ips.errors import InstanceError
 from dagster_ips.exactly_once.capture.capturer import Capturer
 from dagster_ips.exactly_once.capture.icdc_parameters import parameters

@@ -9,7 +9,8 @@ import click
 import dagster as dg
 
 from dagster_ips.cli.context import Workplace
-from dagster_ips.cli.text_format import moment, table
+from dagster_ips.cli.text_format import table
+from dagster_ips.core.time_text import moment
 from dagster_ips.errors import UnknownCascadeError
 from dagster_ips.orchestration.run.cascade_runs import Commit, commits_of, outside_commit, recent_cascades, runs_of
 

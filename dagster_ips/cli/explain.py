@@ -10,9 +10,9 @@ import click
 
 from dagster_ips.cli.cascades import cascade_text
 from dagster_ips.cli.context import Workplace
-from dagster_ips.cli.text_format import moment
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.size_text import size_text
+from dagster_ips.core.time_text import moment
 from dagster_ips.orchestration.run.run_story import AssetStory, RunStory, story_of
 
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import click
 
-from dagster_ips.cli.text_format import moment
 from dagster_ips.core.history_place import Place
 from dagster_ips.core.size_text import size_text
+from dagster_ips.core.time_text import moment
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import InstanceError
 from dagster_ips.exactly_once.capture.interval_tables import IntervalTable, IntervalTables

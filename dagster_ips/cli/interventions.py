@@ -6,11 +6,11 @@ import click
 import dagster as dg
 
 from dagster_ips.cli.context import Workplace, who_is_asking
-from dagster_ips.cli.text_format import moment
 from dagster_ips.core.capture import EdgeState
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.history_place import Everywhere, Place
 from dagster_ips.core.size_text import size_text
+from dagster_ips.core.time_text import moment
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import InstanceError, StateUnreadableError
 from dagster_ips.exactly_once.administration import Rewind

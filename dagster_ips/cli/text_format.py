@@ -1,21 +1,8 @@
-"""Times and tables as text."""
+"""Spans of time and tables as text."""
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Sequence
-
-
-def moment(timestamp_ms: int | None) -> str:
-    """To the second, in UTC; a question mark if it isn't known.
-
-    Example:
-        >>> moment(1767225600000)
-        '2026-01-01T00:00:00Z'
-    """
-    if timestamp_ms is None:
-        return "?"
-    return dt.datetime.fromtimestamp(timestamp_ms / 1000, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def age(milliseconds: int) -> str:

@@ -15,6 +15,7 @@ from dagster_ips.orchestration.automate.conditions import bind, on_change
 from dagster_ips.orchestration.automate.hygiene import Tidied, hygiene_job
 from dagster_ips.orchestration.automate.pending_sensor import PendingSensor
 from dagster_ips.orchestration.automate.valid_through_condition import bind_valid_through
+from dagster_ips.orchestration.backfill.backfill_job import backfill_job
 from dagster_ips.orchestration.declare.consumers import (
     WATCHED,
     MetadataByKey,
@@ -50,8 +51,8 @@ def with_incremental(
     Added are: the condition ``on_change()`` where an incremental asset has none of its own and no ``pending_sensor``
     drives it, an automation sensor for every asset with a condition that no sensor of the user's covers, a check
     ``pending`` of each incremental asset with a sensor that keeps it true, and one sensor that watches outside tables.
-    They tick every ``interval_seconds``. And the job ``ips_hygiene``, which nothing starts but you. Everything else
-    stays as it is.
+    They tick every ``interval_seconds``. And the jobs ``ips_hygiene`` and ``ips_backfill``, which nothing starts but
+    you. Everything else stays as it is.
 
     A tick of the automation sensor that finds nothing to run waits ``wait_seconds`` for a table to change or a run to
     begin or end, and looks again. Dagster's daemon begins a round of ticks every five seconds at most and sleeps in
@@ -106,12 +107,14 @@ def with_incremental(
     def graph() -> Any:  # noqa: ANN401  # Dagster's asset graph has no public type
         return made.resolve_asset_graph()
 
+    hygiene = hygiene_job(tidied, list(watched.values()), managers, graph)
+
     made = dg.Definitions(
         assets=assets,
         asset_checks=checks,
         schedules=definitions.schedules,
         sensors=sensors,
-        jobs=[*(definitions.jobs or ()), hygiene_job(tidied, list(watched.values()), managers, graph)],
+        jobs=[*(definitions.jobs or ()), hygiene, backfill_job(lambda: made)],
         resources=definitions.resources,
         executor=definitions.executor,
         loggers=definitions.loggers,

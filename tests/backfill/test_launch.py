@@ -8,11 +8,12 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from dagster_ips._compat import requested_backfill
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.spark.maintenance import expire_snapshots
 from tests.backfill.three_stages import ThreeStages
 from tests.support.lake import events
-from tests.support.partitioned import SENSOR
+from tests.support.partitioned import DAYS, SENSOR
 
 FIXED = ("--partitions", "2026-01-01..2026-01-10")
 
@@ -135,3 +136,42 @@ def test_cancel_ends_the_backfill_and_the_runs_that_it_caused(stages: ThreeStage
     assert backfill is not None
     assert backfill.status.value == "CANCELING"
     assert CursorStore(stages.instance).get_backfill(plan) is not None
+
+
+def test_only_what_failed_is_executed_again_and_belongs_to_the_backfill(stages: ThreeStages) -> None:
+    stages.begin()
+    stages.deploy(bug=False)
+    plan = stages.plan("day", "--partitions", "2026-01-01..2026-01-04")
+    stages.says("launch", plan, "--yes")
+    backfill = stages.instance.get_backfill(plan)
+    assert backfill is not None
+    stages.run("day", "2026-01-01", "2026-01-03", **{**backfill.tags, "dagster/backfill": plan})
+    job = stages.definitions.resolve_implicit_global_asset_job_def()
+    tags = {**backfill.tags, "dagster/backfill": plan, "dagster/partition": "2026-01-04"}
+    failed = stages.instance.create_run_for_job(job, asset_selection=frozenset([dg.AssetKey("day")]), tags=tags)
+    stages.instance.report_run_failed(failed)
+    stages.instance.update_backfill(backfill.with_status(type(backfill.status).COMPLETED_FAILED))
+    assert "day: failed: 2026-01-04" in stages.says("status", plan)
+
+    # What Dagster makes of "Re-execute from failure": another backfill of what isn't materialised, with all tags.
+    again = requested_backfill(
+        stages.instance,
+        "againaga",
+        {dg.AssetKey("day"): DAYS.subset_with_partition_keys(["2026-01-04"])},
+        tags={**backfill.tags, "dagster/parent_backfill_id": plan},
+        title="again",
+        description="again",
+        at=time.time(),
+    )
+    stages.instance.add_backfill(again)
+    stages.run("day", "2026-01-04", **{**backfill.tags, "dagster/backfill": "againaga"})
+    stages.instance.update_backfill(again.with_status(type(again.status).COMPLETED_SUCCESS))
+    stages.follow()
+    done = [set(stage["parts"].values()) for stage in stages.told("status", plan)["stages"]]
+    assert done == [{"done"}, {"done"}, {"done"}]
+    assert "Taken back: 4: 2026-01-01 … 2026-01-04" in stages.says("revert", plan, "--yes")
+    stages.instance.update_backfill(again)
+    stages.says("cancel", plan, "--yes")
+    ended = stages.instance.get_backfill("againaga")
+    assert ended is not None
+    assert ended.status.value == "CANCELING"

@@ -9,7 +9,7 @@ import dagster as dg
 
 from dagster_ips.cli.context import Workplace
 from dagster_ips.cli.doctor.finding import Finding
-from dagster_ips.cli.text_format import moment
+from dagster_ips.core.time_text import moment
 from dagster_ips.errors import CursorStorageError
 
 _DAEMONS = ("SENSOR", "QUEUED_RUN_COORDINATOR")

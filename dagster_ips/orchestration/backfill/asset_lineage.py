@@ -47,10 +47,14 @@ class AssetLineage:
     def table(self, asset: str) -> KnownTable:
         """The table of an asset, which it writes or a job outside.
 
+        What is outside for one code location may be written by an asset of another.
+
         Raises:
             UnknownConsumerError: none is known.
         """
-        found = next((each for each in self.tables if each.asset == asset), None)
+        found = min(
+            (each for each in self.tables if each.asset == asset), key=lambda each: each.is_outside, default=None
+        )
         if found is None:
             known = tuple(sorted(each.asset for each in self.tables))
             raise UnknownConsumerError(asset=asset, problem="has no table that is known here", known=known)

@@ -8,7 +8,14 @@ from typing import Any
 
 import dagster as dg
 
-from dagster_ips._compat import RANGE_END_TAG, RANGE_START_TAG, backfill_status, cancelling, knowing_partitions
+from dagster_ips._compat import (
+    RANGE_END_TAG,
+    RANGE_START_TAG,
+    backfill_status,
+    backfills_with_tag,
+    cancelling,
+    knowing_partitions,
+)
 from dagster_ips.core.backfill_plan import BackfillPlan, PlannedStage
 from dagster_ips.core.backfill_progress import PartState, StageProgress, StageSeen, progress
 from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
@@ -19,6 +26,7 @@ from dagster_ips.orchestration.backfill.asset_lineage import AssetLineage
 from dagster_ips.orchestration.backfill.past_runs import captured_by
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.orchestration.run.cascade_runs import commits_of, runs_of
+from dagster_ips.orchestration.run.cascade_tag import PLAN_TAG
 from dagster_ips.orchestration.run.known_consumers import KnownConsumer
 
 _PARTITION_TAG = "dagster/partition"
@@ -91,10 +99,11 @@ class BackfillFollower:
 
         What was published stays, and what follows from that is followed: see the revert for taking it back.
         """
-        instance, found = self.lineage.instance, self.dagsters()
-        if found is not None and (ending := cancelling(found)) is not None:
-            with effect(Effect.END_BACKFILL):
-                instance.update_backfill(ending)
+        instance = self.lineage.instance
+        for found in backfills_with_tag(instance, PLAN_TAG, self.plan.id):  # Also those that execute it again.
+            if (ending := cancelling(found)) is not None:
+                with effect(Effect.END_BACKFILL):
+                    instance.update_backfill(ending)
         ended = []
         for record in self.runs():
             run = record.dagster_run
@@ -112,8 +121,13 @@ class BackfillFollower:
             state = _STATES.get(run.status, PartState.RUNNING)
             ran |= dict.fromkeys(self._parts(run, stage), state)
         size, rows = captured_by(self.lineage.instance, stage.asset, {r.run_id for r in runs if r.is_success})
-        is_requested = (is_root or self.is_staged) and self.status() not in {*_ENDED, "not launched"}
+        is_requested = (is_root or self.is_staged) and self._is_at_work()
         return StageSeen(ran, self._waiting(stage) - _running(ran), size, rows, is_requested)
+
+    def _is_at_work(self) -> bool:
+        """Whether Dagster still starts runs of it, or of what failed again."""
+        found = backfills_with_tag(self.lineage.instance, PLAN_TAG, self.plan.id)
+        return any(backfill_status(each) not in _ENDED for each in found)
 
     def _parts(self, run: dg.DagsterRun, stage: PlannedStage) -> Iterable[str]:
         definition = self.lineage.partitions_def(stage.asset)

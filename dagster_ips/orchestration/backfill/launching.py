@@ -24,13 +24,12 @@ from dagster_ips.orchestration.backfill.planning import table_now
 from dagster_ips.orchestration.backfill.stageable import require_stageable
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.orchestration.platform.staged_run import STAGED_TAG
-from dagster_ips.orchestration.run.cascade_tag import CASCADE_TAG
+from dagster_ips.orchestration.run.cascade_tag import CASCADE_TAG, PLAN_TAG
 from dagster_ips.orchestration.run.runs import MODE_TAG
 from dagster_ips.spark.branches import Branch, drop_tag, tag_snapshot
 
 _DAY_MS = 86_400_000
 _MOST_LOOKS = 5
-PLAN_TAG = "dagster_ips/plan"
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from dagster_ips.core.cascade import Cascade
 from dagster_ips.iceberg.cascade_stamps import CASCADE
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.stamps import RUN
-from dagster_ips.orchestration.run.cascade_tag import BACKFILL_TAG, CASCADE_TAG
+from dagster_ips.orchestration.run.cascade_tag import BACKFILL_TAG, CASCADE_TAG, PLAN_TAG
 
 _MOST_RUNS = 1000
 
@@ -55,7 +55,7 @@ def commits_of(tables: Sequence[TableMetadata], cascade: str) -> list[Commit]:
 
 def runs_of(instance: dg.DagsterInstance, cascade: str, commits: Sequence[Commit]) -> list[dg.RunRecord]:
     """The runs that are tagged with the cascade, started it, or published one of its ``commits``; oldest first."""
-    by_tag = [dg.RunsFilter(tags={tag: cascade}) for tag in (CASCADE_TAG, BACKFILL_TAG)]
+    by_tag = [dg.RunsFilter(tags={tag: cascade}) for tag in (CASCADE_TAG, PLAN_TAG, BACKFILL_TAG)]
     named = sorted({cascade, *(each.run_id for each in commits if each.run_id)})
     filters = [*by_tag, dg.RunsFilter(run_ids=named)]
     records = [record for each in filters for record in instance.get_run_records(each, limit=_MOST_RUNS)]

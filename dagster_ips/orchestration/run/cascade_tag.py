@@ -18,6 +18,8 @@ from dagster_ips.orchestration.platform.plain_text import plain
 
 CASCADE_TAG = "dagster_ips/cascade"
 BACKFILL_TAG = "dagster/backfill"
+PLAN_TAG = "dagster_ips/plan"
+"""The managed backfill that a run is of. Dagster keeps it where it executes a run or a backfill again."""
 _AUTOMATIC_TAGS = ("dagster/sensor_name", "dagster/schedule_name", "dagster/from_automation_condition")
 
 
@@ -71,8 +73,9 @@ def cascade_of_run(step: Any) -> Cascade:  # noqa: ANN401  # Dagster's class for
 
 
 def started_by(run: dg.DagsterRun) -> Cascade:
-    """The cascade that begins with a run."""
-    return Cascade((run.tags.get(BACKFILL_TAG, run.run_id),))
+    """The cascade that begins with a run; that of its managed backfill also if it is executed again."""
+    named = (run.tags[tag] for tag in (PLAN_TAG, BACKFILL_TAG) if tag in run.tags)
+    return Cascade((next(named, run.run_id),))
 
 
 def links(cascade: Cascade) -> dg.MetadataValue[str]:

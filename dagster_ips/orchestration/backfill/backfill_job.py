@@ -1,0 +1,235 @@
+"""A job in Dagster's UI for managed backfills: what ``dagster-ips backfill`` does, with its tables on the run's page.
+
+No ``from __future__ import annotations`` here: Dagster reads the annotation of ``context`` as it is.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import dagster as dg
+
+from dagster_ips.errors import DeclarationError
+from dagster_ips.orchestration.backfill.desk import BackfillDesk
+from dagster_ips.orchestration.backfill.reports import (
+    Report,
+    ShownTable,
+    cancel_report,
+    difference_report,
+    launch_report,
+    plan_head,
+    plan_report,
+    progress_report,
+    publication_report,
+    release_report,
+    revert_report,
+    reverted_report,
+)
+
+BACKFILL_JOB = "ips_backfill"
+_Config = Mapping[str, Any]
+_DESCRIPTION = """Managed backfills: partitions of an asset are computed anew, with everything that follows from them.
+
+One run does one thing; what it says is in the run's log and on the asset's page, as tables. Step by step:
+
+1. `ops: {backfill: {config: {plan: {asset: ASSET, partitions: [A..B]}}}}` says what will be done, and an ID.
+2. `launch: {id: ID, staged: true}` computes all stages on branches that nobody sees yet.
+3. `status: {id: ID}` says how far it is, and `diff: {id: ID}` which rows differ, stage by stage.
+4. `publish: {id: ID}` makes it visible; `cancel: {id: ID}` drops it instead.
+5. `revert: {id: ID}` brings the rows back as they were, `release: {id: ID}` ends keeping them.
+"""
+
+
+@dataclass(frozen=True)
+class _Act:
+    """One thing to do: what it does in words, what it must be told, and what it says once it is done."""
+
+    description: str
+    fields: Mapping[str, Any]
+    done: Callable[[BackfillDesk, _Config, str], Report]
+
+    @property
+    def field(self) -> dg.Field:
+        return dg.Field(dict(self.fields), description=self.description)
+
+
+def backfill_job(definitions: Callable[[], dg.Definitions]) -> dg.JobDefinition:
+    """The job for the assets of ``definitions``, which are asked for in a run; nothing starts it but a person."""
+
+    @dg.op(
+        name="backfill",
+        description="Does one thing with a managed backfill, and says what it did or found.",
+        config_schema=dg.Selector({name: act.field for name, act in _ACTS.items()}),  # type: ignore[no-untyped-call]
+        out=dg.Out(dg.Nothing),
+    )
+    def backfill(context: dg.OpExecutionContext) -> Iterator[Any]:
+        ((name, config),) = context.op_config.items()
+        desk = BackfillDesk.of([definitions()], context.instance)
+        report = _ACTS[name].done(desk, config, f"run {context.run_id}")
+        for each in report:
+            if isinstance(each, str):
+                context.log.info("%s", each)
+        asset = config["asset"] if name == "plan" else desk.planned(config["id"]).root.asset
+        key = dg.AssetKey.from_user_string(asset)
+        yield dg.AssetObservation(key, description=f"backfill {name}", metadata=_metadata(report))
+        yield dg.Output(None)
+
+    @dg.job(
+        name=BACKFILL_JOB,
+        description=_DESCRIPTION,
+        executor_def=dg.in_process_executor,
+        config={"ops": {"backfill": {"config": {"plan": {"asset": "ASSET"}}}}},  # What the launchpad begins with.
+    )
+    def ips_backfill() -> None:
+        backfill()
+
+    return ips_backfill
+
+
+def _plan(desk: BackfillDesk, config: _Config, _: str) -> Report:
+    asset, named, is_older = config["asset"], config.get("partitions", []), config.get("older_code", False)
+    if named and is_older:
+        problem = "its run config names partitions, and asks for those of older code as well."
+        raise DeclarationError(asset=BACKFILL_JOB, problem=problem, remedy="Leave one of both out.")
+    if is_older:
+        return plan_report(desk.plan(asset, desk.of_older_code(asset)))
+    keys = [key for each in named for key in desk.span(asset, each)]
+    return plan_report(desk.plan(asset, keys or None))
+
+
+def _launch(desk: BackfillDesk, config: _Config, who: str) -> Report:
+    plan = desk.planned(config["id"])
+    keep_days = _at_least(1, "keep_days", config, unless_told=30)
+    moved = config.get("although_moved", False)
+    done = desk.launch(plan, who=who, staged=config["staged"], although_moved=moved, keep_days=keep_days)
+    return [*plan_head(plan), *launch_report(done)]
+
+
+def _status(desk: BackfillDesk, config: _Config, _: str) -> Report:
+    backfill = config["id"]
+    follower = desk.follower(backfill)
+    return progress_report(backfill, follower.status(), follower.progress(), desk.staged(backfill))
+
+
+def _diff(desk: BackfillDesk, config: _Config, _: str) -> Report:
+    examples = _at_least(0, "examples", config, unless_told=10)
+    found = desk.compare(config["id"], against=config.get("against", "before"), examples=examples)
+    return [line for each in found for line in difference_report(each)]
+
+
+def _publish(desk: BackfillDesk, config: _Config, _: str) -> Report:
+    backfill = config["id"]
+    return publication_report(desk.publishable(backfill), desk.publish(backfill))
+
+
+def _cancel(desk: BackfillDesk, config: _Config, _: str) -> Report:
+    ended, is_dropped = desk.cancel(config["id"])
+    return cancel_report(config["id"], ended, is_dropped=is_dropped)
+
+
+def _revert(desk: BackfillDesk, config: _Config, _: str) -> Report:
+    backfill, partitions = config["id"], config.get("partitions") or None
+    reverter = desk.reverter(backfill)
+    wanted = revert_report(reverter, reverter.plan(partitions))
+    if config.get("dry_run", False):
+        return wanted
+    leaves_out = config.get("leave_out_changed", False)
+    done, published = desk.revert(backfill, partitions, leave_out_changed=leaves_out)
+    return [*wanted, *reverted_report(backfill, done, published)]
+
+
+def _release(desk: BackfillDesk, config: _Config, _: str) -> Report:
+    return release_report(desk.release(config["id"]))
+
+
+def _at_least(least: int, name: str, config: _Config, *, unless_told: int) -> int:
+    value: int = config.get(name, unless_told)
+    if value < least:
+        problem = f"{name} is {value} in its run config."
+        raise DeclarationError(asset=BACKFILL_JOB, problem=problem, remedy=f"Give {least} or more.")
+    return value
+
+
+def _metadata(report: Report) -> dict[str, Any]:
+    """The tables by their titles, and the sentences together."""
+    said = "\n".join(each for each in report if isinstance(each, str))
+    tables = {each.title: _table(each) for each in report if isinstance(each, ShownTable) and each.rows}
+    return {"says": dg.MetadataValue.text(said), **tables}
+
+
+def _table(shown: ShownTable) -> dg.TableMetadataValue:
+    names = [heading.lower() for heading in shown.headings]
+    records = [dg.TableRecord(dict(zip(names, row, strict=True))) for row in shown.rows]
+    columns: Sequence[dg.TableColumn] = [dg.TableColumn(name) for name in names]
+    return dg.MetadataValue.table(records, schema=dg.TableSchema(columns))
+
+
+def _text(description: str) -> dg.Field:
+    return dg.Field(str, description=description)
+
+
+def _texts(description: str) -> dg.Field:
+    return _optional([str], description)
+
+
+def _switch(description: str) -> dg.Field:
+    return _optional(bool, description)
+
+
+def _optional(kind: object, description: str) -> dg.Field:
+    """Without a default value: the launchpad would fill it in for each thing to do, of which there may be but one."""
+    return dg.Field(kind, is_required=False, description=description)
+
+
+_ID = {"id": _text("The id that its plan said.")}
+_AGAINST = dg.Enum("BackfillComparedWith", [dg.EnumValue("before"), dg.EnumValue("full")])
+_ACTS = {
+    "plan": _Act(
+        "Say which stages and partitions follow, what they read and how long that takes. No table changes.",
+        {
+            "asset": _text("The key of the asset to compute anew."),
+            "partitions": _texts("Keys, or spans as A..B with both ends. Without any: all that there are."),
+            "older_code": _switch("Instead: the partitions with rows that the asset's code of now didn't make."),
+        },
+        _plan,
+    ),
+    "launch": _Act(
+        "Keep the state of every table that the plan writes, and let Dagster's daemon compute it.",
+        {
+            "id": _text("The id of the plan."),
+            "staged": dg.Field(
+                bool,
+                description="true: on branches that nobody sees before publish. false: live, stage after stage.",
+            ),
+            "although_moved": _switch("Also if tables or code are others than when it was planned."),
+            "keep_days": _optional(int, "For how many days the state before is kept: 30, unless you say."),
+        },
+        _launch,
+    ),
+    "status": _Act("Say how far each stage is.", _ID, _status),
+    "diff": _Act(
+        "Say how each stage differs, as it is or is staged: by partition, by column, and some rows.",
+        {
+            **_ID,
+            "against": _optional(
+                _AGAINST,
+                "before, unless you say: its state before. full: a recompute by the assets' own functions.",
+            ),
+            "examples": _optional(int, "How many rows to show of each stage: 10, unless you say."),
+        },
+        _diff,
+    ),
+    "publish": _Act("Make visible what is staged, all stages together.", _ID, _publish),
+    "cancel": _Act("End it with all of its runs. What is staged is dropped; what is published stays.", _ID, _cancel),
+    "revert": _Act(
+        "Bring the rows back as they were, by a new commit that later stages follow. Deploy the code you want first.",
+        {
+            **_ID,
+            "partitions": _texts("Only these keys. Without any: all that it computed."),
+            "leave_out_changed": _switch("Leave partitions out that someone else changed since."),
+            "dry_run": _switch("Only say what would be done."),
+        },
+        _revert,
+    ),
+    "release": _Act("Let the state before it go: it can't be compared or taken back any more.", _ID, _release),
+}

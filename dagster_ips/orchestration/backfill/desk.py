@@ -1,0 +1,240 @@
+"""Everything that a person does with managed backfills, as the command line and the job in Dagster's UI offer it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+import dagster as dg
+
+from dagster_ips.core.backfill_plan import BackfillPlan, LaunchedBackfill
+from dagster_ips.errors import BackfillError, InstanceError, UnknownBackfillError
+from dagster_ips.exactly_once.effects import Effect, effect
+from dagster_ips.exactly_once.publish.publisher import Publication
+from dagster_ips.iceberg.code_stamps import older_rows_of
+from dagster_ips.orchestration.backfill.asset_lineage import AssetLineage
+from dagster_ips.orchestration.backfill.differing import StageComparer, StageDifference
+from dagster_ips.orchestration.backfill.following import BackfillFollower
+from dagster_ips.orchestration.backfill.launching import BackfillLauncher
+from dagster_ips.orchestration.backfill.planning import planned
+from dagster_ips.orchestration.backfill.reverting import BackfillReverter, RevertPlan
+from dagster_ips.orchestration.backfill.staging import StagedBackfill, StagedPublication
+from dagster_ips.orchestration.backfill.validating import StageValidator
+from dagster_ips.orchestration.platform.cursor_store import CursorStore
+from dagster_ips.orchestration.run.known_consumers import consumer_named, known_consumers, known_tables
+
+
+@dataclass(frozen=True)
+class BackfillDesk:
+    """The managed backfills of some definitions on an instance."""
+
+    definitions: Sequence[dg.Definitions]
+    lineage: AssetLineage
+
+    @classmethod
+    def of(cls, definitions: Sequence[dg.Definitions], instance: dg.DagsterInstance) -> BackfillDesk:
+        """The desk for all assets of ``definitions``.
+
+        Raises:
+            DeclarationError: a declaration can't work.
+        """
+        graphs = [each.resolve_asset_graph() for each in definitions]
+        lineage = AssetLineage(known_consumers(*definitions), known_tables(*definitions), graphs, instance)
+        return cls(definitions, lineage)
+
+    @property
+    def store(self) -> CursorStore:
+        """What is remembered of backfills."""
+        return CursorStore(self.lineage.instance)
+
+    def span(self, asset: str, span: str) -> list[str]:
+        """The partitions of ``asset`` from ``A`` to ``B`` of ``A..B``, both included; ``span`` itself if it is a key.
+
+        Raises:
+            InstanceError: there are no such partitions.
+            UnknownConsumerError: there is no such asset.
+        """
+        definition = self.lineage.partitions_def(asset)
+        first, dots, last = span.partition("..")
+        if definition is None or not dots:
+            return [span]
+        keys = list(definition.get_partition_keys(dynamic_partitions_store=self.lineage.instance))
+        if span in keys:
+            return [span]
+        if first not in keys or last not in keys or keys.index(first) > keys.index(last):
+            problem = f"{asset} has no partitions from {first} to {last}."
+            raise InstanceError(
+                problem=problem, remedy=f"They are {keys[0]} to {keys[-1]}." if keys else "It has none."
+            )
+        return keys[keys.index(first) : keys.index(last) + 1]
+
+    def of_older_code(self, asset: str) -> list[str] | None:
+        """The partitions with rows that the asset's code of now didn't make; None of an asset without partitions.
+
+        Raises:
+            InstanceError: no such rows are known.
+            UnknownConsumerError: there is no such asset.
+        """
+        known, target = consumer_named(self.lineage.consumers, asset), self.lineage.metadata(asset)
+        older = older_rows_of(target, known.code_version) if target else None
+        if older is None:
+            problem = f"No rows of {asset} are known to be made by other code than its code of now."
+            raise InstanceError(problem=problem, remedy="Name the partitions, or leave the option out for all of them.")
+        definition = self.lineage.partitions_def(asset)
+        if definition is None:
+            return None
+        there = set(definition.get_partition_keys(dynamic_partitions_store=self.lineage.instance))
+        return [key for key in older.partitions if key in there]
+
+    def plan(self, asset: str, partitions: Sequence[str] | None) -> BackfillPlan:
+        """Plan a backfill of ``partitions`` of ``asset``, all that there are if None, and remember it.
+
+        Raises:
+            UnknownConsumerError: no table of the asset is known.
+            InstanceError: it can't be computed here, or doesn't have such partitions.
+            IpsError: a table can't be read.
+        """
+        made = planned(self.lineage, asset, partitions, now_ms=_now_ms())
+        with effect(Effect.RECORD_BACKFILL):
+            self.store.set_backfill(made)
+        return made
+
+    def planned(self, backfill: str) -> BackfillPlan:
+        """The plan of an id, launched or not.
+
+        Raises:
+            UnknownBackfillError: there is none.
+        """
+        found = self.store.get_backfill(backfill)
+        if found is None:
+            raise UnknownBackfillError(backfill=backfill)
+        return found if isinstance(found, BackfillPlan) else found.plan
+
+    def launched(self, backfill: str) -> LaunchedBackfill:
+        """What is remembered of a backfill.
+
+        Raises:
+            UnknownBackfillError: nothing is.
+            BackfillError: it was planned only.
+        """
+        found = self.store.get_backfill(backfill)
+        if found is None:
+            raise UnknownBackfillError(backfill=backfill)
+        if isinstance(found, BackfillPlan):
+            remedy = f"To launch it: dagster-ips backfill launch {backfill}"
+            raise BackfillError(backfill=backfill, problem="it was planned, and isn't launched.", remedy=remedy)
+        return found
+
+    def follower(self, backfill: str) -> BackfillFollower:
+        """Looks after a backfill that was launched.
+
+        Raises:
+            As ``launched``.
+        """
+        launched = self.launched(backfill)
+        return BackfillFollower(self.lineage, launched.plan, launched.is_staged)
+
+    def staged(self, backfill: str) -> StagedBackfill | None:
+        """What is staged; None of a backfill that was launched live.
+
+        Raises:
+            As ``launched``.
+        """
+        launched = self.launched(backfill)
+        return StagedBackfill(self.lineage, launched) if launched.is_staged else None
+
+    def reverter(self, backfill: str) -> BackfillReverter:
+        """Takes a backfill back that was launched, and published if it was staged.
+
+        Raises:
+            BackfillError: nothing of it is published.
+            As ``launched``.
+        """
+        if (staged := self.staged(backfill)) is not None:
+            staged.require_published()
+        return BackfillReverter(self.lineage, self.launched(backfill))
+
+    def launch(
+        self, plan: BackfillPlan, *, who: str, staged: bool, although_moved: bool, keep_days: int
+    ) -> LaunchedBackfill:
+        """Launch a plan, live or staged; the states before are kept for ``keep_days``.
+
+        Raises:
+            As ``BackfillLauncher.launch`` and ``stage``.
+        """
+        launcher = BackfillLauncher(self.lineage, keep_days)
+        by = launcher.stage if staged else launcher.launch
+        return by(plan, who=who, although_moved=although_moved, now_ms=_now_ms())
+
+    def compare(self, backfill: str, *, against: str, examples: int) -> Iterator[StageDifference]:
+        """How each stage differs from its state ``before``, or from a ``full`` recompute.
+
+        Raises:
+            As ``launched``, ``StageComparer.compare`` and ``StageValidator.compare``.
+        """
+        plan = self.launched(backfill).plan
+        comparer: StageComparer | StageValidator = (
+            StageValidator(self.lineage, plan, self.definitions)
+            if against == "full"
+            else StageComparer(self.lineage, plan)
+        )
+        return comparer.compare(most_examples=examples)
+
+    def cancel(self, backfill: str) -> tuple[list[str], bool]:
+        """End a backfill: which runs were told to end, and whether all that was staged is dropped and nothing is left.
+
+        Raises:
+            As ``launched``.
+        """
+        staged = self.staged(backfill)
+        ended = self.follower(backfill).cancel()
+        return ended, staged is not None and staged.discard()
+
+    def publishable(self, backfill: str) -> StagedBackfill:
+        """What is staged.
+
+        Raises:
+            BackfillError: it was launched live.
+            As ``launched``.
+        """
+        staged = self.staged(backfill)
+        if staged is None:
+            remedy = f"To compare its stages with their states before: dagster-ips backfill diff {backfill}"
+            raise BackfillError(backfill, "it was launched live, so that each stage is published as it runs.", remedy)
+        return staged
+
+    def publish(self, backfill: str) -> StagedPublication:
+        """Publish what a backfill has staged, or go on with that.
+
+        Raises:
+            BackfillError: it isn't staged, or can't be published.
+        """
+        return self.publishable(backfill).publish(self.follower(backfill).unfinished())
+
+    def revert(
+        self, backfill: str, partitions: Collection[str] | None, *, leave_out_changed: bool
+    ) -> tuple[RevertPlan, Publication]:
+        """Take a backfill back; a publication of it that is under way doesn't go on.
+
+        Raises:
+            As ``reverter`` and ``BackfillReverter.revert``.
+        """
+        reverter = self.reverter(backfill)
+        if (staged := self.staged(backfill)) is not None:
+            staged.discard()
+        return reverter.revert(partitions, leave_out_changed=leave_out_changed)
+
+    def release(self, backfill: str) -> list[str]:
+        """Let the states before a backfill go, and its branches; the tables of which there was one.
+
+        Raises:
+            As ``launched``.
+        """
+        plan, launcher = self.launched(backfill).plan, BackfillLauncher(self.lineage)
+        launcher.drop_branches(plan)
+        return launcher.release(plan)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

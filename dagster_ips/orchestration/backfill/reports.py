@@ -1,0 +1,236 @@
+"""What a managed backfill tells a person, as sentences and tables: for the command line and the page of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from dagster_ips.core.backfill_plan import BackfillPlan, LaunchedBackfill, PlannedStage
+from dagster_ips.core.backfill_progress import PartState, StageProgress
+from dagster_ips.core.row_changes import RowChanges
+from dagster_ips.core.size_text import size_text
+from dagster_ips.core.time_text import moment
+from dagster_ips.exactly_once.publish.publisher import Publication
+from dagster_ips.orchestration.backfill.differing import StageDifference
+from dagster_ips.orchestration.backfill.reverting import BackfillReverter, RevertPlan, revert_cascade
+from dagster_ips.orchestration.backfill.staging import StagedBackfill, StagedPublication
+
+_MOST_SHOWN = 3
+KINDS_OF_CHANGE = {"missing": "removed", "extra": "added", "different": "changed"}
+"""What ``Example`` calls a row that differs, and what a person does."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShownTable:
+    """A table to show; ``title`` names it among others."""
+
+    title: str
+    headings: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+Report = Sequence[str | ShownTable]
+"""One below the other."""
+
+
+def plan_head(plan: BackfillPlan) -> Report:
+    """Which stages a plan computes, and what they read."""
+    headings = ("STAGE", "PARTITIONS", "READS", "FILES", "ROWS", "SIZE", "SECONDS", "CODE")
+    return [
+        f"Plan {plan.id}, made at {moment(plan.made_at_ms)}: {plan.root.asset} is computed anew.",
+        ShownTable("plan", headings, tuple(_stage_row(stage) for stage in plan.stages)),
+    ]
+
+
+def plan_report(plan: BackfillPlan) -> Report:
+    """As ``plan_head``, and what a person should know besides before launching it."""
+    report = list(plan_head(plan))
+    for asset, readers in plan.not_started.items():
+        report.append(f"{', '.join(readers)}: made of {asset} as a whole. Nothing here starts them.")
+    unknown = [f"  {stage.asset}: {each}" for stage in plan.stages for each in stage.unknown]
+    if unknown:
+        report.append("Not known before it runs:\n" + "\n".join(unknown))
+    return [*report, f"To launch it: dagster-ips backfill launch {plan.id}"]
+
+
+def launch_report(done: LaunchedBackfill) -> Report:
+    """What a launch has kept and begun."""
+    plan = done.plan
+    kept = [
+        f"{name}: snapshot {snapshot_id} is kept as {plan.before_tag}." for name, snapshot_id in done.before.items()
+    ]
+    staged = f"All stages are computed on branches {plan.staged_branch}; main stays as it is."
+    follow = f"Backfill {plan.id} is launched. To follow it: dagster-ips backfill status {plan.id} --watch"
+    return [*kept, *([staged] if done.is_staged else []), follow]
+
+
+def progress_report(
+    backfill: str, status: str, stages: Sequence[StageProgress], staged: StagedBackfill | None
+) -> Report:
+    """How far each stage is; ``status`` is Dagster's."""
+    rows = [
+        (
+            each.asset,
+            *(str(each.count(state)) for state in PartState),
+            f"{each.rows} of {each.planned_rows}",
+            f"{size_text(each.size_bytes)} of {size_text(each.planned_bytes)}",
+        )
+        for each in stages
+    ]
+    failed = [
+        f"{each.asset}: failed: {partitions_text([part or 'all of it' for part in parts])}"
+        for each in stages
+        if (parts := [part for part, state in each.parts.items() if state is PartState.FAILED])
+    ]
+    head = f"Backfill {backfill}: Dagster says {status}."
+    headings = ("STAGE", *(state.upper() for state in PartState), "ROWS READ", "READ")
+    standing = [staged.summary()] if staged else []
+    return [head, *standing, ShownTable("stages", headings, tuple(rows)), *failed]
+
+
+def difference_report(found: StageDifference) -> Report:
+    """How one stage differs: by partition, by column, and some rows."""
+    differing = {part: each for part, each in found.parts.items() if not each.is_none}
+    other = "a full recompute" if found.against_full else "before"
+    if not differing:
+        return [f"{found.asset}: no row differs from {other}."]
+    total = found.total
+    by = f"by {', '.join(found.keys)}" if found.keys else "by whole rows, as no key is declared"
+    counts = f"{total.added} rows added, {total.removed} removed, {total.changed} changed"
+    head = f"{found.asset} ({by}): {counts}{', compared with a full recompute' if found.against_full else ''}."
+    before, after = ("RECOMPUTED", "THERE") if found.against_full else ("BEFORE", "AFTER")
+    rows = [
+        (
+            part or "all of it",
+            f"{each.before.rows} → {each.after.rows}",
+            str(each.added),
+            str(each.removed),
+            str(each.changed),
+            ", ".join(f"{name} ({count})" for name, count in each.columns.items()) or "-",
+        )
+        for part, each in differing.items()
+    ]
+    headings: tuple[str, ...] = ("PARTITION", "ROWS", "ADDED", "REMOVED", "CHANGED", "COLUMNS THAT DIFFER")
+    report: list[str | ShownTable] = [head, ShownTable(f"{found.asset} by partition", headings, tuple(rows))]
+    if columns := [row for name in total.after.nulls if (row := _column_row(name, total))]:
+        headings = ("COLUMN", *(f"{what} {side}" for what in ("SUM", "NULLS") for side in (before, after)))
+        report.append(ShownTable(f"{found.asset} by column", headings, tuple(columns)))
+    if found.examples:
+        cells = [
+            (KINDS_OF_CHANGE[each.kind], each.key, each.column or "-", each.expected or "-", each.actual or "-")
+            for each in found.examples
+        ]
+        headings = ("FOR EXAMPLE", "KEY", "COLUMN", before, after)
+        report.append(ShownTable(f"{found.asset} for example", headings, tuple(cells)))
+    if found.others:
+        report.append(f"{len(found.others)} commits since are of other changes; their rows are among these.")
+    return report
+
+
+def publication_report(staged: StagedBackfill, done: StagedPublication) -> Report:
+    """What became of each staged stage."""
+    backfill = staged.plan.id
+    stages = [f"{stage.table}: {_published(stage, done)}." for stage in staged.plan.stages]
+    return [*stages, f"Backfill {backfill} is published. To take it back: dagster-ips backfill revert {backfill}"]
+
+
+def cancel_report(backfill: str, ended: Sequence[str], *, is_dropped: bool) -> Report:
+    """Which runs end, and what stays; nothing if what was staged ``is_dropped``."""
+    runs = f"{len(ended)} runs were told to end{': ' if ended else ''}{', '.join(ended)}"
+    stays = (
+        "What was staged is dropped, and nothing of it was published."
+        if is_dropped
+        else "What is published stays, and what it changed is followed. To take it back: "
+        f"dagster-ips backfill revert {backfill}"
+    )
+    return [f"Backfill {backfill} ends; {runs}.", stays]
+
+
+def revert_report(reverter: BackfillReverter, planned: RevertPlan) -> Report:
+    """What taking a backfill back will do, and what stands against it."""
+    return list(_revert_lines(reverter, planned))
+
+
+def reverted_report(backfill: str, done: RevertPlan, published: Publication) -> Report:
+    """What was taken back."""
+    if not published.snapshots:
+        return ["Nothing is left to take back."]
+    at = published.snapshots[-1].snapshot_id
+    return [
+        f"Taken back: {parts_text(done.restored)}, by snapshot {at}. What follows from it:",
+        f"  dagster-ips cascade {revert_cascade(backfill)}",
+    ]
+
+
+def release_report(released: Sequence[str]) -> Report:
+    """Which states aren't kept any longer."""
+    return [f"Not kept any more: the state before it of {', '.join(released) or 'no table'}."]
+
+
+def partitions_text(keys: Sequence[str] | None) -> str:
+    """How many, and which: ``all of it`` of an asset without.
+
+    Example:
+        >>> partitions_text(None), partitions_text(["a"]), partitions_text(["a", "b", "c", "d"])
+        ('all of it', 'a', '4: a … d')
+    """
+    if keys is None:
+        return "all of it"
+    return ", ".join(keys) or "none" if len(keys) <= _MOST_SHOWN else f"{len(keys)}: {keys[0]} … {keys[-1]}"
+
+
+def parts_text(parts: Sequence[str]) -> str:
+    """As ``partitions_text``, of parts among which ``""`` stands for an asset without partitions."""
+    return partitions_text(None if "" in parts else list(parts))
+
+
+def _stage_row(stage: PlannedStage) -> tuple[str, ...]:
+    most = "≤ " if any(read.at_most for read in stage.reads) else ""
+    reads = ", ".join(read.table for read in stage.reads) or "?"
+    return (
+        stage.asset,
+        partitions_text(stage.partitions),
+        reads,
+        f"{most}{stage.files}" if stage.reads else "?",
+        f"{most}{stage.rows}" if stage.reads else "?",
+        f"{most}{size_text(stage.size_bytes)}" if stage.reads else "?",
+        "unknown" if stage.seconds is None else f"{stage.seconds:.0f}",
+        stage.code_version or "-",
+    )
+
+
+def _column_row(name: str, total: RowChanges) -> tuple[str, ...] | None:
+    """A column's sums and nulls on both sides; None if they are the same."""
+    before, after = total.before, total.after
+    values = (before.sums.get(name), after.sums.get(name)), (before.nulls.get(name, 0), after.nulls.get(name, 0))
+    if all(one == other for one, other in values):
+        return None
+    return (name, *("-" if value is None else str(value) for pair in values for value in pair))
+
+
+def _published(stage: PlannedStage, done: StagedPublication) -> str:
+    if stage.asset in done.published:
+        return "published"
+    return "left to follow by itself, as it changed since" if stage.asset in done.left else "nothing differs"
+
+
+def _revert_lines(reverter: BackfillReverter, planned: RevertPlan) -> Iterator[str]:
+    root = reverter.backfill.plan.root
+    yield f"{root.table}: rows of {parts_text(planned.restored)} come back as they were."
+    if planned.already:
+        yield f"Already back: {parts_text(planned.already)}."
+    if planned.new:
+        yield (
+            f"First computed by the backfill, so that there is nothing to bring back; they stay as they are: "
+            f"{parts_text(planned.new)}."
+        )
+    if planned.later_runs:
+        yield f"{planned.later_runs} later commits of {root.asset} wrote them as well: their input is pending again."
+    for part, what in planned.changed.items():
+        yield f"{part or root.table}: {what}. That would be lost."
+    code = reverter.lineage.code_version(root.asset)
+    if code == root.code_version and code is not None:
+        yield (
+            f"{root.asset} still has code version {code}, by which the next run computes what is new. To have it "
+            "computed as before, deploy the earlier code first."
+        )

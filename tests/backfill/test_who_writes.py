@@ -1,0 +1,25 @@
+"""Of several code locations the one that writes a table counts, whichever is named first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import dagster as dg
+
+import dagster_ips as ips
+from dagster_ips.orchestration.backfill.desk import BackfillDesk
+from tests.backfill.three_stages import three_stages
+
+
+def test_a_table_that_is_outside_for_one_location_is_written_by_another(tmp_path: Path) -> None:
+    manager = ips.IcdcIOManager(
+        catalog=ips.IcebergCatalog(folder=str(tmp_path)),
+        spark=ips.LocalSparkConnect(server_folder=str(tmp_path / "spark")),
+    )
+    elsewhere = dg.Definitions(assets=[ips.iceberg_asset("day", table="media.day")], resources={"io_manager": manager})
+    here = three_stages(tmp_path, tmp_path / "spark", bug=False)
+    with dg.DagsterInstance.ephemeral() as instance:
+        for order in ([here, elsewhere], [elsewhere, here]):
+            lineage = BackfillDesk.of(order, instance).lineage
+            assert not lineage.table("day").is_outside
+            assert lineage.table("playback").is_outside
