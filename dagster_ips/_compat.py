@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 RANGE_START_TAG, RANGE_END_TAG = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
 
 _KEPT: list[SparkSession] = []
+_ENDINGS: dict[SparkSession, Callable[[], Exception | None]] = {}
 
 
 def never_collect(session: SparkSession) -> None:
@@ -55,6 +56,25 @@ def fail_once(session: SparkSession, ended: Callable[[], Exception | None]) -> N
 
     client: Any = getattr(session, "client")  # noqa: B009  # as above
     client.set_retry_policies([_UntilEnded()])
+    _ENDINGS[session] = ended
+
+
+def forget_ended_sessions() -> None:
+    """Let no session whose server has ended be the process's own, which functions of PySpark ask (pyspark 4.1.4).
+
+    The first session is, until it is stopped, and one without a server can't be.
+    """
+    from pyspark.sql.connect.session import SparkSession as ConnectSession  # noqa: PLC0415  # as in session_with_token
+
+    def has_ended(session: Any) -> bool:  # noqa: ANN401  # typed as the classic session elsewhere
+        return session in _ENDINGS and _ENDINGS[session]() is not None
+
+    own, active = cast("Any", ConnectSession), ConnectSession._active_session  # noqa: SLF001  # there is no public way
+    with own._lock:  # noqa: SLF001  # as above
+        if has_ended(own._default_session):  # noqa: SLF001  # as above
+            own._default_session = None  # noqa: SLF001  # as above
+    if has_ended(getattr(active, "session", None)):
+        active.session = None
 
 
 def session_with_token(remote: str, token: str) -> SparkSession:

@@ -6,7 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeGuard
 
-from dagster_ips._compat import fail_once, leave_without_asking_the_server, never_collect, session_with_token
+from dagster_ips._compat import (
+    fail_once,
+    forget_ended_sessions,
+    leave_without_asking_the_server,
+    never_collect,
+    session_with_token,
+)
 from dagster_ips.spark.late import sql
 
 if TYPE_CHECKING:
@@ -37,6 +43,7 @@ def connect_session(
     What ``configuration`` says goes before what the server was started with. Where the server doesn't answer, it fails
     with what ``ended`` gives; with None it asks again for up to ten minutes.
     """
+    forget_ended_sessions()
     session = session_with_token(remote, token)
     never_collect(session)
     fail_once(session, ended)

@@ -13,10 +13,12 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from pyspark.sql.connect.session import SparkSession
 
 from dagster_ips.local_spark import connect_server
 from dagster_ips.local_spark.connect_server import (
     ConnectServer,
+    SparkEndedError,
     SparkServerDiffersError,
     SparkStartError,
     connect_server_problem,
@@ -221,12 +223,14 @@ def _hold(path: Path, on_wait: Callable[[], None]) -> None:
 @pytest.mark.slow
 def test_a_killed_server_is_replaced_and_a_taken_port_avoided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = ensure_connect_server(tmp_path, driver_memory=MEMORY)
-    identity = identity_of(first.pid)
+    identity, session = identity_of(first.pid), first.session()
     assert identity is not None
     os.kill(first.pid, signal.SIGKILL)
     while identity.is_alive():
         time.sleep(0.01)
     assert connect_server_status(tmp_path) is None
+    with pytest.raises(SparkEndedError, match=str(first.pid)):
+        session.range(1).collect()
 
     free_ports = connect_server._free_ports
     with socket.create_server(("127.0.0.1", 0)) as somebody:
@@ -237,5 +241,7 @@ def test_a_killed_server_is_replaced_and_a_taken_port_avoided(tmp_path: Path, mo
         assert second.pid != first.pid
         assert connect_server_status(tmp_path) == second
         assert next(choices, None) is None
+        assert second.session().range(3).count() == 3
+        assert SparkSession.getActiveSession() is not session  # functions of PySpark ask that one
     finally:
         stop_connect_server(tmp_path)

@@ -1,3 +1,4 @@
+import hashlib
 import pickle
 import subprocess
 import sys
@@ -5,7 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from dagster_ips.local_spark.jars import EXTRAS, PACKAGES, JarChecksumError, JarsError, UnknownExtraError, spark_jars
+from dagster_ips.local_spark import jars
+from dagster_ips.local_spark.jars import (
+    PACKAGES,
+    JarChecksumError,
+    JarsError,
+    Package,
+    UnknownExtraError,
+    spark_jars,
+)
 
 NAMES = [package.file_name for package in PACKAGES]
 
@@ -93,15 +102,18 @@ def test_a_jar_with_other_content_than_the_pinned_is_refused(tmp_path: Path, mir
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
 
-def test_extra_jars_are_brought_when_they_are_asked_for(tmp_path: Path, mirror: Path) -> None:
+def test_extra_jars_are_brought_when_they_are_asked_for(
+    tmp_path: Path, mirror: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = b"a small jar"
+    extra = Package("org.example", "small", "1.0", len(content), hashlib.sha256(content).hexdigest())
+    monkeypatch.setattr(jars, "EXTRAS", {"small": extra})
     copied_to(tmp_path / "jars")
     mirror.mkdir()
-    extra = EXTRAS["postgresql"]
     with pytest.raises(JarsError, match=extra.artifact):
-        spark_jars(tmp_path, extras=["postgresql"])
-    (brought,) = spark_jars(extras=["postgresql"])[len(PACKAGES) :]
-    (mirror / extra.file_name).write_bytes(brought.read_bytes())
-    assert [jar.name for jar in spark_jars(tmp_path, extras=["postgresql"])] == [*NAMES, extra.file_name]
+        spark_jars(tmp_path, extras=["small"])
+    (mirror / extra.file_name).write_bytes(content)
+    assert [jar.name for jar in spark_jars(tmp_path, extras=["small"])] == [*NAMES, extra.file_name]
 
 
 def test_an_extra_that_there_is_not_is_an_error_that_names_those_that_there_are(tmp_path: Path) -> None:
