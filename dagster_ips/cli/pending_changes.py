@@ -11,10 +11,10 @@ import click
 
 from dagster_ips._compat import knowing_partitions
 from dagster_ips.cli.context import Workplace
-from dagster_ips.cli.text_format import age, table
+from dagster_ips.cli.text_format import table
 from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.size_text import size_text
-from dagster_ips.core.time_text import moment
+from dagster_ips.core.time_text import age, moment
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput

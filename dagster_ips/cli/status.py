@@ -10,10 +10,10 @@ from typing import Any
 import click
 
 from dagster_ips.cli.context import Workplace
-from dagster_ips.cli.text_format import age, table
+from dagster_ips.cli.text_format import table
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.size_text import size_text
-from dagster_ips.core.time_text import moment
+from dagster_ips.core.time_text import age, moment
 from dagster_ips.core.touched import LineState
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.exactly_once.inspect.edge_status import EdgeStatus, Pending

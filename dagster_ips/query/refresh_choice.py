@@ -70,8 +70,8 @@ def why_full_is_cheaper(
     wasn't: their seconds grow as the sources do. Else by an estimate.
 
     Example:
-        >>> why_full_is_cheaper(Strategy.KEYS, 0.9)
-        'it would cost more than everything: 90% of the rows changed, and from 20% on all are computed'
+        >>> print(why_full_is_cheaper(Strategy.KEYS, 0.9))
+        it would cost more than everything: added up over its sources 90% of the rows changed, and from 20% on all ...
         >>> past = [PastRefresh(Strategy.FULL, 1, 1000, 30.0), PastRefresh(Strategy.KEYS, 0.95, 1000, 8.0)]
         >>> why_full_is_cheaper(Strategy.KEYS, 0.9, 1000, past)
     """
@@ -94,5 +94,6 @@ def why_full_is_cheaper(
     if share < most:
         return None
     return (
-        f"it would cost more than everything: {share:.0%} of the rows changed, and from {most:.0%} on all are computed"
+        f"it would cost more than everything: added up over its sources {share:.0%} of the rows changed, and from "
+        f"{most:.0%} on all are computed"
     )

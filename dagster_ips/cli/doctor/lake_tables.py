@@ -10,9 +10,9 @@ import dagster as dg
 
 from dagster_ips.cli.context import Workplace
 from dagster_ips.cli.doctor.finding import Finding, Severity
-from dagster_ips.cli.text_format import age
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.ranges import quoted
+from dagster_ips.core.time_text import age
 from dagster_ips.errors import CatalogUnreachableError, IpsError, NoRegisterError
 from dagster_ips.exactly_once.inspect.edge_status import EdgeStatus
 from dagster_ips.exactly_once.inspect.storage_probe import try_storage

@@ -10,7 +10,8 @@ import dagster as dg
 from dagster_ips.query.maintenance_plan import Strategy
 from dagster_ips.query.refresh_choice import PastRefresh
 
-REFRESH, SHARE, ROWS = "refresh", "refresh, share of rows that changed", "refresh, rows of sources"
+REFRESH, ROWS = "refresh", "refresh, rows of sources"
+SHARE = "refresh, shares of rows that changed, added up over its sources"
 WRITE_SECONDS = "write and publish seconds"
 _MOST = 20
 """So that what was slow once is tried again."""

@@ -16,6 +16,7 @@ import dagster as dg
 from dagster_ips.core.backlog import Backlog, sum_of
 from dagster_ips.core.retry import MOST_FAILURES
 from dagster_ips.core.size_text import size_text
+from dagster_ips.core.time_text import age
 from dagster_ips.errors import IpsError
 from dagster_ips.iceberg.code_stamps import older_rows_of
 from dagster_ips.orchestration.declare.consumers import PENDING_CHECK
@@ -51,7 +52,7 @@ def pending_checks(watched: Sequence[WatchedInputs]) -> dg.AssetChecksDefinition
         dg.AssetCheckSpec(
             PENDING_CHECK,
             asset=key,
-            description=f"Whether no change of its inputs waits for longer than {each.consumer.target_lag}.",
+            description=f"Whether no change of its inputs waits for longer than {_text(each.consumer.target_lag)}.",
             automation_condition=Never(),
         )
         for key, each in by_key.items()
@@ -259,7 +260,7 @@ def _shown(waiting: Mapping[str, Backlog], lag: dt.timedelta, *, is_late: bool) 
 
 
 def _lag_text(lag: dt.timedelta, *, is_late: bool) -> str:
-    return f", for longer than the target lag of {lag}" if is_late else f", within the target lag of {lag}"
+    return f", {'for longer than' if is_late else 'within'} the target lag of {_text(lag)}"
 
 
 def _sentence(waiting: Mapping[str, Backlog]) -> str:
@@ -274,3 +275,7 @@ def _sentence(waiting: Mapping[str, Backlog]) -> str:
                 f"{size_text(found.size_bytes)}"
             )
     return "; ".join(parts)
+
+
+def _text(lag: dt.timedelta) -> str:
+    return age(round(lag.total_seconds() * 1000))

@@ -173,7 +173,7 @@ def test_the_pending_check_passes_while_what_waits_is_younger_than_the_target_la
         (young,), cursor = tick(defined, instance, "ips_pending")
         assert young.passed
         assert "3 rows" in young.description
-        assert f"within the target lag of {lag or '1:00:00'}" in young.description
+        assert f"within the target lag of {'10 min' if lag else '1 h'}" in young.description
         with monkeypatch.context() as later:
             now = dt.datetime.now(dt.UTC) + (lag or dt.timedelta(hours=1))
             later.setattr(pending_checks, "_now", lambda now=now: now)
@@ -213,11 +213,11 @@ def test_the_pending_check_of_a_partitioned_asset_names_what_waits(
     tables.append([row for number in changed for row in events(range(number * 10, number * 10 + 3), day=number)])
     defined = _of(tables, daily)
     (young,), cursor = tick(defined, instance, "ips_pending")
-    assert (young.passed, young.description) == (True, says.format(", within the target lag of 1:00:00"))
+    assert (young.passed, young.description) == (True, says.format(", within the target lag of 1 h"))
     later = dt.datetime.now(dt.UTC) + dt.timedelta(hours=1)
     monkeypatch.setattr(pending_checks, "_now", lambda: later)
     (old,), cursor = tick(defined, instance, "ips_pending", cursor)
-    assert (old.passed, old.description) == (False, says.format(", for longer than the target lag of 1:00:00"))
+    assert (old.passed, old.description) == (False, says.format(", for longer than the target lag of 1 h"))
     assert tick(defined, instance, "ips_pending", cursor)[0] == []
 
 
