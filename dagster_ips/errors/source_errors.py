@@ -9,18 +9,23 @@ from dagster_ips.errors.base_error import IpsError
 
 @dataclass(eq=False)
 class UnknownTableError(IpsError):
-    """The catalog has no such table; ``consumed_snapshot_id`` is up to where it was read when it still had."""
+    """The catalog has no such table; ``consumed_snapshot_id`` is up to where it was read when it still had.
+
+    ``there_is`` says what the catalog has instead, as a sentence; empty if nothing is near.
+    """
 
     table: str
     catalog: str
     asset: str
     consumed_snapshot_id: int | None = None
+    there_is: str = ""
 
     def __str__(self) -> str:
         none = f"{self.asset}: catalog {self.catalog} has no table {self.table}"
         where = "iceberg_asset(..., table=...) or in table(...)"
         if self.consumed_snapshot_id is None:
-            return f"{none}. Nothing was read and no state changed. Create the table, or correct the name in {where}."
+            advice = f"Create the table, or correct the name in {where}. {self.there_is}".strip()
+            return f"{none}. Nothing was read and no state changed. {advice}"
         return (
             f"{none} any more, which was consumed up to snapshot {self.consumed_snapshot_id}: it was dropped or "
             f"renamed. Nothing was read and no state changed. If it was renamed, write its new name in {where}: it is "

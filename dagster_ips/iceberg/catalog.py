@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -47,6 +48,7 @@ _Row = tuple[str, str]
 _SQLITE = "sqlite:///"
 _UNREADABLE = (ValidationError, ResponseError)
 """What PyIceberg raises on metadata with something that it doesn't know, from a file and from a catalog's response."""
+_MOST_LISTED = 20
 _SPARK_CATALOG_TYPES = {"sql": "jdbc", "rest": "rest", "glue": "glue", "hive": "hive"}
 
 
@@ -188,7 +190,7 @@ class LakeCatalog:
         if found is None and self._is_view(table):
             raise unsupported_view(table)
         if found is None:
-            raise UnknownTableError(table, self.name, asset, consumed_snapshot_id)
+            raise UnknownTableError(table, self.name, asset, consumed_snapshot_id, self._what_there_is(table))
         return found
 
     def find(self, table: str) -> TableMetadata | None:
@@ -198,6 +200,20 @@ class LakeCatalog:
             return None
         metadata = TableMetadata.parse(table, location, self.storage.read(location, table=table))
         return metadata if self.branch is None else metadata.on_branch(self.branch)
+
+    def _what_there_is(self, table: str) -> str:
+        """What somebody may have meant by a ``table`` that isn't there, as a sentence; empty if nothing tells."""
+        with (
+            contextlib.suppress(CatalogUnreachableError, NoSuchNamespaceError, NotImplementedError),
+            self._reaching("listing tables"),
+        ):
+            namespaces = self.client.list_namespaces()[:_MOST_LISTED]
+            names = [name_of(found) for each in namespaces for found in self.client.list_tables(each)]
+            if near := difflib.get_close_matches(table, names, 3):
+                return f"The catalog has {', '.join(near)}."
+            if not names and (folder := self.properties.get("warehouse", "")).startswith("file:"):
+                return f"The catalog has no table at all; its tables would lie in {folder}."
+        return ""
 
     def _is_view(self, table: str) -> bool:
         """Whether the catalog keeps views apart from tables, and has one of that name."""

@@ -88,6 +88,9 @@ def test_an_unknown_table_is_named_with_the_asset_that_asked(lake: Lake, instanc
     error = fails(lake, instance, "daily", UnknownTableError)
     assert "media.playback" in str(error)
     assert "daily" in str(error)
+    assert f"no table at all; its tables would lie in file://{lake.folder}" in str(error)
+    lake.create_playback(events(range(3)), "media.playbacks")
+    assert str(fails(lake, instance, "daily", UnknownTableError)).endswith("The catalog has media.playbacks.")
 
 
 def test_a_merge_key_that_the_frame_lacks_is_refused_before_anything_is_written(
