@@ -34,9 +34,7 @@ test-all: setup ## every test, with servers, browser and soak
 	$(QUICK_TESTS) $(ARGS)
 	$(PYTHON_HERE) -m pytest -m slow $(ARGS)
 	$(PYTHON_HERE) -m pytest --catalog rest -m "not slow" $(ON_EVERY_CATALOG) $(ARGS)
-	for catalog in embedded postgres; do \
-	    $(PYTHON_HERE) -m pytest --catalog $$catalog --storage s3 -m "not slow" $(ON_EVERY_CATALOG) $(ARGS) || exit; \
-	done
+	$(PYTHON_HERE) -m pytest --storage s3 -m "not slow" $(ON_EVERY_CATALOG) $(ARGS)
 	$(PYTHON_HERE) -m pytest --catalog rest --storage s3 --spark cluster -m "not slow" $(ON_EVERY_CATALOG) $(ARGS)
 
 screenshots: setup ## the docs' screenshots, anew, from the tests in a browser
