@@ -209,3 +209,22 @@ def test_a_publication_that_is_killed_anywhere_is_finished_or_followed(stages: T
         assert stages.rows() == stages.right(bug=had_bug), point
         refs = [stages.lake.catalog.load(table, asset="test").raw["refs"] for table in stages.TABLES]
         assert not any(f"ips-staged-{plan}" in each for each in refs)
+
+
+def test_a_publication_that_was_killed_half_way_is_taken_back(stages: ThreeStages) -> None:
+    """Whether automation has followed what was published by then, or not."""
+    stages.begin()
+    for number, point in enumerate(("after:publish", "after:publish#2")):
+        stages.deploy(bug=False)
+        plan = stages.staged(*ALL_DAYS)
+        killed(stages, "publish", plan, "--yes", at=point)
+        assert "publication is under way" in stages.says("status", plan)
+        stages.land(*events([500 + number], day=number))
+        if number:
+            stages.follow()
+        stages.deploy(bug=True)
+        assert "Taken back: 10" in stages.says("revert", plan, "--yes")
+        stages.follow()
+        assert stages.rows() == stages.right(bug=True), point
+        refs = [stages.lake.catalog.load(table, asset="test").raw["refs"] for table in stages.TABLES]
+        assert not any(f"ips-staged-{plan}" in each for each in refs)
