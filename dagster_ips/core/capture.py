@@ -191,14 +191,21 @@ class EdgeState:
             self,
             committed=committed,
             file_set=file_set,
-            # Stamps don't say it. What is there too much is computed once more.
-            left_out=self.left_out | (self.in_flight.left_out if self.in_flight else frozenset()),
+            left_out=self._left_out_after(stamp),
             number=max(self.number, stamp.number),
             in_flight=None,
             target=stamp.target,
             is_beginning=False,
             reread_to=None,
         )
+
+    def _left_out_after(self, stamp: Stamp) -> frozenset[str]:
+        """What is left out once ``stamp`` is published, which the capture in flight tells; too much costs a recompute."""
+        if self.in_flight is None:
+            return self.left_out
+        is_own = self.in_flight.number == stamp.number
+        earlier = frozenset[str]() if is_own and stamp.mode is Mode.FULL else self.left_out
+        return earlier | self.in_flight.left_out
 
     def with_intervention(
         self, kind: InterventionKind, after: Watermark | None, *, who: str, why: str, at_ms: int

@@ -260,6 +260,9 @@ def test_what_a_killed_run_left_out_is_known_when_its_stamp_is_found() -> None:
     assert state.left_out == {"day-1", "day-2", "day-3"}
     anew = Capture(EDGE, 4, Mode.FULL, "", None, to, "icdc", "run", None, left_out=frozenset(["day-3"]))
     assert state.with_committed(anew, target).left_out == {"day-3"}
+    # A run that publishes is committed by its stamp, as is one that was killed right after.
+    assert state.with_in_flight(anew).with_stamp(Stamp(4, Mode.FULL, to, target)).left_out == {"day-3"}
+    assert state.with_stamp(Stamp(4, Mode.FULL, to, target)).left_out == {"day-1", "day-2", "day-3"}
 
 
 def history_of(*snapshots: Snapshot, newest: Stamp | None = None, announced: int | None = None) -> TargetHistory:
