@@ -200,7 +200,7 @@ class EdgeState:
         )
 
     def _left_out_after(self, stamp: Stamp) -> frozenset[str]:
-        """What is left out once ``stamp`` is published, which the capture in flight tells; too much costs a recompute."""
+        """What is left out once ``stamp`` is published, as the capture in flight tells; too much costs a recompute."""
         if self.in_flight is None:
             return self.left_out
         is_own = self.in_flight.number == stamp.number
