@@ -279,6 +279,8 @@ def _configuration(
         "spark.port.maxRetries": "0",
         # Runs of the same assets use the same generated code; Spark's default of 100 holds that of few assets.
         "spark.sql.codegen.cache.maxEntries": "1000",
+        # A run's session goes with the run, and what it held with the next full collection: connections to a database.
+        "spark.cleaner.periodicGC.interval": "5min",
         "spark.sql.extensions": EXTENSIONS,
         "spark.sql.session.timeZone": "UTC",
         # Spark's default of 200 is for clusters: on one machine most of a small shuffle's time goes into its files.

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, TypeGuard
 from dagster_ips._compat import (
     fail_once,
     forget_ended_sessions,
-    leave_without_asking_the_server,
     never_collect,
+    release_at_exit,
     session_with_token,
 )
 from dagster_ips.spark.late import sql
@@ -47,7 +47,7 @@ def connect_session(
     session = session_with_token(remote, token)
     never_collect(session)
     fail_once(session, ended)
-    leave_without_asking_the_server(session)
+    release_at_exit(session)
     known = session.conf.getAll
     for key, value in configuration.items():
         # What can't be changed in a session may still be named as it is.

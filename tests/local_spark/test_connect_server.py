@@ -13,6 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from pyspark.errors.exceptions.connect import SparkConnectException
 from pyspark.sql.connect.session import SparkSession
 
 from dagster_ips.local_spark import connect_server
@@ -28,6 +29,7 @@ from dagster_ips.local_spark.connect_server import (
 )
 from dagster_ips.local_spark.launch import exclusive_lock
 from dagster_ips.local_spark.process import ProcessIdentity, identity_of, launch_detached
+from dagster_ips.spark.session import connect_session
 from tests.support.ports import listening_ports
 
 MEMORY = "1g"
@@ -120,6 +122,20 @@ print(spark.table("t.db.five").count(), spark.conf.get("spark.sql.session.timeZo
     command = [sys.executable, "-c", client, str(folder), str(tmp_path)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     assert done.stdout == "5 UTC\n"
+
+
+def test_a_process_that_ends_takes_its_session_with_it(server: ConnectServer, folder: Path) -> None:
+    client = """
+import sys; from pathlib import Path
+from dagster_ips.local_spark.connect_server import connect_server_status
+session = connect_server_status(Path(sys.argv[1])).session()
+session.range(5).collect()
+print(session.session_id)
+"""
+    command = [sys.executable, "-c", client, str(folder)]
+    ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+    with pytest.raises(SparkConnectException, match="SESSION_CLOSED"):
+        connect_session(f"{server.remote}/;session_id={ended}", {}, token=server.token)
 
 
 def test_it_listens_on_the_loopback_address_only(server: ConnectServer) -> None:
