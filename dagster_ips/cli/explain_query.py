@@ -50,7 +50,13 @@ def explain_query(workplace: Workplace, asset: str, *, as_json: bool) -> None:
 
 
 def _columns(known: KnownConsumer, tracked: TrackedInput) -> list[QueryColumn]:
-    metadata = known.manager.catalog.open().load(tracked.table, asset=known.consumer.name)
+    metadata = known.manager.catalog.open().find(tracked.table)
+    if metadata is None:
+        raise InstanceError(
+            problem=f"{known.consumer.name} reads {tracked.upstream}, whose table {tracked.table} is not there yet, and "
+            f"what a run does depends on the table's columns.",
+            remedy=f"Materialize {tracked.upstream} first; if something else writes its table, that has to have run.",
+        )
     return [QueryColumn(column.name, type_text(column.kind)) for column in metadata.struct.fields]
 
 

@@ -51,4 +51,5 @@ def test_a_source_that_is_not_there_yet_is_named(idle_lake: IdleLake) -> None:
     idle_lake.define(BY_QUERY)
     refused = idle_lake.run("explain", "per_account")
     assert refused.exit_code == 1
-    assert "media.title" in refused.stderr
+    assert "whose table media.title is not there yet" in refused.stderr
+    assert "Materialize title first" in refused.stderr
