@@ -53,8 +53,8 @@ def _columns(known: KnownConsumer, tracked: TrackedInput) -> list[QueryColumn]:
     metadata = known.manager.catalog.open().find(tracked.table)
     if metadata is None:
         raise InstanceError(
-            problem=f"{known.consumer.name} reads {tracked.upstream}, whose table {tracked.table} is not there yet, and "
-            f"what a run does depends on the table's columns.",
+            problem=f"{known.consumer.name} reads {tracked.upstream}, whose table {tracked.table} is not there yet, "
+            f"and what a run does depends on the table's columns.",
             remedy=f"Materialize {tracked.upstream} first; if something else writes its table, that has to have run.",
         )
     return [QueryColumn(column.name, type_text(column.kind)) for column in metadata.struct.fields]
