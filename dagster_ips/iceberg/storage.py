@@ -64,6 +64,15 @@ class Storage:
         with self._reaching(f"looking for {location}"):
             return self._io(location).new_input(location).exists()
 
+    def size(self, location: str) -> int:
+        """The bytes of a file that exists.
+
+        Raises:
+            CatalogUnreachableError: the storage did not answer.
+        """
+        with self._reaching(f"measuring {location}"):
+            return len(self._io(location).new_input(location))
+
     def write(self, location: str, content: bytes) -> None:
         """Create the file; an existing one is never overwritten.
 

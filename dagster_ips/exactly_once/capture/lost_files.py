@@ -11,7 +11,9 @@ from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.storage import Storage
 
 _DATA_FILE = re.compile(r"[^\s'\"(]+\.(?:parquet|orc|avro|puffin)\b")
-_SAID = 200
+_OUT_OF_RANGE = re.compile(r"\b416\b|InvalidRange|Range ?Not ?Satisfiable", re.IGNORECASE)
+"""What an object store says of a part that a file doesn't have. Spark passes it on without the file's name."""
+_SAID, _MOST_MEASURED = 200, 1_000
 
 
 def unreadable(error: Exception, inputs: Iterable[CapturedInput], catalog: LakeCatalog) -> IpsError | None:
@@ -35,7 +37,8 @@ def lost_table(error: Exception, inputs: Iterable[CapturedInput], catalog: LakeC
 def lost_file(error: Exception, inputs: Iterable[CapturedInput], storage: Storage) -> FilesGoneError | None:
     """What a missing or damaged data file of one of ``inputs`` deserves to be called; None if ``error`` is of no such.
 
-    Engines name the file somewhere in a message of many screens.
+    Engines name the file somewhere in a message of many screens. Where an object store has less of it than the table's
+    metadata says they don't, and the files are measured.
     """
     if isinstance(error, IpsError):
         return None
@@ -45,10 +48,24 @@ def lost_file(error: Exception, inputs: Iterable[CapturedInput], storage: Storag
             if _is_of(found, captured):
                 said = message[message.index(found) + len(found) :].partition("\n")[0].strip()[:_SAID]
                 cause = f"can't be read ({said})" if storage.exists(found) else "doesn't exist any more"
-                to = captured.capture.to_inclusive
-                at = to.snapshot_id if to else None
-                return FilesGoneError(table=captured.source.table, file=found, cause=cause, snapshot_id=at)
+                return _gone(captured, found, cause)
+    return _cut_short(inputs, storage) if _OUT_OF_RANGE.search(message) else None
+
+
+def _cut_short(inputs: Iterable[CapturedInput], storage: Storage) -> FilesGoneError | None:
+    for captured in inputs:
+        for file in captured.files.changes.touched[:_MOST_MEASURED]:
+            if storage.exists(file.path) and (found := storage.size(file.path)) != file.file_size_bytes:
+                cause = f"has {found:,} bytes, of which the table's metadata says {file.file_size_bytes:,}"
+                return _gone(captured, file.path, cause)
     return None
+
+
+def _gone(captured: CapturedInput, file: str, cause: str) -> FilesGoneError:
+    to = captured.capture.to_inclusive
+    return FilesGoneError(
+        table=captured.source.table, file=file, cause=cause, snapshot_id=to.snapshot_id if to else None
+    )
 
 
 def _is_of(path: str, captured: CapturedInput) -> bool:
