@@ -6,6 +6,7 @@ from dagster_ips.errors import IpsError
 from dagster_ips.orchestration.automate.conditions import blocked, on_change, pending
 from dagster_ips.orchestration.automate.pending_sensor import pending_sensor
 from dagster_ips.orchestration.automate.valid_through_condition import valid_through
+from dagster_ips.orchestration.declare.dbt_models import DbtModels, dbt_models
 from dagster_ips.orchestration.declare.declarations import (
     append,
     combine,
@@ -33,6 +34,7 @@ from dagster_ips.view import IcdcView, ViewStats, affected
 
 __all__ = [
     "ChangeRange",
+    "DbtModels",
     "IcdcIOManager",
     "IcdcView",
     "IcebergCatalog",
@@ -51,6 +53,7 @@ __all__ = [
     "blocked",
     "capture",
     "combine",
+    "dbt_models",
     "iceberg_asset",
     "incremental",
     "incremental_dep",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -15,6 +16,7 @@ from pyspark.sql import DataFrame
 
 import dagster_ips as ips
 from dagster_ips.orchestration.automate.hygiene import HygieneConfig
+from tests.support.dbt_manifest import manifest
 from tests.support.lake import Lake, events
 from tests.support.pipeline import materialize
 
@@ -59,6 +61,9 @@ def definitions_of(first: dict[str, Any], *assets: object, checks: Sequence[obje
 @pytest.mark.parametrize("page", PAGES)
 def test_every_block_of_python_runs_by_itself(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_SECRET", "secret")
+    monkeypatch.chdir(tmp_path)
+    Path("target").mkdir()
+    Path("target", "manifest.json").write_text(json.dumps(manifest()))
     for text in blocks_of(page):
         run_block(text, tmp_path)
 

@@ -11,10 +11,10 @@ import dagster_ips
 from dagster_ips import public
 
 NAMES = """
-ChangeRange IcdcIOManager IcdcView IcebergCatalog IcebergTablesComponent IpsError LocalSparkConnect Mode Overwrite
-OwnSql Predicate RangeKind ViewStats affected append audit blocked capture combine iceberg_asset incremental
-incremental_dep lookup merge on_change overwrite_partitions pending pending_sensor proof replace sql_asset table
-target_lag trusted valid_through with_incremental
+ChangeRange DbtModels IcdcIOManager IcdcView IcebergCatalog IcebergTablesComponent IpsError LocalSparkConnect Mode
+Overwrite OwnSql Predicate RangeKind ViewStats affected append audit blocked capture combine dbt_models iceberg_asset
+incremental incremental_dep lookup merge on_change overwrite_partitions pending pending_sensor proof replace sql_asset
+table target_lag trusted valid_through with_incremental
 """
 """What users may rely on. A name that goes, or comes, is a change for them: say so in the changelog."""
 
