@@ -40,15 +40,23 @@ class ProcessIdentity:
         if not self.is_alive():
             return False
         for order, seconds in ((signal.SIGTERM, grace_seconds), (signal.SIGKILL, 10.0)):
-            try:
-                os.kill(self.pid, order)
-            except ProcessLookupError:
-                return True
             deadline = time.monotonic() + seconds
             while time.monotonic() < deadline:
-                if not self.is_alive():
+                # Said again: one that has just been launched may not listen yet.
+                try:
+                    os.kill(self.pid, order)
+                except ProcessLookupError:
                     return True
-                time.sleep(0.05)
+                if self._ends_within(min(1.0, seconds)):
+                    return True
+        return True
+
+    def _ends_within(self, seconds: float) -> bool:
+        deadline = time.monotonic() + seconds
+        while self.is_alive():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.05)
         return True
 
 
