@@ -127,6 +127,25 @@ def test_whatever_changes_in_its_sources_the_table_is_what_the_query_gives(
         assert found == strategies, statement
 
 
+def test_a_group_that_is_new_may_lose_rows_in_the_change_that_makes_it(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    text = """
+        SELECT event_date, genre, count(*) AS plays, max(seconds) AS longest
+        FROM playback JOIN title USING (account) GROUP BY event_date, genre
+    """
+    lake.create_playback(events(range(6)))
+    lake.sql("CREATE TABLE lake.media.title (account STRING, genre STRING) USING iceberg")
+    lake.sql("INSERT INTO lake.media.title VALUES ('a0', 'a'), ('a1', 'b'), ('a2', 'b')")
+    definitions = pipeline(lake.folder, lake.spark_folder, *assets({"x": text}))
+    materialize(definitions, instance, "x")
+    # Its rows come with the titles of before, and go with those that went.
+    lake.append([*events([7], day=1), *events([8], day=1), *events([10], day=2)])
+    lake.sql("DELETE FROM lake.media.title WHERE account = 'a1'")
+    assert said(materialize(definitions, instance, "x"), "x")["refresh"] == "combine"
+    assert shown(lake, "x", text) == expected(lake, text)
+
+
 def test_a_new_text_computes_everything_once_and_strict_computes_nothing_else(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:

@@ -29,22 +29,27 @@ CHANGES = {
     "delete": SourceChange(adds=False, removes=True),
 }
 UPDATES = {
-    "region": "r_name = r_name || 'x'",
-    "nation": "n_regionkey = (n_regionkey + 1) % 5",
-    "supplier": "s_nationkey = (s_nationkey + 1) % 25, s_acctbal = -s_acctbal",
-    "customer": "c_nationkey = (c_nationkey + 1) % 25, c_acctbal = -c_acctbal",
-    "part": "p_type = 'PROMO ' || p_type, p_size = p_size + 1",
-    "partsupp": "ps_supplycost = ps_supplycost / 2",
-    "orders": "o_orderdate = o_orderdate + 40, o_orderpriority = '1-URGENT'",
-    "lineitem": "l_quantity = l_quantity + 1, l_shipdate = l_shipdate - 30, l_suppkey = l_suppkey % 10 + 1",
+    "region": {"r_name": "r_name || 'x'"},
+    "nation": {"n_regionkey": "(n_regionkey + 1) % 5"},
+    "supplier": {"s_nationkey": "(s_nationkey + 1) % 25", "s_acctbal": "-s_acctbal"},
+    "customer": {"c_nationkey": "(c_nationkey + 1) % 25", "c_acctbal": "-c_acctbal"},
+    "part": {"p_type": "'PROMO ' || p_type", "p_size": "p_size + 1"},
+    "partsupp": {"ps_supplycost": "ps_supplycost / 2"},
+    "orders": {"o_orderdate": "o_orderdate + 40", "o_orderpriority": "'1-URGENT'"},
+    "lineitem": {
+        "l_quantity": "l_quantity + 1",
+        "l_shipdate": "l_shipdate - 30",
+        "l_suppkey": "l_suppkey % 10 + 1",
+    },
 }
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A query of the benchmark: its tables by source, and its text by state."""
+    """A query of the benchmark: its text in Spark's SQL, and its tables by source."""
 
     number: int
+    text: str
     tables: tuple[str, ...]
     tree: exp.Query
     plan: MaintenancePlan
@@ -69,13 +74,13 @@ def prepared(db: duckdb.DuckDBPyConnection) -> list[Prepared]:
     for number, text in db.execute("SELECT query_nr, query FROM tpch_queries() ORDER BY 1").fetchall():
         tree = sqlglot.parse_one(text, dialect="duckdb")
         tree.set("limit", None)
-        query = read(tree.sql("spark"))
+        query = read(tree.sql("spark", pretty=True))
         tables = tuple(parts[-1].lower() for parts in query.sources)
         columns = [
             [QueryColumn(row[0], _spark(row[1])) for row in db.execute(f"DESCRIBE {table}").fetchall()]
             for table in tables
         ]
-        found.append(Prepared(number, tables, query.tree, MaintenancePlan(query, columns)))
+        found.append(Prepared(number, query.text, tables, query.tree, MaintenancePlan(query, columns)))
     return found
 
 
@@ -128,7 +133,8 @@ def check_round(db: duckdb.DuckDBPyConnection, queries: list[Prepared], random: 
             db.execute(f"INSERT INTO {table}_went {some}")
         if kinds[table] == "update":
             db.execute(f"INSERT INTO {table}_came FROM {table}_went")
-        db.execute(f"UPDATE {table}_came SET {UPDATES[table]}")
+        updates = ", ".join(f"{column} = {value}" for column, value in UPDATES[table].items())
+        db.execute(f"UPDATE {table}_came SET {updates}")
         stays = f"(FROM {table}_was EXCEPT ALL FROM {table}_went)"
         db.execute(f"CREATE OR REPLACE TABLE {table} AS {stays} UNION ALL FROM {table}_came")
     wrong = []

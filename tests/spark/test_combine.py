@@ -263,6 +263,17 @@ def test_live_rows_are_read_only_where_an_extreme_was_lost(exact: Table) -> None
     assert 1000 not in row
 
 
+@pytest.mark.parametrize("there", [[], [full(k="c")]])
+def test_a_new_group_may_have_lost_rows_that_came_with_it(lake: Lake, exact: Table, there: list[Row]) -> None:
+    branch = exact.holding(there)
+    lost, gone = full(d=Decimal("9.00"), f=9.0, s="A"), full(k="b")
+    after = [*there, full(), full(x=2)]
+    exact.combine(branch, [lost, gone], [full(), lost, gone, full(x=2)], after)
+    assert exact.rows(branch) == grouped(lake, after, exact.declared)
+    with pytest.raises(CombineError, match=r"more rows of the group \('b', "):
+        exact.combine(branch, [gone, gone], [gone], after)
+
+
 @pytest.mark.parametrize("there", [[], [full()], [full(x=None), full(x=None)]])
 def test_rows_that_a_group_never_had_cannot_be_removed_from_it(exact: Table, there: list[Row]) -> None:
     branch = exact.holding(there)

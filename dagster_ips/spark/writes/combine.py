@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from dagster_ips.core.aggregates import KeptPart
 from dagster_ips.core.ranges import quoted
 from dagster_ips.errors import CombineError
 from dagster_ips.spark.branches import Branch
@@ -62,7 +63,7 @@ def combine_rows(  # noqa: PLR0913  # each is a thing of its own
         there_may_be = held(touched.partitions)
         known = touched.only(there_may_be.partitions)
         if not known.groups:
-            _append(aggregates, parts, branch, touched)
+            _append(aggregates, parts, change, branch, touched)
             return
         has_only_gained = not touched.has_removed and not aggregates.computed
         if has_only_gained and there_may_be.most is not None and there_may_be.most <= _MOST_SHUFFLED:
@@ -73,7 +74,7 @@ def combine_rows(  # noqa: PLR0913  # each is a thing of its own
         there = table_frame(parts.sparkSession, branch.catalog, branch.table, snapshot_id=head)
         there = there.where(among(prune, known.partitions))
         if has_only_gained:
-            _add_to_many(aggregates, parts, there, branch, touched, known=known)
+            _add_to_many(aggregates, parts, there, branch, touched, known=known, change=change)
             return
         with computed_once(_matched(aggregates, parts, there)) as matched:
             found: dict[str, int] = dict(collected(matched.groupBy(_STATUS).agg(F.count("*"))))
@@ -83,7 +84,7 @@ def combine_rows(  # noqa: PLR0913  # each is a thing of its own
                 _update(aggregates, change, matched, branch, known, has_lost=_IS_LOST in found)
             if touched.groups > sum(found.values()):
                 new = parts.alias(_DELTA).join(matched.alias(_TARGET), _same_keys(keys, _DELTA, _TARGET), "left_anti")
-                _append(aggregates, new, branch, touched)
+                _append(aggregates, new, change, branch, touched)
 
 
 def _add_all(aggregates: Aggregates, parts: DataFrame, branch: Branch, known: _TouchedGroups) -> None:
@@ -117,6 +118,7 @@ def _add_to_many(  # noqa: PLR0913  # each is a thing of its own
     touched: _TouchedGroups,
     *,
     known: _TouchedGroups,
+    change: Change,
 ) -> None:
     """As ``_add_all``, where a shuffle of the target's rows costs more than a query of its own for new groups.
 
@@ -133,7 +135,7 @@ def _add_to_many(  # noqa: PLR0913  # each is a thing of its own
     new = late.alias(_DELTA).join(found.alias(_TARGET), _same_keys(keys, _DELTA, _TARGET), "left_anti")
     if known.groups < touched.groups:
         new = new.unionByName(parts.where(~_is_in(known)))
-    _append(aggregates, new, branch, touched)
+    _append(aggregates, new, change, branch, touched)
 
 
 def _is_in(groups: _TouchedGroups) -> Column:
@@ -169,13 +171,42 @@ def _update(  # noqa: PLR0913  # each is a thing of its own
         update_matched(changed, branch, keys, target, among(prune, touched.partitions, alias=target))
 
 
-def _append(aggregates: Aggregates, new: DataFrame, branch: Branch, touched: _TouchedGroups) -> None:
-    """Append the groups of ``new`` parts, of which the table has none: so none of them can have lost a row."""
-    if touched.has_removed:
-        _refuse_any(new.where(F.col(REMOVED) > 0), aggregates.keys, branch)
-    shown = [F.col(f"{_DELTA}.{quoted(key)}") for key in aggregates.keys]
-    values = aggregates.values(aggregates.part_columns(_DELTA))
-    aggregates.with_computed(new.alias(_DELTA).select(*shown, *values)).writeTo(branch.sql_name).append()
+def _append(aggregates: Aggregates, new: DataFrame, change: Change, branch: Branch, touched: _TouchedGroups) -> None:
+    """Append the groups of ``new`` parts, of which the table has none.
+
+    Such a group may have lost rows as well, of those that came with the same change.
+    """
+    new, parts = new.alias(_DELTA), aggregates.part_columns(_DELTA)
+    keys = [F.col(f"{_DELTA}.{quoted(key)}") for key in aggregates.keys]
+    if not touched.has_removed:
+        aggregates.with_computed(new.select(*keys, *aggregates.values(parts))).writeTo(branch.sql_name).append()
+        return
+    judged = new.withColumn(_STATUS, _status(aggregates, parts, dict.fromkeys(parts, F.lit(None))))
+    found: dict[str, int] = dict(collected(judged.groupBy(_STATUS).agg(F.count("*"))))
+    if _STRANGE in found:
+        _refuse_any(judged.where(F.col(_STATUS) == _STRANGE), aggregates.keys, branch)
+    changed = judged.where(F.col(_STATUS) == _CHANGED).select(*keys, *aggregates.values(parts))
+    groups = aggregates.with_computed(changed)
+    if _IS_LOST in found:
+        lost = judged.where(F.col(_STATUS) == _IS_LOST).select(*keys)
+        again = computed_again(aggregates, change, lost, among(touched.columns, touched.partitions))
+        groups = groups.unionByName(again.where(~F.col(GONE)).drop(GONE))
+    if found.keys() - {_EMPTY}:
+        groups.writeTo(branch.sql_name).append()
+
+
+def _status(aggregates: Aggregates, now: Mapping[KeptPart, Column], old: Mapping[KeptPart, Column]) -> Column:
+    """What became of a group of ``_DELTA`` that was ``old`` and is made of the parts ``now``.
+
+    What is impossible, empty or lost has no values, and none are made of it: their sums might not even be ones. All
+    rows together stay one row, also if there are none.
+    """
+    return (
+        F.when(aggregates.is_impossible(now), _STRANGE)
+        .when((now[ROWS] == 0) & F.lit(bool(aggregates.keys)), _EMPTY)
+        .when(aggregates.is_lost(old, _DELTA), _IS_LOST)
+        .otherwise(_CHANGED)
+    )
 
 
 @dataclass(frozen=True)
@@ -224,19 +255,11 @@ def _matched(aggregates: Aggregates, parts: DataFrame, there: DataFrame) -> Data
     target = there.select(*[quoted(column) for column in aggregates.columns]).alias(_TARGET)
     old = {kept: F.col(f"{_TARGET}.{quoted(column)}") for kept, column in columns.items()}
     now = aggregates.added(old, _DELTA)
-    # What is impossible, empty or lost has no values, and none are made of it: their sums might not even be ones.
-    # All rows together stay one row, also if there are none.
-    status = (
-        F.when(aggregates.is_impossible(now), _STRANGE)
-        .when((now[ROWS] == 0) & F.lit(bool(keys)), _EMPTY)
-        .when(aggregates.is_lost(old, _DELTA), _IS_LOST)
-        .otherwise(_CHANGED)
-    )
     values = aggregates.values(now)
     names = [column for column in aggregates.columns if column not in keys]
     shown = [F.col(f"{_TARGET}.{quoted(key)}") for key in keys]
     joined = parts.alias(_DELTA).join(target, _same_keys(keys, _DELTA, _TARGET))
-    judged = joined.withColumn(_STATUS, status)
+    judged = joined.withColumn(_STATUS, _status(aggregates, now, old))
     made = [F.when(F.col(_STATUS) == _CHANGED, value).alias(name) for name, value in zip(names, values, strict=True)]
     kept_old = [F.col(f"{_TARGET}.{quoted(name)}").alias(f"__ips_old_{i}") for i, name in enumerate(names)]
     found = judged.select(*shown, *made, *kept_old, _STATUS)

@@ -1,0 +1,119 @@
+"""Tables by query in a lake, made through Dagster as a user does, each compared with its query over the sources."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import tempfile
+import warnings
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+
+import dagster_ips as ips
+from dagster_ips.local_spark.connect_server import ensure_connect_server, stop_connect_server
+from dagster_ips.orchestration.declare.past_refreshes import REFRESH
+from tests.histories.composed.fuzz import new_assets
+from tests.support.lake import Lake
+from tests.support.lake_catalog import catalog_resource
+from tests.support.quick_spark import ensure_quick_server
+from tests.support.spark_resource import spark_resource
+
+FAILED = "failed"
+_FEW_ROWS = {"spark.sql.shuffle.partitions": "1"}
+
+
+@dataclass
+class MaintainedTables:
+    """The results of ``texts``, by name, in the namespace ``media`` of ``lake``; their sources are there, too."""
+
+    lake: Lake
+    instance: dg.DagsterInstance
+    texts: Mapping[str, str]
+    sources: Collection[str]
+    refresh: str = "incremental"
+    figures: Counter[str] = field(default_factory=Counter)
+    """Pairs of a query and what changed, by how the table was brought up to date."""
+    wrong: list[str] = field(default_factory=list)
+
+    def definitions(self) -> dg.Definitions:
+        """As a user has them."""
+        manager = ips.IcdcIOManager(
+            catalog=catalog_resource(self.lake.folder),
+            spark=spark_resource(self.lake.spark_folder, _FEW_ROWS),
+            icdc_keep_last=1,
+        )
+        made = [
+            ips.sql_asset(name, text, table=f"media.{name}", refresh=self.refresh) for name, text in self.texts.items()
+        ]
+        sources = [ips.iceberg_asset(name, table=f"media.{name}") for name in self.sources]
+        return ips.with_incremental(dg.Definitions(assets=[*sources, *made], resources={"io_manager": manager}))
+
+    def follow(self, names: Collection[str], what_changed: object) -> None:
+        """Materialize these, and note what isn't as its query says then."""
+        job = self.definitions().resolve_implicit_global_asset_job_def()
+        selection = [dg.AssetKey(name) for name in names]
+        result = job.execute_in_process(instance=self.instance, asset_selection=selection, raise_on_error=False)
+        for source in self.sources:
+            self.lake.sql(f"SELECT * FROM lake.media.{source}").createOrReplaceTempView(source)
+        for name in names:
+            strategy, problem = _strategy(result, name), None
+            if strategy == FAILED:
+                problem = _error(result, name)
+            elif (found := self._shown(name)) != (expected := self._expected(name)):
+                lacks, has = ((a - b).most_common(3) for a, b in ((expected, found), (found, expected)))
+                problem = f"lacks {lacks}, has {has}"
+            self.figures[strategy] += 1
+            if problem:
+                self.wrong.append(f"{name} by {strategy} after {what_changed}: {problem}\n  {self.texts[name]}")
+                logging.getLogger(__name__).critical(self.wrong[-1])
+
+    def drop(self) -> None:
+        """Drop the tables of the queries."""
+        for name in self.texts:
+            self.lake.sql(f"DROP TABLE IF EXISTS lake.media.{name} PURGE")
+
+    def _expected(self, name: str) -> Counter[tuple[Any, ...]]:
+        return Counter(map(tuple, self.lake.sql(self.texts[name]).collect()))
+
+    def _shown(self, name: str) -> Counter[tuple[Any, ...]]:
+        """The query's columns, in its order."""
+        columns = ", ".join(f"`{column}`" for column in self.lake.sql(self.texts[name]).columns)
+        return Counter(map(tuple, self.lake.sql(f"SELECT {columns} FROM lake.media.{name}").collect()))
+
+
+def _strategy(result: dg.ExecuteInProcessResult, name: str) -> str:
+    for event in result.get_asset_materialization_events():
+        if event.asset_key == dg.AssetKey(name):
+            return str(event.materialization.metadata[REFRESH].value)
+    return FAILED
+
+
+def _error(result: dg.ExecuteInProcessResult, name: str) -> str:
+    for event in result.all_events:
+        if event.is_step_failure and event.step_key == name:
+            error = event.step_failure_data.error
+            while error is not None and error.cause is not None:
+                error = error.cause
+            return error.message.strip() if error else "it failed"
+    return "it did not run"
+
+
+@contextlib.contextmanager
+def temporary_lake(*, quick: bool = True) -> Iterator[tuple[Lake, dg.DagsterInstance]]:
+    """A lake with a Spark and a Dagster instance of its own, gone in the end."""
+    warnings.simplefilter("ignore")
+    logging.disable(logging.ERROR)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        spark = folder / "spark"
+        try:
+            server = ensure_quick_server(spark) if quick else ensure_connect_server(spark)
+            with new_assets(folder, spark, server) as assets:
+                yield assets.lake, assets.instance
+        finally:
+            stop_connect_server(spark)

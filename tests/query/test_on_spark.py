@@ -1,0 +1,27 @@
+"""Tables by query in a real lake are what their queries give, whatever happens to the tables that they read."""
+
+from __future__ import annotations
+
+from random import Random
+
+import dagster as dg
+import pytest
+
+from tests.histories.history import quicken
+from tests.query import differential_on_spark, tpch_on_spark
+from tests.support.lake import Lake
+
+
+def test_random_queries_are_kept_in_a_lake(lake: Lake, instance: dg.DagsterInstance) -> None:
+    quicken(lake)
+    found = differential_on_spark.run(lake, instance, seed=1, queries=6, changes=3)
+    assert found.wrong == []
+    assert found.figures["combine"] + found.figures["keys"] + found.figures["append"] > 3, found.figures
+
+
+@pytest.mark.slow
+def test_the_queries_of_tpch_are_kept_in_a_lake(lake: Lake, instance: dg.DagsterInstance) -> None:
+    random = Random(1)
+    found = tpch_on_spark.run(tpch_on_spark.made(lake, instance, 0.001, random), 2, random)
+    assert found.wrong == []
+    assert all(found.figures[each] for each in ("combine", "keys")), found.figures
