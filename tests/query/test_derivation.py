@@ -141,8 +141,8 @@ CASES: list[tuple[str, dict[str, list[Row]], dict[str, list[Row]], dict[str, lis
         ) q GROUP BY q.n
         """,
         {"t0": [(1, 1, 1, "a"), (2, 1, 1, "a")], "t1": [(1, 1, 1, "b")]},
-        {"t0": [(3, 1, 1, "a")], "t1": [(2, 1, 1, "b")]},
-        {"t1": [(1, 1, 1, "b")]},
+        {"t0": [(3, 1, 1, "a")], "t1": [(1, 1, 1, "b"), (2, 1, 1, "b")]},
+        {},
     ),
     (
         "SELECT x.s, sum(x.b) AS n FROM t0 x LEFT JOIN t1 y ON x.a = y.a GROUP BY x.s",
