@@ -76,6 +76,18 @@ class AffectedReach:
         """
         return self._columns(node, scan, {place: node.names[place] for place in places})
 
+    def has_itself(self, block: SelectBlock, scan: Scan, column: exp.Column) -> bool:
+        """Whether the rows of what changed have ``column`` of the block's body themselves, or what equals it."""
+        start = block.relation_of(scan)
+        try:
+            return _EqualityWalk(self, block, scan, start).stand_in(column).table == start.alias
+        except NotDerivedError:
+            return False
+
+    def body_keys(self, block: SelectBlock, scan: Scan, columns: Mapping[exp.Column, str]) -> exp.Select:
+        """A superset of the values that ``columns`` have in rows of the block's body that differ by ``scan``."""
+        return self._body(block, scan, list(columns.items()))
+
     def _columns(self, node: Node, scan: Scan | None, wanted: Mapping[int, str]) -> exp.Query:
         """As ``keys``, by other names; of all rows, before and after, if ``scan`` is None."""
         match node:

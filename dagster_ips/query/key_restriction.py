@@ -21,11 +21,24 @@ def restricted(tree: exp.Query, node: Node, places: Sequence[int]) -> exp.Select
     limits: KeyLimits = {}
     keys = [node.names[place] for place in places]
     _push(node, dict(zip(places, keys, strict=True)), limits)
+    rows = reading(tree, lambda scan, source: _among(exp.table_(after(source)), limits.get(scan, {})))
+    return _among(derived(rows, "ips_row"), {key: key for key in keys})
 
-    def read(scan: int, source: int) -> exp.Query:
-        return _among(exp.table_(after(source)), limits.get(scan, {}))
 
-    return _among(derived(reading(tree, read), "ips_row"), {key: key for key in keys})
+def restricted_body(
+    tree: exp.Select, block: SelectBlock, keys: Mapping[exp.Column, str], state: Callable[[int], str]
+) -> exp.Select:
+    """The rows of ``tree``, which has the body of ``block``, whose columns ``keys`` are among the affected keys.
+
+    ``state`` calls each source as it is to be read: as it is now, or as it was.
+    """
+    limits: KeyLimits = {}
+    _push_body(block, dict(keys), limits)
+    rows = reading(tree, lambda scan, source: _among(exp.table_(state(source)), limits.get(scan, {})))
+    same = [exp.NullSafeEQ(this=column.copy(), expression=exp.column(key, "ips_key")) for column, key in keys.items()]
+    among = select([exp.Literal.number(1)], exp.table_(AFFECTED, alias="ips_key")).where(*same, copy=False)
+    assert isinstance(rows, exp.Select)  # noqa: S101  # as the tree is
+    return rows.where(exp.Exists(this=among), copy=False)
 
 
 def reading(tree: exp.Query, read: Callable[[int, int], exp.Query]) -> exp.Query:

@@ -16,12 +16,14 @@ from dagster_ips.query.affected_keys import (
     AffectedReach,
     SourceChange,
     after,
+    before,
     derived,
     select,
     union,
 )
+from dagster_ips.query.body_keys import body_keys
 from dagster_ips.query.delta_terms import terms, weighted, why_body_not_linear, why_not_linear
-from dagster_ips.query.key_restriction import reading, restricted, whole
+from dagster_ips.query.key_restriction import reading, restricted, restricted_body, whole
 from dagster_ips.query.query_text import DIALECT, Query, named
 from dagster_ips.query.query_tree import (
     Node,
@@ -65,8 +67,9 @@ class MaintenanceStep:
 
     ``rows`` is a query over tables that ``reads`` names: for ``append`` of the rows to insert; for ``combine`` of the
     keys and values of rows that came and went, with their ``_weight``; for ``keys`` of those to insert, or of the keys
-    and values that they are groups of, if the plan has a grouping. ``affected`` is that of the keys to delete by, the
-    result's columns ``keys``. ``why_not`` has the reason for each better strategy that isn't taken.
+    and values that they are groups of, if the plan has a grouping. ``affected`` is that of affected keys, where
+    ``rows`` reads them; for ``keys`` they are the result's columns ``keys``, to delete by. ``why_not`` has the reason
+    for each better strategy that isn't taken.
     """
 
     strategy: Strategy
@@ -168,7 +171,7 @@ class MaintenancePlan:
         # What a place was before is read by the terms of those that change earlier.
         is_lost = any(scan.source not in known_before for scan in scans[1:])
         lost = "several places changed, and what a source was before can't be read any more" if is_lost else None
-        exact, why_not = self._exact(scans, changed, lost)
+        exact, why_not = self._exact(scans, changed, known_before, lost)
         if exact is not None:
             return exact
         try:
@@ -177,14 +180,20 @@ class MaintenancePlan:
             return MaintenanceStep(Strategy.FULL, why_not={**why_not, Strategy.KEYS: str(error)})
 
     def _exact(
-        self, scans: Sequence[Scan], changed: Mapping[int, SourceChange], lost: str | None
+        self,
+        scans: Sequence[Scan],
+        changed: Mapping[int, SourceChange],
+        known_before: frozenset[int],
+        lost: str | None,
     ) -> tuple[MaintenanceStep | None, dict[Strategy, str]]:
         """The step by the exact change of the result; None if there is none, and why."""
         places = [(scan.number, scan.source) for scan in scans]
         found = self.grouping
         if isinstance(found, Grouping) and isinstance(self._node, SelectBlock):
             if why := why_body_not_linear(self._node, frozenset(scans)) or lost:
-                return None, {Strategy.COMBINE: why}
+                is_known = all(scan.source in known_before for scan in scans)
+                step = self._by_body_keys(found, self._node, scans, changed) if is_known else None
+                return step, {Strategy.COMBINE: why}
             came, went = terms(found.rows, places, changed)
             live = [self.all_rows] if went and found.has_extremes else []
             return MaintenanceStep(Strategy.COMBINE, weighted(came, went, live)), {}
@@ -195,6 +204,19 @@ class MaintenancePlan:
             came, _ = terms(self._tree, places, changed)
             return MaintenanceStep(Strategy.APPEND, union(came)), {}
         return None, why_not or {Strategy.APPEND: why or "rows were removed"}
+
+    def _by_body_keys(
+        self, found: Grouping, block: SelectBlock, scans: Sequence[Scan], changed: Mapping[int, SourceChange]
+    ) -> MaintenanceStep | None:
+        """The step by keys of the rows that are grouped; None if there are none, or whole groups are as good."""
+        reach = AffectedReach(changed)
+        keys = body_keys(block, scans, reach)
+        if not keys or found.has_extremes:
+            return None
+        came = restricted_body(found.rows, block, keys, after)
+        went = restricted_body(found.rows, block, keys, lambda source: (before if source in changed else after)(source))
+        affected = union([reach.body_keys(block, scan, keys) for scan in scans], distinct=True)
+        return MaintenanceStep(Strategy.COMBINE, weighted([came], [went]), affected)
 
     def whole(self, why: str) -> MaintenanceStep:
         """To compute everything, for a reason that the plan doesn't know."""

@@ -15,7 +15,7 @@ from types import CodeType
 
 ROOT = Path(__file__).parent.parent.parent
 KEYS, LIMITS, TERMS = "affected_keys", "key_restriction", "delta_terms"
-TREE, GROUPS, PLAN = "query_tree", "top_grouping", "maintenance_plan"
+TREE, GROUPS, BODY, PLAN = "query_tree", "top_grouping", "body_keys", "maintenance_plan"
 NONE = "nothing is broken, and nothing is found"
 RULES = {
     NONE: (KEYS, "[after(scan.source), *went]", "[after(scan.source), *went]"),
@@ -101,6 +101,24 @@ RULES = {
         "if lacking := []:",
     ),
     "extremes need the rows that are left": (GROUPS, "in (Function.MIN, Function.MAX) for", "in () for"),
+    "keys of what is grouped are there in every row": (
+        BODY,
+        "if relation is not None and relation.role is Role.INNER:",
+        "if relation is not None:",
+    ),
+    "keys of what is grouped are of a type that keys may have": (
+        BODY,
+        'if selected.unalias().meta.get("kind"):',
+        "if True:",
+    ),
+    "every place that changed reaches keys of what is grouped": (
+        PLAN,
+        "for scan in scans], distinct=True)",
+        "for scan in scans[:1]], distinct=True)",
+    ),
+    "what was grouped is taken off as it was": (PLAN, "before if source in changed else after", "after"),
+    "what was grouped is read as it was only where it can be": (PLAN, "if is_known else None", "if True else None"),
+    "no extreme is made of keys of what is grouped": (PLAN, "if not keys or found.has_extremes:", "if not keys:"),
     "a group's column is computed of kept ones alone": (
         GROUPS,
         "is_made = not made.find(exp.AggFunc) and all(each.meta.get(_KEPT) for each in made.find_all(exp.Column))",

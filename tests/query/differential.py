@@ -117,6 +117,9 @@ class Machine:
         """The groups of what the rows were, with those that came and without those that went."""
         plan = case.plan
         assert isinstance(plan.grouping, Grouping)
+        if step.affected is not None:
+            case.figures["combine by keys of what is grouped"] += 1
+            self._db.execute(f"CREATE OR REPLACE TEMP TABLE {AFFECTED} AS {self._text(step.affected)}")
         weighed = self._rows(step.rows)
         now = self._rows(plan.all_rows)
         was = self._bag(self._text(plan.all_rows).replace("ips_after_", "ips_before_"))

@@ -61,7 +61,7 @@ class MaintainedTables:
         for source in self.sources:
             self.lake.sql(f"SELECT * FROM lake.media.{source}").createOrReplaceTempView(source)
         for name in names:
-            strategy, problem = _strategy(result, name), None
+            strategy, problem = strategy_of(result, name), None
             if strategy == FAILED:
                 problem = _error(result, name)
             elif (found := self._shown(name)) != (expected := self._expected(name)):
@@ -86,7 +86,8 @@ class MaintainedTables:
         return Counter(map(tuple, self.lake.sql(f"SELECT {columns} FROM lake.media.{name}").collect()))
 
 
-def _strategy(result: dg.ExecuteInProcessResult, name: str) -> str:
+def strategy_of(result: dg.ExecuteInProcessResult, name: str) -> str:
+    """How a run brought the table up to date."""
     for event in result.get_asset_materialization_events():
         if event.asset_key == dg.AssetKey(name):
             return str(event.materialization.metadata[REFRESH].value)

@@ -134,6 +134,28 @@ CASES: list[tuple[str, dict[str, list[Row]], dict[str, list[Row]], dict[str, lis
         {"t0": [(1, 5, 1, "b")]},
         {"t1": [(1, 1, 1, "b")]},
     ),
+    (
+        """
+        SELECT q.n, count(*) AS m FROM (
+            SELECT x.a, count(y.d) AS n FROM t0 x LEFT JOIN t1 y ON x.a = y.a GROUP BY x.a
+        ) q GROUP BY q.n
+        """,
+        {"t0": [(1, 1, 1, "a"), (2, 1, 1, "a")], "t1": [(1, 1, 1, "b")]},
+        {"t0": [(3, 1, 1, "a")], "t1": [(1, 1, 1, "b"), (2, 1, 1, "b")]},
+        {},
+    ),
+    (
+        "SELECT x.s, sum(x.b) AS n FROM t0 x LEFT JOIN t1 y ON x.a = y.a GROUP BY x.s",
+        {"t0": [(1, 1, 1, "a"), (2, 1, 1, "a")], "t1": [(1, 1, 1, "b")]},
+        {"t1": [(2, 1, 1, "b"), (2, 2, 1, "b")]},
+        {"t1": [(1, 1, 1, "b")]},
+    ),
+    (
+        "SELECT sum(x.b) / count(*) AS n FROM t0 x WHERE x.b >= (SELECT max(y.b) FROM t0 y WHERE y.a = x.a)",
+        {"t0": [(1, 1, 1, "a"), (1, 3, 1, "a"), (2, 5, 1, "b")]},
+        {"t0": [(1, 2, 1, "a"), (3, 1, 1, "c")]},
+        {"t0": [(1, 3, 1, "a")]},
+    ),
     ("SELECT s AS k FROM t0 UNION ALL SELECT s AS k FROM t3", {"t3": [(1, 0, "u")]}, {"t0": [(1, 1, 1, "a")]}, {}),
 ]
 
@@ -172,6 +194,24 @@ PLANS = [
         "e isn't made of",
     ),
     ("SELECT a, sum(b) FILTER (WHERE a > 1) AS n FROM t0 GROUP BY a", ADDED, Strategy.KEYS, "n isn't made of keys"),
+    (
+        "SELECT n, count(*) AS m FROM (SELECT a, count(*) AS n FROM t0 GROUP BY a) GROUP BY n",
+        ADDED,
+        Strategy.COMBINE,
+        "",
+    ),
+    (
+        "SELECT s, count(*) AS n FROM t0 x WHERE EXISTS (SELECT 1 FROM t0 y WHERE y.a = x.b) GROUP BY s",
+        REMOVED,
+        Strategy.COMBINE,
+        "",
+    ),
+    (
+        "SELECT n, max(a) AS m FROM (SELECT a, count(*) AS n FROM t0 GROUP BY a) GROUP BY n",
+        ADDED,
+        Strategy.FULL,
+        "n isn't what the rows are grouped by",
+    ),
     ("SELECT x.a, y.s FROM t0 x FULL JOIN t1 y ON x.a = y.a", ADDED, Strategy.FULL, "FULL JOIN"),
     ("SELECT DISTINCT a, s FROM t0", ADDED, Strategy.KEYS, "DISTINCT compares rows"),
     ("SELECT a FROM t0 ORDER BY a LIMIT 3", ADDED, Strategy.FULL, "LIMIT: which rows it takes"),
@@ -200,6 +240,12 @@ def test_what_was_before_is_needed_where_several_places_change_and_is_not_guesse
     step = plan.step(both, known_before=frozenset({0}))
     assert step.strategy is Strategy.KEYS
     assert not any("before" in table for table in step.reads)
+    query = read(
+        "SELECT x.s AS k, count(*) AS n FROM t0 x WHERE EXISTS (SELECT 1 FROM t1 y WHERE y.a = x.a) GROUP BY 1"
+    )
+    plan = MaintenancePlan(query, [[QueryColumn(*each) for each in TABLES[table].items()] for table in ("t0", "t1")])
+    assert plan.step({1: ADDED}, known_before=frozenset({1})).strategy is Strategy.COMBINE
+    assert plan.step({1: ADDED}, known_before=frozenset({0})).strategy is Strategy.KEYS
 
 
 def test_floats_are_no_keys_and_equal_values_of_two_types_do_not_stand_for_each_other() -> None:
@@ -210,6 +256,9 @@ def test_floats_are_no_keys_and_equal_values_of_two_types_do_not_stand_for_each_
     ]
     step = MaintenancePlan(query, columns).step({0: ADDED}, known_before=frozenset())
     assert (step.strategy, "of a type that no key may have" in step.reason) == (Strategy.FULL, True)
+    query = read("SELECT q.n, count(*) AS m FROM (SELECT f, count(*) AS n FROM x GROUP BY f) q GROUP BY q.n")
+    step = MaintenancePlan(query, columns[:1]).step({0: ADDED}, known_before=frozenset({0}))
+    assert step.strategy is Strategy.FULL
     query = read("SELECT x.i AS k, count(DISTINCT y.b) AS n FROM x JOIN y ON x.i = y.t GROUP BY x.i")
     step = MaintenancePlan(query, columns).step({1: ADDED}, known_before=frozenset())
     assert (step.strategy, "no equality leads" in step.reason) == (Strategy.FULL, True)

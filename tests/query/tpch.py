@@ -160,13 +160,13 @@ def _problem(db: duckdb.DuckDBPyConnection, query: Prepared, kinds: dict[str, st
     was = whole.replace("ips_after_", "ips_before_")
     if step.strategy is Strategy.APPEND:
         return _difference(_bag(db, was) + _bag(db, rows), _bag(db, whole))
+    if step.affected is not None:
+        db.execute(f"CREATE OR REPLACE TEMP TABLE {AFFECTED} AS {step.affected.sql('duckdb', identify=True)}")
     if step.strategy is Strategy.COMBINE:
         found = _bag(db, was)
         for (*row, weight), count in _bag(db, rows).items():
             found[tuple(row)] += weight * count
         return _difference(Counter({row: n for row, n in found.items() if n}), _bag(db, whole))
-    assert step.affected is not None
-    db.execute(f"CREATE OR REPLACE TEMP TABLE {AFFECTED} AS {step.affected.sql('duckdb', identify=True)}")
     affected = {_rounded(row) for row in db.execute(f"FROM {AFFECTED}").fetchall()}
     grouping = query.plan.grouping
     if isinstance(grouping, Grouping):

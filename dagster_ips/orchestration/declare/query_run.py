@@ -55,8 +55,8 @@ class QueryRun:
                 return MaintainedRows(self._weighted(step), self._combine), step
             case Strategy.KEYS:
                 names = [self._names[place] for place in step.keys]
-                affected = self.views[0].keep(self._over(_text(step.affected), step.reads))
-                rows = self._over(_text(step.rows), step.reads, {AFFECTED: affected})
+                affected = self._affected(step)
+                rows = self._rows(step, affected)
                 made = self._groups(rows) if self._grouping else self._named(rows, self._names)
                 return MaintainedRows(made, ReplaceKeys(tuple(names)), renamed_to(affected, names)), step
 
@@ -147,8 +147,11 @@ class QueryRun:
             return self._as_given
         return self._groups(self._over(in_spark(self._plan.all_rows), self._plan.tables))
 
-    def _rows(self, step: MaintenanceStep) -> DataFrame:
-        return self._over(_text(step.rows), step.reads)
+    def _affected(self, step: MaintenanceStep) -> DataFrame:
+        return self.views[0].keep(self._over(_text(step.affected), step.reads))
+
+    def _rows(self, step: MaintenanceStep, affected: DataFrame | None = None) -> DataFrame:
+        return self._over(_text(step.rows), step.reads, {} if affected is None else {AFFECTED: affected})
 
     @property
     def _result(self) -> list[QueryColumn]:
@@ -168,7 +171,8 @@ class QueryRun:
 
     def _weighted(self, step: MaintenanceStep) -> DataFrame:
         assert self._grouping is not None  # noqa: S101  # as above
-        return self._named(self._rows(step), [*_row_names(self._grouping, self._result), WEIGHT])
+        rows = self._rows(step, None if step.affected is None else self._affected(step))
+        return self._named(rows, [*_row_names(self._grouping, self._result), WEIGHT])
 
     def _named(self, rows: DataFrame, names: Sequence[str]) -> DataFrame:
         return renamed_to(rows, names)

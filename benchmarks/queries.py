@@ -1,0 +1,144 @@
+"""What it costs Spark to keep a table by its query, beside computing it: ``python -m benchmarks.queries``.
+
+Each of TPC-H's queries is two assets on the same tables: one goes by what changed, and one computes everything. CPU is
+that of Spark's process, in which its executor runs, too; the machine may be busy with other things.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+import dagster as dg
+
+from benchmarks.report import Differs, Report, said, table
+from dagster_ips.orchestration.declare.past_refreshes import SHARE
+from dagster_ips.query.maintenance_plan import Strategy
+from dagster_ips.query.refresh_choice import why_full_is_cheaper
+from tests.query.maintained_tables import MaintainedTables, strategy_of, temporary_lake
+from tests.query.tpch_on_spark import change, made
+
+SCALE, SHARES = 0.05, (0.1, 1, 10)
+CHANGES = (("orders", "insert"), ("lineitem", "insert"), ("lineitem", "delete"))
+FEW = (1, 3, 4, 13, 17, 18)
+"""The queries that are measured unless all are asked for: of each kind that there is."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one run took: CPU seconds, and how it was done."""
+
+    cpu_seconds: float
+    strategy: str
+    share: float
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The tables of one query: kept by what changed, and computed anew."""
+
+    incremental: MaintainedTables
+    full: MaintainedTables
+
+    def costs(self, pid: int, name: str) -> tuple[Cost, Cost]:
+        """Of a run of each; they end with the same rows.
+
+        Raises:
+            Differs: they don't.
+        """
+        costs = _cost(self.incremental, pid, name), _cost(self.full, pid, f"{name}_full")
+        columns = ", ".join(f"`{column}`" for column in self.full.lake.sql(self.full.texts[f"{name}_full"]).columns)
+        one, other = (self.full.lake.sql(f"SELECT {columns} FROM lake.media.{each}") for each in (name, f"{name}_full"))
+        if one.exceptAll(other).count() or other.exceptAll(one).count():
+            message = f"{name}: by {costs[0].strategy} it has other rows than the query gives"
+            raise Differs(message)
+        return costs
+
+
+def _cost(tables: MaintainedTables, pid: int, name: str) -> Cost:
+    job = tables.definitions().resolve_implicit_global_asset_job_def()
+    before = _cpu_seconds(pid)
+    result = job.execute_in_process(instance=tables.instance, asset_selection=[dg.AssetKey(name)])
+    took = _cpu_seconds(pid) - before
+    (event,) = [e for e in result.get_asset_materialization_events() if e.asset_key == dg.AssetKey(name)]
+    share = event.materialization.metadata[SHARE].value
+    return Cost(took, strategy_of(result, name), float(str(share)))
+
+
+def _cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def measured(*, is_full: bool) -> dict[str, dict[str, dict[str, object]]]:
+    """By query and by the percent that changed."""
+    found: dict[str, dict[str, dict[str, object]]] = {}
+    with temporary_lake(quick=False) as (lake, instance):
+        tables = made(lake, instance, SCALE, Random(1))
+        chosen = {name: text for name, text in tables.texts.items() if is_full or int(name[1:]) in FEW}
+        tables.texts = chosen
+        again = {f"{name}_full": text for name, text in chosen.items()}
+        everything = MaintainedTables(lake, instance, again, tables.sources, refresh="full")
+        pair, pid = Pair(tables, everything), lake.server.pid
+        for name in chosen:
+            pair.costs(pid, name)
+            found[name] = {}
+            said(f"{name} made")
+        for share in SHARES:
+            for seed, (source, kind) in enumerate(
+                [("orders", "insert"), ("lineitem", "insert"), ("lineitem", "delete")]
+            ):
+                change(lake, source, kind, share, seed)
+            for name in chosen:
+                one, other = pair.costs(pid, name)
+                if one.strategy == Strategy.NOTHING:
+                    continue
+                chooses = why_full_is_cheaper(Strategy(one.strategy), one.share) is None
+                found[name][str(share)] = {
+                    "strategy": one.strategy,
+                    "incremental CPU seconds": round(one.cpu_seconds, 2),
+                    "full CPU seconds": round(other.cpu_seconds, 2),
+                    "auto without past runs": one.strategy if chooses else "full",
+                }
+                said(f"{name} at {share} %: {found[name][str(share)]}")
+    return found
+
+
+def cell(figures: dict[str, object]) -> str:
+    """The ratio, and what ``refresh="auto"`` takes where no earlier run says more."""
+    ratio = float(str(figures["incremental CPU seconds"])) / float(str(figures["full CPU seconds"]))
+    return f"{ratio:.2f}" + (" (auto: full)" if figures["auto without past runs"] == "full" else "")
+
+
+def main() -> None:
+    report = Report.from_arguments("queries", __doc__)
+    found = measured(is_full=report.is_full)
+    heads = ["query", "strategy", *(f"{share} %" for share in SHARES), "CPU seconds of everything"]
+    lines = [
+        [
+            name,
+            next(iter(by_share.values()))["strategy"],
+            *(cell(by_share[str(share)]) if str(share) in by_share else "" for share in SHARES),
+            by_share[str(SHARES[0])]["full CPU seconds"],
+        ]
+        for name, by_share in found.items()
+        if by_share
+    ]
+    report.publish(f"{HEAD.format(conditions=report.conditions())}\n\n{table(heads, lines, words=2)}", found)
+
+
+HEAD = f"""# What a table by query costs, beside a full refresh
+
+Written by `python -m benchmarks.queries`: TPC-H at scale {SCALE} on Spark and Iceberg, as assets that Dagster
+materializes. Of orders and lineitem a share of rows is inserted, and as large a one of lineitem deleted. Each query is
+two assets, one with `refresh="incremental"` and one with `refresh="full"`, which run one after the other over the same
+change and end with the same rows. The cells are the first's CPU as a share of the second's, of the whole process of
+Spark: planning, commits and the JVM's compiler are in it. "auto: full" is where `refresh="auto"` would compute
+everything, if no earlier run tells more.
+
+{{conditions}}"""
+
+if __name__ == "__main__":
+    main()
