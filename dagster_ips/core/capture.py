@@ -153,8 +153,12 @@ class EdgeState:
         return intervened if intervened is not None and intervened.voided > self.voided else self
 
     def with_in_flight(self, capture: Capture) -> EdgeState:
-        """``capture`` is about to be worked on."""
-        return replace(self, in_flight=capture)
+        """``capture`` is about to be worked on.
+
+        What was in flight may be published yet, so that what it left out is left out until all is read.
+        """
+        before = self.in_flight.left_out if self.in_flight else frozenset[str]()
+        return replace(self, in_flight=capture, left_out=self.left_out | before)
 
     def without(self, capture: Capture) -> EdgeState:
         """``capture`` isn't worked on any more; another that is in flight stays so."""

@@ -15,6 +15,7 @@ from dagster_ips.core.file_set import Bite
 from dagster_ips.core.target import (
     Standing,
     TargetHistory,
+    committed,
     settle,
     shows_all_since,
     standing_of,
@@ -263,6 +264,17 @@ def test_what_a_killed_run_left_out_is_known_when_its_stamp_is_found() -> None:
     # A run that publishes is committed by its stamp, as is one that was killed right after.
     assert state.with_in_flight(anew).with_stamp(Stamp(4, Mode.FULL, to, target)).left_out == {"day-3"}
     assert state.with_stamp(Stamp(4, Mode.FULL, to, target)).left_out == {"day-1", "day-2", "day-3"}
+
+
+def test_what_a_run_left_out_is_known_though_another_has_captured_since() -> None:
+    to, target = Watermark("source", "main", 1, 1, 1), TargetMark("uuid", 1, 1, 10)
+    whole = Capture(EDGE, 1, Mode.FULL, "", None, to, "icdc", "whole", None)
+    without = replace(whole, left_out=frozenset(["day-1"]), run_id="without")
+    after = replace(whole, number=2)  # the day has a partition by now
+    state = EdgeState(EDGE).with_in_flight(without).with_in_flight(after)
+    published = committed(state, without, history_of(ONE, newest=Stamp(1, Mode.FULL, to, target)))
+    assert (published.left_out, published.in_flight) == ({"day-1"}, after)
+    assert state.with_stamp(Stamp(2, Mode.FULL, to, target)).left_out == set()
 
 
 def history_of(*snapshots: Snapshot, newest: Stamp | None = None, announced: int | None = None) -> TargetHistory:
