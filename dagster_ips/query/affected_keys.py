@@ -195,7 +195,8 @@ class _EqualityWalk:
             return found
         relation = self._relation(column)
         if relation not in self._parents:
-            message = f"no equality leads from {self._start.alias} to {_shown(column)}"
+            start = "a subquery" if self._start.role is Role.HIDDEN else self._start.alias
+            message = f"no equality leads from {start} to {_shown(column)}"
             raise NotDerivedError(message)
         self._reach.rows_of(relation, self._scan_of(relation), [column.name])
         while relation not in self._inside:
