@@ -47,7 +47,7 @@ def plan_report(plan: BackfillPlan) -> Report:
     report = list(plan_head(plan))
     for asset, readers in plan.not_started.items():
         report.append(f"{', '.join(readers)}: made of {asset} as a whole. Nothing here starts them.")
-    unknown = [f"  {stage.asset}: {each}" for stage in plan.stages for each in stage.unknown]
+    unknown = [f"  {stage.asset}: {each.rstrip('.')}." for stage in plan.stages for each in stage.unknown]
     if unknown:
         report.append("Not known before it runs:\n" + "\n".join(unknown))
     return [*report, f"To launch it: dagster-ips backfill launch {plan.id}"]
