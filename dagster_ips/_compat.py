@@ -40,10 +40,12 @@ def release_at_exit(session: SparkSession) -> None:
     """
     client: Any = getattr(session, "client")  # noqa: B009  # typed as the classic session, which has none
     atexit.unregister(client._cleanup_ml_cache)  # noqa: SLF001  # there is no public way
-    atexit.register(_release, client)
+    atexit.register(_release, client, os.getpid())
 
 
-def _release(client: Any) -> None:  # noqa: ANN401  # as above
+def _release(client: Any, owner: int) -> None:  # noqa: ANN401  # as above
+    if os.getpid() != owner:  # A fork, whose parent goes on with the session.
+        return
     from pyspark.sql.connect import proto  # noqa: PLC0415  # as in session_with_token
 
     asked = proto.ReleaseSessionRequest(session_id=client._session_id, client_type=client._builder.userAgent)  # noqa: SLF001  # there is no public way
