@@ -55,7 +55,8 @@ class Stamp:
     """What a snapshot of the target says it came from, for one edge.
 
     ``from_exclusive`` is known only with a ``bite``: what isn't in that is still to come. ``takes_back`` says that it
-    restored what the target was made of up to there: what was consumed beyond it is to be consumed again.
+    restored what the target was made of up to there: what was consumed beyond it is to be consumed again. ``run_id`` is
+    the run's that published it, which tells it from another of the same number; None if the snapshot doesn't say.
     """
 
     number: int
@@ -65,6 +66,7 @@ class Stamp:
     from_exclusive: Watermark | None = None
     bite: Bite | None = None
     takes_back: bool = False
+    run_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +209,7 @@ class EdgeState:
         """What is left out once ``stamp`` is published, as the capture in flight tells; too much costs a recompute."""
         if self.in_flight is None:
             return self.left_out
-        is_own = self.in_flight.number == stamp.number
+        is_own = (self.in_flight.number, self.in_flight.run_id) == (stamp.number, stamp.run_id)
         earlier = frozenset[str]() if is_own and stamp.mode is Mode.FULL else self.left_out
         return earlier | self.in_flight.left_out
 

@@ -248,6 +248,7 @@ def _stamps(snapshot: Snapshot, table_uuid: str, line: Edge, wanted: Container[s
             start,
             bite,
             REVERTED in snapshot.summary,
+            snapshot.summary.get(RUN),
         )
         for partition, number in numbers.items()
         if partition in wanted

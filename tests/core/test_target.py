@@ -262,7 +262,8 @@ def test_what_a_killed_run_left_out_is_known_when_its_stamp_is_found() -> None:
     anew = Capture(EDGE, 4, Mode.FULL, "", None, to, "icdc", "run", None, left_out=frozenset(["day-3"]))
     assert state.with_committed(anew, target).left_out == {"day-3"}
     # A run that publishes is committed by its stamp, as is one that was killed right after.
-    assert state.with_in_flight(anew).with_stamp(Stamp(4, Mode.FULL, to, target)).left_out == {"day-3"}
+    stamp = Stamp(4, Mode.FULL, to, target, run_id="run")
+    assert state.with_in_flight(anew).with_stamp(stamp).left_out == {"day-3"}
     assert state.with_stamp(Stamp(4, Mode.FULL, to, target)).left_out == {"day-1", "day-2", "day-3"}
 
 
@@ -270,11 +271,15 @@ def test_what_a_run_left_out_is_known_though_another_has_captured_since() -> Non
     to, target = Watermark("source", "main", 1, 1, 1), TargetMark("uuid", 1, 1, 10)
     whole = Capture(EDGE, 1, Mode.FULL, "", None, to, "icdc", "whole", None)
     without = replace(whole, left_out=frozenset(["day-1"]), run_id="without")
-    after = replace(whole, number=2)  # the day has a partition by now
-    state = EdgeState(EDGE).with_in_flight(without).with_in_flight(after)
-    published = committed(state, without, history_of(ONE, newest=Stamp(1, Mode.FULL, to, target)))
-    assert (published.left_out, published.in_flight) == ({"day-1"}, after)
-    assert state.with_stamp(Stamp(2, Mode.FULL, to, target)).left_out == set()
+    for number in (1, 2):
+        after = replace(whole, number=number)  # the day has a partition by now
+        state = EdgeState(EDGE).with_in_flight(without).with_in_flight(after)
+        one = Stamp(1, Mode.FULL, to, target, run_id="without")
+        other = Stamp(number, Mode.FULL, to, target, run_id="whole")
+        published = committed(state, without, history_of(ONE, newest=one))
+        assert (published.left_out, published.in_flight) == ({"day-1"}, after)
+        assert committed(state, after, history_of(ONE, newest=one)).left_out == {"day-1"}
+        assert committed(state, after, history_of(ONE, newest=other)).left_out == set()
 
 
 def history_of(*snapshots: Snapshot, newest: Stamp | None = None, announced: int | None = None) -> TargetHistory:

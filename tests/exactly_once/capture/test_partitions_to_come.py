@@ -21,6 +21,7 @@ from pyiceberg.types import DateType, IntegerType, NestedField, StringType
 
 from dagster_ips.core.capture import Capture, Mode
 from dagster_ips.core.edge import Edge
+from dagster_ips.core.target import Standing, committed, standing_of
 from dagster_ips.core.touched import LineState
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.exactly_once.capture.capturer import Capturer
@@ -28,6 +29,7 @@ from dagster_ips.exactly_once.capture.partition_captures import RunPartitions
 from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.iceberg.catalog import LakeCatalog
+from dagster_ips.iceberg.stamps import owner_properties, stamp_properties, target_histories
 from dagster_ips.orchestration.declare.partition_definitions import partition_keys
 from dagster_ips.orchestration.declare.partition_mappings import MappedKeys
 from dagster_ips.state.store import MemoryEdgeStore
@@ -45,6 +47,26 @@ REGIONS = dg.StaticPartitionsDefinition(["eu", "us"])
 TITLES = dg.DynamicPartitionsDefinition(name="titles")
 
 Row = tuple[dt.date, str, int]
+
+
+@dataclass(frozen=True)
+class Work:
+    """A capture of one partition, and what a run of it makes of what the partition holds."""
+
+    capture: Capture
+    is_whole: bool
+    came: Counter[Row]
+    went: Counter[Row]
+
+    @property
+    def changes_nothing(self) -> bool:
+        return not self.is_whole and self.came == self.went
+
+    def applied(self, held: Counter[Row]) -> Counter[Row]:
+        after = Counter() if self.is_whole else Counter(held)
+        after.update(self.came)
+        after.subtract(self.went)
+        return Counter({row: n for row, n in after.items() if n})
 
 
 def days_up_to(ahead: int) -> dg.DailyPartitionsDefinition:
@@ -101,7 +123,8 @@ class PartitionsToCome(RuleBasedStateMachine):
         self.instance.add_dynamic_partitions("titles", ["a"])
         self.rows_at: dict[int, Counter[Row]] = {}
         self.held: dict[str, Counter[Row]] = {}
-        self.asleep: tuple[Capture, ...] = ()
+        self.runs = 0
+        self.at_work: list[tuple[Work, ...]] = []
 
     def teardown(self) -> None:
         if hasattr(self, "folder"):
@@ -138,28 +161,51 @@ class PartitionsToCome(RuleBasedStateMachine):
         place = 0 if self.made.by == "day" else 1
         return Counter({row: n for row, n in rows.items() if str(row[place]) in keys})
 
-    def capture(self, keys: list[str]) -> tuple[Capture, ...]:
+    def capture(self, keys: list[str]) -> tuple[Work, ...]:
+        self.runs += 1
         (captured,) = Capturer(self.lake, self.store).capture(
             "out",
             [self.tracked],
             target=TARGET,
             asked_for=None,
-            run_id="run",
+            run_id=f"run-{self.runs}",
             partitions=RunPartitions(tuple(keys)),
         )
-        return captured.captures
+        return tuple(self.work_of(capture) for capture in captured.captures)
+
+    def work_of(self, capture: Capture) -> Work:
+        key, before = capture.edge.partition or "", capture.from_exclusive
+        is_whole = capture.mode is Mode.FULL or before is None
+        went = Counter[Row]() if is_whole else self.taken(key, before)
+        return Work(capture, is_whole, self.taken(key, capture.to_inclusive), went)
+
+    def publish(self, work: tuple[Work, ...]) -> bool:
+        """Whether the target had it: nothing was published since that it doesn't know of."""
+        histories = target_histories(self.lake.load(TARGET, asset="test"), [each.capture.edge for each in work])
+        if any(standing_of(each.capture, histories[each.capture.edge]) is not Standing.MAY_PUBLISH for each in work):
+            return False
+        captures = tuple(each.capture for each in work)
+        stamps = stamp_properties(captures, attempt="attempt", run_id=captures[0].run_id)
+        properties = stamps | owner_properties("out", None)
+        self.lake.client.load_table(TARGET).append(ARROW.empty_table(), snapshot_properties=properties)
+        for each in work:
+            key = each.capture.edge.partition or ""
+            self.held[key] = each.applied(self.held.get(key, Counter()))
+        return True
+
+    def commit(self, work: tuple[Work, ...]) -> None:
+        edges = [each.capture.edge for each in work]
+        histories = target_histories(self.lake.load(TARGET, asset="test"), edges)
+        for each in work:
+            edge = each.capture.edge
+            self.store.set(committed(self.store.get(edge), each.capture, histories[edge]))
 
     def run_of(self, keys: list[str]) -> None:
-        for capture in self.capture(keys):
-            key, after = capture.edge.partition or "", self.taken(capture.edge.partition or "", capture.to_inclusive)
-            held = Counter(self.held.get(key, Counter()))
-            if capture.mode is Mode.FULL or capture.from_exclusive is None:
-                held = after
-            else:
-                held.update(after)
-                held.subtract(self.taken(key, capture.from_exclusive))
-            self.held[key] = Counter({row: n for row, n in held.items() if n})
-            self.store.set(self.store.get(capture.edge).with_committed(capture, None))
+        """A run that nothing disturbs; it publishes if there is anything to write."""
+        work = self.capture(keys)
+        if not all(each.changes_nothing for each in work):
+            assert self.publish(work)
+        self.commit(work)
 
     # What happens
 
@@ -206,8 +252,15 @@ class PartitionsToCome(RuleBasedStateMachine):
         self.run_of(data.draw(st.lists(st.sampled_from(every), min_size=1, max_size=3, unique=True)))
 
     @rule(data=st.data())
-    def a_run_that_is_killed(self, data: st.DataObject) -> None:
-        self.capture([data.draw(st.sampled_from(self.keys_of(self.consumer)))])
+    def a_slow_run_captures(self, data: st.DataObject) -> None:
+        self.at_work.append(self.capture([data.draw(st.sampled_from(self.keys_of(self.consumer)))]))
+
+    @precondition(lambda self: self.at_work)
+    @rule(data=st.data(), is_killed=st.booleans())
+    def a_slow_run_publishes(self, data: st.DataObject, *, is_killed: bool) -> None:
+        work = self.at_work.pop(data.draw(st.integers(0, len(self.at_work) - 1)))
+        if self.publish(work) and not is_killed:
+            self.commit(work)
 
     @rule()
     def what_was_looked_at_is_lost(self) -> None:
