@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from typing import Literal
 
 import dagster as dg
 import pytest
+from pyspark.errors import SparkRuntimeException
 from pyspark.sql import DataFrame
 
 import dagster_ips as ips
-from dagster_ips.errors import ForeignWriteError, TargetOfAnotherError, UnknownRowsError
+from dagster_ips.errors import CombineError, ForeignWriteError, TargetOfAnotherError, UnknownRowsError
+from dagster_ips.spark.writes.partials import as_read
 from tests.support.lake import Lake, events
 from tests.support.pipeline import materialize, pipeline
 
@@ -52,6 +55,42 @@ def test_rows_taken_from_a_target_are_missed_and_both_ways_on_do_what_they_say(
     assert ids(lake) == Counter(range(2, 6))
     run(lake, instance, "copy", mode="full")
     assert ids(lake) == Counter(range(6))
+
+
+@pytest.mark.parametrize(("storage", "value"), [("merged", "seconds"), ("partials", "_ips_sum_seconds")])
+def test_an_accepted_row_that_does_not_say_what_it_was_made_of_is_not_added_to(
+    lake: Lake, instance: dg.DagsterInstance, storage: Literal["merged", "partials"], value: str
+) -> None:
+    @dg.asset(
+        ins={"playback": ips.incremental()},
+        metadata=ips.combine(on=["account"], aggregates={"seconds": "sum(seconds)"}, storage=storage)
+        | ips.table("media.totals"),
+    )
+    def totals(playback: ips.IcdcView) -> DataFrame:
+        return playback.weighted
+
+    def run(**tags: str) -> None:
+        definitions = pipeline(lake.folder, lake.spark_folder, totals)
+        materialize(definitions, instance, "totals", tags={f"dagster_ips/{tag}": value for tag, value in tags.items()})
+
+    lake.create_playback(events([1, 2]))
+    run()
+    lake.sql(f"INSERT INTO lake.media.totals (account, {value}) VALUES ('a0', 100)")
+    lake.append(events([4]))  # Of a1.
+    with pytest.raises(ForeignWriteError) as raised:
+        run()
+    run(accept=str(raised.value.newest))
+    lake.append(events([3]))  # Of a0.
+    if storage == "merged":
+        with pytest.raises(CombineError, match="is null, so something else wrote it"):
+            run()
+    else:
+        run()
+        properties = lake.catalog.load("media.totals", asset="test").properties
+        groups = as_read(lake.sql("SELECT * FROM lake.media.totals"), properties)
+        with pytest.raises(SparkRuntimeException, match="is null, so something else wrote it"):
+            groups.collect()
+    run(mode="full")
 
 
 def test_rows_that_come_while_a_run_is_at_work_are_not_built_upon(lake: Lake, instance: dg.DagsterInstance) -> None:

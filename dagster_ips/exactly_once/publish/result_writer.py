@@ -33,7 +33,7 @@ from dagster_ips.spark.frames import computed_once, distinct_keys, rows_with_key
 from dagster_ips.spark.observed import watched
 from dagster_ips.spark.writes.append import append_rows, first_per_key
 from dagster_ips.spark.writes.combine import combine_rows
-from dagster_ips.spark.writes.group_parts import Aggregates, Change, explained_overflow
+from dagster_ips.spark.writes.group_parts import Aggregates, Change, explained
 from dagster_ips.spark.writes.merge import latest_rows, merge_rows, refuse_repeated_keys
 from dagster_ips.spark.writes.overwrite import ChangedKeys, replace_partitions, replace_rows
 from dagster_ips.spark.writes.overwrite_where import (
@@ -220,7 +220,7 @@ class Result:
 
     def _combine_all(self, write_mode: Combine, branch: Branch, target: TableMetadata) -> None:
         if self.mode is Mode.FULL:
-            with explained_overflow(branch.table):
+            with explained(branch.table):
                 groups = self.stored(branch.table)
                 replace(self, frame=groups, write_mode=Replace(), inputs=(), new_partitions=None).write(branch, target)
             return

@@ -14,7 +14,7 @@ from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.frames import all_of, computed_once, table_frame
 from dagster_ips.spark.late import F
 from dagster_ips.spark.writes.broadcasts import small_sources_broadcast
-from dagster_ips.spark.writes.group_parts import REMOVED, ROWS, Aggregates, Change, explained_overflow
+from dagster_ips.spark.writes.group_parts import REMOVED, ROWS, Aggregates, Change, explained
 from dagster_ips.spark.writes.merge import GONE, update_matched
 from dagster_ips.spark.writes.overwrite_where import is_outside, refuse_rows_outside_partitions
 from dagster_ips.spark.writes.partition_filter import Partitions, PartitionsHeld, all_held, among, collected
@@ -54,7 +54,7 @@ def combine_rows(  # noqa: PLR0913  # each is a thing of its own
     """
     keys, prune = aggregates.keys, [column for column in partition_columns if column in aggregates.keys]
     delta = aggregates.parts_that_matter(change)
-    with explained_overflow(branch.table), computed_once(delta) as parts:
+    with explained(branch.table), computed_once(delta) as parts:
         touched = _TouchedGroups.by(parts, prune, within)
         if within is not None and touched.has_outside:
             refuse_rows_outside_partitions(parts, within, table=branch.table)

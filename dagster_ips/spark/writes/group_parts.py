@@ -31,6 +31,7 @@ _APPROXIMATE = (
     "combine(..., approximate=True)"
 )
 _TOO_LARGE = "is too large for its type"
+_NOT_OURS = "of the table doesn't say what it was made of"
 _OVERFLOWS = ("ARITHMETIC_OVERFLOW", "NUMERIC_VALUE_OUT_OF_RANGE", "CAST_OVERFLOW")
 
 
@@ -179,7 +180,7 @@ class Aggregates:
                     total = there[kept].cast(kind) + more.cast(kind)
                     found[kept] = F.when(there[kept].isNull(), more).when(more.isNull(), there[kept]).otherwise(total)
                 case _:
-                    found[kept] = there[kept] + more
+                    found[kept] = self._counted(there[kept], kept) + more
         return found
 
     def is_lost(self, there: Mapping[KeptPart, Column], delta: str) -> Column:
@@ -257,7 +258,12 @@ class Aggregates:
                 # Without ANSI a sum of decimals that overflows is null, as one of no values is.
                 return F.coalesce(F.sum(partials), F.when(F.count(partials) > 0, self._too_large(kept)))
             case _:
-                return F.sum(partials)
+                return F.sum(self._counted(partials, kept))
+
+    def _counted(self, count: Column, kept: KeptPart) -> Column:
+        """A count that the table has, which is null only in a row that something else wrote."""
+        said = f"a row {_NOT_OURS}: its {self.layout.columns[kept]} is null, so something else wrote it"
+        return F.coalesce(count, F.raise_error(F.lit(said)).cast("bigint"))
 
     def _too_large(self, kept: KeptPart) -> Column:
         said = f"the sum of {kept.expression} ({self.layout.columns[kept]}) {_TOO_LARGE}"
@@ -307,18 +313,20 @@ class Change:
 
 
 @contextlib.contextmanager
-def explained_overflow(table: str) -> Iterator[None]:
-    """Around writes to ``table``: a value that is too large for its type is said so.
+def explained(table: str) -> Iterator[None]:
+    """Around writes to ``table``: says what its values, or rows that something else wrote, make impossible.
 
     Raises:
-        CombineError: one is.
+        CombineError: a value is too large for its type, or a row doesn't say what it was made of.
     """
     try:
         yield
     except errors.PySparkException as error:
+        cause = str(error).strip().partition("\n")[0]
+        if _NOT_OURS in str(error):
+            raise CombineError(table=table, problem=cause) from error
         if not (error.getCondition() or "").startswith(_OVERFLOWS) and _TOO_LARGE not in str(error):
             raise
-        cause = str(error).strip().partition("\n")[0]
         raise CombineError(table=table, problem=f"a value {_TOO_LARGE}: {cause}") from error
 
 

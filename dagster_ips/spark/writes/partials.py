@@ -18,7 +18,7 @@ from dagster_ips.spark.frames import computed_once
 from dagster_ips.spark.late import F, types
 from dagster_ips.spark.observed import watched
 from dagster_ips.spark.writes.combine import computed_again
-from dagster_ips.spark.writes.group_parts import REMOVED, Aggregates, Change, explained_overflow
+from dagster_ips.spark.writes.group_parts import REMOVED, Aggregates, Change, explained
 from dagster_ips.spark.writes.merge import GONE
 from dagster_ips.spark.writes.overwrite_where import is_outside, refuse_rows_outside_partitions
 from dagster_ips.spark.writes.replace_keys import replace_keys
@@ -47,7 +47,7 @@ def append_partials(  # noqa: PLR0913  # each is a thing of its own
         OutsidePartitionsError: a group isn't ``within``.
     """
     parts = aggregates.parts_that_matter(change)
-    with explained_overflow(branch.table):
+    with explained(branch.table):
         if may_remove_rows and aggregates.combine.may_compute_groups_again:
             with computed_once(parts) as kept:
                 if within is not None and not kept.where(is_outside(within)).isEmpty():
