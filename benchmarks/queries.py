@@ -14,6 +14,7 @@ from random import Random
 import dagster as dg
 
 from benchmarks.report import Differs, Report, said, table
+from dagster_ips.core.aggregates import HIDDEN
 from dagster_ips.orchestration.declare.past_refreshes import SHARE
 from dagster_ips.query.maintenance_plan import Strategy
 from dagster_ips.query.refresh_choice import why_full_is_cheaper
@@ -49,8 +50,10 @@ class Pair:
             Differs: they don't.
         """
         costs = _cost(self.incremental, pid, name), _cost(self.full, pid, f"{name}_full")
-        columns = ", ".join(f"`{column}`" for column in self.full.lake.sql(self.full.texts[f"{name}_full"]).columns)
-        one, other = (self.full.lake.sql(f"SELECT {columns} FROM lake.media.{each}") for each in (name, f"{name}_full"))
+        lake = self.full.lake
+        kept = lake.sql(f"SELECT * FROM lake.media.{name}_full").columns
+        columns = ", ".join(f"`{column}`" for column in kept if not column.startswith(HIDDEN))
+        one, other = (lake.sql(f"SELECT {columns} FROM lake.media.{each}") for each in (name, f"{name}_full"))
         if one.exceptAll(other).count() or other.exceptAll(one).count():
             message = f"{name}: by {costs[0].strategy} it has other rows than the query gives"
             raise Differs(message)

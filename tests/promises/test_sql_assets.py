@@ -196,6 +196,18 @@ def test_a_query_that_names_a_column_of_before_is_refused_and_its_new_text_compu
     assert shown(lake, "x", text) == expected(lake, text)
 
 
+def test_everything_is_computed_if_that_is_asked_for(lake: Lake, instance: dg.DagsterInstance) -> None:
+    text = "SELECT account, sum(seconds) AS s FROM playback GROUP BY account"
+    asset = ips.sql_asset("x", text, table="media.x", refresh="full")
+    lake.create_playback(events(range(6)))
+    lake.sql("CREATE TABLE lake.media.title (account STRING, genre STRING) USING iceberg")
+    for _ in range(2):
+        result = materialize(pipeline(lake.folder, lake.spark_folder, asset), instance, "x")
+        assert said(result, "x")["refresh"] == "full"
+        assert shown(lake, "x", text) == expected(lake, text)
+        lake.append(events(range(6, 9)))
+
+
 def test_everything_is_computed_where_less_took_longer_before(lake: Lake, instance: dg.DagsterInstance) -> None:
     text = "SELECT account, count(DISTINCT event_date) AS days FROM playback GROUP BY account"
     definitions = pipeline(lake.folder, lake.spark_folder, ips.sql_asset("x", text, table="media.x"))

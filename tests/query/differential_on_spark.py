@@ -164,11 +164,11 @@ def run(  # noqa: PLR0913  # each is a thing of its own
         tables = MaintainedTables(lake, instance, texts, TABLES, figures=found.figures, wrong=found.wrong)
         tables.follow(list(texts), f"nothing; seed {seed}")
         for _ in range(changes):
-            changed = []
-            for source in random.sample(sources, random.choice([1, 1, 1, 2, 3])):
-                changed += [f"{source.change()} {source.name}" for _ in range(random.choice([1, 1, 2]))]
+            changing = random.sample(sources, random.choice([1, 1, 1, 2, 3]))
+            changed = [f"{each.change()} {each.name}" for each in changing for _ in range(random.choice([1, 1, 2]))]
             found.statements.update(each.rpartition(" ")[0] for each in changed)
-            tables.follow([name for name, text in texts.items() if resolves(lake, text)], f"{changed}; seed {seed}")
+            reached = [name for name, text in texts.items() if any(each.name in text for each in changing)]
+            tables.follow([name for name in reached if resolves(lake, texts[name])], f"{changed}; seed {seed}")
             if is_told:
                 print(found, flush=True)
         tables.drop()

@@ -120,8 +120,9 @@ def sql_asset(  # noqa: PLR0913  # each is a thing of its own
             past_refreshes.SHARE: run.share,
             past_refreshes.ROWS: run.rows,
             "refresh, why not better": step.reason or "it is the best there is",
-            "refresh, by what changes": _table(upstreams, run.foreseen()),
         }
+        if foreseen := list(run.foreseen()):  # Dagster has no empty table.
+            shown["refresh, by what changes"] = _table(upstreams, foreseen)
         if query.notes:
             shown["refresh, beware"] = "; ".join(query.notes)
         return dg.Output(found, metadata=shown)
