@@ -113,17 +113,19 @@ class Table:
         self.aggregates.groups(frame(self.lake, there, 1)).writeTo(branch.sql_name).overwrite(F.expr("TRUE"))
         return branch
 
-    def combine(
+    def combine(  # noqa: PLR0913  # as combine_rows
         self,
         branch: Branch,
         gone: Sequence[Row],
         come: Sequence[Row],
         live: Sequence[Row],
         held: PartitionsHeld = all_held,
+        *,
+        may_cancel: bool = False,
     ) -> None:
         change = frame(self.lake, come, 1).unionAll(frame(self.lake, gone, -1)).unionAll(frame(self.lake, live, 0))
         combine_rows(
-            Change(change, "_weight"),
+            Change(change, "_weight", may_cancel=may_cancel),
             self.aggregates,
             branch,
             head=None,
@@ -268,10 +270,13 @@ def test_a_new_group_may_have_lost_rows_that_came_with_it(lake: Lake, exact: Tab
     branch = exact.holding(there)
     lost, gone = full(d=Decimal("9.00"), f=9.0, s="A"), full(k="b")
     after = [*there, full(), full(x=2)]
-    exact.combine(branch, [lost, gone], [full(), lost, gone, full(x=2)], after)
+    change = [lost, gone], [full(), lost, gone, full(x=2)], after
+    with pytest.raises(CombineError, match="more rows of the group"):
+        exact.combine(branch, *change)
+    exact.combine(branch, *change, may_cancel=True)
     assert exact.rows(branch) == grouped(lake, after, exact.declared)
     with pytest.raises(CombineError, match=r"more rows of the group \('b', "):
-        exact.combine(branch, [gone, gone], [gone], after)
+        exact.combine(branch, [gone, gone], [gone], after, may_cancel=True)
 
 
 @pytest.mark.parametrize("there", [[], [full()], [full(x=None), full(x=None)]])

@@ -229,7 +229,7 @@ class Result:
         )
         self._refuse_removed_rows(branch, is_weighted=is_weighted)
         columns = target.identity_partition_columns()
-        change = Change(self.frame, WEIGHT if is_weighted else None)
+        change = Change(self.frame, WEIGHT if is_weighted else None, may_cancel=self.is_derived)
         aggregates = Aggregates.over(self.frame, write_mode, table=branch.table)
         if write_mode.keeps_partials:
             append_partials(

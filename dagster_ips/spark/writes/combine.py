@@ -174,11 +174,13 @@ def _update(  # noqa: PLR0913  # each is a thing of its own
 def _append(aggregates: Aggregates, new: DataFrame, change: Change, branch: Branch, touched: _TouchedGroups) -> None:
     """Append the groups of ``new`` parts, of which the table has none.
 
-    Such a group may have lost rows as well, of those that came with the same change.
+    Such a group can only have lost rows of those that came with the same change.
     """
     new, parts = new.alias(_DELTA), aggregates.part_columns(_DELTA)
     keys = [F.col(f"{_DELTA}.{quoted(key)}") for key in aggregates.keys]
-    if not touched.has_removed:
+    if touched.has_removed and not change.may_cancel:
+        _refuse_any(new.where(F.col(REMOVED) > 0), aggregates.keys, branch)
+    if not touched.has_removed or not change.may_cancel:
         aggregates.with_computed(new.select(*keys, *aggregates.values(parts))).writeTo(branch.sql_name).append()
         return
     judged = new.withColumn(_STATUS, _status(aggregates, parts, dict.fromkeys(parts, F.lit(None))))

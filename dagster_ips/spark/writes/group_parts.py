@@ -305,11 +305,14 @@ class Aggregates:
 class Change:
     """The rows of a change, of which ``weight`` is the column that says which came and which went; None if all came.
 
-    Rows of weight 0 are those there are now: of them the groups are computed that lost an extreme.
+    Rows of weight 0 are those there are now: of them the groups are computed that lost an extreme. ``may_cancel`` says
+    that rows may have come and gone within the change, as they do where several sources of a query changed. Else what
+    went was there before.
     """
 
     rows: DataFrame
     weight: str | None
+    may_cancel: bool = False
 
 
 @contextlib.contextmanager
