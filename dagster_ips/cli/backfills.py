@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from dagster_ips.cli.context import Workplace, who_is_asking
+from dagster_ips.cli.progress import shown_before_each, shown_while
 from dagster_ips.cli.text_format import table
 from dagster_ips.core.backfill_plan import BackfillPlan
 from dagster_ips.core.backfill_progress import StageProgress
@@ -58,7 +59,8 @@ def plan(  # noqa: PLR0913  # one per option
         raise click.UsageError(message)
     desk = _desk(workplace)
     chosen = list(single) or (desk.span(asset, span) if span is not None else None)
-    made = desk.plan(asset, desk.of_older_code(asset) if older_code else chosen)
+    with shown_while("Reading the metadata of every table that follows"):
+        made = desk.plan(asset, desk.of_older_code(asset) if older_code else chosen)
     text = json.dumps(plan_as_json(made), indent=2, ensure_ascii=False)
     if out is not None:
         with effect(Effect.RECORD_BACKFILL):
@@ -108,7 +110,8 @@ def diff(workplace: Workplace, backfill_id: str, *, against: str, examples: int,
         shown = [_difference_json(each) for each in found]
         click.echo(json.dumps({"id": backfill_id, "stages": shown}, indent=2, ensure_ascii=False))
     else:
-        click.echo("\n\n".join(_text(difference_report(each)) for each in found))
+        for number, each in enumerate(shown_before_each(found, "Comparing the rows of the next stage")):
+            click.echo(("\n" if number else "") + _text(difference_report(each)))
 
 
 def cancel(workplace: Workplace, backfill_id: str, *, yes: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ import click
 from dagster_shared.cli import dg_workspace_options
 
 from dagster_ips._late import LateModule
+from dagster_ips.cli.progress import shown_while
 from dagster_ips.core.history_place import Place, parse_place
 from dagster_ips.errors import IpsError
 
@@ -99,7 +101,9 @@ def _at_workplace(command: Callable[..., None]) -> Callable[..., None]:
     @dg_workspace_options
     @functools.wraps(command)
     def with_workplace(**options: Any) -> None:  # noqa: ANN401  # click's
-        with context.workplace_at(options) as workplace:
+        with contextlib.ExitStack() as opened:
+            with shown_while("Loading the definitions"):
+                workplace = opened.enter_context(context.workplace_at(options))
             command(workplace, **options)
 
     return with_workplace

@@ -11,6 +11,7 @@ import click
 
 from dagster_ips._compat import knowing_partitions
 from dagster_ips.cli.context import Workplace
+from dagster_ips.cli.progress import shown_while
 from dagster_ips.cli.text_format import table
 from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.size_text import size_text
@@ -36,7 +37,8 @@ def pending(workplace: Workplace, asset: str, *, upstream: str | None, as_json: 
     known = workplace.consumer(asset)
     inputs = [known.tracked(upstream)] if upstream else list(known.consumer.inputs.values())
     of_kind = _of_partitions if known.consumer.is_partitioned else _of_whole
-    found = [of_kind(workplace, known, tracked) for tracked in inputs]
+    with shown_while("Reading the metadata of what changed"):
+        found = [of_kind(workplace, known, tracked) for tracked in inputs]
     if as_json:
         click.echo(json.dumps([shown for shown, _ in found], indent=2, ensure_ascii=False))
     else:

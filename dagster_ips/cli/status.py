@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from dagster_ips.cli.context import Workplace
+from dagster_ips.cli.progress import shown_while
 from dagster_ips.cli.text_format import table
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.size_text import size_text
@@ -31,21 +32,22 @@ def status(workplace: Workplace, asset: str | None, *, as_json: bool) -> None:
     """Print how far each consumer is, or ``asset`` alone."""
     known = [workplace.consumer(asset)] if asset else list(workplace.consumers.values())
     known = sorted(known, key=lambda each: each.consumer.name)
-    found = [
-        workplace.inspector(each).status(each.consumer.name, tracked)
-        for each in known
-        if not each.consumer.is_partitioned
-        for tracked in each.consumer.inputs.values()
-    ]
-    lines = [
-        workplace.store.get_line(Edge(each.consumer.name, tracked.upstream))
-        for each in known
-        if each.consumer.is_partitioned
-        for tracked in each.consumer.inputs.values()
-    ]
-    older = {each.consumer.name: rows and str(rows) for each in known for rows in [workplace.older_rows(each)]}
-    failed = {each.consumer.name: workplace.failed(each) for each in known}
-    blocked = {each.consumer.name: workplace.blocked(each) for each in known}
+    with shown_while("Reading the tables' metadata"):
+        found = [
+            workplace.inspector(each).status(each.consumer.name, tracked)
+            for each in known
+            if not each.consumer.is_partitioned
+            for tracked in each.consumer.inputs.values()
+        ]
+        lines = [
+            workplace.store.get_line(Edge(each.consumer.name, tracked.upstream))
+            for each in known
+            if each.consumer.is_partitioned
+            for tracked in each.consumer.inputs.values()
+        ]
+        older = {each.consumer.name: rows and str(rows) for each in known for rows in [workplace.older_rows(each)]}
+        failed = {each.consumer.name: workplace.failed(each) for each in known}
+        blocked = {each.consumer.name: workplace.blocked(each) for each in known}
     if as_json:
         shown = [*(_as_json(each) for each in found), *(_line_as_json(line) for line in lines)]
         shown = [
@@ -59,6 +61,8 @@ def status(workplace: Workplace, asset: str | None, *, as_json: bool) -> None:
         ]
         click.echo(json.dumps(shown, indent=2, ensure_ascii=False))
         return
+    if not known:
+        click.echo("No asset of these definitions reads an upstream by change: none has an input of ips.incremental().")
     if found:
         click.echo(table(_HEADINGS, [_row(each) for each in found]))
     remarks = [f"{each.edge}: {remark}" for each in found for remark in _remarks(each)]

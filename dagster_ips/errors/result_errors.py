@@ -43,7 +43,6 @@ class DuplicateKeysError(IpsError):
     """Several rows for one merge key; with ``latest_by`` they are equally late."""
 
     table: str
-    keys: tuple[str, ...]
     example: str
     latest_by: str | None = None
 
@@ -55,9 +54,8 @@ class DuplicateKeysError(IpsError):
             else "Make the key unique, or name the column that decides: merge(on=..., latest_by=...)."
         )
         return (
-            f"{self.table}: the merge has several rows{equally} for one key ({', '.join(self.keys)}), for example "
-            f"{self.example}. Which of them should win is not known, so nothing was written and nothing was consumed. "
-            f"{remedy}"
+            f"{self.table}: the merge has several rows{equally} for one key, for example {self.example}. Which of them "
+            f"should win is not known, so nothing was written and nothing was consumed. {remedy}"
         )
 
 

@@ -88,3 +88,11 @@ def test_assets_that_nothing_ever_runs_are_told(
     unwrapped.write_text(Path(definitions).read_text().replace("ips.with_incremental(", "("))
     said = says("status", "-f", str(unwrapped), fails=False)
     assert "daily reads incrementally, but its definitions didn't go through with_incremental" in said
+
+
+def test_definitions_without_an_asset_that_reads_by_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, home = tmp_path / "without_consumers.py", tmp_path / "dagster_home"
+    file.write_text("import dagster as dg\n\ndefs = dg.Definitions()\n")
+    home.mkdir()
+    monkeypatch.setenv("DAGSTER_HOME", str(home))
+    assert "none has an input of ips.incremental()" in says("status", "-f", str(file), fails=False)

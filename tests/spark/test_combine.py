@@ -275,7 +275,7 @@ def test_a_new_group_may_have_lost_rows_that_came_with_it(lake: Lake, exact: Tab
         exact.combine(branch, *change)
     exact.combine(branch, *change, may_cancel=True)
     assert exact.rows(branch) == grouped(lake, after, exact.declared)
-    with pytest.raises(CombineError, match=r"more rows of the group \('b', "):
+    with pytest.raises(CombineError, match=r"more rows of the group with \w+ = 'b', "):
         exact.combine(branch, [gone, gone], [gone], after, may_cancel=True)
 
 
@@ -283,7 +283,7 @@ def test_a_new_group_may_have_lost_rows_that_came_with_it(lake: Lake, exact: Tab
 def test_rows_that_a_group_never_had_cannot_be_removed_from_it(exact: Table, there: list[Row]) -> None:
     branch = exact.holding(there)
     before = exact.rows(branch)
-    with pytest.raises(CombineError, match=r"more rows of the group \('a', .*mode=full"):
+    with pytest.raises(CombineError, match=r"more rows of the group with \w+ = 'a', .*mode=full"):
         exact.combine(branch, [full(), full(s="b")], [], [])
     assert exact.rows(branch) == before
 

@@ -11,12 +11,14 @@ from dagster_ips.cli.context import Workplace
 from dagster_ips.cli.doctor import dagster_instance, lake_tables, local_machine
 from dagster_ips.cli.doctor.finding import Finding
 from dagster_ips.cli.doctor.lake_tables import guarded
+from dagster_ips.cli.progress import shown_while
 from dagster_ips.orchestration.platform.resources import LocalSparkConnect
 
 
 def doctor(workplace: Workplace, *, as_json: bool) -> bool:
     """Print what was found; whether that is nothing."""
-    found = list(findings(workplace))
+    with shown_while("Looking at the machine, the instance and the tables"):
+        found = list(findings(workplace))
     if as_json:
         shown = [
             {"check": f.check, "severity": f.severity, "where": f.where, "what": f.what, "fix": f.fix} for f in found

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from dagster_ips.core.aggregates import WEIGHT
 from dagster_ips.core.capture import Mode
 from dagster_ips.core.ranges import quoted
+from dagster_ips.core.row_text import row_text
 from dagster_ips.core.write_mode import (
     Append,
     Combine,
@@ -377,8 +378,8 @@ def _changed_key(
     return RemovedRowsError(
         table=branch.table,
         upstream=change.upstream,
-        problem=f"the asset made a key ({', '.join(keys)}) that no row of its upstream has, for example {example}, so "
-        "the rows to remove can't be found by their keys",
+        problem=f"the asset made a key that no row of its upstream has, for example {row_text(keys, example)}, so the "
+        "rows to remove can't be found by their keys",
         remedy=f"Build the frame on affected(...) of columns of {change.upstream} that are part of the key and that "
         f"the asset leaves as they are.",
     )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from dagster_ips.core.aggregates import KeptPart
 from dagster_ips.core.ranges import quoted
+from dagster_ips.core.row_text import row_text
 from dagster_ips.errors import CombineError
 from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.frames import all_of, computed_once, table_frame
@@ -292,6 +293,6 @@ def _same_keys(keys: Sequence[str], one: str, other: str) -> Column:
 
 def _refuse_any(groups: DataFrame, keys: Sequence[str], branch: Branch) -> None:
     if found := groups.select(*map(quoted, keys)).limit(1).collect():
-        of = f" of the group {tuple(found[0])} ({', '.join(keys)})" if keys else ""
+        of = f" of the group with {row_text(keys, found[0])}" if keys else ""
         problem = f"more rows{of} were removed than it was made of"
         raise CombineError(table=branch.table, problem=problem)

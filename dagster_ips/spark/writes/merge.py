@@ -9,6 +9,7 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from dagster_ips.core.ranges import quoted
+from dagster_ips.core.row_text import row_text
 from dagster_ips.errors import DuplicateKeysError
 from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.changelog import comparable
@@ -185,7 +186,7 @@ def _refuse_ties(matched: DataFrame, on: Sequence[str], latest_by: str, *, table
         DuplicateKeysError: one is; the error names an example.
     """
     if found := matched.where(F.col(_TIES) & ~F.col(GONE)).select(*map(quoted, on)).limit(1).collect():
-        raise DuplicateKeysError(table=table, keys=tuple(on), example=str(tuple(found[0])), latest_by=latest_by)
+        raise DuplicateKeysError(table=table, example=row_text(on, found[0]), latest_by=latest_by)
 
 
 def _refuse_rows_beside_others(
@@ -201,7 +202,7 @@ def _refuse_rows_beside_others(
         same = all_of([_in(_MATCHED, key).eqNullSafe(_in(_SOURCE, key)) for key in on])
         others = others.join(keys.alias(_MATCHED), same, "left_anti").alias(_SOURCE)
     if found := others.limit(1).collect():
-        raise DuplicateKeysError(table=table, keys=tuple(on), example=str(tuple(found[0])))
+        raise DuplicateKeysError(table=table, example=row_text(on, found[0]))
 
 
 def update_matched(changed: DataFrame, branch: Branch, on: Sequence[str], target: str, touched: Column) -> None:
@@ -239,7 +240,7 @@ def refuse_repeated_keys(rows: DataFrame, on: Sequence[str], *, table: str) -> N
     """
     repeated = _rows_per_key(rows, on).where("__ips_rows > 1").drop("__ips_rows").limit(1).collect()
     if repeated:
-        raise DuplicateKeysError(table=table, keys=tuple(on), example=str(tuple(repeated[0])))
+        raise DuplicateKeysError(table=table, example=row_text(on, repeated[0]))
 
 
 def _rows_per_key(rows: DataFrame, on: Sequence[str]) -> DataFrame:

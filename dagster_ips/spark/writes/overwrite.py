@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dagster_ips.core.row_text import row_text
 from dagster_ips.errors import UnfitFrameError
 from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.frames import any_of, computed_once, distinct_keys
@@ -62,12 +63,13 @@ def replace_partitions(
     if watch.found():
         named = changed[0].columns
         example = next(
-            (tuple(row[column] for column in named) for row in frame.where(elsewhere).limit(1).collect()), ()
+            (row_text(named, [row[column] for column in named]) for row in frame.where(elsewhere).limit(1).collect()),
+            "any",
         )
         raise UnfitFrameError(
             table=branch.table,
             upstream=upstream,
             frame=f"partitions that changed ({', '.join(named)})",
-            problem=f"it returned rows of others, such as {example}",
+            problem=f"it returned rows of others, for example {example}",
             remedy=f"Leave {', '.join(named)} as the upstream has it, or write by replace() a frame built on source.",
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+from dagster_ips.core.row_text import row_text
 from dagster_ips.core.sql_condition import mentions, mentions_only
 from dagster_ips.errors import ConditionError, OutsideConditionError, OutsidePartitionsError, UnknownColumnError
 from dagster_ips.spark.branches import Branch
@@ -100,7 +101,7 @@ def _outside(rows: DataFrame, where: str) -> tuple[int, str]:
     if not found:
         return 1, "a row that the frame doesn't have when it is computed again"
     named = [column for column in rows.columns if any(mentions(where, [column]))]
-    return outside.count(), ", ".join(f"{column} = {found[0][column]!r}" for column in named)
+    return outside.count(), row_text(named, [found[0][column] for column in named])
 
 
 def _matching_partitions(there: DataFrame, where: str, columns: Sequence[str]) -> Column | None:
