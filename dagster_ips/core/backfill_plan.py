@@ -138,11 +138,15 @@ class BackfillPlan:
 
 @dataclass(frozen=True, slots=True)
 class ConsumedBefore:
-    """Up to where some ``partitions`` had consumed an upstream before a backfill; None if nothing, or no partitions."""
+    """Up to where some ``partitions`` had consumed an upstream before a backfill; None if nothing, or no partitions.
+
+    They lacked the rows of keys that were ``left_out``.
+    """
 
     upstream: str
     up_to: Watermark | None
     partitions: tuple[str, ...] | None
+    left_out: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,8 @@ class Capture:
     carried this edge's newest stamp when the capture began (None: there was none): a stamp that came later means
     another run has published, and this capture must not. ``bite`` is the part of the interval's files that it holds;
     None if it holds all. ``target`` is what was known then of what the target holds, as in the edge's state.
-    ``left_out`` are the upstream's keys with rows that it doesn't take, as Dagster has no partition of them yet.
+    ``left_out`` are the upstream's keys with rows that the target lacks once it is published, as Dagster had no
+    partition of them yet; None if they aren't known.
     """
 
     edge: Edge
@@ -42,7 +43,7 @@ class Capture:
     after_stamp: int | None
     bite: Bite | None = None
     target: TargetMark | None = None
-    left_out: frozenset[str] = frozenset()
+    left_out: frozenset[str] | None = frozenset()
 
     @property
     def is_of_job(self) -> bool:
@@ -55,8 +56,8 @@ class Stamp:
     """What a snapshot of the target says it came from, for one edge.
 
     ``from_exclusive`` is known only with a ``bite``: what isn't in that is still to come. ``takes_back`` says that it
-    restored what the target was made of up to there: what was consumed beyond it is to be consumed again. ``run_id`` is
-    the run's that published it, which tells it from another of the same number; None if the snapshot doesn't say.
+    restored what the target was made of up to there: what was consumed beyond it is to be consumed again. ``left_out``
+    are the keys that the target lacks up to there, as in the capture; None if they were too many to be listed.
     """
 
     number: int
@@ -66,7 +67,7 @@ class Stamp:
     from_exclusive: Watermark | None = None
     bite: Bite | None = None
     takes_back: bool = False
-    run_id: str | None = None
+    left_out: frozenset[str] | None = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,12 +156,8 @@ class EdgeState:
         return intervened if intervened is not None and intervened.voided > self.voided else self
 
     def with_in_flight(self, capture: Capture) -> EdgeState:
-        """``capture`` is about to be worked on.
-
-        What was in flight may be published yet, so that what it left out is left out until all is read.
-        """
-        before = self.in_flight.left_out if self.in_flight else frozenset[str]()
-        return replace(self, in_flight=capture, left_out=self.left_out | before)
+        """``capture`` is about to be worked on."""
+        return replace(self, in_flight=capture)
 
     def without(self, capture: Capture) -> EdgeState:
         """``capture`` isn't worked on any more; another that is in flight stays so."""
@@ -170,17 +167,11 @@ class EdgeState:
 
     def with_committed(self, capture: Capture, target: TargetMark | None) -> EdgeState:
         """``capture`` is consumed; without a ``target`` it published nothing and the earlier mark stays."""
-        committed, file_set = consumed_after(capture.from_exclusive, capture.to_inclusive, capture.bite)
         return replace(
-            self,
-            committed=committed,
-            file_set=file_set,
+            self._having_consumed(capture),
             number=capture.number,
             in_flight=self.without(capture).in_flight,
             target=target or self.target,
-            is_beginning=False,
-            reread_to=None,
-            left_out=capture.left_out if capture.mode is Mode.FULL else self.left_out | capture.left_out,
         )
 
     def with_stamp(self, stamp: Stamp) -> EdgeState:
@@ -192,26 +183,16 @@ class EdgeState:
             if self.reread_to is not None:
                 return replace(self, reread_to=stamp.to_inclusive, target=stamp.target)
             return replace(self, committed=None, is_beginning=False, target=stamp.target)
-        committed, file_set = consumed_after(stamp.from_exclusive, stamp.to_inclusive, stamp.bite)
-        return replace(
-            self,
-            committed=committed,
-            file_set=file_set,
-            left_out=self._left_out_after(stamp),
-            number=max(self.number, stamp.number),
-            in_flight=None,
-            target=stamp.target,
-            is_beginning=False,
-            reread_to=None,
-        )
+        number = max(self.number, stamp.number)
+        return replace(self._having_consumed(stamp), number=number, in_flight=None, target=stamp.target)
 
-    def _left_out_after(self, stamp: Stamp) -> frozenset[str]:
-        """What is left out once ``stamp`` is published, as the capture in flight tells; too much costs a recompute."""
-        if self.in_flight is None:
-            return self.left_out
-        is_own = (self.in_flight.number, self.in_flight.run_id) == (stamp.number, stamp.run_id)
-        earlier = frozenset[str]() if is_own and stamp.mode is Mode.FULL else self.left_out
-        return earlier | self.in_flight.left_out
+    def _having_consumed(self, what: Capture | Stamp) -> EdgeState:
+        """``what`` is consumed; if it isn't known what it left out nothing is, so that all is computed anew."""
+        now = replace(self, committed=None, file_set=None, left_out=frozenset(), is_beginning=False, reread_to=None)
+        if what.left_out is None:
+            return now
+        committed, file_set = consumed_after(what.from_exclusive, what.to_inclusive, what.bite)
+        return replace(now, committed=committed, file_set=file_set, left_out=what.left_out)
 
     def with_intervention(
         self, kind: InterventionKind, after: Watermark | None, *, who: str, why: str, at_ms: int

@@ -25,6 +25,7 @@ REVERTED = "dagster-ips.reverted"
 """On a snapshot, the backfill that it took back; as a property of the table, that it may have such snapshots."""
 _ANNOUNCED = "dagster-ips.announced."
 _PUBLISHED = "dagster-ips.published"
+_MOST_LISTED = 200
 
 
 def stamp_properties(captures: tuple[Capture, ...], *, attempt: str, run_id: str) -> dict[str, str]:
@@ -218,7 +219,19 @@ def _value(line: Edge, captures: Sequence[Capture]) -> str:
         start = first.from_exclusive
         value["bite"] = [first.bite.first, first.bite.end, first.bite.total]
         value["from_mark"] = list(astuple(start)) if start else None
+    if left_out := _left_out(captures):
+        value["left_out"] = left_out
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def _left_out(captures: Sequence[Capture]) -> list[tuple[list[str] | None, list[str]]]:
+    """Keys that are left out, and of which partitions; None for keys that aren't known, or are too many for a stamp."""
+    partitions: dict[frozenset[str] | None, list[str]] = {}
+    for capture in captures:
+        if capture.left_out is None or capture.left_out:
+            partitions.setdefault(capture.left_out, []).append(capture.edge.partition or "")
+    are_listed = sum(len(keys or ()) for keys in partitions) <= _MOST_LISTED
+    return [(sorted(keys) if keys and are_listed else None, of) for keys, of in partitions.items()]
 
 
 def _read_up_to(value: Mapping[str, Any]) -> Watermark:
@@ -239,6 +252,11 @@ def _stamps(snapshot: Snapshot, table_uuid: str, line: Edge, wanted: Container[s
     bite = Bite(*value["bite"]) if "bite" in value else None
     start = Watermark(*value["from_mark"]) if bite and value["from_mark"] else None
     numbers = value.get("partitions") or {None: value["n"]}
+    left_out = {
+        partition: None if keys is None else frozenset(keys)
+        for keys, partitions in value.get("left_out", ())
+        for partition in partitions
+    }
     return {
         Edge(line.consumer, line.upstream, partition): Stamp(
             int(number),
@@ -248,7 +266,7 @@ def _stamps(snapshot: Snapshot, table_uuid: str, line: Edge, wanted: Container[s
             start,
             bite,
             REVERTED in snapshot.summary,
-            snapshot.summary.get(RUN),
+            left_out.get(partition or "", frozenset()),
         )
         for partition, number in numbers.items()
         if partition in wanted

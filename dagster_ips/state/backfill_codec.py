@@ -62,7 +62,7 @@ def encode_backfill(backfill: BackfillPlan | LaunchedBackfill) -> str:
     else:
         plan = plan_as_json(backfill.plan) | ({"version": _STAGED_VERSION} if backfill.is_staged else {})
         value = {"plan": plan, "launched": {**asdict(backfill), "plan": None}}
-    text = json.dumps(value, separators=(",", ":"))
+    text = json.dumps(value, separators=(",", ":"), default=sorted)
     return text if len(text) < _LONG else _PACKED + base64.b85encode(zlib.compress(text.encode())).decode()
 
 
@@ -121,4 +121,5 @@ def _consumed(value: Mapping[str, Any]) -> ConsumedBefore:
         str(value["upstream"]),
         None if up_to is None else Watermark(**up_to),
         None if partitions is None else tuple(partitions),
+        frozenset(value["left_out"]),
     )

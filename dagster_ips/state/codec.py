@@ -109,7 +109,7 @@ def _capture(edge: Edge, value: dict[str, Any] | None) -> Capture | None:
         "to_inclusive": _watermark(value["to_inclusive"]),
         "bite": Bite(**value["bite"]) if value.get("bite") else None,
         "target": _mark(value.get("target")),
-        "left_out": frozenset(value.get("left_out", ())),
+        "left_out": None if (keys := value.get("left_out", ())) is None else frozenset(keys),
     }
     return Capture(**known)
 

@@ -250,35 +250,32 @@ def test_a_commit_that_published_nothing_keeps_the_earlier_mark() -> None:
     assert EdgeState(EDGE, number=1, target=mark).with_committed(capture, None).target == mark
 
 
-def test_what_a_killed_run_left_out_is_known_when_its_stamp_is_found() -> None:
+def test_what_a_run_left_out_is_known_by_its_stamp_alone() -> None:
     to, target = Watermark("source", "main", 1, 1, 1), TargetMark("uuid", 1, 1, 10)
-    state = EdgeState(EDGE)
-    for number, key, is_killed in ((1, "day-1", False), (2, "day-2", True), (3, "day-3", False)):
-        capture = Capture(EDGE, number, Mode.INCREMENTAL, "", None, to, "icdc", "run", None, left_out=frozenset([key]))
-        state = state.with_in_flight(capture)
-        stamp = Stamp(number, Mode.INCREMENTAL, to, target)
-        state = state.with_stamp(stamp) if is_killed else state.with_committed(capture, target)
-    assert state.left_out == {"day-1", "day-2", "day-3"}
-    anew = Capture(EDGE, 4, Mode.FULL, "", None, to, "icdc", "run", None, left_out=frozenset(["day-3"]))
-    assert state.with_committed(anew, target).left_out == {"day-3"}
-    # A run that publishes is committed by its stamp, as is one that was killed right after.
-    stamp = Stamp(4, Mode.FULL, to, target, run_id="run")
-    assert state.with_in_flight(anew).with_stamp(stamp).left_out == {"day-3"}
-    assert state.with_stamp(Stamp(4, Mode.FULL, to, target)).left_out == {"day-1", "day-2", "day-3"}
+    capture = Capture(EDGE, 1, Mode.FULL, "", None, to, "icdc", "run", None, left_out=frozenset(["day-1"]))
+    stamp = Stamp(1, Mode.FULL, to, target, left_out=capture.left_out)
+    assert EdgeState(EDGE).with_committed(capture, target).left_out == {"day-1"}
+    for known in (EdgeState(EDGE), EdgeState(EDGE, left_out=frozenset(["day-2"])), EdgeState(EDGE, in_flight=capture)):
+        assert known.with_stamp(stamp).left_out == {"day-1"}
+    assert known.with_stamp(replace(stamp, left_out=frozenset())).left_out == set()
+
+
+def test_where_it_is_not_known_what_a_run_left_out_all_is_computed_anew() -> None:
+    to, target = Watermark("source", "main", 1, 1, 1), TargetMark("uuid", 1, 1, 10)
+    found = EdgeState(EDGE, committed=to).with_stamp(Stamp(1, Mode.INCREMENTAL, to, target, left_out=None))
+    assert (found.committed, found.number, found.target) == (None, 1, target)
 
 
 def test_what_a_run_left_out_is_known_though_another_has_captured_since() -> None:
     to, target = Watermark("source", "main", 1, 1, 1), TargetMark("uuid", 1, 1, 10)
-    whole = Capture(EDGE, 1, Mode.FULL, "", None, to, "icdc", "whole", None)
-    without = replace(whole, left_out=frozenset(["day-1"]), run_id="without")
+    without = Capture(EDGE, 1, Mode.FULL, "", None, to, "icdc", "without", None, left_out=frozenset(["day-1"]))
     for number in (1, 2):
-        after = replace(whole, number=number)  # the day has a partition by now
+        after = replace(without, number=number, run_id="after", left_out=frozenset())  # the day has a partition by now
         state = EdgeState(EDGE).with_in_flight(without).with_in_flight(after)
-        one = Stamp(1, Mode.FULL, to, target, run_id="without")
-        other = Stamp(number, Mode.FULL, to, target, run_id="whole")
+        one = Stamp(1, Mode.FULL, to, target, left_out=without.left_out)
         published = committed(state, without, history_of(ONE, newest=one))
         assert (published.left_out, published.in_flight) == ({"day-1"}, after)
-        assert committed(state, after, history_of(ONE, newest=one)).left_out == {"day-1"}
+        other = Stamp(number, Mode.FULL, to, target)
         assert committed(state, after, history_of(ONE, newest=other)).left_out == set()
 
 

@@ -209,7 +209,7 @@ class Capturer:
                 after_stamp=history.newest.target.snapshot_id if history and history.newest else None,
                 bite=share.bite,
                 target=state.target,
-                left_out=_left_out(each, state),
+                left_out=_left_out(each, state, decision.mode),
             )
             for state, history in ((edge.state, edge.history) for edge in each.edges)
         )
@@ -351,11 +351,12 @@ class Capturer:
         return authored.tags
 
 
-def _left_out(each: InputToCapture, state: EdgeState) -> frozenset[str]:
-    """The keys of rows that one capture of the input doesn't take, as Dagster has no partition of them yet."""
+def _left_out(each: InputToCapture, state: EdgeState, mode: Mode) -> frozenset[str]:
+    """The keys of rows that a partition lacks after its capture, as Dagster has no partition of them yet."""
     if each.line is None or each.tracked.slicing is None:
         return frozenset()
-    return each.tracked.slicing.left_out(state.edge.partition or "", each.line.looked.touched)
+    lacked = state.left_out if mode is Mode.INCREMENTAL else frozenset[str]()
+    return lacked | each.tracked.slicing.left_out(state.edge.partition or "", each.line.looked.touched)
 
 
 def _taken_back(edges: Sequence[EdgeToCapture]) -> dict[str, Watermark]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dagster_ips.core.capture import Capture, Mode, Stamp
+from dagster_ips.core.capture import Capture, Mode
 from dagster_ips.core.edge import Edge
+from dagster_ips.core.file_set import Bite
 from dagster_ips.core.ranges import Predicate
 from dagster_ips.core.target import settle
 from dagster_ips.core.watermark import Watermark
@@ -26,11 +27,23 @@ from dagster_ips.spark.writes.overwrite_where import overwrite_matching
 
 
 @dataclass(frozen=True, slots=True)
+class MadeOf:
+    """What rows were made of: an upstream up to ``to_inclusive``, without the keys that were ``left_out``.
+
+    Of a change that was taken in part, from ``from_exclusive`` on, the ``bite``.
+    """
+
+    to_inclusive: Watermark
+    left_out: frozenset[str] | None
+    from_exclusive: Watermark | None = None
+    bite: Bite | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Restoration:
     """What is restored in a ``table`` of ``asset``: ``rows`` as ``snapshot_id`` has them, all of them if None.
 
-    ``consumed`` is up to where they were made of each upstream, by edge: what came later is consumed again. A stamp
-    that says so itself goes before, as it also knows of a change that was taken in part.
+    ``consumed`` is what they were made of, by edge: what came later is consumed again.
     """
 
     backfill: str
@@ -38,7 +51,7 @@ class Restoration:
     table: str
     snapshot_id: int
     rows: Predicate | None
-    consumed: Mapping[Edge, Watermark | Stamp]
+    consumed: Mapping[Edge, MadeOf]
 
     @property
     def partitions(self) -> list[str | None]:
@@ -112,20 +125,20 @@ class Restorer:
         captures = []
         for edge, consumed in wanted.consumed.items():
             state, history = settle(states[edge], histories.get(edge)), histories.get(edge)
-            stamp = consumed if isinstance(consumed, Stamp) else None
             captures.append(
                 Capture(
                     edge=edge,
                     number=state.next_number,
                     mode=Mode.FULL,
                     reason=f"takes backfill {wanted.backfill} back",
-                    from_exclusive=stamp.from_exclusive if stamp else None,
-                    to_inclusive=consumed.to_inclusive if isinstance(consumed, Stamp) else consumed,
+                    from_exclusive=consumed.from_exclusive,
+                    to_inclusive=consumed.to_inclusive,
                     icdc_table="",
                     run_id=self.publisher.run_id,
                     after_stamp=history.newest.target.snapshot_id if history and history.newest else None,
-                    bite=stamp.bite if stamp else None,
+                    bite=consumed.bite,
                     target=state.target,
+                    left_out=consumed.left_out,
                 )
             )
         return captures

@@ -205,16 +205,16 @@ class BackfillLauncher:
             states = store.get_many(edges)
             histories = histories_of(self.lineage.lake(plan.root.asset).storage, target, states.values())
             looked = store.get_line(line)
-            alike: dict[Watermark | None, list[str]] = {}
+            alike: dict[tuple[Watermark | None, frozenset[str]], list[str]] = {}
             for edge, state in states.items():
                 settled = settle(state, histories.get(edge))
                 up_to = settled.holds_up_to
                 if up_to is not None and tracked.slicing is not None:
                     start = looked.start_of(settled, tracked.slicing.taken_by(edge.partition or ""))
                     up_to = replace(start or up_to, schema_id=up_to.schema_id)
-                alike.setdefault(up_to, []).append(edge.partition or "")
-            for up_to, partitions in alike.items():
-                yield ConsumedBefore(tracked.upstream, up_to, None if keys is None else tuple(partitions))
+                alike.setdefault((up_to, settled.left_out), []).append(edge.partition or "")
+            for (up_to, left_out), partitions in alike.items():
+                yield ConsumedBefore(tracked.upstream, up_to, None if keys is None else tuple(partitions), left_out)
 
     def _requested(self, launched: LaunchedBackfill, subsets: Mapping[str, object | None]) -> Any:  # noqa: ANN401  # it isn't public
         """As a person's backfill from the UI; all of an asset without partitions by the tag that asks for it."""

@@ -12,7 +12,7 @@ import dagster as dg
 from dagster_ips._compat import knowing_partitions
 from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.backfill_plan import LaunchedBackfill, PlannedStage
-from dagster_ips.core.capture import Mode, Stamp
+from dagster_ips.core.capture import Mode
 from dagster_ips.core.cascade import Cascade
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.interval import Interval
@@ -24,7 +24,7 @@ from dagster_ips.exactly_once.capture.file_keys import FileKeys
 from dagster_ips.exactly_once.capture.tracked_input import files_in, interval_of, is_readable
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.exactly_once.publish.publisher import Publication, Publisher
-from dagster_ips.exactly_once.publish.restorer import Restoration, Restorer
+from dagster_ips.exactly_once.publish.restorer import MadeOf, Restoration, Restorer
 from dagster_ips.iceberg import cascade_stamps
 from dagster_ips.iceberg.cascade_stamps import CASCADE
 from dagster_ips.iceberg.metadata import TableMetadata
@@ -216,26 +216,24 @@ class BackfillReverter:
         found = FileKeys(storage, target, slicing).read(touched)
         return set(self._parts) if found.unread else set(found.keys)
 
-    def _consumed(self, parts: Sequence[str], target: TableMetadata) -> dict[Edge, Watermark | Stamp]:
-        """Up to where the rows before it were made of each upstream; without edges of which that isn't known."""
+    def _consumed(self, parts: Sequence[str], target: TableMetadata) -> dict[Edge, MadeOf]:
+        """What the rows before it were made of, by upstream; without edges of which that isn't known."""
         edges = self._edges(parts)
         stamps = target_histories(target.as_of(self._before(target), "main"), edges)
-        recorded: dict[Edge, Watermark] = {}
+        recorded: dict[Edge, MadeOf] = {}
         for each in self.backfill.consumed:
             line = Edge(self._root.asset, each.upstream)
             if each.up_to is not None:
-                recorded |= dict.fromkeys(
-                    [line] if each.partitions is None else [line.of(part) for part in each.partitions], each.up_to
-                )
-        found: dict[Edge, Watermark | Stamp] = {}
+                own = [line] if each.partitions is None else [line.of(part) for part in each.partitions]
+                recorded |= dict.fromkeys(own, MadeOf(each.up_to, each.left_out))
+        found: dict[Edge, MadeOf] = {}
         for edge in edges:
             stamp = stamps[edge].newest
-            if stamp is not None and stamp.bite is not None and not stamp.bite.is_last:
-                found[edge] = stamp
-            elif edge in recorded:
+            is_part = stamp is not None and stamp.bite is not None and not stamp.bite.is_last
+            if edge in recorded and not is_part:
                 found[edge] = recorded[edge]
             elif stamp is not None:
-                found[edge] = stamp
+                found[edge] = MadeOf(stamp.to_inclusive, stamp.left_out, stamp.from_exclusive, stamp.bite)
         return found
 
     def _restoration(self, parts: Sequence[str]) -> Restoration:
@@ -247,12 +245,11 @@ class BackfillReverter:
         rows = rows_of_stage(replace(stage, partitions=tuple(parts)), target, slicing) if slicing is not None else None
         return Restoration(self.backfill.plan.id, stage.asset, stage.table, self._before(target), rows, consumed)
 
-    def _unfollowed(self, consumed: Mapping[Edge, Watermark | Stamp]) -> Iterator[str]:
+    def _unfollowed(self, consumed: Mapping[Edge, MadeOf]) -> Iterator[str]:
         """Why what came after what the rows were made of can't be read again; nothing if it can."""
         by_line: dict[str, dict[Watermark, int]] = {}
         for edge, at in consumed.items():
-            up_to = at.to_inclusive if isinstance(at, Stamp) else at
-            by_line.setdefault(edge.upstream, Counter())[up_to] += 1
+            by_line.setdefault(edge.upstream, Counter())[at.to_inclusive] += 1
         tracked = {each.upstream: each for each in self._consumer.consumer.inputs.values()} if self._consumer else {}
         for upstream, marks in by_line.items():
             source = self.lineage.metadata(upstream)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import dagster as dg
 import pyarrow as pa
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -19,7 +20,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import DateType, IntegerType, NestedField, StringType
 
-from dagster_ips.core.capture import Capture, Mode
+from dagster_ips.core.capture import Capture, EdgeState, Mode
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.target import Standing, committed, standing_of
 from dagster_ips.core.touched import LineState
@@ -125,6 +126,7 @@ class PartitionsToCome(RuleBasedStateMachine):
         self.held: dict[str, Counter[Row]] = {}
         self.runs = 0
         self.at_work: list[tuple[Work, ...]] = []
+        self.backup: dict[Edge, EdgeState] = {}
 
     def teardown(self) -> None:
         if hasattr(self, "folder"):
@@ -267,6 +269,19 @@ class PartitionsToCome(RuleBasedStateMachine):
         self.store.set_line(LineState(LINE))
 
     @rule()
+    def a_backup_is_taken(self) -> None:
+        self.backup = self.cursors()
+
+    @rule(is_lost=st.booleans())
+    def the_backup_is_restored_or_there_is_none(self, *, is_lost: bool) -> None:
+        for edge in self.cursors():
+            self.store.set(EdgeState(edge) if is_lost else self.backup.get(edge, EdgeState(edge)))
+        self.store.set_line(LineState(LINE))
+
+    def cursors(self) -> dict[Edge, EdgeState]:
+        return self.store.get_many([LINE.of(key) for key in self.keys_of(self.consumer)])
+
+    @rule()
     def all_that_waits_is_run(self) -> None:
         if waiting := sorted(self.pending()):
             self.run_of(waiting)
@@ -286,3 +301,22 @@ TestPartitionsToCome = PartitionsToCome.TestCase
 TestPartitionsToCome.settings = settings(
     max_examples=40, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
 )
+
+
+@pytest.mark.parametrize("loses", [True, False], ids=["lost", "restored"])
+@pytest.mark.parametrize("made", ["all days", "the day after, too"])
+def test_cursors_that_are_lost_or_older_forget_no_row_that_waits_for_its_partition(made: str, *, loses: bool) -> None:
+    lives = PartitionsToCome()
+    lives.begin(made=made, spec=UNPARTITIONED_PARTITION_SPEC)
+    try:
+        lives.rows_come([(DAYS[0], "a")])
+        lives.all_that_waits_is_run()
+        lives.a_backup_is_taken()
+        lives.rows_come([(DAYS[2], "a"), (DAYS[3], "a")])  # today's and tomorrow's, whose partitions are to come
+        lives.all_that_waits_is_run()
+        lives.run_of(lives.keys_of(lives.consumer))
+        lives.the_backup_is_restored_or_there_is_none(is_lost=loses)
+        lives.a_partition_comes()
+        lives.all_that_waits_is_run()
+    finally:
+        lives.teardown()

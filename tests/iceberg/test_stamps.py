@@ -1,0 +1,54 @@
+"""What a run stamps on the snapshot that it publishes is read from it again."""
+
+from __future__ import annotations
+
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dagster_ips.core.capture import Capture, Mode
+from dagster_ips.core.edge import Edge
+from dagster_ips.core.watermark import Watermark
+from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.iceberg.stamps import stamp_properties, target_histories
+
+LINE = Edge("weekly", "daily")
+SOMEWHERE = Watermark("uuid", "main", 1, 1, 1)
+DAYS = st.frozensets(st.sampled_from(["2026-01-01", "2026-01-02", "a|b", ""]))
+
+
+@given(
+    st.dictionaries(st.sampled_from(["2026-W01", "2026-W02", "x"]), DAYS | st.none(), min_size=1)
+    | st.dictionaries(st.none(), DAYS | st.none(), min_size=1),
+    is_much=st.booleans(),
+)
+def test_what_was_left_out_is_read_as_written_and_too_much_to_be_listed_as_unknown(
+    left_out: dict[str | None, frozenset[str] | None], *, is_much: bool
+) -> None:
+    much = frozenset(f"day-{n}" for n in range(201)) if is_much else frozenset[str]()
+    written = {key: days if days is None else days | much for key, days in left_out.items()}
+    captures = tuple(
+        Capture(LINE.of(key) if key else LINE, 1, Mode.FULL, "", None, SOMEWHERE, "", "run", None, left_out=days)
+        for key, days in written.items()
+    )
+    summary = stamp_properties(captures, attempt="attempt", run_id="run")
+    found = target_histories(published(summary), [each.edge for each in captures])
+    for each in captures:
+        newest = found[each.edge].newest
+        assert newest is not None
+        assert newest.left_out == (None if is_much else each.left_out)
+
+
+def published(summary: dict[str, str]) -> TableMetadata:
+    raw = {
+        "format-version": 2,
+        "table-uuid": "u",
+        "location": "l",
+        "partition-specs": [{"spec-id": 0, "fields": []}],
+        "schemas": [{"schema-id": 0, "fields": []}],
+        "current-schema-id": 0,
+        "snapshots": [{"snapshot-id": 1, "timestamp-ms": 1, "summary": {"operation": "append", **summary}}],
+        "current-snapshot-id": 1,
+    }
+    return TableMetadata.parse("media.weekly", "m", json.dumps(raw).encode())
