@@ -101,6 +101,9 @@ class PartitionKeys(Protocol):
     def outside(self, keys: Collection[str]) -> frozenset[str]:
         """Those of ``keys`` that have no partition, now or ever, unless the definition is changed."""
 
+    def to_be_added(self, keys: Collection[str]) -> frozenset[str]:
+        """Those of ``keys`` that get a partition when someone adds it; the others have one, or time will bring it."""
+
 
 class Slicing(Protocol):
     """How the partitions of a consumer are made of an upstream's rows.

@@ -142,6 +142,8 @@ def _is_of_python_or_spark(node: ast.Call) -> bool:
     match node.func:
         case ast.Name(id="set") | ast.Attribute(value=ast.Attribute(attr="conf")):
             return True
+        case ast.Attribute(attr="register", value=ast.Name(id="atexit")):
+            return True
         case ast.Attribute(attr="create", value=builder) if ".builder." in ast.unparse(builder):
             return True
         case ast.Attribute(attr="drop"):
