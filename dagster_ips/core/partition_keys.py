@@ -101,6 +101,15 @@ class PartitionKeys(Protocol):
     def outside(self, keys: Collection[str]) -> frozenset[str]:
         """Those of ``keys`` that have no partition, now or ever, unless the definition is changed."""
 
+    def landmarks(self) -> frozenset[str]:
+        """What to remember of ``known``, so that it shows later whether any of it is gone."""
+
+    def lacks_any(self, landmarks: Collection[str]) -> bool:
+        """Whether of the partitions that there were, by the ``landmarks`` of then, any isn't there now."""
+
+    def to_be_added(self, keys: Collection[str]) -> frozenset[str]:
+        """Those of ``keys`` that get a partition when someone adds it; the others have one, or time will bring it."""
+
 
 class Slicing(Protocol):
     """How the partitions of a consumer are made of an upstream's rows.

@@ -74,7 +74,8 @@ class LineState:
     an ``unread`` file's, by path, of which nothing is known. ``strays`` are some of the files, by path, that hold rows
     of no partition; no path is of any. ``abandoned`` are the snapshots that a rollback took away. Unless it
     ``knows_keys_to_come``, an earlier release wrote it, which forgot keys that had no partition yet. ``partitions`` are
-    those of the consumer that were there, as far as they share keys; None if that isn't known.
+    those of the consumer that were there, as far as they share keys; None if that isn't known. ``landmarks`` are those
+    of the upstream's that were there then.
     """
 
     edge: Edge
@@ -85,6 +86,7 @@ class LineState:
     strays: Mapping[str, Stray] = field(default_factory=dict)
     knows_keys_to_come: bool = True
     partitions: frozenset[str] | None = None
+    landmarks: frozenset[str] | None = None
 
     @property
     def unmapped(self) -> tuple[str, ...]:
@@ -139,7 +141,7 @@ class LineState:
         )
 
     def with_keys_to_come(self, keys: Iterable[str]) -> LineState:
-        """With all ``keys`` that rows have now: those that it forgot are pending where they were never computed."""
+        """With ``keys`` that rows have now: those that it forgot are pending where they were never computed."""
         if self.scanned is None:
             return replace(self, knows_keys_to_come=True)
         before_all = replace(self.scanned, snapshot_id=-1, sequence_number=-1, timestamp_ms=-1)

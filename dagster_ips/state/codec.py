@@ -137,6 +137,7 @@ def encode_line(state: LineState) -> str:
         "strays": [{"path": path, **asdict(state.strays[path])} for path in sorted(state.strays)],
         "knows_keys_to_come": state.knows_keys_to_come,
         "partitions": None if state.partitions is None else sorted(state.partitions),
+        "landmarks": None if state.landmarks is None else sorted(state.landmarks),
         "unread": [{**asdict(each), "paths": paths} for each, paths in unread.items()],
     }
     text = json.dumps(value, separators=(",", ":"))
@@ -178,6 +179,7 @@ def _line_state(value: Mapping[str, Any]) -> LineState:
         strays=_strays(value),
         knows_keys_to_come=value["version"] > 1 and bool(value["knows_keys_to_come"]),
         partitions=None if (there := value.get("partitions")) is None else frozenset(there),
+        landmarks=None if (marks := value.get("landmarks")) is None else frozenset(marks),
     )
 
 

@@ -254,3 +254,68 @@ def test_a_column_that_is_not_there_fails_the_run_and_consumes_nothing(
     with pytest.raises(UnknownColumnError, match="evnt_date"):
         materialize(defs, instance, "daily")
     assert CursorStore(instance).get(Edge("daily", "playback")).in_flight is None
+
+
+def test_what_follows_a_branch_is_complete_as_far_as_the_branch_is(lake: Lake, instance: dg.DagsterInstance) -> None:
+    @dg.asset(ins={"daily": ips.incremental(ref="reviewed")}, metadata=ips.append() | ips.table("media.published"))
+    def published(daily: ips.IcdcView) -> DataFrame:
+        return daily.added
+
+    defs = definitions(lake, daily, published, _waits_for("published"))
+    ticks = Ticks(defs, instance)
+    lake.create_playback(events([1], day=0))
+    materialize(defs, instance, "daily")
+    lake.sql("ALTER TABLE lake.media.daily CREATE BRANCH reviewed")
+    materialize(defs, instance, "published")
+    assert ticks.requested("waits") == {None}
+    materialize(defs, instance, "waits")
+    lake.append(events([2], day=3))
+    materialize(defs, instance, "daily")
+    assert ticks.requested("waits") == set(), "main is ahead of what was reviewed"
+    lake.sql("CALL lake.system.fast_forward('media.daily', 'reviewed', 'main')")
+    materialize(defs, instance, "published")
+    assert ticks.requested("waits") == {None}
+
+
+def test_rows_that_wait_for_a_dynamic_partition_hold_back_the_days_that_they_are_of(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    accounts = dg.DynamicPartitionsDefinition(name="accounts")
+    both = dg.MultiPartitionsDefinition({"day": DAYS, "account": accounts})
+
+    @dg.asset(
+        partitions_def=DAYS,
+        ins={"playback": ips.incremental(partition_mapping=dg.MultiToSingleDimensionPartitionMapping("day"))},
+        metadata=ips.replace()
+        | ips.table("media.plays", partition_by=["event_date"])
+        | {"partition_expr": "event_date"},
+    )
+    def plays(playback: ips.IcdcView) -> DataFrame:
+        return playback.source.groupBy("event_date").count()
+
+    @dg.asset(
+        io_manager_key="elsewhere",
+        deps=["plays"],
+        partitions_def=DAYS,
+        automation_condition=ips.valid_through("plays") & dg.AutomationCondition.missing(),
+    )
+    def mailed_plays() -> None: ...
+
+    by = {"day": "event_date", "account": "account"}
+    source = BY_DATE | {"partitions_def": both, "metadata": {"partition_expr": by}}
+    defs = definitions(lake, plays, mailed_plays, source=source)
+    ticks = Ticks(defs, instance)
+    instance.add_dynamic_partitions("accounts", ["a0", "a1"])
+    lake.create_playback(events([0, 1], day=0))
+    lake.append(events([3, 4], day=1))
+    run(defs, instance, "plays", "2026-01-01", "2026-01-02", **SENSOR)
+    assert ticks.requested("mailed_plays") == {"2026-01-01"}
+    lake.append(events([5], day=1))  # Of a2.
+    lake.append(events([6], day=2))
+    lake.append(events([9], day=4_000))  # Of a day to come.
+    run(defs, instance, "plays", "2026-01-03", **SENSOR)
+    assert stamped(lake, "media.plays") == midnight(1)
+    assert ticks.requested("mailed_plays") == {"2026-01-01"}, "a row of the second day isn't in"
+    instance.add_dynamic_partitions("accounts", ["a2"])
+    run(defs, instance, "plays", "2026-01-02", **SENSOR)
+    assert ticks.requested("mailed_plays") >= {"2026-01-01", "2026-01-02", "2026-01-03"}

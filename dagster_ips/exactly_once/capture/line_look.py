@@ -39,18 +39,21 @@ def look(storage: Storage, line: LineState, source: TableMetadata, tracked: Trac
     assert slicing is not None  # noqa: S101  # asked for partitioned consumers only
     if head is None:
         return line
+    if line.landmarks is None or not _has_lost_partitions(line, slicing):
+        line = replace(line, landmarks=slicing.upstream_keys.landmarks() if slicing.sharing else None)
     is_new = not (line.scanned and _is_at(line.scanned, source, head.snapshot_id))
     waits = any(each.is_live for each in line.unread.values())
     if (
         line.knows_keys_to_come
         and not is_new
         and not waits
+        and not _has_lost_partitions(line, slicing)
         and all(_is_stray(path, each, slicing) for path, each in line.strays.items())
     ):
         return line
     column_kinds(source, slicing.upstream_keys.columns)
     looking = _Looking(storage, source, head, FileKeys(storage, source, slicing))
-    line = looking.unread_again(looking.with_keys_to_come(line))
+    line = looking.unread_again(looking.with_partitions_lost(looking.with_keys_to_come(line)))
     return looking.further(line, tracked.ref) if is_new else looking.with_strays(line)
 
 
@@ -146,6 +149,11 @@ def _newer_than(scanned: Watermark, source: TableMetadata, ref: str) -> list[Sna
     return None
 
 
+def _has_lost_partitions(line: LineState, slicing: Slicing) -> bool:
+    """Whether the upstream had partitions at the look before that it doesn't have now, and that consumers share."""
+    return bool(line.landmarks and slicing.sharing) and slicing.upstream_keys.lacks_any(line.landmarks or ())
+
+
 def _is_stray(path: str, stray: Stray, slicing: Slicing) -> bool:
     """Whether it is known to be one by the definitions as they are now."""
     return bool(path) and bool(stray.values or slicing.lost(stray.keys))
@@ -180,6 +188,17 @@ class _Looking:
         if line.knows_keys_to_come or NOT_YET.cause in self._of_live.unread.values():
             return line
         return line.with_keys_to_come(self._of_live.keys)
+
+    def with_partitions_lost(self, line: LineState) -> LineState:
+        """``line`` with the keys whose partitions are gone, once all of them are known.
+
+        What is computed meanwhile is made without their rows, and is to be computed again when they are back.
+        """
+        keys = self.files.keys
+        if not _has_lost_partitions(line, self.files.slicing) or NOT_YET.cause in self._of_live.unread.values():
+            return line
+        line = line.with_keys_to_come(self._of_live.keys - keys.known())
+        return self.with_strays(replace(line, landmarks=keys.landmarks()), self._live.values())
 
     def unread_again(self, line: LineState) -> LineState:
         """``line`` with what can be read by now of its files that couldn't be."""

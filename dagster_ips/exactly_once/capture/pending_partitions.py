@@ -74,8 +74,8 @@ class PartitionWatch:
         """Up to where every partition has consumed the upstream, ``but`` taken as if they had consumed all.
 
         None if one was never computed, or where clocks alone don't tell which is behind. Rows of keys that no partition
-        is made of yet aren't consumed; of an asset that is partitioned ``by_time`` those are of times after its last
-        partition, and don't count. Nothing is remembered.
+        is made of yet aren't consumed; of an asset that is partitioned ``by_time``, those of times after its last
+        partition don't count. Nothing is remembered.
         """
         slicing = tracked.slicing
         assert slicing is not None  # noqa: S101  # as above
@@ -85,9 +85,11 @@ class PartitionWatch:
             return None
         left = {key: state for key, state in found.pending.items() if key not in but}
         starts = [line.consumed_up_to(state, slicing.taken_by(key)) for key, state in left.items()]
-        if not by_time:
-            nobodys = {key for key, consumers in found.made_of.items() if not consumers}
-            starts += [line.touched[key].since for key in nobodys - slicing.lost(nobodys)]
+        nobodys = {key for key, consumers in found.made_of.items() if not consumers}
+        waiting = nobodys - slicing.lost(nobodys)
+        starts += [
+            line.touched[key].since for key in (slicing.upstream_keys.to_be_added(waiting) if by_time else waiting)
+        ]
         starts += [each.changed.since for each in line.unread.values()]
         known = [start for start in starts if start is not None]
         if line.scanned is None or len(known) < len(starts):

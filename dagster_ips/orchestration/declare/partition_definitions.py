@@ -140,6 +140,16 @@ class _TimeKeys:
         # Most have a partition, and the others are looked at one by one.
         return frozenset(key for key in frozenset(keys) - self._there if self._is_outside(key))
 
+    def to_be_added(self, keys: Collection[str]) -> frozenset[str]:  # noqa: ARG002  # as others
+        return frozenset()
+
+    def landmarks(self) -> frozenset[str]:
+        ends = (self.definition.get_first_partition_key(), self.definition.get_last_partition_key())
+        return frozenset(key for key in ends if key is not None)
+
+    def lacks_any(self, landmarks: Collection[str]) -> bool:
+        return not self._there.issuperset(landmarks)
+
     @cached_property
     def _there(self) -> frozenset[str]:
         return self.known()
@@ -285,6 +295,15 @@ class _NamedKeys:
         is_static = isinstance(self.definition, dg.StaticPartitionsDefinition)
         return frozenset(keys) - self.known() if is_static else frozenset()
 
+    def to_be_added(self, keys: Collection[str]) -> frozenset[str]:
+        return frozenset(keys) - self.known() - self.outside(keys)
+
+    def landmarks(self) -> frozenset[str]:
+        return self.known()
+
+    def lacks_any(self, landmarks: Collection[str]) -> bool:
+        return not self.known().issuperset(landmarks)
+
 
 @dataclass(frozen=True)
 class _MultiKeys:
@@ -354,6 +373,27 @@ class _MultiKeys:
         parts = {key: self._parts(key) for key in keys}
         outside = {name: each.outside({of[name] for of in parts.values()}) for name, each in self.dimensions.items()}
         return frozenset(key for key, of in parts.items() if any(of[name] in outside[name] for name in of))
+
+    def landmarks(self) -> frozenset[str]:
+        return frozenset(
+            f"{name}{_DELIMITER}{mark}" for name, each in self.dimensions.items() for mark in each.landmarks()
+        )
+
+    def lacks_any(self, landmarks: Collection[str]) -> bool:
+        parts = [mark.partition(_DELIMITER) for mark in landmarks]
+        if any(name not in self.dimensions for name, _, _ in parts):
+            return True
+        return any(each.lacks_any({of for name, _, of in parts if name == n}) for n, each in self.dimensions.items())
+
+    def to_be_added(self, keys: Collection[str]) -> frozenset[str]:
+        # Of a time to come nothing is missing yet, whatever is to be added by then.
+        missing = frozenset(keys) - self.known()
+        parts = {key: self._parts(key) for key in missing}
+        of_now = {
+            name: each.known() | each.to_be_added({of[name] for of in parts.values()})
+            for name, each in self.dimensions.items()
+        }
+        return frozenset(key for key, of in parts.items() if all(of[name] in of_now[name] for name in of))
 
     def _joined(self, parts: Mapping[str, str]) -> str:
         return dg.MultiPartitionKey(dict(parts))

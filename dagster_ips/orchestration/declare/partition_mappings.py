@@ -87,8 +87,7 @@ class MappedKeys:
         """Any that it doesn't take: what the mapping makes of a partition that isn't there, it doesn't say."""
         if isinstance(self.mapping, dg.IdentityPartitionMapping):
             return frozenset()
-        to_come = frozenset(upstream_keys) - self._there - self.taken_by(consumer_key)
-        return to_come - self.upstream_keys.outside(to_come)
+        return frozenset(upstream_keys) - self._there - self.taken_by(consumer_key)
 
     def made_of(self, upstream_keys: Collection[str]) -> frozenset[str]:
         """By the mapping, of the partitions that are there now."""

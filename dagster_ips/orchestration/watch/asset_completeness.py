@@ -15,7 +15,7 @@ from dagster_ips.core.valid_through import EventTime, least
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
 from dagster_ips.exactly_once.capture.run_completeness import Completion, time_at
-from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
+from dagster_ips.exactly_once.capture.tracked_input import MAIN, TrackedInput
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.orchestration.declare.partition_mappings import last_window_end
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
@@ -83,7 +83,7 @@ class Completeness:
         watch = self.outside[key]
         table = watch.watched.table(watch.table, tick=tick.began)
         storage = watch.watched.catalog.open_for_ticks().storage
-        return time_at(storage, table, watch.event_time, _head(table, "main"))
+        return time_at(storage, table, watch.event_time, _head(table, MAIN))
 
     def _of_consumer(self, consumer: WatchedInputs, tick: Tick) -> dt.datetime | None:
         completion = _completion(consumer, tick)
@@ -94,7 +94,8 @@ class Completeness:
         self, tracked: TrackedInput, consumer: WatchedInputs, completion: Completion, tick: Tick
     ) -> dt.datetime | None:
         source = consumer.watched.table(tracked.table, tick=tick.began)
-        consumed, head = _consumed(tracked, source, consumer, completion, tick), _head(source, tracked.ref)
+        # What the upstream itself says is of its main.
+        consumed, head = _consumed(tracked, source, consumer, completion, tick), _head(source, MAIN)
         upstream = dg.AssetKey.from_user_string(tracked.upstream)
         if consumed is not None and consumed == head and upstream in self.consumers:
             return self._of(upstream, tick)
