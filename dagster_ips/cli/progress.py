@@ -8,6 +8,8 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
+import click
+
 _T = TypeVar("_T")
 
 
@@ -16,14 +18,12 @@ def shown_while(doing: str) -> Iterator[None]:
     """Show ``doing`` on the terminal's error stream and take it away again; nothing where no person looks on."""
     is_seen = sys.stderr.isatty()
     if is_seen:
-        sys.stderr.write(f"{doing} …")
-        sys.stderr.flush()
+        click.echo(f"{doing} …", nl=False, err=True)
     try:
         yield
     finally:
         if is_seen:
-            sys.stderr.write("\r\033[K")
-            sys.stderr.flush()
+            click.echo("\r\033[K", nl=False, err=True)
 
 
 def shown_before_each(found: Iterable[_T], doing: str) -> Iterator[_T]:

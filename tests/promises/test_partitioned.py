@@ -223,7 +223,7 @@ def test_rows_of_another_partition_are_refused_and_nothing_is_consumed(
     definitions = partitioned(lake.folder, lake.spark_folder, shifted)
     lake.create_playback(days(0))
 
-    with pytest.raises(OutsidePartitionsError, match="2026, 1, 2"):
+    with pytest.raises(OutsidePartitionsError, match="event_date = 2026-01-02"):
         run(definitions, instance, "shifted", key(0))
 
     assert lake.rows("media.shifted") == Counter()
