@@ -8,6 +8,7 @@ from example_project.lake import CATALOG
 from example_project.recompute import difference
 from example_project.transforms import (
     PLAYS_PER_ACCOUNT,
+    PLAYS_PER_GENRE,
     enriched_plays,
     medians_per_title,
     plays_per_account,
@@ -146,6 +147,16 @@ def by_title(context: dg.AssetExecutionContext) -> None:
                 plays = t.plays + c.plays, play_seconds = t.play_seconds + c.play_seconds
             WHEN NOT MATCHED THEN INSERT *
         """)
+
+
+plays_per_genre = ips.sql_asset(
+    "plays_per_genre",
+    PLAYS_PER_GENRE,
+    table="media.plays_per_genre",
+    description="Plays per day and genre, by the query of a full refresh; how to follow what changed is found out.",
+    group_name="viewing",
+    owners=OWNERS,
+)
 
 
 @dg.asset(

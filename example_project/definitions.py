@@ -23,6 +23,7 @@ defs = ips.with_incremental(
             assets.account_running_total,
             assets.title_median,
             assets.by_title,
+            assets.plays_per_genre,
             assets.daily_report,
         ],
         asset_checks=[assets.equals_full_recompute, assets.every_play_is_of_an_account],

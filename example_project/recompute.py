@@ -19,6 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812  # the name that everyone g
 from example_project.lake import CATALOG, lake_folder
 from example_project.lake_spark import spark_on_lake
 from example_project.transforms import (
+    PLAYS_PER_GENRE,
     enriched_plays,
     medians_per_title,
     plays_per_account,
@@ -45,6 +46,8 @@ def compare(
     plans = spark.read.option("versionAsOf", plan_snapshot_id).table(f"{CATALOG}.media.account_plan")
     plays = enriched_plays(events, spark.table(f"{CATALOG}.media.title"))
     accounts = plays_per_account(plays)
+    plays.createOrReplaceTempView("playback_daily")
+    spark.table(f"{CATALOG}.media.title").createOrReplaceTempView("title")
     expected = {
         "media.playback_daily": plays,
         "media.playback_daily_agg": accounts,
@@ -52,6 +55,7 @@ def compare(
         "media.account_running_total": running_totals(events, plans),
         "media.title_median": medians_per_title(events),
         "media.by_title": plays_per_title(events),
+        "media.plays_per_genre": spark.sql(PLAYS_PER_GENRE),
         "media.daily_report": totals_per_day(accounts),
     }
     wanted = {table: frame for table, frame in expected.items() if table in (tables or expected)}

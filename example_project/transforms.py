@@ -16,6 +16,12 @@ PLAYS_PER_ACCOUNT = {
     "last_event_ts": "max(event_ts)",
 }
 """The columns of ``playback_daily_agg`` beside its keys, in SQL."""
+PLAYS_PER_GENRE = """
+    SELECT event_date, t.genre, count(*) AS plays, count_if(play_seconds * 2 >= runtime_seconds) AS half_watched
+    FROM playback_daily JOIN title t USING (title_id)
+    GROUP BY event_date, t.genre
+"""
+"""The whole of ``plays_per_genre``."""
 _WHOLE = 100
 
 

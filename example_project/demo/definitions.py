@@ -1,4 +1,4 @@
-"""What the demo's Dagster loads: of the example's pipeline the two stages, and the report that follows them."""
+"""What the demo's Dagster loads: of the example's pipeline the two stages, and what follows from them."""
 
 import dagster as dg
 
@@ -8,7 +8,14 @@ from example_project.definitions import catalog, spark
 
 defs = ips.with_incremental(
     dg.Definitions(
-        assets=[assets.playback, assets.title, assets.playback_daily, assets.playback_daily_agg, assets.daily_report],
+        assets=[
+            assets.playback,
+            assets.title,
+            assets.playback_daily,
+            assets.playback_daily_agg,
+            assets.plays_per_genre,
+            assets.daily_report,
+        ],
         resources={"io_manager": ips.IcdcIOManager(catalog=catalog, spark=spark)},
         executor=dg.in_process_executor,
     ),

@@ -10,11 +10,13 @@ from dagster import DagsterRunStatus
 from example_project.lake import open_catalog
 
 STAGES = {"playback_daily": "playback", "playback_daily_agg": "playback_daily"}
+BY_QUERY = {"plays_per_genre": ("playback_daily", "title")}
 MORE = {
     "playback_weekly": ("playback_daily_agg",),
     "account_running_total": ("playback_daily", "account_plan"),
     "title_median": ("playback_daily",),
     "by_title": ("playback_daily",),
+    **BY_QUERY,
 }
 REPORT = "daily_report"
 AUTOMATION_SENSOR = "ips_automation"

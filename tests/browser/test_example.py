@@ -25,6 +25,7 @@ STAGES_AFTER = (
     "account_running_total",
     "title_median",
     "by_title",
+    "plays_per_genre",
     "daily_report",
 )
 TABLES = ("playback_daily", *STAGES_AFTER)

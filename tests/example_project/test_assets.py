@@ -16,7 +16,7 @@ from tests.support.partitioned import SENSOR, run
 from tests.support.pipeline import materialize
 
 SMALL = Workload(rows_per_day=600, late=0.1)
-STAGES = ("account_running_total", "title_median", "by_title", "daily_report")
+STAGES = ("account_running_total", "title_median", "by_title", "plays_per_genre", "daily_report")
 DAILY = ("playback_daily", "playback_daily_agg")
 ALL = (*DAILY, "playback_weekly", *STAGES)
 CHECK = dg.AssetCheckKey(dg.AssetKey("playback_daily_agg"), "equals_full_recompute")

@@ -18,6 +18,7 @@ from example_project.ingest import ACCOUNT_PLAN, PLAYBACK, ingest
 from example_project.lake import open_catalog
 from example_project.recompute import Difference, compare, difference
 from example_project.transforms import (
+    PLAYS_PER_GENRE,
     enriched_plays,
     medians_per_title,
     plays_per_account,
@@ -30,7 +31,7 @@ from tests.support.lake import Lake
 
 SMALL = Workload(rows_per_day=600, late=0.1)
 SAME = Difference(missing=0, extra=0)
-DAILY, AGG, WEEKLY, TOTAL, MEDIAN, TITLES, REPORT = TABLES = tuple(
+DAILY, AGG, WEEKLY, TOTAL, MEDIAN, TITLES, GENRES, REPORT = TABLES = tuple(
     f"media.{name}"
     for name in (
         "playback_daily",
@@ -39,6 +40,7 @@ DAILY, AGG, WEEKLY, TOTAL, MEDIAN, TITLES, REPORT = TABLES = tuple(
         "account_running_total",
         "title_median",
         "by_title",
+        "plays_per_genre",
         "daily_report",
     )
 )
@@ -64,6 +66,9 @@ def built(lake: Lake) -> tuple[int, int]:
     _create(running_totals(table(f"lake.{DAILY}"), table(f"lake.{ACCOUNT_PLAN}")), TOTAL, by_date=True)
     _create(medians_per_title(table(f"lake.{DAILY}")), MEDIAN, by_date=True)
     _create(plays_per_title(table(f"lake.{DAILY}")), TITLES, by_date=False)
+    for name, source in (("playback_daily", DAILY), ("title", "media.title")):
+        table(f"lake.{source}").createOrReplaceTempView(name)
+    _create(lake.session.sql(PLAYS_PER_GENRE), GENRES, by_date=False)
     _create(totals_per_day(table(f"lake.{AGG}")), REPORT, by_date=False)
     return source_snapshots(lake)
 
