@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -25,15 +26,20 @@ def wait(until: Callable[[], bool], daemon: Daemon) -> None:
         time.sleep(2)
 
 
+def served(stages: ThreeStages, instance: dg.DagsterInstance, bug: Path) -> Daemon:
+    """The pipeline in a code server; the bug is in its code as long as the file is there."""
+    places = {"SOAK_LAKE": stages.lake.folder, "SOAK_SPARK": stages.lake.spark_folder, "SOAK_BUG": bug}
+    environment = {name: str(place) for name, place in places.items()}
+    return Daemon(Path(instance.root_directory), "tests.support.backfill_definitions", environment)
+
+
 def test_a_bug_is_fixed_and_the_fix_is_taken_back_while_rows_arrive(
     stages: ThreeStages, instance: dg.DagsterInstance, tmp_path: Path
 ) -> None:
     stages.begin()
     bug = tmp_path / "bug"
     bug.touch()
-    places = {"SOAK_LAKE": stages.lake.folder, "SOAK_SPARK": stages.lake.spark_folder, "SOAK_BUG": bug}
-    environment = {name: str(place) for name, place in places.items()}
-    with Daemon(Path(instance.root_directory), "tests.support.backfill_definitions", environment) as daemon:
+    with served(stages, instance, bug) as daemon:
         assert stages.rows() == stages.right(bug=True)
         bug.unlink()
         stages.deploy(bug=False)
@@ -62,9 +68,7 @@ def test_a_staged_backfill_is_run_by_the_daemon_and_seen_once_it_is_published(
 ) -> None:
     stages.begin()
     stages.deploy(bug=False)
-    places = {"SOAK_LAKE": stages.lake.folder, "SOAK_SPARK": stages.lake.spark_folder, "SOAK_BUG": tmp_path / "none"}
-    environment = {name: str(place) for name, place in places.items()}
-    with Daemon(Path(instance.root_directory), "tests.support.backfill_definitions", environment) as daemon:
+    with served(stages, instance, tmp_path / "none") as daemon:
         plan = stages.plan("day", "--partitions", "2026-01-03..2026-01-10")
         stages.says("launch", plan, "--staged", "--yes")
         assert "isn't computed yet" in stages.refuses("publish", plan, "--yes")
@@ -77,3 +81,44 @@ def test_a_staged_backfill_is_run_by_the_daemon_and_seen_once_it_is_published(
         early = [row for row in buggy if row[1].day < 3]
         expected = {row: count for row, count in fixed.items() if row[1].day >= 3} | dict.fromkeys(early, 1)
         wait(lambda: stages.lake.rows("media.day") == expected, daemon)
+
+
+def test_a_daemon_that_is_killed_midway_goes_on_with_a_live_backfill_while_rows_arrive(
+    stages: ThreeStages, instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    stages.begin()
+    stages.deploy(bug=False)
+    with served(stages, instance, tmp_path / "none") as daemon:
+        plan = stages.plan("day", "--partitions", "2026-01-01..2026-01-10")
+        stages.says("launch", plan, "--yes")
+        wait(lambda: bool(daemon.workers()), daemon)
+        stages.land(*events([100, 101], day=4))
+        daemon.restart(signal.SIGKILL)
+        stages.land(*events([102], day=7))
+        wait(lambda: not stages.told("status", plan)["is_open"], daemon)
+        assert stages.told("status", plan)["status"] == "COMPLETED_SUCCESS"
+        wait(lambda: stages.rows() == stages.right(bug=False), daemon)
+    assert stages.follow() == []
+
+
+def test_a_daemon_that_is_killed_midway_goes_on_with_a_staged_backfill_and_nobody_sees_half_of_it(
+    stages: ThreeStages, instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    stages.begin()
+    before = stages.rows()
+    stages.deploy(bug=False)
+    with served(stages, instance, tmp_path / "none") as daemon:
+        daemon.automation("stop")
+        plan = stages.plan("day", "--partitions", "2026-01-01..2026-01-10")
+        stages.says("launch", plan, "--staged", "--yes")
+        wait(lambda: bool(daemon.workers()), daemon)
+        stages.land(*events([100, 101], day=4))
+        daemon.restart(signal.SIGKILL)
+        assert "isn't computed yet" in stages.refuses("publish", plan, "--yes")
+        wait(lambda: not stages.told("status", plan)["is_open"], daemon)
+        assert stages.rows() == before
+        stages.says("publish", plan, "--yes")
+        stages.land(*events([102], day=7))
+        daemon.automation("start")
+        wait(lambda: stages.rows() == stages.right(bug=False), daemon)
+    assert stages.follow() == []

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
-from click.testing import CliRunner, Result
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
 
 import dagster_ips as ips
-from dagster_ips.cli.main import main
-from tests.support.lake import Event, Lake, events
+from tests.backfill.backfilled_pipeline import BackfilledPipeline
+from tests.support.lake import Lake, events
 from tests.support.lake_catalog import catalog_resource
-from tests.support.partitioned import DAYS, FROM_DAYS, SENSOR, WEEKS, run
+from tests.support.partitioned import DAYS, FROM_DAYS, WEEKS
 
-PARTITION_TAGS = ("partition", "asset_partition_range_start", "asset_partition_range_end")
 DAYS_OF = {day: [10 * day + i for i in range(5)] for day in range(10)}
 
 
@@ -73,16 +70,15 @@ def three_stages(lake_folder: Path, spark_folder: Path, *, bug: bool) -> dg.Defi
     return ips.with_incremental(dg.Definitions(assets=assets, resources={"io_manager": manager}))
 
 
-class ThreeStages:
-    """The pipeline on a lake of ten days with five events each, and ``dagster-ips`` on it."""
+class ThreeStages(BackfilledPipeline):
+    """The pipeline on a lake of ten days with five events each."""
 
     TABLES = ("media.day", "media.by_account", "media.week")
+    LAST = "week"
 
     def __init__(self, lake: Lake, instance: dg.DagsterInstance, folder: Path) -> None:
-        self.lake, self.instance, self.folder = lake, instance, folder
-        self.events: list[Event] = []
+        super().__init__(lake, instance, folder)
         self.has_bug = True
-        self._cursor: str | None = None
 
     def deploy(self, *, bug: bool) -> None:
         """Code with the bug, or without."""
@@ -107,105 +103,11 @@ class ThreeStages:
         self.lake.create_playback()
         self.arrive(*[event for number, ids in DAYS_OF.items() for event in events(ids, day=number)])
 
-    def arrive(self, *rows: Event) -> None:
-        """Events from outside, followed through all stages."""
-        self.land(*rows)
-        self.follow()
-
-    def land(self, *rows: Event) -> None:
-        """Events from outside."""
-        self.lake.append(list(rows))
-        self.events += rows
-
-    def follow(self) -> list[tuple[str, ...]]:
-        """What automation does until nothing is pending."""
-        definitions = self.definitions
-        repository = definitions.get_repository_def()
-        (sensor,) = [s for s in repository.sensor_defs if isinstance(s, dg.AutomationConditionSensorDefinition)]
-        job, runs = definitions.resolve_implicit_global_asset_job_def(), []
-        while True:
-            context = dg.build_sensor_context(self.instance, cursor=self._cursor, repository_def=repository)
-            data = sensor.evaluate_tick(context)
-            self._cursor = data.cursor
-            if not data.run_requests:
-                return runs
-            for request in data.run_requests:
-                selected = list(request.asset_selection or ())
-                job.execute_in_process(
-                    instance=self.instance, asset_selection=selected, tags={**request.tags, **SENSOR}
-                )
-                keys = [request.tags.get(f"dagster/{tag}", "") for tag in PARTITION_TAGS]
-                runs.append(("+".join(sorted(key.to_user_string() for key in selected)), *keys))
-
-    def rows(self) -> dict[str, Counter[tuple[Any, ...]]]:
-        return {table: self.lake.rows(table) for table in self.TABLES}
-
-    def run(self, asset: str, first: str, last: str = "", **tags: str) -> None:
-        run(self.definitions, self.instance, asset, first, last, **tags)
-
-    def backfill(self, backfill_id: str) -> None:
-        """What the daemon does of a backfill that was launched: one run of its partitions, and the end of it."""
-        found = self.instance.get_backfill(backfill_id)
-        assert found is not None
-        assert found.asset_backfill_data is not None
-        subset = found.asset_backfill_data.target_subset
-        ((key, partitions),) = subset.partitions_subsets_by_asset_key.items()
-        keys = sorted(partitions.get_partition_keys())
-        assert keys == list(DAYS.get_partition_keys_in_range(dg.PartitionKeyRange(keys[0], keys[-1])))
-        tags = {**found.tags, "dagster/backfill": backfill_id}
-        self.run(key.to_user_string(), keys[0], keys[-1], **tags)
-        self.instance.update_backfill(found.with_status(type(found.status).COMPLETED_SUCCESS))
-
-    def stage(self, backfill_id: str, *assets: str) -> None:
-        """What the daemon does of a backfill that is staged: one run of each asset; with the last it ends."""
-        found = self.instance.get_backfill(backfill_id)
-        assert found is not None
-        assert found.asset_backfill_data is not None
-        subset = found.asset_backfill_data.target_subset
-        tags = {**found.tags, "dagster/backfill": backfill_id}
-        for asset in assets:
-            if dg.AssetKey(asset) in subset.non_partitioned_asset_keys:
-                job = self.definitions.resolve_implicit_global_asset_job_def()
-                job.execute_in_process(instance=self.instance, asset_selection=[dg.AssetKey(asset)], tags=tags)
-                continue
-            keys = sorted(subset.partitions_subsets_by_asset_key[dg.AssetKey(asset)].get_partition_keys())
-            self.run(asset, keys[0], keys[-1], **tags)
-        if "week" in assets:
-            self.instance.update_backfill(found.with_status(type(found.status).COMPLETED_SUCCESS))
-
     def staged(self, *words: str) -> str:
         """The id of a backfill that is planned and staged, and not published."""
         plan = self.plan(*words)
         assert "main stays as it is" in self.says("launch", plan, "--staged", "--yes")
         self.stage(plan, "day", "by_account", "week")
-        return plan
-
-    def command(self, name: str, *words: str, answer: str = "") -> Result:
-        return CliRunner().invoke(main, ["backfill", name, "-f", str(self.file), *words], input=answer)
-
-    def says(self, name: str, *words: str, answer: str = "") -> str:
-        """What a command prints that succeeds."""
-        result = self.command(name, *words, answer=answer)
-        if result.exception is not None and not isinstance(result.exception, SystemExit):
-            raise result.exception
-        assert result.exit_code == 0, result.output
-        return result.stdout
-
-    def told(self, name: str, *words: str) -> dict[str, Any]:
-        """What it prints as JSON."""
-        found: dict[str, Any] = json.loads(self.says(name, *words, "--json"))
-        return found
-
-    def refuses(self, name: str, *words: str) -> str:
-        """What a command prints that ends with an error of ours."""
-        result = self.command(name, *words)
-        assert result.exit_code in (1, 2), result.output
-        assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-        return result.stderr
-
-    def plan(self, *words: str) -> str:
-        """The id of a plan."""
-        plan: str = self.told("plan", *words)["id"]
         return plan
 
     def right(self, *, bug: bool) -> dict[str, Counter[tuple[Any, ...]]]:

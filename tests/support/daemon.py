@@ -72,6 +72,11 @@ class Daemon:
         """Load the code again, as a new version of it would be."""
         DagsterGrpcClient(host="127.0.0.1", port=self._port).reload_code(_START_SECONDS)
 
+    def automation(self, order: str) -> None:
+        """``start`` or ``stop`` the sensor that launches what is pending."""
+        command = [_BIN / "dagster", "sensor", order, "ips_automation", "-w", str(self._workspace)]
+        subprocess.run(command, env=self._environment, cwd=_ROOT, check=True, capture_output=True)
+
     def workers(self) -> list[int]:
         """The ids of the processes that execute runs now."""
         listing = subprocess.run(
