@@ -8,7 +8,7 @@ from enum import StrEnum
 from functools import cached_property
 
 from sqlglot import exp
-from sqlglot.errors import SqlglotError
+from sqlglot.errors import SqlglotError, UnsupportedError
 from sqlglot.optimizer.annotate_types import annotate_types
 from sqlglot.optimizer.qualify import qualify
 
@@ -24,7 +24,7 @@ from dagster_ips.query.affected_keys import (
 from dagster_ips.query.body_keys import body_keys
 from dagster_ips.query.delta_terms import terms, weighted, why_body_not_linear, why_not_linear
 from dagster_ips.query.key_restriction import reading, restricted, restricted_body, whole
-from dagster_ips.query.query_text import DIALECT, Query, named
+from dagster_ips.query.query_text import Query, named
 from dagster_ips.query.query_tree import (
     Node,
     NotDerivedError,
@@ -35,6 +35,7 @@ from dagster_ips.query.query_tree import (
     kind_of,
     within,
 )
+from dagster_ips.query.spark_dialect import DIALECT, in_spark
 from dagster_ips.query.top_grouping import Grouping, grouping
 
 
@@ -95,7 +96,8 @@ class MaintenancePlan:
 
     ``result`` are the columns that the engine gives the result; without, they are those that the text tells.
     ``no_grouping`` is why the result isn't kept as groups that a change is added to, though it may be some. ``refused``
-    says why nothing can be derived; None if something can.
+    says why nothing can be derived; None if something can. Then ``text`` is the whole query as it is read here, over
+    sources as they are now: what the engine must take alike.
     """
 
     def __init__(
@@ -114,8 +116,11 @@ class MaintenancePlan:
             names = {named(source): [each.name.lower() for each in found] for source, found in enumerate(columns)}
             self._node = build(self._tree, names, {named(source): source for source in range(len(columns))})
             _require_all_read(self._tree, self._node)
+            self.text = in_spark(reading(self._tree, lambda _, source: whole(after(source))))
         except NotDerivedError as error:
             self.refused = str(error)
+        except UnsupportedError as error:
+            self.refused = f"it can't be written for changed rows: {str(error).splitlines()[0]}"
         except SqlglotError as error:
             self.refused = f"its columns can't be told: {str(error).splitlines()[0]}"
         if self.refused is None:
@@ -137,11 +142,6 @@ class MaintenancePlan:
     def tables(self) -> frozenset[str]:
         """The names of the sources as they are now."""
         return frozenset(after(source) for source in range(len(self._given[1])))
-
-    @cached_property
-    def text(self) -> str:
-        """The whole query as it is read here, over sources as they are now: what the engine must take alike."""
-        return in_spark(reading(self._tree, lambda _, source: whole(after(source))))
 
     @cached_property
     def grouping(self) -> Grouping | str:
@@ -260,11 +260,6 @@ class MaintenancePlan:
             return kind_of(exp.DataType.build(self._result[place].type, dialect=DIALECT)) is not None
         except SqlglotError:
             return False
-
-
-def in_spark(query: exp.Query) -> str:
-    """The query as Spark's SQL, with every name quoted."""
-    return query.sql(DIALECT, identify=True)
 
 
 def _qualified(query: Query, columns: Sequence[Sequence[QueryColumn]]) -> exp.Query:

@@ -7,20 +7,28 @@ What can be known from the text alone is refused here, when definitions load. Co
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 import sqlglot
 from sqlglot import exp
 
-from dagster_ips.query.deterministic_sql import AGGREGATES, BY_NAME, OF_THE_MOMENT, SCALAR, SYNTAX, WINDOWED
+from dagster_ips.query.deterministic_sql import (
+    AGGREGATES,
+    BY_NAME,
+    COLLECTED,
+    OF_THE_MOMENT,
+    SCALAR,
+    SYNTAX,
+    WINDOWED,
+)
+from dagster_ips.query.spark_dialect import DIALECT
 
-DIALECT = "spark"
 _REFERENCES = re.compile(
     r"""'(?:[^'\\]|\\.)*' | "(?:[^"\\]|\\.)*" | `[^`]*` | --[^\n]* | /\*.*?\*/ | \{(?P<key>[^{}\s'"`]+)\}""",
     re.VERBOSE | re.DOTALL,
 )
-_SYNONYMS = {"mean": exp.Avg, "every": exp.LogicalAnd, "some": exp.LogicalOr}
+_SYNONYMS = {"mean": exp.Avg, "every": exp.LogicalAnd, "some": exp.LogicalOr, "std": exp.Stddev}
 _TIMES = ("date", "timestamp", "timestampltz", "timestampntz", "timestamptz", "datetime")
 
 
@@ -32,13 +40,14 @@ class RefusedQueryError(ValueError):
 class NameSpan:
     """Where a table's name stands in the text, both ends inclusive, which source it is, and the alias it needs there.
 
+    ``source`` is None where a column is called by its table's whole name: there what is before the table's own goes.
     ``alias`` is None if the text gives one.
     """
 
     start: int
     end: int
-    source: int
-    alias: str | None
+    source: int | None
+    alias: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +76,7 @@ class Query:
         """The text as it was given, over other tables: ``names`` has one for each source."""
         text, at = [], 0
         for span in self.spans:
-            text += [self.text[at : span.start], names[span.source]]
+            text += [self.text[at : span.start], "" if span.source is None else names[span.source]]
             text += [f" AS {_quoted(span.alias)}"] if span.alias else []
             at = span.end + 1
         return "".join([*text, self.text[at:]])
@@ -109,21 +118,45 @@ def read(text: str) -> Query:
     sources: dict[tuple[str, ...], int] = {}
     known: dict[tuple[str, ...], tuple[str, ...]] = {}
     spans: list[NameSpan] = []
+    unaliased: set[tuple[str, ...]] = set()
     for table in list(_tables(tree, frozenset())):
         parts = _key(table)
         as_spelled_first = known.setdefault(_regardless_of_case(table, parts), parts)
         source = sources.setdefault(as_spelled_first, len(sources))
         places = [part.meta for part in table.parts]
         alias = None if table.alias else parts[-1]
+        if alias is not None and len(table.parts) > 1:
+            unaliased.add(tuple(part.name.lower() for part in table.parts))
         spans.append(NameSpan(places[0]["start"], places[-1]["end"], source, alias))
         given = table.args.get("alias") or exp.TableAlias(this=exp.to_identifier(parts[-1], quoted=True))
-        table.replace(exp.Table(this=exp.to_identifier(named(source)), alias=given))
+        joined = table.args.get("joins")
+        table.replace(exp.Table(this=exp.to_identifier(named(source)), alias=given, joins=joined))
     if not sources:
         message = "it reads no table"
         raise RefusedQueryError(message)
+    spans += _without_qualifiers(tree, unaliased)
     tree = _inlined(tree, {})
     _drop_order(tree)
     return Query(text, tuple(sources), tuple(sorted(spans, key=lambda each: each.start)), tree, notes)
+
+
+def _without_qualifiers(tree: exp.Query, tables: Collection[tuple[str, ...]]) -> Iterator[NameSpan]:
+    """Call columns by the last part of their table's name, which is what it is called; where the others stood."""
+    for column in list(tree.find_all(exp.Column)):
+        parts = column.parts
+        for length in range(len(parts) - 1, 1, -1):
+            prefix = tuple(part.name.lower() for part in parts[:length])
+            meant = {table for table in tables if table[-length:] == prefix}
+            if not meant:
+                continue
+            if len({table for table in tables if table[-1] == prefix[-1]}) > 1:
+                message = f"{column.sql(DIALECT)}: several of its tables are called {prefix[-1]}; give each an alias"
+                raise RefusedQueryError(message)
+            left = parts[length - 1 :]
+            yield NameSpan(parts[0].meta["start"], left[0].meta["start"] - 1, None)
+            names = dict(zip(("this", "table", "db", "catalog"), reversed(left), strict=False))
+            column.replace(exp.Column(**{kind: part.copy() for kind, part in names.items()}))
+            break
 
 
 def _key(table: exp.Table) -> tuple[str, ...]:
@@ -210,6 +243,8 @@ def _problem(node: exp.Expr) -> str | None:  # noqa: PLR0911  # one for each thi
             return f"{_shown(node)}: a subquery in ON isn't followed"
         case exp.Cast() if _is_of_the_moment(node):
             return f"{_shown(node)} is another time on another day"
+        case exp.Any() | exp.All() if isinstance(node.parent, exp.Like | exp.ILike):
+            return None
         case exp.Anonymous():
             known = node.name.lower() in BY_NAME
             return None if known else f"the function {node.name} isn't known to give the same value for the same row"
@@ -220,6 +255,8 @@ def _problem(node: exp.Expr) -> str | None:  # noqa: PLR0911  # one for each thi
 def _problem_of_kind(node: exp.Expr) -> str | None:
     name = type(node).__name__
     if name in SYNTAX or name in SCALAR or name in AGGREGATES:
+        return None
+    if name in COLLECTED and isinstance(node.parent, exp.ArraySort) and not node.parent.expression:
         return None
     if name not in WINDOWED:
         return f"{_shown(node)} isn't known to give the same rows for the same rows"
@@ -235,7 +272,7 @@ def _is_of_the_moment(cast: exp.Cast) -> bool:
     return is_time and isinstance(text, exp.Literal) and text.is_string and text.name.strip().lower() in OF_THE_MOMENT
 
 
-_OF_TABLE = ("this", "db", "catalog", "alias")
+_OF_TABLE = ("this", "db", "catalog", "alias", "joins")
 
 
 def _problem_of_limit(node: exp.Expr) -> str | None:

@@ -13,7 +13,7 @@ from typing import TypeAlias, TypeVar
 
 from sqlglot import exp
 
-from dagster_ips.query.query_text import DIALECT
+from dagster_ips.query.spark_dialect import DIALECT
 
 
 class NotDerivedError(ValueError):
@@ -193,6 +193,7 @@ class _Builder:
                 _require_no_limit(tree)
                 return Sides(tree, self.node(tree.this), self.node(tree.expression))
             case exp.Table():
+                _from(tree)
                 tree.meta["scan"] = self._scans
                 self._scans += 1
                 return Scan(self._sources[tree.name], tree.meta["scan"], tuple(self._columns[tree.name]))
@@ -208,10 +209,7 @@ class _Builder:
         if tree.args.get("distinct") and tree.args["distinct"].args.get("on"):
             message = "DISTINCT ON"
             raise NotDerivedError(message)
-        names = [name.lower() for name in tree.named_selects]
-        if len(set(names)) < len(names):
-            message = "two columns of one name"
-            raise NotDerivedError(message)
+        _require_plain_columns(tree)
         block = SelectBlock(tree)
         _begin_with_the_preserved_side(tree)
         first = tree.args.get("from_")
@@ -284,6 +282,16 @@ def _from(item: exp.Expr) -> exp.Expr:
         message = "joins in brackets"
         raise NotDerivedError(message)
     return item
+
+
+def _require_plain_columns(tree: exp.Select) -> None:
+    if any(isinstance(each.unalias(), exp.Aliases | exp.Posexplode) for each in tree.selects):
+        message = "an expression that is several columns"
+        raise NotDerivedError(message)
+    names = [name.lower() for name in tree.named_selects]
+    if len(set(names)) < len(names):
+        message = "two columns of one name"
+        raise NotDerivedError(message)
 
 
 def _require_only(tree: exp.Expr, known: set[str], what: str) -> None:

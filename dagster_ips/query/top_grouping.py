@@ -10,8 +10,8 @@ from sqlglot import exp
 from dagster_ips.core.aggregates import EVERY_ROW, HIDDEN, Aggregate, ComputedColumn, Function
 from dagster_ips.core.write_mode import Combine
 from dagster_ips.query.delta_terms import WEIGHT
-from dagster_ips.query.query_text import DIALECT
 from dagster_ips.query.query_tree import Node, SelectBlock, plain, within
+from dagster_ips.query.spark_dialect import DIALECT, in_spark
 
 _FUNCTIONS: dict[type[exp.Expr], Function] = {
     exp.Sum: Function.SUM,
@@ -53,7 +53,7 @@ class Grouping:
     def combine(self) -> Combine:
         """How the change of its rows is added to what a table keeps of it."""
         aggregates = tuple(Aggregate(name, *found) for name, found in self.aggregates.items())
-        computed = [ComputedColumn(name, each.sql(DIALECT, identify=True)) for name, each in self.computed.items()]
+        computed = [ComputedColumn(name, in_spark(each)) for name, each in self.computed.items()]
         return Combine(tuple(self.names[place] for place in self.keys), aggregates, computed=tuple(computed))
 
 

@@ -7,7 +7,7 @@ import logging
 import tempfile
 import warnings
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,8 @@ class MaintainedTables:
     texts: Mapping[str, str]
     sources: Collection[str]
     refresh: str = "incremental"
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """What else some of them are declared with."""
     figures: Counter[str] = field(default_factory=Counter)
     """Pairs of a query and what changed, by how the table was brought up to date."""
     wrong: list[str] = field(default_factory=list)
@@ -48,7 +50,8 @@ class MaintainedTables:
             icdc_keep_last=1,
         )
         made = [
-            ips.sql_asset(name, text, table=f"media.{name}", refresh=self.refresh) for name, text in self.texts.items()
+            ips.sql_asset(name, text, table=f"media.{name}", refresh=self.refresh, **self.options.get(name, {}))
+            for name, text in self.texts.items()
         ]
         sources = [ips.iceberg_asset(name, table=f"media.{name}") for name in self.sources]
         return ips.with_incremental(dg.Definitions(assets=[*sources, *made], resources={"io_manager": manager}))
@@ -78,12 +81,16 @@ class MaintainedTables:
             self.lake.sql(f"DROP TABLE IF EXISTS lake.media.{name} PURGE")
 
     def _expected(self, name: str) -> Counter[tuple[Any, ...]]:
-        return Counter(map(tuple, self.lake.sql(self.texts[name]).collect()))
+        return Counter(map(_hashable, self.lake.sql(self.texts[name]).collect()))
 
     def _shown(self, name: str) -> Counter[tuple[Any, ...]]:
         """The query's columns, in its order."""
         columns = ", ".join(f"`{column}`" for column in self.lake.sql(self.texts[name]).columns)
-        return Counter(map(tuple, self.lake.sql(f"SELECT {columns} FROM lake.media.{name}").collect()))
+        return Counter(map(_hashable, self.lake.sql(f"SELECT {columns} FROM lake.media.{name}").collect()))
+
+
+def _hashable(row: Iterable[Any]) -> tuple[Any, ...]:
+    return tuple(repr(value) if isinstance(value, list | dict) else value for value in row)
 
 
 def strategy_of(result: dg.ExecuteInProcessResult, name: str) -> str:

@@ -283,6 +283,13 @@ def test_a_table_is_one_in_whatever_case_sql_names_it_and_an_asset_key_is_not() 
     assert query.over({0: "p", 1: "q"}).count("FROM p x JOIN p y") == 1
 
 
+def test_a_column_may_be_called_by_the_whole_name_of_its_table() -> None:
+    query = read("SELECT lake.m.t.a, `M`.t.s.x, t.b FROM lake.m.t JOIN u ON u.p.q.r = t.b WHERE lake.m.t.a > 1")
+    assert query.over({0: "x", 1: "y"}) == (
+        "SELECT t.a, t.s.x, t.b FROM x AS `t` JOIN y AS `u` ON u.p.q.r = t.b WHERE t.a > 1"
+    )
+
+
 def test_spaces_and_comments_make_no_other_query_and_what_is_in_quotes_does() -> None:
     given = read("SELECT a, 'x  y' AS s FROM t WHERE a > 1")
     assert read("SELECT a,\n  'x  y' AS s -- as it is\nFROM t /* all */ WHERE a>1;").words == given.words
@@ -316,6 +323,7 @@ def test_spaces_and_comments_make_no_other_query_and_what_is_in_quotes_does() ->
         ("SELECT * FROM t PIVOT (sum(a) FOR b IN (1, 2))", "PIVOT"),
         ("SELECT * FROM a JOIN b ON a.x IN (SELECT y FROM c)", "subquery in ON"),
         ("WITH RECURSIVE q AS (SELECT 1 AS a UNION ALL SELECT a FROM q) SELECT * FROM q", "recursive"),
+        ("SELECT a.t.x FROM a.t JOIN b.t ON a.t.i = b.t.i", "several of its tables are called t"),
         ("SELECT 1", "reads no table"),
         ("SELECT a FROM t; SELECT b FROM t", "isn't one SELECT"),
     ],

@@ -8,7 +8,7 @@ import dagster as dg
 import pytest
 
 from tests.histories.history import quicken
-from tests.query import differential_on_spark, tpch_on_spark
+from tests.query import differential_on_spark, handwritten_on_spark, tpch_on_spark
 from tests.support.lake import Lake
 
 
@@ -25,3 +25,10 @@ def test_the_queries_of_tpch_are_kept_in_a_lake(lake: Lake, instance: dg.Dagster
     found = tpch_on_spark.run(tpch_on_spark.made(lake, instance, 0.001, random), 2, random)
     assert found.wrong == []
     assert all(found.figures[each] for each in ("combine", "keys")), found.figures
+
+
+@pytest.mark.slow
+def test_queries_that_people_write_are_kept_in_a_lake(lake: Lake, instance: dg.DagsterInstance) -> None:
+    found = handwritten_on_spark.run(lake, instance, seed=1, rounds=3, names=[])
+    assert found.wrong == []
+    assert all(found.figures[each] for each in ("append", "combine", "keys")), found.figures

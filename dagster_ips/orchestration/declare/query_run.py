@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 from dagster_ips.core.aggregates import WEIGHT
 from dagster_ips.core.capture import Mode
 from dagster_ips.core.write_mode import Append, Combine, Replace, ReplaceKeys
-from dagster_ips.errors import AggregateError, QueryNotDerivedError
+from dagster_ips.errors import AggregateError, QueryNotDerivedError, UnresolvedQueryError
 from dagster_ips.orchestration.declare.maintained_rows import MaintainedRows
 from dagster_ips.query.affected_keys import AFFECTED, SourceChange, added, after, before, removed
 from dagster_ips.query.foreseen_steps import ForeseenStep, foreseen_steps
-from dagster_ips.query.maintenance_plan import MaintenancePlan, MaintenanceStep, QueryColumn, Strategy, in_spark
+from dagster_ips.query.maintenance_plan import MaintenancePlan, MaintenanceStep, QueryColumn, Strategy
 from dagster_ips.query.query_text import Query
 from dagster_ips.query.refresh_choice import PastRefresh, Refresh, SourceSize, share_of_rows, why_full_is_cheaper
+from dagster_ips.query.spark_dialect import in_spark
 from dagster_ips.query.top_grouping import Grouping
 from dagster_ips.spark.queries import query_over, renamed_to, types_of
 from dagster_ips.spark.writes.group_parts import Aggregates
@@ -104,7 +105,10 @@ class QueryRun:
         result = tuple(QueryColumn(*each) for each in types_of(self._as_given))
         plan = MaintenancePlan(self.query, columns, result)
         if plan.refused is None:
-            read = [kind for _, kind in types_of(self._over(plan.text, plan.tables))]
+            try:
+                read = [kind for _, kind in types_of(self._over(plan.text, plan.tables))]
+            except UnresolvedQueryError as error:
+                return plan.refusing(f"Spark doesn't take it as it is read here: {error.problem}")
             if read != [each.type for each in result]:
                 given = ", ".join(each.type for each in result)
                 why = f"Spark gives it the types {given}, and {', '.join(read)} as it is read here"
