@@ -84,8 +84,7 @@ def running_rest_catalog(store: ObjectStore | None = None) -> Iterator[RestCatal
                 _await(server, process, log)
                 yield server
             finally:
-                process.terminate()
-                process.wait(_START_SECONDS)
+                process.kill()  # It may ignore a request to end, as where the tests run behind nohup.
 
 
 def _on_s3(store: ObjectStore) -> dict[str, str]:

@@ -104,6 +104,6 @@ def running_spark_cluster(folder: Path) -> Iterator[SparkCluster]:
         yield cluster
     finally:
         for process in (*cluster.workers, *started):
-            process.terminate()
+            process.kill()  # It may ignore a request to end, as where the tests run behind nohup.
         for process in (*cluster.workers, *started):
             process.wait(_START_SECONDS)
