@@ -15,7 +15,7 @@ from dagster_ips.local_spark.connect_server import ConnectServer
 from tests.support.lake import Lake, events
 from tests.support.lake_catalog import choose_catalog
 from tests.support.pipeline import expected_agg, expected_daily, materialize, pipeline
-from tests.support.rest_catalog import RestCatalog, running_rest_catalog
+from tests.support.rest_catalog import RestCatalog, rest_catalog_in
 
 pytestmark = pytest.mark.slow
 
@@ -77,16 +77,24 @@ def test_a_server_that_is_gone_is_an_error_and_nothing_is_lost_when_it_is_back(
     spark_folder: Path,
     instance: dg.DagsterInstance,
 ) -> None:
-    with running_rest_catalog() as server:
+    rows, served = events(range(10)), tmp_path / "served"
+    served.mkdir()
+    with rest_catalog_in(str(served)) as server:
         choose_catalog(tmp_path / "lake", server.properties)
         lake = Lake(tmp_path / "lake", spark_folder, spark_server)
-        lake.create_playback(events(range(10)))
+        lake.create_playback(rows)
         definitions = pipeline(lake.folder, lake.spark_folder)
-        materialize(definitions, instance, "daily")
+        materialize(definitions, instance, "daily", "agg")
         with pytest.raises(UnknownTableError):
             lake.catalog.load("media.nothing", asset="daily")
+        rows += events(range(10, 20))
+        lake.append(rows[10:])
     with pytest.raises(CatalogUnreachableError, match="lake"):
         materialize(definitions, instance, "daily")
+    with rest_catalog_in(str(served), port=server.port):
+        materialize(definitions, instance, "daily", "agg")
+        assert lake.rows("media.daily") == expected_daily(rows)
+        assert lake.rows("media.agg") == expected_agg(rows)
 
 
 def test_a_server_that_cannot_register_is_told_before_a_run_and_refused_in_one(

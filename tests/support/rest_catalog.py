@@ -61,30 +61,36 @@ class RestCatalog:
 @contextlib.contextmanager
 def running_rest_catalog(store: ObjectStore | None = None) -> Iterator[RestCatalog]:
     """A new, empty one, with its tables in a new bucket of ``store``, or in a new folder, which goes with it."""
+    with tempfile.TemporaryDirectory(prefix="rest-catalog-") as folder, rest_catalog_in(folder, store) as server:
+        yield server
+
+
+@contextlib.contextmanager
+def rest_catalog_in(folder: str, store: ObjectStore | None = None, *, port: int = 0) -> Iterator[RestCatalog]:
+    """One that keeps what it knows in ``folder``: another one there goes on from it."""
     classpath = _classpath()
-    with tempfile.TemporaryDirectory(prefix="rest-catalog-") as folder:
-        server = RestCatalog(free_port(), store.properties if store else {})
-        settings = {
-            "CATALOG_REST_PORT": str(server.port),
-            "CATALOG_URI": f"jdbc:sqlite:{folder}/catalog.db",
-            "CATALOG_JDBC_SCHEMA__VERSION": "V1",
-        }
-        if store:
-            classpath = os.pathsep.join([classpath, *map(str, spark_jars(extras=["aws"])[2:])])
-            settings |= _on_s3(store)
-        else:
-            settings["CATALOG_WAREHOUSE"] = f"file://{folder}/warehouse"
-        command = ["java", "-Xmx400m", "-cp", classpath, "org.apache.iceberg.rest.RESTCatalogServer"]
-        log = Path(folder, "log")
-        with (
-            log.open("wb") as output,
-            subprocess.Popen(command, env=os.environ | settings, stdout=output, stderr=output) as process,
-        ):
-            try:
-                _await(server, process, log)
-                yield server
-            finally:
-                process.kill()  # It may ignore a request to end, as where the tests run behind nohup.
+    server = RestCatalog(port or free_port(), store.properties if store else {})
+    settings = {
+        "CATALOG_REST_PORT": str(server.port),
+        "CATALOG_URI": f"jdbc:sqlite:{folder}/catalog.db",
+        "CATALOG_JDBC_SCHEMA__VERSION": "V1",
+    }
+    if store:
+        classpath = os.pathsep.join([classpath, *map(str, spark_jars(extras=["aws"])[2:])])
+        settings |= _on_s3(store)
+    else:
+        settings["CATALOG_WAREHOUSE"] = f"file://{folder}/warehouse"
+    command = ["java", "-Xmx400m", "-cp", classpath, "org.apache.iceberg.rest.RESTCatalogServer"]
+    log = Path(folder, "log")
+    with (
+        log.open("wb") as output,
+        subprocess.Popen(command, env=os.environ | settings, stdout=output, stderr=output) as process,
+    ):
+        try:
+            _await(server, process, log)
+            yield server
+        finally:
+            process.kill()  # It may ignore a request to end, as where the tests run behind nohup.
 
 
 def _on_s3(store: ObjectStore) -> dict[str, str]:
