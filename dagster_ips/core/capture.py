@@ -57,7 +57,8 @@ class Stamp:
 
     ``from_exclusive`` is known only with a ``bite``: what isn't in that is still to come. ``takes_back`` says that it
     restored what the target was made of up to there: what was consumed beyond it is to be consumed again. ``left_out``
-    are the keys that the target lacks up to there, as in the capture; None if they were too many to be listed.
+    are the keys that the target lacks up to there, as in the capture; None if they were too many to be listed: then the
+    capture in flight tells, if it is of the run ``run_id``, which published the stamp.
     """
 
     number: int
@@ -68,6 +69,7 @@ class Stamp:
     bite: Bite | None = None
     takes_back: bool = False
     left_out: frozenset[str] | None = frozenset()
+    run_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +185,9 @@ class EdgeState:
             if self.reread_to is not None:
                 return replace(self, reread_to=stamp.to_inclusive, target=stamp.target)
             return replace(self, committed=None, is_beginning=False, target=stamp.target)
-        number = max(self.number, stamp.number)
+        number, own = max(self.number, stamp.number), self.in_flight
+        if stamp.left_out is None and own and (own.number, own.run_id) == (stamp.number, stamp.run_id):
+            stamp = replace(stamp, left_out=own.left_out)
         return replace(self._having_consumed(stamp), number=number, in_flight=None, target=stamp.target)
 
     def _having_consumed(self, what: Capture | Stamp) -> EdgeState:

@@ -51,8 +51,9 @@ def committed(state: EdgeState, capture: Capture, history: TargetHistory | None)
     the capture counts only if the state is still what it was taken from; else it is as if the run had not been, and
     what it looked at is looked at again.
     """
-    settled = settle(state, history)
-    if settled is not state:
+    known = replace(state, in_flight=capture)  # another may have captured since, and be in flight instead
+    settled = settle(known, history)
+    if settled is not known:
         return replace(settled, in_flight=state.without(capture).in_flight)
     return state.with_committed(capture, None) if state.goes_on_as(capture) else state
 

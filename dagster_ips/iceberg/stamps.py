@@ -267,6 +267,7 @@ def _stamps(snapshot: Snapshot, table_uuid: str, line: Edge, wanted: Container[s
             bite,
             REVERTED in snapshot.summary,
             left_out.get(partition or "", frozenset()),
+            snapshot.summary.get(RUN),
         )
         for partition, number in numbers.items()
         if partition in wanted

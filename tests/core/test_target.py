@@ -262,8 +262,13 @@ def test_what_a_run_left_out_is_known_by_its_stamp_alone() -> None:
 
 def test_where_it_is_not_known_what_a_run_left_out_all_is_computed_anew() -> None:
     to, target = Watermark("source", "main", 1, 1, 1), TargetMark("uuid", 1, 1, 10)
-    found = EdgeState(EDGE, committed=to).with_stamp(Stamp(1, Mode.INCREMENTAL, to, target, left_out=None))
-    assert (found.committed, found.number, found.target) == (None, 1, target)
+    stamp = Stamp(1, Mode.INCREMENTAL, to, target, left_out=None, run_id="run")
+    own = Capture(EDGE, 1, Mode.INCREMENTAL, "", to, to, "icdc", "run", None, left_out=frozenset(["day-1"]))
+    for in_flight in (None, replace(own, run_id="another"), replace(own, number=2)):
+        found = EdgeState(EDGE, committed=to, in_flight=in_flight).with_stamp(stamp)
+        assert (found.committed, found.number, found.target) == (None, 1, target)
+    found = EdgeState(EDGE, committed=to, in_flight=own).with_stamp(stamp)
+    assert (found.committed, found.left_out) == (to, {"day-1"})
 
 
 def test_what_a_run_left_out_is_known_though_another_has_captured_since() -> None:

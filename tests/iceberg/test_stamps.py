@@ -19,7 +19,7 @@ DAYS = st.frozensets(st.sampled_from(["2026-01-01", "2026-01-02", "a|b", ""]))
 
 
 @given(
-    st.dictionaries(st.sampled_from(["2026-W01", "2026-W02", "x"]), DAYS | st.none(), min_size=1)
+    left_out=st.dictionaries(st.sampled_from(["2026-W01", "2026-W02", "x"]), DAYS | st.none(), min_size=1)
     | st.dictionaries(st.none(), DAYS | st.none(), min_size=1),
     is_much=st.booleans(),
 )

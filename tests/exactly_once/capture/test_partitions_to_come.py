@@ -29,6 +29,7 @@ from dagster_ips.exactly_once.capture.capturer import Capturer
 from dagster_ips.exactly_once.capture.partition_captures import RunPartitions
 from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
+from dagster_ips.iceberg import stamps
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.stamps import owner_properties, stamp_properties, target_histories
 from dagster_ips.orchestration.declare.partition_definitions import partition_keys
@@ -187,8 +188,8 @@ class PartitionsToCome(RuleBasedStateMachine):
         if any(standing_of(each.capture, histories[each.capture.edge]) is not Standing.MAY_PUBLISH for each in work):
             return False
         captures = tuple(each.capture for each in work)
-        stamps = stamp_properties(captures, attempt="attempt", run_id=captures[0].run_id)
-        properties = stamps | owner_properties("out", None)
+        stamped = stamp_properties(captures, attempt="attempt", run_id=captures[0].run_id)
+        properties = stamped | owner_properties("out", None)
         self.lake.client.load_table(TARGET).append(ARROW.empty_table(), snapshot_properties=properties)
         for each in work:
             key = each.capture.edge.partition or ""
@@ -303,9 +304,13 @@ TestPartitionsToCome.settings = settings(
 )
 
 
+@pytest.mark.parametrize("most", [200, 0], ids=["few", "more than a stamp lists"])
 @pytest.mark.parametrize("loses", [True, False], ids=["lost", "restored"])
 @pytest.mark.parametrize("made", ["all days", "the day after, too"])
-def test_cursors_that_are_lost_or_older_forget_no_row_that_waits_for_its_partition(made: str, *, loses: bool) -> None:
+def test_cursors_that_are_lost_or_older_forget_no_row_that_waits_for_its_partition(
+    made: str, most: int, monkeypatch: pytest.MonkeyPatch, *, loses: bool
+) -> None:
+    monkeypatch.setattr(stamps, "_MOST_LISTED", most)
     lives = PartitionsToCome()
     lives.begin(made=made, spec=UNPARTITIONED_PARTITION_SPEC)
     try:
@@ -315,6 +320,7 @@ def test_cursors_that_are_lost_or_older_forget_no_row_that_waits_for_its_partiti
         lives.rows_come([(DAYS[2], "a"), (DAYS[3], "a")])  # today's and tomorrow's, whose partitions are to come
         lives.all_that_waits_is_run()
         lives.run_of(lives.keys_of(lives.consumer))
+        assert lives.pending() == frozenset()
         lives.the_backup_is_restored_or_there_is_none(is_lost=loses)
         lives.a_partition_comes()
         lives.all_that_waits_is_run()
