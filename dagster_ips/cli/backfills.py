@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from dagster_ips.cli.context import Workplace, who_is_asking
+from dagster_ips.cli.next_commands import with_workspace
 from dagster_ips.cli.progress import shown_before_each, shown_while
 from dagster_ips.cli.text_format import table
 from dagster_ips.core.backfill_plan import BackfillPlan
@@ -182,7 +183,8 @@ def _plan_at(desk: BackfillDesk, plan: str) -> BackfillPlan:
 
 
 def _text(report: Report, between: str = "\n") -> str:
-    return between.join(each if isinstance(each, str) else table(each.headings, each.rows) for each in report)
+    parts = [each if isinstance(each, str) else table(each.headings, each.rows) for each in report]
+    return with_workspace(between.join(parts))
 
 
 def _progress_json(
