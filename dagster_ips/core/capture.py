@@ -29,7 +29,7 @@ class Capture:
     another run has published, and this capture must not. ``bite`` is the part of the interval's files that it holds;
     None if it holds all. ``target`` is what was known then of what the target holds, as in the edge's state.
     ``left_out`` are the upstream's keys with rows that the target lacks once it is published, as Dagster had no
-    partition of them yet; None if they aren't known.
+    partition of them yet; None if they aren't known. ``division`` is what the edge's partition key means.
     """
 
     edge: Edge
@@ -44,6 +44,7 @@ class Capture:
     bite: Bite | None = None
     target: TargetMark | None = None
     left_out: frozenset[str] | None = frozenset()
+    division: str | None = None
 
     @property
     def is_of_job(self) -> bool:
@@ -58,7 +59,7 @@ class Stamp:
     ``from_exclusive`` is known only with a ``bite``: what isn't in that is still to come. ``takes_back`` says that it
     restored what the target was made of up to there: what was consumed beyond it is to be consumed again. ``left_out``
     are the keys that the target lacks up to there, as in the capture; None if they were too many to be listed: then the
-    capture in flight tells, if it is of the run ``run_id``, which published the stamp.
+    capture in flight tells, if it is of the run ``run_id``, which published the stamp. ``division`` as in the capture.
     """
 
     number: int
@@ -70,6 +71,7 @@ class Stamp:
     takes_back: bool = False
     left_out: frozenset[str] | None = frozenset()
     run_id: str | None = None
+    division: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,7 @@ class EdgeState:
     only where it is to begin, and nothing was consumed. ``reread_to`` is how far what the target holds was made of,
     after a rewind: the next capture ends there, as rows that came and went beyond it would stay unnoticed otherwise.
     ``left_out`` are keys of which it has consumed nothing, even up to ``committed``: they had no partition.
+    ``division`` is what the edge's partition key meant then; None without partitions, and where that isn't known.
 
     Example:
         >>> EdgeState(Edge("playback_daily", "playback")).next_number
@@ -115,6 +118,7 @@ class EdgeState:
     is_beginning: bool = False
     reread_to: Watermark | None = None
     left_out: frozenset[str] = frozenset()
+    division: str | None = None
 
     @property
     def has_begun(self) -> bool:
@@ -196,7 +200,7 @@ class EdgeState:
         if what.left_out is None:
             return now
         committed, file_set = consumed_after(what.from_exclusive, what.to_inclusive, what.bite)
-        return replace(now, committed=committed, file_set=file_set, left_out=what.left_out)
+        return replace(now, committed=committed, file_set=file_set, left_out=what.left_out, division=what.division)
 
     def with_intervention(
         self, kind: InterventionKind, after: Watermark | None, *, who: str, why: str, at_ms: int

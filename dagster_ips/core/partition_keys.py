@@ -83,6 +83,10 @@ class PartitionKeys(Protocol):
     def by_minute(self) -> tuple[str, ...]:
         """Those of them of whose times only the minute matters."""
 
+    @property
+    def division(self) -> str:
+        """What a key means, as text: as long as it stays the same, so do the rows of a key, whatever keys there are."""
+
     def of_file(self, spans: Sequence[Span]) -> KeysFound:
         """The keys of a file's rows, from one span per column."""
 
@@ -120,6 +124,10 @@ class Slicing(Protocol):
     @property
     def upstream_keys(self) -> PartitionKeys:
         """How the upstream's rows are divided."""
+
+    @property
+    def division(self) -> str:
+        """What the keys of the consumer's partitions mean, as the upstream's say it."""
 
     @property
     def sharing(self) -> frozenset[str]:

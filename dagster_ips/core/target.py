@@ -44,6 +44,13 @@ def settle(state: EdgeState, history: TargetHistory | None) -> EdgeState:
     return state.with_stamp(history.newest)
 
 
+def is_older(known: TargetMark | None, other: TargetMark) -> bool:
+    """Whether what is known of the target is from before ``other``, or of a table that was there before it."""
+    if known is None or known.table_uuid != other.table_uuid:
+        return True
+    return (known.sequence_number, known.timestamp_ms) < (other.sequence_number, other.timestamp_ms)
+
+
 def committed(state: EdgeState, capture: Capture, history: TargetHistory | None) -> EdgeState:
     """``state`` after a run of ``capture`` published, or had nothing to write, which ``history`` tells.
 

@@ -75,7 +75,8 @@ class LineState:
     of no partition; no path is of any. ``abandoned`` are the snapshots that a rollback took away. Unless it
     ``knows_keys_to_come``, an earlier release wrote it, which forgot keys that had no partition yet. ``partitions`` are
     those of the consumer that were there, as far as they share keys; None if that isn't known. ``landmarks`` are those
-    of the upstream's that were there then.
+    of the upstream's that were there then. ``division`` says what the keys mean, the upstream's and the consumer's;
+    None if an earlier release wrote it.
     """
 
     edge: Edge
@@ -87,6 +88,7 @@ class LineState:
     knows_keys_to_come: bool = True
     partitions: frozenset[str] | None = None
     landmarks: frozenset[str] | None = None
+    division: str | None = None
 
     @property
     def unmapped(self) -> tuple[str, ...]:

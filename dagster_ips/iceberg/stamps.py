@@ -26,6 +26,7 @@ REVERTED = "dagster-ips.reverted"
 _ANNOUNCED = "dagster-ips.announced."
 _PUBLISHED = "dagster-ips.published"
 _MOST_LISTED = 200
+_DIVISION = "by"
 
 
 def stamp_properties(captures: tuple[Capture, ...], *, attempt: str, run_id: str) -> dict[str, str]:
@@ -134,6 +135,24 @@ def stamped_partitions(snapshot: Snapshot, line: Edge) -> dict[str | None, tuple
     return {key: (to, mode) for key, to in read.items()} if read else {None: (_read_up_to(value), mode)}
 
 
+def last_divided_otherwise(metadata: TableMetadata, line: Edge, division: str | None) -> TargetMark | None:
+    """The newest snapshot in ``main`` that a run of ``line`` wrote while its partitions, if any, had another meaning.
+
+    ``division`` is what they mean now, None without partitions.
+    """
+    stamped = ((s, s.summary.get(EDGE + line.id)) for s in metadata.ancestry().snapshots)
+    return next((mark(s, metadata.uuid) for s, text in stamped if text and not _is_divided_by(division, text)), None)
+
+
+def _is_divided_by(division: str | None, stamp: str) -> bool:
+    """Asked of its text, as it may list thousands of partitions. What an earlier release wrote doesn't say more."""
+    has_partitions = '"partitions":' in stamp
+    if division is None or not has_partitions:
+        return has_partitions == (division is not None)
+    said = f'"{_DIVISION}":'
+    return said not in stamp or said + json.dumps(division, ensure_ascii=False) in stamp
+
+
 @dataclass(frozen=True, slots=True)
 class BranchStamps:
     """What a branch has stamped for an edge: the number it began with, and the newest snapshot that says so."""
@@ -204,6 +223,7 @@ def _value(line: Edge, captures: Sequence[Capture]) -> str:
     value: dict[str, object] = {
         **({"partitions": numbers} if numbers else {"n": first.number}),
         "edge": str(line),
+        **({_DIVISION: first.division} if first.division else {}),
         "mode": first.mode.value,
         "uuid": to.table_uuid,
         "ref": to.ref,
@@ -268,6 +288,7 @@ def _stamps(snapshot: Snapshot, table_uuid: str, line: Edge, wanted: Container[s
             REVERTED in snapshot.summary,
             left_out.get(partition or "", frozenset()),
             snapshot.summary.get(RUN),
+            value.get(_DIVISION),
         )
         for partition, number in numbers.items()
         if partition in wanted

@@ -20,10 +20,10 @@ from dagster_ips.core.touched import LineState, Stray, Touched, Unread
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import StateUnreadableError, StateVersionError
 
-EDGE_VERSION = 4
+EDGE_VERSION = 5
 """1 knew no bites, so that it would read a change of which some files are consumed as one of which none is, and nothing
 of what a person's interventions leave; 2 knew nothing of what a capture knew of its target; 3 nothing of keys that had
-no partition."""
+no partition; 4 nothing of what a key meant."""
 
 LINE_VERSION = 2
 _PACKED = "zlib:"
@@ -31,7 +31,7 @@ _LONG = 16_000
 
 
 def encode(state: EdgeState) -> str:
-    """``state`` as JSON of 0.3 to 1.4 kB, whatever the size of the table and of a change that is taken in bites.
+    """``state`` as JSON of 0.3 to 1.5 kB, whatever the size of the table and of a change that is taken in bites.
 
     Example:
         >>> state = EdgeState(Edge("playback_daily", "playback"))
@@ -77,6 +77,7 @@ def _edge_state(value: dict[str, Any]) -> EdgeState:
         reread_to=_watermark(value.get("reread_to")),
         is_beginning=bool(value.get("is_beginning", False)),
         left_out=frozenset(value.get("left_out", ())),
+        division=value.get("division"),
         interventions=tuple(_intervention(each) for each in value.get("interventions", ())),
     )
 
@@ -138,6 +139,7 @@ def encode_line(state: LineState) -> str:
         "knows_keys_to_come": state.knows_keys_to_come,
         "partitions": None if state.partitions is None else sorted(state.partitions),
         "landmarks": None if state.landmarks is None else sorted(state.landmarks),
+        "division": state.division,
         "unread": [{**asdict(each), "paths": paths} for each, paths in unread.items()],
     }
     text = json.dumps(value, separators=(",", ":"))
@@ -180,6 +182,7 @@ def _line_state(value: Mapping[str, Any]) -> LineState:
         knows_keys_to_come=value["version"] > 1 and bool(value["knows_keys_to_come"]),
         partitions=None if (there := value.get("partitions")) is None else frozenset(there),
         landmarks=None if (marks := value.get("landmarks")) is None else frozenset(marks),
+        division=value.get("division"),
     )
 
 

@@ -15,7 +15,7 @@ from dagster_ips.core.ownership import Consent
 from dagster_ips.core.partials_property import PARTIALS
 from dagster_ips.core.policy import OnUnmapped
 from dagster_ips.core.ranges import Predicate
-from dagster_ips.core.target import settle, unexpected_change
+from dagster_ips.core.target import is_older, settle, unexpected_change
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import (
     StateUnreadableError,
@@ -29,7 +29,14 @@ from dagster_ips.exactly_once.capture.backlog_share import BacklogShare, share_o
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.capture.edge_start import StartFinder
 from dagster_ips.exactly_once.capture.input_to_capture import EdgeToCapture, InputToCapture, Line, ReadyToCapture
-from dagster_ips.exactly_once.capture.line_look import look, may_lack_rows, with_rows_read, with_taken_back
+from dagster_ips.exactly_once.capture.line_look import (
+    as_divided_now,
+    known_line,
+    look,
+    may_lack_rows,
+    with_rows_read,
+    with_taken_back,
+)
 from dagster_ips.exactly_once.capture.partition_captures import (
     RunPartitions,
     changed_in_partitions,
@@ -53,6 +60,7 @@ from dagster_ips.iceberg.event_time import require_time_column
 from dagster_ips.iceberg.icdc import icdc_names
 from dagster_ips.iceberg.icdc.icdc_tables import Tag, author_icdc_table
 from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.iceberg.stamps import last_divided_otherwise
 from dagster_ips.state.store import EdgeStore
 
 _NOTHING = Consent()
@@ -126,7 +134,10 @@ class Capturer:
         taken_from = require_own(metadata, consumer, consent) if metadata else None
         if taken_from:
             asked_for = Mode.FULL
-        settled = [self._settled(_edges(consumer, i, partitions), metadata, target, asked_for) for i in inputs]
+        settled = [
+            _as_divided_now(self._settled(_edges(consumer, i, partitions), metadata, target, asked_for), metadata, i)
+            for i in inputs
+        ]
         found = [self._input(tracked, edges, consumer) for tracked, edges in zip(inputs, settled, strict=True)]
         if asked_for is not Mode.FULL and partitions is None:
             finder = StartFinder(self.catalog, self.icdc_namespace, metadata)
@@ -146,6 +157,8 @@ class Capturer:
                 target, [(edge.state, edge.history) for of_input in settled for edge in of_input]
             )
             decision = decision.or_full(_made_by_other_code(metadata, one_code, states))
+            if partitions is None:
+                decision = decision.or_full(_made_by_partitions(metadata, states))
         accepted = Accepted()
         if metadata is not None and asked_for is not Mode.FULL:
             require_no_strange_rows(metadata, consumer, states, consent=consent, mode=decision.mode)
@@ -210,6 +223,7 @@ class Capturer:
                 bite=share.bite,
                 target=state.target,
                 left_out=_left_out(each, state, decision.mode),
+                division=tracked.slicing.division if tracked.slicing else None,
             )
             for state, history in ((edge.state, edge.history) for edge in each.edges)
         )
@@ -289,7 +303,7 @@ class Capturer:
         if tracked.slicing is None:
             return None
         states = [edge.state for edge in edges]
-        known = self.store.get_line(Edge(consumer, tracked.upstream))
+        known = known_line(self.store, consumer, tracked)
         line = look(self.catalog.storage, known, source, tracked)
         if known.scanned and may_lack_rows(line, known.scanned, source, tracked.ref):
             read = {state.edge.partition or "": state.committed for state in states if state.committed}
@@ -376,6 +390,24 @@ def _made_by_other_code(target: TableMetadata | None, one_code: str | None, stat
         return None
     begun = [state.edge.partition for state in states if state.committed or state.file_set]
     return not_made_by(makings(target), one_code, begun)
+
+
+def _as_divided_now(
+    edges: tuple[EdgeToCapture, ...], target: TableMetadata | None, tracked: TrackedInput
+) -> tuple[EdgeToCapture, ...]:
+    if tracked.slicing is None:
+        return edges
+    states = as_divided_now([each.state for each in edges], target, edges[0].state.edge.line, tracked.slicing)
+    return tuple(replace(each, state=states[each.state.edge]) for each in edges)
+
+
+def _made_by_partitions(target: TableMetadata | None, states: Sequence[EdgeState]) -> str | None:
+    """Why a change can't be added to a table of an asset without partitions; None if it can."""
+    for state in states:
+        other = last_divided_otherwise(target, state.edge, None) if target else None
+        if other and is_older(state.target, other):
+            return "it had partitions since it was last computed as a whole"
+    return None
 
 
 def _edges(consumer: str, tracked: TrackedInput, partitions: RunPartitions | None) -> list[Edge]:

@@ -8,10 +8,12 @@ from functools import cached_property
 from itertools import pairwise
 
 from dagster_ips.core.ancestry import Snapshot
-from dagster_ips.core.capture import EdgeState
+from dagster_ips.core.capture import EdgeState, TargetMark
 from dagster_ips.core.change_set import DataFile
+from dagster_ips.core.edge import Edge
 from dagster_ips.core.interval import Interval
 from dagster_ips.core.partition_keys import Slicing
+from dagster_ips.core.target import is_older
 from dagster_ips.core.touched import FoundKeys, LineState, Stray, reaches
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.exactly_once.capture.file_keys import FileKeys
@@ -25,7 +27,44 @@ from dagster_ips.iceberg.change_reader import live_files
 from dagster_ips.iceberg.file_spans import column_kinds
 from dagster_ips.iceberg.file_values import NOT_YET
 from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.iceberg.stamps import last_divided_otherwise, mark
 from dagster_ips.iceberg.storage import Storage
+from dagster_ips.state.store import EdgeStore
+
+
+def known_line(store: EdgeStore, consumer: str, tracked: TrackedInput) -> LineState:
+    """What is known of all partitions of ``consumer``: nothing, if the keys meant something else when it was looked."""
+    slicing = tracked.slicing
+    assert slicing is not None  # noqa: S101  # asked for partitioned consumers only
+    division = f"{slicing.division} of {slicing.upstream_keys.division}"
+    line = store.get_line(Edge(consumer, tracked.upstream))
+    return replace(line if line.division in (None, division) else LineState(line.edge), division=division)
+
+
+def as_divided_now(
+    states: Iterable[EdgeState], target: TableMetadata | None, line: Edge, slicing: Slicing
+) -> dict[Edge, EdgeState]:
+    """``states`` of partitions. Of those that are from before their keys meant what they do now nothing is consumed.
+
+    Their rows in ``target`` are computed anew then, and replaced, whatever they are.
+    """
+    other = last_divided_otherwise(target, line, slicing.division) if target else None
+    head = target.ancestry().head if target else None
+    now = mark(head, target.uuid) if target and head else None
+    return {
+        state.edge: replace(state, committed=None, left_out=frozenset(), target=now or state.target)
+        if state.committed and _is_divided_otherwise(state, slicing.division, other)
+        else state
+        for state in states
+    }
+
+
+def _is_divided_otherwise(state: EdgeState, division: str, other: TargetMark | None) -> bool:
+    """Whether the key meant something else when it was consumed, or has since, as of the snapshot ``other``."""
+    if other is None or state.division not in (None, division):
+        return state.division not in (None, division)
+    is_known_as_it = state.target is not None and state.target.snapshot_id == other.snapshot_id
+    return is_older(state.target, other) or (is_known_as_it and state.division is None)
 
 
 def look(storage: Storage, line: LineState, source: TableMetadata, tracked: TrackedInput) -> LineState:

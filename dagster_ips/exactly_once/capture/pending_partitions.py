@@ -8,10 +8,13 @@ from dataclasses import dataclass, replace
 from dagster_ips.core.capture import EdgeState
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.expiry_limit import Need
+from dagster_ips.core.partition_keys import Slicing
 from dagster_ips.core.target import settle, shows_all_since
 from dagster_ips.core.touched import LineState, Touched, first_of
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.exactly_once.capture.line_look import (
+    as_divided_now,
+    known_line,
     look,
     may_lack_rows,
     with_newcomers,
@@ -51,7 +54,7 @@ class PartitionWatch:
 
         What was found is remembered, less what every partition has consumed, so that the next look starts from here.
         """
-        known = self.store.get_line(Edge(self.consumer, tracked.upstream))
+        known = known_line(self.store, self.consumer, tracked)
         found = self._look(known, tracked, source)
         pending, made_of = found.pending.keys(), found.made_of
         done = [key for key, consumers in made_of.items() if consumers and consumers.isdisjoint(pending)]
@@ -65,7 +68,7 @@ class PartitionWatch:
 
     def waiting(self, tracked: TrackedInput, source: TableMetadata) -> Mapping[str, Watermark | None]:
         """As ``pending``, each with up to where it is consumed, None if never. Nothing is remembered."""
-        found = self._look(self.store.get_line(Edge(self.consumer, tracked.upstream)), tracked, source)
+        found = self._look(known_line(self.store, self.consumer, tracked), tracked, source)
         return {key: state.committed for key, state in found.pending.items()}
 
     def consumed_up_to(
@@ -79,7 +82,7 @@ class PartitionWatch:
         """
         slicing = tracked.slicing
         assert slicing is not None  # noqa: S101  # as above
-        found = self._look(self.store.get_line(Edge(self.consumer, tracked.upstream)), tracked, source)
+        found = self._look(known_line(self.store, self.consumer, tracked), tracked, source)
         line = found.line
         if source.head_snapshot_id(tracked.ref) is None:
             return None
@@ -100,7 +103,7 @@ class PartitionWatch:
         """What is still to be read of the upstream's history. Nothing is remembered."""
         slicing = tracked.slicing
         assert slicing is not None  # noqa: S101  # as above
-        known = self.store.get_line(Edge(self.consumer, tracked.upstream))
+        known = known_line(self.store, self.consumer, tracked)
         found = self._look(known, tracked, source)
         starts = [found.line.start_of(state, slicing.taken_by(key)) for key, state in found.pending.items()]
         starts += [being_read(state) for state in self._every_state(known.edge, tracked).values()]
@@ -119,10 +122,10 @@ class PartitionWatch:
             read = self._read_up_to(self.target, line.edge, tracked)
             line = with_rows_read(line, known.scanned, source, tracked, read)
         line = self._with_newcomers(line, tracked, source)
-        back = self._taken_back(line.edge)
+        back = self._taken_back(line.edge, slicing)
         line = with_taken_back(line, slicing, *back)
         made_of = {key: slicing.made_of([key]) for key in line.touched}
-        states = self._states(line.edge, frozenset[str]().union(*made_of.values()))
+        states = self._states(line.edge, slicing, frozenset[str]().union(*made_of.values()))
         # A run that was killed before it committed left an older state; who took it back, a newer one.
         states |= {state.edge.partition or "": state for state in back[1] if state.edge.partition in states}
         pending = {key: state for key, state in states.items() if line.is_pending(state, slicing.taken_by(key))}
@@ -148,15 +151,15 @@ class PartitionWatch:
         there = tracked.slicing.sharing
         if there == line.partitions:
             return line
-        states = self._states(line.edge, there - (line.partitions or frozenset()))
+        states = self._states(line.edge, tracked.slicing, there - (line.partitions or frozenset()))
         line = with_newcomers(self.storage, line, source, tracked, list(states.values()))
         return replace(line, partitions=there)
 
-    def _taken_back(self, line: Edge) -> tuple[dict[str, Watermark], list[EdgeState]]:
+    def _taken_back(self, line: Edge, slicing: Slicing) -> tuple[dict[str, Watermark], list[EdgeState]]:
         """The partitions that a revert took back and to where, and their states by what the target says."""
         found = taken_back(self.target, line) if self.target is not None else {}
         back = {key: at for key, at in found.items() if key is not None}
-        states = self._states(line, frozenset(back))
+        states = self._states(line, slicing, frozenset(back))
         histories = histories_of(self.storage, self.target, states.values())
         return back, [settle(state, histories.get(state.edge)) for state in states.values()]
 
@@ -202,8 +205,9 @@ class PartitionWatch:
         """The states of all partitions there are."""
         slicing = tracked.slicing
         assert slicing is not None  # noqa: S101  # as above
-        return self._states(line, slicing.made_of(slicing.upstream_keys.known()))
+        return self._states(line, slicing, slicing.made_of(slicing.upstream_keys.known()))
 
-    def _states(self, line: Edge, partitions: frozenset[str]) -> dict[str, EdgeState]:
-        states = self.store.get_many([line.of(key) for key in sorted(partitions)])
+    def _states(self, line: Edge, slicing: Slicing, partitions: frozenset[str]) -> dict[str, EdgeState]:
+        stored = self.store.get_many([line.of(key) for key in sorted(partitions)])
+        states = as_divided_now(stored.values(), self.target, line, slicing)
         return {edge.partition or "": state for edge, state in states.items()}

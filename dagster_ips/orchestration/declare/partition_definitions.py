@@ -85,6 +85,11 @@ class _TimeKeys:
     def by_minute(self) -> tuple[str, ...]:
         return (self.column,)  # cron knows no seconds
 
+    @property
+    def division(self) -> str:
+        windows = self.definition
+        return f"{self.column} by {windows.cron_schedule} in {windows.timezone} as {windows.fmt}"
+
     def of_file(self, spans: Sequence[Span]) -> KeysFound:
         (span,) = spans
         if span.values is not None:
@@ -271,6 +276,10 @@ class _NamedKeys:
     def by_minute(self) -> tuple[str, ...]:
         return ()
 
+    @property
+    def division(self) -> str:
+        return f"{self.column} by value"
+
     def of_file(self, spans: Sequence[Span]) -> KeysFound:
         (span,) = spans
         return KeysFound.unknown() if span.values is None else self.of_values([(value,) for value in span.values])
@@ -320,6 +329,10 @@ class _MultiKeys:
     @property
     def by_minute(self) -> tuple[str, ...]:
         return tuple(column for each in self.dimensions.values() for column in each.by_minute)
+
+    @property
+    def division(self) -> str:
+        return _DELIMITER.join(self.dimensions[name].division for name in sorted(self.dimensions))  # as in its keys
 
     def of_file(self, spans: Sequence[Span]) -> KeysFound:
         found = [

@@ -29,6 +29,11 @@ class SameKeys:
     upstream_keys: PartitionKeys
 
     @property
+    def division(self) -> str:
+        """That of its rows."""
+        return self.upstream_keys.division
+
+    @property
     def sharing(self) -> frozenset[str]:
         """None: each has a key of its own."""
         return frozenset()
@@ -63,6 +68,7 @@ class MappedKeys:
     upstream: dg.PartitionsDefinition[str]
     consumer: dg.PartitionsDefinition[str]
     instance: DagsterInstance
+    division: str
     _taken: dict[str, frozenset[str]] = field(default_factory=dict)
 
     @property
@@ -149,7 +155,10 @@ def slicing(  # each is a thing of its own
     name = upstream.to_user_string()
     keys = partition_keys(other.partitions_def, partition_expression(other.metadata), instance, asset=name)
     mapping = graph.get_partition_mapping(consumer, upstream)
-    return MappedKeys(keys, mapping, other.partitions_def, own.partitions_def, instance)
+    own_keys = partition_keys(
+        own.partitions_def, partition_expression(own.metadata), instance, asset=consumer.to_user_string()
+    )
+    return MappedKeys(keys, mapping, other.partitions_def, own.partitions_def, instance, own_keys.division)
 
 
 def rows_of_keys(  # noqa: PLR0913  # each is a thing of its own

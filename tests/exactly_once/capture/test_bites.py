@@ -353,4 +353,4 @@ def test_the_state_of_an_append_of_ten_thousand_files_in_bites_is_as_small_as_an
     drain.commit(captured, None)
     assert drain.state.file_set
     assert drain.state.file_set.left == 9000
-    assert len(encode(drain.state)) < len(in_flight) < 1400
+    assert len(encode(drain.state)) < len(in_flight) < 1500

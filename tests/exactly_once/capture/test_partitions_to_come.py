@@ -147,7 +147,7 @@ class PartitionsToCome(RuleBasedStateMachine):
     @property
     def tracked(self) -> TrackedInput:
         keys = partition_keys(self.upstream, self.made.by, self.instance, asset="plays")
-        slicing = MappedKeys(keys, self.made.mapping, self.upstream, self.consumer, self.instance)
+        slicing = MappedKeys(keys, self.made.mapping, self.upstream, self.consumer, self.instance, "of the test")
         return TrackedInput("plays", TABLE, slicing=slicing)
 
     def keys_of(self, definition: dg.PartitionsDefinition[str]) -> list[str]:

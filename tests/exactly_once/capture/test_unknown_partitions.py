@@ -127,7 +127,7 @@ class PlaysByDay(Plays):
         self, definition: Definition, expression: object, policies: InputPolicies | None = None
     ) -> TrackedInput:
         keys = partition_keys(self.days, expression, self.instance, asset="plays")
-        slicing = MappedKeys(keys, self.mapping, self.days, definition, self.instance)
+        slicing = MappedKeys(keys, self.mapping, self.days, definition, self.instance, "of the test")
         return TrackedInput("plays", TABLE, slicing=slicing, policies=policies or InputPolicies())
 
 

@@ -1,0 +1,108 @@
+"""An asset's partitions are defined otherwise while its table has rows: no change is lost, and none is taken twice."""
+
+from __future__ import annotations
+
+import dagster as dg
+import pytest
+from pyspark.sql import DataFrame
+
+import dagster_ips as ips
+from tests.support.lake import Lake, events
+from tests.support.lake_catalog import catalog_resource
+from tests.support.partitioned import DAYS, SENSOR, WEEKS, follow, run
+from tests.support.pipeline import materialize
+from tests.support.spark_resource import spark_resource
+
+ACCOUNTS = dg.StaticPartitionsDefinition(["a0", "a1", "a2"])
+DAYS_OF_ACCOUNTS = dg.MultiPartitionsDefinition({"day": DAYS, "account": ACCOUNTS})
+MONTHS = dg.MonthlyPartitionsDefinition(start_date="2026-01-01")
+SUNDAY, MONDAY, TUESDAY = 3, 4, 5
+
+
+def copy(
+    lake: Lake, partitions: dg.PartitionsDefinition[str] | None, expression: object = "event_date"
+) -> dg.Definitions:
+    """One asset that appends what comes to its table, partitioned so."""
+
+    @dg.asset(
+        partitions_def=partitions,
+        ins={"playback": ips.incremental()},
+        metadata=ips.append() | ips.table("media.copy") | {"partition_expr": expression},
+    )
+    def copy(playback: ips.IcdcView) -> DataFrame:
+        return playback.added
+
+    manager = ips.IcdcIOManager(catalog=catalog_resource(lake.folder), spark=spark_resource(lake.spark_folder))
+    playback = ips.iceberg_asset("playback", table="media.playback")
+    return ips.with_incremental(dg.Definitions(assets=[playback, copy], resources={"io_manager": manager}))
+
+
+@pytest.mark.parametrize(
+    ("partitions", "expression"),
+    [
+        pytest.param(WEEKS, "event_date", id="weeks"),  # the key of a week is that of its first day
+        pytest.param(MONTHS, "event_date", id="months", marks=pytest.mark.slow),
+        pytest.param(ACCOUNTS, "account", id="accounts", marks=pytest.mark.slow),
+        pytest.param(
+            DAYS_OF_ACCOUNTS, {"day": "event_date", "account": "account"}, id="two dimensions", marks=pytest.mark.slow
+        ),
+    ],
+)
+def test_days_that_become_something_else_and_days_again_while_changes_wait(
+    lake: Lake, instance: dg.DagsterInstance, partitions: dg.PartitionsDefinition[str], expression: object
+) -> None:
+    days, others = copy(lake, DAYS), copy(lake, partitions, expression)
+    lake.create_playback(events(range(4)) + events(range(10, 14), day=SUNDAY) + events(range(20, 24), day=MONDAY))
+    follow(days, instance)
+    late = events([14], day=SUNDAY) + events([24], day=MONDAY) + events([30], day=TUESDAY)
+    lake.append(late)
+    run(days, instance, "copy", "2026-01-04", **SENSOR)
+    follow(others, instance)
+    assert lake.rows("media.copy") == lake.rows("media.playback")
+    assert follow(others, instance) == []
+
+    lake.append(events([15], day=SUNDAY) + events([25], day=MONDAY))
+    follow(others, instance)
+    lake.append(events([26], day=MONDAY))
+    follow(days, instance)
+    assert lake.rows("media.copy") == lake.rows("media.playback")
+    assert follow(days, instance) == []
+
+
+def test_an_asset_that_has_partitions_for_a_while(lake: Lake, instance: dg.DagsterInstance) -> None:
+    whole, days = copy(lake, None), copy(lake, DAYS)
+    lake.create_playback(events(range(4)) + events(range(10, 14), day=SUNDAY))
+    for day in (SUNDAY, MONDAY):
+        materialize(whole, instance, "copy")
+        lake.append(events([50 + day], day=day))
+        follow(days, instance)
+        assert lake.rows("media.copy") == lake.rows("media.playback")
+        lake.append(events([60 + day], day=day))
+        materialize(whole, instance, "copy")
+        assert lake.rows("media.copy") == lake.rows("media.playback")
+    result = materialize(whole, instance, "copy")
+    (event,) = result.get_asset_materialization_events()
+    assert event.materialization.metadata["mode"].value == "incremental"
+
+
+def test_a_partition_that_comes_to_nothing_is_not_requested_for_ever(lake: Lake, instance: dg.DagsterInstance) -> None:
+    def none(definition: dg.PartitionsDefinition[str]) -> dg.Definitions:
+        @dg.asset(
+            partitions_def=definition,
+            ins={"playback": ips.incremental()},
+            metadata=ips.append() | ips.table("media.none") | {"partition_expr": "event_date"},
+        )
+        def none(playback: ips.IcdcView) -> DataFrame:
+            return playback.added.where("event_id > 90")
+
+        manager = ips.IcdcIOManager(catalog=catalog_resource(lake.folder), spark=spark_resource(lake.spark_folder))
+        playback = ips.iceberg_asset("playback", table="media.playback")
+        return ips.with_incremental(dg.Definitions(assets=[playback, none], resources={"io_manager": manager}))
+
+    lake.create_playback(events(range(4)) + events(range(10, 14), day=SUNDAY) + events([99], day=MONDAY))
+    for definition in (DAYS, WEEKS, DAYS):
+        follow(none(definition), instance)
+        lake.append(events([5], day=SUNDAY))
+        follow(none(definition), instance)
+        assert follow(none(definition), instance) == []
+    assert lake.rows("media.none") == dict.fromkeys(events([99], day=MONDAY), 1)
