@@ -160,6 +160,11 @@ class TableMetadata:
         return {name: known.get(name, kind if isinstance(kind, str) else "nested") for name, kind in raw.items()}
 
     @cached_property
+    def has_defaults(self) -> bool:
+        """Whether rows from before some top-level column have a default of it, other than null."""
+        return any(field.get("initial-default") is not None for field in self._current_fields)
+
+    @cached_property
     def struct(self) -> Struct:
         """The current schema, nested columns as they are."""
         return _struct(self._current_fields)
