@@ -12,7 +12,7 @@ from dagster_ips.core.aggregates import WEIGHT
 from dagster_ips.core.capture import Mode
 from dagster_ips.core.change_set import ChangeSet
 from dagster_ips.core.policy import OnRemoved
-from dagster_ips.core.ranges import Bound, ChangeRange, Predicate, equals, kept_from_pruning, quoted
+from dagster_ips.core.ranges import Bound, ChangeRange, Predicate, equals, quoted
 from dagster_ips.errors import DeclarationError, UnknownColumnError, UnorderedColumnError
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.capture.icdc_parameters import parameters
@@ -32,7 +32,7 @@ from dagster_ips.spark.changelog import (
     weighted,
     with_live_rows,
 )
-from dagster_ips.spark.frames import distinct_keys, renamed, rows_with_keys, table_frame
+from dagster_ips.spark.frames import distinct_keys, renamed, rows_with_keys, table_frame, with_defaults
 from dagster_ips.spark.plans import marked
 
 if TYPE_CHECKING:
@@ -416,9 +416,8 @@ class IcdcView:
 
     def _of_run(self, rows: DataFrame) -> DataFrame:
         """The rows that the run's partitions are made of: a file may hold others as well."""
-        if (condition := self._captured.rows) is None:
-            return rows
-        return rows.where(kept_from_pruning(condition) if self._captured.source.has_defaults else condition)
+        rows = with_defaults(rows, self._captured.source.columns_with_defaults)
+        return rows if self._captured.rows is None else rows.where(self._captured.rows)
 
     def _tagged_sql(self, tag: Tag) -> str:
         return f"SELECT * FROM {self._table} VERSION AS OF {self._captured.tags[tag]}"  # noqa: S608  # quoted by sql_name

@@ -289,16 +289,6 @@ def equals(expression: str, value: Bound) -> str:
     return f"{expression} = {literal(value)}"
 
 
-def kept_from_pruning(condition: str) -> Predicate:
-    """The same rows, by a condition that Spark doesn't pass on to Iceberg, which isn't asked about arrays.
-
-    Example:
-        >>> kept_from_pruning("day >= 3")
-        '(array(day >= 3) <=> array(TRUE))'
-    """
-    return Predicate(f"(array({condition}) <=> array(TRUE))")
-
-
 def _lowest_equal(value: Bound) -> Bound:
     """The value itself, or the lower zero: Iceberg orders -0.0 below 0.0, which are equal to Spark."""
     return -0.0 if isinstance(value, float) and value == 0 else value
