@@ -32,7 +32,7 @@ from dagster_ips.spark.changelog import (
     weighted,
     with_live_rows,
 )
-from dagster_ips.spark.frames import distinct_keys, renamed, rows_with_keys, table_frame
+from dagster_ips.spark.frames import distinct_keys, renamed, rows_with_keys, table_frame, with_defaults
 from dagster_ips.spark.plans import marked
 
 if TYPE_CHECKING:
@@ -416,6 +416,7 @@ class IcdcView:
 
     def _of_run(self, rows: DataFrame) -> DataFrame:
         """The rows that the run's partitions are made of: a file may hold others as well."""
+        rows = with_defaults(rows, self._captured.source.columns_with_defaults)
         return rows if self._captured.rows is None else rows.where(self._captured.rows)
 
     def _tagged_sql(self, tag: Tag) -> str:

@@ -91,12 +91,14 @@ def affected_partitions(changes: ChangeSet, metadata: TableMetadata) -> Affected
     """The partitions of the current spec that ``changes`` touch, rows that were removed included.
 
     None if they are unknown: the table isn't partitioned, or a file was written under another spec, or a column's own
-    value, such as binary, has no literal.
+    value, such as binary, has no literal, or rows from before a column have a default of it.
     """
     names = {field.field_id: name for name, field in metadata.columns.items()}
     spec = [field for field in metadata.default_spec if field["transform"] != "void"]
     known = [f for f in spec if f.get("source-id") in names and _is_known(f["transform"])]
     if not known or len(known) < len(spec):
+        return None
+    if any(metadata.columns[names[f["source-id"]]].initial_default is not None for f in known):
         return None
     as_they_are = {f.get("source-id") for each in metadata.specs for f in each if f["transform"] == "identity"}
     fields = tuple(

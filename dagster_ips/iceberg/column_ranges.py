@@ -36,7 +36,7 @@ def change_range(changes: ChangeSet, metadata: TableMetadata, column: str) -> Ch
         UnorderedColumnError: its values are no plain ones.
     """
     field = require_plain_column(metadata, column)
-    if field is None or not is_ordered(field):
+    if field is None or not can_prune(field):
         return ChangeRange.everything(column) if changes.touched else ChangeRange.nothing(column)
     exact = not (changes.may_remove_rows or changes.has_deletes)
     has_null = False
@@ -82,6 +82,15 @@ def _ordered() -> tuple[type[IcebergType], ...]:
 def is_ordered(field: NestedField) -> bool:
     """Whether the column's values are bounds: they have an order and a SQL literal."""
     return isinstance(field.field_type, _ordered())
+
+
+def can_prune(field: NestedField) -> bool:
+    """Whether Iceberg may look for values of the column.
+
+    It mustn't if rows from before the column have a default: it takes the column of their files to be null, and leaves
+    them out (1.11).
+    """
+    return is_ordered(field) and field.initial_default is None
 
 
 def require_column(metadata: TableMetadata, column: str) -> NestedField | None:
@@ -202,7 +211,7 @@ def partition_values(changes: ChangeSet, metadata: TableMetadata, column: str) -
         UnknownColumnError: the table has no such top-level column.
     """
     field = require_column(metadata, column)
-    if field is None or not is_ordered(field):
+    if field is None or not can_prune(field):
         return None
     values: set[Bound | None] = set()
     for file in changes.touched:

@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from decimal import Decimal
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
@@ -179,7 +180,7 @@ def _of_missing(field: NestedField) -> Bound | None:
         ValueError: it isn't known how the default is written.
     """
     default = field.initial_default
-    if default is not None and not isinstance(default, bool | int | str):
+    if default is not None and not isinstance(default, bool | int | float | str | dt.date | Decimal):
         message = "a default of a type that isn't known here"
         raise ValueError(message)
     return default

@@ -160,6 +160,11 @@ class TableMetadata:
         return {name: known.get(name, kind if isinstance(kind, str) else "nested") for name, kind in raw.items()}
 
     @cached_property
+    def columns_with_defaults(self) -> frozenset[str]:
+        """The top-level columns of which rows from before them, or a nested field of them, have a default but null."""
+        return frozenset(field["name"] for field in self._current_fields if _has_default(field))
+
+    @cached_property
     def struct(self) -> Struct:
         """The current schema, nested columns as they are."""
         return _struct(self._current_fields)
@@ -404,3 +409,9 @@ def _field(raw: dict[str, Any]) -> NestedField | None:
         return schema.Schema.model_validate({"type": "struct", "fields": [raw]}).fields[0]
     except ValueError:
         return None
+
+
+def _has_default(part: Any) -> bool:  # noqa: ANN401  # a field or a type, as metadata has it
+    if isinstance(part, Mapping):
+        return part.get("initial-default") is not None or any(_has_default(each) for each in part.values())
+    return isinstance(part, list) and any(_has_default(each) for each in part)

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 from dagster_ips.core.ranges import quoted
 from dagster_ips.core.sampling import Sample
 from dagster_ips.spark.changelog import comparable, net_rows
-from dagster_ips.spark.frames import all_of, computed_once, distinct_keys, table_frame
+from dagster_ips.spark.frames import all_of, computed_once, table_frame
 from dagster_ips.spark.late import F, sql, types
-from dagster_ips.spark.writes.partition_filter import collected, exactly
+from dagster_ips.spark.writes.partition_filter import exactly
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row, SparkSession
@@ -82,17 +82,25 @@ def rows_among(  # noqa: PLR0913, PLR0917  # each is a thing of its own
     rows: DataFrame,
     keys: Sequence[str],
     sample: Sample,
-    recent: Sequence[tuple[object, ...]] = (),
+    recent: Sequence[int] = (),
     columns: Sequence[str] = (),
     partitions: Sequence[tuple[object, ...]] | None = None,
 ) -> DataFrame:
-    """The rows in ``partitions``, by the values of ``columns``, whose ``keys`` are in the sample or are ``recent``."""
+    """The rows in ``partitions``, by the values of ``columns``, whose ``keys`` are in the sample.
+
+    With them come the rows whose keys have one of the hashes ``recent``, as `changed_keys` gives them.
+    """
     if partitions is not None:
         rows = rows.where(exactly(columns, partitions))
     if sample.is_everything:
         return rows
-    part = F.pmod(F.xxhash64(F.lit(sample.seed), *[F.col(quoted(key)) for key in keys]), F.lit(_PARTS))
-    return rows.where((part < F.lit(math.ceil(sample.share * _PARTS))) | exactly(keys, recent))
+    hashed = _hashed(keys, sample.seed)
+    in_sample = F.pmod(hashed, F.lit(_PARTS)) < F.lit(math.ceil(sample.share * _PARTS))
+    return rows.where(in_sample | hashed.isin(list(recent)))
+
+
+def _hashed(keys: Sequence[str], seed: int) -> Column:
+    return F.xxhash64(F.lit(seed), *[F.col(quoted(key)) for key in keys])
 
 
 def without(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
@@ -128,8 +136,11 @@ def changed_keys(  # noqa: PLR0913  # each is a thing of its own
     after: FilesAt,
     most: int,
     seed: int,
-) -> list[tuple[object, ...]]:
-    """Up to ``most`` of the keys whose rows differ between ``before`` and ``after``; none if the files are many."""
+) -> list[int]:
+    """Hashes of up to ``most`` keys whose rows differ between ``before`` and ``after``; none if the files are many.
+
+    A condition on hashes costs a row one look, and one on as many values as many comparisons.
+    """
     sides = [at for at in (before, after) if at.paths]
     if not sides or any(len(at.paths) > _MOST_FILES for at in sides):
         return []
@@ -140,8 +151,8 @@ def changed_keys(  # noqa: PLR0913  # each is a thing of its own
         there = {name for name in found[before].columns if name in found[after].columns}
         old, new = (found[at].select(*[quoted(name) for name in sorted(there)]) for at in sides)
         rows = net_rows(old, new)
-    order = F.xxhash64(F.lit(seed), *[F.col(quoted(key)).cast("string") for key in keys])
-    return list(collected(distinct_keys(rows, keys).orderBy(order).limit(most)))
+    found_keys = rows.select(_hashed(keys, seed).alias("hash")).distinct().orderBy("hash").limit(most)
+    return [row[0] for row in found_keys.collect()]
 
 
 def _in_files(at: FilesAt) -> Column:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,20 @@ def table_frame(session: SparkSession, catalog: str, table: str, *, snapshot_id:
     """The rows of a table, as of a snapshot if one is given."""
     version = f" VERSION AS OF {snapshot_id}" if snapshot_id is not None else ""
     return session.sql(f"SELECT * FROM {sql_name(catalog, table)}{version}")  # noqa: S608  # quoted by sql_name
+
+
+def with_defaults(rows: DataFrame, columns: Collection[str]) -> DataFrame:
+    """The ``rows`` of a table, whatever they are asked for: ``columns`` have a default in rows from before them.
+
+    Iceberg takes those to be null there (1.11), and leaves out files that a filter or a join by them can't match. It
+    isn't asked about elements of arrays.
+    """
+    if not columns:
+        return rows
+    shown = ((name, F.col(quoted(name))) for name in rows.columns)
+    return rows.select(
+        *[F.element_at(F.array(value), 1).alias(name) if name in columns else value for name, value in shown]
+    )
 
 
 def rows_with_keys(rows: DataFrame, changed: DataFrame, keys: Sequence[str], prune: Sequence[Predicate]) -> DataFrame:

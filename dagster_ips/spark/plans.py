@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from dagster_ips._compat import explained
@@ -11,12 +9,13 @@ from dagster_ips.core.lineage import RESULT
 from dagster_ips.core.ranges import quoted
 from dagster_ips.core.spark_plan import Node, PlanUnreadableError, parse_plan
 from dagster_ips.spark.late import F
+from dagster_ips.spark.settings import with_settings
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
-_SHOWN_FIELDS = "spark.sql.debug.maxToStringFields"
-_MOST_FIELDS = "1000000"
+# Spark shortens long lists otherwise.
+_ALL_FIELDS = {"spark.sql.debug.maxToStringFields": "1000000"}
 
 
 def marked(frame: DataFrame, mark: str, *, name: str) -> DataFrame:
@@ -39,7 +38,7 @@ def result_plan(frame: DataFrame) -> Node:
     numbered = [F.col(quoted(column)).alias(f"{RESULT}{at}") for at, column in enumerate(columns)]
     # Without rows there is nothing for Spark to plan beyond what is looked at.
     empty = frame.select(*numbered).limit(0)
-    with _all_fields_shown(frame.sparkSession):
+    with with_settings(frame.sparkSession, _ALL_FIELDS):
         text = explained(empty)
     analysed, end, _ = text.partition("== Analyzed Logical Plan ==")[2].partition("== Optimized Logical Plan ==")
     if not end:
@@ -47,17 +46,3 @@ def result_plan(frame: DataFrame) -> Node:
         raise PlanUnreadableError(cut)
     _schema, _, tree = analysed.strip("\n").partition("\n")
     return parse_plan(tree)
-
-
-@contextlib.contextmanager
-def _all_fields_shown(session: SparkSession) -> Iterator[None]:
-    """Spark shortens long lists otherwise."""
-    before = session.conf.get(_SHOWN_FIELDS, None)
-    session.conf.set(_SHOWN_FIELDS, _MOST_FIELDS)
-    try:
-        yield
-    finally:
-        if before is None:
-            session.conf.unset(_SHOWN_FIELDS)
-        else:
-            session.conf.set(_SHOWN_FIELDS, before)

@@ -337,3 +337,86 @@ def test_a_sum_of_the_longest_decimals_keeps_every_place(lake: Lake) -> None:
     table.combine(branch, [], [full()], [])
     (row,) = table.rows(branch)
     assert row[2] == Decimal("246912.0000000000000000000000000000002")
+
+
+# Values of the first column that partitions the table: those of rows that are there, and of rows that come.
+PLACES = {
+    "a STRING": "element_at(array('', 'ä', 'x/y=z', 'A', 'a', 'null'), {} + 1)",
+    "a INT": "{} - 2",
+    "a BIGINT": "{} * 4294967296 - 2",
+    "a DATE": "date_add(DATE '1969-12-29', {})",
+    "a TIMESTAMP": "timestamp_micros({} * 3600000001 - 2)",
+    "a DECIMAL(20,3)": "CAST({} / 8 AS DECIMAL(20,3))",
+    "a BOOLEAN": "{} % 2 = 0",
+    "a BINARY": "unhex(concat('00', hex({})))",
+    "a DOUBLE": "element_at(array(-0.0D, 0.0D, double('NaN'), 1e300D, -1D, double('Infinity')), {} + 1)",
+}
+LAYOUTS = {
+    "by one column": ["ALTER TABLE {} ADD PARTITION FIELD a"],
+    "by one column since some files are there": ["", "ALTER TABLE {} ADD PARTITION FIELD a"],
+    "by two columns": ["ALTER TABLE {} ADD PARTITION FIELD b", "ALTER TABLE {} ADD PARTITION FIELD a"],
+    "by a column and a bucket": [
+        "ALTER TABLE {} ADD PARTITION FIELD a",
+        "ALTER TABLE {} ADD PARTITION FIELD bucket(3, k)",
+    ],
+    "by another column than before": [
+        "ALTER TABLE {} ADD PARTITION FIELD b",
+        "ALTER TABLE {} DROP PARTITION FIELD b",
+        "ALTER TABLE {} ADD PARTITION FIELD a",
+    ],
+}
+
+
+_USUAL = "by two columns"
+
+
+@pytest.mark.parametrize(
+    ("place", "layout"),
+    [
+        pytest.param(place, layout, marks=[] if place == "a DATE" and layout == _USUAL else pytest.mark.slow)
+        for place in PLACES
+        for layout in LAYOUTS
+        if layout == _USUAL or place in {"a STRING", "a DATE"}
+    ],
+)
+@pytest.mark.parametrize("nulls", [False, True])
+def test_groups_are_found_in_partitions_of_every_kind(lake: Lake, place: str, layout: str, nulls: bool) -> None:  # noqa: FBT001
+    lake.catalog.create_namespace("t")
+    declared = Combine(("a", "b", "k"), (parse_aggregate("n", "count(*)"), parse_aggregate("total", "sum(v)")))
+
+    def rows_of(first: int, count: int, *, null: bool) -> DataFrame:
+        part = f"CAST(pmod(hash(id), {4 if first == 0 else 6}) AS INT)"
+        at, kind = PLACES[place].format(part), place.partition(" ")[2]
+        some = f"IF(id % 7 = 3, NULL, CAST({at} AS {kind}))" if null else f"CAST({at} AS {kind})"
+        key = "IF(id % 11 = 5, NULL, id % 13)" if null else "id % 13"
+        text = f"SELECT {some} AS a, CAST(id % 3 AS STRING) AS b, {key} AS k, CAST(id AS INT) AS v, 1 AS _weight"
+        return lake.sql(f"{text} FROM range({first}, {first + count})")
+
+    aggregates = Aggregates.over(rows_of(0, 0, null=True), declared, table="t.kinds")
+    aggregates.groups(rows_of(0, 0, null=True)).writeTo("lake.t.kinds").using("iceberg").create()
+    before = rows_of(0, 150, null=True)
+    each = [step for step in LAYOUTS[layout] if not step]
+    for at, step in enumerate(LAYOUTS[layout]):
+        if step:
+            lake.sql(step.format("lake.t.kinds"))
+        if each and at == 0:
+            aggregates.groups(before.where("k < 5 AND b = '0'")).writeTo("lake.t.kinds").append()
+    rest = before.where("NOT (k < 5 AND b = '0') OR k IS NULL") if each else before
+    aggregates.groups(rest).writeTo("lake.t.kinds").append()
+    lake.sql("ALTER TABLE lake.t.kinds CREATE BRANCH work")
+    come = rows_of(150, 60, null=nulls)
+    columns = lake.catalog.load("t.kinds", asset="test").identity_partition_columns()
+    combine_rows(
+        Change(come, "_weight", may_cancel=False),
+        aggregates,
+        Branch("lake", "t.kinds", "work"),
+        head=None,
+        partition_columns=columns,
+        within=None,
+        held=holding_few,
+    )
+    before.unionAll(come).createOrReplaceTempView("of_sql")
+    wanted = lake.sql("SELECT a, b, k, count(*) AS n, sum(v) AS total FROM of_sql GROUP BY a, b, k")
+    found = lake.sql("SELECT a, b, k, n, total FROM lake.t.kinds VERSION AS OF 'work'")
+    assert found.exceptAll(wanted).count() == wanted.exceptAll(found).count() == 0
+    assert found.count() == wanted.count()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.spark.current_columns import by_current_columns
-from dagster_ips.spark.frames import table_frame
+from dagster_ips.spark.frames import table_frame, with_defaults
 from dagster_ips.spark.writes.partials import as_read
 
 if TYPE_CHECKING:
@@ -23,4 +23,4 @@ def snapshot_rows(session: SparkSession, catalog: str, found: TableMetadata, sna
     rows = table_frame(session, catalog, found.table, snapshot_id=snapshot.snapshot_id if snapshot else None)
     if snapshot is not None and not found.shows_current_schema(snapshot):
         rows = by_current_columns(rows, found.fields_at(snapshot), found.current_fields, found.struct)
-    return as_read(rows, found.properties)
+    return as_read(with_defaults(rows, found.columns_with_defaults), found.properties)

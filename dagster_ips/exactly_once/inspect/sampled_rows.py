@@ -22,7 +22,7 @@ class SampledRows:
     """A condition on the rows of a result and of its target alike, and what it is in words.
 
     Rows in one of the ``partitions``, values of ``columns``, of which the ``sample`` of the values of ``keys`` is taken
-    and all of ``recent``. None is no condition.
+    and those with the hashes ``recent``. None is no condition.
     """
 
     keys: Sequence[str]
@@ -30,7 +30,7 @@ class SampledRows:
     columns: Sequence[str] = ()
     partitions: Sequence[KeyValues] | None = None
     of_partitions: int = 0
-    recent: Sequence[tuple[object, ...]] = ()
+    recent: Sequence[int] = ()
 
     def of(self, rows: DataFrame) -> DataFrame:
         """Those of ``rows`` that are in the sample."""
@@ -101,7 +101,7 @@ def _values_of_inputs(part: ClaimedPart, columns: Sequence[str]) -> frozenset[Ke
 
 def _recent_keys(  # noqa: PLR0913, PLR0917  # each is a thing of its own
     session: SparkSession, catalog: str, claim: Claim, change: LastChange, keys: Sequence[str], sample: Sample
-) -> list[tuple[object, ...]]:
+) -> list[int]:
     return changed_keys(
         session,
         catalog,

@@ -12,11 +12,11 @@ from dagster_ips.core.ranges import quoted
 from dagster_ips.core.row_text import row_text
 from dagster_ips.errors import CombineError
 from dagster_ips.spark.branches import Branch
-from dagster_ips.spark.frames import all_of, computed_once, table_frame
+from dagster_ips.spark.frames import all_of, any_of, computed_once, table_frame
 from dagster_ips.spark.late import F
-from dagster_ips.spark.writes.broadcasts import small_sources_broadcast
 from dagster_ips.spark.writes.group_parts import REMOVED, ROWS, Aggregates, Change, explained
 from dagster_ips.spark.writes.merge import GONE, update_matched
+from dagster_ips.spark.writes.merge_joins import joined_by_partition, small_sources_broadcast
 from dagster_ips.spark.writes.overwrite_where import is_outside, refuse_rows_outside_partitions
 from dagster_ips.spark.writes.partition_filter import Partitions, PartitionsHeld, all_held, among, collected
 
@@ -29,6 +29,7 @@ _DELTA, _TARGET, _LOST, _LIVE = "ips_delta", "ips_target", "ips_lost", "ips_live
 _SAME, _CHANGED, _IS_LOST, _STRANGE, _EMPTY = "same", "changed", "lost", "strange", "empty"
 _MOST_BROADCAST = 200_000
 _MOST_SHUFFLED = 1_000_000
+_MOST_BY_PARTITION = 10_000_000
 
 
 def combine_rows(  # noqa: PLR0913  # each is a thing of its own
@@ -56,7 +57,7 @@ def combine_rows(  # noqa: PLR0913  # each is a thing of its own
     keys, prune = aggregates.keys, [column for column in partition_columns if column in aggregates.keys]
     delta = aggregates.parts_that_matter(change)
     with explained(branch.table), computed_once(delta) as parts:
-        touched = _TouchedGroups.by(parts, prune, within)
+        touched = _TouchedGroups.by(parts, keys, prune, within)
         if within is not None and touched.has_outside:
             refuse_rows_outside_partitions(parts, within, table=branch.table)
         if not touched.groups:
@@ -67,7 +68,7 @@ def combine_rows(  # noqa: PLR0913  # each is a thing of its own
             _append(aggregates, parts, change, branch, touched)
             return
         has_only_gained = not touched.has_removed and not aggregates.computed
-        if has_only_gained and there_may_be.most is not None and there_may_be.most <= _MOST_SHUFFLED:
+        if has_only_gained and there_may_be.most is not None and there_may_be.most <= touched.most_in_one_merge:
             _add_all(aggregates, parts, branch, known)
             return
         head = branch.head(parts.sparkSession) if head is None else head
@@ -91,13 +92,15 @@ def combine_rows(  # noqa: PLR0913  # each is a thing of its own
 def _add_all(aggregates: Aggregates, parts: DataFrame, branch: Branch, known: _TouchedGroups) -> None:
     """Add groups that only gained rows to what the branch has, and insert the others, in one MERGE.
 
-    It shuffles the target's rows in the ``known`` partitions. Where they are few, that takes less than a query more.
+    Each of the ``known`` partitions is joined in one task, or if that can't be, its rows are shuffled. Where they are
+    few, either takes less than a query more.
     """
     added = _adding(aggregates, parts, branch, known)
     keys = {key: F.col(f"{_DELTA}.{quoted(key)}") for key in aggregates.keys}
     names = [column for column in aggregates.columns if column not in keys]
     values = dict(zip(names, aggregates.values(aggregates.part_columns(_DELTA)), strict=True))
-    added.whenNotMatched().insert({quoted(name): value for name, value in (keys | values).items()}).merge()
+    with joined_by_partition(parts.sparkSession) if known.may_stay else contextlib.nullcontext():
+        added.whenNotMatched().insert({quoted(name): value for name, value in (keys | values).items()}).merge()
 
 
 def _adding(aggregates: Aggregates, parts: DataFrame, branch: Branch, known: _TouchedGroups) -> MergeIntoWriter:
@@ -106,7 +109,8 @@ def _adding(aggregates: Aggregates, parts: DataFrame, branch: Branch, known: _To
     target = quoted(f"branch_{branch.name}")
     old = {kept: F.col(f"{target}.{quoted(column)}") for kept, column in aggregates.layout.columns.items()}
     now = aggregates.values_by_column(aggregates.added(old, _DELTA))
-    same = _same_keys(aggregates.keys, target, _DELTA) & among(known.columns, known.partitions, alias=target)
+    same = _same_keys(aggregates.keys, target, _DELTA, may_be_null=known.has_null_keys)
+    same &= among(known.columns, known.partitions, alias=target)
     merging = parts.alias(_DELTA).mergeInto(branch.sql_name, same)
     return merging.whenMatched().update({quoted(column): value for column, value in now.items()})
 
@@ -214,15 +218,17 @@ def _status(aggregates: Aggregates, now: Mapping[KeptPart, Column], old: Mapping
 
 @dataclass(frozen=True)
 class _TouchedGroups:
-    """How many groups of each partition a change touches, whether any lost a row, and any isn't where it may be.
+    """How many groups of each partition a change touches, and whether any is special.
 
-    Partitions are values of the partition ``columns`` that the key has.
+    One may have lost a row, not be where it may be, or have a null in its key. Partitions are values of the partition
+    ``columns`` that the key has.
     """
 
     columns: Sequence[str]
     by_partition: Mapping[tuple[object, ...], int]
     has_removed: bool
     has_outside: bool
+    has_null_keys: bool
 
     @property
     def groups(self) -> int:
@@ -234,19 +240,32 @@ class _TouchedGroups:
         """Where they are."""
         return list(self.by_partition)
 
+    @property
+    def may_stay(self) -> bool:
+        """Whether Spark can join them to the target's rows where those are: not by ``<=>``, which nulls take."""
+        return bool(self.columns) and not self.has_null_keys
+
+    @property
+    def most_in_one_merge(self) -> int:
+        """How many rows the touched partitions may hold for one MERGE to be the cheapest way."""
+        return _MOST_BY_PARTITION if self.may_stay else _MOST_SHUFFLED
+
     def only(self, partitions: Partitions) -> _TouchedGroups:
         """Those of ``partitions``."""
         return replace(self, by_partition={each: self.by_partition[each] for each in partitions})
 
     @classmethod
-    def by(cls, parts: DataFrame, partition_columns: Sequence[str], within: str | None) -> _TouchedGroups:
+    def by(
+        cls, parts: DataFrame, keys: Sequence[str], partition_columns: Sequence[str], within: str | None
+    ) -> _TouchedGroups:
         names = [F.col(quoted(column)) for column in partition_columns]
         outside = is_outside(within) if within is not None else F.lit(False)  # noqa: FBT003
-        counts = F.count("*"), F.max(F.col(REMOVED) > 0), F.max(outside)
-        named = [count.alias(f"__ips_{i}") for i, count in enumerate(counts)]
+        null = any_of([F.col(quoted(key)).isNull() for key in keys])
+        measured = F.count("*"), F.max(F.col(REMOVED) > 0), F.max(outside), F.max(null)
+        named = [each.alias(f"__ips_{i}") for i, each in enumerate(measured)]
         found = collected(parts.groupBy(*names).agg(*named))
-        by_partition = {row[:-3]: row[-3] for row in sorted(found, key=repr)}
-        return cls(partition_columns, by_partition, any(row[-2] for row in found), any(row[-1] for row in found))
+        by_partition = {row[:-4]: row[-4] for row in sorted(found, key=repr)}
+        return cls(partition_columns, by_partition, *(any(row[at] for row in found) for at in (-3, -2, -1)))
 
 
 def _matched(aggregates: Aggregates, parts: DataFrame, there: DataFrame) -> DataFrame:
@@ -287,8 +306,10 @@ def computed_again(aggregates: Aggregates, change: Change, lost: DataFrame, touc
     return lost.alias(_LOST).join(again, same, "left").select(*keys, *values, rows.isNull().alias(GONE))
 
 
-def _same_keys(keys: Sequence[str], one: str, other: str) -> Column:
-    return all_of([F.col(f"{one}.{quoted(key)}").eqNullSafe(F.col(f"{other}.{quoted(key)}")) for key in keys])
+def _same_keys(keys: Sequence[str], one: str, other: str, *, may_be_null: bool = True) -> Column:
+    """Whether two rows are of one group. By ``=``, which holds of no null, Spark joins in more ways than by ``<=>``."""
+    pairs = [(F.col(f"{one}.{quoted(key)}"), F.col(f"{other}.{quoted(key)}")) for key in keys]
+    return all_of([mine.eqNullSafe(others) if may_be_null else mine == others for mine, others in pairs])
 
 
 def _refuse_any(groups: DataFrame, keys: Sequence[str], branch: Branch) -> None:

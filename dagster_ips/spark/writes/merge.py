@@ -15,7 +15,7 @@ from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.changelog import comparable
 from dagster_ips.spark.frames import all_of, any_of, computed_once, distinct_keys
 from dagster_ips.spark.late import F, sql, types
-from dagster_ips.spark.writes.broadcasts import small_sources_broadcast
+from dagster_ips.spark.writes.merge_joins import small_sources_broadcast
 from dagster_ips.spark.writes.overwrite import ChangedKeys
 from dagster_ips.spark.writes.overwrite_where import is_outside, refuse_rows_outside_partitions
 from dagster_ips.spark.writes.partition_filter import Partitions, PartitionsHeld, all_held, among, collected

@@ -10,7 +10,7 @@ from dagster_ips.errors import RemovedRowsError
 from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.frames import all_of, computed_once
 from dagster_ips.spark.late import F
-from dagster_ips.spark.writes.broadcasts import small_sources_broadcast
+from dagster_ips.spark.writes.merge_joins import small_sources_broadcast
 from dagster_ips.spark.writes.partition_filter import among, collected
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import contextlib
 
 import pytest
 
-from dagster_ips.spark.writes.broadcasts import small_sources_broadcast
+from dagster_ips.spark.writes.merge_joins import joined_by_partition, small_sources_broadcast
 from tests.support.lake import Lake
 
 KEY = "spark.sql.autoBroadcastJoinThreshold"
@@ -43,3 +43,30 @@ def test_a_source_above_sparks_threshold_leaves_the_target_where_it_is(lake: Lak
     assert "SortMergeJoin" in plan()
     with small_sources_broadcast(lake.session):
         assert "BroadcastHashJoin" in plan()
+
+
+def test_a_partitioned_target_is_left_where_it_is_and_the_session_as_before(lake: Lake) -> None:
+    lake.catalog.create_namespace("media")
+    lake.sql(
+        "CREATE TABLE lake.media.days USING iceberg PARTITIONED BY (day) "
+        "TBLPROPERTIES ('write.merge.mode' = 'merge-on-read') AS "
+        "SELECT id % 7 AS day, id, 1 AS value FROM range(100)"
+    )
+    lake.sql("CREATE TABLE lake.media.change USING iceberg AS SELECT id % 9 AS day, id FROM range(50)")
+    lake.session.conf.set(KEY, "-1")
+
+    def shuffles() -> int:
+        same = "t.day = s.day AND t.id = s.id"
+        merging = (
+            f"MERGE INTO lake.media.days t USING lake.media.change s ON {same} WHEN MATCHED THEN UPDATE SET value = 0"
+        )
+        plan = str(lake.sql(f"EXPLAIN {merging} WHEN NOT MATCHED THEN INSERT (day, id) VALUES (s.day, s.id)").collect())
+        return plan.partition("Join")[2].count("Exchange")
+
+    try:
+        assert shuffles() == 2
+        with joined_by_partition(lake.session):
+            assert shuffles() == 1
+        assert shuffles() == 2
+    finally:
+        lake.session.conf.unset(KEY)

@@ -1,0 +1,48 @@
+"""How Spark joins the rows of a MERGE to the target's: it chooses by settings alone, and drops hints."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING
+
+from dagster_ips.spark.settings import with_settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_BROADCAST = "spark.sql.autoBroadcastJoinThreshold"
+_SPARKS_DEFAULT = "10485760b"
+_MOST_BYTES = "64m"
+_BY_PARTITION = {
+    "spark.sql.sources.v2.bucketing.enabled": "true",
+    "spark.sql.sources.v2.bucketing.pushPartValues.enabled": "true",
+    "spark.sql.sources.v2.bucketing.shuffle.enabled": "true",
+    "spark.sql.requireAllClusterKeysForCoPartition": "false",
+    "spark.sql.iceberg.planning.preserve-data-grouping": "true",
+    # A source that is far smaller than the target is hashed then, and neither is sorted.
+    "spark.sql.join.preferSortMergeJoin": "false",
+}
+
+
+def small_sources_broadcast(session: SparkSession) -> AbstractContextManager[None]:
+    """A MERGE within broadcasts a source of up to 64 MB, and leaves the target's rows where they are.
+
+    Spark goes by the source's size alone: it gives the join of a MERGE a hint of its own, and drops any other. A
+    threshold that the user set stays.
+
+    Source: Spark 4.1, ``RewriteMergeIntoTable.join`` and ``EliminateResolvedHint``.
+    """
+    if session.conf.get(_BROADCAST) != _SPARKS_DEFAULT:
+        return nullcontext()
+    return with_settings(session, {_BROADCAST: _MOST_BYTES})
+
+
+def joined_by_partition(session: SparkSession) -> AbstractContextManager[None]:
+    """A MERGE within sends the source's rows to where the target's partition is read, and leaves that where it is.
+
+    One task joins all rows of a partition. It takes a target that is partitioned by plain columns, which the condition
+    compares by ``=``: ``<=>`` is another comparison to Spark, and the target's rows are shuffled then as ever.
+
+    Source: Spark 4.1, ``EnsureRequirements`` and ``KeyGroupedShuffleSpec``.
+    """
+    return with_settings(session, _BY_PARTITION)
