@@ -140,13 +140,14 @@ class BackfillPlan:
 class ConsumedBefore:
     """Up to where some ``partitions`` had consumed an upstream before a backfill; None if nothing, or no partitions.
 
-    They lacked the rows of keys that were ``left_out``.
+    They lacked the rows of keys that were ``left_out``. ``division`` is what the partitions' keys meant, if known.
     """
 
     upstream: str
     up_to: Watermark | None
     partitions: tuple[str, ...] | None
     left_out: frozenset[str] = frozenset()
+    division: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

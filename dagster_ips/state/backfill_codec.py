@@ -122,4 +122,5 @@ def _consumed(value: Mapping[str, Any]) -> ConsumedBefore:
         None if up_to is None else Watermark(**up_to),
         None if partitions is None else tuple(partitions),
         frozenset(value["left_out"]),
+        value.get("division"),
     )

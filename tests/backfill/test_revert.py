@@ -149,3 +149,16 @@ def test_hygiene_keeps_what_a_revert_needs(stages: ThreeStages, fixed: str) -> N
     assert "Taken back: 10:" in stages.says("revert", fixed, "--yes")
     stages.follow()
     assert stages.rows() == stages.right(bug=True)
+
+
+@pytest.mark.slow
+def test_days_that_are_weeks_by_now_are_not_taken_back(stages: ThreeStages, fixed: str) -> None:
+    """The key of a Sunday is that of a week: other rows."""
+    stages.deploy(bug=False, by_week=True)
+    before = stages.lake.commits("media.day")
+    assert "are defined otherwise since" in stages.refuses("revert", fixed, "--yes")
+    assert stages.lake.commits("media.day") == before
+    stages.deploy(bug=True)
+    assert "Taken back: 10:" in stages.says("revert", fixed, "--yes")
+    stages.follow()
+    assert stages.rows() == stages.right(bug=True)

@@ -20,11 +20,11 @@ from tests.support.partitioned import DAYS, FROM_DAYS, WEEKS
 DAYS_OF = {day: [10 * day + i for i in range(5)] for day in range(10)}
 
 
-def three_stages(lake_folder: Path, spark_folder: Path, *, bug: bool) -> dg.Definitions:
-    """The pipeline; with the bug, seconds of account a1 are counted twice."""
+def three_stages(lake_folder: Path, spark_folder: Path, *, bug: bool, by_week: bool = False) -> dg.Definitions:
+    """The pipeline; with the bug, seconds of account a1 are counted twice. The first stage may be divided by week."""
 
     @dg.asset(
-        partitions_def=DAYS,
+        partitions_def=WEEKS if by_week else DAYS,
         code_version="buggy" if bug else "fixed",
         ins={"playback": ips.incremental()},
         metadata=ips.merge(on=["event_date", "event_id"])
@@ -78,23 +78,23 @@ class ThreeStages(BackfilledPipeline):
 
     def __init__(self, lake: Lake, instance: dg.DagsterInstance, folder: Path) -> None:
         super().__init__(lake, instance, folder)
-        self.has_bug = True
+        self.has_bug, self.is_by_week = True, False
 
-    def deploy(self, *, bug: bool) -> None:
-        """Code with the bug, or without."""
-        self.has_bug = bug
+    def deploy(self, *, bug: bool, by_week: bool = False) -> None:
+        """Code with the bug, or without, and its first stage divided so."""
+        self.has_bug, self.is_by_week = bug, by_week
 
     @property
     def definitions(self) -> dg.Definitions:
-        return three_stages(self.lake.folder, self.lake.spark_folder, bug=self.has_bug)
+        return three_stages(self.lake.folder, self.lake.spark_folder, bug=self.has_bug, by_week=self.is_by_week)
 
     @property
     def file(self) -> Path:
-        path = self.folder / f"{'buggy' if self.has_bug else 'fixed'}_definitions.py"
+        path = self.folder / f"{'buggy' if self.has_bug else 'fixed'}_{'weeks' if self.is_by_week else 'days'}.py"
         path.write_text(
             "from pathlib import Path\n\nfrom tests.backfill.three_stages import three_stages\n\n"
             f"defs = three_stages(Path({str(self.lake.folder)!r}), Path({str(self.lake.spark_folder)!r}), "
-            f"bug={self.has_bug})\n"
+            f"bug={self.has_bug}, by_week={self.is_by_week})\n"
         )
         return path
 

@@ -11,6 +11,7 @@ from dagster_ips.core.capture import Capture, EdgeState, Mode
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.history_place import Everywhere
 from dagster_ips.core.interval import Interval
+from dagster_ips.core.partition_keys import Slicing
 from dagster_ips.core.policy import OnRemoved
 from dagster_ips.core.ranges import Bound, ChangeRange
 from dagster_ips.core.target import TargetHistory, settle
@@ -19,6 +20,7 @@ from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import UnprovableError
 from dagster_ips.exactly_once.capture.backlog_share import BacklogShare
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
+from dagster_ips.exactly_once.capture.line_look import as_divided_now, known_line
 from dagster_ips.exactly_once.capture.partition_captures import live_in_partitions, rows_of
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput, files_in
 from dagster_ips.iceberg.affected_partitions import affected_partitions
@@ -123,10 +125,7 @@ class Prover:
         """
         keys: list[str | None] = [None] if partitions is None else list(partitions)
         edges = [{key: _edge(consumer, tracked, key) for key in keys} for tracked in inputs]
-        lines = [
-            None if tracked.slicing is None else self.store.get_line(Edge(consumer, tracked.upstream))
-            for tracked in inputs
-        ]
+        lines = [None if tracked.slicing is None else known_line(self.store, consumer, tracked) for tracked in inputs]
         stored = [self.store.get_many(of.values()) for of in edges]
         target = self.catalog.find(table)
         if target is None or target.head_snapshot_id() is None:
@@ -139,8 +138,8 @@ class Prover:
             sources=[self.catalog.load(tracked.table, asset=consumer) for tracked in inputs],
             lines=lines,
             states=[
-                {key: settle(stored[i][edge], histories[i][edge]) for key, edge in of.items()}
-                for i, of in enumerate(edges)
+                _settled(edges[i], stored[i], histories[i], target, Edge(consumer, tracked.upstream), tracked.slicing)
+                for i, tracked in enumerate(inputs)
             ],
             histories=[{key: histories[i][edge] for key, edge in of.items()} for i, of in enumerate(edges)],
         )
@@ -245,6 +244,20 @@ def values_in(files: ChangedFiles, table: TableMetadata, columns: Sequence[str])
 def _edge(consumer: str, tracked: TrackedInput, key: str | None) -> Edge:
     line = Edge(consumer, tracked.upstream)
     return line if key is None else line.of(key)
+
+
+def _settled(  # noqa: PLR0913, PLR0917  # each is a thing of its own
+    edges: Mapping[str | None, Edge],
+    stored: Mapping[Edge, EdgeState],
+    histories: Mapping[Edge, TargetHistory],
+    target: TableMetadata,
+    line: Edge,
+    slicing: Slicing | None,
+) -> Mapping[str | None, EdgeState]:
+    settled = {edge: settle(stored[edge], histories[edge]) for edge in edges.values()}
+    if slicing is not None:
+        settled = as_divided_now(settled.values(), target, line, slicing)
+    return {key: settled[edge] for key, edge in edges.items()}
 
 
 def _has_begun(state: EdgeState) -> bool:

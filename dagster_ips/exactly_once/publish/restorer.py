@@ -30,13 +30,15 @@ from dagster_ips.spark.writes.overwrite_where import overwrite_matching
 class MadeOf:
     """What rows were made of: an upstream up to ``to_inclusive``, without the keys that were ``left_out``.
 
-    Of a change that was taken in part, from ``from_exclusive`` on, the ``bite``.
+    Of a change that was taken in part, from ``from_exclusive`` on, the ``bite``. ``division`` is what the key of the
+    partition meant then, None if that isn't known.
     """
 
     to_inclusive: Watermark
     left_out: frozenset[str] | None
     from_exclusive: Watermark | None = None
     bite: Bite | None = None
+    division: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +141,7 @@ class Restorer:
                     bite=consumed.bite,
                     target=state.target,
                     left_out=consumed.left_out,
+                    division=consumed.division,
                 )
             )
         return captures

@@ -17,6 +17,7 @@ from dagster_ips.core.edge import Edge
 from dagster_ips.core.target import settle
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import BackfillError, InstanceError, StalePlanError
+from dagster_ips.exactly_once.capture.line_look import as_divided_now, known_line
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.exactly_once.target_table.target_history import histories_of
 from dagster_ips.orchestration.backfill.asset_lineage import AssetLineage
@@ -204,17 +205,23 @@ class BackfillLauncher:
             edges = [line] if keys is None else [line.of(key) for key in keys]
             states = store.get_many(edges)
             histories = histories_of(self.lineage.lake(plan.root.asset).storage, target, states.values())
-            looked = store.get_line(line)
+            slicing = tracked.slicing
+            settled = {edge: settle(state, histories.get(edge)) for edge, state in states.items()}
+            looked = None
+            if slicing is not None:
+                looked = known_line(store, plan.root.asset, tracked)
+                settled = as_divided_now(settled.values(), target, line, slicing)
             alike: dict[tuple[Watermark | None, frozenset[str]], list[str]] = {}
-            for edge, state in states.items():
-                settled = settle(state, histories.get(edge))
-                up_to = settled.holds_up_to
-                if up_to is not None and tracked.slicing is not None:
-                    start = looked.start_of(settled, tracked.slicing.taken_by(edge.partition or ""))
+            for edge, state in settled.items():
+                up_to = state.holds_up_to
+                if up_to is not None and slicing is not None and looked is not None:
+                    start = looked.start_of(state, slicing.taken_by(edge.partition or ""))
                     up_to = replace(start or up_to, schema_id=up_to.schema_id)
-                alike.setdefault((up_to, settled.left_out), []).append(edge.partition or "")
+                alike.setdefault((up_to, state.left_out), []).append(edge.partition or "")
             for (up_to, left_out), partitions in alike.items():
-                yield ConsumedBefore(tracked.upstream, up_to, None if keys is None else tuple(partitions), left_out)
+                division = slicing.division if slicing else None
+                own = None if keys is None else tuple(partitions)
+                yield ConsumedBefore(tracked.upstream, up_to, own, left_out, division)
 
     def _requested(self, launched: LaunchedBackfill, subsets: Mapping[str, object | None]) -> Any:  # noqa: ANN401  # it isn't public
         """As a person's backfill from the UI; all of an asset without partitions by the tag that asks for it."""

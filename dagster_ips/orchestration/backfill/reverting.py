@@ -225,7 +225,7 @@ class BackfillReverter:
             line = Edge(self._root.asset, each.upstream)
             if each.up_to is not None:
                 own = [line] if each.partitions is None else [line.of(part) for part in each.partitions]
-                recorded |= dict.fromkeys(own, MadeOf(each.up_to, each.left_out))
+                recorded |= dict.fromkeys(own, MadeOf(each.up_to, each.left_out, division=each.division))
         found: dict[Edge, MadeOf] = {}
         for edge in edges:
             stamp = stamps[edge].newest
@@ -233,17 +233,30 @@ class BackfillReverter:
             if edge in recorded and not is_part:
                 found[edge] = recorded[edge]
             elif stamp is not None:
-                found[edge] = MadeOf(stamp.to_inclusive, stamp.left_out, stamp.from_exclusive, stamp.bite)
+                found[edge] = MadeOf(
+                    stamp.to_inclusive, stamp.left_out, stamp.from_exclusive, stamp.bite, stamp.division
+                )
         return found
 
     def _restoration(self, parts: Sequence[str]) -> Restoration:
         target, stage = self._target(), self.backfill.plan.root
         consumed = self._consumed(parts, target)
-        if problems := tuple(self._unfollowed(consumed)):
+        if problems := (*self._redefined(consumed), *self._unfollowed(consumed)):
             raise self._refused(problems, "Compute the partitions anew by the code that made them.")
         slicing = self._slicing()
         rows = rows_of_stage(replace(stage, partitions=tuple(parts)), target, slicing) if slicing is not None else None
         return Restoration(self.backfill.plan.id, stage.asset, stage.table, self._before(target), rows, consumed)
+
+    def _redefined(self, consumed: Mapping[Edge, MadeOf]) -> Iterator[str]:
+        """That its partitions were other rows when it was computed; nothing if they weren't."""
+        known, instance = self._consumer, self.lineage.instance
+        inputs = known.consumer.tracked(known.graph, instance).values() if known else ()
+        slicings = {each.upstream: each.slicing for each in inputs}
+        then = {(edge.upstream, made.division) for edge, made in consumed.items() if made.division is not None}
+        for upstream, division in sorted(then):
+            slicing = slicings.get(upstream)
+            if slicing is None or slicing.division != division:
+                yield f"the partitions of {self._root.asset} are defined otherwise since, not as {division}"
 
     def _unfollowed(self, consumed: Mapping[Edge, MadeOf]) -> Iterator[str]:
         """Why what came after what the rows were made of can't be read again; nothing if it can."""
