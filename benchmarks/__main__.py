@@ -51,7 +51,7 @@ def benchmarks(*, full: bool) -> list[Benchmark]:
         Benchmark("sweeps", into),
         Benchmark("edges", into),
         Benchmark("histories", (), DOCS / "histories.md"),
-        Benchmark("proof", (), OTHER / "proof.md"),
+        Benchmark("proof", (), DOCS / "proof.md"),
         Benchmark("latency", (), OTHER / "latency.md"),
         Benchmark("latency", ("--late", "0.03"), OTHER / "latency-late.md"),
     ]

@@ -5,6 +5,7 @@ own result says, as a share of the incremental run's and of the first run's, whi
 """
 
 import argparse
+import os
 import tempfile
 import time
 from collections.abc import Callable
@@ -21,6 +22,13 @@ from tests.support.backends import dagster_home
 DAYS = 100
 SAMPLES = (0.01, 0.1, 1.0)
 TABLES = ("daily", "by_account", "lifetime")
+INTRODUCTION = """# What a proof costs
+
+Written by `python -m benchmarks.proof`: {count:,} rows of {days} days, and a change of {change:,} rows in three of
+them. `daily` copies them by `append`, `by_account` adds them up per day and account, `lifetime` per account, in a
+table without partitions. A [proof](checks.md#proof) computes its sample anew from all inputs and compares. Where the
+table has partitions the sample is of those, and little is read; else it is of keys, and all inputs are.
+"""
 
 
 @dg.asset(
@@ -93,8 +101,7 @@ def measure(count: int, folder: Path, spark: Path, catalog: ips.IcebergCatalog, 
         full = {name: seconds_of(lambda name=name: run(definitions, instance, name)) for name in TABLES}
         session.sql(f"INSERT INTO lake.db.events {rows(count, count // DAYS, f'{DAYS} - 3 + id % 3')}")
         change = {name: seconds_of(lambda name=name: run(definitions, instance, name)) for name in TABLES}
-        print("# What a proof costs\n")
-        print(f"{count:,} rows of {DAYS} days; a change of {count // DAYS:,} rows in three of them.\n")
+        print(INTRODUCTION.format(count=count, days=DAYS, change=count // DAYS))
         print("| table | sample | rows compared | proof | of the incremental run | of a run over everything |")
         print("| --- | --- | --- | --- | --- | --- |")
         for name in TABLES:
@@ -104,6 +111,7 @@ def measure(count: int, folder: Path, spark: Path, catalog: ips.IcebergCatalog, 
                     f"{took / change[name]:.0%} of {change[name]:.1f} s | {took / full[name]:.0%} of {full[name]:.1f} s"
                 )
                 print(f"| {name} | {sample:.0%} | {compared:,} | {took:.1f} s | {shares} |")
+        print(f"\nOn {os.cpu_count()} cores; the load was {os.getloadavg()[0]:.1f} in the end.")
 
 
 def checks_of(name: str) -> dg.AssetSelection:
