@@ -141,8 +141,12 @@ QUERIES = [
     (
         "append the rest",
         "`merge`, `combine`",
-        "new keys; a MERGE that inserts would shuffle the target",
-        "every key is there",
+        "new keys; the source of a MERGE that inserts is never broadcast",
+        (
+            "every key is there; a `combine` inserts them by its MERGE if the touched partitions have at most a "
+            "million rows each and ten million in all (a million if a key is null, or no column of the key partitions "
+            "the table)"
+        ),
     ),
     ("touched partitions", "`append(dedup_on)`", "what to look for the keys in", ""),
     (

@@ -28,8 +28,7 @@ _STATUS = "__ips_status"
 _DELTA, _TARGET, _LOST, _LIVE = "ips_delta", "ips_target", "ips_lost", "ips_live"
 _SAME, _CHANGED, _IS_LOST, _STRANGE, _EMPTY = "same", "changed", "lost", "strange", "empty"
 _MOST_BROADCAST = 200_000
-_MOST_SHUFFLED = 1_000_000
-_MOST_BY_PARTITION = 10_000_000
+_MOST_IN_ONE_MERGE, _OF_A_PARTITION = 10_000_000, 1_000_000
 
 
 def combine_rows(  # noqa: PLR0913  # each is a thing of its own
@@ -68,7 +67,7 @@ def combine_rows(  # noqa: PLR0913  # each is a thing of its own
             _append(aggregates, parts, change, branch, touched)
             return
         has_only_gained = not touched.has_removed and not aggregates.computed
-        if has_only_gained and there_may_be.most is not None and there_may_be.most <= touched.most_in_one_merge:
+        if has_only_gained and there_may_be.most is not None and there_may_be.most <= known.most_in_one_merge:
             _add_all(aggregates, parts, branch, known)
             return
         head = branch.head(parts.sparkSession) if head is None else head
@@ -247,8 +246,8 @@ class _TouchedGroups:
 
     @property
     def most_in_one_merge(self) -> int:
-        """How many rows the touched partitions may hold for one MERGE to be the cheapest way."""
-        return _MOST_BY_PARTITION if self.may_stay else _MOST_SHUFFLED
+        """How many rows these partitions may hold for one MERGE to be the cheapest way."""
+        return min(_MOST_IN_ONE_MERGE, _OF_A_PARTITION * (len(self.by_partition) if self.may_stay else 1))
 
     def only(self, partitions: Partitions) -> _TouchedGroups:
         """Those of ``partitions``."""
