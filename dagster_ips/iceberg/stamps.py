@@ -140,7 +140,8 @@ def last_divided_otherwise(metadata: TableMetadata, line: Edge, division: str | 
 
     ``division`` is what they mean now, None without partitions.
     """
-    stamped = ((s, s.summary.get(EDGE + line.id)) for s in metadata.ancestry().snapshots)
+    name = EDGE + line.id
+    stamped = ((s, s.summary.get(name)) for s in metadata.ancestry().snapshots)
     return next((mark(s, metadata.uuid) for s, text in stamped if text and not _is_divided_by(division, text)), None)
 
 
