@@ -184,7 +184,7 @@ class Life:
 
     def meet_large_tables(self) -> None:
         """From now on a table that groups are added to counts as one of many rows."""
-        self._patches.enter_context(patch.object(combine, "_MOST_SHUFFLED", 0))
+        self._patches.enter_context(patch.object(combine, "_MOST_IN_ONE_MERGE", 0))
 
     def change(self, *, table: str, operation: str, **arguments: Any) -> None:  # noqa: ANN401  # the operation's own
         """Change a source."""
