@@ -127,6 +127,12 @@ QUERIES = [
         "",
     ),
     (
+        "append the parts",
+        '`combine(storage="partials")`',
+        "the only query, unless a removed row may have been a least or greatest value",
+        "",
+    ),
+    (
         "what becomes of each?",
         "`combine`",
         "which groups are empty, as they were, or have lost their least or greatest value",
@@ -191,7 +197,7 @@ LISTED = "\n".join(f"| {' | '.join(each)} |" for each in QUERIES).replace("|  |"
 HEAD = f"""## What a run asks of Spark
 
 A query is one question to Spark, which makes several jobs of it. A test (`test_jobs_of_runs.py`) holds each
-write mode but `combine` to these:
+write mode to these:
 
 | query | of | why | not where |
 | --- | --- | --- | --- |
