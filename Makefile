@@ -11,6 +11,10 @@ WORKERS ?= 2
 ON_EVERY_CATALOG = $(addprefix tests/promises/test_, bites.py cascades.py lost_files.py multi_and_graph_assets.py own_sql.py \
 	partitioned.py)
 QUICK_TESTS = $(PYTHON_HERE) -m pytest --doctest-modules -m "not slow" --numprocesses=$(WORKERS) --dist=worksteal
+# What depends on Spark's version, anew on the oldest one that works.
+ON_EVERY_SPARK = tests/spark $(addprefix tests/promises/test_, combine.py columns_with_defaults.py made_of.py own_sql.py \
+	partitioned.py removals.py sql_assets.py write_modes.py)
+OLDEST_SPARK := 4.0.1
 SECONDS ?= 600
 
 # The jars and the local Spark of this checkout live with it, not in the home folder.
@@ -36,6 +40,7 @@ test-all: setup ## every test, with servers, browser and soak
 	$(PYTHON_HERE) -m pytest --catalog rest -m "not slow" $(ON_EVERY_CATALOG) $(ARGS)
 	$(PYTHON_HERE) -m pytest --storage s3 -m "not slow" $(ON_EVERY_CATALOG) $(ARGS)
 	$(PYTHON_HERE) -m pytest --catalog rest --storage s3 --spark cluster -m "not slow" $(ON_EVERY_CATALOG) $(ARGS)
+	scripts/on_versions.sh $(PYTHON_HERE) $(OLDEST_SPARK) -m "not slow" $(ON_EVERY_SPARK) $(ARGS)
 
 screenshots: setup ## the docs' screenshots, anew, from the tests in a browser
 	@scripts/setup_browser.sh

@@ -39,7 +39,9 @@ def release_at_exit(session: SparkSession) -> None:
     if the server is gone, and the process hangs.
     """
     client: Any = getattr(session, "client")  # noqa: B009  # typed as the classic session, which has none
-    atexit.unregister(client._cleanup_ml_cache)  # noqa: SLF001  # there is no public way
+    for name in ("_cleanup_ml_cache", "_cleanup_ml"):  # PySpark 4.0 calls it by the second name.
+        if hasattr(client, name):
+            atexit.unregister(getattr(client, name))
     atexit.register(_release, client, os.getpid())
 
 

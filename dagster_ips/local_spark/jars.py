@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
+import pyspark
+
 from dagster_ips.errors import IpsError
 from dagster_ips.local_spark.launch import cache_folder, exclusive_lock, last_lines, spark_environment, spark_home
 
@@ -37,7 +39,7 @@ class Package:
     def coordinate(self) -> str:
         """As ``spark.jars.packages`` takes it.
 
-        >>> PACKAGES[1].coordinate
+        >>> SQLITE.coordinate
         'org.xerial:sqlite-jdbc:3.50.3.0'
         """
         return f"{self.group}:{self.artifact}:{self.version}"
@@ -46,29 +48,39 @@ class Package:
     def file_name(self) -> str:
         """The jar's name in the cache.
 
-        >>> PACKAGES[1].file_name
+        >>> SQLITE.file_name
         'sqlite-jdbc-3.50.3.0.jar'
         """
         return f"{self.artifact}-{self.version}.jar"
 
 
-PACKAGES = (
-    Package(
-        "org.apache.iceberg",
-        "iceberg-spark-runtime-4.1_2.13",
-        "1.11.0",
-        47_959_591,
-        "d6ea6c5d099288daeb7d5a92061bd3d7d8f296492632b42378e5f2f0e3066242",
-    ),
-    Package(
-        "org.xerial",
-        "sqlite-jdbc",
-        "3.50.3.0",
-        14_346_720,
-        "a3f53a2aa15ae9425a9e793bbe9c8e5288febeb4b65ef5c1a4e80d4c2045cf08",
-    ),
+RUNTIMES: Mapping[str, Package] = MappingProxyType(
+    {
+        "4.0": Package(
+            "org.apache.iceberg",
+            "iceberg-spark-runtime-4.0_2.13",
+            "1.11.0",
+            47_926_285,
+            "63c3b812549dc232c1920865ff42436df8604a9bbacd693930985c06bd97e6dc",
+        ),
+        "4.1": Package(
+            "org.apache.iceberg",
+            "iceberg-spark-runtime-4.1_2.13",
+            "1.11.0",
+            47_959_591,
+            "d6ea6c5d099288daeb7d5a92061bd3d7d8f296492632b42378e5f2f0e3066242",
+        ),
+    }
 )
-"""What the embedded default needs: Iceberg for Spark 4.1, and the driver for a catalog in SQLite."""
+"""Iceberg for each Spark that works, by the first two parts of its version."""
+SQLITE = Package(
+    "org.xerial",
+    "sqlite-jdbc",
+    "3.50.3.0",
+    14_346_720,
+    "a3f53a2aa15ae9425a9e793bbe9c8e5288febeb4b65ef5c1a4e80d4c2045cf08",
+)
+"""The driver for a catalog in SQLite."""
 EXTRAS: Mapping[str, Package] = MappingProxyType(
     {
         "aws": Package(
@@ -123,6 +135,19 @@ class JarChecksumError(IpsError):
 
 
 @dataclass(eq=False)
+class UnsupportedSparkError(IpsError):
+    """Iceberg has no runtime for the Spark that is installed, or this library doesn't work with it."""
+
+    version: str
+
+    def __str__(self) -> str:
+        return (
+            f"PySpark {self.version} is installed, which this library doesn't work with, so Spark was not started. "
+            f"It works with {' and '.join(RUNTIMES)}: pip install 'pyspark[connect]=={max(RUNTIMES)}.*'."
+        )
+
+
+@dataclass(eq=False)
 class UnknownExtraError(IpsError):
     """There are no such jars."""
 
@@ -138,7 +163,7 @@ class UnknownExtraError(IpsError):
 def spark_jars(
     cache: Path | None = None, *, extras: Collection[str] = (), say: Callable[[str], None] = lambda _: None
 ) -> tuple[Path, ...]:
-    """The local jars that Spark needs for Iceberg, in the order of `PACKAGES`, then ``extras``, as absolute paths.
+    """The local jars that Spark needs for Iceberg, in the order of `needed_packages`, as absolute paths.
 
     The first call on an empty cache resolves them (62 MB, some seconds); any number of processes may make it at once.
     Later calls look at names and sizes only and need no network. A jar whose size is wrong is resolved again.
@@ -153,6 +178,7 @@ def spark_jars(
         ['iceberg-spark-runtime-4.1_2.13-1.11.0.jar', 'sqlite-jdbc-3.50.3.0.jar']
 
     Raises:
+        UnsupportedSparkError: there are none for the PySpark that is installed.
         UnknownExtraError: an extra is none of `EXTRAS`.
         JarsError: they could not be resolved. Nothing was kept.
         JarChecksumError: the repository answered with other content than the pinned. Nothing was kept.
@@ -172,7 +198,7 @@ def spark_jars(
 def jar_paths(cache: Path | None = None, *, extras: Collection[str] = ()) -> tuple[Path, ...]:
     """Where the jars are, or will be."""
     folder = (cache or cache_folder()).absolute() / "jars"
-    return tuple(folder / package.file_name for package in _packages(extras))
+    return tuple(folder / package.file_name for package in needed_packages(extras))
 
 
 def missing_jars(cache: Path | None = None, *, extras: Collection[str] = ()) -> tuple[str, ...]:
@@ -180,11 +206,20 @@ def missing_jars(cache: Path | None = None, *, extras: Collection[str] = ()) -> 
     return tuple(package.file_name for package in _missing((cache or cache_folder()).absolute(), extras))
 
 
-def _packages(extras: Collection[str]) -> tuple[Package, ...]:
+def needed_packages(extras: Collection[str] = (), *, spark: str = pyspark.__version__) -> tuple[Package, ...]:
+    """What the embedded default needs: Iceberg for a version of Spark, the driver for SQLite, and ``extras``.
+
+    Raises:
+        UnsupportedSparkError: there is no Iceberg for that version.
+        UnknownExtraError: an extra is none of `EXTRAS`.
+    """
+    runtime = RUNTIMES.get(".".join(spark.split(".")[:2]))
+    if runtime is None:
+        raise UnsupportedSparkError(spark)
     for extra in extras:
         if extra not in EXTRAS:
             raise UnknownExtraError(extra)
-    return (*PACKAGES, *(package for extra, package in EXTRAS.items() if extra in extras))
+    return (runtime, SQLITE, *(package for extra, package in EXTRAS.items() if extra in extras))
 
 
 def _missing(cache: Path, extras: Collection[str]) -> tuple[Package, ...]:
@@ -192,7 +227,7 @@ def _missing(cache: Path, extras: Collection[str]) -> tuple[Package, ...]:
         path = cache / "jars" / package.file_name
         return path.stat().st_size if path.is_file() else None
 
-    return tuple(package for package in _packages(extras) if size_bytes(package) != package.size_bytes)
+    return tuple(package for package in needed_packages(extras) if size_bytes(package) != package.size_bytes)
 
 
 def _resolve(packages: tuple[Package, ...], cache: Path) -> None:

@@ -9,12 +9,16 @@ touches: a session, an Iceberg table written, merged into and read back.
 import os
 import sys
 import tempfile
+import time
 from pathlib import Path
 
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import col
 
 from dagster_ips.spark.session import connect_session
+
+_SESSION_SECONDS = 30
 
 
 def warm_up(remote: str) -> None:
@@ -26,11 +30,25 @@ def warm_up(remote: str) -> None:
     spark = connect_session(remote, {}, token=os.environ["SPARK_CONNECT_AUTHENTICATE_TOKEN"])
     try:
         _say("a first query")
-        spark.range(3).count()
+        _count(spark)
         with tempfile.TemporaryDirectory() as warehouse:
             _use_a_table(spark, Path(warehouse))
     finally:
         spark.stop()
+
+
+def _count(spark: SparkSession) -> None:
+    """A first query. Spark 4.0 answers a little before it has the session that those of clients are made of."""
+    until = time.monotonic() + _SESSION_SECONDS
+    while True:
+        try:
+            spark.range(3).count()
+        except PySparkException as error:
+            if "No active or default Spark session" not in str(error) or time.monotonic() > until:
+                raise
+            time.sleep(0.1)
+        else:
+            return
 
 
 def _use_a_table(spark: SparkSession, warehouse: Path) -> None:

@@ -14,6 +14,7 @@ from dagster_ips._compat import (
     session_with_token,
 )
 from dagster_ips.spark.late import sql
+from dagster_ips.spark.settings import settings_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -48,10 +49,10 @@ def connect_session(
     never_collect(session)
     fail_once(session, ended)
     release_at_exit(session)
-    known = session.conf.getAll
+    known = settings_of(session, configuration)
     for key, value in configuration.items():
         # What can't be changed in a session may still be named as it is.
-        if known.get(key) != value:
+        if known[key] != value:
             session.conf.set(key, value)
     return session
 
@@ -63,9 +64,9 @@ def classic_configuration(jars: Sequence[Path]) -> dict[str, str]:
 
 def configure(session: SparkSession, configuration: Mapping[str, str]) -> None:
     """Set what the session doesn't have yet; a catalog may be configured as long as it hasn't been used."""
-    known = session.conf.getAll
+    known = settings_of(session, configuration)
     for key, value in configuration.items():
-        if key not in known:
+        if known[key] is None:
             session.conf.set(key, value)
 
 

@@ -8,15 +8,17 @@ import pytest
 
 from dagster_ips.local_spark import jars
 from dagster_ips.local_spark.jars import (
-    PACKAGES,
+    SQLITE,
     JarChecksumError,
     JarsError,
     Package,
     UnknownExtraError,
+    UnsupportedSparkError,
+    needed_packages,
     spark_jars,
 )
 
-NAMES = [package.file_name for package in PACKAGES]
+NAMES = [package.file_name for package in needed_packages()]
 
 
 def jars_in(cache: Path) -> list[str]:
@@ -80,7 +82,7 @@ def test_a_mirror_without_the_jars_is_an_error_that_shows_what_the_resolver_said
     mirror.mkdir()
     with pytest.raises(JarsError, match="unresolved dependency") as caught:
         spark_jars(tmp_path)
-    assert caught.value.coordinates == tuple(package.coordinate for package in PACKAGES)
+    assert caught.value.coordinates == tuple(package.coordinate for package in needed_packages())
     assert jars_in(tmp_path) == []
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
@@ -89,7 +91,7 @@ def test_a_jar_cut_short_in_the_cache_is_resolved_again(tmp_path: Path, mirror: 
     copied_to(mirror)
     _, cut = copied_to(tmp_path / "jars")
     cut.write_bytes(cut.read_bytes()[:1000])
-    assert [jar.stat().st_size for jar in spark_jars(tmp_path)] == [package.size_bytes for package in PACKAGES]
+    assert [jar.stat().st_size for jar in spark_jars(tmp_path)] == [package.size_bytes for package in needed_packages()]
 
 
 def test_a_jar_with_other_content_than_the_pinned_is_refused(tmp_path: Path, mirror: Path) -> None:
@@ -97,7 +99,7 @@ def test_a_jar_with_other_content_than_the_pinned_is_refused(tmp_path: Path, mir
     tampered.write_bytes(tampered.read_bytes()[:-1] + b"!")
     with pytest.raises(JarChecksumError, match="run again") as caught:
         spark_jars(tmp_path)
-    assert caught.value.coordinate == PACKAGES[1].coordinate
+    assert caught.value.coordinate == SQLITE.coordinate
     assert jars_in(tmp_path) == []
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
@@ -120,3 +122,16 @@ def test_an_extra_that_there_is_not_is_an_error_that_names_those_that_there_are(
     with pytest.raises(UnknownExtraError, match="aws, postgresql") as caught:
         spark_jars(tmp_path, extras=["gcs"])
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+
+
+@pytest.mark.parametrize("version", ["3.5.6", "4.2.0", "5.0.0.dev1"])
+def test_a_spark_that_does_not_work_is_an_error_that_names_those_that_do(version: str) -> None:
+    with pytest.raises(UnsupportedSparkError, match=f"PySpark {version} .* It works with 4.0 and 4.1"):
+        needed_packages(spark=version)
+
+
+def test_each_spark_that_works_has_an_iceberg_of_its_own() -> None:
+    assert [needed_packages(spark=f"{version}.3")[0].artifact for version in ("4.0", "4.1")] == [
+        "iceberg-spark-runtime-4.0_2.13",
+        "iceberg-spark-runtime-4.1_2.13",
+    ]
