@@ -127,6 +127,21 @@ class UnfitFrameError(IpsError):
 
 
 @dataclass(eq=False)
+class OutOfRangeDateError(IpsError):
+    """A date or timestamp that decides what a run replaces lies in a year that Python doesn't have."""
+
+    columns: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return (
+            f"A value of {' or '.join(self.columns)} lies before the year 1 or after 9999, which Python has no dates "
+            f"for. The run must know it to tell which partitions it writes, so nothing was written and nothing was "
+            f"consumed. Such values are usually mistakes (milliseconds taken for seconds): correct them upstream or "
+            f"filter these rows in the asset, or write them by a column of another type."
+        )
+
+
+@dataclass(eq=False)
 class UntracedResultError(IpsError):
     """What a result is made of can't be seen in its plan."""
 

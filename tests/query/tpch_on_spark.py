@@ -8,7 +8,9 @@ left out.
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 
 import duckdb
 
@@ -24,13 +26,15 @@ SHARES = (0.3, 2, 20)
 def fill(lake: Lake, db: duckdb.DuckDBPyConnection, random: Random) -> None:
     """TPC-H's tables as Iceberg's, of any format version, updated in either way."""
     lake.catalog.create_namespace("media")
-    for table in TABLES:
-        rows = lake.session.createDataFrame(db.execute(f"FROM {table}").to_arrow_table())
-        way = random.choice(["copy-on-write", "merge-on-read"])
-        writer = rows.coalesce(1).writeTo(f"lake.media.{table}").using("iceberg")
-        for each in ("delete", "update", "merge"):
-            writer = writer.tableProperty(f"write.{each}.mode", way)
-        writer.tableProperty("format-version", random.choice(["2", "3"])).create()
+    with TemporaryDirectory() as folder:
+        for table in TABLES:
+            file = Path(folder, f"{table}.parquet")  # Read in pieces: at scale, a table is more than Spark's heap.
+            db.execute(f"COPY {table} TO '{file}' (FORMAT parquet)")
+            way = random.choice(["copy-on-write", "merge-on-read"])
+            writer = lake.session.read.parquet(str(file)).coalesce(1).writeTo(f"lake.media.{table}").using("iceberg")
+            for each in ("delete", "update", "merge"):
+                writer = writer.tableProperty(f"write.{each}.mode", way)
+            writer.tableProperty("format-version", random.choice(["2", "3"])).create()
 
 
 def change(lake: Lake, table: str, kind: str, share: float, seed: int) -> None:

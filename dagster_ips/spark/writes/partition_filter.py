@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dagster_ips.core.held_rows import HeldRows
 from dagster_ips.core.ranges import literal, quoted
+from dagster_ips.errors import OutOfRangeDateError
 from dagster_ips.spark.frames import all_of, any_of
 from dagster_ips.spark.late import F, types
 
@@ -32,14 +33,24 @@ def collected(rows: DataFrame) -> list[tuple[Any, ...]]:
     """The rows, a timestamp with a time zone as a datetime in UTC.
 
     Spark's client gives those as naive datetimes in the process's own time zone, where an hour of autumn occurs twice.
+
+    Raises:
+        OutOfRangeDateError: Python has no such date.
     """
     zoned = [isinstance(field.dataType, types.TimestampType) for field in rows.schema.fields]
     shown = [F.col(quoted(name)) for name in rows.columns]
     shown = [F.unix_micros(column) if is_zoned else column for column, is_zoned in zip(shown, zoned, strict=True)]
-    return [
-        tuple(_moment(value) if is_zoned else value for value, is_zoned in zip(row, zoned, strict=True))
-        for row in rows.select(*shown).collect()
-    ]
+    try:
+        return [
+            tuple(_moment(value) if is_zoned else value for value, is_zoned in zip(row, zoned, strict=True))
+            for row in rows.select(*shown).collect()
+        ]
+    except (OverflowError, ValueError) as error:  # A year before 1 or after 9999, as PyArrow and Python say it.
+        kinds = types.DateType, types.TimestampType, types.TimestampNTZType
+        dated = tuple(field.name for field in rows.schema.fields if isinstance(field.dataType, kinds))
+        if not dated:
+            raise
+        raise OutOfRangeDateError(dated) from error
 
 
 def _moment(micros: int | None) -> dt.datetime | None:
