@@ -139,5 +139,8 @@ def _value(file: DataFile, field: PartitionField, metadata: TableMetadata) -> tu
         return None
     raw: Any = partition_value(file, field.name)
     if field.transform == "day" and isinstance(raw, int):
-        return (dt.date(1970, 1, 1) + dt.timedelta(days=raw),)
+        try:
+            return (dt.date(1970, 1, 1) + dt.timedelta(days=raw),)
+        except OverflowError:  # beyond Python's calendar
+            return None
     return (raw,) if raw is None or isinstance(raw, int | str) else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import pickle
 import time
 import uuid
 from collections import Counter
@@ -15,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812  # the name that everyone g
 
 import dagster_ips as ips
 from dagster_ips.core.write_mode import Append, Merge, OverwritePartitions, WriteMode
-from dagster_ips.errors import DeclarationError
+from dagster_ips.errors import DeclarationError, OutOfRangeDateError
 from dagster_ips.exactly_once.capture.capturer import Capturer
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.publish.publisher import Publisher
@@ -219,3 +220,34 @@ def test_a_table_property_is_stored_as_it_is_written(lake: Lake) -> None:
     described = TableDescription(properties={"note": note})
     create_table(lake.session, "lake", "media.out", lake.sql("SELECT 1 AS one"), described)
     assert lake.catalog.load("media.out", asset="test").properties["note"] == note
+
+
+FAR = ("DATE'-0044-03-15'", "TIMESTAMP_NTZ'+55555-01-01 00:00:00'", "TIMESTAMP_LTZ'+55555-01-01 00:00:00Z'")
+
+
+@pytest.mark.parametrize("day", FAR)
+def test_a_row_of_a_year_that_python_has_not_is_copied(lake: Lake, day: str) -> None:
+    lake.catalog.create_namespace("media")
+    lake.sql(f"CREATE TABLE {UP} USING iceberg PARTITIONED BY (days(day)) AS SELECT 1 AS id, {day} AS day")
+    consumer = Consumer(lake, Append(), lambda view: view.added)
+    consumer.run()
+    lake.sql(f"INSERT INTO {UP} VALUES (2, {day}), (3, NULL)")
+    consumer.run()
+
+    assert lake.sql(f"SELECT * FROM {UP} EXCEPT ALL SELECT * FROM lake.media.out").count() == 0
+    assert lake.sql("SELECT * FROM lake.media.out").count() == 3
+
+
+@pytest.mark.parametrize("day", FAR)
+@pytest.mark.parametrize("mode", [Merge(on=("day",)), Append(remove_on=("id", "day"))], ids=["merge", "remove"])
+def test_where_it_decides_what_is_replaced_an_error_names_its_column(lake: Lake, mode: WriteMode, day: str) -> None:
+    lake.catalog.create_namespace("media")
+    lake.sql(f"CREATE TABLE {UP} USING iceberg AS SELECT 1 AS id, {day} AS day")
+    consumer = Consumer(lake, mode, lambda view: view.added, partition_by=["day"])
+    consumer.run()
+    lake.sql(f"DELETE FROM {UP}")
+    lake.sql(f"INSERT INTO {UP} VALUES (2, {day})")
+
+    with pytest.raises(OutOfRangeDateError, match="A value of day lies before the year 1 or after 9999") as caught:
+        consumer.run()
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)

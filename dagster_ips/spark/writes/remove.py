@@ -29,7 +29,9 @@ def remove_rows(
     counted = rows.groupBy(*names).agg(F.count("*").alias("__ips_removed"))
     with computed_once(counted) as keys:
         prune = [(f"__ips_{i}", key) for i, key in enumerate(on) if key in partition_columns]
-        found = collected(keys.groupBy(*[name for name, _ in prune]).agg(F.count("*").alias("__ips_keys")))
+        found = collected(
+            keys.groupBy(*[F.col(name).alias(key) for name, key in prune]).agg(F.count("*").alias("__ips_keys"))
+        )
         if not any(value[-1] for value in found):
             return
         columns, partitions = [key for _, key in prune], [value[:-1] for value in found]
