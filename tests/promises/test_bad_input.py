@@ -303,6 +303,17 @@ def test_a_view_without_incremental_is_refused_at_load() -> None:
         load(PLAYBACK, forgetful)
 
 
+def test_two_parameters_for_one_asset_are_refused_at_load() -> None:
+    one, other = (dg.AssetIn("playback", metadata=ips.incremental(ranges=r).metadata) for r in (["day"], ["event_id"]))
+
+    @dg.asset(ins={"one": one, "other": other}, metadata=ips.append())
+    def greedy(one: ips.IcdcView, other: ips.IcdcView) -> DataFrame:
+        return one.added.union(other.added)
+
+    with pytest.raises(DeclarationError, match=r"its parameter (one|other) gets nothing: another one asks"):
+        load(PLAYBACK, greedy)
+
+
 def test_an_incremental_asset_without_a_write_mode_is_refused_at_load() -> None:
     @dg.asset(ins={"playback": ips.incremental()})
     def modeless(playback: ips.IcdcView) -> DataFrame:

@@ -307,6 +307,12 @@ def _require_incremental_views(assets: dg.AssetsDefinition) -> None:
         return
     for name, declared in _inputs(assets).items():
         if declared.dagster_type.typing_type is IcdcView and INCREMENTAL not in declared.metadata:
+            if name not in assets.keys_by_input_name:  # Dagster keeps one of those that ask for an asset.
+                _refuse(
+                    next(iter(assets.keys)),
+                    f"its parameter {name} gets nothing: another one asks for the same asset.",
+                    "Take both frames from one parameter; declare another branch of the table as an asset of its own.",
+                )
             _refuse(
                 next(iter(assets.keys)),
                 f"its parameter {name} is an IcdcView, but the input isn't declared incremental.",
