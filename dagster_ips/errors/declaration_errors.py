@@ -58,6 +58,23 @@ class InstanceError(IpsError):
 
 
 @dataclass(eq=False)
+class SparkVersionsDifferError(IpsError):
+    """The Spark that a session is of, and the PySpark that is installed, are of two minor versions."""
+
+    server: str
+    installed: str
+
+    def __str__(self) -> str:
+        minor = ".".join(self.server.split(".")[:2])
+        return (
+            f"The session's Spark is {self.server}, and PySpark {self.installed} is installed here. They read some SQL "
+            f"differently (to Spark 4.0, 'it''s' is the text its), so a table could get other rows than its query "
+            f"gives; nothing was run. Install the same: pip install 'pyspark[connect]=={minor}.*'; or take another "
+            f"server."
+        )
+
+
+@dataclass(eq=False)
 class UnknownRefError(IpsError):
     """An input follows a branch that its table doesn't have; ``known`` are those that it has."""
 

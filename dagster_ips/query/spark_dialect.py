@@ -6,14 +6,16 @@ from sqlglot import exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ErrorLevel
 
+from dagster_ips.core.installed_spark import installed_version, minor_version
+
 
 class SparkSql(Spark):
     """sqlglot's dialect, but for what it takes for something else than Spark does."""
 
     class Tokenizer(Spark.Tokenizer):
-        """Since Spark 4.0 ``'it''s'`` is ``it's``, and not the two texts ``it`` and ``s``."""
+        """Since Spark 4.1 ``'it''s'`` is ``it's``, and not the two texts ``it`` and ``s``."""
 
-        STRING_ESCAPES = ["\\", "'", '"']  # noqa: RUF012  # sqlglot's way
+        STRING_ESCAPES = ["\\"] if minor_version(installed_version()) < (4, 1) else ["\\", "'", '"']
 
     def to_json_path(self, path: exp.Expr | None) -> exp.Expr | None:
         """``path`` as it is: to read it would be to write it as another engine does."""

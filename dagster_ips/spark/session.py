@@ -13,6 +13,8 @@ from dagster_ips._compat import (
     release_at_exit,
     session_with_token,
 )
+from dagster_ips.core.installed_spark import installed_version, minor_version
+from dagster_ips.errors import SparkVersionsDifferError
 from dagster_ips.spark.late import sql
 from dagster_ips.spark.settings import settings_of
 
@@ -63,7 +65,13 @@ def classic_configuration(jars: Sequence[Path]) -> dict[str, str]:
 
 
 def configure(session: SparkSession, configuration: Mapping[str, str]) -> None:
-    """Set what the session doesn't have yet; a catalog may be configured as long as it hasn't been used."""
+    """Set what the session doesn't have yet; a catalog may be configured as long as it hasn't been used.
+
+    Raises:
+        SparkVersionsDifferError: the session's Spark isn't of the minor version that is installed.
+    """
+    if minor_version(session.version) != minor_version(installed_version()):
+        raise SparkVersionsDifferError(session.version, installed_version())
     known = settings_of(session, configuration)
     for key, value in configuration.items():
         if known[key] is None:

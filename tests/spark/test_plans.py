@@ -111,7 +111,9 @@ RIGHT: dict[str, Made] = {
     "sorted and repartitioned": lambda f: f["added"].orderBy("id").repartition(3, "k").coalesce(1).hint("broadcast"),
     "renamed, filled, dropped": lambda f: f["added"].withColumnRenamed("k", "q").na.fill({"q": "?"}).drop("v"),
     "with a common table expression": sql("WITH w AS (SELECT id, v + 1 AS v FROM added) SELECT * FROM w WHERE v > 1"),
-    "stamped with when and by what": lambda f: f["added"].withColumns({"at": F.current_timestamp(), "by": F.uuid()}),
+    "stamped with when and by what": lambda f: f["added"].withColumns(
+        {"at": F.current_timestamp(), "by": F.expr("uuid()")}
+    ),
     "groups stamped with when": lambda f: f["groups"].groupBy("k", "d").agg(F.max(F.current_date()), F.sum("v")),
     "joined with a lookup of today": lambda f: f["added"].join(
         f["lookup"].where("current_date() > '2020-01-01'"), "id"

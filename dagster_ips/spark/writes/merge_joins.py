@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
+from dagster_ips.core.installed_spark import minor_version
 from dagster_ips.spark.settings import with_settings
 
 if TYPE_CHECKING:
@@ -41,8 +42,11 @@ def joined_by_partition(session: SparkSession) -> AbstractContextManager[None]:
     """A MERGE within sends the source's rows to where the target's partition is read, and leaves that where it is.
 
     One task joins all rows of a partition. It takes a target that is partitioned by plain columns, which the condition
-    compares by ``=``: ``<=>`` is another comparison to Spark, and the target's rows are shuffled then as ever.
+    compares by ``=``: ``<=>`` is another comparison to Spark, and the target's rows are shuffled then as ever. So they
+    are by Spark 4.0, which fails where Iceberg's partitions have columns of several types.
 
     Source: Spark 4.1, ``EnsureRequirements`` and ``KeyGroupedShuffleSpec``.
     """
+    if minor_version(session.version) < (4, 1):
+        return nullcontext()
     return with_settings(session, _BY_PARTITION)
