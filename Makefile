@@ -12,8 +12,8 @@ ON_EVERY_CATALOG = $(addprefix tests/promises/test_, bites.py cascades.py lost_f
 	partitioned.py)
 QUICK_TESTS = $(PYTHON_HERE) -m pytest --doctest-modules -m "not slow" --numprocesses=$(WORKERS) --dist=worksteal
 # What depends on Spark's version, anew on the oldest one that works.
-ON_EVERY_SPARK = tests/spark $(addprefix tests/promises/test_, combine.py columns_with_defaults.py made_of.py own_sql.py \
-	partitioned.py removals.py sql_assets.py write_modes.py)
+ON_EVERY_SPARK = tests/spark tests/query/test_spark_dialect.py $(addprefix tests/promises/test_, combine.py \
+	columns_with_defaults.py made_of.py partitioned.py removals.py sql_assets.py values_and_names.py write_modes.py)
 OLDEST_SPARK := 4.0.1
 SECONDS ?= 600
 

@@ -42,7 +42,7 @@ def collected(rows: DataFrame) -> list[tuple[Any, ...]]:
     shown = [F.unix_micros(column) if is_zoned else column for column, is_zoned in zip(shown, zoned, strict=True)]
     try:
         return [
-            tuple(_moment(value) if is_zoned else value for value, is_zoned in zip(row, zoned, strict=True))
+            tuple(_moment(value) if is_zoned else _hashable(value) for value, is_zoned in zip(row, zoned, strict=True))
             for row in rows.select(*shown).collect()
         ]
     except (OverflowError, ValueError) as error:  # A year before 1 or after 9999, as PyArrow and Python say it.
@@ -51,6 +51,11 @@ def collected(rows: DataFrame) -> list[tuple[Any, ...]]:
         if not dated:
             raise
         raise OutOfRangeDateError(dated) from error
+
+
+def _hashable(value: object) -> object:
+    """Spark 4.0, and by a setting 4.1, gives binary values as arrays of bytes that could change."""
+    return bytes(value) if isinstance(value, bytearray) else value
 
 
 def _moment(micros: int | None) -> dt.datetime | None:
