@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 RANGE_START_TAG, RANGE_END_TAG = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
 
 _KEPT: list[SparkSession] = []
-_RELEASE_SECONDS = 10
+_RELEASE_SECONDS = 2
 _ENDINGS: dict[SparkSession, Callable[[], Exception | None]] = {}
 
 
@@ -35,7 +35,7 @@ def release_at_exit(session: SparkSession) -> None:
     """Let a Spark Connect client end its session on the server as the process exits (pyspark 4.1.4).
 
     The server would keep it for an hour, with the connections that its catalogs have to a database. A client asks once,
-    for at most ten seconds. PySpark's own way to leave, which frees machine-learning models, asks again for ten minutes
+    for at most two seconds. PySpark's own way to leave, which frees machine-learning models, asks again for ten minutes
     if the server is gone, and the process hangs.
     """
     client: Any = getattr(session, "client")  # noqa: B009  # typed as the classic session, which has none

@@ -134,8 +134,9 @@ print(session.session_id)
 """
     command = [sys.executable, "-c", client, str(folder)]
     ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+    again = connect_session(f"{server.remote}/;session_id={ended}", {}, token=server.token)
     with pytest.raises(SparkConnectException, match="SESSION_CLOSED"):
-        connect_session(f"{server.remote}/;session_id={ended}", {}, token=server.token)
+        again.range(5).collect()
 
 
 def test_it_listens_on_the_loopback_address_only(server: ConnectServer) -> None:
