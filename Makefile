@@ -7,9 +7,9 @@ ARGS ?=
 SEED ?= 1
 # Processes of tests at once. Each has a Spark of its own, which keeps a core busy and takes 2 GB.
 WORKERS ?= 2
-# What crosses the rooms, anew on a REST catalog and on an object store.
-ON_EVERY_CATALOG = $(addprefix tests/promises/test_, bites.py cascades.py lost_files.py multi_and_graph_assets.py own_sql.py \
-	partitioned.py)
+# What crosses the rooms, and random lives, anew on other catalogs, an object store and a cluster.
+ON_EVERY_CATALOG = -m "not slow" --captures 500 tests/histories/composed/test_random_lives.py $(addprefix tests/promises/test_, \
+	bites.py cascades.py lost_files.py multi_and_graph_assets.py own_sql.py partitioned.py)
 QUICK_TESTS = $(PYTHON_HERE) -m pytest --doctest-modules -m "not slow" --numprocesses=$(WORKERS) --dist=worksteal
 # What depends on Spark's version, anew on the oldest one that works.
 ON_EVERY_SPARK = tests/spark tests/query/test_spark_dialect.py $(addprefix tests/promises/test_, combine.py \
@@ -37,9 +37,8 @@ test-all: setup ## every test, with servers, browser and soak
 	@scripts/setup_browser.sh
 	$(QUICK_TESTS) $(ARGS)
 	$(PYTHON_HERE) -m pytest -m slow $(ARGS)
-	$(PYTHON_HERE) -m pytest --catalog rest -m "not slow" $(ON_EVERY_CATALOG) $(ARGS)
-	$(PYTHON_HERE) -m pytest --storage s3 -m "not slow" $(ON_EVERY_CATALOG) $(ARGS)
-	$(PYTHON_HERE) -m pytest --catalog rest --storage s3 --spark cluster -m "not slow" $(ON_EVERY_CATALOG) $(ARGS)
+	$(PYTHON_HERE) -m pytest --catalog postgres --storage s3 $(ON_EVERY_CATALOG) $(ARGS)
+	$(PYTHON_HERE) -m pytest --catalog rest --storage s3 --spark cluster $(ON_EVERY_CATALOG) $(ARGS)
 	scripts/on_versions.sh $(PYTHON_HERE) $(OLDEST_SPARK) -m "not slow" $(ON_EVERY_SPARK) $(ARGS)
 
 screenshots: setup ## the docs' screenshots, anew, from the tests in a browser

@@ -28,10 +28,11 @@ make_storage_quick()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Which catalog the fixture ``lake`` has, where its files are, and where its Spark runs tasks."""
+    """Which catalog the fixture ``lake`` has, where its files are, where its Spark runs tasks; how much is random."""
     parser.addoption("--catalog", choices=["embedded", "postgres", "rest"], default="embedded")
     parser.addoption("--storage", choices=["local", "s3"], default="local")
     parser.addoption("--spark", choices=["local", "cluster"], default="local")
+    parser.addoption("--captures", type=int, default=30, help="of random lives of what is put together")
 
 
 # Loaded by the code server of the soak, with its environment.

@@ -18,9 +18,8 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
-from sqlalchemy import update
 
+from dagster_ips.iceberg.storage import Storage
 from tests.histories.table import Field, HistoryTable, path_of
 
 Json = dict[str, Any]
@@ -42,12 +41,12 @@ class LiveFile:
 
 def live_files(table: HistoryTable) -> list[LiveFile]:
     """The data files of the current snapshot, by path."""
-    head = _head(table.raw)
+    head, files = _head(table.raw), table.lake.catalog.storage
     found = []
-    for row in _read(head["manifest-list"])[1] if head else ():
+    for row in _read(files, head["manifest-list"])[1] if head else ():
         if row.get("content"):
             continue
-        schema, entries = _read(row["manifest_path"])
+        schema, entries = _read(files, row["manifest_path"])
         partition = _partition_of(schema)
         for entry in entries:
             file = entry["data_file"]
@@ -57,9 +56,9 @@ def live_files(table: HistoryTable) -> list[LiveFile]:
     return sorted(found, key=lambda file: file.path)
 
 
-def manifests_of(manifest_list: str) -> list[Path]:
+def manifests_of(files: Storage, manifest_list: str) -> list[Path]:
     """The manifests that a manifest list names."""
-    return [path_of(row["manifest_path"]) for row in _read(manifest_list)[1]]
+    return [path_of(row["manifest_path"]) for row in _read(files, manifest_list)[1]]
 
 
 def delete_positions(table: HistoryTable, positions: Mapping[str, Sequence[int]], beside: LiveFile) -> None:
@@ -106,11 +105,13 @@ def _commit_deletes(  # noqa: PLR0913  # what a delete file says
     bounds: Mapping[int, tuple[bytes, bytes]] | None = None,
     equality_ids: Sequence[int] | None = None,
 ) -> None:
-    raw = table.raw
+    raw, files = table.raw, table.lake.catalog.storage
     head = _head(raw)
     assert head
     location = f"{raw['location']}/data/{uuid.uuid4()}-deletes.parquet"
-    pq.write_table(rows, path_of(location))
+    written = io.BytesIO()
+    pq.write_table(rows, written)
+    files.write(location, written.getvalue())
     spec_id = beside.spec_id if beside else _unpartitioned_spec(raw)
     partition_schema = beside.partition_schema if beside else _UNPARTITIONED
     file = {
@@ -119,7 +120,7 @@ def _commit_deletes(  # noqa: PLR0913  # what a delete file says
         "file_format": "PARQUET",
         "partition": beside.partition if beside else {},
         "record_count": rows.num_rows,
-        "file_size_in_bytes": path_of(location).stat().st_size,
+        "file_size_in_bytes": files.size(location),
         "lower_bounds": [{"key": key, "value": lower} for key, (lower, _) in (bounds or {}).items()] or None,
         "upper_bounds": [{"key": key, "value": upper} for key, (_, upper) in (bounds or {}).items()] or None,
         "equality_ids": equality_ids,
@@ -135,10 +136,10 @@ def _commit_deletes(  # noqa: PLR0913  # what a delete file says
         "content": "deletes",
     }
     entry = {"status": _ADDED, "snapshot_id": snapshot_id, "data_file": file}
-    _write(manifest, _entry_schema(partition_schema), [entry], header)
+    _write(files, manifest, _entry_schema(partition_schema), [entry], header)
     added = {
         "manifest_path": manifest,
-        "manifest_length": path_of(manifest).stat().st_size,
+        "manifest_length": files.size(manifest),
         "partition_spec_id": spec_id,
         "content": 1,
         "sequence_number": sequence_number,
@@ -152,7 +153,8 @@ def _commit_deletes(  # noqa: PLR0913  # what a delete file says
         "deleted_rows_count": 0,
     }
     manifest_list = f"{raw['location']}/metadata/snap-{snapshot_id}-1-{uuid.uuid4()}.avro"
-    _write(manifest_list, _LIST_SCHEMA, [*_rows_of(head), added], {"format-version": str(raw["format-version"])})
+    entries = [*_rows_of(files, head), added]
+    _write(files, manifest_list, _LIST_SCHEMA, entries, {"format-version": str(raw["format-version"])})
     snapshot = {
         "snapshot-id": snapshot_id,
         "parent-snapshot-id": head["snapshot-id"],
@@ -195,13 +197,10 @@ def _replace_metadata(table: HistoryTable, raw: Json) -> None:
     """Write ``raw`` as the table's next metadata.json and make it current."""
     location = f"{raw['location']}/metadata/{len(raw['snapshots']):05}-{uuid.uuid4()}.metadata.json"
     raw["last-updated-ms"] = max(int(time.time() * 1000), raw["last-updated-ms"])
-    path_of(location).write_text(json.dumps(raw))
-    catalog = table.lake.catalog.client
-    assert isinstance(catalog, SqlCatalog)
-    namespace, _, name = table.name.rpartition(".")
-    this = (IcebergTables.table_namespace == namespace) & (IcebergTables.table_name == name)
-    with catalog.engine.begin() as connection:
-        connection.execute(update(IcebergTables).where(this).values(metadata_location=location))
+    catalog = table.lake.catalog
+    catalog.storage.write(location, json.dumps(raw).encode())
+    catalog.drop(table.name)  # Its files stay.
+    catalog.register(table.name, location)
 
 
 def _head(raw: Json) -> Json | None:
@@ -209,9 +208,9 @@ def _head(raw: Json) -> Json | None:
     return next(s for s in raw["snapshots"] if s["snapshot-id"] == found["snapshot-id"]) if found else None
 
 
-def _rows_of(snapshot: Json) -> Iterator[Json]:
+def _rows_of(files: Storage, snapshot: Json) -> Iterator[Json]:
     """Its manifest list as v2 and later write it; v1 has no content and no sequence numbers, and other names."""
-    for row in _read(snapshot["manifest-list"])[1]:
+    for row in _read(files, snapshot["manifest-list"])[1]:
         named = {key.replace("_data_files_", "_files_"): value for key, value in row.items()}
         yield {"content": 0, "sequence_number": 0, "min_sequence_number": 0, **named}
 
@@ -222,14 +221,15 @@ def _partition_of(schema: Json) -> Json:
     return next(dict(field["type"]) for field in file["fields"] if field["name"] == "partition")
 
 
-def _read(location: str) -> tuple[Json, list[Json]]:
-    reader = fastavro.reader(io.BytesIO(path_of(location).read_bytes()))
+def _read(files: Storage, location: str) -> tuple[Json, list[Json]]:
+    reader = fastavro.reader(io.BytesIO(files.read(location, table="a table by hand")))
     return json.loads(reader.metadata["avro.schema"]), [row for row in reader if isinstance(row, dict)]
 
 
-def _write(location: str, schema: Json, records: Sequence[Json], header: Mapping[str, str]) -> None:
-    with path_of(location).open("xb") as stream:
-        fastavro.writer(stream, fastavro.parse_schema(schema), records, metadata=dict(header))
+def _write(files: Storage, location: str, schema: Json, records: Sequence[Json], header: Mapping[str, str]) -> None:
+    written = io.BytesIO()
+    fastavro.writer(written, fastavro.parse_schema(schema), records, metadata=dict(header))
+    files.write(location, written.getvalue())
 
 
 def _arrow(name: str, kind: pa.DataType, field_id: int) -> pa.Field:

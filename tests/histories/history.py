@@ -345,8 +345,9 @@ class History:
 
     def _drop_icdc_table(self, captured: CapturedInput, sources: Collection[Path]) -> None:
         table = self.lake.catalog.load(captured.capture.icdc_table, asset="history")
+        storage = self.lake.catalog.storage
         lists = [str(snapshot["manifest-list"]) for snapshot in table.raw["snapshots"]]
-        own = {path_of(path) for path in lists} | {path for found in lists for path in manifests_of(found)}
+        own = {path_of(path) for path in lists} | {path for found in lists for path in manifests_of(storage, found)}
         _require("an ICDC table shares no metadata file with the source", own & set(sources), set())
         self.lake.catalog.client.drop_table(captured.capture.icdc_table)
         shutil.rmtree(path_of(table.location))

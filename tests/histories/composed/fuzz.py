@@ -36,11 +36,7 @@ from tests.histories.history import quicken
 from tests.histories.smallest import failure_of
 from tests.support.backends import dagster_home
 from tests.support.lake import Lake
-from tests.support.lake_catalog import choose_catalog
 from tests.support.quick_spark import ensure_quick_server
-from tests.support.rest_catalog import running_rest_catalog
-from tests.support.spark_cluster import running_spark_cluster
-from tests.support.spark_resource import choose_server_config, server_config
 
 
 @dataclass
@@ -182,23 +178,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--failures", type=int, default=1, help="end after so many")
     parser.add_argument("--shrink", type=float, default=120, help="seconds to make a failing life smaller")
     parser.add_argument("--spark", type=Path, help="folder of a Spark Connect server to use and leave running")
-    parser.add_argument("--rest", action="store_true", help="on an Iceberg REST catalog instead of the embedded one")
-    parser.add_argument("--cluster", action="store_true", help="on a Spark cluster of two workers")
     given = parser.parse_args(arguments)
     warnings.simplefilter("ignore")
     logging.disable()
-    with tempfile.TemporaryDirectory() as temporary, contextlib.ExitStack() as stack:
-        if given.rest:
-            catalog = stack.enter_context(running_rest_catalog())
-            choose_catalog(Path(temporary) / "lake", catalog.properties)
+    with tempfile.TemporaryDirectory() as temporary:
         spark_folder = given.spark or Path(temporary) / "spark"
-        if given.cluster:
-            cluster = stack.enter_context(running_spark_cluster(Path(temporary) / "cluster"))
-            choose_server_config(spark_folder, cluster.server_config)
         try:
-            is_plain = given.cluster or given.seed % 2
-            config = server_config(spark_folder)
-            server = ensure_connect_server(spark_folder, conf=config) if is_plain else ensure_quick_server(spark_folder)
+            server = (ensure_connect_server if given.seed % 2 else ensure_quick_server)(spark_folder)
             with new_assets(Path(temporary), spark_folder, server) as assets:
                 budget = Budget(given.seconds, given.captures)
                 return fuzz(assets, budget, seed=given.seed, most_failures=given.failures, shrink=given.shrink)

@@ -170,12 +170,12 @@ class Life:
                 self.steps.pop()
 
     def close(self) -> None:
-        """Drop all tables."""
+        """Drop all tables, with their files if those are local: an object store's bucket goes with its server."""
         self._patches.close()
         for name in [*SOURCES, *EXPECTED]:
             if (found := self.lake.catalog.find(f"media.{name}")) is not None:
                 self.lake.catalog.client.drop_table(f"media.{name}")
-                shutil.rmtree(path_of(found.raw["location"]))
+                shutil.rmtree(path_of(found.raw["location"]), ignore_errors=True)
         catalog = self.lake.catalog.client
         for name in catalog.list_tables("ips") if catalog.namespace_exists("ips") else ():
             catalog.drop_table(name)
