@@ -139,8 +139,8 @@ def markdown(report: Report, groups: dict[str, list[Found]], inside: dict[int, B
     aim = groups[BOTH][0].append
     parts.append(
         f"From {smallest.shape.files:,} to {largest.shape.files:,} old files, the CPU time of a capture grows by a\n"
-        f"factor of {ratio:.1f}, not counting metadata.json and the manifest list. With {AIM.snapshots:,} snapshots and\n"
-        f"{AIM.files:,} files, a capture takes {aim.wall_ms:.0f} ms, of which {aim.cpu_ms:.0f} ms are CPU time."
+        f"factor of {ratio:.1f}, not counting metadata.json and the manifest list. With {AIM.snapshots:,} snapshots\n"
+        f"and {AIM.files:,} files, a capture takes {aim.wall_ms:.0f} ms, of which {aim.cpu_ms:.0f} ms are CPU time."
     )
     parts.append(WHY)
     return "\n\n".join(parts)

@@ -125,7 +125,7 @@ def main() -> None:
         if report.docs is not None:
             image = f"images/sweep-{sweep.axis}.svg"
             plot(sweep, report.docs / image)
-            parts.append(f"![Incremental processing of both stages as a fraction of the lookback, by {sweep.name}]({image})")
+            parts.append(f"![Both stages, incremental, as a fraction of the lookback, by {sweep.name}]({image})")
         heads = [sweep.name, *[f"{unit}, lookback" for unit in MEASURES.values()], *MEASURES.values()]
         parts.append(table(heads, [line(sweep, each) for each in sweep.points], words=0))
     figures = [{"axis": each.axis, "points": [asdict(point) for point in each.points]} for each in found]
