@@ -36,6 +36,7 @@ PURPOSES = {
     "by": "compute the groups",
     "combine_rows": "what becomes of each?",
     "_add_all": "MERGE",
+    "_add_by_one_query": "append the rest",
     "_add_to_many": "MERGE",
     "_append": "append the rest",
     "found": "which values match?",
@@ -127,7 +128,10 @@ QUERIES = [
             "computed once and kept. Which partitions do the groups touch, are they all the run's own, and did any "
             "group lose a row?"
         ),
-        "",
+        (
+            "rows were only added, the partition columns of the key are the upstream's own, and the upstream's "
+            "metadata names their values; the next query then computes the groups"
+        ),
     ),
     (
         "append the parts",
