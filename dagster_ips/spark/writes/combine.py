@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -135,31 +135,20 @@ def _add_by_one_query(  # noqa: PLR0913  # as combine_rows
     known = replace(inside, partitions=there_may_be.partitions)
     if known.partitions and not known.fits_one_merge(there_may_be):
         return False
-    with _refused_outside(delta, within, table=branch.table) as parts:
+    parts = delta
+    if within is not None:
+        refused = F.when(is_outside(within), F.raise_error(F.lit(_OUTSIDE)).cast("boolean"))
+        parts = delta.where(refused.isNull())
+    try:
         if known.partitions:
             _add_all(aggregates, parts, branch, known)
         else:
             aggregates.stored(parts).writeTo(branch.sql_name).append()
-    return True
-
-
-@contextlib.contextmanager
-def _refused_outside(parts: DataFrame, within: str | None, *, table: str) -> Iterator[DataFrame]:
-    """``parts`` that fail the query which reads them, if one of them isn't ``within``.
-
-    Raises:
-        OutsidePartitionsError: one wasn't.
-    """
-    if within is None:
-        yield parts
-        return
-    refused = F.when(is_outside(within), F.raise_error(F.lit(_OUTSIDE)).cast("boolean"))
-    try:
-        yield parts.where(refused.isNull())
     except errors.PySparkException as error:
         if _OUTSIDE not in str(error):
             raise
-        refuse_rows_outside_partitions(parts, within, table=table)
+        return False  # A look says which, or that Spark asked before a filter of the asset's left it out.
+    return True
 
 
 def _add_all(aggregates: Aggregates, parts: DataFrame, branch: Branch, place: _Place) -> None:
