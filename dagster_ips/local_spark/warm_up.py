@@ -56,10 +56,10 @@ def _use_a_table(spark: SparkSession, warehouse: Path) -> None:
     spark.conf.set("spark.sql.catalog.ips_warm_up.type", "hadoop")
     spark.conf.set("spark.sql.catalog.ips_warm_up.warehouse", warehouse.as_uri())
     table = "ips_warm_up.db.t"
-    _say("a first table is written")
+    _say("writing a first table")
     rows = spark.range(3).select("id", (col("id") % 2).alias("part"))
     rows.writeTo(table).partitionedBy(col("part")).create()
-    _say("rows are merged into it")
+    _say("merging rows into it")
     rows.alias("s").mergeInto(table, col(f"{table}.id") == col("s.id")).whenMatched().updateAll().merge()
     _say("it is read")
     spark.table(table).groupBy("part").count().collect()

@@ -97,8 +97,8 @@ def test_a_plan_is_launched_from_the_file_that_was_reviewed(stages: ThreeStages,
     assert "is launched" in stages.says("launch", str(file), "--yes")
     assert stages.instance.get_backfill(plan) is not None
     file.write_text("{}")
-    assert "can't be read as a plan" in stages.refuses("launch", str(file), "--yes")
-    assert "knows no plan" in stages.refuses("launch", "nothing", "--yes")
+    assert "can't be read as a backfill plan" in stages.refuses("launch", str(file), "--yes")
+    assert "has no plan" in stages.refuses("launch", "nothing", "--yes")
 
 
 def test_the_state_before_outlives_expiry_however_old_it_is(

@@ -127,12 +127,12 @@ def test_a_cascade_is_told_with_all_its_runs_and_commits(terminal: Terminal) -> 
 
 
 def test_what_is_no_run_and_no_cascade_is_refused_with_what_to_do(terminal: Terminal) -> None:
-    assert "There is no run 'nosuchrun'" in terminal.refuses("explain", "nosuchrun")
+    assert "has no run 'nosuchrun'" in terminal.refuses("explain", "nosuchrun")
     assert "belongs to a cascade '12345'" in terminal.refuses("cascade", "12345")
     terminal.lake.create_playback(events(range(2)))
     for _ in range(2):
         materialize(terminal.definitions, terminal.instance, "daily")
-    assert "Several runs have an id that begins with ''" in terminal.refuses("explain", "")
+    assert "Several runs have an id that starts with ''" in terminal.refuses("explain", "")
 
 
 def test_the_block_of_own_statements_is_explained_as_well(terminal: Terminal) -> None:

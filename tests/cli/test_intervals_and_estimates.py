@@ -145,7 +145,7 @@ def test_what_it_refers_to_is_kept_from_expiry_until_it_is_dropped(tables: Table
 def test_only_what_it_made_is_dropped(tables: Tables) -> None:
     tables.create_playback(events(range(6)))
     for name in ("media.playback", "media.nothing"):
-        assert "isn't a table that this command made" in tables.refuses("icdc", "--drop", name)
+        assert "wasn't created by this command" in tables.refuses("icdc", "--drop", name)
     assert tables.read("media.playback") == Counter(events(range(6)))
 
 

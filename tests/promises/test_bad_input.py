@@ -151,7 +151,7 @@ def test_several_rows_for_a_merge_key_write_nothing(lake: Lake, instance: dg.Dag
 def test_several_rows_for_a_merge_key_in_a_first_run_publish_nothing(lake: Lake, instance: dg.DagsterInstance) -> None:
     lake.create_playback(events(range(4)))
     asset = incremental_asset("merged", ips.merge(on=["account"]), lambda view: view.changes)
-    with pytest.raises(Exception, match="several rows for one key"):
+    with pytest.raises(Exception, match="several rows for the same key"):
         materialize(pipeline(lake.folder, lake.spark_folder, asset), instance, "merged")
     assert not lake.rows("media.merged")
     assert state_of(instance, "merged").committed is None

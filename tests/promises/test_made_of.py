@@ -311,7 +311,7 @@ def test_what_a_plan_does_not_show_is_refused_unless_it_is_trusted_or_computed_i
 ) -> None:
     out = Out(tables, instance, asset(ips.append(), UNSEEN[how]))
     out.run()
-    refused(out, ADD_PLAY, UntracedResultError, r"isn't known.*trusted\(because=.*mode=full")
+    refused(out, ADD_PLAY, UntracedResultError, r"doesn't show.*trusted\(because=.*mode=full")
     assert len(out.run(mode="full")) == 4
     trusted = ips.append() | ips.trusted(because="each row is made of one")
     again = Out(tables, instance, asset(trusted, UNSEEN[how]))
@@ -367,7 +367,7 @@ def test_a_key_that_comes_again_is_refused_as_in_a_full_run(tables: Lake, instan
     out.run()
     assert out.run("UPDATE lake.media.plays SET n = 11 WHERE id = 1")[1, "mo", 1, 11] == 1
     again = "INSERT INTO lake.media.plays VALUES (1, 'mo', 1, 12)"
-    refused(out, again, DuplicateKeysError, r"several rows for one key, for example .* = 1\.")
+    refused(out, again, DuplicateKeysError, r"several rows for the same key, for example .* = 1\.")
     with pytest.raises(DuplicateKeysError):
         out.run(mode="full")
 

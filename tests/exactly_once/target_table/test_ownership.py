@@ -292,4 +292,4 @@ def test_status_says_that_someone_else_wrote(lake: Lake) -> None:
     status = Inspector(lake.source.lake, lake.source.store, TARGET).status(
         EDGE.consumer, TrackedInput("playback", TABLE)
     )
-    assert "Somebody other than daily" in str(status.problem)
+    assert "Someone other than daily" in str(status.problem)
