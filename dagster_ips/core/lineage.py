@@ -344,7 +344,7 @@ class _Walk:
             if leaf.unit is Unit.ROW:
                 self.fault(name, what)
             elif not set(leaf.keys) <= kept:
-                self.fault(name, f"{what} not {how} by the upstream's own {_listed(leaf.keys)}")
+                self.fault(name, f"{what} that isn't {how} by {_listed(leaf.keys)} of the upstream")
 
     def _partial(self, rows: frozenset[str]) -> list[str]:
         return sorted(name for name in rows if not self.leaves[name].is_everything)

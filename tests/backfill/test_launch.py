@@ -80,14 +80,14 @@ def test_a_plan_whose_tables_or_code_moved_is_refused_with_what_moved(stages: Th
     plan = stages.plan("day", "--partition", "2026-01-01")
     stages.arrive(*events([100], day=1))
     said = stages.refuses("launch", plan, "--yes")
-    assert "media.playback was at snapshot" in said
-    assert "media.week was at snapshot" in said
+    assert "media.playback moved from snapshot" in said
+    assert "media.week moved from snapshot" in said
     assert stages.instance.get_backfill(plan) is None
     assert tags(stages, plan) == {}
     assert "is launched" in stages.says("launch", plan, "--yes", "--although-moved")
     other = stages.plan("day", "--partition", "2026-01-01")
     stages.deploy(bug=False)
-    assert "day's code version was buggy and is fixed" in stages.refuses("launch", other, "--yes")
+    assert "day's code version changed from buggy to fixed" in stages.refuses("launch", other, "--yes")
 
 
 def test_a_plan_is_launched_from_the_file_that_was_reviewed(stages: ThreeStages, tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ def test_an_asset_materialized_in_the_ui_says_what_it_consumed(
     shown = ui.text()
     landed = pipeline.total_records("playback")
     assert f"everything, {total_files(example):,} files, {landed:,} rows" in shown
-    assert "a person named the partitions" in shown
+    assert "someone selected these partitions" in shown
     ui.open("/assets/playback_daily", until="Row count")
     assert f"{landed:,}" in ui.text()
     assert "event_date" in ui.text()  # of the columns

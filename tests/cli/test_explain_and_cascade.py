@@ -149,7 +149,7 @@ def test_the_block_of_own_statements_is_explained_as_well(terminal: Terminal) ->
     assert told["is_consumed"]
     idle = materialize(scope["defs"], terminal.instance, "plays")
     (told,) = explained(terminal, idle.run_id)["assets"]
-    assert told["skipped"]["reason"] == "the statements left the table as it is"
+    assert told["skipped"]["reason"] == "the statements didn't change the table"
 
 
 def test_each_partition_of_a_run_is_committed_by_one_line(terminal: Terminal) -> None:

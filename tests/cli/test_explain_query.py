@@ -36,7 +36,7 @@ def test_each_change_of_each_source_has_its_strategy_and_why_none_better(idle_la
     ]
     text = idle_lake.says("explain", "total")
     assert "playback: rows are inserted\n  full, because: " in text
-    assert "an aggregate without GROUP BY is one row" in text
+    assert "an aggregate without GROUP BY is a single row" in text
 
 
 def test_what_is_no_asset_by_query_says_so(idle_lake: IdleLake) -> None:

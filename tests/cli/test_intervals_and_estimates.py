@@ -152,10 +152,10 @@ def test_only_what_it_made_is_dropped(tables: Tables) -> None:
 @pytest.mark.parametrize(
     ("words", "answer"),
     [
-        (("icdc", "playback", "--from", "NEWEST", "--to", "OLDEST"), "before it begins"),
+        (("icdc", "playback", "--from", "NEWEST", "--to", "OLDEST"), "before its start"),
         (("icdc", "playback", "--from", "12345"), "isn't in its history"),
-        (("icdc", "playback", "--to", "2001-01-01"), "there is no snapshot up to its end"),
-        (("icdc", "playback", "--from", "2999-01-01"), "is yet to come"),
+        (("icdc", "playback", "--to", "2001-01-01"), "it has no snapshot before the end"),
+        (("icdc", "playback", "--from", "2999-01-01"), "is in the future"),
         (("icdc", "media.nothing"), "media.nothing"),
         (("estimate", "media.nothing"), "media.nothing"),
     ],

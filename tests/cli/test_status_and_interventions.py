@@ -50,7 +50,7 @@ def test_status_tells_of_rows_that_are_older_than_the_tables_columns(terminal: T
     assert [each["older_rows"] for each in terminal.status()] == [None, None]
     terminal.lake.sql("ALTER TABLE lake.media.daily ADD COLUMN plan string")
     (daily,) = terminal.status("daily")
-    assert "before plan was added hold NULL" in daily["older_rows"]
+    assert "before plan was added have NULL" in daily["older_rows"]
     assert f"daily: {daily['older_rows']}" in terminal.says("status")
 
 
@@ -169,7 +169,7 @@ def test_an_asset_of_its_own_statements_has_a_status_and_can_be_reset_but_not_re
     assert terminal.status("copy")[0]["pending"]["rows"] == 2
     materialize(definitions, terminal.instance, "copy")
     refused = terminal.refuses("rewind", "copy", "--to", str(first), "--why", "x", "--yes")
-    assert "could be there twice" in refused
+    assert "could be duplicated" in refused
     terminal.says("reset", "copy", "--why", "counted anew", "--yes")
     assert terminal.status("copy")[0]["pending"]["mode"] == "full"
     materialize(definitions, terminal.instance, "copy")
@@ -177,18 +177,18 @@ def test_an_asset_of_its_own_statements_has_a_status_and_can_be_reset_but_not_re
 
 
 REFUSED = [
-    (("rewind", "daily", "--to", "1", "--why", "x", "--yes"), "could be there twice"),
+    (("rewind", "daily", "--to", "1", "--why", "x", "--yes"), "could be duplicated"),
     (("rewind", "agg", "--to", "12345", "--why", "x", "--yes"), "isn't in its history"),
-    (("rewind", "agg", "--to", "HEAD", "--why", "x", "--yes"), "isn't behind"),
-    (("rewind", "agg", "--to", "2999-01-01", "--why", "x", "--yes"), "is yet to come"),
+    (("rewind", "agg", "--to", "HEAD", "--why", "x", "--yes"), "isn't older than"),
+    (("rewind", "agg", "--to", "2999-01-01", "--why", "x", "--yes"), "is in the future"),
     (("rewind", "agg", "--to", "2001-01-01", "--why", "x", "--yes"), "before the first snapshot"),
-    (("rewind", "agg", "--to", "2999-12-31", "--dry-run"), "is yet to come"),
+    (("rewind", "agg", "--to", "2999-12-31", "--dry-run"), "is in the future"),
     (("rewind", "agg", "--to", "yesterday", "--why", "x", "--yes"), "no snapshot id, date or time"),
     (("reset", "nothing", "--why", "x", "--yes"), "reads nothing incrementally"),
     (("reset", "agg", "--upstream", "playback", "--why", "x", "--yes"), "doesn't read playback incrementally"),
     (("reset", "agg", "--yes"), "--why"),
     (("commit", "agg"), "isn't what dagster-ips capture calls a capture"),
-    (("commit", "agg:123"), "nothing is in flight; capture 1 was the last"),
+    (("commit", "agg:123"), "nothing is in flight; the last committed capture is 1"),
 ]
 
 

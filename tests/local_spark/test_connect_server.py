@@ -153,7 +153,7 @@ def test_another_configuration_is_refused_and_the_server_left_alone(server: Conn
     assert caught.value.pid == server.pid
     assert caught.value.differences == (
         "spark.driver.memory is 1g, asked for 512m",
-        "spark.sql.ansi.enabled is unset, asked for a value that isn't shown",
+        "spark.sql.ansi.enabled is unset, requested a hidden value",
     )
     assert connect_server_status(folder) == server
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
@@ -202,9 +202,9 @@ def test_what_takes_long_is_said_as_it_begins(tmp_path: Path, monkeypatch: pytes
     stop_connect_server(tmp_path)
     starting, port, answers, warms, warm = said
     assert (port, warms) == ("(waits for the port)", "(warms)")
-    assert starting.startswith("Starting a Spark that stays")
-    assert answers.startswith("Spark answers")
-    assert warm.startswith("Spark is warm after")
+    assert starting.startswith("Starting a Spark server")
+    assert answers.startswith("Spark is up")
+    assert warm.startswith("Spark is ready after")
 
 
 def test_what_a_start_is_at_is_said_again_while_it_lasts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

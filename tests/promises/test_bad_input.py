@@ -88,7 +88,7 @@ def test_an_unknown_table_is_named_with_the_asset_that_asked(lake: Lake, instanc
     error = fails(lake, instance, "daily", UnknownTableError)
     assert "media.playback" in str(error)
     assert "daily" in str(error)
-    assert f"no table at all; its tables would lie in file://{lake.folder}" in str(error)
+    assert f"no tables at all; they would be in file://{lake.folder}" in str(error)
     lake.create_playback(events(range(3)), "media.playbacks")
     assert str(fails(lake, instance, "daily", UnknownTableError)).endswith("The catalog has media.playbacks.")
 

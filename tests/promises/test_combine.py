@@ -108,17 +108,17 @@ def test_a_partition_is_added_to_by_itself(lake: Lake, instance: dg.DagsterInsta
 @pytest.mark.parametrize(
     ("make", "match"),
     [
-        (lambda view: view.weighted.where("_weight > 0"), "decides about rows or values"),
-        (lambda view: view.weighted.drop("_weight"), "isn't in the result as it is"),
-        (lambda view: view.weighted.withColumn("_weight", F.lit(1)), "isn't in the result as it is"),
+        (lambda view: view.weighted.where("_weight > 0"), "rows or values depend on it"),
+        (lambda view: view.weighted.drop("_weight"), "isn't in the result unchanged"),
+        (lambda view: view.weighted.withColumn("_weight", F.lit(1)), "isn't in the result unchanged"),
         (lambda view: view.affected("account"), "added a second time.*weighted for combine"),
         (lambda view: view.source, "added a second time"),
-        (lambda view: view.changelog(), "aren't told apart.*on weighted"),
+        (lambda view: view.changelog(), "doesn't tell them apart.*on weighted"),
         (
             lambda view: view.added.unionByName(view.weighted.drop("_weight")),
-            "aren't told apart.*on weighted",
+            "doesn't tell them apart.*on weighted",
         ),
-        (lambda view: view.weighted.distinct(), "distinct rows stands over it"),
+        (lambda view: view.weighted.distinct(), "the result's plan has distinct rows"),
     ],
 )
 def test_rows_that_cannot_be_counted_are_refused_in_the_first_run(
@@ -137,7 +137,7 @@ def test_added_rows_do_while_none_go(lake: Lake, instance: dg.DagsterInstance) -
     materialize(definitions, instance, "combined")
     check(lake)
     lake.sql("DELETE FROM lake.media.playback WHERE event_id = 0")
-    with pytest.raises(RemovedRowsError, match=r"added rows alone.*Build it on weighted"):
+    with pytest.raises(RemovedRowsError, match=r"only on added rows.*Build it on weighted"):
         materialize(definitions, instance, "combined")
 
 

@@ -221,7 +221,7 @@ WRONG_ALWAYS: dict[str, tuple[dict[str, Any], Compute, str]] = {
     "a share of all": (
         ips.append(),
         lambda plays: plays.added.crossJoin(plays.source.agg(F.sum("n").alias("all"))),
-        "has to be made again for rows that didn't change",
+        "affect results of rows that didn't change",
     ),
     "a share of all, of groups": (
         ips.merge(on=["day"]),
@@ -251,17 +251,17 @@ WRONG_ALWAYS: dict[str, tuple[dict[str, Any], Compute, str]] = {
     "a lowered key": (
         ips.merge(on=["day", "id"]),
         lambda plays: plays.affected("day", "id").withColumn("day", F.lower("day")),
-        "column 'day' of the result isn't that of plays",
+        "column 'day' of the result isn't plays's own column",
     ),
     "a key changed in part": (
         ips.append(remove_on=["id"]),
         lambda plays: plays.added.withColumn("id", F.when(F.col("n") > 15, F.col("id") + 100).otherwise(F.col("id"))),
-        "column 'id' of the result isn't that of plays",
+        "column 'id' of the result isn't plays's own column",
     ),
     "constant rows": (
         ips.append(),
         lambda plays: plays.added.unionAll(plays.added.sparkSession.sql("SELECT 0, 'mo', 0, 0")),
-        "no part of a change",
+        "aren't part of a change",
     ),
 }
 
@@ -378,7 +378,7 @@ def test_an_upstream_that_is_read_beside_its_view_is_its_source(tables: Lake, in
         everything = added.sparkSession.table("lake.media.plays").groupBy("day").agg(F.sum("n").alias("all"))
         return added.join(everything, "day")
 
-    with pytest.raises(UnfitFrameError, match="has to be made again"):
+    with pytest.raises(UnfitFrameError, match="would have to be recomputed"):
         Out(tables, instance, asset(ips.append(), beside)).run()
 
 
@@ -392,7 +392,7 @@ def test_an_asset_that_reads_its_own_table_is_refused(tables: Lake, instance: dg
 
     out = Out(tables, instance, asset(ips.append(), own))
     out.run()
-    refused(out, ADD_PLAY, UntracedResultError, "reads lake.media.out, which it is to be written to")
+    refused(out, ADD_PLAY, UntracedResultError, "reads lake.media.out, the table that it is written to")
 
 
 def test_a_table_read_by_its_name_is_the_change(tables: Lake, instance: dg.DagsterInstance) -> None:
@@ -469,22 +469,22 @@ BY_CHANCE: dict[str, tuple[dict[str, Any], Compute, str]] = {
     "rows of today": (
         ips.append(),
         lambda plays: plays.added.where(F.current_date() > F.lit("2026-01-01")),
-        "a choice by the clock or by chance",
+        "a choice that depends on the clock or on chance",
     ),
     "keys by chance": (
         ips.append(dedup_on=["key"]),
         lambda plays: plays.added.withColumn("key", F.expr("uuid()")),
-        "column 'key' is made of the clock or by chance",
+        "column 'key' depends on the clock or on chance",
     ),
     "keys of today": (
         ips.merge(on=["id", "on"]),
         lambda plays: plays.affected("id").withColumn("on", F.current_date()),
-        "column 'on' is made of the clock or by chance",
+        "column 'on' depends on the clock or on chance",
     ),
     "values of today, added up": (
         ips.combine(on=["day"], aggregates={"age": "sum(age)"}),
         lambda plays: plays.weighted.withColumn("age", F.datediff(F.current_date(), F.lit("2026-01-01"))),
-        "column 'age' is made of the clock or by chance",
+        "column 'age' depends on the clock or on chance",
     ),
 }
 
