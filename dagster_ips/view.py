@@ -144,7 +144,7 @@ class IcdcView:
         Raises:
             DeclarationError: the upstream has a column of that name.
         """
-        name = self._free_name(WEIGHT, "Take added and removed instead.")
+        name = self._free_name(WEIGHT, "Use added and removed instead.")
         rows = weighted(self._net, name)
         if self._weighs_live_rows and not self._is_whole:
             rows = with_live_rows(rows, self._source)
@@ -161,7 +161,7 @@ class IcdcView:
             DeclarationError: the upstream has a column named ``change_type``.
         """
         self._require_columns(keys or ())
-        name = self._free_name(change_type, 'Name the new one otherwise: changelog(change_type="...").')
+        name = self._free_name(change_type, 'Choose another name for the new one: changelog(change_type="...").')
         return self._given(changelog(self._net, keys or (), name), Frame.CHANGELOG)
 
     @property
@@ -449,7 +449,7 @@ class IcdcView:
         if name.lower() in {column.lower() for column in self._captured.source.column_names}:
             raise DeclarationError(
                 asset=self._captured.capture.edge.consumer,
-                problem=f"{self._captured.source.table} has a column {name!r} of its own.",
+                problem=f"{self._captured.source.table} already has a column {name!r}.",
                 remedy=remedy,
             )
         return name

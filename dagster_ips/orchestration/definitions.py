@@ -64,8 +64,8 @@ def with_incremental(
     if not 0 <= wait_seconds < _LONGEST_WAIT_SECONDS:
         raise DeclarationError(
             asset="with_incremental",
-            problem=f"wait_seconds={wait_seconds}, while every other sensor waits, too.",
-            remedy=f"Give from 0 to less than {_LONGEST_WAIT_SECONDS}; 4 fits into the round of Dagster's daemon.",
+            problem=f"wait_seconds={wait_seconds} is out of range: all other sensors wait that long, too.",
+            remedy=f"Give at least 0 and less than {_LONGEST_WAIT_SECONDS}; 4 fits the interval of Dagster's daemon.",
         )
     managers = {key: value for key, value in (definitions.resources or {}).items() if isinstance(value, IcdcIOManager)}
     if not managers:
@@ -169,8 +169,8 @@ def _require_own_tables(
                 name = other.to_user_string()
                 raise DeclarationError(
                     asset=key.to_user_string(),
-                    problem=f"it writes {table}, which is the table of {name}; each would take away the other's rows.",
-                    remedy=f'Give one of them a table of its own, by table("...") or Dagster\'s "dagster/table_name"; '
+                    problem=f"it writes {table}, which is the table of {name}; they would delete each other's rows.",
+                    remedy='Give one of them its own table, with table("...") or Dagster\'s "dagster/table_name"; '
                     f"or read {name} as an upstream.",
                 )
 
@@ -187,8 +187,8 @@ def _bound_sensors(
         if unknown := sorted(key.to_user_string() for key in sensor.driven_assets - watched.keys()):
             raise DeclarationError(
                 asset=sensor.name,
-                problem=f"it is to request what is pending of {', '.join(unknown)}, which reads nothing incrementally.",
-                remedy="Name assets with an incremental() input that are in the same definitions.",
+                problem=f"it should request runs of {', '.join(unknown)}, which reads nothing incrementally.",
+                remedy="Name assets with an incremental() input from the same definitions.",
             )
         bound.append(sensor.bind([watched[key] for key in sorted(sensor.driven_assets)]))
     return own, bound
@@ -237,7 +237,8 @@ def _outside(specs: Sequence[dg.AssetSpec], managers: Mapping[str, IcdcIOManager
         if keys[asset] not in managers:
             raise DeclarationError(
                 asset=asset.to_user_string(),
-                problem=f"its IO manager {keys[asset]!r}, whose catalog {table} is in, isn't an IcdcIOManager.",
+                problem=f"its IO manager {keys[asset]!r}, which should know the catalog of {table}, isn't an "
+                "IcdcIOManager.",
                 remedy='Name one: iceberg_asset(..., io_manager_key="...").',
             )
     for spec in specs:

@@ -51,9 +51,9 @@ class PendingCondition(AutomationCondition[dg.AssetKey]):
     @property
     def description(self) -> str:
         """What the UI shows."""
-        limits = [f"at least {self._min_bytes:,} bytes of them"] if self._min_bytes is not None else []
-        limits += [f"one that is {self._max_wait} old"] if self._max_wait is not None else []
-        return f"An incremental input has changes that are not consumed{': ' if limits else ''}{' or '.join(limits)}"
+        limits = [f"at least {self._min_bytes:,} bytes"] if self._min_bytes is not None else []
+        limits += [f"the oldest has waited for {self._max_wait}"] if self._max_wait is not None else []
+        return f"An incremental input has unconsumed changes{': ' if limits else ''}{' or '.join(limits)}"
 
     @property
     def requires_cursor(self) -> bool:
@@ -172,5 +172,5 @@ def parts(condition: AutomationCondition[dg.AssetKey]) -> Iterator[AutomationCon
 
 def _never_waited_for(**limit: object) -> DeclarationError:
     ((parameter, value),) = limit.items()
-    problem = f"{parameter}={value} is never waited for."
+    problem = f"{parameter}={value} isn't a valid limit."
     return DeclarationError(asset="pending()", problem=problem, remedy="Give a positive one, or leave it out.")

@@ -93,7 +93,7 @@ def pending_sensor(  # noqa: PLR0913  # each is a thing of its own
                     found = True
                     yield request
             if not found:
-                yield dg.SkipReason("Nothing is pending that isn't requested already.")
+                yield dg.SkipReason("Nothing new is pending.")
 
         selection = dg.AssetSelection.assets(*keys)
         return dg.SensorDefinition(evaluation_fn=evaluate, asset_selection=selection, **attributes)
@@ -119,7 +119,7 @@ def _requests(
             return _of_partitions(context, together[0], now, all_tags)
         waiting = [each.backlogs(CursorStore(context.instance), tick=now) for each in together]
     except IpsError as error:  # The other assets' runs don't depend on it.
-        context.log.error("what %s has to consume is unknown: %s", names, error)  # noqa: TRY400
+        context.log.error("could not determine what %s has to consume: %s", names, error)  # noqa: TRY400
         return []
     if not any(of_one and due(sum_of(of_one.values()), now_ms=now.timestamp() * 1000) for of_one in waiting):
         return []
@@ -166,6 +166,6 @@ def _run_key(context: dg.SensorEvaluationContext, each: WatchedInputs, now: dt.d
 def _unbound(context: dg.SensorEvaluationContext) -> dg.SkipReason:
     raise DeclarationError(
         asset=context.sensor_name,
-        problem="the sensor doesn't know what its assets read.",
-        remedy="Pass the definitions that hold it through with_incremental().",
+        problem="the sensor has no information on what its assets read.",
+        remedy="Pass the definitions that contain it through with_incremental().",
     )

@@ -25,10 +25,10 @@ else:  # As in sql_assets.
 _ADAPTERS = ("spark", "databricks", "glue")
 _TABLES = ("model", "seed", "snapshot")
 _NO_TABLE = {
-    "view": "it is a view: models that read it have its query in theirs",
-    "ephemeral": "it is ephemeral: models that read it have its query in theirs",
-    "incremental": "it is incremental, and which rows its compiled SQL makes depends on when it was compiled. Make it "
-    "a table: what changed is found without is_incremental()",
+    "view": "it is a view: its query is inlined into the models that read it",
+    "ephemeral": "it is ephemeral: its query is inlined into the models that read it",
+    "incremental": "it is incremental, so the rows of its compiled SQL depend on when it was compiled. Make it a "
+    "table: changes are found without is_incremental()",
 }
 
 _Node = Mapping[str, Any]
@@ -130,18 +130,18 @@ class _Project:
     def of(cls, given: str | Path | Mapping[str, Any]) -> _Project:
         manifest = given if isinstance(given, Mapping) else _content(Path(given))
         if not {"nodes", "sources", "metadata"} <= manifest.keys():
-            problem = "it is no manifest of dbt: it has no nodes, sources and metadata"
+            problem = "it isn't a dbt manifest: it has no nodes, sources and metadata"
             raise _no_manifest(problem)
         adapter = manifest["metadata"].get("adapter_type")
         if adapter not in _ADAPTERS:
-            problem = f"it was compiled for {adapter}, whose SQL isn't that of {', '.join(_ADAPTERS)}"
+            problem = f"it was compiled for {adapter}, but only {', '.join(_ADAPTERS)} are supported"
             raise _no_manifest(problem)
         nodes = [*manifest["nodes"].values(), *manifest["sources"].values()]
         by_name = {_lower(parts_of(node["relation_name"])): node for node in nodes if node.get("relation_name")}
         project = cls(by_name, manifest)
         tables = [model for model in project.models() if model["config"].get("materialized") == "table"]
         if tables and not any(model.get("compiled_code") for model in tables):
-            problem = "it has no compiled SQL, as `dbt parse` leaves it"
+            problem = "it has no compiled SQL, as after `dbt parse`"
             raise _no_manifest(problem)
         return project
 
@@ -162,17 +162,17 @@ class _Project:
         try:
             query = query_text.read(model["compiled_code"])
         except query_text.RefusedQueryError as error:
-            raise _NotTakenError(_of(model, f"its query can't be kept up to date: {error}")) from None
+            raise _NotTakenError(_of(model, f"its query can't be maintained: {error}")) from None
         names: dict[int, str] = {}
         has_views = False
         sources: dict[_Parts, _Node] = {}
         for number, parts in enumerate(query.sources):
             node = self.nodes.get(_lower(parts))
             if node is None:
-                raise _NotTakenError(_of(model, f"it reads {name_of(parts)}, which the manifest doesn't know"))
+                raise _NotTakenError(_of(model, f"it reads {name_of(parts)}, which isn't in the manifest"))
             if node.get("config", {}).get("materialized") == "view":
                 if not node.get("compiled_code"):
-                    raise _NotTakenError(_of(model, f"the manifest has no compiled SQL of the view {node['name']}"))
+                    raise _NotTakenError(_of(model, f"the manifest has no compiled SQL for the view {node['name']}"))
                 inner, its = self._expanded(node)
                 has_views = True
                 # Its last line may be a comment.
@@ -193,12 +193,12 @@ def _problems(model: _Node) -> Iterator[str]:
     elif kind != "table":
         yield _NO_TABLE.get(kind, f"it is materialized as {kind}")
     elif not model.get("compiled_code"):
-        yield "the manifest has no compiled SQL of it"
+        yield "the manifest has no compiled SQL for it"
     if stored not in {None, "iceberg"}:
-        yield f"its table is of the format {stored}, not Iceberg"
+        yield f"its table format is {stored}, not Iceberg"
     for name in ("pre-hook", "post-hook", "grants", "sql_header"):
         if config.get(name):
-            yield f"it has {name}, which only dbt does"
+            yield f"it has {name}, which only dbt can apply"
     if (config.get("contract") or {}).get("enforced"):
         yield "it has an enforced contract, which only dbt checks"
     if not isinstance(by, str) and not (isinstance(by, list) and all(isinstance(each, str) for each in by)):
@@ -230,7 +230,7 @@ def _table(node: _Node) -> str:
 
 
 def _no_manifest(problem: str) -> DeclarationError:
-    remedy = "Run `dbt compile` with a target that is a Spark, and give the target/manifest.json that it writes."
+    remedy = "Run `dbt compile` with a Spark target, and pass the target/manifest.json that it writes."
     return DeclarationError(asset="dbt_models", problem=f"{problem}.", remedy=remedy)
 
 

@@ -74,7 +74,7 @@ def iceberg_asset(
 
 def _event_time(asset: str, column: str, lateness: dt.timedelta) -> dict[str, Any]:
     if lateness < dt.timedelta(0) or (column == _ALWAYS and lateness):
-        problem = f"lateness={lateness} is no time that events of {column!r} could be late by."
+        problem = f"lateness={lateness} isn't valid for events of {column!r}."
         raise DeclarationError(asset=asset, problem=problem, remedy="Leave it out, or give a positive one.")
     return {"column": None if column == _ALWAYS else column, "lateness_seconds": lateness.total_seconds()}
 
@@ -179,8 +179,8 @@ def trusted(because: str, *, proof: bool = True) -> dict[str, Any]:
         {'dagster_ips/trusted': {'because': 'scores each play by a model', 'proof': True}}
     """
     if not because.strip():
-        remedy = "Say why its rows are right, for those who read the table."
-        raise DeclarationError(asset="trusted()", problem="it gives no reason.", remedy=remedy)
+        remedy = "Give a reason why its rows are right, for readers of the table."
+        raise DeclarationError(asset="trusted()", problem="its reason is empty.", remedy=remedy)
     return {TRUSTED: {"because": because, "proof": proof}}
 
 
@@ -270,9 +270,9 @@ def append(dedup_on: Sequence[str] = (), *, remove_on: Sequence[str] = ()) -> di
     if dedup_on and remove_on:
         raise DeclarationError(
             asset="append()",
-            problem="it has both dedup_on and remove_on: when one of several rows of a key is removed upstream, the "
-            "one that was kept of them here may have to stay.",
-            remedy="Write by merge(on=...) of a frame built on affected(...).",
+            problem="it has both dedup_on and remove_on: when one of several rows with the same key is removed "
+            "upstream, the row kept here may have to stay.",
+            remedy="Use merge(on=...) with a frame built on affected(...).",
         )
     keys = {"dedup_on": _names(dedup_on, "dedup_on"), "remove_on": _names(remove_on, "remove_on")}
     return {WRITE: {"mode": "append", **keys}}
@@ -287,7 +287,7 @@ def merge(on: Sequence[str], latest_by: str | None = None) -> dict[str, Any]:
     """
     columns = _names(on, "on")
     if not columns:
-        remedy = "Name the columns that identify a row, as in merge(on=['account_id'])."
+        remedy = "Name the columns that identify a row, for example merge(on=['account_id'])."
         raise DeclarationError(asset="merge()", problem="it has no key column.", remedy=remedy)
     return {WRITE: {"mode": "merge", "on": columns, "latest_by": latest_by}}
 
@@ -330,11 +330,11 @@ def combine(
         "storage": storage,
     }
     if storage not in get_args(_Storage):
-        problem = f"its storage {storage!r} is not one."
+        problem = f"its storage {storage!r} doesn't exist."
         raise DeclarationError(asset="combine()", problem=problem, remedy="Use 'merged' or 'partials'.")
     if not columns or not aggregates:
         problem = f"it has no {'aggregate' if columns else 'key column'}."
-        remedy = "Name both, as in combine(on=['account_id'], aggregates={'plays': 'count(*)'})."
+        remedy = "Name both, for example combine(on=['account_id'], aggregates={'plays': 'count(*)'})."
         raise DeclarationError(asset="combine()", problem=problem, remedy=remedy)
     _ = write_mode_of({WRITE: declared}, "combine()")
     return {WRITE: declared}
@@ -344,7 +344,7 @@ def _combine(asset: str, on: Sequence[str], aggregates: Mapping[str, str], *, ap
     taken = set[str]()
     for name in (*on, *aggregates):
         if name.lower() in taken or name.lower() == WEIGHT or name.lower().startswith(HIDDEN):
-            problem = f"its column {name!r} is there twice, or is named as those are that the library keeps."
+            problem = f"its column {name!r} is declared twice or uses a name that the library reserves."
             raise DeclarationError(asset=asset, problem=problem, remedy="Give it another name.")
         taken.add(name.lower())
     parsed = []
@@ -355,7 +355,8 @@ def _combine(asset: str, on: Sequence[str], aggregates: Mapping[str, str], *, ap
             raise DeclarationError(
                 asset=asset,
                 problem=f"its aggregate {name} = {text!r} can't be maintained: {error}.",
-                remedy="For what a change can't be added to write by merge(on=...) a frame built on affected(...).",
+                remedy="For aggregates that combine() can't maintain, use merge(on=...) with a frame built on "
+                "affected(...).",
             ) from None
     return Combine(tuple(on), tuple(parsed), approximate)
 
@@ -402,7 +403,7 @@ def target_lag(longest: dt.timedelta) -> dict[str, Any]:
         {'dagster_ips/write': {...}, 'dagster_ips/target_lag_seconds': 600.0}
     """
     if longest < dt.timedelta(0):
-        problem = f"{longest} is no time that a change could wait."
+        problem = f"{longest} isn't a valid lag."
         raise DeclarationError(
             asset="target_lag()", problem=problem, remedy="Give a positive one, or 0 to warn at once."
         )
@@ -440,7 +441,7 @@ def write_mode_of(metadata: Mapping[str, Any], asset: str) -> WriteMode | None: 
             return Replace()
         case _:
             remedy = "Use append(), merge(), combine(), overwrite_partitions() or replace()."
-            raise DeclarationError(asset=asset, problem=f"its write mode {value!r} is not one.", remedy=remedy)
+            raise DeclarationError(asset=asset, problem=f"its write mode {value!r} doesn't exist.", remedy=remedy)
 
 
 def code_of(code_version: str | None, metadata: Mapping[str, Any]) -> str | None:
@@ -493,11 +494,11 @@ def _table_name(asset: str, name: str) -> str:
     try:
         parts = parts_of(name)
     except ValueError as error:
-        remedy = "Write a part that has a dot or a backquote in it as in Spark SQL: media.`my.table`."
+        remedy = "Quote a part that contains a dot or a backquote as in Spark SQL: media.`my.table`."
         problem = f"its table's name can't be read: {error}."
         raise DeclarationError(asset=asset, problem=problem, remedy=remedy) from None
     if len(parts) == 1:
-        remedy = 'Name it with one, as in "media.playback".'
+        remedy = 'Add one, for example "media.playback".'
         raise DeclarationError(asset=asset, problem=f"its table {name!r} has no namespace.", remedy=remedy)
     return name_of(parts)
 
@@ -512,7 +513,7 @@ _Policy = TypeVar("_Policy", bound=StrEnum)
 
 def _one_of(kind: type[_Policy], value: str, parameter: str) -> _Policy:
     if value not in set(kind):
-        problem = f"{parameter}={value!r} is not a policy."
+        problem = f"{parameter}={value!r} isn't a policy."
         raise DeclarationError(asset="incremental()", problem=problem, remedy=f"Use one of {', '.join(kind)}.")
     return kind(value)
 
@@ -520,7 +521,7 @@ def _one_of(kind: type[_Policy], value: str, parameter: str) -> _Policy:
 def _limit(value: object, parameter: str) -> int | None:
     if value is None or (isinstance(value, int) and not isinstance(value, bool) and value > 0):
         return value
-    problem = f"{parameter}={value!r} is no number of {parameter.removeprefix('max_')} that a run could take."
+    problem = f"{parameter}={value!r} isn't a valid number of {parameter.removeprefix('max_')} for a run."
     raise DeclarationError(
         asset="incremental()", problem=problem, remedy="Give a whole number above 0, or leave it out."
     )
@@ -533,7 +534,7 @@ def _start_text(start: str | int) -> str:
     except ValueError as error:
         raise DeclarationError(
             asset="incremental()",
-            problem=f"start={start!r} is no place in a table's history.",
+            problem=f"start={start!r} isn't a place in a table's history.",
             remedy='Use "all", "latest", a snapshot\'s id, or a date or time in ISO 8601: "2026-01-31T08:00:00Z".',
         ) from error
     return str(start)
@@ -541,6 +542,6 @@ def _start_text(start: str | int) -> str:
 
 def _names(columns: Sequence[str], parameter: str) -> list[str]:
     if isinstance(columns, str):
-        problem = f"{parameter}={columns!r} is one string, which would be taken letter by letter."
+        problem = f"{parameter}={columns!r} is a single string, so each letter would count as a column."
         raise DeclarationError(asset=parameter, problem=problem, remedy=f"Write {parameter}=[{columns!r}].")
     return list(columns)

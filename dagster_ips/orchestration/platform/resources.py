@@ -58,7 +58,7 @@ class IcebergCatalog(dg.ConfigurableResource):  # type: ignore[type-arg]  # its 
     def _open(self, *, patience_seconds: float | None) -> LakeCatalog:
         if (self.folder is None) == (not self.properties):
             remedy = "Give IcebergCatalog either folder=... or properties=..., not both."
-            raise DeclarationError(asset="IcebergCatalog", problem="where the catalog is isn't clear.", remedy=remedy)
+            raise DeclarationError(asset="IcebergCatalog", problem="it is unclear where the catalog is.", remedy=remedy)
         properties, spark = _resolved(self.properties), _resolved(self.spark_properties)
         return _open(self.name, self.folder, properties, spark, patience_seconds, self.icdc_location)
 

@@ -83,12 +83,12 @@ def proof(  # noqa: PLR0913  # each is a thing of its own
     key = dg.AssetKey.from_coercible(asset) if not isinstance(asset, str) else dg.AssetKey.from_user_string(asset)
     declared = key.to_user_string()
     if isinstance(ignore, str):
-        problem = f"ignore={ignore!r} of its proof is one string, which would be taken letter by letter."
+        problem = f"ignore={ignore!r} of its proof is a single string, so each letter would count as a column."
         raise DeclarationError(asset=declared, problem=problem, remedy=f"Write ignore=[{ignore!r}].")
     _require_share(sample, declared)
     if with_each_run and automation_condition is not None:
-        problem = "its proof is to run with each run, and has a condition of its own as well."
-        raise DeclarationError(asset=declared, problem=problem, remedy="Say one of them.")
+        problem = "its proof has both with_each_run=True and a condition of its own."
+        raise DeclarationError(asset=declared, problem=problem, remedy="Choose one of them.")
     return _check(
         key,
         name=name,
@@ -142,17 +142,19 @@ def _asset(
     managers: Mapping[str, IcdcIOManager],
 ) -> Asset:
     if key not in by_key:
-        _refuse(key, "there is a proof of it, but no such asset runs here.", "Correct the key in proof(...).")
+        _refuse(
+            key, "it has a proof, but these definitions have no such asset to run.", "Correct the key in proof(...)."
+        )
     assets = by_key[key]
     if captures_by_itself(assets, key):
-        problem = "it is written by statements of its own, which have no result that could be compared."
-        _refuse(key, problem, "Leave its proof out; a plain asset_check may compare its table with a query.")
+        problem = "it is written by its own statements, which return nothing to compare."
+        _refuse(key, problem, "Remove its proof; a plain asset_check can compare its table with a query.")
     manager = assets.get_io_manager_key_for_asset_key(key)
     consumers = consumers_of(assets, metadata, managers[manager].default_namespace) if manager in managers else ()
     found = [each for each in consumers if each.key == key]
     if not found:
-        problem = "there is a proof of it, but it reads nothing incrementally, so that each run computes it anew."
-        _refuse(key, problem, "Leave its proof out.")
+        problem = "it has a proof, but it reads nothing incrementally, so every run recomputes it anyway."
+        _refuse(key, problem, "Remove its proof.")
     return Asset(assets, found[0], manager)
 
 
@@ -162,8 +164,8 @@ def _refuse(key: dg.AssetKey, problem: str, remedy: str) -> NoReturn:
 
 def _require_share(sample: float, asset: str) -> None:
     if not 0 < sample <= 1:
-        problem = f"a proof of the share {sample} of its rows can't be made."
-        raise DeclarationError(asset=asset, problem=problem, remedy="Give a sample above 0 and up to 1, as 0.01.")
+        problem = f"its proof can't use sample={sample}."
+        raise DeclarationError(asset=asset, problem=problem, remedy="Give a sample above 0 and up to 1, such as 0.01.")
 
 
 def _check(
@@ -179,14 +181,14 @@ def _check(
     @dg.asset_check(
         asset=key,
         name=name,
-        description="Whether the table equals what the asset's own function makes of its inputs, by a sample.",
+        description="Recomputes a sample of the table with the asset's own function and compares the rows.",
         automation_condition=condition,
         metadata=dict(metadata),
         required_resource_keys=resources,
     )
     def check(context: dg.AssetCheckExecutionContext, config: ProofConfig) -> dg.AssetCheckResult:
         if asset is None:
-            problem = "its proof doesn't know what to compute."
+            problem = "its proof has no definitions to recompute it with."
             _refuse(key, problem, "Pass the definitions through with_incremental.")
         declared = plain(metadata[PROOF])
         share = declared["sample"] if config.sample is None else config.sample

@@ -104,9 +104,9 @@ def check_audits(checks: Iterable[Any], assets: Iterable[Any], io_managers: set[
             if AUDIT in spec.metadata and managers.get(spec.asset_key) not in io_managers:
                 raise DeclarationError(
                     asset=spec.asset_key.to_user_string(),
-                    problem=f"its audit {spec.name} can't see its rows before they are published: no IcdcIOManager "
-                    "writes it here.",
-                    remedy="Give the asset the io_manager_key of one, or declare a plain asset_check.",
+                    problem=f"its audit {spec.name} can't check its rows before they are published, because no "
+                    "IcdcIOManager writes it here.",
+                    remedy="Give the asset the io_manager_key of an IcdcIOManager, or declare a plain asset_check.",
                 )
 
 
@@ -138,7 +138,7 @@ def _evaluated(function: Audited, rows: "DataFrame", *, blocking: bool) -> dg.As
     if isinstance(found, bool):
         return dg.AssetCheckResult(passed=found, severity=severity)
     if not isinstance(found, dg.AssetCheckResult):
-        said = f"It returned a {type(found).__name__}, neither a bool nor an AssetCheckResult."
+        said = f"It returned a {type(found).__name__} instead of a bool or an AssetCheckResult."
         return dg.AssetCheckResult(passed=False, severity=severity, description=said)
     if blocking:
         return found

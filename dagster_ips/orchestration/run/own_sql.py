@@ -107,7 +107,7 @@ class OwnSql:
             one, *_ = views
             raise DeclarationError(
                 asset=self.consumer.name,
-                problem=f"it captures {', '.join(views)}; which of them is meant by {upstream or 'one'} isn't clear.",
+                problem=f"it captures {', '.join(views)}; it is unclear which of them {upstream or 'one'} means.",
                 remedy=f'Name it, as in "{{{one}.added}}" or icdc.views["{one}"].',
             )
         return views[upstream]
@@ -149,8 +149,8 @@ def capture(
     manager, consumer = _consumer(context, metadata, writes)
     _require_declared(consumer, upstreams)
     if (staged := staged_run(context.run, context.instance)) is not None:
-        problem = f"it writes by statements of its own, which backfill {staged.backfill} can't stage."
-        raise DeclarationError(asset=consumer.name, problem=problem, remedy="Launch such a backfill without --staged.")
+        problem = f"it writes with its own statements, which backfill {staged.backfill} can't stage."
+        raise DeclarationError(asset=consumer.name, problem=problem, remedy="Launch the backfill without --staged.")
     runs = manager.runs(context.instance)
     captured = runs.capture(consumer, context)
     started = time.monotonic()
@@ -194,20 +194,20 @@ def _consumer(
     manager = getattr(step.resources, assets.get_io_manager_key_for_asset_key(running[0]), None)
     name = ", ".join(key.to_user_string() for key in running)
     if not isinstance(manager, IcdcIOManager):
-        problem = "it calls capture(), but its IO manager is not an IcdcIOManager, which knows the catalog and Spark."
-        raise DeclarationError(asset=name, problem=problem, remedy="Give it the io_manager_key of one.")
+        problem = "it calls capture(), but its IO manager isn't an IcdcIOManager, which provides the catalog and Spark."
+        raise DeclarationError(asset=name, problem=problem, remedy="Give it the io_manager_key of an IcdcIOManager.")
     consumers = capturing_consumers(assets, metadata, manager.default_namespace)
     found = [each for each in consumers if writes in (None, each.table)]
     if len(found) != 1:
         tables = ", ".join(f"{each.name} ({each.table})" for each in consumers) or "none"
         raise DeclarationError(
             asset=name,
-            problem=f"it calls capture(writes={writes!r}), but its assets with an incremental_dep() are: {tables}.",
-            remedy='Name the table of one: in capture(writes=...), and in the metadata, table("media.by_title").',
+            problem=f"it calls capture(writes={writes!r}), but its assets with an incremental_dep() are {tables}.",
+            remedy='Name one of their tables in capture(writes=...) and in the metadata: table("media.by_title").',
         )
     if found[0].key not in running:
-        problem = f"it isn't part of this run, which makes {name}."
-        remedy = "Ask context.selected_asset_keys before capture()."
+        problem = f"it isn't part of this run, which computes {name}."
+        remedy = "Check context.selected_asset_keys before calling capture()."
         raise DeclarationError(asset=found[0].name, problem=problem, remedy=remedy)
     return manager, found[0]
 
@@ -218,7 +218,7 @@ def _require_declared(consumer: Consumer, upstreams: tuple[str, ...]) -> None:
         raise DeclarationError(
             asset=consumer.name,
             problem=f"it captures {', '.join(upstreams)}, but declares {', '.join(consumer.inputs)}.",
-            remedy="Declare by deps=[incremental_dep(...)] what is captured, and capture all of it in one block.",
+            remedy="Declare captured upstreams with deps=[incremental_dep(...)], and capture all of them in one block.",
         )
 
 
@@ -251,7 +251,7 @@ def _require_followed(table: str, change: InputChange) -> None:
         raise RemovedRowsError(
             table=table,
             upstream=change.upstream,
-            problem="{icdc} also holds rows that were there before and were only written again",
+            problem="{icdc} also holds existing rows that were only rewritten",
             remedy="Read {added} and {removed} instead, which are exact.",
         )
     follows = change.ignores_removed or Frame.ADDED not in taken or taken & set(_SHOW_REMOVED)
@@ -259,7 +259,7 @@ def _require_followed(table: str, change: InputChange) -> None:
         raise RemovedRowsError(
             table=table,
             upstream=change.upstream,
-            problem="no statement looks at {removed}",
-            remedy="Take what was made of those rows away by it, or compute the groups that occur in {added} or "
-            "{removed} from {source} again.",
+            problem="no statement uses {removed}",
+            remedy="Use it to remove the results of those rows, or recompute the groups that occur in {added} or "
+            "{removed} from {source}.",
         )
