@@ -39,7 +39,7 @@ def test_a_launched_backfill_computes_its_partitions_and_what_follows_and_its_st
     assert stages.rows() == stages.right(bug=True)
     stages.deploy(bug=False)
     plan = stages.plan("day", *FIXED)
-    assert "planned, and isn't launched" in stages.refuses("status", plan)
+    assert "planned but not launched" in stages.refuses("status", plan)
     before = heads(stages)
     assert "is launched" in stages.says("launch", plan, "--yes")
     assert tags(stages, plan) == before

@@ -138,7 +138,7 @@ def test_what_is_only_added_to_is_staged_and_published_once(
     refused = CliRunner().invoke(
         main, ["backfill", "launch", "-f", str(limited), planned(limited), "--staged", "--yes"]
     )
-    assert "plain takes playback in several runs" in refused.output
+    assert "plain has a limit on playback" in refused.output
 
     file = fixed_definitions(lake, tmp_path, max_files=None)
     plan = planned(file)

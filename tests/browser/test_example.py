@@ -127,7 +127,7 @@ def test_switched_on_the_sensor_brings_every_stage_up_to_date(
     checks = {check.name for r in by_sensor for check in r.asset_check_selection or ()}
     assert checks <= {"every_play_is_of_an_account"}
     ui.open("/assets/playback_daily?view=events", until="affected partitions")
-    assert "less than everything" in ui.text()
+    assert "less than a full read" in ui.text()
     assert ui.red_things() == []
     ui.screenshot("materialization")
     ui.open("/assets/playback_daily", until="Row count")

@@ -69,7 +69,7 @@ def test_a_run_that_failed_is_explained_by_its_cause_and_what_stays_pending(term
     failed = job.execute_in_process(instance=terminal.instance, asset_selection=daily, raise_on_error=False)
     told = terminal.says("explain", failed.run_id)
     assert "FAILURE" in told.splitlines()[0]
-    assert "committed  nothing, so what was read stays pending" in told
+    assert "committed  nothing, so the changes it read stay pending" in told
     (line,) = [line for line in told.splitlines() if line.startswith("  failed")]
     assert "seconds" in line, "the cause, and not Dagster's own error above it"
     assert terminal.status("daily")[0]["pending"]["rows"] == 3

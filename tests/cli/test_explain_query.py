@@ -43,13 +43,13 @@ def test_what_is_no_asset_by_query_says_so(idle_lake: IdleLake) -> None:
     idle_lake.define(BY_QUERY)
     refused = idle_lake.run("explain", "daily")
     assert refused.exit_code == 1
-    assert "daily is not declared by a query" in refused.stderr
-    assert "Give a run's id" in refused.stderr
+    assert "daily isn't declared by a query" in refused.stderr
+    assert "pass the run's id" in refused.stderr
 
 
 def test_a_source_that_is_not_there_yet_is_named(idle_lake: IdleLake) -> None:
     idle_lake.define(BY_QUERY)
     refused = idle_lake.run("explain", "per_account")
     assert refused.exit_code == 1
-    assert "whose table media.title is not there yet" in refused.stderr
+    assert "whose table media.title doesn't exist yet" in refused.stderr
     assert "Materialize title first" in refused.stderr

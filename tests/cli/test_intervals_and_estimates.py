@@ -121,7 +121,7 @@ def test_the_whole_table_as_of_a_time_and_dropping_what_was_made(tables: Tables)
     made = tables.says("icdc", "playback", "--list").split()
     assert f"dagster-ips icdc --drop {made[1]}" in text
     for name, printed in zip(made, (made[0], f"`lake`.{made[1]}"), strict=True):
-        assert f"{name} is dropped" in tables.says("icdc", "--drop", printed)
+        assert f"Dropped {name}." in tables.says("icdc", "--drop", printed)
         assert tables.catalog.find(name) is None
     assert tables.says("icdc", "playback", "--list").strip() == "None of media.playback."
     assert not list((tables.folder / "warehouse").rglob("_ips/*"))
@@ -208,7 +208,7 @@ def test_an_estimate_is_what_the_files_of_each_commit_say(tables: Tables) -> Non
     of_folder = json.loads(tables.says("estimate", "media.lookback", "--folder", str(tables.folder), "--json"))
     assert of_folder["tables"][0] == told
     text = tables.says("estimate", "media.lookback", "media.playback")
-    assert "media.playback: nothing was rewritten in this time, so there is nothing to save here." in text
+    assert "media.playback: nothing was rewritten in this period, so there is nothing to save." in text
     assert "all " in text
 
 

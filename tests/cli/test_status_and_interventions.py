@@ -95,7 +95,7 @@ def test_a_reset_asks_first_and_no_is_no(terminal: Terminal) -> None:
     terminal.lake.create_playback(events(range(3)))
     materialize(terminal.definitions, terminal.instance, "daily")
     before = terminal.status("daily")
-    assert "Go on?" in terminal.run("reset", "daily", "--why", "test", answer="n\n").output
+    assert "Continue?" in terminal.run("reset", "daily", "--why", "test", answer="n\n").output
     assert terminal.status("daily") == before
 
 
@@ -183,11 +183,11 @@ REFUSED = [
     (("rewind", "agg", "--to", "2999-01-01", "--why", "x", "--yes"), "is in the future"),
     (("rewind", "agg", "--to", "2001-01-01", "--why", "x", "--yes"), "before the first snapshot"),
     (("rewind", "agg", "--to", "2999-12-31", "--dry-run"), "is in the future"),
-    (("rewind", "agg", "--to", "yesterday", "--why", "x", "--yes"), "no snapshot id, date or time"),
+    (("rewind", "agg", "--to", "yesterday", "--why", "x", "--yes"), "isn't a snapshot id, date or time"),
     (("reset", "nothing", "--why", "x", "--yes"), "reads nothing incrementally"),
     (("reset", "agg", "--upstream", "playback", "--why", "x", "--yes"), "doesn't read playback incrementally"),
     (("reset", "agg", "--yes"), "--why"),
-    (("commit", "agg"), "isn't what dagster-ips capture calls a capture"),
+    (("commit", "agg"), "isn't the id of a capture"),
     (("commit", "agg:123"), "nothing is in flight; the last committed capture is 1"),
 ]
 
@@ -239,7 +239,7 @@ def test_an_asset_that_begins_at_latest_leaves_out_what_was_before_and_says_so(t
     (event,) = result.get_asset_materialization_events()
     metadata = event.materialization.metadata
     assert metadata["mode"].value == "incremental"
-    assert metadata["playback: began at"].value.startswith("latest: what was there before is in the table only if")
+    assert metadata["playback: began at"].value.startswith("latest: earlier rows are in the table only if")
     assert lake.rows("media.since") == Counter()
     lake.append(events([6, 7]))
     materialize(definitions, instance, "since")
@@ -250,5 +250,5 @@ def test_an_asset_that_begins_at_latest_leaves_out_what_was_before_and_says_so(t
 
 @pytest.mark.parametrize("start", ["newest", "", "2026-13-01", 1.5])
 def test_a_start_that_is_no_place_is_refused_as_definitions_load(start: str) -> None:
-    with pytest.raises(IpsError, match="is no place in a table's history"):
+    with pytest.raises(IpsError, match="isn't a place in a table's history"):
         ips.incremental(start=start)

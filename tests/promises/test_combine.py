@@ -264,12 +264,12 @@ def test_what_other_code_made_is_not_added_to_but_made_again(
     definitions = pipeline(lake.folder, lake.spark_folder, changed)
     result = materialize(definitions, instance, "combined")
     (made,) = result.asset_materializations_for_node("combined")
-    assert "made by other code" in str(made.metadata)
+    assert "another code version" in str(made.metadata)
     assert "older rows" not in made.metadata
     lake.append(events(range(9, 10)))
     result = materialize(definitions, instance, "combined")
     (made,) = result.asset_materializations_for_node("combined")
-    assert "made by other code" not in str(made.metadata)
+    assert "another code version" not in str(made.metadata)
     is_other = changed.code_versions_by_key[dg.AssetKey("combined")] is None
     aggregates = AGGREGATES | ({"seconds": "sum(2 * seconds)"} if is_other else {})
     check(lake, aggregates)
@@ -280,12 +280,12 @@ def test_what_other_code_made_is_not_added_to_but_made_again(
     [
         ([], {"n": "count(*)"}, "no key column"),
         (["a"], {}, "no aggregate"),
-        ("a", {"n": "count(*)"}, "letter by letter"),
+        ("a", {"n": "count(*)"}, "each letter would count"),
         (["a"], {"n": "median(x)"}, "median isn't maintained.*merge"),
         (["a"], {"n": "count(DISTINCT x)"}, "DISTINCT isn't maintained"),
-        (["a"], {"A": "count(*)"}, "there twice"),
-        (["a"], {"_ips_n": "count(*)"}, "the library keeps"),
-        (["_weight"], {"n": "count(*)"}, "the library keeps"),
+        (["a"], {"A": "count(*)"}, "declared twice"),
+        (["a"], {"_ips_n": "count(*)"}, "the library reserves"),
+        (["_weight"], {"n": "count(*)"}, "the library reserves"),
     ],
 )
 def test_a_declaration_that_cannot_work_is_refused_when_definitions_load(

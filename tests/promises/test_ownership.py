@@ -47,7 +47,7 @@ def test_rows_taken_from_a_target_are_missed_and_both_ways_on_do_what_they_say(
 
     (accept,) = re.findall(r"once with dagster_ips/accept=(\d+)", str(raised.value))
     (event,) = run(lake, instance, "copy", accept=accept).get_asset_materialization_events()
-    assert f"continues with what others wrote**, as a person said: snapshot {accept}" in str(
+    assert f"accepts rows that others wrote**, as requested by run tag: snapshot {accept}" in str(
         event.materialization.metadata["summary"].value
     )
     lake.append(events([5]))

@@ -221,7 +221,7 @@ def test_everything_is_computed_where_less_took_longer_before(lake: Lake, instan
     result = said(materialize(definitions, instance, "x"), "x")
     assert result["refresh"] == "full"
     assert "no keys: it would take more than 9" in result["refresh, why not better"]
-    foreseen = [record.data for record in result["refresh, by what changes"].records]
+    foreseen = [record.data for record in result["refresh, by kind of change"].records]
     assert [(row["upstream"], row["change"], row["refresh"]) for row in foreseen] == [
         ("playback", "rows are inserted", "keys"),
         ("playback", "rows are updated or deleted", "keys"),

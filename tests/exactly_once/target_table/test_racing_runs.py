@@ -78,7 +78,7 @@ def test_a_full_run_overtaken_by_a_change_says_so_and_can_be_repeated(lake: Lake
     full = runs.capture("run-aaaa", asked_for=Mode.FULL)
     lake.append(events([10]))
     runs.publish(runs.capture("run-bbbb"))
-    with pytest.raises(PublishError, match="computed anew"):
+    with pytest.raises(PublishError, match="recomputed everything"):
         runs.publish(full)
     assert lake.rows("media.out") == Counter(events([0, 1, 2, 10]))
 
