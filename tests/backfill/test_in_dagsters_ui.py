@@ -68,7 +68,7 @@ def test_a_bug_is_fixed_in_the_ui_from_the_plan_to_the_revert(stages: ThreeStage
     would = told(stages, "revert", id=plan, dry_run=True)["says"]
     assert "restores the previous rows" in would
     assert stages.rows() == stages.right(bug=False)
-    assert "Taken back: 10" in told(stages, "revert", id=plan)["says"]
+    assert "Reverted: 10" in told(stages, "revert", id=plan)["says"]
     stages.follow()
     assert stages.rows() == wrong
     assert "media.day, media.by_account, media.week" in told(stages, "release", id=plan)["says"]

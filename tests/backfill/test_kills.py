@@ -223,7 +223,7 @@ def test_a_publication_that_was_killed_half_way_is_taken_back(stages: ThreeStage
         if number:
             stages.follow()
         stages.deploy(bug=True)
-        assert "Taken back: 10" in stages.says("revert", plan, "--yes")
+        assert "Reverted: 10" in stages.says("revert", plan, "--yes")
         stages.follow()
         assert stages.rows() == stages.right(bug=True), point
         refs = [stages.lake.catalog.load(table, asset="test").raw["refs"] for table in stages.TABLES]

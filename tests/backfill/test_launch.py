@@ -169,7 +169,7 @@ def test_only_what_failed_is_executed_again_and_belongs_to_the_backfill(stages: 
     stages.follow()
     done = [set(stage["parts"].values()) for stage in stages.told("status", plan)["stages"]]
     assert done == [{"done"}, {"done"}, {"done"}]
-    assert "Taken back: 4: 2026-01-01 … 2026-01-04" in stages.says("revert", plan, "--yes")
+    assert "Reverted: 4: 2026-01-01 … 2026-01-04" in stages.says("revert", plan, "--yes")
     stages.instance.update_backfill(again)
     stages.says("cancel", plan, "--yes")
     ended = stages.instance.get_backfill("againaga")

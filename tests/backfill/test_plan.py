@@ -23,7 +23,7 @@ def test_a_plan_names_stages_partitions_sizes_and_what_cant_be_known(stages: Thr
     assert any("upper limits" in each for each in week["unknown"])
     assert stages.rows() == before
     text = stages.says("plan", "day", "--partition", "2026-01-03")
-    assert "report: made of week as a whole" in text
+    assert "report: reads all of week" in text
     assert "≤ 5" in text
 
 

@@ -31,7 +31,7 @@ def test_a_revert_restores_equal_rows_in_all_stages(stages: ThreeStages, fixed: 
     before = stages.lake.commits("media.day")
     assert "restores the previous rows" in stages.says("revert", fixed, "--dry-run")
     assert stages.lake.commits("media.day") == before
-    assert "Taken back: 10:" in stages.says("revert", fixed, "--yes")
+    assert "Reverted: 10:" in stages.says("revert", fixed, "--yes")
     assert stages.lake.rows("media.day") == stages.right(bug=True)["media.day"]
     stages.follow()
     assert stages.rows() == stages.right(bug=True)
@@ -80,10 +80,10 @@ def test_only_what_the_backfill_computed_comes_back(stages: ThreeStages) -> None
     stages.follow()
     half = stages.rows()
     stages.deploy(bug=True)
-    assert "Taken back: 2026-01-02, by" in stages.says("revert", plan, "--partition", "2026-01-02", "--yes")
+    assert "Reverted: 2026-01-02, in" in stages.says("revert", plan, "--partition", "2026-01-02", "--yes")
     stages.follow()
     assert stages.rows() != half
-    assert "Taken back: 2026-01-03, by" in stages.says("revert", plan, "--yes")
+    assert "Reverted: 2026-01-03, in" in stages.says("revert", plan, "--yes")
     stages.follow()
     assert stages.rows() == stages.right(bug=True)
 
@@ -97,7 +97,7 @@ def test_what_others_did_since_is_named_and_not_lost(stages: ThreeStages, fixed:
     assert "2026-01-04: it has been recomputed since" in said
     assert "2026-01-06: someone else changed it" in said
     there = stages.lake.rows("media.day")
-    assert "Taken back: 8:" in stages.says("revert", fixed, "--yes", "--leave-out-changed")
+    assert "Reverted: 8:" in stages.says("revert", fixed, "--yes", "--leave-out-changed")
     left = {row for row in stages.lake.rows("media.day") if str(row[1]) in ("2026-01-04", "2026-01-06")}
     assert left == {row for row in there if str(row[1]) in ("2026-01-04", "2026-01-06")}
 
@@ -131,7 +131,7 @@ def test_a_partition_that_was_consumed_long_ago_comes_back_though_its_snapshots_
     stages.backfill(plan)
     stages.arrive(*events([110], day=1))
     stages.deploy(bug=True)
-    assert "Taken back: 2026-01-01, 2026-01-02" in stages.says("revert", plan, "--yes")
+    assert "Reverted: 2026-01-01, 2026-01-02" in stages.says("revert", plan, "--yes")
     stages.follow()
     assert stages.rows() == stages.right(bug=True)
     assert "media.day" in stages.says("release", plan, "--yes")
@@ -146,7 +146,7 @@ def test_hygiene_keeps_what_a_revert_needs(stages: ThreeStages, fixed: str) -> N
     settings = {"ops": {"tidy_up": {"config": {"keep_days": 0, "compact": False}}}}
     assert job.execute_in_process(instance=stages.instance, run_config=settings).success
     stages.deploy(bug=True)
-    assert "Taken back: 10:" in stages.says("revert", fixed, "--yes")
+    assert "Reverted: 10:" in stages.says("revert", fixed, "--yes")
     stages.follow()
     assert stages.rows() == stages.right(bug=True)
 
@@ -159,6 +159,6 @@ def test_days_that_are_weeks_by_now_are_not_taken_back(stages: ThreeStages, fixe
     assert "have since been redefined" in stages.refuses("revert", fixed, "--yes")
     assert stages.lake.commits("media.day") == before
     stages.deploy(bug=True)
-    assert "Taken back: 10:" in stages.says("revert", fixed, "--yes")
+    assert "Reverted: 10:" in stages.says("revert", fixed, "--yes")
     stages.follow()
     assert stages.rows() == stages.right(bug=True)

@@ -63,7 +63,7 @@ def test_nothing_is_found_where_nothing_is_wrong(idle_lake: IdleLake) -> None:
     assert idle_lake.findings() == []
     result = CliRunner().invoke(main, ["doctor", "-f", str(idle_lake.file)])
     assert result.exit_code == 0
-    assert "Nothing found. Looked at 1 incremental assets, 2 tables" in result.stdout
+    assert "Nothing found. Checked 1 incremental assets, 2 tables" in result.stdout
     assert sorted(idle_lake.folder.rglob("*")) == before, "the doctor leaves nothing behind"
 
 
@@ -89,7 +89,7 @@ def test_a_storage_that_can_not_be_written(idle_lake: IdleLake) -> None:
     ("says", "what"),
     [
         ("#!/bin/sh\necho 'openjdk version \"11.0.2\"' >&2\n", "it is Java 11"),
-        ("#!/bin/sh\necho 'openjdk version \"17.0.2\"' >&2\n", "no module jdk.incubator.vector"),
+        ("#!/bin/sh\necho 'openjdk version \"17.0.2\"' >&2\n", "lacks the module jdk.incubator.vector"),
         ("#!/bin/sh\nexit 1\n", "doesn't report a Java version"),
     ],
 )

@@ -18,7 +18,7 @@ from tests.support.lake import events
 
 
 def test_what_waits_is_listed_commit_by_commit(idle_lake: IdleLake) -> None:
-    assert idle_lake.says("pending", "daily").strip() == "daily ← playback: nothing waits."
+    assert idle_lake.says("pending", "daily").strip() == "daily ← playback: nothing pending."
     idle_lake.append(events([10, 11]))
     idle_lake.catalog.client.load_table("media.playback").delete("event_id == 10")
     idle_lake.append(events([12], day=1))

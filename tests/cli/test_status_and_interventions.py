@@ -74,7 +74,7 @@ def test_a_reset_makes_the_next_run_compute_everything_and_says_who_and_why(term
     lake.sql("DELETE FROM lake.media.daily WHERE event_id = 3")
 
     said = terminal.says("reset", "daily", "--upstream", "playback", "--why", "a row was lost", "--yes")
-    assert "under number 2" in said
+    assert "(number 2)" in said
     (status,) = terminal.status("daily")
     (done,) = status["interventions"]
     assert (done["kind"], done["why"], done["number"], done["after"]) == ("reset", "a row was lost", 2, None)

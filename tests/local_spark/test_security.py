@@ -197,7 +197,7 @@ def test_there_is_no_ui_unless_it_is_asked_for(server: ConnectServer, tmp_path: 
 
 
 def test_who_wants_a_ui_is_told_that_the_server_has_none(server: ConnectServer, open_folder: Path) -> None:
-    with pytest.raises(SparkServerDiffersError, match=r"spark\.ui\.enabled is false, asked for true"):
+    with pytest.raises(SparkServerDiffersError, match=r"spark\.ui\.enabled is false, requested true"):
         ensure_connect_server(open_folder / "spark", driver_memory=MEMORY, conf=CONF | WITH_UI)
     assert connect_server_status(open_folder / "spark") == server
 
