@@ -36,7 +36,7 @@ account_plan = ips.iceberg_asset(
     "account_plan",
     table="media.account_plan",
     valid_through="always",
-    description="Which plan each account has from a day on, some of it known late. Written by the ingest job.",
+    description="The plan of each account from a given day; some rows arrive late. Written by the ingest job.",
     group_name="landing",
     owners=["team:ingest"],
 )
@@ -153,7 +153,8 @@ plays_per_genre = ips.sql_asset(
     "plays_per_genre",
     PLAYS_PER_GENRE,
     table="media.plays_per_genre",
-    description="Plays per day and genre, by the query of a full refresh; how to follow what changed is found out.",
+    description="Plays per day and genre, declared by the query of a full refresh. How to apply changes is derived "
+    "from it.",
     group_name="viewing",
     owners=OWNERS,
 )
