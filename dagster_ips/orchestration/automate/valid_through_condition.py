@@ -100,12 +100,12 @@ class ValidThroughCondition(AutomationCondition[dg.AssetKey]):
 def valid_through(
     upstream: dg.CoercibleToAssetKey, *, every: dt.timedelta | None = None
 ) -> AutomationCondition[dg.AssetKey]:
-    """``upstream`` is complete for what the asset is made of: every event up to then has arrived, and is in its table.
+    """``upstream`` is complete for the asset's period: every event up to its end has arrived and is in the table.
 
-    For an asset that is partitioned by time, a partition whose window ends by then: to run each once it is complete,
-    join it with Dagster's ``missing()``. For others say ``every`` which length of time they are to run (from the epoch
-    on, in UTC): it is true from when a further one is complete until the asset was materialized by a run that was
-    launched after that. Late data doesn't make anything incomplete again.
+    For an asset partitioned by time, it holds for each partition whose window is complete: to run each one once,
+    combine it with Dagster's ``missing()``. For other assets, give the period with ``every`` (counted from the epoch,
+    in UTC): it holds from when another period is complete until a run launched after that has materialized the asset.
+    Late data doesn't make anything incomplete again.
 
     Example:
         >>> (valid_through("playback_daily") & AutomationCondition.missing()).name

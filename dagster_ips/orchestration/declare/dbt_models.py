@@ -39,9 +39,10 @@ _Parts = tuple[str, ...]
 class DbtModels:
     """Models of a dbt project.
 
-    ``assets`` are those that were taken, one each. ``tables`` are the tables that these read and that something else
-    writes: sources, seeds, snapshots and models that were not taken. ``left_out`` says why, by the models' names. What
-    ``dbt build --exclude`` needs, so that dbt leaves the taken models alone, is ``exclude``.
+    ``assets`` has one asset for each model that was taken over. ``tables`` are the tables that these read and that
+    something else writes: sources, seeds, snapshots and models that were not taken over. ``left_out`` gives the
+    reasons, by model name. Pass ``exclude`` to ``dbt build --exclude``, so that dbt doesn't build the models that were
+    taken over.
     """
 
     assets: Sequence[dg.AssetsDefinition]
@@ -57,19 +58,19 @@ def dbt_models(
     io_manager_key: str = "io_manager",
     **attributes: Any,  # noqa: ANN401  # those of dagster.asset
 ) -> DbtModels:
-    """The models of materialization ``table`` of a dbt project, each as ``sql_asset`` of its compiled query.
+    """Turn a dbt project's ``table`` models into assets, each a ``sql_asset`` of its compiled query.
 
-    Keys are those that dagster-dbt gives by default. A table has the name and the schema that the model says,
-    ``partition_by`` and ``tblproperties`` included. Queries of views stand in those of the models that read them.
+    Keys are the ones that dagster-dbt gives by default. Each table gets the model's name, schema, ``partition_by`` and
+    ``tblproperties``. Queries of views are inlined into the models that read them.
 
     Args:
-        manifest: ``target/manifest.json`` as ``dbt compile`` writes it, its path or its content.
+        manifest: The ``target/manifest.json`` that ``dbt compile`` writes: its path or its content.
         refresh: As in ``sql_asset()``.
         io_manager_key: The key of an ``IcdcIOManager``, whose catalog has all of these tables.
-        attributes: Others of ``dagster.asset``, for each of them: ``group_name``, ``automation_condition``, ….
+        attributes: Other arguments of ``dagster.asset``, for every asset: ``group_name``, ``automation_condition``, ….
 
     Raises:
-        DeclarationError: it is no such manifest.
+        DeclarationError: it isn't a usable manifest.
     """
     project = _Project.of(manifest)
     assets: list[dg.AssetsDefinition] = []

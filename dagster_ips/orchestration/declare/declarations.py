@@ -50,16 +50,16 @@ def iceberg_asset(
     lateness: dt.timedelta = dt.timedelta(0),
     **attributes: Any,  # noqa: ANN401  # AssetSpec's own
 ) -> dg.AssetSpec:
-    """An Iceberg table that is written by an outside job, as an asset; a sensor watches it for new snapshots.
+    """Declare an Iceberg table that an outside job writes as an asset; a sensor watches it for new snapshots.
 
-    ``table`` is its name in the catalog, a part with a dot in backquotes: "media.`my.table`". ``attributes`` go to
-    ``AssetSpec`` (group_name, owners, description, …). With ``partitions_def`` the sensor reports which partitions
-    changed, if the metadata says what column their keys are made of: ``metadata={"partition_expr": "event_date"}``. A
-    partition without rows stays missing in Dagster.
+    ``table`` is its name in the catalog; put a part that contains a dot in backquotes: "media.`my.table`".
+    ``attributes`` go to ``AssetSpec`` (group_name, owners, description, …). With ``partitions_def`` the sensor reports
+    which partitions changed, if the metadata names the column of their keys: ``metadata={"partition_expr":
+    "event_date"}``. A partition without rows stays missing in Dagster.
 
-    ``valid_through`` is the column of event times that tells up to when the table is complete: its highest value, less
-    the ``lateness`` that events may have. ``"always"`` is a table without event time, which holds nothing back. A job
-    that knows better stamps its commits: with the snapshot property ``dagster-ips.valid-through``.
+    ``valid_through`` is the event-time column that shows up to when the table is complete: its highest value, minus the
+    ``lateness`` that events may have. ``"always"`` is for a table without event time, which holds nothing back. A job
+    that knows better can stamp its commits with the snapshot property ``dagster-ips.valid-through``.
 
     Example:
         >>> iceberg_asset("playback", table="media.playback").metadata["dagster/table_name"]
@@ -103,30 +103,32 @@ def incremental(  # noqa: PLR0913  # each is a thing of its own
     max_files: int | None = None,
     metadata: Mapping[str, Any] | None = None,
 ) -> dg.AssetIn:
-    """An input of which only the change since the last run is read.
+    """Declare an input of which only the changes since the last run are read.
 
     Args:
         key: The upstream asset, by default the parameter's name.
-        ranges: The columns whose change range the asset wants in ``IcdcView.ranges`` and ``parameters``.
-        ref: The branch of the upstream's table that is followed.
-        start: Where it begins while nothing is consumed, also after a reset: ``"all"``, so that the first run computes
-            everything; ``"latest"``, the upstream's newest snapshot then; a snapshot's id; or a date or time in ISO
-            8601, UTC unless it says otherwise. What was committed up to there is left out, so but for ``"all"`` the
-            target isn't a full recompute.
-        on_rollback: When what was consumed is rolled back: ``"error"``; ``"continue"``, which takes the rows that are
-            gone as removed; or ``"full"``, which recomputes everything.
-        on_expired: When snapshots that are needed were expired: ``"error"`` or ``"full"``.
-        on_removed: ``"apply"``, or ``"ignore"`` to follow added rows only and leave in the target what was made of
-            removed ones. That is asked for by name because the target then isn't a full recompute any more.
-        on_unmapped: For a partitioned asset, when rows of the upstream belong to none of its partitions: ``"error"``,
-            or ``"ignore"``, which leaves them out and says so in the run's metadata.
-        partition_column: The column of the upstream that the asset's partitions are made of, where the upstream has no
-            partitions in Dagster and names it differently from the asset's ``partition_expr``.
-        partition_mapping: Which of a partitioned upstream's partitions the asset's are made of, as in ``AssetIn``.
-        max_bytes: The most that one run takes, as the size of data files added; the next runs take the rest. A backlog
-            is cut between snapshots, oldest first. A first read and a single append that are larger are cut between
-            files, if the asset is written by append or merge and made by itself. What can't be cut is taken whole.
-        max_files: As ``max_bytes``, as a number of data files.
+        ranges: The columns whose change ranges the asset needs in ``IcdcView.ranges`` and ``parameters``.
+        ref: The branch of the upstream's table to follow.
+        start: Where to begin while nothing is consumed, also after a reset: ``"all"``, so the first run computes
+            everything; ``"latest"``, the upstream's newest snapshot at that time; a snapshot id; or a date or time in
+            ISO 8601, UTC by default. Earlier commits are left out, so except with ``"all"`` the target doesn't equal a
+            full recompute.
+        on_rollback: If consumed snapshots are rolled back: ``"error"``; ``"continue"``, which treats the rolled-back
+            rows as removed; or ``"full"``, which recomputes everything.
+        on_expired: If needed snapshots have expired: ``"error"`` or ``"full"``.
+        on_removed: ``"apply"``, or ``"ignore"`` to follow only added rows and keep the results of removed ones. With
+            ``"ignore"`` the target no longer equals a full recompute.
+        on_unmapped: For a partitioned asset, if rows of the upstream belong to none of its partitions: ``"error"``, or
+            ``"ignore"``, which leaves them out and reports that in the run's metadata.
+        partition_column: The upstream column behind the asset's partitions, if the upstream has no partitions in
+            Dagster and the column's name differs from the asset's ``partition_expr``.
+        partition_mapping: Which partitions of a partitioned upstream the asset's partitions depend on, as in
+            ``AssetIn``.
+        max_bytes: The most that one run consumes, as the size of added data files; the next runs consume the rest. A
+            backlog is split between snapshots, oldest first. A larger first read or single append is split between
+            files, if the asset uses append or merge and is the only one in its step. Anything that can't be split is
+            consumed whole.
+        max_files: Like ``max_bytes``, as a number of data files.
         metadata: Of the input, as in ``AssetIn``.
 
     Example:
@@ -153,10 +155,10 @@ def incremental(  # noqa: PLR0913  # each is a thing of its own
 def lookup(
     key: dg.AssetKey | Sequence[str] | str | None = None, *, metadata: Mapping[str, Any] | None = None
 ) -> dg.AssetIn:
-    """An input that is read whole and looked up, whose own changes the asset doesn't follow.
+    """Declare an input that is read as a whole for lookups, and whose own changes the asset doesn't follow.
 
-    What was made of it before stays as it is, so the target is a full recompute only as far as the input stays the
-    same. ``key`` is the upstream asset, by default the parameter's name; the parameter is a DataFrame.
+    Earlier results stay unchanged, so the target equals a full recompute only as long as the input doesn't change.
+    ``key`` is the upstream asset, by default the parameter's name; the parameter is a DataFrame.
 
     Example:
         >>> lookup("title").key.to_user_string()
@@ -166,12 +168,12 @@ def lookup(
 
 
 def trusted(because: str, *, proof: bool = True) -> dict[str, Any]:
-    """Say that an asset's result is right though Spark's plan doesn't show it, and why; each run shows that.
+    """Vouch that an asset's result is right although Spark's plan doesn't show it; each run shows the reason.
 
-    You vouch that each row of the result is made of one changed row or, over ``affected`` and ``scope``, within one
-    group. A plan doesn't show that of a value that the asset collected, or of a function in Python over whole
-    partitions of a frame; without this, such a result is refused. Because nothing else shows whether it is right, a
-    ``proof`` of a sample follows each run that automation requests, unless the definitions have a proof of the asset or
+    You vouch that each row of the result comes from one changed row or, with ``affected`` and ``scope``, from one
+    group. A plan doesn't show that for values that the asset collected, or for Python functions over whole partitions
+    of a frame; without this, such results are refused. Because nothing else shows whether they are right, a ``proof``
+    of a sample follows each run that automation requests, unless the definitions already have a proof of the asset or
     ``proof`` is False.
 
     Example:
@@ -209,9 +211,9 @@ def incremental_dep(  # noqa: PLR0913  # as for incremental
     max_files: int | None = None,
     metadata: Mapping[str, Any] | None = None,
 ) -> dg.AssetDep:
-    """An upstream of which only the change is read, by statements of the asset's own between ``capture`` and its end.
+    """Declare an upstream of which only the changes are read, by the asset's own statements inside ``capture``.
 
-    Everything but ``asset``, the upstream, is as for ``incremental``.
+    ``asset`` is the upstream; everything else is as in ``incremental``.
 
     Example:
         >>> incremental_dep("playback").asset_key.to_user_string()
@@ -260,8 +262,8 @@ def _declared(  # noqa: PLR0913  # as for incremental
 def append(dedup_on: Sequence[str] = (), *, remove_on: Sequence[str] = ()) -> dict[str, Any]:
     """Write by adding rows; with ``dedup_on``, one row per key and none whose key the table already has.
 
-    ``remove_on`` are columns that identify a row here and upstream: rows that were removed upstream are taken away by
-    them, which for an updated row makes room for what it is now. Without, a removal upstream is an error.
+    ``remove_on`` are columns that identify a row both here and upstream: rows removed upstream are deleted by them,
+    including the old version of an updated row. Without them, a removal upstream is an error.
 
     Example:
         >>> append(remove_on=["event_id"])
@@ -279,7 +281,7 @@ def append(dedup_on: Sequence[str] = (), *, remove_on: Sequence[str] = ()) -> di
 
 
 def merge(on: Sequence[str], latest_by: str | None = None) -> dict[str, Any]:
-    """Write by key: update rows that differ, insert new ones. ``latest_by`` decides between rows of one key.
+    """Write by key: update rows that differ, insert new ones. ``latest_by`` decides between rows with the same key.
 
     Example:
         >>> merge(on=["event_date", "account_id"])
@@ -299,23 +301,23 @@ def combine(
     approximate: bool = False,
     storage: _Storage = "merged",
 ) -> dict[str, Any]:
-    """Write the aggregates of the rows that the asset returns, by key: what changed is added to what is there.
+    """Write aggregates of the rows that the asset returns, by key: changes are added to the existing groups.
 
-    The asset returns rows and not groups, made of ``weighted`` one by one; nothing but the change is read. It leaves
-    the column ``_weight`` as it is. If rows are never removed upstream, ``added`` works as well.
+    The asset returns rows, not groups, each computed from one row of ``weighted``; only the change is read. It must
+    keep the column ``_weight`` unchanged. If rows are never removed upstream, ``added`` works as well.
 
     Args:
-        on: The columns of the asset's rows that groups are made by.
+        on: The columns of the asset's rows to group by.
         aggregates: Columns of the table and what each is: one of ``count``, ``sum``, ``avg``, ``min``, ``max``,
             ``bool_and``, ``bool_or`` and ``count_if``, of one scalar expression in Spark SQL, or ``count(*)``.
-        approximate: Allow sums and averages of floating point, which depend on the order in which rows come.
-        storage: ``merged`` keeps one row per group. ``partials`` appends the aggregates of each change, which costs far
-            less, and adds them up when the table is read; no asset can consume such a table incrementally.
+        approximate: Allow sums and averages of floating-point values, which depend on the order of the rows.
+        storage: ``merged`` keeps one row per group. ``partials`` appends the aggregates of each change, which is far
+            cheaper, and adds them up when the table is read; no asset can consume such a table incrementally.
 
-    What is needed to follow removed rows is kept in hidden columns, whose names begin with ``_ips_``.
+    Hidden columns, whose names begin with ``_ips_``, keep what is needed to follow removed rows.
 
     Raises:
-        DeclarationError: a column isn't an aggregate that a change can be added to, or its name is taken.
+        DeclarationError: an aggregate can't be maintained incrementally, or a column name is taken.
 
     Example:
         >>> combine(on=["day"], aggregates={"plays": "count(*)"})["dagster_ips/write"]["aggregates"]
@@ -378,10 +380,10 @@ def table(
     sort_by: Sequence[str] = (),
     properties: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """The table that the first write creates: its name, Spark SQL partition and sort expressions, table properties.
+    """Declare the table that the first write creates: name, Spark SQL partition and sort expressions, table properties.
 
-    Without ``name`` it is the asset's key. A part with a dot stands in backquotes: "media.`my.table`". A table that
-    exists keeps its layout.
+    Without ``name``, the asset's key is used. Put a part that contains a dot in backquotes: "media.`my.table`". An
+    existing table keeps its layout.
 
     Example:
         >>> table("media.daily", partition_by=["event_date"])["dagster/table_name"]
@@ -396,7 +398,7 @@ def table(
 
 
 def target_lag(longest: dt.timedelta) -> dict[str, Any]:
-    """For how long a change may wait before the asset's check ``pending`` warns; an hour where nothing is said.
+    """How long a change may wait before the asset's check ``pending`` warns. Default: an hour.
 
     Example:
         >>> merge(on=["account"]) | target_lag(dt.timedelta(minutes=10))

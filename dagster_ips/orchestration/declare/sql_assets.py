@@ -55,33 +55,33 @@ def sql_asset(  # noqa: PLR0913  # each is a thing of its own
     io_manager_key: str = "io_manager",
     **attributes: Any,  # noqa: ANN401  # those of dagster.asset
 ) -> dg.AssetsDefinition:
-    """An asset whose table is the result of ``sql``, kept up to date by what changed in the tables that it reads.
+    """Declare an asset whose table is the result of ``sql``, maintained from changes in the tables it reads.
 
-    Each run finds by itself what the change does to the result: it appends, adds to aggregates, replaces the rows of
-    affected keys, or computes everything where that costs less or nothing else is known to be right. Its metadata says
-    which, and why nothing better.
+    Each run works out how the changes affect the result: it appends, adds to aggregates, replaces the rows of affected
+    keys, or computes everything if that is cheaper or nothing else is known to be right. Its metadata says which it
+    chose and why.
 
     Args:
         key: The asset's key.
-        sql: A SELECT in Spark's SQL, as a full refresh would run it. Tables are named by asset keys, ``plays`` or
-            ``media.plays``, or in braces where that isn't plain: ``{media/my-plays}``. Or the path
-            of a file that holds it, ``Path(__file__).with_name("plays.sql")``.
-        table: The table's name, by default the asset's key.
+        sql: A SELECT in Spark SQL, as a full refresh would run it. It names tables by asset keys, ``plays`` or
+            ``media.plays``, or in braces if the key isn't a plain name: ``{media/my-plays}``. Or the path of a file
+            that contains it, ``Path(__file__).with_name("plays.sql")``.
+        table: The table's name. Default: the asset's key.
         partition_by: As in ``table()``.
         sort_by: As in ``table()``.
         properties: As in ``table()``.
-        refresh: ``"auto"``; ``"incremental"`` also where everything costs less; ``"strict"``, which fails instead of
-            computing everything, but for runs in mode ``full``; or ``"full"``.
-        sources: The asset keys of tables that the query calls otherwise, by the name in the query.
+        refresh: ``"auto"``; ``"incremental"``, even if a full refresh is cheaper; ``"strict"``, which fails instead of
+            computing everything, except in runs in mode ``full``; or ``"full"``.
+        sources: The asset keys of tables that have other names in the query, by the name in the query.
         on_rollback: As in ``incremental()``.
         on_expired: As in ``incremental()``.
-        metadata: More of the asset's.
-        description: The asset's; by default the query.
+        metadata: Additional metadata of the asset.
+        description: The asset's description. Default: the query.
         io_manager_key: The key of an ``IcdcIOManager``.
-        attributes: Others of ``dagster.asset``: ``group_name``, ``owners``, ``automation_condition``, ….
+        attributes: Other arguments of ``dagster.asset``: ``group_name``, ``owners``, ``automation_condition``, ….
 
     Raises:
-        DeclarationError: the query is none, or may give other rows for the same tables; or its file can't be read.
+        DeclarationError: the query is invalid, may give different rows for the same tables, or its file can't be read.
 
     Example:
         >>> daily = sql_asset("plays_daily", "SELECT day, count(*) AS plays FROM plays GROUP BY day")

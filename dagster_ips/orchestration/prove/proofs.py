@@ -54,27 +54,27 @@ def proof(  # noqa: PLR0913  # each is a thing of its own
     automation_condition: dg.AutomationCondition[Any] | None = None,
     name: str = "proof",
 ) -> dg.AssetChecksDefinition:
-    """An asset check that proves a sample of an incremental asset's table, on whatever the table holds.
+    """Declare an asset check that recomputes a sample of an incremental asset's table and compares the rows.
 
-    It calls the asset's own function in mode ``full``, with its inputs as they were at the snapshots that the table's
-    stamps name, and compares the result with the table, row by row. It writes and consumes nothing. Rows that are
-    missing, extra or different fail it, with examples. What can't be computed again, because a snapshot was expired for
-    instance, isn't known to be right: that is a warning.
+    It calls the asset's own function in mode ``full``, with its inputs as of the snapshots in the table's stamps, and
+    compares the result with the table, row by row. It writes and consumes nothing. Missing, extra or different rows
+    fail the check, with examples. If something can't be recomputed, for example because a snapshot has expired, the
+    check warns.
 
-    It goes into ``Definitions(asset_checks=[...])``, and the definitions through ``with_incremental``. It runs when a
-    person asks for it, and by ``automation_condition``.
+    Put it into ``Definitions(asset_checks=[...])``, and pass the definitions through ``with_incremental``. It runs on
+    request and by ``automation_condition``.
 
     Args:
         asset: The key of an asset with ``incremental()`` inputs.
-        sample: The share of the table's keys, or of its partitions where it has some, from above 0 to 1. Half of it is
-            what the last change touched.
+        sample: The share of the table's keys, or of its partitions if it has any: above 0, up to 1. Half of the sample
+            is what the last change touched.
         ignore: Columns that aren't compared, such as the time when a row was written.
-        with_each_run: Whether it follows every run of the asset, in the same run.
-        automation_condition: When else it runs, as ``dg.AutomationCondition.on_cron("@daily")``.
+        with_each_run: Whether it also runs after the asset in each of its runs.
+        automation_condition: When else it runs, for example ``dg.AutomationCondition.on_cron("@daily")``.
         name: The check's name.
 
     Raises:
-        DeclarationError: the sample is none.
+        DeclarationError: the sample is invalid.
 
     Example:
         >>> next(iter(proof("playback_daily_agg", sample=0.01).check_specs)).name

@@ -26,13 +26,13 @@ Audited = Callable[["DataFrame"], "bool | dg.AssetCheckResult"]
 def audit(
     *, asset: dg.AssetKey | str, blocking: bool = True, name: str | None = None, description: str | None = None
 ) -> Callable[[Audited], dg.AssetChecksDefinition]:
-    """An asset check of a frame's rows that runs on what a run of ``asset`` wrote, before it is published.
+    """Declare an asset check that runs on the rows that a run of ``asset`` wrote, before they are published.
 
-    The function gets the whole table as it would be, and returns a bool or an ``AssetCheckResult``. If it doesn't pass,
-    or raises, nothing is published and nothing is consumed; with ``blocking=False`` it is published with a warning. A
-    result of severity WARN never blocks. As every asset check it goes into ``Definitions(asset_checks=[...])``, shows
-    in the UI, and can be run there on the table as it is. ``asset`` must be written by an ``IcdcIOManager`` or by
-    ``capture``.
+    The function gets the whole table as it would be after publishing, and returns a bool or an ``AssetCheckResult``. If
+    it fails or raises, nothing is published and nothing is consumed; with ``blocking=False`` the rows are published
+    with a warning. A result with severity WARN never blocks. Like every asset check, it goes into
+    ``Definitions(asset_checks=[...])``, is shown in the UI, and can be run there on the published table. ``asset`` must
+    be written by an ``IcdcIOManager`` or by ``capture``.
 
     Example:
         >>> from pyspark.sql import DataFrame

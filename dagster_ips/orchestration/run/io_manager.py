@@ -73,16 +73,16 @@ if TYPE_CHECKING:
 
 
 class IcdcIOManager(dg.ConfigurableIOManager):
-    """Reads and writes Iceberg tables through Spark; hands ``incremental()`` inputs over as ICDC views.
+    """Reads and writes Iceberg tables through Spark, and passes ``incremental()`` inputs as ICDC views.
 
-    Inputs without ``incremental()`` are read whole. Outputs are Spark DataFrames, written as the asset's metadata says
-    (``append``, ``merge``, …; ``replace`` if it says nothing), or an ``Overwrite``; on a branch that is published at
-    once or not at all.
+    Inputs without ``incremental()`` are read as a whole. Outputs are Spark DataFrames, written with the write mode in
+    the asset's metadata (``append``, ``merge``, …; ``replace`` by default), or an ``Overwrite``. They are written to a
+    branch that is published atomically.
 
-    ``default_namespace`` holds the tables of assets whose key has one part and that name no table;
-    ``icdc_namespace`` the ICDC tables. Per consumer and upstream those of the newest ``icdc_keep_last`` captures are
-    kept, none longer than ``icdc_max_age_days``; a run drops the others after its commit. The newest capture's and
-    those that a run is working on always stay.
+    ``default_namespace`` holds the tables of assets that name no table and have a single-part key, ``icdc_namespace``
+    the ICDC tables. For each consumer and upstream, the ICDC tables of the newest ``icdc_keep_last`` captures are kept,
+    but none longer than ``icdc_max_age_days``; a run drops the others after its commit. The table of the newest capture
+    and tables that a run is using are always kept.
     """
 
     catalog: dg.ResourceDependency[IcebergCatalog]
@@ -95,10 +95,10 @@ class IcdcIOManager(dg.ConfigurableIOManager):
     _tries: StepTries = PrivateAttr(default_factory=StepTries)
 
     def setup_for_execution(self, context: dg.InitResourceContext) -> None:
-        """Check the settings and the instance before anything runs: environment variables are known only now.
+        """Check the settings and the instance before anything runs. Environment variables are resolved only now.
 
         Raises:
-            RetentionError: the ICDC tables can't be kept like that.
+            RetentionError: the retention of ICDC tables is invalid.
             CursorStorageError: the Dagster instance would not remember what was consumed.
         """
         if context.instance is not None:

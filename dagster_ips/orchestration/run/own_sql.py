@@ -45,8 +45,8 @@ _SHOW_REMOVED = (Frame.REMOVED, Frame.WEIGHTED, Frame.CHANGELOG, Frame.AFFECTED,
 class OwnSql:
     """The changes of an asset's upstreams, and the branch that its statements write to.
 
-    ``views`` are the upstreams' IcdcViews by key, with every frame; ``session`` is Spark. What isn't SQL writes by
-    ``frame.writeTo(icdc.target)``.
+    ``views`` are the upstreams' IcdcViews by key, with every frame; ``session`` is the Spark session. To write without
+    SQL, use ``frame.writeTo(icdc.target)``.
     """
 
     consumer: Consumer
@@ -56,7 +56,7 @@ class OwnSql:
 
     @property
     def target(self) -> str:
-        """The branch's name in Spark SQL: what is written to it is published when the block ends."""
+        """The branch's name in Spark SQL. Rows written to it are published when the block ends."""
         return self._block.branch.sql_name
 
     @property
@@ -81,12 +81,12 @@ class OwnSql:
     def sql(self, statement: str) -> DataFrame:
         """Run one statement of Spark SQL.
 
-        ``{target}`` is the branch. Of the upstream, ``{added}`` and ``{removed}`` are exactly the rows that came and
-        went, ``{icdc}`` is the ICDC table with every row of the files that were added, ``{source}`` is the upstream as
-        of the capture. With several upstreams: ``{playback.added}``. Other braces stay as they are.
+        ``{target}`` is the branch. ``{added}`` and ``{removed}`` are exactly the rows added to and removed from the
+        upstream, ``{icdc}`` is the ICDC table with every row of the added files, ``{source}`` is the upstream as of the
+        capture. With several upstreams: ``{playback.added}``. Other braces are left alone.
 
         Raises:
-            PublishError: the table was changed meanwhile, or the branch.
+            PublishError: the table or the branch was changed in the meantime.
             DirectWriteError: the statement wrote to the table itself instead of ``{target}``.
         """
         text = _PLACEHOLDER.sub(self._filled, statement)
@@ -120,18 +120,19 @@ def capture(
     writes: str | None = None,
     columns: str | None = None,
 ) -> Iterator[OwnSql]:
-    """Capture what changed, let the block's statements write the asset's table, publish when it ends.
+    """Capture what changed, run the block's statements on the asset's table, and publish when the block ends.
 
-    The asset declares each upstream by ``deps=[incremental_dep(...)]`` and returns nothing. All statements go to a
-    branch; when the block ends it becomes the table's ``main`` and the change is consumed. If it fails, neither
-    happens. In a graph-backed asset it stands in the op whose output is the asset.
+    The asset declares each upstream with ``deps=[incremental_dep(...)]`` and returns nothing. All statements write to a
+    branch; when the block ends, the branch becomes the table's ``main`` and the change is consumed. If the block fails,
+    neither happens. In a graph-backed asset, use it in the op whose output is the asset.
 
     Args:
-        context: The asset's, or the op's.
-        upstreams: The keys of the upstreams; all that the asset declares if none is given.
-        writes: The asset's table; needed in a step that makes several assets.
-        columns: The table's columns in SQL, as in ``"day DATE, plays BIGINT"``. One that doesn't exist yet is made of
-            them, laid out as ``table(...)`` in the asset's metadata says; one that lacks some is given them.
+        context: The context of the asset or the op.
+        upstreams: The keys of the upstreams. Default: all that the asset declares.
+        writes: The asset's table; required in a step that computes several assets.
+        columns: The table's columns in SQL, for example ``"day DATE, plays BIGINT"``. A table that doesn't exist yet is
+            created with them, laid out as ``table(...)`` in the asset's metadata says. Missing columns are added to an
+            existing table.
 
     Raises:
         DeclarationError: the asset doesn't declare this, or its table doesn't exist and ``columns`` aren't given.
