@@ -71,7 +71,7 @@ def why_full_is_cheaper(
 
     Example:
         >>> print(why_full_is_cheaper(Strategy.KEYS, 0.9))
-        it would cost more than everything: added up over its sources 90% of the rows changed, and from 20% on all ...
+        it would cost more than a full refresh: 90% of the rows changed, summed over its sources, and the limit is 20%
         >>> past = [PastRefresh(Strategy.FULL, 1, 1000, 30.0), PastRefresh(Strategy.KEYS, 0.95, 1000, 8.0)]
         >>> why_full_is_cheaper(Strategy.KEYS, 0.9, 1000, past)
     """

@@ -123,7 +123,7 @@ def test_the_whole_table_as_of_a_time_and_dropping_what_was_made(tables: Tables)
     for name, printed in zip(made, (made[0], f"`lake`.{made[1]}"), strict=True):
         assert f"Dropped {name}." in tables.says("icdc", "--drop", printed)
         assert tables.catalog.find(name) is None
-    assert tables.says("icdc", "playback", "--list").strip() == "None of media.playback."
+    assert tables.says("icdc", "playback", "--list").strip() == "No tables for media.playback."
     assert not list((tables.folder / "warehouse").rglob("_ips/*"))
     assert tables.read("media.playback") == Counter([*events(range(6)), *events(range(6, 9), day=1)])
 

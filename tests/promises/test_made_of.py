@@ -358,7 +358,7 @@ def test_a_row_removed_from_one_of_two_inputs_does_not_take_the_other_ones_row(
 
     made = Out(tables, instance, out, "extra")
     before = made.run()
-    refused(made, "DELETE FROM lake.media.plays WHERE id = 1", RemovedRowsError, "extra has rows of the key")
+    refused(made, "DELETE FROM lake.media.plays WHERE id = 1", RemovedRowsError, "extra has rows with the key")
     assert before[1, "mo", 1, -1] == 1
 
 

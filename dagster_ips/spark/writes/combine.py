@@ -314,5 +314,5 @@ def _same_keys(keys: Sequence[str], one: str, other: str, *, may_be_null: bool =
 def _refuse_any(groups: DataFrame, keys: Sequence[str], branch: Branch) -> None:
     if found := groups.select(*map(quoted, keys)).limit(1).collect():
         of = f" of the group with {row_text(keys, found[0])}" if keys else ""
-        problem = f"more rows{of} were removed than had been added to it"
+        problem = f"more rows{of} were removed than were ever added"
         raise CombineError(table=branch.table, problem=problem)

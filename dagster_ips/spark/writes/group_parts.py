@@ -156,7 +156,7 @@ class Aggregates:
         folds = [self._folded(kept, F.col(quoted(columns[kept]))).alias(self._part(kept)) for kept in self._kept]
         groups = stored.groupBy(*self._keys()).agg(*folds)
         parts = {kept: F.col(self._part(kept)) for kept in self._kept}
-        said = F.lit("more rows of a group were removed than had been added to it")
+        said = F.lit("more rows of a group were removed than were ever added")
         is_there = F.when(self.is_impossible(parts), F.raise_error(said).cast("boolean")).otherwise(parts[ROWS] > 0)
         known = {kept: self._known(kept, parts) for kept in parts}
         shown = [self._value(each, known).alias(each.name) for each in self.layout.declared]

@@ -68,7 +68,7 @@ def test_queries_of_views_stand_in_those_of_models_that_read_them() -> None:
         (model("a", None), "no compiled SQL for it"),
         (model("a", "select current_date() as d from landing.plays_v1"), "CURRENT_DATE"),
         (model("a", "select 1 from other.place"), "it reads other.place, which isn't in the manifest"),
-        (model("a", "select 1 from landing.plays_v1", file_format="delta"), "format delta, not Iceberg"),
+        (model("a", "select 1 from landing.plays_v1", file_format="delta"), "format is delta, not Iceberg"),
         (model("a", "select 1 from landing.plays_v1", **{"post-hook": [{"sql": "x"}]}), "it has post-hook"),
         (model("a", "select 1 from landing.plays_v1", grants={"select": ["b"]}), "it has grants"),
         (model("a", "select 1 from landing.plays_v1", contract={"enforced": True}), "enforced contract"),
