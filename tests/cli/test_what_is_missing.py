@@ -74,7 +74,7 @@ def test_a_stage_that_was_not_built_yet_waits_and_is_no_failure(
     monkeypatch.setenv("DAGSTER_HOME", str(home))
     said = says("status", "-f", definitions, fails=False)
     assert "the next run will fail" not in said
-    assert "later ← daily: waits for media.daily, the table of daily" in said
+    assert "later ← daily: waiting for media.daily, the table of daily" in said
 
 
 def test_assets_that_nothing_ever_runs_are_told(

@@ -115,7 +115,7 @@ class _Planner:
                 reads.append(_read(tracked, live_in_partitions(storage, source, tracked, keys).changes.added))
         if known is None:
             unknown.append(
-                "what it reads: it has no incremental inputs, and the tables that its function opens are unknown"
+                "its reads: it has no incremental inputs, and the tables that its function opens are unknown"
             )
         else:
             unknown += _lookups_text(lineage, asset, known)
@@ -201,4 +201,4 @@ def _lookups_text(lineage: AssetLineage, asset: str, known: KnownConsumer) -> li
     """What an asset reads besides, whole, which isn't counted."""
     parents = {key.to_user_string() for key in lineage.node(asset).parent_keys}
     whole = sorted(parents - {each.upstream for each in known.consumer.inputs.values()})
-    return [f"what it reads of {', '.join(whole)}, which it reads as a whole (not counted)"] if whole else []
+    return [f"its reads of {', '.join(whole)}, which it reads as a whole (not counted)"] if whole else []

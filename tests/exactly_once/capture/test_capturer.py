@@ -307,7 +307,7 @@ def test_a_tag_is_refused_because_it_never_moves(source: Source) -> None:
 def test_a_branch_that_does_not_exist_is_not_main(source: Source) -> None:
     source.append(numbered(1))
     tracked = TrackedInput(EDGE.upstream, TABLE, ref="stagin")
-    with pytest.raises(UnknownRefError, match=r"'stagin'.*has main"):
+    with pytest.raises(UnknownRefError, match=r"'stagin'.*Its branches: main"):
         Capturer(source.lake, source.store).capture(
             EDGE.consumer, [tracked], target=TARGET, asked_for=None, run_id="run"
         )
