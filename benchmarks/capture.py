@@ -138,10 +138,9 @@ def markdown(report: Report, groups: dict[str, list[Found]], inside: dict[int, B
     ratio = largest.beyond_list / smallest.beyond_list
     aim = groups[BOTH][0].append
     parts.append(
-        f"From {smallest.shape.files:,} to {largest.shape.files:,} old files a capture takes {ratio:.1f} times the\n"
-        "CPU, metadata.json and the manifest list left out. "
-        f"Behind {AIM.snapshots:,} snapshots and {AIM.files:,} files it\n"
-        f"takes {aim.wall_ms:.0f} ms, of which {aim.cpu_ms:.0f} ms are CPU."
+        f"From {smallest.shape.files:,} to {largest.shape.files:,} old files, the CPU time of a capture grows by a\n"
+        f"factor of {ratio:.1f}, not counting metadata.json and the manifest list. With {AIM.snapshots:,} snapshots\n"
+        f"and {AIM.files:,} files, a capture takes {aim.wall_ms:.0f} ms, of which {aim.cpu_ms:.0f} ms are CPU time."
     )
     parts.append(WHY)
     return "\n\n".join(parts)
@@ -151,7 +150,7 @@ HISTORY, GROWTH, WIDTH = "As the history grows", "As the table grows", "As the t
 BOTH = "A long history and many files"
 INSIDE = """## As the interval grows
 
-Commits between two captures, every other one a delete of the file before."""
+Commits between two captures; every other commit deletes the file that the previous one added."""
 COLUMNS = (
     "snapshots",
     "old files",
@@ -164,20 +163,22 @@ COLUMNS = (
 )
 HEAD = """# What a capture costs
 
-Written by `python -m benchmarks.capture`. One changed file behind ever longer histories and ever more files that were
-consumed before, on local disk and SQLite. Each figure is the best of seven, in brackets the process' CPU. Every capture
-found exactly the files that PyIceberg finds in the manifests of the snapshots since.
+Written by `python -m benchmarks.capture`. The time to capture a single changed file, as the table's history gets longer
+and the number of files consumed earlier grows, on a local disk with SQLite. Each figure is the best of seven, with the
+process's CPU time in parentheses. Every capture found exactly the files that PyIceberg finds in the manifests of the
+snapshots since.
 
 {conditions}"""
-WHY = f"""## What it is spent on
+WHY = f"""## Where the time goes
 
-- A capture reads metadata.json whole, which grows with the snapshots that a table retains: a thousand take some 3 ms.
-  Of the snapshots in it only those since the last capture are looked at.
-- It reads one manifest list, which grows with the manifests: here one for {FILES_PER_MANIFEST:,} files.
-- It opens the manifests that changed. An append writes one, of a single entry. To delete an old file rewrites the
-  manifest that lists it, so that what went is told by comparing all of its entries with those of the manifest before:
-  some 20 µs for each of twice {FILES_PER_MANIFEST:,}, and much more where files have statistics of very many columns.
-- The rest is constant: two questions to the catalog, the ICDC table's files, and its registration."""
+- A capture reads the whole metadata.json, which grows with the number of retained snapshots: about 3 ms per thousand.
+  Only the snapshots since the last capture are examined.
+- It reads one manifest list, which grows with the number of manifests: here one per {FILES_PER_MANIFEST:,} files.
+- It opens the manifests that changed. An append writes one manifest with a single entry. Deleting an old file rewrites
+  the manifest that lists it, so the capture has to compare all of its entries with those of the previous manifest. That
+  takes about 20 µs for each of twice {FILES_PER_MANIFEST:,} entries, and much more if files have statistics for very
+  many columns.
+- The rest is constant: two catalog requests, the ICDC table's files, and its registration."""
 
 if __name__ == "__main__":
     main()

@@ -125,18 +125,19 @@ def main() -> None:
 
 
 OURS, VIEW, TIME_TRAVEL = "changelog", "create_changelog_view", "EXCEPT ALL"
-HEAD = f"""# What it costs to know what changed, and what a run asks of Spark
+HEAD = f"""# Which rows changed, and what a run asks of Spark
 
-Written by `python -m benchmarks.cost`. What it costs to find the files that changed is in [capture.md](capture.md),
-what a run costs besides in [fixed-cost.md](fixed-cost.md).
+Written by `python -m benchmarks.cost`. For the cost of finding the changed files see [capture.md](capture.md), and for
+the other costs of a run see [fixed-cost.md](fixed-cost.md).
 
 {{conditions}}
 
 ## Which rows changed
 
-One change to a table of {ROWS:,} rows in {PARTITIONS} partitions: the rows that were added and removed, counted by one
-query. Ours includes the capture and the table of changes, `create_changelog_view` the call that makes the view. The
-best of {ROUNDS}; all ways took turns on the same table, and found the same rows."""
+The time to count, in one query, the rows that a single change added to and removed from a table of {ROWS:,} rows in
+{PARTITIONS} partitions. `changelog` is this library's and includes the capture and the table of changes.
+`create_changelog_view` includes the call that creates the view. Each figure is the best of {ROUNDS}; the approaches
+took turns on the same table, and found the same rows."""
 
 if __name__ == "__main__":
     main()

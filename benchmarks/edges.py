@@ -145,9 +145,9 @@ best of {ROUNDS}. "At once" is `CursorStore.get_many`, one query per thousand ed
 
 {table(heads, lines)}
 
-An edge's value has {at_rest:,} bytes while nothing runs and {in_flight:,} with a capture in flight, with asset keys of
-{keys} characters. The largest that Dagster's tables can hold, with keys of 512 characters, is tested to stay
-below the 65,535 bytes of MySQL.
+The state of an edge takes {at_rest:,} bytes while nothing runs and {in_flight:,} bytes with a capture in flight, with
+asset keys of {keys} characters. A test checks that the largest one that Dagster's tables can hold, with keys of 512
+characters, stays below MySQL's limit of 65,535 bytes.
 
 What a tick costs is in [ticks.md](ticks.md).""",
         {

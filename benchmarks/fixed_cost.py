@@ -26,17 +26,17 @@ DAYS, ACCOUNTS = 30, 50_000
 ROWS, FULL_ROWS = 1_000_000, 10_000_000
 
 PARTS = {
-    "capture": "what changed is found: both tables' metadata, the manifests that changed",
-    "ICDC files": "the metadata of the table of changes is written",
-    "register": "that table gets its name in the catalog",
-    "record": "the capture is recorded in Dagster's database",
-    "plan": "Spark session, the asset function, and its result's plan looked at",
-    "branch": "the branch is cut",
-    "Spark jobs": "what the asset asks for is computed and written to the branch, Iceberg's commits included",
-    "check": "the branch is looked at, audits run",
-    "publish": "the branch becomes main",
-    "commit": "the capture is recorded as consumed, beside the table and in Dagster's database",
-    "metadata": "what the run shows in Dagster; the branch and old tables of changes are dropped",
+    "capture": "find what changed: read both tables' metadata and the manifests that changed",
+    "ICDC files": "write the metadata of the table of changes",
+    "register": "register that table in the catalog",
+    "record": "record the capture in Dagster's database",
+    "plan": "open the Spark session, call the asset function, and inspect its result's plan",
+    "branch": "create the branch",
+    "Spark jobs": "compute the result and write it to the branch, including Iceberg's commits",
+    "check": "inspect the branch, and run audits",
+    "publish": "fast-forward main to the branch",
+    "commit": "record the capture as consumed, in the table's metadata and in Dagster's database",
+    "metadata": "collect what the run shows in Dagster; drop the branch and old tables of changes",
 }
 """Parts of a step, in order; each ends where the next begins."""
 
@@ -177,11 +177,12 @@ def main() -> None:
     found = measure(rows, rounds)
     explained = "\n".join(f"- {part}: {text}" for part, text in PARTS.items())
     report.publish(
-        f"""# What a run costs however little changed
+        f"""# The fixed cost of a run
 
-Written by `python -m benchmarks.fixed_cost`. A run of one asset takes in ever more new rows of one day; the table that
-it reads has {rows:,} rows of {DAYS} days. Milliseconds, the median of {rounds}, with the local Spark warm. The process
-of a run and Dagster's queue are in [latency.md](latency.md). Both tables were compared with a recompute in the end.
+Written by `python -m benchmarks.fixed_cost`. A run of one asset processes an increasing number of new rows of one day;
+the table that it reads has {rows:,} rows of {DAYS} days. The figures are milliseconds, the median of {rounds} runs,
+with the local Spark warm. They don't include starting the run's process or waiting in Dagster's queue; for these see
+[latency.md](latency.md). Both tables were compared with a recompute at the end.
 
 {report.conditions()}
 

@@ -193,12 +193,12 @@ def main() -> None:
             print(f"{number + 1} of {len(HISTORIES)}", file=sys.stderr, flush=True)
 
 
-_HEAD = """# What each system makes of a history
+_HEAD = """# Kinds of changes, as three systems see them
 
-Written by `python -m benchmarks.histories`, which runs every history on a real table (Spark 4.1, Iceberg 1.11) and asks
-three systems what changed since it was consumed: Spark's incremental scan (`start-snapshot-id`, `end-snapshot-id`),
-Iceberg's `create_changelog_view`, and this library's `added` and `removed`. The truth is time travel: the table before
-and after, EXCEPT ALL both ways. "right" means exactly those rows.
+Written by `python -m benchmarks.histories`, which applies every history to a real table (Spark 4.1, Iceberg 1.11) and
+asks three systems what has changed since the table was last consumed: Spark's incremental scan (`start-snapshot-id`,
+`end-snapshot-id`), Iceberg's `create_changelog_view`, and this library's `added` and `removed`. The reference is time
+travel: EXCEPT ALL between the tables before and after, in both directions. "right" means exactly those rows.
 
 | history | truth | incremental scan | `create_changelog_view` | `dagster_ips` |
 | --- | --- | --- | --- | --- |"""

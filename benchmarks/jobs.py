@@ -36,6 +36,7 @@ PURPOSES = {
     "by": "compute the groups",
     "combine_rows": "what becomes of each?",
     "_add_all": "MERGE",
+    "_add_by_one_query": "append the rest",
     "_add_to_many": "MERGE",
     "_append": "append the rest",
     "found": "which values match?",
@@ -94,117 +95,123 @@ QUERIES = [
         "write the rows",
         "all but `merge`",
         (
-            "in the same query, rows outside the run's partitions, an Overwrite's condition or the changed "
-            "partitions are counted; if there are any the branch is dropped"
+            "the same query counts rows outside the run's partitions, an Overwrite's condition or the changed "
+            "partitions; if there are any, the branch is dropped"
         ),
         "",
     ),
     (
         "one row per key?",
         "`merge`, full",
-        "a full run must refuse what any later one would; reads back the keys alone",
+        "a full run must refuse what a later run would refuse; reads back only the keys",
         "",
     ),
     (
         "compute the rows",
         "`merge`",
         (
-            "once, kept: is there one row per key, all of them in the run's partitions, and which partitions "
-            "do they touch? Keys that may be gone come with it"
+            "computed once and kept. Is there one row per key, are all rows in the run's partitions, and which "
+            "partitions do they touch? Includes keys that may be gone"
         ),
         "",
     ),
     (
         "which keys are there?",
         "`merge`",
-        "a join with the touched partitions alone: how many differ, tie or are new",
-        "the manifest list shows that no touched partition is in the table",
+        "joins only the touched partitions: how many rows differ, tie or are new",
+        "the manifest list shows that the table has none of the touched partitions",
     ),
     (
         "compute the groups",
         "`combine`",
-        "once, kept: which partitions do they touch, are they all of the run's, and did any lose a row?",
-        "",
+        (
+            "computed once and kept. Which partitions do the groups touch, are they all the run's own, and did any "
+            "group lose a row?"
+        ),
+        (
+            "rows were only added, the partition columns of the key are the upstream's own, and the upstream's "
+            "metadata names their values; the next query then computes the groups"
+        ),
     ),
     (
         "append the parts",
         '`combine(storage="partials")`',
-        "the only query, unless a removed row may have been a least or greatest value",
+        "the only query, unless a removed row may have been a group's minimum or maximum",
         "",
     ),
     (
         "what becomes of each?",
         "`combine`",
-        "which groups are empty, as they were, or have lost their least or greatest value",
-        "no group lost a row: each is another than it was, and is added to as it is found",
+        "which groups are empty, unchanged, or have lost their minimum or maximum",
+        "no group lost a row: each group changes, and can be added to directly",
     ),
     (
         "MERGE",
         "`merge`, `combine`",
-        "rows that differ, as matched rows, and rows that are gone",
-        "none differs, none is gone; no touched partition is in the table",
+        "updates rows that differ, and deletes rows that are gone",
+        "no row differs and none is gone; the table has none of the touched partitions",
     ),
     (
         "append the rest",
         "`merge`, `combine`",
-        "new keys; the source of a MERGE that inserts is never broadcast",
+        "new keys, appended because Spark never broadcasts the source of a MERGE that inserts",
         (
-            "every key is there; a `combine` inserts them by its MERGE if the touched partitions have at most a "
+            "there are no new keys; `combine` inserts them with its MERGE if the touched partitions have at most a "
             "million rows each and ten million in all (a million if a key is null, or no column of the key partitions "
             "the table)"
         ),
     ),
-    ("touched partitions", "`append(dedup_on)`", "what to look for the keys in", ""),
+    ("touched partitions", "`append(dedup_on)`", "finds the partitions in which to look for existing keys", ""),
     (
         "which values match?",
         "`Overwrite`",
-        "Spark says what the condition matches, for one commit",
-        "the condition isn't on partition columns: then matching rows are looked for and deleted",
+        "Spark determines what the condition matches, so that a single commit can replace it",
+        "the condition isn't on partition columns; matching rows are then searched for and deleted",
     ),
     (
         "changed keys",
         "`overwrite_partitions` of `affected`",
-        "which partitions to replace, also those that are empty now",
-        "of `scope`: metadata tells",
+        "finds the partitions to replace, including those that are now empty",
+        "the frame is `scope`, for which metadata is enough",
     ),
     (
         "did any row change?",
         "all",
-        "files were removed or rewritten, perhaps with the same rows",
+        "files were removed or rewritten, possibly with the same rows",
         "nothing was removed upstream",
     ),
     (
         "rows of a removed one's key?",
         "`append(remove_on)`, `merge` of single rows",
-        "which row goes must be known",
+        "checks that it is clear which row to remove",
         "nothing was removed upstream",
     ),
     (
         "remove",
         "`append(remove_on)`",
-        "three: the removed keys, whether they identify rows, their deletion",
+        "three queries: find the removed keys, check that they identify rows, delete those rows",
         "no row was removed",
     ),
     (
         "delete what is there",
-        "of partitions computed for the first time",
-        "it is no result of earlier runs",
+        "partitions computed for the first time",
+        "existing rows are not the result of earlier runs",
         "the table is empty",
     ),
-    ("stamp", "own SQL", "the last commit says what was consumed, whatever the statements were", ""),
+    ("stamp", "own SQL", "the last commit records what was consumed, independent of the statements", ""),
 ]
 LISTED = "\n".join(f"| {' | '.join(each)} |" for each in QUERIES).replace("|  |", "| |")
 HEAD = f"""## What a run asks of Spark
 
-A query is one question to Spark, which makes several jobs of it. A test (`test_jobs_of_runs.py`) holds each
-write mode to these:
+A query is one request to Spark, which splits it into several jobs. A test (`test_jobs_of_runs.py`) checks that each
+write mode makes no other queries than these:
 
-| query | of | why | not where |
+| query | made by | purpose | left out if |
 | --- | --- | --- | --- |
 {LISTED}
 
-Measured by `python -m benchmarks.jobs`: {LATE} late rows of a day of {ROWS:,} and a new day of {NEW}. The executors'
-CPU is what Spark computes; the rest of a run is planning, commits and Dagster."""
+Measured by `python -m benchmarks.jobs`: {LATE} late rows for a day of {ROWS:,} and a new day of {NEW}. The executors'
+CPU time is Spark's computation; the rest of a run is planning, commits and Dagster."""
 TABLE = """| asset | queries, in order | queries | jobs | tasks | executors' CPU |
 | --- | --- | ---: | ---: | ---: | ---: |"""
 

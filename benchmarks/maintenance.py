@@ -108,9 +108,9 @@ def main() -> None:
         f"""# What daily merges leave behind
 
 Written by `python -m benchmarks.maintenance`. {MERGES} days of {rows:,} rows each arrive, {LATE:.0%} of them late
-within {WINDOW} days, and an asset merges their totals by day and account. How long readers take then, the best of
-three, and what the job `ips_hygiene` gives back, which took {seconds:.1f} s for the whole table. Before and after it
-the table was what a recompute gives, and who follows it saw no change.
+within {WINDOW} days, and an asset merges their totals by day and account. The table shows how long readers take (the
+best of three) before and after the job `ips_hygiene`, which took {seconds:.1f} s for the whole table. Before and after
+it, the table equalled a recompute, and a consumer of the table saw no change.
 
 {report.conditions()}
 

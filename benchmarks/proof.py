@@ -24,10 +24,11 @@ SAMPLES = (0.01, 0.1, 1.0)
 TABLES = ("daily", "by_account", "lifetime")
 INTRODUCTION = """# What a proof costs
 
-Written by `python -m benchmarks.proof`: {count:,} rows of {days} days, and a change of {change:,} rows in three of
-them. `daily` copies them by `append`, `by_account` adds them up per day and account, `lifetime` per account, in a
-table without partitions. A [proof](checks.md#proof) computes its sample anew from all inputs and compares. Where the
-table has partitions the sample is of those, and little is read; else it is of keys, and all inputs are.
+Written by `python -m benchmarks.proof`: {count:,} rows over {days} days, and a change of {change:,} rows in three of
+those days. `daily` copies the rows with `append`. `by_account` aggregates them per day and account, and `lifetime` per
+account in a table without partitions. A [proof](checks.md#proof) recomputes a sample from the inputs and compares it.
+If the table has partitions, the sample consists of partitions, and little is read; otherwise it consists of keys, and
+all inputs are read.
 """
 
 

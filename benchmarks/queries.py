@@ -132,14 +132,14 @@ def main() -> None:
     report.publish(f"{HEAD.format(conditions=report.conditions())}\n\n{table(heads, lines, words=2)}", found)
 
 
-HEAD = f"""# What a table by query costs, beside a full refresh
+HEAD = f"""# What a SQL asset costs, compared with a full refresh
 
 Written by `python -m benchmarks.queries`: TPC-H at scale {SCALE} on Spark and Iceberg, as assets that Dagster
-materializes. Of orders and lineitem a share of rows is inserted, and as large a one of lineitem deleted. Each query is
-two assets, one with `refresh="incremental"` and one with `refresh="full"`, which run one after the other over the same
-change and end with the same rows. The cells are the first's CPU as a share of the second's, of the whole process of
-Spark: planning, commits and the JVM's compiler are in it. "auto: full" is where `refresh="auto"` would compute
-everything, if no earlier run tells more.
+materializes. A share of the rows of orders and lineitem is inserted, and an equal share of lineitem is deleted. Each
+query is two assets, one with `refresh="incremental"` and one with `refresh="full"`, which run one after the other over
+the same change and end with the same rows. The cells are the CPU time of the incremental run as a fraction of the full
+one's, for the whole Spark process, including planning, commits and the JVM's compiler. "auto: full" marks where
+`refresh="auto"` would recompute everything, if no earlier runs decide.
 
 {{conditions}}"""
 

@@ -125,7 +125,7 @@ def main() -> None:
         if report.docs is not None:
             image = f"images/sweep-{sweep.axis}.svg"
             plot(sweep, report.docs / image)
-            parts.append(f"![What both stages take by change, as a part of the lookback, by {sweep.name}]({image})")
+            parts.append(f"![Both stages, incremental, as a fraction of the lookback, by {sweep.name}]({image})")
         heads = [sweep.name, *[f"{unit}, lookback" for unit in MEASURES.values()], *MEASURES.values()]
         parts.append(table(heads, [line(sweep, each) for each in sweep.points], words=0))
     figures = [{"axis": each.axis, "points": [asdict(point) for point in each.points]} for each in found]
@@ -137,12 +137,12 @@ def line(sweep: Sweep, point: Point) -> list[str]:
     return [f"{sweep.at(point):,g}", *spent, *[f"{point.ratio(measure):.2f}" for measure in MEASURES]]
 
 
-HEAD = f"""# Where it pays to go by change
+HEAD = f"""# When incremental processing pays off
 
-Written by `python -m benchmarks.sweeps`: both stages of the [playback pipeline](playback.md) by `combine`, as parts of
-what a lookback takes, while one thing changes at a time. The others stay at {USUAL.rows:,} rows a day, {USUAL.late:.0%}
-late rows and a window of {USUAL.window} days. Runs by change include a process of Dagster's own, the lookback doesn't.
-Every table was compared with a recompute.
+Written by `python -m benchmarks.sweeps`: both stages of the [playback pipeline](playback.md) with `combine`, as a
+fraction of what a lookback takes, while one parameter changes at a time. The others stay at {USUAL.rows:,} rows a day,
+{USUAL.late:.0%} late rows and a window of {USUAL.window} days. Incremental runs include starting a Dagster process; the
+lookback doesn't. Every table was compared with a recompute.
 
 {{fixed}}
 

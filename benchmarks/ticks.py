@@ -178,22 +178,22 @@ def main() -> None:
     heads = ["tables", "assets", "partitions of each", "first", "nothing pending", "everything pending"]
     heads += ["bytes stored per edge", "sensors' cursors, bytes"]
     report.publish(
-        f"""# What a tick costs
+        f"""# What a sensor tick costs
 
-Written by `python -m benchmarks.ticks`. What a tick of the automation sensors takes, Dagster and the catalog on SQLite:
-the first one, one that finds nothing pending, and one after each table had a commit of {CHANGED} days, which requested
-a run of every asset. An edge is an asset's input, for each of its partitions.
+Written by `python -m benchmarks.ticks`. How long a tick of the automation sensors takes, with Dagster and the catalog
+on SQLite: the first tick, one that finds nothing pending, and one that requests a run of every asset after each table
+had a commit of {CHANGED} days. An edge is an input of an asset or, if the asset is partitioned, of each partition.
 
 {report.conditions()}
 
 {table(heads, [line(*each) for each in found], words=0)}
 
-- With everything pending, three quarters of a tick are questions to Dagster's event log, three for each asset. One is
-  ours: whether the last run failed. By a profile of 30 assets, the tables' metadata took 4 % of it.
-- The first tick of a partitioned asset reads every file's partition values, and every cursor: it grows with the
-  partitions, and later ticks don't.
+- With everything pending, three quarters of a tick are queries to Dagster's event log, three for each asset. One of
+  them is this library's: whether the last run failed. In a profile of 30 assets, the tables' metadata took 4 %.
+- The first tick of a partitioned asset reads every file's partition values and every cursor, so it grows with the
+  number of partitions. Later ticks don't.
 
-What the database costs with very many edges is in [edges.md](edges.md).""",
+[10,000 edges](edges.md) shows what the database costs with very many edges.""",
         [{**asdict(case), **asdict(figures)} for case, figures in found],
     )
 

@@ -26,19 +26,22 @@ from example_project.spark_meter import Read, SparkMeter
 PARTS = ("stage 1", "stage 2", "both")
 BASE = "lookback"
 BY_CHANGE = ("combine", "combine, as partials", "merge of affected keys")
-INTRODUCTION = """# Two stages of playback, by change and by lookback
+INTRODUCTION = """# Two stages of playback compared with a lookback
 
-Written by `python -m benchmarks.playback`. Stage 1 enriches events with their titles, stage 2 adds them up per day and
-account. A day of events arrives in eight small commits, some of them late. Each way then takes it in, in turns, on
-tables of its own:
+Written by `python -m benchmarks.playback`. Stage 1 joins events with their titles, and stage 2 aggregates them per day
+and account. A day of events arrives in eight small commits, and some of the events are late. Each approach then
+processes the day, one after the other, on tables of its own:
 
-- `combine` and `merge of affected keys` are this library, run by Dagster in a process whose start counts. `as partials`
-  stage 2 appends what each change adds, which readers add up; reading isn't measured here.
-- The others are what one would write by hand, in a Spark that runs already. `lookback` rewrites the whole window.
-- `short` is a lookback of 3 days, which loses late rows; `copy` only copies the changed rows.
+- `combine` and `merge of affected keys` use this library, run by Dagster in a new process whose start is included in
+  the times. With `combine, as partials`, stage 2 appends the aggregates of each change, and readers add them up;
+  reading isn't measured here.
+- The others are what you would write by hand, in a Spark that is already running. `lookback` rewrites the whole window.
+  `scan` uses Iceberg's incremental scan, and `changelog` uses `create_changelog_view`.
+- `short` is a lookback of 3 days, which loses late rows. `copy` only copies the changed rows.
 
-In the end every table but those two was compared with a recompute. In brackets: the part of what `lookback` took. CPU
-and bytes are those of Spark's process, planning and shuffles included.
+At the end, all tables except those of `short` and `copy` were compared with a recompute. The numbers in parentheses are
+relative to `lookback`. CPU and bytes are those of Spark's process, including planning and shuffles. The first table
+shows what the library takes for both stages, as a fraction of `lookback`.
 """
 Costs = dict[str, dict[str, dict[str, float]]]
 """Medians by way, part and measure."""
@@ -58,8 +61,8 @@ def main() -> None:
     load = os.getloadavg()[0]
     print(INTRODUCTION)
     how = f"{given.late:.0%} of the rows are late, within {given.window} days."
-    print(f"{how} The median of {given.rounds} days counts, after one that")
-    print(f"warms up, on {os.cpu_count()} cores; the load was {load:.1f} in the end.\n")
+    print(f"{how} Each figure is the median of {given.rounds} days, after one")
+    print(f"day of warm-up, on {os.cpu_count()} cores; the load was {load:.1f} at the end.\n")
     print("\n".join(summary(found)))
     for rows, costs in found.items():
         print("\n".join(report(costs, rows)))
@@ -184,7 +187,7 @@ def report(costs: Costs, rows: int) -> Iterator[str]:
 
 
 def table(costs: Costs, part: str) -> Iterator[str]:
-    yield f"| | {' | '.join(title for _, _, title in MEASURES)} | MB written | of its own process, CPU s |"
+    yield f"| | {' | '.join(title for _, _, title in MEASURES)} | MB written | its own process's CPU s |"
     yield f"| --- |{' ---: |' * (len(MEASURES) + 2)}"
     base = costs[BASE][part]
     for name, parts in costs.items():

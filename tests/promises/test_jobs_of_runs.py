@@ -30,7 +30,7 @@ LATE_AND_NEW = {
     "merge_groups": ["_survey", "_survey_matched", "update_matched", "merge_rows"],
     "merge_rows": ["_survey", "_survey_matched", "merge_rows"],
     "merge_latest": ["_survey", "_survey_matched", "update_matched", "merge_rows"],
-    "combine_groups": ["by", "_add_all"],
+    "combine_groups": ["_add_all"],
     "overwrite_partitions": ["replace_partitions"],
     "overwrite_where": ["found", "overwrite_matching"],
     "replace": ["replace_rows"],
@@ -45,7 +45,7 @@ NEW_DAY = {
     "merge_groups": ["_survey", "merge_rows"],
     "merge_rows": ["_survey", "merge_rows"],
     "merge_latest": ["_survey", "merge_rows"],
-    "combine_groups": ["by", "_append"],
+    "combine_groups": ["_add_by_one_query"],
     "overwrite_partitions": ["replace_partitions"],
     "overwrite_where": ["overwrite_matching"],
 }

@@ -18,11 +18,11 @@ from pyspark.sql import functions as F  # noqa: N812  # the name that everyone g
 from dagster_ips.core.aggregates import AggregatePart, ComputedColumn, parse_aggregate
 from dagster_ips.core.held_rows import HeldRows
 from dagster_ips.core.write_mode import Combine
-from dagster_ips.errors import AggregateError, CombineError, UnknownColumnError
+from dagster_ips.errors import AggregateError, CombineError, OutsidePartitionsError, UnknownColumnError
 from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.writes.combine import combine_rows
 from dagster_ips.spark.writes.group_parts import Aggregates, Change
-from dagster_ips.spark.writes.partition_filter import Partitions, PartitionsHeld, all_held
+from dagster_ips.spark.writes.partition_filter import Partitions, PartitionsHeld, all_held, collected
 from tests.support.lake import Lake
 
 ROWS = "k STRING, day DATE, x INT, big BIGINT, d DECIMAL(6,2), f DOUBLE, b BOOLEAN, s STRING"
@@ -102,7 +102,7 @@ class Table:
         lake.catalog.create_namespace("t")
         self.aggregates = Aggregates.over(frame(lake, [], 1), declared, table="t.some")
         empty = self.aggregates.groups(frame(lake, [], 1))
-        creating = empty.writeTo("lake.t.some").using("iceberg")
+        creating = empty.writeTo("lake.t.some").using("iceberg").tableProperty("write.merge.mode", "merge-on-read")
         self.partitions = [each for each in ("day",) if each in declared.on]
         (creating.partitionedBy(F.col("day")) if self.partitions else creating).create()
 
@@ -122,6 +122,8 @@ class Table:
         held: PartitionsHeld = all_held,
         *,
         may_cancel: bool = False,
+        came_to: Partitions | None = None,
+        within: str | None = None,
     ) -> None:
         change = frame(self.lake, come, 1).unionAll(frame(self.lake, gone, -1)).unionAll(frame(self.lake, live, 0))
         combine_rows(
@@ -130,8 +132,9 @@ class Table:
             branch,
             head=None,
             partition_columns=self.partitions,
-            within=None,
+            within=within,
             held=held,
+            came_to=came_to,
         )
 
     def rows(self, branch: Branch) -> Counter[Row]:
@@ -199,10 +202,33 @@ def test_a_change_gives_the_groups_that_sql_makes_of_all_rows(
 ) -> None:
     there, gone, come = change
     after = without(there, gone) + come
-    for held in (all_held,) if gone else (all_held, holding_few):
+    places = sorted({(row[1],) for row in come}, key=repr)
+    for held, came_to in [(all_held, None)] if gone else [(all_held, None), (holding_few, None), (holding_few, places)]:
         branch = exact.holding(there)
-        exact.combine(branch, gone, come, after, held)
+        exact.combine(branch, gone, come, after, held, came_to=came_to)
         assert exact.rows(branch) == grouped(lake, after, exact.declared)
+
+
+FIRST, SECOND, THIRD = [(dt.date(2026, 1, day),) for day in (1, 2, 3)]
+
+
+@pytest.mark.parametrize("held", [holding_few, lambda _: HeldRows([], 0)], ids=["some are there", "none is"])
+def test_groups_outside_of_where_they_may_be_are_refused_by_the_query_that_would_add_them(
+    lake: Lake, exact: Table, held: PartitionsHeld
+) -> None:
+    within, inside, outside = "day >= DATE '2026-01-02'", full(day=SECOND[0], k=None), full()
+    branch = exact.holding([])
+    with pytest.raises(OutsidePartitionsError, match="2026-01-01"):
+        exact.combine(branch, [], [inside, outside], [], held, came_to=[FIRST, SECOND], within=within)
+    asked: list[Partitions] = []
+
+    def holding(partitions: Partitions) -> HeldRows:
+        asked.append(partitions)
+        return held(partitions)
+
+    exact.combine(branch, [], [inside], [], holding, came_to=[FIRST, SECOND, THIRD], within=within)
+    assert asked == [[SECOND, THIRD]]
+    assert exact.rows(branch) == grouped(lake, [inside], exact.declared)
 
 
 @pytest.mark.parametrize("on", [(), KEYS])
@@ -379,8 +405,10 @@ _USUAL = "by two columns"
         if layout == _USUAL or place in {"a STRING", "a DATE"}
     ],
 )
-@pytest.mark.parametrize("nulls", [False, True])
-def test_groups_are_found_in_partitions_of_every_kind(lake: Lake, place: str, layout: str, nulls: bool) -> None:  # noqa: FBT001
+@pytest.mark.parametrize(("nulls", "is_known"), [(False, False), (True, False), (False, True)])
+def test_groups_are_found_in_partitions_of_every_kind(
+    lake: Lake, place: str, layout: str, *, nulls: bool, is_known: bool
+) -> None:
     lake.catalog.create_namespace("t")
     declared = Combine(("a", "b", "k"), (parse_aggregate("n", "count(*)"), parse_aggregate("total", "sum(v)")))
 
@@ -414,6 +442,7 @@ def test_groups_are_found_in_partitions_of_every_kind(lake: Lake, place: str, la
         partition_columns=columns,
         within=None,
         held=holding_few,
+        came_to=collected(come.select(*columns).distinct()) if is_known else None,
     )
     before.unionAll(come).createOrReplaceTempView("of_sql")
     wanted = lake.sql("SELECT a, b, k, count(*) AS n, sum(v) AS total FROM of_sql GROUP BY a, b, k")

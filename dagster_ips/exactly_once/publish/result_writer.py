@@ -45,7 +45,7 @@ from dagster_ips.spark.writes.overwrite_where import (
     replace_where,
 )
 from dagster_ips.spark.writes.partials import append_partials
-from dagster_ips.spark.writes.partition_filter import PartitionsHeld, all_held
+from dagster_ips.spark.writes.partition_filter import Partitions, PartitionsHeld, all_held
 from dagster_ips.spark.writes.remove import remove_rows
 from dagster_ips.spark.writes.replace_keys import replace_keys
 
@@ -63,7 +63,8 @@ class Result:
     the plan doesn't show. With ``storage``, the target's own metadata says in which partitions it has no row.
     ``looked_up`` are the tables that the frame is made of beside its inputs, ``unchanged`` those that every row of the
     target was looked up in as they are now. ``is_derived`` says that a query's plan gave the frame and the write mode
-    for this very change; ``affected`` are the keys to replace, if it is by keys.
+    for this very change; ``affected`` are the keys to replace, if it is by keys. ``own_columns`` are those of the frame
+    that are a changed input's of the same name, unchanged, in every row.
     """
 
     frame: DataFrame
@@ -78,6 +79,7 @@ class Result:
     unchanged: frozenset[str] = frozenset()
     is_derived: bool = False
     affected: DataFrame | None = None
+    own_columns: frozenset[str] = frozenset()
 
     def stored(self, table: str) -> DataFrame:
         """What ``table`` has after a full run: what was returned, and of aggregates its groups.
@@ -112,7 +114,9 @@ class Result:
             require_known(made, mode, self.mode, table=table)
         if self.mode is Mode.INCREMENTAL:
             require_followed(self.inputs, made, mode, table=table)
-        return replace(self, inputs=made.inputs, looked_up=made.looked_up)
+        changed = [taken for change in made.inputs if not change.is_empty for taken in change.fragments]
+        own = frozenset(name for name in self.frame.columns if changed and all(made.keeps(name, of) for of in changed))
+        return replace(self, inputs=made.inputs, looked_up=made.looked_up, own_columns=own)
 
     def changes_nothing(self) -> bool:
         """Whether no input has a changed row, so that there is nothing to write. Never in mode ``full``."""
@@ -242,6 +246,7 @@ class Result:
                 within=self.partitions,
             )
             return
+        of_keys = [column for column in columns if column in write_mode.on]
         combine_rows(
             change,
             aggregates,
@@ -249,8 +254,30 @@ class Result:
             head=target.head_snapshot_id() if self.new_partitions is None else None,
             partition_columns=columns,
             within=self.partitions,
-            held=self._held(target, [column for column in columns if column in write_mode.on]),
+            held=self._held(target, of_keys),
+            came_to=self._came_to(of_keys, target),
         )
+
+    def _came_to(self, columns: Sequence[str], target: TableMetadata) -> Partitions | None:
+        """The values of ``columns`` that rows may have which came, by the inputs' metadata; None if it doesn't tell.
+
+        Also if rows may have gone, or a MERGE would read what is written twice, as copy-on-write does.
+        """
+        is_copied = target.properties.get("write.merge.mode") != "merge-on-read"
+        changed = [change for change in self.inputs if not change.is_empty]
+        if is_copied or any(change.may_remove_rows for change in changed) or not self.own_columns.issuperset(columns):
+            return None
+        found: set[tuple[object, ...]] = set()
+        for change in changed:
+            known = change.partitions
+            if not columns:
+                found.add(())
+            elif known is None or not set(columns) <= set(known.columns):
+                return None
+            else:
+                at = [known.columns.index(column) for column in columns]
+                found.update(tuple(values[i] for i in at) for values in known.values)
+        return sorted(found, key=repr) if changed else None
 
     def _refuse_removed_rows(self, branch: Branch, *, is_weighted: bool) -> None:
         """A removed row is taken off as what it counted as when it came, which the result must tell."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import dagster as dg
@@ -16,7 +17,7 @@ class SameRunCondition(AutomationCondition[dg.AssetKey]):
 
     Each step captures as it begins, which is after the one before it has published; where that published nothing, it
     finds no change. What can't be in the run of all its upstreams that are requested waits until they are done: it
-    would have to be run twice. So does what has an input whose table isn't there yet.
+    would have to be run twice. So does what has an input whose table isn't there yet, unless this run makes it.
     """
 
     def __init__(self, watched: WatchedInputs | None = None) -> None:
@@ -53,7 +54,8 @@ class SameRunCondition(AutomationCondition[dg.AssetKey]):
                 key = dg.AssetKey.from_user_string(tracked.upstream)
                 if key in requested:
                     found = found.compute_union(requested[key].compute_mapped_subset(context.key, direction="down"))
-        if not found.is_empty and not _has_its_tables(watched, context):
+        others = [each for each in watched.inputs if dg.AssetKey.from_user_string(each.upstream) not in requested]
+        if not found.is_empty and not _are_there([each.table for each in others], watched, context):
             found = context.get_empty_subset()
         return AutomationResult(context, context.candidate_subset.compute_intersection(found))
 
@@ -76,9 +78,9 @@ def _is_identity(mapping: dg.PartitionMapping) -> bool:
     return isinstance(mapping, dg.IdentityPartitionMapping)
 
 
-def _has_its_tables(watched: WatchedInputs, context: AutomationContext[dg.AssetKey]) -> bool:
+def _are_there(inputs: Sequence[str], watched: WatchedInputs, context: AutomationContext[dg.AssetKey]) -> bool:
     try:
         tables = watched.tables(tick=context.evaluation_time)
     except IpsError:  # It isn't known, and the run would only say so.
         return False
-    return all(tracked.table in tables for tracked in watched.inputs)
+    return tables.keys() >= set(inputs)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dagster_ips.core.aggregates import KeptPart
-from dagster_ips.core.ranges import quoted
+from dagster_ips.core.held_rows import HeldRows
+from dagster_ips.core.ranges import literal, quoted
 from dagster_ips.core.row_text import row_text
+from dagster_ips.core.sql_condition import mentions_only
 from dagster_ips.errors import CombineError
 from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.frames import all_of, any_of, computed_once, table_frame
-from dagster_ips.spark.late import F
+from dagster_ips.spark.late import F, errors
 from dagster_ips.spark.writes.group_parts import REMOVED, ROWS, Aggregates, Change, explained
 from dagster_ips.spark.writes.merge import GONE, update_matched
 from dagster_ips.spark.writes.merge_joins import joined_by_partition, small_sources_broadcast
@@ -29,6 +31,8 @@ _DELTA, _TARGET, _LOST, _LIVE = "ips_delta", "ips_target", "ips_lost", "ips_live
 _SAME, _CHANGED, _IS_LOST, _STRANGE, _EMPTY = "same", "changed", "lost", "strange", "empty"
 _MOST_BROADCAST = 200_000
 _MOST_IN_ONE_MERGE, _OF_A_PARTITION = 10_000_000, 1_000_000
+_MOST_VALUES = 1000
+_OUTSIDE = "__ips: a group of another partition"
 
 
 def combine_rows(  # noqa: PLR0913  # each is a thing of its own
@@ -40,6 +44,7 @@ def combine_rows(  # noqa: PLR0913  # each is a thing of its own
     partition_columns: Sequence[str],
     within: str | None,
     held: PartitionsHeld = all_held,
+    came_to: Partitions | None = None,
 ) -> None:
     """Add ``change`` to the groups that ``branch`` has, append new ones, and delete those that are empty now.
 
@@ -48,68 +53,137 @@ def combine_rows(  # noqa: PLR0913  # each is a thing of its own
     Only the target's partitions that the change touches are read, by literal predicates. Groups that are as they were
     aren't written, and without others nothing is. Where rows went, what becomes of each group is asked for first.
     ``within`` is the condition that all groups must meet. Groups of partitions that aren't ``held`` are new.
+    ``came_to`` are partitions, by the columns of ``partition_columns`` that are in the key, outside of which no row of
+    the change is, if it is known that none went; then one query may do.
 
     Raises:
         CombineError: rows were removed that the target never had, or a value is too large for its type.
         OutsidePartitionsError: a group isn't ``within``.
     """
-    keys, prune = aggregates.keys, [column for column in partition_columns if column in aggregates.keys]
+    prune = [column for column in partition_columns if column in aggregates.keys]
     delta = aggregates.parts_that_matter(change)
-    with explained(branch.table), computed_once(delta) as parts:
-        touched = _TouchedGroups.by(parts, keys, prune, within)
-        if within is not None and touched.has_outside:
-            refuse_rows_outside_partitions(parts, within, table=branch.table)
-        if not touched.groups:
-            return
-        there_may_be = held(touched.partitions)
-        known = touched.only(there_may_be.partitions)
-        if not known.groups:
-            _append(aggregates, parts, change, branch, touched)
-            return
-        has_only_gained = not touched.has_removed and not aggregates.computed
-        if has_only_gained and there_may_be.most is not None and there_may_be.most <= known.most_in_one_merge:
+    with explained(branch.table):
+        if came_to is not None and not aggregates.computed:
+            # A null is equal to none: where one may be, rows are found by <=>. Of partitions it is known.
+            place = _Place(prune, came_to, [key for key in aggregates.keys if key not in prune])
+            if _add_by_one_query(aggregates, change.rows, delta, branch, place=place, within=within, held=held):
+                return
+        with computed_once(delta) as parts:
+            _add_by_a_look(aggregates, change, parts, branch, head=head, prune=prune, within=within, held=held)
+
+
+def _add_by_a_look(  # noqa: PLR0913  # as combine_rows
+    aggregates: Aggregates,
+    change: Change,
+    parts: DataFrame,
+    branch: Branch,
+    *,
+    head: int | None,
+    prune: Sequence[str],
+    within: str | None,
+    held: PartitionsHeld,
+) -> None:
+    """As ``combine_rows``: looks at the ``parts`` first, which several queries read."""
+    keys = aggregates.keys
+    touched = _TouchedGroups.by(parts, keys, prune, within)
+    if within is not None and touched.has_outside:
+        refuse_rows_outside_partitions(parts, within, table=branch.table)
+    if not touched.groups:
+        return
+    there_may_be = held(touched.partitions)
+    known = touched.only(there_may_be.partitions)
+    if not known.groups:
+        _append(aggregates, parts, change, branch, touched)
+        return
+    has_only_gained = not touched.has_removed and not aggregates.computed
+    if has_only_gained and known.place.fits_one_merge(there_may_be):
+        _add_all(aggregates, parts, branch, known.place)
+        return
+    head = branch.head(parts.sparkSession) if head is None else head
+    # By its snapshot: what is kept of the branch by name Spark reads anew as soon as it is written to.
+    there = table_frame(parts.sparkSession, branch.catalog, branch.table, snapshot_id=head)
+    there = there.where(among(prune, known.partitions))
+    if has_only_gained:
+        _add_to_many(aggregates, parts, there, branch, touched, known=known, change=change)
+        return
+    with computed_once(_matched(aggregates, parts, there)) as matched:
+        found: dict[str, int] = dict(collected(matched.groupBy(_STATUS).agg(F.count("*"))))
+        if _STRANGE in found:
+            _refuse_any(matched.where(F.col(_STATUS) == _STRANGE), keys, branch)
+        if found.keys() - {_SAME}:
+            _update(aggregates, change, matched, branch, known, has_lost=_IS_LOST in found)
+        if touched.groups > sum(found.values()):
+            new = parts.alias(_DELTA).join(matched.alias(_TARGET), _same_keys(keys, _DELTA, _TARGET), "left_anti")
+            _append(aggregates, new, change, branch, touched)
+
+
+def _add_by_one_query(  # noqa: PLR0913  # as combine_rows
+    aggregates: Aggregates,
+    rows: DataFrame,
+    delta: DataFrame,
+    branch: Branch,
+    *,
+    place: _Place,
+    within: str | None,
+    held: PartitionsHeld,
+) -> bool:
+    """Add the parts ``delta`` of ``rows``, which all came, and to the ``place``; whether that could be done."""
+    inside = place if within is None else place.matching(within, rows)
+    if inside is None or any(value is None for each in inside.partitions for value in each):
+        return False
+    there_may_be = held(inside.partitions)
+    known = replace(inside, partitions=there_may_be.partitions)
+    if known.partitions and not known.fits_one_merge(there_may_be):
+        return False
+    with _refused_outside(delta, within, table=branch.table) as parts:
+        if known.partitions:
             _add_all(aggregates, parts, branch, known)
-            return
-        head = branch.head(parts.sparkSession) if head is None else head
-        # By its snapshot: what is kept of the branch by name Spark reads anew as soon as it is written to.
-        there = table_frame(parts.sparkSession, branch.catalog, branch.table, snapshot_id=head)
-        there = there.where(among(prune, known.partitions))
-        if has_only_gained:
-            _add_to_many(aggregates, parts, there, branch, touched, known=known, change=change)
-            return
-        with computed_once(_matched(aggregates, parts, there)) as matched:
-            found: dict[str, int] = dict(collected(matched.groupBy(_STATUS).agg(F.count("*"))))
-            if _STRANGE in found:
-                _refuse_any(matched.where(F.col(_STATUS) == _STRANGE), keys, branch)
-            if found.keys() - {_SAME}:
-                _update(aggregates, change, matched, branch, known, has_lost=_IS_LOST in found)
-            if touched.groups > sum(found.values()):
-                new = parts.alias(_DELTA).join(matched.alias(_TARGET), _same_keys(keys, _DELTA, _TARGET), "left_anti")
-                _append(aggregates, new, change, branch, touched)
+        else:
+            aggregates.stored(parts).writeTo(branch.sql_name).append()
+    return True
 
 
-def _add_all(aggregates: Aggregates, parts: DataFrame, branch: Branch, known: _TouchedGroups) -> None:
+@contextlib.contextmanager
+def _refused_outside(parts: DataFrame, within: str | None, *, table: str) -> Iterator[DataFrame]:
+    """``parts`` that fail the query which reads them, if one of them isn't ``within``.
+
+    Raises:
+        OutsidePartitionsError: one wasn't.
+    """
+    if within is None:
+        yield parts
+        return
+    refused = F.when(is_outside(within), F.raise_error(F.lit(_OUTSIDE)).cast("boolean"))
+    try:
+        yield parts.where(refused.isNull())
+    except errors.PySparkException as error:
+        if _OUTSIDE not in str(error):
+            raise
+        refuse_rows_outside_partitions(parts, within, table=table)
+
+
+def _add_all(aggregates: Aggregates, parts: DataFrame, branch: Branch, place: _Place) -> None:
     """Add groups that only gained rows to what the branch has, and insert the others, in one MERGE.
 
-    Each of the ``known`` partitions is joined in one task, or if that can't be, its rows are shuffled. Where they are
+    Each partition of the ``place`` is joined in one task, or if that can't be, its rows are shuffled. Where they are
     few, either takes less than a query more.
     """
-    added = _adding(aggregates, parts, branch, known)
+    added = _adding(aggregates, parts, branch, place)
     keys = {key: F.col(f"{_DELTA}.{quoted(key)}") for key in aggregates.keys}
     names = [column for column in aggregates.columns if column not in keys]
     values = dict(zip(names, aggregates.values(aggregates.part_columns(_DELTA)), strict=True))
-    with joined_by_partition(parts.sparkSession) if known.may_stay else contextlib.nullcontext():
+    with joined_by_partition(parts.sparkSession) if place.may_stay else contextlib.nullcontext():
         added.whenNotMatched().insert({quoted(name): value for name, value in (keys | values).items()}).merge()
 
 
-def _adding(aggregates: Aggregates, parts: DataFrame, branch: Branch, known: _TouchedGroups) -> MergeIntoWriter:
-    """A MERGE that adds ``parts`` to the groups that the branch has in the ``known`` partitions."""
+def _adding(aggregates: Aggregates, parts: DataFrame, branch: Branch, place: _Place) -> MergeIntoWriter:
+    """A MERGE that adds ``parts`` to the groups that the branch has in the partitions of the ``place``."""
     # mergeInto gives the target no alias: its columns go by the last part of its name.
     target = quoted(f"branch_{branch.name}")
     old = {kept: F.col(f"{target}.{quoted(column)}") for kept, column in aggregates.layout.columns.items()}
     now = aggregates.values_by_column(aggregates.added(old, _DELTA))
-    same = _same_keys(aggregates.keys, target, _DELTA, may_be_null=known.has_null_keys)
-    same &= among(known.columns, known.partitions, alias=target)
+    same = _same_keys(aggregates.keys, target, _DELTA, may_be_null=place.may_be_null)
+    same &= among(place.columns, place.partitions, alias=target)
     merging = parts.alias(_DELTA).mergeInto(branch.sql_name, same)
     return merging.whenMatched().update({quoted(column): value for column, value in now.items()})
 
@@ -133,7 +207,7 @@ def _add_to_many(  # noqa: PLR0913  # each is a thing of its own
     keys = aggregates.keys
     late = parts.where(_is_in(known))
     with small_sources_broadcast(parts.sparkSession):
-        _adding(aggregates, late, branch, known).merge()
+        _adding(aggregates, late, branch, known.place).merge()
     wanted = _small(late.select(*map(quoted, keys)), known).alias(_DELTA)
     found = there.select(*map(quoted, keys)).alias(_LIVE).join(wanted, _same_keys(keys, _LIVE, _DELTA), "left_semi")
     new = late.alias(_DELTA).join(found.alias(_TARGET), _same_keys(keys, _DELTA, _TARGET), "left_anti")
@@ -216,6 +290,43 @@ def _status(aggregates: Aggregates, now: Mapping[KeptPart, Column], old: Mapping
 
 
 @dataclass(frozen=True)
+class _Place:
+    """Where a MERGE looks for groups: in ``partitions``, values of the partition ``columns`` that the key has.
+
+    ``may_be_null`` are the columns of the key in which a group may have a null.
+    """
+
+    columns: Sequence[str]
+    partitions: Partitions
+    may_be_null: Collection[str]
+
+    @property
+    def may_stay(self) -> bool:
+        """Whether Spark can join groups to the target's rows where those are: not by ``<=>``, which nulls take."""
+        return bool(self.columns) and not set(self.columns) & set(self.may_be_null)
+
+    def matching(self, where: str, rows: DataFrame) -> _Place | None:
+        """With the partitions alone that meet the condition, as Spark says without a job.
+
+        None if it names other columns of ``rows``, or there are too many.
+        """
+        if not 0 < len(self.partitions) <= _MOST_VALUES or not mentions_only(where, self.columns, of=rows.columns):
+            return None
+        kinds = {field.name: field.dataType.simpleString() for field in rows.schema.fields}
+        lines = [", ".join([str(at), *map(_literal, value)]) for at, value in enumerate(self.partitions)]
+        typed = [F.col(quoted(name)).cast(kinds[name]).alias(name) for name in self.columns]
+        names = ", ".join(["__ips_at", *map(quoted, self.columns)])
+        listed = rows.sparkSession.sql(f"SELECT * FROM VALUES ({'), ('.join(lines)}) AS v({names})")  # noqa: S608  # literals
+        found = listed.select("__ips_at", *typed).where(~is_outside(where)).select("__ips_at").collect()
+        return replace(self, partitions=[self.partitions[at] for (at,) in sorted(found)])
+
+    def fits_one_merge(self, there: HeldRows) -> bool:
+        """Whether the rows that are there are so few that one MERGE, which may insert, is the cheapest way."""
+        most = min(_MOST_IN_ONE_MERGE, _OF_A_PARTITION * (len(self.partitions) if self.may_stay else 1))
+        return there.most is not None and there.most <= most
+
+
+@dataclass(frozen=True)
 class _TouchedGroups:
     """How many groups of each partition a change touches, and whether any is special.
 
@@ -223,6 +334,7 @@ class _TouchedGroups:
     ``columns`` that the key has.
     """
 
+    keys: Sequence[str]
     columns: Sequence[str]
     by_partition: Mapping[tuple[object, ...], int]
     has_removed: bool
@@ -240,14 +352,9 @@ class _TouchedGroups:
         return list(self.by_partition)
 
     @property
-    def may_stay(self) -> bool:
-        """Whether Spark can join them to the target's rows where those are: not by ``<=>``, which nulls take."""
-        return bool(self.columns) and not self.has_null_keys
-
-    @property
-    def most_in_one_merge(self) -> int:
-        """How many rows these partitions may hold for one MERGE to be the cheapest way."""
-        return min(_MOST_IN_ONE_MERGE, _OF_A_PARTITION * (len(self.by_partition) if self.may_stay else 1))
+    def place(self) -> _Place:
+        """Where a MERGE looks for them."""
+        return _Place(self.columns, self.partitions, self.keys if self.has_null_keys else ())
 
     def only(self, partitions: Partitions) -> _TouchedGroups:
         """Those of ``partitions``."""
@@ -264,7 +371,7 @@ class _TouchedGroups:
         named = [each.alias(f"__ips_{i}") for i, each in enumerate(measured)]
         found = collected(parts.groupBy(*names).agg(*named))
         by_partition = {row[:-4]: row[-4] for row in sorted(found, key=repr)}
-        return cls(partition_columns, by_partition, *(any(row[at] for row in found) for at in (-3, -2, -1)))
+        return cls(keys, partition_columns, by_partition, *(any(row[at] for row in found) for at in (-3, -2, -1)))
 
 
 def _matched(aggregates: Aggregates, parts: DataFrame, there: DataFrame) -> DataFrame:
@@ -305,10 +412,15 @@ def computed_again(aggregates: Aggregates, change: Change, lost: DataFrame, touc
     return lost.alias(_LOST).join(again, same, "left").select(*keys, *values, rows.isNull().alias(GONE))
 
 
-def _same_keys(keys: Sequence[str], one: str, other: str, *, may_be_null: bool = True) -> Column:
+def _same_keys(keys: Sequence[str], one: str, other: str, *, may_be_null: Collection[str] | None = None) -> Column:
     """Whether two rows are of one group. By ``=``, which holds of no null, Spark joins in more ways than by ``<=>``."""
-    pairs = [(F.col(f"{one}.{quoted(key)}"), F.col(f"{other}.{quoted(key)}")) for key in keys]
-    return all_of([mine.eqNullSafe(others) if may_be_null else mine == others for mine, others in pairs])
+    by_null = keys if may_be_null is None else may_be_null
+    pairs = [(key, F.col(f"{one}.{quoted(key)}"), F.col(f"{other}.{quoted(key)}")) for key in keys]
+    return all_of([mine.eqNullSafe(others) if key in by_null else mine == others for key, mine, others in pairs])
+
+
+def _literal(value: object) -> str:
+    return "NULL" if value is None else literal(value)
 
 
 def _refuse_any(groups: DataFrame, keys: Sequence[str], branch: Branch) -> None:

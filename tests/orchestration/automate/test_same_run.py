@@ -126,9 +126,23 @@ def test_an_asset_that_another_run_s_asset_is_needed_for_waits_for_it(
     assert requested(tables, instance, daily, agg, consumer("other", "playback")) == {("agg, daily, other", "")}
 
 
-def test_an_asset_with_an_input_that_is_not_there_yet_is_left_out(tables: Tables, instance: dg.DagsterInstance) -> None:
-    found = requested(tables, instance, consumer("first", "playback"), consumer("agg", "first"))
-    assert found == {("first", "")}
+def test_an_asset_with_an_input_that_is_not_there_yet_is_left_out_unless_this_run_makes_it(
+    tables: Tables, instance: dg.DagsterInstance
+) -> None:
+    @dg.asset(
+        ins={"first": ips.incremental(), "other": ips.incremental()},
+        metadata=ips.append() | ips.table("media.agg"),
+    )
+    def agg(first: ips.IcdcView, other: ips.IcdcView) -> object:
+        return first.added.join(other.added)
+
+    first, last = consumer("first", "playback"), consumer("last", "agg")
+    later = ips.iceberg_asset("other", table="media.made_by_another_job_later")
+    assert requested(tables, instance, first, agg, last, later) == {("first", "")}
+    other = consumer("other", "daily")
+    assert requested(tables, instance, first, agg, last, other, consumer("daily", "playback")) == {
+        ("agg, daily, first, last, other", "")
+    }
 
 
 def test_a_lookup_that_is_requested_drags_nothing_along(tables: Tables, instance: dg.DagsterInstance) -> None:
