@@ -52,7 +52,7 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class ViewStats:
-    """How much changed, beside how much there is. The latter is None where the source's snapshot doesn't say."""
+    """How much changed, and how much there is in total: None if the source's snapshot doesn't record it."""
 
     files: int
     rows: int
@@ -63,11 +63,11 @@ class ViewStats:
 
 
 class IcdcView:
-    """An upstream's change since the consumer last looked, and ways to read it.
+    """What changed in an upstream since the consumer last consumed it, and ways to read that.
 
-    Every frame is lazy: what isn't asked for costs nothing. In mode ``full`` every frame holds the run's whole scope,
-    so that the same asset function recomputes the table. Where limits let a run take only some files of a change, that
-    change is those files, also of a ``full`` run, and ``source`` the upstream with all of them.
+    Every frame is lazy: unused ones cost nothing. In mode ``full`` every frame holds the run's whole scope, so the same
+    asset function recomputes the table. If limits let a run take only some files of a change, the change consists of
+    those files, also in mode ``full``, and ``source`` is the upstream including all of them.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class IcdcView:
 
     @property
     def session(self) -> SparkSession:
-        """The session that its frames are of."""
+        """The Spark session of its frames."""
         return self._session
 
     @property
@@ -92,15 +92,15 @@ class IcdcView:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no file changed. Where files did, their rows may still all be as they were."""
+        """Whether no file changed. If files did, all of their rows may still be unchanged."""
         return self._captured.files.changes.is_empty
 
     @property
     def table(self) -> str:
         """The ICDC table's name for Spark SQL: it holds what ``changes`` holds.
 
-        For a run of partitions it may hold rows of others as well, unless the upstream is partitioned by the same
-        columns; ``parameters["rows"]`` is the condition that leaves them out.
+        In a run of partitions it may also hold rows of other partitions, unless the upstream is partitioned by the same
+        columns; the condition ``parameters["rows"]`` filters them out.
         """
         self._taken.frames.append(TakenFrame(Frame.CHANGES, f"{self._catalog}.{self.icdc_table}"))
         return self._table
@@ -118,33 +118,33 @@ class IcdcView:
     def changes(self) -> DataFrame:
         """Every row of the ICDC table: the rows of the files that were added.
 
-        After an update, delete or overwrite upstream they may hold rows that were there before and were only written
-        again; ``added`` doesn't.
+        After an update, delete or overwrite upstream, these may include old rows that were only rewritten; ``added``
+        doesn't.
         """
         return self._given(self._changes, Frame.CHANGES)
 
     @property
     def added(self) -> DataFrame:
-        """The rows that the upstream has now and hadn't before; equal rows count one by one."""
+        """The rows that the upstream has now but didn't have before. Duplicates count individually."""
         return self._given(self._added, Frame.ADDED)
 
     @property
     def removed(self) -> DataFrame:
-        """The rows that the upstream had before and hasn't now; none in mode ``full``."""
+        """The rows that the upstream had before but doesn't have now. None in mode ``full``."""
         return self._given(removed(self._net), Frame.REMOVED)
 
     @property
     def weighted(self) -> DataFrame:
         """``added`` and ``removed`` in one frame (a Z-set), with a column ``_weight`` that is 1 or -1.
 
-        For ``combine()`` with a least or greatest value, or an approximate sum, it also has the live rows with weight
-        0, also where no row was removed here, as one may be of another input: of them such a value is found again that
-        was removed. Without need they aren't read.
+        For ``combine()`` with ``min``, ``max`` or an approximate sum, it also has the live rows, with weight 0: they
+        are needed to find such a value again after its row was removed, here or in another input. They are read only if
+        needed.
 
         Raises:
             DeclarationError: the upstream has a column of that name.
         """
-        name = self._free_name(WEIGHT, "Take added and removed instead.")
+        name = self._free_name(WEIGHT, "Use added and removed instead.")
         rows = weighted(self._net, name)
         if self._weighs_live_rows and not self._is_whole:
             rows = with_live_rows(rows, self._source)
@@ -153,27 +153,27 @@ class IcdcView:
     def changelog(self, keys: Sequence[str] | None = None, *, change_type: str = "_change_type") -> DataFrame:
         """``added`` and ``removed`` rows in one frame, with a column that says ``insert`` or ``delete``.
 
-        With ``keys``, rows of a key that occurs as both are ``update_before`` and ``update_after``. It is the net
-        change: what came and went in between isn't in it. ``change_type`` is the added column's name.
+        With ``keys``, if a key has both, its rows are ``update_before`` and ``update_after``. This is the net change:
+        rows that were added and removed again in between aren't in it. ``change_type`` is the added column's name.
 
         Raises:
             UnknownColumnError: the upstream has no such key.
             DeclarationError: the upstream has a column named ``change_type``.
         """
         self._require_columns(keys or ())
-        name = self._free_name(change_type, 'Name the new one otherwise: changelog(change_type="...").')
+        name = self._free_name(change_type, 'Choose another name for the new one: changelog(change_type="...").')
         return self._given(changelog(self._net, keys or (), name), Frame.CHANGELOG)
 
     @property
     def source(self) -> DataFrame:
-        """The upstream as of the capture, rows and columns, whatever is committed to it meanwhile."""
+        """The upstream as of the capture, regardless of later commits."""
         return self._given(self._source, Frame.SOURCE)
 
     @property
     def before(self) -> DataFrame | None:
-        """The upstream as it was when it was last consumed, by the columns of ``source``.
+        """The upstream as of when it was last consumed, with the columns of ``source``.
 
-        None if that isn't known or can't be read any more, because its snapshot is expired.
+        None if that is unknown or can no longer be read, because its snapshot has expired.
         """
         since, source = self._captured.capture.from_exclusive, self._captured.source
         if self._is_whole or since is None or since.snapshot_id not in source.snapshots:
@@ -196,7 +196,7 @@ class IcdcView:
         return self._given(found, Frame.AFFECTED, keys)
 
     def affected_by(self, keys: Sequence[str], other: IcdcView, on: Mapping[str, str]) -> DataFrame:
-        """What ``affected(..., by=other, on=...)`` gives, ``on`` by this upstream's columns."""
+        """The result of ``affected(..., by=other, on=...)``, with ``on`` keyed by this upstream's columns."""
         self._require_columns([*keys, *on])
         other._require_columns(list(on.values()))
         joined = {other._captured.capture.edge.upstream: dict(on)}
@@ -218,8 +218,8 @@ class IcdcView:
     def partitions(self) -> tuple[Mapping[str, Bound | None], ...] | None:
         """The upstream's partitions that changed, as field name → value, in a stable order.
 
-        Empty if none did. None if they are unknown: the upstream isn't partitioned, or a changed file was written
-        under another partition spec; and in mode ``full``, where it is every one.
+        Empty if none did. None if they are unknown, because the upstream isn't partitioned or a changed file has
+        another partition spec, and in mode ``full``, where all of them count.
         """
         self._taken.is_asked = True
         return self.reported_partitions
@@ -235,12 +235,12 @@ class IcdcView:
 
     @property
     def ranges(self) -> Mapping[str, ChangeRange]:
-        """The ranges that ``incremental(ranges=...)`` asked for, by column; in mode ``full`` each is everything."""
+        """The ranges requested by ``incremental(ranges=...)``, by column. In mode ``full`` each covers everything."""
         self._taken.is_asked = True
         return self.reported_ranges
 
     def range(self, column: str) -> ChangeRange:
-        """Lower and upper value of ``column`` over the changed files; in mode ``full`` everything.
+        """The lower and upper value of ``column`` in the changed files. In mode ``full`` it covers everything.
 
         Raises:
             UnknownColumnError: the upstream has no such column.
@@ -261,18 +261,17 @@ class IcdcView:
     def parameters(self) -> Mapping[str, str]:
         """All of this as strings, for SQL templates, Dagster Pipes and spark-submit arguments.
 
-        Keys: ``mode``, ``icdc_table``, ``source_table``, ``rows`` (the condition on both tables' rows that the run's
-        partitions are made of; ``TRUE`` without partitions), ``from_snapshot_id_exclusive``,
-        ``to_snapshot_id_inclusive`` (empty where there is none), and per range ``<column>_kind``, ``<column>_lower``,
-        ``<column>_upper``.
+        Keys: ``mode``, ``icdc_table``, ``source_table``, ``rows`` (the condition, for both tables, on the rows of the
+        run's partitions; ``TRUE`` without partitions), ``from_snapshot_id_exclusive``, ``to_snapshot_id_inclusive``
+        (empty where there is none), and per range ``<column>_kind``, ``<column>_lower``, ``<column>_upper``.
         """
         self._taken.is_asked = True
         return parameters(self._captured, self._catalog)
 
     def as_sql(self, frame: Frame) -> str:
-        """``changes``, ``added``, ``removed`` or ``source`` in SQL, to stand where a table's name may.
+        """``changes``, ``added``, ``removed`` or ``source`` as SQL that can be used in place of a table name.
 
-        Rows with a map or a variant in them can't be compared by SQL: of those, added and removed are frames only.
+        SQL can't compare rows that contain a map or a variant: for those, added and removed exist only as frames.
         """
         self._taken.frames.append(TakenFrame(frame, ""))  # a statement has no plan that is looked at
         if frame is Frame.SOURCE:
@@ -350,12 +349,12 @@ class IcdcView:
         return view
 
     def keep(self, frame: DataFrame) -> DataFrame:
-        """``frame``, which Spark keeps once it is computed, until this view is released."""
+        """``frame``, which Spark caches once it is computed, until this view is released."""
         self._kept.append(frame.persist())
         return frame
 
     def release(self) -> None:
-        """Let Spark forget what it kept for this view."""
+        """Drop everything that Spark has cached for this view."""
         if self._may_remove_rows and "_net" in self.__dict__:
             self._net.unpersist()
         while self._kept:
@@ -449,7 +448,7 @@ class IcdcView:
         if name.lower() in {column.lower() for column in self._captured.source.column_names}:
             raise DeclarationError(
                 asset=self._captured.capture.edge.consumer,
-                problem=f"{self._captured.source.table} has a column {name!r} of its own.",
+                problem=f"{self._captured.source.table} already has a column {name!r}.",
                 remedy=remedy,
             )
         return name
@@ -482,10 +481,9 @@ class IcdcView:
 def affected(fact: IcdcView, *keys: str, by: IcdcView, on: str | Sequence[str] | Mapping[str, str]) -> DataFrame:
     """The rows of ``fact`` whose ``keys`` occur in its own change, or among the rows that a change of ``by`` touches.
 
-    For a fact that is joined with a dimension where both may change: take this, join ``by.source`` to it by the columns
-    ``on`` and group by ``keys``. ``on`` are the columns that the join goes by, ``{fact's: by's}`` where they have other
-    names. A row of ``by`` that changed touches the rows of ``fact`` that it joins, those of removed ones included.
-    Null is a key like any other.
+    Use it for a fact that is joined with a dimension when both may change: join ``by.source`` to it by the columns
+    ``on`` and group by ``keys``. ``on`` are the join columns, ``{fact's: by's}`` if their names differ. A changed row
+    of ``by``, removed or not, touches the rows of ``fact`` that it joins. Null is a key like any other.
 
     Returns:
         Live rows and all columns of ``fact``; in mode ``full`` all of them, and none if nothing changed.

@@ -36,7 +36,7 @@ account_plan = ips.iceberg_asset(
     "account_plan",
     table="media.account_plan",
     valid_through="always",
-    description="Which plan each account has from a day on, some of it known late. Written by the ingest job.",
+    description="The plan of each account from a given day; some rows arrive late. Written by the ingest job.",
     group_name="landing",
     owners=["team:ingest"],
 )
@@ -62,7 +62,7 @@ title = ips.iceberg_asset(
     owners=OWNERS,
 )
 def playback_daily(playback: ips.IcdcView, title: DataFrame) -> DataFrame:
-    """One row per playback event, with its title's genre. Only events that are new are read; deleted ones leave it."""
+    """One row per playback event, with its title's genre. Reads only new events; deleted events are removed."""
     return enriched_plays(playback.added, title)
 
 
@@ -77,7 +77,7 @@ def playback_daily(playback: ips.IcdcView, title: DataFrame) -> DataFrame:
     owners=OWNERS,
 )
 def playback_daily_agg(playback_daily: ips.IcdcView) -> DataFrame:
-    """Plays per day and account. New events are added to what is there, deleted ones taken off; no others are read."""
+    """Plays per day and account. Adds new events to the totals and subtracts deleted ones; reads no others."""
     return playback_daily.weighted
 
 
@@ -90,7 +90,7 @@ def playback_daily_agg(playback_daily: ips.IcdcView) -> DataFrame:
     owners=OWNERS,
 )
 def playback_weekly(playback_daily_agg: ips.IcdcView) -> DataFrame:
-    """Totals per week, from Sunday on. A week with a changed day is computed again, from its own days alone."""
+    """Totals per week, starting on Sunday. A week with a changed day is recomputed from its own days only."""
     return totals_per_week(playback_daily_agg.source)
 
 
@@ -105,7 +105,7 @@ def playback_weekly(playback_daily_agg: ips.IcdcView) -> DataFrame:
     owners=OWNERS,
 )
 def account_running_total(playback_daily: ips.IcdcView, account_plan: ips.IcdcView) -> ips.Overwrite:
-    """Seconds per account up to each of its days, and its plan then. Computed again from the earliest change on."""
+    """Running total of seconds per account and day, with its plan then. Recomputed from the earliest change on."""
     scope = (playback_daily.range("event_date") | account_plan.range("valid_on")).since("event_date")
     return ips.Overwrite(running_totals(playback_daily.source, account_plan.source).where(scope), where=scope)
 
@@ -118,7 +118,7 @@ def account_running_total(playback_daily: ips.IcdcView, account_plan: ips.IcdcVi
     owners=OWNERS,
 )
 def title_median(playback_daily: ips.IcdcView) -> DataFrame:
-    """Median seconds per day and title. A median has no sum to add to: days with any change are computed as a whole."""
+    """Median seconds per day and title. A median can't be updated by adding: days with any change are recomputed."""
     return medians_per_title(playback_daily.scope)
 
 
@@ -130,7 +130,7 @@ def title_median(playback_daily: ips.IcdcView) -> DataFrame:
     owners=OWNERS,
 )
 def by_title(context: dg.AssetExecutionContext) -> None:
-    """Plays and seconds per title, in SQL: rows that came are added to them, rows that went are taken off."""
+    """Plays and seconds per title, in SQL: adds new rows and subtracts removed ones."""
     with ips.capture(context, "playback_daily", columns="title_id INT, plays BIGINT, play_seconds BIGINT") as icdc:
         icdc.sql("""
             MERGE INTO {target} t USING (
@@ -153,7 +153,8 @@ plays_per_genre = ips.sql_asset(
     "plays_per_genre",
     PLAYS_PER_GENRE,
     table="media.plays_per_genre",
-    description="Plays per day and genre, by the query of a full refresh; how to follow what changed is found out.",
+    description="Plays per day and genre, declared by the query of a full refresh. How to apply changes is derived "
+    "from it.",
     group_name="viewing",
     owners=OWNERS,
 )
@@ -168,13 +169,13 @@ plays_per_genre = ips.sql_asset(
     owners=OWNERS,
 )
 def daily_report(playback_daily_agg: DataFrame) -> DataFrame:
-    """Totals per day. A normal asset: it reads the whole table and is rewritten whenever that changes."""
+    """Totals per day. An ordinary asset: it reads the whole table and is rewritten whenever that changes."""
     return totals_per_day(playback_daily_agg)
 
 
 @ips.audit(asset="playback_daily")
 def every_play_is_of_an_account(plays: DataFrame) -> bool:
-    """Seen before a run's rows are published: if it doesn't hold, they are not, and nothing downstream sees them."""
+    """Runs before a run's rows are published: if it fails, they aren't, and nothing downstream sees them."""
     return plays.where("account_id IS NULL OR event_date IS NULL").isEmpty()
 
 
@@ -183,7 +184,7 @@ def every_play_is_of_an_account(plays: DataFrame) -> bool:
     automation_condition=dg.AutomationCondition.on_cron("@daily"),
 )
 def equals_full_recompute(context: dg.AssetCheckExecutionContext, playback_daily_agg: DataFrame) -> dg.AssetCheckResult:
-    """Whether the table is what a full recompute makes of playback_daily, row by row. Reads everything."""
+    """Checks row by row that the table equals a full recompute from playback_daily. Reads everything."""
     # As it was when it was consumed last: what came later is not missing, it is pending.
     newest = context.instance.get_latest_materialization_event(dg.AssetKey("playback_daily_agg"))
     made = newest.asset_materialization if newest else None

@@ -131,13 +131,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """The command line."""
     defaults = Workload()
     parser = argparse.ArgumentParser(
-        prog="python -m example_project.ingest", description="Land days of playback events."
+        prog="python -m example_project.ingest", description="Write days of playback events to the lake."
     )
     parser.add_argument("--days", type=int, required=True)
     parser.add_argument("--rows-per-day", type=int, default=defaults.rows_per_day)
-    parser.add_argument("--late", type=float, default=defaults.late, help="fraction of rows from the 13 days before")
+    parser.add_argument("--late", type=float, default=defaults.late, help="fraction of rows from the previous 13 days")
     parser.add_argument("--seed", type=int, default=defaults.seed)
-    parser.add_argument("--lake", type=Path, default=None, help="the lake's folder, else $PLAYBACK_LAKE or .local/lake")
+    parser.add_argument(
+        "--lake", type=Path, default=None, help="the lake's folder (default: $PLAYBACK_LAKE or .local/lake)"
+    )
     given = parser.parse_args(arguments)
     folder = given.lake.absolute() if given.lake else lake_folder()
     ingest(folder, given.days, Workload(given.rows_per_day, given.late, given.seed))

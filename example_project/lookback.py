@@ -87,10 +87,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m example_project.lookback")
     parser.add_argument("--remote", default=None, help="a Spark Connect server, sc://host:port")
-    parser.add_argument("--lake", type=Path, default=None, help="the lake's folder, else $PLAYBACK_LAKE or .local/lake")
-    parser.add_argument("--ui", default=None, help="http://host:port of that Spark's UI, to count rows")
-    parser.add_argument("--pid", type=int, default=None, help="that Spark's process on this machine, to count bytes")
-    parser.add_argument("--stages", nargs="+", choices=STAGES, default=list(STAGES), help="in this order")
+    parser.add_argument(
+        "--lake", type=Path, default=None, help="the lake's folder (default: $PLAYBACK_LAKE or .local/lake)"
+    )
+    parser.add_argument("--ui", default=None, help="http://host:port of its Spark UI, to count rows")
+    parser.add_argument("--pid", type=int, default=None, help="its process id on this machine, to count bytes")
+    parser.add_argument("--stages", nargs="+", choices=STAGES, default=list(STAGES), help="which stages, in this order")
     given = parser.parse_args(arguments)
     spark = spark_on_lake(given.lake.absolute() if given.lake else lake_folder(), given.remote)
     meter = SparkMeter(given.ui, given.pid) if given.ui and given.pid else None

@@ -79,11 +79,13 @@ def difference(expected: DataFrame, actual: DataFrame) -> Difference:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m example_project.recompute")
-    parser.add_argument("--source-snapshot", type=int, required=True, help="of media.playback, as consumed")
-    parser.add_argument("--plan-snapshot", type=int, required=True, help="of media.account_plan, as consumed")
-    parser.add_argument("--tables", nargs="+", default=(), help="as media.playback_daily; all of them if none is named")
+    parser.add_argument("--source-snapshot", type=int, required=True, help="the consumed snapshot of media.playback")
+    parser.add_argument("--plan-snapshot", type=int, required=True, help="the consumed snapshot of media.account_plan")
+    parser.add_argument("--tables", nargs="+", default=(), help="for example media.playback_daily (default: all)")
     parser.add_argument("--remote", default=None, help="a Spark Connect server, sc://host:port")
-    parser.add_argument("--lake", type=Path, default=None, help="the lake's folder, else $PLAYBACK_LAKE or .local/lake")
+    parser.add_argument(
+        "--lake", type=Path, default=None, help="the lake's folder (default: $PLAYBACK_LAKE or .local/lake)"
+    )
     given = parser.parse_args(arguments)
     spark = spark_on_lake(given.lake.absolute() if given.lake else lake_folder(), given.remote)
     found = compare(spark, given.source_snapshot, given.plan_snapshot, given.tables)

@@ -12,7 +12,7 @@ environment=.local/versions/python-$("$python" -c 'import platform; print(platfo
 constraints=$environment/constraints.txt
 pinned=$(sed "s/^pyspark==.*/pyspark==$spark/" constraints.txt)
 if [ "$(cat "$constraints" 2>/dev/null)" != "$pinned" ]; then
-    echo "Makes $environment, which takes two or three minutes."
+    echo "Creating $environment, which takes two or three minutes."
     "$python" -m venv --clear "$environment"
     printf '%s\n' "$pinned" >"$environment/wanted.txt"
     "$environment/bin/python" -m pip --disable-pip-version-check --no-input -q install -c "$environment/wanted.txt" -e '.[example,dev]'

@@ -56,11 +56,11 @@ def plan(  # noqa: PLR0913  # one per option
 ) -> None:
     """Plan a backfill of an asset, print the plan and remember it."""
     if sum([span is not None, bool(single), older_code]) > 1:
-        message = "Say which partitions in one way: by --partitions, --partition or --older-code."
+        message = "Use only one of --partitions, --partition and --older-code."
         raise click.UsageError(message)
     desk = _desk(workplace)
     chosen = list(single) or (desk.span(asset, span) if span is not None else None)
-    with shown_while("Reading the metadata of every table that follows"):
+    with shown_while("Reading the metadata of all downstream tables"):
         made = desk.plan(asset, desk.of_older_code(asset) if older_code else chosen)
     text = json.dumps(plan_as_json(made), indent=2, ensure_ascii=False)
     if out is not None:
@@ -120,7 +120,7 @@ def cancel(workplace: Workplace, backfill_id: str, *, yes: bool) -> None:
     desk = _desk(workplace)
     desk.launched(backfill_id)
     if not yes:
-        click.confirm(f"End backfill {backfill_id} and all of its runs?", abort=True)
+        click.confirm(f"Cancel backfill {backfill_id} and all of its runs?", abort=True)
     ended, is_dropped = desk.cancel(backfill_id)
     click.echo(_text(cancel_report(backfill_id, ended, is_dropped=is_dropped)))
 
@@ -134,7 +134,7 @@ def publish(workplace: Workplace, backfill_id: str, *, yes: bool) -> None:
     desk = _desk(workplace)
     staged = desk.publishable(backfill_id)
     if not yes:
-        click.confirm(f"Publish what backfill {backfill_id} has staged?", abort=True)
+        click.confirm(f"Publish the staged results of backfill {backfill_id}?", abort=True)
     click.echo(_text(publication_report(staged, desk.publish(backfill_id))))
 
 
@@ -148,7 +148,7 @@ def revert(  # noqa: PLR0913  # one per option
     if dry_run:
         return
     if not yes:
-        click.confirm("Take it back?", abort=True)
+        click.confirm("Revert it?", abort=True)
     done, published = desk.revert(backfill_id, single or None, leave_out_changed=leave_out_changed)
     click.echo(_text(reverted_report(backfill_id, done, published)))
 
@@ -158,7 +158,10 @@ def release(workplace: Workplace, backfill_id: str, *, yes: bool) -> None:
     desk = _desk(workplace)
     desk.launched(backfill_id)
     if not yes:
-        click.confirm(f"Without them backfill {backfill_id} can't be compared or taken back. Let them go?", abort=True)
+        click.confirm(
+            f"Without its previous states, backfill {backfill_id} can't be compared or reverted. Release them?",
+            abort=True,
+        )
     click.echo(_text(release_report(desk.release(backfill_id))))
 
 

@@ -25,8 +25,9 @@ from dagster_ips.spark.branches import sql_name
 _STAMP = "spark.sql.iceberg.snapshot-property."
 _PROMISE = (
     "At least once: if the job writes its table and dies before the commit, the next capture holds the same rows. A "
-    "Spark job that publishes all of it as one commit, with spark_conf set, is exactly once: the stamp says then what "
-    "was consumed, also if the commit isn't called. Nothing keeps a job from writing whose capture was replaced."
+    "Spark job that publishes everything in a single commit, with spark_conf set, is exactly once: its stamp then "
+    "records what was consumed, even without `dagster-ips commit`. Nothing prevents a job from writing after its "
+    "capture was replaced."
 )
 
 
@@ -47,7 +48,7 @@ def capture(workplace: Workplace, asset: str, *, full: bool) -> None:
         consent=Consent(any_writes=True),
     )
     for other in sorted(given_up):
-        click.echo(f"{other}, which was in flight, is given up: its commit will be refused.", err=True)
+        click.echo(f"{other} was in flight and has been replaced: its commit will be refused.", err=True)
     captures = tuple(each.capture for each in found)
     stamp = stamp_properties(captures, attempt=token, run_id=token)
     printed = {
@@ -72,8 +73,8 @@ def commit(workplace: Workplace, capture: str) -> None:
     """Count the capture as consumed."""
     asset, _, attempt = capture.rpartition(":")
     if not asset or not attempt:
-        problem = f"{capture!r} isn't what dagster-ips capture calls a capture."
-        raise InstanceError(problem=problem, remedy='Give the value of "capture" that it printed.')
+        problem = f"{capture!r} isn't the id of a capture."
+        raise InstanceError(problem=problem, remedy='Pass the value of "capture" that dagster-ips capture printed.')
     known = workplace.unpartitioned(asset)
     edges = _edges(known)
     held = [state.in_flight for edge in edges if (state := workplace.store.get(edge)).in_flight]
@@ -82,12 +83,12 @@ def commit(workplace: Workplace, capture: str) -> None:
     shown: dict[str, str | int] = {"capture": capture, "mode": held[0].mode.value}
     for state in states:
         at = state.committed
-        what = f"snapshot {at.snapshot_id} ({moment(at.timestamp_ms)})" if at else "nothing: it has no snapshot"
+        what = f"snapshot {at.snapshot_id} ({moment(at.timestamp_ms)})" if at else "nothing, because it has no snapshot"
         shown[f"{state.edge.upstream}: consumed up to"] = what
         click.echo(f"{state.edge}: capture {state.number} is committed, up to {what}.")
     with effect(Effect.REPORT_EVENT):
         workplace.instance.report_runless_asset_event(
-            dg.AssetMaterialization(known.consumer.key, description="by a job that Dagster didn't run", metadata=shown)
+            dg.AssetMaterialization(known.consumer.key, description="by a job outside Dagster", metadata=shown)
         )
     for each in held:
         drop_expired_tables(known.manager.catalog.open(), workplace.store, each, known.retention)

@@ -50,7 +50,7 @@ def cascade_text(workplace: Workplace, cascade: str) -> str:
     if (commit := outside_commit(workplace.tables(), cascade)) is not None:
         return f"the commit of {moment(commit.timestamp_ms)} to {commit.table} (snapshot {commit.snapshot_id})"
     if cascade.isdecimal():
-        return f"a commit from outside (snapshot {cascade}, which is expired or in a table that isn't known here)"
+        return f"an outside commit (snapshot {cascade}, which has expired or belongs to an unknown table)"
     if workplace.instance.get_run_by_id(cascade) is not None:
         return f"run {cascade}"
     return f"backfill {cascade}"
@@ -71,7 +71,7 @@ def _recent(workplace: Workplace, *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(shown, indent=2, ensure_ascii=False))
     elif not shown:
-        click.echo("No run follows from a change yet.")
+        click.echo("No run has followed from a change yet.")
     else:
         keys = ("newest", "runs", "failed", "started_by", "cascade")
         click.echo(table([key.upper().replace("_", " ") for key in keys], [[str(e[k]) for k in keys] for e in shown]))

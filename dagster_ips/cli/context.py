@@ -72,8 +72,8 @@ class Workplace:
         known = self.consumer(asset)
         if known.consumer.is_partitioned:
             raise InstanceError(
-                problem=f"{asset} is partitioned, and each of its partitions is consumed by itself.",
-                remedy="Launch a backfill of the partitions from Dagster's UI: they are computed anew.",
+                problem=f"{asset} is partitioned, and each of its partitions is consumed separately.",
+                remedy="To recompute the partitions, launch a backfill of them from Dagster's UI.",
             )
         return known
 
@@ -95,7 +95,7 @@ class Workplace:
         """As ``everything``, in words."""
         found = self.everything(known)
         read = [f"{p.files} files, {p.rows} rows, {size_text(p.size_bytes)} of {name}" for name, p in found.items()]
-        return " and ".join(read) or "nothing, as there is no table yet"
+        return " and ".join(read) or "nothing, because no table exists yet"
 
     def older_rows(self, known: KnownConsumer) -> OlderRows | None:
         """What of the consumer's table its code of now would make otherwise; None if nothing is known to be."""
@@ -121,8 +121,8 @@ class Workplace:
         """
         if (run_id := run_at_work(self.instance, known.consumer.key, states)) is not None:
             raise InstanceError(
-                problem=f"Run {run_id} is working on {known.consumer.name}, and its work would be lost.",
-                remedy="Wait until it has ended, or terminate it.",
+                problem=f"Run {run_id} is processing {known.consumer.name}, and its work would be lost.",
+                remedy="Wait until it has finished, or terminate it.",
             )
 
     def _lake(self, known: KnownConsumer) -> LakeCatalog:
@@ -153,7 +153,7 @@ def known_at(
         definitions = list(definitions_at(options))
         return known_consumers(*definitions), known_tables(*definitions), definitions
     except (FileNotFoundError, dg.DagsterError) as error:
-        remedy = "Say where they are as for dagster: -m MODULE, -f FILE or -w WORKSPACE, or in pyproject.toml."
+        remedy = "Specify them as for dagster: -m MODULE, -f FILE or -w WORKSPACE, or in pyproject.toml."
         raise InstanceError(problem=f"The definitions can't be loaded: {_sentence(error)}", remedy=remedy) from error
 
 
@@ -171,7 +171,7 @@ def catalog_of(options: dict[str, Any], *, folder: str | None, name: str | None)
     catalogs = {each.manager.catalog.name_of(""): each.manager.catalog for each in tables}
     if len(catalogs) != 1:
         problem = f"The definitions have tables in {len(catalogs)} catalogs."
-        raise InstanceError(problem=problem, remedy="Say which: --catalog NAME or --folder FOLDER.")
+        raise InstanceError(problem=problem, remedy="Choose one: --catalog NAME or --folder FOLDER.")
     return next(iter(catalogs.values())).open()
 
 
@@ -180,7 +180,7 @@ def _instance() -> dg.DagsterInstance:
         return dg.DagsterInstance.get()
     except dg.DagsterError as error:
         problem = f"There is no Dagster instance here: {_sentence(error)}"
-        remedy = "Set DAGSTER_HOME to the absolute path of the folder with the instance's dagster.yaml."
+        remedy = "Set DAGSTER_HOME to the absolute path of the folder that contains the instance's dagster.yaml."
         raise InstanceError(problem=problem, remedy=remedy) from error
 
 

@@ -17,9 +17,9 @@ from dagster_ips.iceberg.commit_costs import cost_of_history
 
 _DAY_MS = 86_400_000
 _MEANING = """
-New are at least the net rows of each commit, and at most all that is in partitions whose files came out with other
-sizes or statistics than before: append() and merge() write near the first, overwrite_partitions() up to the second.
-What is read, and what jobs downstream rewrite because of it, comes on top. Compactions aren't counted."""
+NEW PER DAY is a range: at least the net rows of each commit, and at most everything in partitions whose files changed
+in size or statistics. append() and merge() write close to the lower bound, overwrite_partitions() up to the upper one.
+Savings on reads, and on downstream jobs that rewrite because of this, come on top. Compactions aren't counted."""
 
 
 def estimate(lake: LakeCatalog, tables: Sequence[str], *, days: float | None, as_json: bool) -> None:
@@ -36,15 +36,15 @@ def estimate(lake: LakeCatalog, tables: Sequence[str], *, days: float | None, as
     rows = [_row(name, cost) for name, cost in costs.items()]
     if len(rows) > 1:
         rows.append(_row("all", total(costs.values())))
-    headings = ("TABLE", "DAYS", "COMMITS", "OVERWRITES", "WRITTEN A DAY", "REALLY NEW A DAY", "WOULD SAVE")
+    headings = ("TABLE", "DAYS", "COMMITS", "OVERWRITES", "WRITTEN PER DAY", "NEW PER DAY", "WOULD SAVE")
     click.echo(table(headings, rows))
     for name, cost in costs.items():
         if not cost.commits:
-            click.echo(f"\n{name}: no commit is retained, so nothing is known.")
+            click.echo(f"\n{name}: no commits are retained, so no estimate is possible.")
         elif not cost.overwrites:
-            click.echo(f"\n{name}: nothing was rewritten in this time, so there is nothing to save here.")
+            click.echo(f"\n{name}: nothing was rewritten in this period, so there is nothing to save.")
         if cost.unknown:
-            click.echo(f"\n{name}: {cost.unknown} commits can't be read any more and aren't counted.")
+            click.echo(f"\n{name}: {cost.unknown} commits can no longer be read and aren't counted.")
     click.echo(_MEANING)
 
 

@@ -32,7 +32,7 @@ def explain(workplace: Workplace, run: str, *, as_json: bool) -> None:
         click.echo("\n" + "\n".join(_lines(workplace, each)))
     if story.others:
         names = ", ".join(story.others)
-        click.echo(f"\n{names}: captured nothing, so nothing incremental is known of it.")
+        click.echo(f"\n{names}: captured nothing, so there is nothing incremental to explain.")
 
 
 def _lines(workplace: Workplace, story: AssetStory) -> Iterator[str]:
@@ -79,10 +79,12 @@ def _committed(workplace: Workplace, story: AssetStory) -> str:
     if all(each["upstream"] in done for each in story.captures):
         return ", ".join(f"{name} up to snapshot {each.get('to_inclusive', 'none')}" for name, each in done.items())
     if _is_consumed(workplace, story):
-        return "yes, by a later run: the table says that it holds this change"
+        return "yes, by a later run: the table's stamp includes this change"
     if story.published:
-        return "not by this run, which ended too early; the table says what it holds, and the next run commits it"
-    return "nothing, so what was read stays pending"
+        return (
+            "not by this run, which ended too early; the table's stamp records the change, and the next run commits it"
+        )
+    return "nothing, so the changes it read stay pending"
 
 
 def _is_consumed(workplace: Workplace, story: AssetStory) -> bool:

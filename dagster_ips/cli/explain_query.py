@@ -28,8 +28,8 @@ def explain_query(workplace: Workplace, asset: str, *, as_json: bool) -> None:
     query = query_of(known.write_mode)
     if query is None:
         raise InstanceError(
-            problem=f"{asset} is not declared by a query, so what its runs do is in its own code.",
-            remedy="Give a run's id instead, to see what a run of it did.",
+            problem=f"{asset} isn't declared by a query; what its runs do is up to its own code.",
+            remedy="To see what a run of it did, pass the run's id.",
         )
     inputs = list(known.consumer.inputs.values())
     plan = MaintenancePlan(query, [_columns(known, each) for each in inputs])
@@ -37,15 +37,15 @@ def explain_query(workplace: Workplace, asset: str, *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(_as_json(asset, inputs, found, query.notes), indent=2, ensure_ascii=False))
         return
-    click.echo(f"{asset}: what a run does, by what changed since the last one\n")
+    click.echo(f"{asset}: what a run does, depending on what changed since the last one\n")
     for each in found:
         click.echo(f"{inputs[each.source].upstream}: {each.change}")
         click.echo(f"  {each.step.strategy}" + (f", because: {each.step.reason}" if each.step.reason else ""))
     for note in query.notes:
-        click.echo(f"\nBeware: {note}")
+        click.echo(f"\nCaveat: {note}")
     click.echo(
-        "\nThis is what the text tells. Spark knows more of types, so a run may compute everything where this says "
-        'otherwise; it also does with refresh="auto" where that costs less, and with refresh="full".'
+        "\nThis is based on the query's text alone. Spark knows more about types, so a run may still compute "
+        'everything. It also does so with refresh="full", and with refresh="auto" where that costs less.'
     )
 
 
@@ -53,9 +53,9 @@ def _columns(known: KnownConsumer, tracked: TrackedInput) -> list[QueryColumn]:
     metadata = known.manager.catalog.open().find(tracked.table)
     if metadata is None:
         raise InstanceError(
-            problem=f"{known.consumer.name} reads {tracked.upstream}, whose table {tracked.table} is not there yet, "
-            f"and what a run does depends on the table's columns.",
-            remedy=f"Materialize {tracked.upstream} first; if something else writes its table, that has to have run.",
+            problem=f"{known.consumer.name} reads {tracked.upstream}, whose table {tracked.table} doesn't exist yet, "
+            "and what a run does depends on its columns.",
+            remedy=f"Materialize {tracked.upstream} first; if an outside job writes its table, run that job first.",
         )
     return [QueryColumn(column.name, type_text(column.kind)) for column in metadata.struct.fields]
 

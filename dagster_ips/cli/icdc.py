@@ -32,7 +32,7 @@ def show(tables: Sequence[KnownTable], source: str, *, as_json: bool) -> None:
     """List the tables that were made of ``source`` and not dropped."""
     known = _table_named(tables, source)
     names = IntervalTables(known.manager.catalog.open(), known.manager.icdc_namespace).names(known.table)
-    click.echo(json.dumps(names, indent=2) if as_json else "\n".join(names) or f"None of {known.table}.")
+    click.echo(json.dumps(names, indent=2) if as_json else "\n".join(names) or f"No tables for {known.table}.")
 
 
 def remove(tables: Sequence[KnownTable], name: str) -> None:
@@ -44,7 +44,7 @@ def remove(tables: Sequence[KnownTable], name: str) -> None:
         plain = name.replace("`", "").removeprefix(f"{lake.name}.")
         if manager is managers[-1] or lake.find(plain) is not None:
             of = IntervalTables(lake, manager.icdc_namespace).remove(plain)
-            click.echo(f"{plain} is dropped. The data files of {of} are untouched.")
+            click.echo(f"Dropped {plain}. The data files of {of} are untouched.")
             return
 
 
@@ -56,8 +56,8 @@ def _table_named(tables: Sequence[KnownTable], source: str) -> KnownTable:
             return KnownTable(source, source, tables[0].manager, is_outside=True)
     if found is None:
         known = ", ".join(sorted(each.asset for each in tables)) or "none"
-        remedy = f"Name an asset or a table that these definitions know: {known}."
-        raise InstanceError(problem=f"{source} is no table that is known here.", remedy=remedy)
+        remedy = f"Use an asset or table from these definitions: {known}."
+        raise InstanceError(problem=f"{source} isn't in these definitions.", remedy=remedy)
     return found
 
 
@@ -79,13 +79,13 @@ def _as_json(made: IntervalTable, name: str) -> dict[str, object]:
 def _text(made: IntervalTable, name: str) -> str:
     changes = made.changes
     start = f"after snapshot {_at(made.from_exclusive)}" if made.from_exclusive else "from the beginning"
-    gone = ", and rows of other files may be gone" if changes.may_remove_rows else ""
+    gone = ", and rows of other files may have been removed" if changes.may_remove_rows else ""
     added = f"{len(changes.added)} added files with {changes.row_count} rows, {size_text(changes.size_bytes)}"
     lines = [
         f"{made.source} {start} up to snapshot {_at(made.to_inclusive)}: {added}{gone}.",
-        f"It is the table {name}, which holds no data of its own:",
+        f"Read it from {name}, which has no data files of its own:",
         *(f"  {what:8} {sql}" for what, sql in _statements(made, name).items()),
-        "It keeps those snapshots from ips_hygiene until you drop it:",
+        "While it exists, ips_hygiene keeps those snapshots. To drop it:",
         f"  dagster-ips icdc --drop {made.name}",
     ]
     return "\n".join(lines)

@@ -27,11 +27,13 @@ def reset(  # noqa: PLR0913  # one per option
     edge = Edge(known.consumer.name, tracked.upstream)
     _require_idle(workplace, known, edge)
     then = (
-        "the next run computes all of its table" if tracked.start is Everywhere.ALL else f"it begins at {tracked.start}"
+        "the next run computes its whole table"
+        if tracked.start is Everywhere.ALL
+        else f"the next run starts at {tracked.start}"
     )
-    click.echo(f"{edge}: what was consumed is forgotten, and {then}.")
+    click.echo(f"{edge}: forgets everything that was consumed; {then}.")
     if tracked.start is Everywhere.ALL:
-        click.echo(f"That run reads {workplace.everything_text(known)}.")
+        click.echo(f"It will read {workplace.everything_text(known)}.")
     if dry_run:
         return
     reason = _require_reason(why, "reset")
@@ -69,7 +71,7 @@ def rewind(  # noqa: PLR0913  # one per option
 
 def _require_reason(why: str | None, what: str) -> str:
     if not why:
-        raise InstanceError(problem=f"A {what} is recorded with its reason.", remedy="Say why: --why '...'.")
+        raise InstanceError(problem=f"A {what} needs a reason for the record.", remedy="Give it with --why '...'.")
     return why
 
 
@@ -77,9 +79,9 @@ def _preview(planned: Rewind) -> str:
     pending = planned.pending
     partitions = "" if pending.partitions is None else f", {pending.partitions} partitions"
     return (
-        f"{planned.edge}: from snapshot {_at(planned.before)} back to {_at(planned.after)}. To be read again: "
-        f"{pending.snapshots} snapshots, {pending.files} files, {pending.rows} rows, {size_text(pending.size_bytes)}"
-        f"{partitions}."
+        f"{planned.edge}: moves back from snapshot {_at(planned.before)} to {_at(planned.after)}. Will be read again: "
+        f"{pending.snapshots} snapshots, {pending.files} files, {pending.rows} rows, "
+        f"{size_text(pending.size_bytes)}{partitions}."
     )
 
 
@@ -93,7 +95,7 @@ def _require_idle(workplace: Workplace, known: KnownConsumer, edge: Edge) -> Non
 
 def _ask(*, yes: bool) -> None:
     if not yes:
-        click.confirm("Go on?", abort=True)
+        click.confirm("Continue?", abort=True)
 
 
 def _report(workplace: Workplace, known: KnownConsumer, state: EdgeState) -> None:
@@ -116,7 +118,7 @@ def _report(workplace: Workplace, known: KnownConsumer, state: EdgeState) -> Non
                 },
             )
         )
-    click.echo(f"Done, under number {done.number}.")
+    click.echo(f"Done (number {done.number}).")
 
 
 def _at(watermark: Watermark | None) -> str:

@@ -71,27 +71,27 @@ class _PlaceType(click.ParamType):  # type: ignore[type-arg]  # generic only in 
         try:
             return parse_place(value)
         except ValueError:
-            self.fail(f"{value!r} is no snapshot id, date or time", param, ctx)
+            self.fail(f"{value!r} isn't a snapshot id, date or time", param, ctx)
 
 
 _PLACE = _PlaceType()
-_upstream = click.option("--upstream", help="The upstream's asset key; needn't be said if there is but one.")
-_yes = click.option("--yes", is_flag=True, help="Don't ask.")
+_upstream = click.option("--upstream", help="The upstream's asset key; optional if there is only one.")
+_yes = click.option("--yes", is_flag=True, help="Don't ask for confirmation.")
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
-    """Look after incremental consumers: what is pending, and what counts as consumed.
+    """Inspect and manage incremental assets: what is pending and what counts as consumed.
 
-    Definitions are found as by `dagster`: -m MODULE, -f FILE, -w WORKSPACE, or [tool.dagster] in pyproject.toml; the
-    instance is that of DAGSTER_HOME.
+    Finds definitions the way `dagster` does: -m MODULE, -f FILE, -w WORKSPACE, or [tool.dagster] in pyproject.toml. The
+    instance is the one in DAGSTER_HOME.
 
     \b
     Exit codes:
-      0  done, and nothing is wrong
-      1  it failed, or doctor found something
-      2  the command line isn't one that is understood
+      0  success
+      1  the command failed, or doctor found something
+      2  invalid command line
     """  # noqa: D301  # click's mark of lines to be left as they are
 
 
@@ -114,7 +114,7 @@ def _at_workplace(command: Callable[..., None]) -> Callable[..., None]:
 @_json
 @_at_workplace
 def status(workplace: context.Workplace, **options: Any) -> None:  # noqa: ANN401  # as parsed, here and below
-    """What each consumer, or ASSET, has consumed of its upstreams, what is pending and what is in flight."""
+    """Show what each incremental asset, or ASSET, has consumed, what is pending and what is in flight."""
     statuses.status(workplace, **options)
 
 
@@ -126,7 +126,7 @@ def status(workplace: context.Workplace, **options: Any) -> None:  # noqa: ANN40
 @click.option("--dry-run", is_flag=True, help="Only show what the next run would read.")
 @_at_workplace
 def reset(workplace: context.Workplace, **options: Any) -> None:  # noqa: ANN401
-    """Forget what ASSET has consumed of an upstream: its next run computes everything, or begins where `start` says."""
+    """Forget what ASSET has consumed of an upstream: its next run computes everything, or begins at its `start`."""
     interventions.reset(workplace, **options)
 
 
@@ -141,18 +141,18 @@ def reset(workplace: context.Workplace, **options: Any) -> None:  # noqa: ANN401
 @click.option("--dry-run", is_flag=True, help="Only show what would be read again.")
 @_at_workplace
 def rewind(workplace: context.Workplace, **options: Any) -> None:  # noqa: ANN401
-    """Let ASSET read again what it consumed of an upstream after a snapshot or a time."""
+    """Make ASSET reread what it has consumed of an upstream after a snapshot or a time."""
     interventions.rewind(workplace, **options)
 
 
 @main.command()
 @click.argument("asset")
-@click.option("--full", is_flag=True, help="All of the upstreams instead of what is new.")
+@click.option("--full", is_flag=True, help="Capture all of the upstreams instead of only what is new.")
 @_at_workplace
 def capture(workplace: context.Workplace, **options: Any) -> None:  # noqa: ANN401
-    """Freeze what is new in ASSET's upstreams for a job that Dagster doesn't run, and print it as JSON.
+    """Capture what is new in ASSET's upstreams for a job that Dagster doesn't run, and print it as JSON.
 
-    Several jobs may share one capture. Call `dagster-ips commit CAPTURE` after the last one has written.
+    Several jobs may share one capture. Run `dagster-ips commit CAPTURE` after the last one has written.
     """
     captures.capture(workplace, **options)
 
@@ -161,7 +161,7 @@ def capture(workplace: context.Workplace, **options: Any) -> None:  # noqa: ANN4
 @click.argument("capture")
 @_at_workplace
 def commit(workplace: context.Workplace, **options: Any) -> None:  # noqa: ANN401
-    """Say that all jobs of CAPTURE have written their tables, so that it is consumed."""
+    """Mark CAPTURE as consumed, after all of its jobs have written their tables."""
     captures.commit(workplace, **options)
 
 
@@ -171,7 +171,7 @@ def commit(workplace: context.Workplace, **options: Any) -> None:  # noqa: ANN40
 @_json
 @_at_workplace
 def pending(workplace: context.Workplace, **options: Any) -> None:  # noqa: ANN401
-    """What waits for ASSET, change by change or partition by partition, and what its next run does with it."""
+    """List the pending changes of ASSET, by change or by partition, and what its next run does with them."""
     waiting.pending(workplace, **options)
 
 
@@ -180,10 +180,10 @@ def pending(workplace: context.Workplace, **options: Any) -> None:  # noqa: ANN4
 @_json
 @_at_workplace
 def explain(workplace: context.Workplace, **options: Any) -> None:  # noqa: ANN401
-    """What RUN read, why in that mode, what it wrote, published and committed, or why it failed.
+    """Explain what RUN read, why in that mode, what it wrote, published and committed, or why it failed.
 
-    RUN is a run's id or its beginning. Or it is the key of an asset that is declared by its query: then this says what
-    a run does for each kind of change of each source, and why nothing better.
+    RUN is a run's id or the first characters of it. For the key of an asset that is declared by its query, this
+    explains what a run does for each kind of change of each source, and why nothing better.
     """
     if options["run"] in workplace.consumers:
         query_explanations.explain_query(workplace, options["run"], as_json=options["as_json"])
@@ -196,7 +196,7 @@ def explain(workplace: context.Workplace, **options: Any) -> None:  # noqa: ANN4
 @_json
 @_at_workplace
 def cascade(workplace: context.Workplace, **options: Any) -> None:  # noqa: ANN401
-    """All runs and commits that follow from one change, stage by stage; without CASCADE, the newest cascades.
+    """Show all runs and commits that follow from one change, stage by stage; without CASCADE, the newest cascades.
 
     CASCADE is the id of a backfill, of a run that a person launched, or of an outside job's snapshot.
     """
@@ -207,11 +207,11 @@ def cascade(workplace: context.Workplace, **options: Any) -> None:  # noqa: ANN4
 @_json
 @_at_workplace
 def doctor(workplace: context.Workplace, **options: Any) -> None:  # noqa: ANN401
-    """Check what runs depend on; each finding says how to mend it. Exits with 1 if there is any.
+    """Check what runs depend on; each finding says how to fix it. Exits with 1 if there are any.
 
-    Catalogs, their storage, Java, Spark's jars and server, cursor storage, daemon, sensors, tables with two writers,
-    retention shorter than lag, leftover branches, dropped ICDC tables, failed runs, and what the next run would fail
-    by. Writes nothing but a small file in each storage, which it deletes again.
+    Checks catalogs and their storage, Java, Spark's jars and server, cursor storage, daemon, sensors, tables with two
+    writers, retention shorter than lag, leftover branches, dropped ICDC tables, failed runs, and what would make the
+    next run fail. Writes only one small file per storage, and deletes it again.
     """
     if not examination.doctor(workplace, **options):
         raise click.exceptions.Exit(1)
@@ -220,12 +220,12 @@ def doctor(workplace: context.Workplace, **options: Any) -> None:  # noqa: ANN40
 @main.command()
 @click.argument("table", required=False)
 @click.option(
-    "--from", "start", type=_PLACE, help="After this snapshot or time (UTC); from the table's birth if left out."
+    "--from", "start", type=_PLACE, help="After this snapshot or time (UTC). Default: from the table's creation."
 )
-@click.option("--to", "end", type=_PLACE, help="Up to this snapshot or time, inclusive; the newest if left out.")
-@click.option("--ref", default="main", show_default=True, help="The branch whose history it is.")
-@click.option("--list", "lists", is_flag=True, help="Only list the tables that were made of TABLE.")
-@click.option("--drop", "drops", metavar="NAME", help="Drop a table that this command made.")
+@click.option("--to", "end", type=_PLACE, help="Up to and including this snapshot or time. Default: the newest.")
+@click.option("--ref", default="main", show_default=True, help="The branch to read.")
+@click.option("--list", "lists", is_flag=True, help="Only list the tables that were created for TABLE.")
+@click.option("--drop", "drops", metavar="NAME", help="Drop a table that this command created.")
 @_json
 @dg_workspace_options
 def icdc(
@@ -235,9 +235,9 @@ def icdc(
     drops: str | None,
     **options: Any,  # noqa: ANN401
 ) -> None:
-    """Make a table of the change of TABLE in an interval, without copying a row, for nobody in particular.
+    """Create a table of the changes of TABLE in any interval, without copying rows and without consuming anything.
 
-    TABLE is a table, or the key of the asset that it is of. Nothing is consumed by it. Needs no Dagster instance.
+    TABLE is a table name or the asset key of the table. Needs no Dagster instance.
     """
     if (table is None) == (drops is None):
         message = "Give a TABLE, or --drop NAME."
@@ -255,19 +255,17 @@ def icdc(
 @main.command()
 @click.argument("tables", nargs=-1, required=True, metavar="TABLE...")
 @click.option("--folder", help="The folder of an IcebergCatalog(folder=...), instead of the definitions' catalog.")
+@click.option("--catalog", "name", help="A catalog that PyIceberg is configured for, for example in ~/.pyiceberg.yaml.")
 @click.option(
-    "--catalog", "name", help="A catalog that PyIceberg is configured for, by ~/.pyiceberg.yaml for instance."
-)
-@click.option(
-    "--days", type=click.FloatRange(min=0, min_open=True), help="Only the newest; all that is retained if left out."
+    "--days", type=click.FloatRange(min=0, min_open=True), help="Only the last days. Default: all retained snapshots."
 )
 @_json
 @dg_workspace_options
 def estimate(tables: tuple[str, ...], folder: str | None, name: str | None, **options: Any) -> None:  # noqa: ANN401
-    """What following changes would have saved in writing these TABLEs, by the history of their snapshots.
+    """Estimate what incremental writes would have saved for these TABLEs, from the history of their snapshots.
 
-    For a pipeline that rewrites a window every day: bytes rewritten a day against bytes that were new. Reads metadata
-    only, and needs no Dagster instance.
+    For a pipeline that rewrites a window every day: compares bytes rewritten per day with bytes that were new. Reads
+    only metadata and needs no Dagster instance.
     """
     asked = {name: options.pop(name) for name in ("days", "as_json")}
     lake = context.catalog_of(options, folder=folder, name=name)
@@ -276,21 +274,21 @@ def estimate(tables: tuple[str, ...], folder: str | None, name: str | None, **op
 
 @main.group()
 def backfill() -> None:
-    """Compute partitions of an asset anew, with all that follows: plan, launch, watch, compare, take back."""
+    """Recompute partitions of an asset and everything downstream: plan, launch, watch, compare, revert."""
 
 
 @backfill.command(name="plan")
 @click.argument("asset")
-@click.option("--partitions", "span", metavar="A..B", help="From one partition to another, both included.")
-@click.option("--partition", "single", multiple=True, metavar="K", help="One partition; may be given several times.")
-@click.option("--older-code", is_flag=True, help="The partitions with rows that the asset's code of now didn't make.")
+@click.option("--partitions", "span", metavar="A..B", help="From one partition to another, inclusive.")
+@click.option("--partition", "single", multiple=True, metavar="K", help="One partition; can be repeated.")
+@click.option("--older-code", is_flag=True, help="The partitions with rows from an older code version.")
 @click.option("--out", type=click.Path(dir_okay=False, writable=True), help="Save the plan as JSON.")
 @_json
 @_at_workplace
 def plan_backfill(workplace: context.Workplace, **options: Any) -> None:  # noqa: ANN401
-    """Which stages and partitions follow if ASSET is computed anew, what they read, and how long that takes.
+    """Show which stages and partitions follow if ASSET is recomputed, what they read, and how long that takes.
 
-    Without partitions it is of all that there are. Nothing runs and no table changes; the instance remembers the plan.
+    Plans all partitions by default. Nothing runs and no table changes; the instance stores the plan.
     """
     backfills.plan(workplace, **options)
 
@@ -298,30 +296,34 @@ def plan_backfill(workplace: context.Workplace, **options: Any) -> None:  # noqa
 @backfill.command(name="launch")
 @click.argument("plan")
 @click.option(
-    "--staged", is_flag=True, help="Every stage on a branch of its table; publish makes them visible together."
+    "--staged", is_flag=True, help="Compute every stage on a branch of its table; `publish` makes them visible."
 )
-@click.option("--although-moved", is_flag=True, help="Also if tables or code are others than when it was planned.")
+@click.option("--although-moved", is_flag=True, help="Launch even if tables or code have changed since it was planned.")
 @click.option(
-    "--keep-days", type=click.IntRange(min=1), default=30, show_default=True, help="How long the state before stays."
+    "--keep-days",
+    type=click.IntRange(min=1),
+    default=30,
+    show_default=True,
+    help="How long to keep the previous state.",
 )
 @_yes
 @_at_workplace
 def launch_backfill(workplace: context.Workplace, **options: Any) -> None:  # noqa: ANN401
-    """Launch PLAN, an id or a file: the state of every table that it touches is tagged, then the root is computed.
+    """Launch PLAN, an id or a file: tags the current state of every table that it touches, then computes the root.
 
-    Dagster's daemon computes the root as a person's backfill from the UI; later stages follow by themselves. With
-    --staged it computes all stages, and nothing of them is seen before `publish`.
+    Dagster's daemon computes the root like a backfill launched from the UI; later stages follow automatically. With
+    --staged it computes all stages, and their results stay invisible until `publish`.
     """
     backfills.launch(workplace, **options)
 
 
 @backfill.command(name="status")
 @click.argument("backfill_id", metavar="ID")
-@click.option("--watch", is_flag=True, help="Until nothing is left to do; a live table in a terminal.")
+@click.option("--watch", is_flag=True, help="Watch until everything is done; updates in place in a terminal.")
 @_json
 @_at_workplace
 def backfill_status(workplace: context.Workplace, **options: Any) -> None:  # noqa: ANN401
-    """How far each stage of backfill ID is, and how much it has read against its plan."""
+    """Show the progress of each stage of backfill ID, and how much it has read compared with its plan."""
     backfills.status(workplace, **options)
 
 
@@ -330,9 +332,9 @@ def backfill_status(workplace: context.Workplace, **options: Any) -> None:  # no
 @_yes
 @_at_workplace
 def cancel_backfill(workplace: context.Workplace, **options: Any) -> None:  # noqa: ANN401
-    """End backfill ID and all runs that it caused. What is published stays: `revert` takes it back.
+    """Cancel backfill ID and all of its runs. Published results stay; to undo them, use `revert`.
 
-    What is staged is dropped.
+    Staged results are dropped.
     """
     backfills.cancel(workplace, **options)
 
@@ -344,15 +346,16 @@ def cancel_backfill(workplace: context.Workplace, **options: Any) -> None:  # no
     type=click.Choice(["before", "full"]),
     default="before",
     show_default=True,
-    help="The state before, or a full recompute of the partitions by the assets' own functions.",
+    help="The previous state, or a full recompute of the partitions with the assets' own functions.",
 )
 @click.option("--examples", type=click.IntRange(min=0), default=10, show_default=True, help="Rows to show per stage.")
 @_json
 @_at_workplace
 def diff_backfill(workplace: context.Workplace, **options: Any) -> None:  # noqa: ANN401
-    """How each stage of backfill ID, as it is or is staged, differs from its state before, by partition and column.
+    """Show how each stage of backfill ID differs from its previous state, by partition and column.
 
-    Rows go by the key of the asset's write mode; without one, a changed row is one that went and one that came.
+    Rows are matched by the key of the asset's write mode; without one, a changed row counts as one removed and one
+    added.
     """
     backfills.diff(workplace, **options)
 
@@ -362,24 +365,24 @@ def diff_backfill(workplace: context.Workplace, **options: Any) -> None:  # noqa
 @_yes
 @_at_workplace
 def publish_backfill(workplace: context.Workplace, **options: Any) -> None:  # noqa: ANN401
-    """Make what backfill ID has staged visible, stage after stage; one that was killed goes on.
+    """Publish the staged results of backfill ID, stage by stage; run it again to continue if it was interrupted.
 
-    Refused if a table changed since it was staged.
+    Refused if a table has changed since it was staged.
     """
     backfills.publish(workplace, **options)
 
 
 @backfill.command(name="revert")
 @click.argument("backfill_id", metavar="ID")
-@click.option("--partition", "single", multiple=True, metavar="K", help="Only this one; may be given several times.")
-@click.option("--leave-out-changed", is_flag=True, help="Leave partitions out that someone else changed since.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@click.option("--partition", "single", multiple=True, metavar="K", help="Only this partition; can be repeated.")
+@click.option("--leave-out-changed", is_flag=True, help="Leave out partitions that someone else has changed since.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be done.")
 @_yes
 @_at_workplace
 def revert_backfill(workplace: context.Workplace, **options: Any) -> None:  # noqa: ANN401
-    """Bring the rows that backfill ID computed back as they were, by a new commit that later stages follow.
+    """Restore the rows that backfill ID replaced, in a new commit that later stages follow.
 
-    What came upstream since is pending again, so that the next run takes it. Deploy the code that you want before.
+    Upstream changes since then become pending again, so the next run consumes them. First deploy the code you want.
     """
     backfills.revert(workplace, **options)
 
@@ -389,5 +392,5 @@ def revert_backfill(workplace: context.Workplace, **options: Any) -> None:  # no
 @_yes
 @_at_workplace
 def release_backfill(workplace: context.Workplace, **options: Any) -> None:  # noqa: ANN401
-    """Let the state before backfill ID go, once nobody will compare it or take it back: expiry may take it then."""
+    """Stop keeping the state before backfill ID, so it can expire. ID can then no longer be compared or reverted."""
     backfills.release(workplace, **options)

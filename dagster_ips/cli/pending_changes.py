@@ -37,7 +37,7 @@ def pending(workplace: Workplace, asset: str, *, upstream: str | None, as_json: 
     known = workplace.consumer(asset)
     inputs = [known.tracked(upstream)] if upstream else list(known.consumer.inputs.values())
     of_kind = _of_partitions if known.consumer.is_partitioned else _of_whole
-    with shown_while("Reading the metadata of what changed"):
+    with shown_while("Reading the metadata of pending changes"):
         found = [of_kind(workplace, known, tracked) for tracked in inputs]
     if as_json:
         click.echo(json.dumps([shown for shown, _ in found], indent=2, ensure_ascii=False))
@@ -68,16 +68,16 @@ def _of_whole(workplace: Workplace, known: KnownConsumer, tracked: TrackedInput)
 def _text(status: EdgeStatus, waiting: Sequence[Snapshot]) -> str:
     waits = status.pending
     if status.is_waiting:
-        return f"{status.edge}: waits for {status.table}, which isn't there yet."
+        return f"{status.edge}: waiting for {status.table}, which doesn't exist yet."
     if waits is None:
-        return f"{status.edge}: the next run fails: {status.problem}"
+        return f"{status.edge}: the next run will fail: {status.problem}"
     if not waiting and not waits.files:
-        return f"{status.edge}: nothing waits."
-    how = "computes everything" if waits.is_full else "takes the change alone"
+        return f"{status.edge}: nothing pending."
+    how = "computes everything" if waits.is_full else "reads only the changes"
     partitions = "" if waits.partitions is None else f" in {waits.partitions} partitions"
-    since = f", the oldest for {age(_now_ms() - waits.oldest_ms)}" if waits.oldest_ms is not None else ""
+    since = f", the oldest change for {age(_now_ms() - waits.oldest_ms)}" if waits.oldest_ms is not None else ""
     what = f"{waits.files} files, {waits.rows} rows, {size_text(waits.size_bytes)}{partitions}"
-    head = f"{status.edge}: {what} wait{since}. The next run {how}."
+    head = f"{status.edge}: {what} pending{since}. The next run {how}."
     rows = [_row(_snapshot(each)) for each in waiting[-_MOST:]]
     more = f"\n… after {len(waiting) - _MOST} older ones" if len(waiting) > _MOST else ""
     headings = ("COMMITTED", "SNAPSHOT", "OPERATION", "FILES", "ROWS", "SIZE", "BY")
@@ -115,7 +115,9 @@ def _of_partitions(workplace: Workplace, known: KnownConsumer, tracked: TrackedI
     name = f"{consumer.name} ← {tracked.upstream}"
     shown: dict[str, Any] = {"asset": consumer.name, "upstream": tracked.upstream, "upstream_table": tracked.table}
     if source is None:
-        return shown | {"waits_for_table": tracked.table}, f"{name}: waits for {tracked.table}, which isn't there yet."
+        return shown | {"waits_for_table": tracked.table}, (
+            f"{name}: waiting for {tracked.table}, which doesn't exist yet."
+        )
     with knowing_partitions(instance):
         slicing = next(
             each for each in consumer.tracked(known.graph, instance).values() if each.upstream == tracked.upstream
@@ -133,7 +135,7 @@ def _of_partitions(workplace: Workplace, known: KnownConsumer, tracked: TrackedI
         for key, at in sorted(waiting.items())
     ]
     if not partitions:
-        return shown | {"partitions": []}, f"{name}: nothing waits."
+        return shown | {"partitions": []}, f"{name}: nothing pending."
     rows = [
         (
             each["partition"],
@@ -144,7 +146,7 @@ def _of_partitions(workplace: Workplace, known: KnownConsumer, tracked: TrackedI
         for each in partitions
     ]
     more = f"\n… and {len(rows) - _MOST} more" if len(rows) > _MOST else ""
-    count = "1 partition waits" if len(rows) == 1 else f"{len(rows)} partitions wait"
+    count = "1 partition pending" if len(rows) == 1 else f"{len(rows)} partitions pending"
     text = f"{name}: {count}.\n" + table(("PARTITION", "CONSUMED UP TO", "FAILED IN", "HELD BACK"), rows[:_MOST])
     return shown | {"partitions": partitions}, text + more
 

@@ -24,7 +24,7 @@ from dagster_ips.orchestration.watch.pending_checks import failed_text
 _HEADINGS = ("ASSET", "UPSTREAM", "CONSUMED UP TO", "NUMBER", "PENDING", "LAG", "IN FLIGHT", "TABLE'S NEWEST STAMP")
 
 
-_OF_PARTITIONS = ("PARTITIONED ASSET", "UPSTREAM", "LOOKED AT UP TO", "UPSTREAM'S PARTITIONS CHANGED SINCE CONSUMED")
+_OF_PARTITIONS = ("PARTITIONED ASSET", "UPSTREAM", "CHECKED UP TO", "CHANGED UPSTREAM PARTITIONS")
 _MOST = 10
 
 
@@ -62,7 +62,7 @@ def status(workplace: Workplace, asset: str | None, *, as_json: bool) -> None:
         click.echo(json.dumps(shown, indent=2, ensure_ascii=False))
         return
     if not known:
-        click.echo("No asset of these definitions reads an upstream by change: none has an input of ips.incremental().")
+        click.echo("No asset in these definitions is incremental: none has an ips.incremental() input.")
     if found:
         click.echo(table(_HEADINGS, [_row(each) for each in found]))
     remarks = [f"{each.edge}: {remark}" for each in found for remark in _remarks(each)]
@@ -90,7 +90,7 @@ def _held_back(keys: Collection[str]) -> str:
 
 def _anew(workplace: Workplace, known: KnownConsumer) -> str:
     """What it would cost to have all rows made by the code of now."""
-    return f"To compute all anew is to read {workplace.everything_text(known)}."
+    return f"A full recompute would read {workplace.everything_text(known)}."
 
 
 def _row(each: EdgeStatus) -> Sequence[str]:
@@ -141,14 +141,14 @@ def _line_as_json(line: LineState) -> dict[str, Any]:
 
 def _remarks(status: EdgeStatus) -> list[str]:
     state = status.state
-    remarks = [f"the next run fails: {status.problem}"] if status.problem else []
+    remarks = [f"the next run will fail: {status.problem}"] if status.problem else []
     if status.is_waiting:
         remarks.append(
-            f"waits for {status.table}, the table of {status.edge.upstream}, which isn't there yet. If it should be, "
+            f"waiting for {status.table}, the table of {status.edge.upstream}, which doesn't exist yet. If it should, "
             "correct the name in iceberg_asset(..., table=...) or in table(...)"
         )
     if state.reread_to:
-        remarks.append(f"was rewound; the next run reads again up to {_at(state.reread_to)}")
+        remarks.append(f"was rewound; the next run reads up to {_at(state.reread_to)} again")
     return remarks + [f"{each.kind} on {moment(each.at_ms)} by {each.who}: {each.why}" for each in state.interventions]
 
 

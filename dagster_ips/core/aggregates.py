@@ -163,17 +163,17 @@ def parse_aggregate(name: str, text: str) -> Aggregate:
         "max(if(a > 0, b, ')'))"
         >>> parse_aggregate("accounts", "count(DISTINCT account)")
         Traceback (most recent call last):
-        ValueError: DISTINCT isn't maintained from a change
+        ValueError: DISTINCT can't be maintained incrementally
     """
     call = _CALL.match(text)
     inside = _inside(text, call.end()) if call else None
     if call is None or inside is None:
-        message = "it isn't one function of one expression, such as sum(play_seconds)"
+        message = "it isn't a single function of one expression, such as sum(play_seconds)"
         raise ValueError(message)
     function = call["name"].lower()
     function = _SYNONYMS.get(function, function)
     if function not in set(Function):
-        message = f"{call['name']} isn't maintained from a change; {', '.join(Function)} are"
+        message = f"{call['name']} can't be maintained incrementally; only {', '.join(Function)} can"
         raise ValueError(message)
     expression = inside.strip()
     _require_scalar(Function(function), expression)
@@ -183,13 +183,13 @@ def parse_aggregate(name: str, text: str) -> Aggregate:
 def _require_scalar(function: Function, expression: str) -> None:
     message = ""
     if quantifier := _QUANTIFIER.match(expression):
-        message = f"{quantifier[1].upper()} isn't maintained from a change"
+        message = f"{quantifier[1].upper()} can't be maintained incrementally"
     elif not expression or (expression.endswith("*") and (expression, function) != (EVERY_ROW, Function.COUNT)):
-        message = "it needs one expression, and only count takes *"
+        message = "it needs exactly one expression, and only count accepts *"
     elif _SUBQUERY.search("".join(_outside_quotes(expression))):
-        message = "a query in it may give another value for rows that are removed than it gave when they came"
+        message = "a subquery in it may give removed rows a different value than when they were added"
     elif found := varying.IN_SQL.search("".join(_outside_quotes(expression))):
-        message = f"{found[0].strip()} may give another value for rows that are removed than it gave when they came"
+        message = f"{found[0].strip()} may give removed rows a different value than when they were added"
     if message:
         raise ValueError(message)
 

@@ -80,18 +80,18 @@ class PlannedTable:
         Example:
             >>> before = PlannedTable("daily", "media.daily", "1f3", 7, "1")
             >>> before.moved_to(PlannedTable("daily", "media.daily", "1f3", 8, "1"))
-            'media.daily was at snapshot 7 and is at 8'
+            'media.daily moved from snapshot 7 to 8'
             >>> before.moved_to(PlannedTable("daily", "media.daily", "1f3", 7, "2"))
-            "daily's code version was 1 and is 2"
+            "daily's code version changed from 1 to 2"
         """
         if self.uuid is None and now.uuid is not None:
-            return f"{self.table} wasn't there and is now"
+            return f"{self.table} has been created"
         if self.uuid != now.uuid:
             return f"{self.table} was dropped" + (" and created again" if now.uuid else "")
         if self.snapshot_id != now.snapshot_id:
-            return f"{self.table} was at snapshot {self.snapshot_id} and is at {now.snapshot_id}"
+            return f"{self.table} moved from snapshot {self.snapshot_id} to {now.snapshot_id}"
         if self.code_version != now.code_version:
-            return f"{self.asset}'s code version was {self.code_version} and is {now.code_version}"
+            return f"{self.asset}'s code version changed from {self.code_version} to {now.code_version}"
         return None
 
 

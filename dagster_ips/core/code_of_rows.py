@@ -39,15 +39,15 @@ def not_made_by(makings: Mapping[str | None, Making], code: str, partitions: Ite
 
     Example:
         >>> not_made_by({None: Making(("1",))}, "2", [None])
-        "its rows were made by other code, to which the change of now can't be added"
+        "another code version produced its rows, so changes can't be added to them now"
         >>> not_made_by({None: Making(("2",))}, "2", [None])
     """
     for partition in partitions:
         making = makings.get(partition, makings.get(None, Making()))
         if not making.codes:
-            return "by which code its rows were made isn't known, so a change can't be added to them"
+            return "it is unknown which code version produced its rows, so a change can't be added to them"
         if making.codes != (code,):
-            return "its rows were made by other code, to which the change of now can't be added"
+            return "another code version produced its rows, so changes can't be added to them now"
     return None
 
 
@@ -71,18 +71,22 @@ class OlderRows:
     def __str__(self) -> str:
         parts = []
         if self.codes:
-            parts.append(f"rows of code version {', '.join(self.codes)} are there, and {self.code} is the version now")
+            parts.append(
+                f"it has rows from code version {', '.join(self.codes)}, and the current version is {self.code}"
+            )
         if self.columns.added:
-            parts.append(f"rows from before {', '.join(self.columns.added)} was added hold NULL there")
+            parts.append(f"rows from before {', '.join(self.columns.added)} was added have NULL in it")
         if self.columns.widened:
-            parts.append(f"rows from before {', '.join(self.columns.widened)} got a wider type hold what fits the old")
+            parts.append(
+                f"rows from before {', '.join(self.columns.widened)} was widened hold only values that fit the old type"
+            )
         said = "; ".join(parts)
         if not self.partitions:
-            return f"{said}. To compute everything anew, materialize it once with the run tag dagster_ips/mode=full."
+            return f"{said}. To recompute everything, materialize it once with the run tag dagster_ips/mode=full."
         more = ", …" if len(self.partitions) > _MOST_SHOWN else ""
         listed = ", ".join(self.partitions[:_MOST_SHOWN]) + more
         count = "1 partition" if len(self.partitions) == 1 else f"{len(self.partitions):,} partitions"
-        return f"{said}, in {count} ({listed}). To compute them anew, launch a backfill of these partitions."
+        return f"{said}, in {count} ({listed}). To recompute them, launch a backfill of these partitions."
 
 
 def older_rows(
@@ -94,7 +98,7 @@ def older_rows(
 
     Example:
         >>> str(older_rows({None: Making(("1",))}, "2", {}))
-        'rows of code version 1 are there, and 2 is the version now. To compute everything anew, ...'
+        'it has rows from code version 1, and the current version is 2. To recompute everything, ...'
     """
     codes: dict[str, None] = {}
     added: dict[str, None] = {}

@@ -200,7 +200,7 @@ def _unstorable(path: Path, kind: Kind, fold: Fold) -> Iterator[Misfit]:
             yield from _unstorable((*path, _KEY), key, fold)
             yield from _unstorable((*path, _VALUE), value, fold)
         case _ if kind == VOID:
-            yield Misfit(path, "is only NULL, which says no type", "cast it to one")
+            yield Misfit(path, "is only NULL, which has no type", "cast it to a type")
         case _ if kind.startswith(UNSTORABLE):
             name = kind.removeprefix(UNSTORABLE)
             yield Misfit(path, f"is of type {name}, which Iceberg doesn't have", "cast it to another")

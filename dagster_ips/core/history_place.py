@@ -46,9 +46,9 @@ class Nowhere(StrEnum):
     """Why a place isn't one, as the end of a sentence; ``BEFORE_ALL`` is before the table's first snapshot."""
 
     BEFORE_ALL = "lies before its first snapshot"
-    EXPIRED = "lies before its oldest snapshot that isn't expired"
-    UNKNOWN = "isn't in its history: it never was, was rolled back or has been expired"
-    FUTURE = "is yet to come"
+    EXPIRED = "lies before its oldest retained snapshot"
+    UNKNOWN = "isn't in its history: it never existed, was rolled back or has expired"
+    FUTURE = "is in the future"
 
 
 def parse_place(text: str) -> Place:

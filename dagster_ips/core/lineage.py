@@ -273,7 +273,7 @@ class _Walk:
         lists = node.lists
         if _NUMBERING.search(node.text):
             for name in self._partial(below.rows):
-                self.fault(name, "monotonically_increasing_id(), which begins anew with each run,")
+                self.fault(name, "monotonically_increasing_id(), whose numbering starts over in each run")
         match node.operator:
             case "Generate":
                 return _GENERATORS.match(node.text) is not None
@@ -303,7 +303,7 @@ class _Walk:
         grouping = node.lists[0].lower() if node.operator == "Aggregate" and len(node.lists) > 1 else ""
         if self.varies(text if node.operator in _DECIDING else grouping):
             for name in self._partial(made.rows):
-                what = f"a choice by the clock or by chance ({node.operator}), which is another in each run,"
+                what = f"a choice that depends on the clock or on chance ({node.operator}) and differs between runs"
                 self.faults.append(Fault(name, what, varies=True))
         for new, old in self._renamed(node):
             if self.varies(old):
@@ -344,7 +344,7 @@ class _Walk:
             if leaf.unit is Unit.ROW:
                 self.fault(name, what)
             elif not set(leaf.keys) <= kept:
-                self.fault(name, f"{what} that isn't {how} by {_listed(leaf.keys)} as the upstream has it")
+                self.fault(name, f"{what} that isn't {how} by {_listed(leaf.keys)} of the upstream")
 
     def _partial(self, rows: frozenset[str]) -> list[str]:
         return sorted(name for name in rows if not self.leaves[name].is_everything)
@@ -391,7 +391,7 @@ class _Walk:
         all_ = _together(below)
         if all_.rows and not all(each.rows for each in below):
             for name in self._partial(all_.rows):
-                self.fault(name, "a union with rows that are no part of a change")
+                self.fault(name, "a union with rows that aren't part of a change")
         orders = [_order(child) for child in node.children]
         known = [order for order in orders if order is not None]
         if len(known) < len(orders) or len({len(order) for order in known}) != 1:

@@ -45,7 +45,7 @@ def decide_mode(
     Example:
         >>> from dagster_ips.core.edge import Edge
         >>> decide_mode([EdgeState(Edge("daily", "playback"))], asked_for=None, target_exists=False)
-        ModeDecision(mode=<Mode.FULL: 'full'>, reason='nothing of playback was consumed before')
+        ModeDecision(mode=<Mode.FULL: 'full'>, reason='nothing has been consumed from playback yet')
     """
     if why := _asked_for(asked_for, taken_from, named_by_person=named_by_person):
         return ModeDecision(Mode.FULL, why)
@@ -53,23 +53,23 @@ def decide_mode(
     unread = [state for state in old or states if not (state.committed or state.file_set or state.consumed_nothing)]
     fresh = list(dict.fromkeys(state.edge.upstream for state in unread))
     if fresh:
-        return ModeDecision(Mode.FULL, f"nothing of {', '.join(fresh)} was consumed before")
+        return ModeDecision(Mode.FULL, f"nothing has been consumed from {', '.join(fresh)} yet")
     beginning = [state for state in states if state.is_beginning]
     if not target_exists and len(beginning) < len(states):
-        return ModeDecision(Mode.FULL, "its table does not exist")
+        return ModeDecision(Mode.FULL, "its table doesn't exist")
     if beginning:
-        return ModeDecision(Mode.INCREMENTAL, f"begins where start says for {_names(beginning)}")
-    return ModeDecision(Mode.INCREMENTAL, f"continues from what was consumed of {_names(states)}")
+        return ModeDecision(Mode.INCREMENTAL, f"begins at the declared start of {_names(beginning)}")
+    return ModeDecision(Mode.INCREMENTAL, f"continues from the last consumed change of {_names(states)}")
 
 
 def _asked_for(asked_for: Mode | None, taken_from: str | None, *, named_by_person: bool) -> str | None:
     """Why everything is computed whatever was consumed; None if nobody asked for that."""
     if taken_from:
-        return f"takes the table over from {taken_from}"
+        return f"takes over the table from {taken_from}"
     if asked_for is Mode.FULL:
-        return f"asked for by the run tag dagster_ips/mode={asked_for}"
+        return f"requested by the run tag dagster_ips/mode={asked_for}"
     if asked_for is None and named_by_person:
-        return "a person named the partitions to materialise"
+        return "someone selected these partitions to materialize"
     return None
 
 

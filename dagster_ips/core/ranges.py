@@ -18,8 +18,8 @@ Bound: TypeAlias = bool | int | float | str | Decimal | dt.date | dt.datetime
 class RangeKind(StrEnum):
     """How far a change range can be trusted.
 
-    ``EXACT``: both bounds are values of changed rows. ``BOUNDED``: every changed value lies within, the bounds
-    themselves may not occur. ``UNBOUNDED``: some changed file says nothing on a side. ``EMPTY``: nothing changed.
+    ``EXACT``: both bounds are values of changed rows. ``BOUNDED``: every changed value lies within, but the bounds
+    themselves may not occur. ``UNBOUNDED``: a changed file has no statistics for one side. ``EMPTY``: nothing changed.
     """
 
     EXACT = "exact"
@@ -29,9 +29,9 @@ class RangeKind(StrEnum):
 
 
 class Predicate(str):
-    """A SQL condition; every frame's ``where`` takes it, and it can stand in a SQL text as it is.
+    """A SQL condition; every frame's ``where`` accepts it, and it can be used as is in SQL text.
 
-    Joined by ``|`` and ``&`` with another, or with a condition as text, it is a Predicate as well.
+    Combined by ``|`` or ``&`` with another, or with a condition as text, it gives a Predicate.
 
     Example:
         >>> Predicate("day >= 3") | Predicate("plan = 'basic'"), Predicate("day >= 3") & "vip"
@@ -108,7 +108,7 @@ class ChangeRange:
         kind: RangeKind,
         has_null: bool = False,
     ) -> ChangeRange:
-        """Unite one ``(lower, upper)`` per changed file; a None opens that side. No file at all gives ``nothing``."""
+        """Unite one ``(lower, upper)`` per changed file; a None leaves that side open. No files give ``nothing``."""
         if not bounds:
             return cls(column, RangeKind.UNBOUNDED, has_null=True) if has_null else cls.nothing(column)
         lowest = _extreme(min, [lower for lower, _ in bounds])

@@ -25,7 +25,7 @@ class Retention:
             remedy = "Keep at least 1 capture: the newest is never dropped."
             raise RetentionError(setting="keep_last", found=str(self.keep_last), remedy=remedy)
         if self.max_age <= timedelta():
-            remedy = "Give an age above 0: the newest capture is kept whatever its age."
+            remedy = "Give an age above 0: the newest capture is kept at any age."
             raise RetentionError(setting="max_age", found=str(self.max_age), remedy=remedy)
 
     @classmethod

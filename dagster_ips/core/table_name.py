@@ -31,7 +31,7 @@ def parts_of(name: str) -> tuple[str, ...]:
         if name[found.end() : at] != ".":
             break
     if at != len(name) + 1:
-        message = f"{name!r} has an empty part, or a backquote without its other half"
+        message = f"{name!r} has an empty part or an unmatched backquote"
         raise ValueError(message)
     return tuple(parts)
 

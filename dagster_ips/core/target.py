@@ -27,9 +27,9 @@ class Standing(StrEnum):
 
     MAY_PUBLISH = "may publish"
     SUPERSEDED = "superseded"
-    PARTIAL = "another run published a change of {edge} while everything was computed anew"
-    CHANGED = "the newest stamp of {edge} is not the one that the capture began from"
-    UNKNOWN = "whether another run published {edge} meanwhile is unknown, because snapshots have been expired"
+    PARTIAL = "another run published a change of {edge} while this run recomputed everything"
+    CHANGED = "the newest stamp of {edge} isn't the one that this capture started from"
+    UNKNOWN = "snapshots have expired, so it is unknown whether another run published {edge} in the meantime"
 
 
 def settle(state: EdgeState, history: TargetHistory | None) -> EdgeState:
@@ -108,9 +108,13 @@ def unexpected_change(state: EdgeState, history: TargetHistory | None) -> str | 
     if history.ancestry.find(mark.snapshot_id) is not None:
         return None
     if history.ancestry.head is None or any(_is_older(s, mark) for s in history.ancestry.snapshots):
-        return f"was rolled back or rewritten behind snapshot {mark.snapshot_id}, which holds what was published last"
+        return (
+            f"was rolled back or rewritten to before snapshot {mark.snapshot_id}, which holds the last published change"
+        )
     if history.ancestry.is_whole:
-        return f"was replaced (CREATE OR REPLACE) after snapshot {mark.snapshot_id}, which held what was published last"
+        return (
+            f"was replaced (CREATE OR REPLACE) after snapshot {mark.snapshot_id}, which held the last published change"
+        )
     return None
 
 

@@ -104,7 +104,7 @@ class LineState:
         path, example = min(self.unread.items())
         many = f"{len(self.unread):,} files" if len(self.unread) > 1 else "a file"
         return (
-            f"rows of {many} of {self.edge.upstream} are of partitions that aren't known, so no run is requested for "
+            f"the partitions of the rows in {many} of {self.edge.upstream} are unknown, so no run is requested for "
             f"them: {path}, {example.cause}"
         )
 

@@ -1,7 +1,7 @@
-"""What can go wrong, each with what happened, why it matters and what to do next.
+"""Every error says what happened, why it matters and what to do next.
 
-Every error carries its values as fields and survives pickling, because Dagster hands errors across processes. A file
-holds the errors of one audience: who has to do something about them.
+Each error carries its values as fields and survives pickling, because Dagster passes errors between processes. The
+modules group errors by who has to fix them.
 """
 
 from dagster_ips.errors.backfill_errors import (

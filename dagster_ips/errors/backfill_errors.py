@@ -1,4 +1,4 @@
-"""What stands in the way of a managed backfill: whoever started the command decides how to go on."""
+"""Why a managed backfill can't proceed: whoever ran the command decides what to do next."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ _SHOWN = 10
 
 @dataclass(eq=False)
 class UnknownBackfillError(IpsError):
-    """No plan and no backfill of that id is known to the instance."""
+    """The instance has no plan and no backfill with that id."""
 
     backfill: str
 
     def __str__(self) -> str:
         return (
-            f"This Dagster instance knows no plan and no backfill {self.backfill!r}, and there is no such file. Give "
-            f"the id that dagster-ips backfill plan printed, or the file that it wrote by --out; check DAGSTER_HOME."
+            f"This Dagster instance has no plan or backfill {self.backfill!r}, and there is no such file. Pass the id "
+            f"that dagster-ips backfill plan printed, or the file it wrote with --out, and check DAGSTER_HOME."
         )
 
 
 @dataclass(eq=False)
 class BackfillRecordError(IpsError):
-    """A saved plan, or what is remembered of a backfill, can't be read."""
+    """A saved plan, or the stored record of a backfill, can't be read."""
 
     where: str
     cause: str
 
     def __str__(self) -> str:
         return (
-            f"{self.where} can't be read as a plan of a backfill: {self.cause}. Nothing was launched and no state "
-            f"changed. Plan again: dagster-ips backfill plan ASSET. If a newer version wrote it, upgrade dagster_ips."
+            f"{self.where} can't be read as a backfill plan: {self.cause}. Nothing was launched and no state changed. "
+            f"Plan again: dagster-ips backfill plan ASSET. If a newer version wrote it, upgrade dagster_ips."
         )
 
 
 @dataclass(eq=False)
 class StalePlanError(IpsError):
-    """Tables or code aren't any more as they were when the plan was made."""
+    """Tables or code have changed since the plan was made."""
 
     backfill: str
     asset: str
@@ -47,15 +47,15 @@ class StalePlanError(IpsError):
 
     def __str__(self) -> str:
         return (
-            f"Plan {self.backfill} isn't true any more: {listed(self.moved)}. What it says of partitions and sizes may "
-            f"be wrong, so nothing was launched. Plan again: dagster-ips backfill plan {self.asset}. Where tables move "
-            f"all the time, launch it with --although-moved: the partitions that the plan names are computed then."
+            f"Plan {self.backfill} is out of date: {listed(self.moved)}. Its partitions and sizes may be wrong, so "
+            f"nothing was launched. Plan again: dagster-ips backfill plan {self.asset}. If the tables change all the "
+            f"time, launch it with --although-moved, which computes the partitions that the plan names."
         )
 
 
 @dataclass(eq=False)
 class BackfillError(IpsError):
-    """What was asked for can't be done with this backfill, or not now."""
+    """The command isn't possible for this backfill, or not right now."""
 
     backfill: str
     problem: str
@@ -67,7 +67,7 @@ class BackfillError(IpsError):
 
 @dataclass(eq=False)
 class RevertError(IpsError):
-    """Rows can't be restored to what they were before a backfill without losing what others did since."""
+    """Rows can't be restored to their state before a backfill without losing later changes by others."""
 
     backfill: str
     table: str
@@ -76,28 +76,28 @@ class RevertError(IpsError):
 
     def __str__(self) -> str:
         return (
-            f"{self.table} can't be reverted to what it was before backfill {self.backfill}: {listed(self.problems)}. "
+            f"{self.table} can't be reverted to its state before backfill {self.backfill}: {listed(self.problems)}. "
             f"Nothing was written and no state changed. {self.remedy}"
         )
 
 
 @dataclass(eq=False)
 class StagedBranchGoneError(IpsError):
-    """A staged run finds the branch gone that it was to publish to."""
+    """The branch that a staged run publishes to is gone."""
 
     table: str
     branch: str
 
     def __str__(self) -> str:
         return (
-            f"{self.table} has no branch {self.branch} any more: the backfill that was staged on it was cancelled, "
-            f"released or published, or the branch expired. Nothing was written, and main is as it was. Plan the "
-            f"backfill again if it is still needed."
+            f"{self.table} no longer has the branch {self.branch}: the backfill staged on it was cancelled, released "
+            f"or published, or the branch expired. Nothing was written, and main is unchanged. If you still need the "
+            f"backfill, plan it again."
         )
 
 
 def listed(items: Sequence[str]) -> str:
-    """Several things as one text, of many the first.
+    """Several items as one text; only the first ones of a long list.
 
     Example:
         >>> listed(("a", "b"))

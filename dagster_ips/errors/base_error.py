@@ -1,4 +1,4 @@
-"""The base of every error of this library."""
+"""The base class of every error in this library."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(eq=False)
 class IpsError(Exception):
-    """Base of every error of this library; its fields are its message's values.
+    """Base class of every error in this library. Its fields hold the values shown in the message.
 
     Example:
         >>> import pickle

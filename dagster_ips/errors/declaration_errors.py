@@ -1,4 +1,4 @@
-"""What is wrong in definitions and commands: the author of an asset, or whoever typed the command, mends it."""
+"""Mistakes in definitions and commands: the asset's author, or whoever ran the command, fixes them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dagster_ips.errors.base_error import IpsError
 
 @dataclass(eq=False)
 class DeclarationError(IpsError):
-    """An asset says something about its inputs or its table that can't work; found when definitions load."""
+    """An asset declares its inputs or its table in a way that can't work. Raised when definitions load."""
 
     asset: str
     problem: str
@@ -21,7 +21,7 @@ class DeclarationError(IpsError):
 
 @dataclass(eq=False)
 class RetentionError(IpsError):
-    """How long ICDC tables are kept is declared in a way that can't work."""
+    """The setting for how long ICDC tables are kept can't work."""
 
     setting: str
     found: str
@@ -29,26 +29,26 @@ class RetentionError(IpsError):
 
     def __str__(self) -> str:
         return (
-            f"ICDC tables can't be kept by {self.setting} = {self.found}, so nothing was captured. {self.remedy} "
-            f"The settings of IcdcIOManager are icdc_keep_last and icdc_max_age_days."
+            f"{self.setting} = {self.found} isn't a valid retention for ICDC tables, so nothing was captured. "
+            f"{self.remedy} The settings of IcdcIOManager are icdc_keep_last and icdc_max_age_days."
         )
 
 
 @dataclass(eq=False)
 class UnknownConsumerError(IpsError):
-    """A command names an asset, or an upstream of it, that isn't read incrementally."""
+    """A command names an asset that reads nothing incrementally, or an upstream it doesn't read that way."""
 
     asset: str
     problem: str
     known: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f"{self.asset} {self.problem}. Nothing was done. Known are: {', '.join(self.known) or 'none'}."
+        return f"{self.asset} {self.problem}. Nothing was done. Choose one of: {', '.join(self.known) or 'none'}."
 
 
 @dataclass(eq=False)
 class InstanceError(IpsError):
-    """The command can't be done with this Dagster instance or these definitions, or not now."""
+    """The command isn't possible with this Dagster instance or these definitions, or not right now."""
 
     problem: str
     remedy: str
@@ -59,7 +59,7 @@ class InstanceError(IpsError):
 
 @dataclass(eq=False)
 class SparkVersionsDifferError(IpsError):
-    """The Spark that a session is of, and the PySpark that is installed, are of two minor versions."""
+    """The Spark session and the installed PySpark have different minor versions."""
 
     server: str
     installed: str
@@ -67,16 +67,16 @@ class SparkVersionsDifferError(IpsError):
     def __str__(self) -> str:
         minor = ".".join(self.server.split(".")[:2])
         return (
-            f"The session's Spark is {self.server}, and PySpark {self.installed} is installed here. They read some SQL "
-            f"differently (to Spark 4.0, 'it''s' is the text its), so a table could get other rows than its query "
-            f"gives; nothing was run. Install the same: pip install 'pyspark[connect]=={minor}.*'; or take another "
-            f"server."
+            f"The session runs Spark {self.server}, but PySpark {self.installed} is installed here. They parse some "
+            f"SQL differently (Spark 4.0 reads 'it''s' as its), so a table could get rows that its query doesn't "
+            f"return. Nothing was run. Install the matching version: pip install 'pyspark[connect]=={minor}.*'; or "
+            f"connect to another server."
         )
 
 
 @dataclass(eq=False)
 class UnknownRefError(IpsError):
-    """An input follows a branch that its table doesn't have; ``known`` are those that it has."""
+    """An input follows a branch that its table doesn't have; ``known`` lists the branches it has."""
 
     table: str
     ref: str
@@ -85,8 +85,8 @@ class UnknownRefError(IpsError):
 
     def __str__(self) -> str:
         return (
-            f"{self.table} has no branch {self.ref!r}, which {self.asset} follows by incremental(ref=...); it "
-            f"has {', '.join(self.known) or 'none'}. Following another instead would give other rows, so nothing was "
+            f"{self.table} has no branch {self.ref!r}, which {self.asset} follows through incremental(ref=...). Its "
+            f"branches: {', '.join(self.known) or 'none'}. Another branch would give different rows, so nothing was "
             f"captured and no state changed. Create {self.ref!r}, or correct the name."
         )
 
@@ -103,16 +103,16 @@ class TagFollowedError(IpsError):
 
     def __str__(self) -> str:
         return (
-            f"{self.table}: {self.tag!r}, which {self.asset} follows by incremental(ref=...), is a tag. It stays at "
-            f"snapshot {self.snapshot_id}, so rows that come later would never be read; nothing was captured and no "
-            f"state changed. Follow a branch ({', '.join(self.branches) or 'main'}), or read the tag as it is in an "
-            f"input without incremental()."
+            f"{self.table}: {self.tag!r}, which {self.asset} follows through incremental(ref=...), is a tag. It stays "
+            f"at snapshot {self.snapshot_id}, so later rows would never be read. Nothing was captured and no state "
+            f"changed. Follow a branch ({', '.join(self.branches) or 'main'}), or read the tag through an input "
+            f"without incremental()."
         )
 
 
 @dataclass(eq=False)
 class UnknownPlaceError(IpsError):
-    """A snapshot or a time that was named isn't in a table's history, which reaches as ``history`` says."""
+    """A snapshot or time isn't in a table's history; ``history`` says how far that reaches."""
 
     table: str
     place: str
@@ -122,14 +122,14 @@ class UnknownPlaceError(IpsError):
 
     def __str__(self) -> str:
         return (
-            f"{self.table}: {self.place}, which {self.asked_by} names, {self.why}. What comes after it is unknown, "
-            f"so no state changed. Name a snapshot or a time in its history, which has {self.history}."
+            f"{self.table}: {self.place}, given by {self.asked_by}, {self.why}. What came after it is unknown, so no "
+            f"state changed. Give a snapshot or a time from the table's history, which has {self.history}."
         )
 
 
 @dataclass(eq=False)
 class UnknownColumnError(IpsError):
-    """A column was named that the table or frame doesn't have."""
+    """The table or frame has no such column."""
 
     where: str
     column: str
@@ -142,7 +142,7 @@ class UnknownColumnError(IpsError):
 
 @dataclass(eq=False)
 class UnorderedColumnError(IpsError):
-    """A range was asked for of a column whose values have no lowest and highest."""
+    """A range was requested for a column whose values have no minimum and maximum."""
 
     table: str
     column: str
@@ -150,27 +150,27 @@ class UnorderedColumnError(IpsError):
 
     def __str__(self) -> str:
         return (
-            f"{self.table}: column {self.column!r} ({self.type}) has no lowest and highest value, so no range tells "
-            f"what changed in it. Nothing was written and nothing was consumed. Name top-level columns of plain "
-            f"values, such as dates, numbers or texts, in incremental(ranges=...) and range(...)."
+            f"{self.table}: column {self.column!r} ({self.type}) has no minimum and maximum, so no range can show "
+            f"what changed in it. Nothing was written and nothing was consumed. In incremental(ranges=...) and "
+            f"range(...), name top-level columns of plain values such as dates, numbers or strings."
         )
 
 
 @dataclass(eq=False)
 class UnprovableError(IpsError):
-    """What a table should hold can't be computed again, so whether it does isn't known."""
+    """The expected rows of a table can't be recomputed, so it can't be proved right or wrong."""
 
     consumer: str
     problem: str
     remedy: str
 
     def __str__(self) -> str:
-        return f"{self.consumer} can't be proved: {self.problem}. Whether its rows are right isn't known. {self.remedy}"
+        return f"{self.consumer} can't be proved: {self.problem}. Its rows may be right or wrong. {self.remedy}"
 
 
 @dataclass(eq=False)
 class RewindError(IpsError):
-    """What was consumed can't be made pending again from where it was asked."""
+    """Consumed changes can't be made pending again from the requested place."""
 
     consumer: str
     upstream: str
@@ -178,14 +178,14 @@ class RewindError(IpsError):
 
     def __str__(self) -> str:
         return (
-            f"{self.consumer} can't be rewound on {self.upstream}: {self.problem}. No state changed. To compute "
-            f"everything anew instead, materialize {self.consumer} with the run tag dagster_ips/mode=full."
+            f"{self.consumer} can't be rewound on {self.upstream}: {self.problem}. No state changed. To recompute "
+            f"everything instead, materialize {self.consumer} with the run tag dagster_ips/mode=full."
         )
 
 
 @dataclass(eq=False)
 class UnknownRunError(IpsError):
-    """No run has the id that a command was given, or several have one that begins so; ``known`` are those."""
+    """No run has the given id, or several have ids that start with it; ``known`` lists those."""
 
     run: str
     known: tuple[str, ...]
@@ -194,44 +194,44 @@ class UnknownRunError(IpsError):
     def __str__(self) -> str:
         if self.known:
             ids = ", ".join(self.known)
-            return f"Several runs have an id that begins with {self.run!r}: {ids}. Give more of it."
+            return f"Several runs have an id that starts with {self.run!r}: {ids}. Give more characters."
         return (
-            f"There is no run {self.run!r} in this Dagster instance, nor one among the newest {self.looked_at:,} whose "
-            f"id begins so. Copy the id from the run's page or from the runs list, and check DAGSTER_HOME."
+            f"This Dagster instance has no run {self.run!r}, and none of its newest {self.looked_at:,} runs has an id "
+            f"that starts with it. Copy the id from the run's page or the runs list, and check DAGSTER_HOME."
         )
 
 
 @dataclass(eq=False)
 class UnknownCascadeError(IpsError):
-    """Nothing that is retained follows from the cascade that a command was given."""
+    """No retained run or commit belongs to the given cascade."""
 
     cascade: str
 
     def __str__(self) -> str:
         return (
-            f"No run and no retained commit belongs to a cascade {self.cascade!r}: it never was, or what belonged to "
-            f"it was deleted and expired. Give the id of a backfill, of a run that a person launched, or of an outside "
-            f"snapshot. Without an id the command lists those of the newest runs."
+            f"No run and no retained commit belongs to a cascade {self.cascade!r}: it never existed, or its runs were "
+            f"deleted and its snapshots expired. Give the id of a backfill, of a run that a person launched, or of a "
+            f"snapshot that an outside job committed. Without an id, the command lists the newest cascades."
         )
 
 
 @dataclass(eq=False)
 class IntervalError(IpsError):
-    """The interval that a command was given isn't one of the table's history."""
+    """The given interval isn't part of the table's history."""
 
     table: str
     problem: str
 
     def __str__(self) -> str:
         return (
-            f"No table was made of this interval of {self.table}: {self.problem}. Give --from and --to as snapshots or "
-            f"times of one history, the earlier one first."
+            f"No table was created for this interval of {self.table}: {self.problem}. Give --from and --to as "
+            f"snapshots or times of the same history, the earlier one first."
         )
 
 
 @dataclass(eq=False)
 class UnknownIcdcTableError(IpsError):
-    """A table that a command is to drop isn't one that it made; ``consumer`` is whose ICDC table it is, if any's."""
+    """The command can only drop tables that it created; ``consumer`` owns this ICDC table, if anyone does."""
 
     name: str
     consumer: str | None
@@ -239,10 +239,10 @@ class UnknownIcdcTableError(IpsError):
     def __str__(self) -> str:
         if self.consumer is not None:
             return (
-                f"{self.name} is an ICDC table of {self.consumer}, whose runs may still read it, so it was left alone. "
-                f"They drop it by themselves once it is no longer kept: see icdc_keep_last."
+                f"{self.name} is an ICDC table of {self.consumer}, whose runs may still read it, so it was not "
+                f"dropped. Those runs drop it themselves once its retention is over: see icdc_keep_last."
             )
         return (
-            f"{self.name} isn't a table that this command made, or is gone already, so nothing was dropped. With the "
-            f"name of the source and --list the command shows those that there are."
+            f"{self.name} wasn't created by this command, or is already gone, so nothing was dropped. To list the "
+            f"tables that exist, run the command with the source's name and --list."
         )

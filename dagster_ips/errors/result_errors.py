@@ -1,4 +1,4 @@
-"""What is wrong with what an asset's function asks for or returns: its author mends it."""
+"""Problems with what an asset's function asks for or returns: its author fixes them."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from dagster_ips.errors.base_error import IpsError
 
 @dataclass(eq=False)
 class UnboundedRangeError(IpsError):
-    """A bound was asked of a range that has none."""
+    """The range has no such bound."""
 
     column: str
     bound: str
 
     def __str__(self) -> str:
         return (
-            f"The change range of {self.column} has no {self.bound} bound: it is empty, or some changed file carries "
-            f"no statistics for the column. Use .since() or .between(), which cover both cases, or check .kind first."
+            f"The change range of {self.column} has no {self.bound} bound: it is empty, or a changed file has no "
+            f"statistics for the column. Use .since() or .between(), which handle both cases, or check .kind first."
         )
 
 
 @dataclass(eq=False)
 class RangeTypesError(IpsError):
-    """Change ranges were united whose values have no common order."""
+    """These change ranges can't be united: their values can't be compared."""
 
     column: str
     type: str
@@ -33,35 +33,35 @@ class RangeTypesError(IpsError):
     def __str__(self) -> str:
         return (
             f"The change ranges of {self.column} ({self.type}) and {self.other_column} ({self.other_type}) can't be "
-            f"united: their values have no common order. Unite ranges of columns that mean the same, or join their "
+            f"united: their values can't be compared. Unite ranges of columns that mean the same, or combine their "
             f"conditions instead: a.since('...') | b.since('...')."
         )
 
 
 @dataclass(eq=False)
 class DuplicateKeysError(IpsError):
-    """Several rows for one merge key; with ``latest_by`` they are equally late."""
+    """Several rows have the same merge key; with ``latest_by``, they tie for the latest."""
 
     table: str
     example: str
     latest_by: str | None = None
 
     def __str__(self) -> str:
-        equally = f" that are equally late by {self.latest_by}" if self.latest_by else ""
+        equally = f", with equal {self.latest_by}" if self.latest_by else ""
         remedy = (
-            f"Make the key unique, or the rows of one key differ in {self.latest_by}."
+            f"Make the key unique, or give the rows of each key different values of {self.latest_by}."
             if self.latest_by
             else "Make the key unique, or name the column that decides: merge(on=..., latest_by=...)."
         )
         return (
-            f"{self.table}: the merge has several rows{equally} for one key, for example {self.example}. Which of them "
-            f"should win is not known, so nothing was written and nothing was consumed. {remedy}"
+            f"{self.table}: the merge has several rows for the same key{equally}, for example {self.example}. It is "
+            f"unclear which of them wins, so nothing was written and nothing was consumed. {remedy}"
         )
 
 
 @dataclass(eq=False)
 class AggregateError(IpsError):
-    """An aggregate of combine() can't be maintained over the rows that an asset returned."""
+    """An aggregate of combine() can't be maintained from the rows that the asset returned."""
 
     table: str
     column: str
@@ -70,15 +70,16 @@ class AggregateError(IpsError):
 
     def __str__(self) -> str:
         return (
-            f"{self.table}: its column {self.column} can't be maintained as {self.aggregate} from what changes: "
+            f"{self.table}: column {self.column} can't be maintained incrementally as {self.aggregate}: "
             f"{self.problem}. Nothing was written and nothing was consumed. Correct combine(aggregates=...) in the "
-            f"asset's metadata; for what it can't do write by merge(on=...) a frame built on affected(...)."
+            f"asset's metadata. For aggregates that combine() can't maintain, use merge(on=...) with a frame built on "
+            f"affected(...)."
         )
 
 
 @dataclass(eq=False)
 class CombineError(IpsError):
-    """A change can't be added to the groups that a table has."""
+    """A change can't be applied to the table's existing groups."""
 
     table: str
     problem: str
@@ -86,15 +87,15 @@ class CombineError(IpsError):
     def __str__(self) -> str:
         return (
             f"{self.table}: {self.problem}. Its groups would be wrong, so nothing was written and nothing was "
-            f"consumed. If the asset's function now gives another row for the same upstream row than before, "
-            f"or someone else changed the table, compute it anew, once, by a run with the tag dagster_ips/mode=full. "
-            f"A value that is too large needs a larger type: cast it in combine(aggregates=...)."
+            f"consumed. If the asset's function now returns a different row for the same upstream row, or someone "
+            f"else changed the table, recompute it once with the run tag dagster_ips/mode=full. A value that is too "
+            f"large needs a larger type: cast it in combine(aggregates=...)."
         )
 
 
 @dataclass(eq=False)
 class FragmentOverwriteError(IpsError):
-    """A frame made of some rows would replace more than what was made of them."""
+    """A frame built from some of the rows would replace more than those rows produced."""
 
     table: str
     frame: str
@@ -104,14 +105,14 @@ class FragmentOverwriteError(IpsError):
     def __str__(self) -> str:
         return (
             f"{self.table} is written by replacing {self.replaced}, but the asset built its frame on {self.frame}, "
-            f"which holds only some of the rows for that: what was made of the others would be lost. Nothing was "
-            f"written and nothing was consumed. {self.remedy}"
+            f"which holds only some of the rows needed for that: results computed from the others would be lost. "
+            f"Nothing was written and nothing was consumed. {self.remedy}"
         )
 
 
 @dataclass(eq=False)
 class UnfitFrameError(IpsError):
-    """The frames that an asset took from its inputs don't give what its write mode writes."""
+    """The input frames that the asset used don't fit its write mode."""
 
     table: str
     upstream: str
@@ -122,57 +123,57 @@ class UnfitFrameError(IpsError):
     def __str__(self) -> str:
         return (
             f"{self.table}: the asset built its frame on {self.frame} of {self.upstream}: {self.problem}. Continuing "
-            f"would leave wrong rows in it, so nothing was written and nothing was consumed. {self.remedy}"
+            f"would leave wrong rows in the table, so nothing was written and nothing was consumed. {self.remedy}"
         )
 
 
 @dataclass(eq=False)
 class OutOfRangeDateError(IpsError):
-    """A date or timestamp that decides what a run replaces lies in a year that Python doesn't have."""
+    """A date or timestamp that decides what a run replaces is outside of Python's range of years."""
 
     columns: tuple[str, ...]
 
     def __str__(self) -> str:
         return (
-            f"A value of {' or '.join(self.columns)} lies before the year 1 or after 9999, which Python has no dates "
-            f"for. The run must know it to tell which partitions it writes, so nothing was written and nothing was "
-            f"consumed. Such values are usually mistakes (milliseconds taken for seconds): correct them upstream or "
-            f"filter these rows in the asset, or write them by a column of another type."
+            f"A value of {' or '.join(self.columns)} lies before the year 1 or after 9999, and Python can't represent "
+            f"such dates. The run needs the value to decide which partitions it writes, so nothing was written and "
+            f"nothing was consumed. Such values are usually mistakes, such as milliseconds taken for seconds. Correct "
+            f"them upstream, filter out their rows in the asset, or write by a column of another type."
         )
 
 
 @dataclass(eq=False)
 class UntracedResultError(IpsError):
-    """What a result is made of can't be seen in its plan."""
+    """The result's plan doesn't show which rows it was computed from."""
 
     table: str
     problem: str
 
     def __str__(self) -> str:
         return (
-            f"{self.table}: what the result of an incremental run is made of isn't known: {self.problem}. It may lack "
-            f"rows or have some twice, so nothing was written and nothing was consumed. Say it in Spark's own "
-            f"operations (is_empty and stats tell how much changed without a frame). Or, if each row of the result is "
-            f"made of one changed row, or within one group of affected(...) or scope, say so in the asset's metadata: "
-            f"trusted(because='...'). A run with the tag dagster_ips/mode=full computes everything."
+            f"{self.table}: the plan doesn't show which rows this incremental result was computed from: "
+            f"{self.problem}. It may lack rows or have some twice, so nothing was written and nothing was consumed. "
+            f"Use Spark's own operations (is_empty and stats tell how much changed without a frame). Or, if each row "
+            f"of the result comes from one changed row, or from one group of affected(...) or scope, say so in the "
+            f"asset's metadata: trusted(because='...'). A run with the tag dagster_ips/mode=full computes everything."
         )
 
 
 @dataclass(eq=False)
 class UnfollowedChangeError(IpsError):
-    """An input changed, and the result has nothing of its change, which would be consumed with it."""
+    """An input changed, but the result ignores its change, which would still count as consumed."""
 
     table: str
     upstream: str
 
     def __str__(self) -> str:
         return (
-            f"{self.table}: rows of {self.upstream} changed, and what changed isn't in the result, which only looks up "
-            f"its source: rows that were made before would stay as they are. Nothing was written and nothing was "
-            f"consumed. If its changes don't have to be followed, declare the input by lookup() and take a "
-            f"DataFrame. If they must be, build the frame on ips.affected(fact, ..., by={_parameter(self.upstream)}, "
-            f"on=...), which has the groups that either change touches, or return an Overwrite. A run with the tag "
-            f"dagster_ips/mode=full computes everything once."
+            f"{self.table}: rows of {self.upstream} changed, but the result only looks up its source, so rows written "
+            f"earlier would be stale. Nothing was written and nothing was consumed. If its changes don't matter, "
+            f"declare the input with lookup() and take a DataFrame. If they do, build the frame on "
+            f"ips.affected(fact, ..., by={_parameter(self.upstream)}, on=...), which has the groups that either "
+            f"change touches, or return an Overwrite. A run with the tag dagster_ips/mode=full computes everything "
+            f"once."
         )
 
 
@@ -190,9 +191,9 @@ class ConditionError(IpsError):
 
     def __str__(self) -> str:
         return (
-            f"{self.table}: the Overwrite's condition ({self.condition}) can't be applied ({self.cause}). Which rows "
-            f"it replaces isn't known, so nothing was written and nothing was consumed. Give a condition on the "
-            f'table\'s columns, as range("event_date").since("event_date") does.'
+            f"{self.table}: the Overwrite's condition ({self.condition}) can't be applied ({self.cause}). It is "
+            f"unclear which rows it replaces, so nothing was written and nothing was consumed. Give a condition on "
+            f'the table\'s columns, such as range("event_date").since("event_date").'
         )
 
 
@@ -208,15 +209,15 @@ class OutsideConditionError(IpsError):
     def __str__(self) -> str:
         return (
             f"{self.table}: {self.rows} of the rows returned don't match the Overwrite's condition ({self.condition}), "
-            f"for example {self.example or 'any'}. They would join the rows that are there already, and again in every "
-            f"later run, so nothing was written and nothing was consumed. Filter the frame by the same condition, "
-            f"frame.where(where), or widen the condition; a null matches only IS NULL."
+            f"for example {self.example or 'any'}. They would be added to the table again in every run, so nothing "
+            f"was written and nothing was consumed. Filter the frame by the same condition, frame.where(where), or "
+            f"widen the condition; a null matches only IS NULL."
         )
 
 
 @dataclass(eq=False)
 class OutsidePartitionsError(IpsError):
-    """A run returned rows of partitions that it doesn't compute."""
+    """A run returned rows for partitions that it doesn't compute."""
 
     table: str
     partitions: str
@@ -225,16 +226,16 @@ class OutsidePartitionsError(IpsError):
 
     def __str__(self) -> str:
         return (
-            f"{self.table}: {self.rows} of the rows returned are outside of the partitions that the run computes "
-            f"({self.partitions}), for example {self.example or 'any'}. A run of their own partition would write them "
-            f"again, so nothing was written and nothing was consumed. Leave the partition column as it is in the "
+            f"{self.table}: {self.rows} of the rows returned are outside the partitions that this run computes "
+            f"({self.partitions}), for example {self.example or 'any'}. The run of their own partition would write "
+            f"them again, so nothing was written and nothing was consumed. Keep the partition column as it is in the "
             f"upstream, or choose another partition_mapping."
         )
 
 
 @dataclass(eq=False)
 class FrameColumnsError(IpsError):
-    """The columns of the frame that an asset returned aren't its table's, and the table can't follow them."""
+    """The returned frame's columns don't match the table, and the table can't adopt them."""
 
     table: str
     problems: tuple[str, ...]
@@ -242,9 +243,9 @@ class FrameColumnsError(IpsError):
 
     def __str__(self) -> str:
         return (
-            f"{self.table}: the frame returned for it doesn't fit: {'; '.join(self.problems)}. What isn't computed any "
-            f"more, or was cast, would stand in the table as if it were right, so nothing was written and nothing was "
-            f"consumed. {self.remedy}"
+            f"{self.table}: the frame returned for it doesn't fit: {'; '.join(self.problems)}. Values that are no "
+            f"longer computed, or that were cast, would look correct in the table, so nothing was written and nothing "
+            f"was consumed. {self.remedy}"
         )
 
 
@@ -258,14 +259,14 @@ class OutputTypeError(IpsError):
     def __str__(self) -> str:
         return (
             f"{self.asset} returned {self.found}; its IO manager writes Spark DataFrames. Nothing was written and "
-            f"nothing was consumed. Return a Spark DataFrame, which createDataFrame(...) of any input frame's "
-            f"sparkSession makes of a pandas one, or give the asset another io_manager_key."
+            f"nothing was consumed. Return a Spark DataFrame (convert a pandas one with createDataFrame(...) of any "
+            f"input frame's sparkSession), or give the asset another io_manager_key."
         )
 
 
 @dataclass(eq=False)
 class LayoutError(IpsError):
-    """A new table can't be laid out as ``table(...)`` declares; ``columns`` are those that it would have."""
+    """A new table can't be laid out as ``table(...)`` declares; ``columns`` are the columns it would have."""
 
     table: str
     problem: str
@@ -281,22 +282,22 @@ class LayoutError(IpsError):
 
 @dataclass(eq=False)
 class QueryNotDerivedError(IpsError):
-    """A table that is declared by its query is to be refreshed by what changed alone, and how isn't known."""
+    """A query's table must be refreshed incrementally, but no way to do that is known."""
 
     asset: str
     problem: str
 
     def __str__(self) -> str:
         return (
-            f"{self.asset}: its table can't be brought up to date by what changed alone ({self.problem}), and "
+            f"{self.asset}: its table can't be refreshed incrementally ({self.problem}), and "
             f'refresh="strict" allows nothing else. Nothing was written and nothing was consumed. Allow a full refresh '
-            f'by refresh="auto", run it once with the tag dagster_ips/mode=full, or change the query.'
+            f'with refresh="auto", run it once with the tag dagster_ips/mode=full, or change the query.'
         )
 
 
 @dataclass(eq=False)
 class UnresolvedQueryError(IpsError):
-    """The query that declares a table names what its sources don't have, perhaps any more."""
+    """The query of a table names something that its sources don't have, or no longer have."""
 
     asset: str
     problem: str
@@ -304,6 +305,6 @@ class UnresolvedQueryError(IpsError):
     def __str__(self) -> str:
         return (
             f"{self.asset}: Spark can't resolve its query: {self.problem}. Nothing was written and nothing was "
-            f"consumed. If a source's column was renamed or dropped, say so in the query; its new text computes the "
-            f"table anew."
+            f"consumed. If a source's column was renamed or dropped, adapt the query. The changed query recomputes the "
+            f"whole table."
         )

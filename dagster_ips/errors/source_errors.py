@@ -1,4 +1,4 @@
-"""What is wrong with a table that is read: whoever writes or keeps it mends it."""
+"""Problems with a table that is read: whoever writes or maintains it fixes them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dagster_ips.errors.base_error import IpsError
 
 @dataclass(eq=False)
 class UnknownTableError(IpsError):
-    """The catalog has no such table; ``consumed_snapshot_id`` is up to where it was read when it still had.
+    """The catalog has no such table; ``consumed_snapshot_id`` is the last snapshot consumed while it existed.
 
-    ``there_is`` says what the catalog has instead, as a sentence; empty if nothing is near.
+    ``there_is`` is a sentence on what the catalog has instead; empty if nothing has a similar name.
     """
 
     table: str
@@ -27,15 +27,16 @@ class UnknownTableError(IpsError):
             advice = f"Create the table, or correct the name in {where}. {self.there_is}".strip()
             return f"{none}. Nothing was read and no state changed. {advice}"
         return (
-            f"{none} any more, which was consumed up to snapshot {self.consumed_snapshot_id}: it was dropped or "
-            f"renamed. Nothing was read and no state changed. If it was renamed, write its new name in {where}: it is "
-            f"followed from there. If it was dropped, restore it by registering its last metadata.json."
+            f"{none} any more. It was consumed up to snapshot {self.consumed_snapshot_id} and has since been dropped "
+            f"or renamed. Nothing was read and no state changed. If it was renamed, put the new name in {where}: the "
+            f"next run continues from that snapshot. If it was dropped, restore it by registering its last "
+            f"metadata.json."
         )
 
 
 @dataclass(eq=False)
 class UnmappedRowsError(IpsError):
-    """An upstream has rows that belong to no partition of its consumer, which therefore would never have them."""
+    """An upstream has rows that belong to no partition of its consumer, so they would never reach it."""
 
     consumer: str
     upstream: str
@@ -45,8 +46,8 @@ class UnmappedRowsError(IpsError):
     def __str__(self) -> str:
         return (
             f"{self.consumer}: {self.upstream} has rows whose {', '.join(self.columns)} is {', '.join(self.values)}, "
-            f"for which {self.consumer} has no partition, so they would never be in its table. Nothing was consumed. "
-            f"Widen its partitions definition, correct the rows, or leave them out on purpose by "
+            f"for which {self.consumer} has no partition, so they would never reach its table. Nothing was consumed. "
+            f"Widen its partitions definition, correct the rows, or leave them out on purpose with "
             f'incremental(on_unmapped="ignore").'
         )
 
@@ -61,29 +62,29 @@ class CatalogUnreachableError(IpsError):
 
     def __str__(self) -> str:
         return (
-            f"Catalog {self.catalog} could not be reached while {self.doing} ({self.cause}). What was consumed "
-            f"stays as it was, so the run can be repeated as it is. If the catalog and its storage answer others, "
-            f"check their addresses and credentials in IcebergCatalog."
+            f"Catalog {self.catalog} could not be reached while {self.doing} ({self.cause}). Nothing more was "
+            f"consumed, so it is safe to run again. If the catalog and its storage work for other clients, check the "
+            f"addresses and credentials in IcebergCatalog."
         )
 
 
 @dataclass(eq=False)
 class NoRegisterError(IpsError):
-    """The catalog can't make a table of a metadata file that exists, as each capture has to."""
+    """The catalog can't register a table from an existing metadata file, which every capture needs."""
 
     catalog: str
 
     def __str__(self) -> str:
         return (
-            f"Catalog {self.catalog} can't register a table from its metadata file, which is how every capture makes "
-            f"the table of its changes. No row was read and no state changed. Use a catalog that can: a database, "
-            f"Glue, Hive, or a REST catalog whose server offers POST …/namespaces/{{namespace}}/register."
+            f"Catalog {self.catalog} can't register a table from a metadata file, which is how every capture creates "
+            f"its table of changes. No row was read and no state changed. Use a catalog that can: a database, Glue, "
+            f"Hive, or a REST catalog whose server supports POST …/namespaces/{{namespace}}/register."
         )
 
 
 @dataclass(eq=False)
 class MetadataUnreadableError(IpsError):
-    """A table's metadata or manifest file is missing, cut short or not what its name says."""
+    """A table's metadata or manifest file is missing, truncated or not what its name says."""
 
     table: str
     file: str
@@ -91,15 +92,15 @@ class MetadataUnreadableError(IpsError):
 
     def __str__(self) -> str:
         return (
-            f"{self.table}: its metadata file {self.file} can't be read ({self.cause}). What changed can't be known "
-            f"without it, so nothing was captured and no state changed. Restore the file, or roll the table back to a "
-            f"snapshot whose files are whole."
+            f"{self.table}: its metadata file {self.file} can't be read ({self.cause}). Without it, the changes can't "
+            f"be determined, so nothing was captured and no state changed. Restore the file, or roll the table back "
+            f"to a snapshot whose files are intact."
         )
 
 
 @dataclass(eq=False)
 class UnsupportedTableError(IpsError):
-    """The table uses something of Iceberg that can't be captured safely."""
+    """The table uses an Iceberg feature that can't be captured safely."""
 
     table: str
     problem: str
@@ -107,14 +108,14 @@ class UnsupportedTableError(IpsError):
 
     def __str__(self) -> str:
         return (
-            f"{self.table}: {self.problem}. An ICDC table made of it could show wrong rows, so none was made and no "
+            f"{self.table}: {self.problem}. An ICDC table of it could show wrong rows, so none was created and no "
             f"state changed. {self.remedy}"
         )
 
 
 @dataclass(eq=False)
 class BrokenHistoryError(IpsError):
-    """It is unknown what of a source is new since it was consumed; the subclasses say why."""
+    """It is unknown what is new in a source since it was last consumed; the subclasses say why."""
 
     table: str
     consumer: str
@@ -125,13 +126,14 @@ class BrokenHistoryError(IpsError):
         return (
             f"{self.table} {what} since {self.consumer} consumed it up to snapshot {self.consumed_snapshot_id} (head "
             f"is now {self.head_snapshot_id}). {why} Nothing was captured and no state changed. To recompute "
-            f"{self.consumer} from the table as it is now, materialize it with the run tag dagster_ips/mode=full.{more}"
+            f"{self.consumer} from the table's current rows, materialize it with the run tag dagster_ips/mode=full."
+            f"{more}"
         )
 
 
 @dataclass(eq=False)
 class SourceRecreatedError(BrokenHistoryError):
-    """The source is another table now than the one consumed before."""
+    """The source is no longer the table that was consumed before."""
 
     consumed_uuid: str
     current_uuid: str
@@ -139,7 +141,7 @@ class SourceRecreatedError(BrokenHistoryError):
     def __str__(self) -> str:
         return self._message(
             f"was dropped and created again (uuid {self.consumed_uuid} → {self.current_uuid})",
-            "It is unknown which of its files are new.",
+            "There is no way to tell which of its files are new.",
         )
 
 
@@ -150,7 +152,7 @@ class SourceReplacedError(BrokenHistoryError):
     def __str__(self) -> str:
         return self._message(
             "was replaced (CREATE OR REPLACE TABLE)",
-            "Its history begins anew, so nothing in it says what of the old rows is left.",
+            "Its history starts over, so nothing shows which of the old rows are left.",
         )
 
 
@@ -165,18 +167,18 @@ class SourceRolledBackError(BrokenHistoryError):
 
     def __str__(self) -> str:
         if self.common_snapshot_id is None:
-            why = "The snapshot has been expired as well, so the rows that it took back can't be read any more."
+            why = "That snapshot has also expired, so the rows that the rollback removed can no longer be read."
             return self._message("was rolled back", why)
         return self._message(
             f"was rolled back to snapshot {self.common_snapshot_id}",
-            "Rows that were consumed are gone from it.",
-            " To take such rows back automatically, declare the input with incremental(on_rollback='continue').",
+            "Consumed rows are no longer in it.",
+            " To undo such rows automatically, declare the input with incremental(on_rollback='continue').",
         )
 
 
 @dataclass(eq=False)
 class SourceExpiredError(BrokenHistoryError):
-    """Snapshots that were needed to follow the source have been expired. ``needed_for`` says what for."""
+    """Snapshots needed to follow the source have expired. ``needed_for`` says what for."""
 
     needed_for: str
 
@@ -184,28 +186,28 @@ class SourceExpiredError(BrokenHistoryError):
         return self._message(
             "had snapshots expired",
             f"They are needed {self.needed_for}.",
-            " To do that automatically, declare the input with incremental(on_expired='full'); to avoid it, keep "
+            " To do that automatically, declare the input with incremental(on_expired='full'). To avoid it, keep "
             "snapshots for longer than the consumer may lag.",
         )
 
 
 @dataclass(eq=False)
 class SourceColumnsChangedError(BrokenHistoryError):
-    """Names of the source's columns stand for other columns than when it was consumed."""
+    """Some column names of the source now refer to different columns than when it was consumed."""
 
     columns: tuple[str, ...]
 
     def __str__(self) -> str:
         return self._message(
-            f"has other columns under the same names ({', '.join(self.columns)})",
-            "They were dropped and added again, or renamed, so that rows which weren't written since hold other values "
-            "under those names, and no snapshot says so.",
+            f"has different columns under the same names ({', '.join(self.columns)})",
+            "They were renamed, or dropped and added again, so rows that haven't been rewritten now show other values "
+            "under those names, and no snapshot records that.",
         )
 
 
 @dataclass(eq=False)
 class RemovedRowsError(IpsError):
-    """Rows were removed upstream, and the way in which the target is written can't follow that."""
+    """Rows were removed upstream, and the target's write mode can't apply that."""
 
     table: str
     upstream: str
@@ -215,15 +217,15 @@ class RemovedRowsError(IpsError):
     def __str__(self) -> str:
         return (
             f"{self.table}: rows were removed from {self.upstream}, and {self.problem}. Continuing would leave wrong "
-            f"rows in it, so nothing was written and nothing was consumed. {self.remedy} To recompute the table as a "
-            f"whole, materialize it with the run tag dagster_ips/mode=full; to let this one removal pass without "
-            f"following it, such as a purge of old rows, with dagster_ips/on_removed=ignore."
+            f"rows in the table, so nothing was written and nothing was consumed. {self.remedy} To recompute the whole "
+            f"table, materialize it with the run tag dagster_ips/mode=full. To ignore this one removal, such as a "
+            f"purge of old rows, use dagster_ips/on_removed=ignore."
         )
 
 
 @dataclass(eq=False)
 class FilesGoneError(IpsError):
-    """Data files that a capture refers to can't be read any more."""
+    """Data files that a capture refers to can no longer be read."""
 
     table: str
     file: str
@@ -233,15 +235,15 @@ class FilesGoneError(IpsError):
     def __str__(self) -> str:
         at = f", captured at snapshot {self.snapshot_id}" if self.snapshot_id is not None else ""
         return (
-            f"{self.table}{at}: its data file {self.file} {self.cause}. Rows that were captured can't be read, so "
-            f"nothing was published and nothing was consumed. If snapshots were expired while the run was under way, "
-            f"run it again; if the file was lost, restore it or delete it from the table."
+            f"{self.table}{at}: its data file {self.file} {self.cause}. Captured rows can't be read, so nothing was "
+            f"published and nothing was consumed. If snapshots were expired during the run, run it again. If the file "
+            f"was lost, restore it or delete it from the table."
         )
 
 
 @dataclass(eq=False)
 class IcdcTableGoneError(IpsError):
-    """The table of changes that a run captured was dropped while the run was under way."""
+    """The table of changes that a run captured was dropped during the run."""
 
     table: str
     consumer: str
@@ -250,16 +252,16 @@ class IcdcTableGoneError(IpsError):
 
     def __str__(self) -> str:
         return (
-            f"{self.table}: the table of what run {self.run_id} of {self.consumer} captured of {self.upstream} doesn't "
-            f"exist any more. Someone dropped it, or the run stood still so long that newer captures took its place. "
-            f"Nothing was published and nothing was consumed. Run {self.consumer} again: it captures anew. If your "
-            f"runs may stand still that long, raise icdc_keep_last and icdc_max_age_days of the IO manager."
+            f"{self.table}, which holds what run {self.run_id} of {self.consumer} captured from {self.upstream}, no "
+            f"longer exists. Someone dropped it, or the run stalled for so long that newer captures replaced it. "
+            f"Nothing was published and nothing was consumed. Run {self.consumer} again: it takes a new capture. If "
+            f"your runs may stall that long, raise icdc_keep_last and icdc_max_age_days of the IO manager."
         )
 
 
 @dataclass(eq=False)
 class ValidThroughError(IpsError):
-    """A table doesn't tell up to which event time it is complete, though it is declared to."""
+    """A table doesn't say up to which event time it is complete, although it is declared to."""
 
     table: str
     problem: str
@@ -267,6 +269,6 @@ class ValidThroughError(IpsError):
 
     def __str__(self) -> str:
         return (
-            f"Up to when {self.table} is complete is unknown: {self.problem}. Whatever waits for that would wait "
-            f"forever, so nothing was captured. {self.remedy}"
+            f"It is unknown up to when {self.table} is complete: {self.problem}. Anything that waits for that would "
+            f"wait forever, so nothing was captured. {self.remedy}"
         )

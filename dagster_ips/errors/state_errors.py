@@ -1,4 +1,4 @@
-"""What is wrong with what is remembered of consumed changes: whoever runs Dagster mends it."""
+"""Problems with the record of consumed changes: whoever runs Dagster fixes them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dagster_ips.errors.base_error import IpsError
 
 @dataclass(eq=False)
 class LostCursorError(IpsError):
-    """The cursor of an edge is gone, and nothing that is left says what was consumed."""
+    """The cursor of an edge is gone, and nothing else shows what was consumed."""
 
     consumer: str
     upstream: str
@@ -17,18 +17,17 @@ class LostCursorError(IpsError):
 
     def __str__(self) -> str:
         return (
-            f"What {self.consumer} has consumed of {self.upstream} is no longer known to this Dagster instance, and "
-            f"its table doesn't say it either, but something was: {self.icdc_table} was made for it. To begin "
-            f"again where incremental(start=...) says could leave rows out or double them, so nothing was captured and "
-            f"no state changed. To compute everything anew, materialize {self.consumer} with the run tag "
-            f"dagster_ips/mode=full. To start again in spite of that: "
-            f"dagster-ips reset {self.consumer} --upstream {self.upstream} --why '...'"
+            f"{self.consumer} has consumed changes of {self.upstream} before ({self.icdc_table} was created for it), "
+            f"but neither this Dagster instance nor its table shows up to where. Starting over where "
+            f"incremental(start=...) says could skip rows or duplicate them, so nothing was captured and no state "
+            f"changed. To recompute everything, materialize {self.consumer} with the run tag dagster_ips/mode=full. "
+            f"To start over anyway: dagster-ips reset {self.consumer} --upstream {self.upstream} --why '...'"
         )
 
 
 @dataclass(eq=False)
 class CaptureVoidError(IpsError):
-    """A person changed what is consumed after the capture was taken."""
+    """Someone reset or rewound the edge after the capture was taken."""
 
     consumer: str
     upstream: str
@@ -39,15 +38,15 @@ class CaptureVoidError(IpsError):
 
     def __str__(self) -> str:
         return (
-            f"Capture {self.number} of {self.upstream} by {self.consumer} is no longer valid: there was a {self.kind} "
-            f"since, by {self.who} ({self.why}). What it was made of isn't what is to be read next, so nothing was "
+            f"Capture {self.number} of {self.upstream} by {self.consumer} is no longer valid: {self.who} did a "
+            f"{self.kind} since ({self.why}). Its changes are no longer the next ones to read, so nothing was "
             f"published and nothing was consumed. The next run continues from the {self.kind}."
         )
 
 
 @dataclass(eq=False)
 class CaptureNotInFlightError(IpsError):
-    """A job wants to commit a capture that isn't the one being worked on."""
+    """A job tries to commit a capture that isn't the one in flight."""
 
     capture: str
     consumer: str
@@ -56,10 +55,10 @@ class CaptureNotInFlightError(IpsError):
 
     def __str__(self) -> str:
         return (
-            f"Capture {self.capture} of {self.upstream} by {self.consumer} can't be committed: {self.now}. To take it "
-            f"for consumed could leave rows out or hide what another published, so no state changed. If the job has "
-            f"written rows that another capture holds as well, they may be there twice: compare, and if so compute "
-            f"everything anew. To work on what is pending now: dagster-ips capture {self.consumer}"
+            f"Capture {self.capture} of {self.upstream} by {self.consumer} can't be committed: {self.now}. Counting "
+            f"it as consumed could skip rows or hide what another capture published, so no state changed. If the job "
+            f"has written rows that another capture also holds, they may be duplicated: compare, and if so recompute "
+            f"everything. To process what is pending now: dagster-ips capture {self.consumer}"
         )
 
 
@@ -73,22 +72,23 @@ class StateVersionError(IpsError):
 
     def __str__(self) -> str:
         return (
-            f"The state of {self.edge} has format version {self.found}, newer than {self.known}, the newest this "
-            f"installation reads. Reading it by guess could lose or double rows. Upgrade dagster_ips here."
+            f"The state of {self.edge} has format version {self.found}, but this installation reads only up to "
+            f"version {self.known}. Guessing at it could lose or duplicate rows. Upgrade dagster_ips here."
         )
 
 
 @dataclass(eq=False)
 class StateUnreadableError(IpsError):
-    """The stored cursor is not what this library writes."""
+    """The stored cursor isn't in a format that this library writes."""
 
     edge: str
     cause: str
 
     def __str__(self) -> str:
         return (
-            f"The stored state of {self.edge} can't be read ({self.cause}). What was consumed is unknown, so nothing "
-            f"was captured. Materialize the consumer with the run tag dagster_ips/mode=full to rebuild both."
+            f"The stored state of {self.edge} can't be read ({self.cause}). It is unknown what was consumed, so "
+            f"nothing was captured. To rebuild the table and the state, materialize the consumer with the run tag "
+            f"dagster_ips/mode=full."
         )
 
 
@@ -100,6 +100,6 @@ class CursorStorageError(IpsError):
 
     def __str__(self) -> str:
         return (
-            f"This Dagster instance keeps no cursors ({self.cause}). Without them nothing remembers what was consumed. "
-            f"Use an instance with a run storage that supports daemon cursors (SQLite, PostgreSQL or MySQL)."
+            f"This Dagster instance can't store cursors ({self.cause}). Without them, nothing remembers what was "
+            f"consumed. Use an instance whose run storage supports daemon cursors (SQLite, PostgreSQL or MySQL)."
         )

@@ -77,18 +77,21 @@ class Administrator:
             raise TargetChangedError(table=self.target, consumer=consumer, what=what)
         require_known_publications(self.target, [(state, target)])
         if not may_repeat:
-            problem = f"{self.target} is written by adding to it, so rows that are read again could be there twice"
+            problem = f"runs add rows to {self.target}, so rows that are read again could be duplicated"
             raise _cant_rewind(edge, problem)
         before = state.holds_up_to
         if before is None:
-            raise _cant_rewind(edge, "nothing is consumed that could be read again")
+            raise _cant_rewind(edge, "nothing has been consumed yet")
         source = self.catalog.load(tracked.table, asset=consumer)
         found = snapshot_at(place, source, tracked.ref, asked_by="the rewind")
         if found is None:
             raise _cant_rewind(edge, f"{place} lies before the first snapshot of {tracked.table}")
         history = [snapshot.snapshot_id for snapshot in source.ancestry(tracked.ref).snapshots]
         if before.snapshot_id not in history[: history.index(found.snapshot_id)]:
-            problem = f"snapshot {found.snapshot_id} isn't behind {before.snapshot_id}, up to which all is consumed"
+            problem = (
+                f"snapshot {found.snapshot_id} isn't older than {before.snapshot_id}, up to which everything is "
+                "consumed"
+            )
             raise _cant_rewind(edge, problem)
         # What isn't read again stays as the columns were when it was consumed.
         after = replace(source.watermark_at(found, tracked.ref), schema_id=before.schema_id)
@@ -104,7 +107,7 @@ class Administrator:
         """
         state = self._settled(planned.edge)
         if state.holds_up_to != planned.before:
-            raise _cant_rewind(planned.edge, "what is consumed has changed since the rewind was planned")
+            raise _cant_rewind(planned.edge, "the consumed position has changed since the rewind was planned")
         return self._intervene(state, InterventionKind.REWIND, planned.after, who, why)
 
     def commit(self, consumer: str, upstreams: Sequence[str], run_id: str) -> tuple[EdgeState, ...]:
@@ -181,8 +184,8 @@ def _not_in_flight(run_id: str, states: Sequence[EdgeState]) -> CaptureNotInFlig
         now = f"capture {held.number}, taken by {held.run_id}, is in flight instead"
     elif state.interventions and not state.has_begun:
         last = state.interventions[-1]
-        now = f"there was a {last.kind} since, by {last.who} ({last.why})"
+        now = f"{last.who} did a {last.kind} since ({last.why})"
     else:
         at = state.committed.snapshot_id if state.committed else None
-        now = f"nothing is in flight; capture {state.number} was the last to be committed, up to snapshot {at}"
+        now = f"nothing is in flight; the last committed capture is {state.number}, up to snapshot {at}"
     return CaptureNotInFlightError(capture=run_id, consumer=state.edge.consumer, upstream=state.edge.upstream, now=now)

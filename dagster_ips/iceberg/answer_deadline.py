@@ -45,7 +45,7 @@ class Patience:
             NoAnswerError: it does neither in time. It goes on in a thread of its own, which may never end.
         """
         if (left := self._resting_until - time.monotonic()) > 0:
-            message = f"no answer in time before, and it isn't asked again for {left:.0f} seconds"
+            message = f"it recently failed to answer in time; the next attempt is in {left:.0f} seconds"
             raise NoAnswerError(message)
         started, outcome = time.monotonic(), _Outcome()
         # Not a pool's: Python waits for those as it exits.
@@ -59,7 +59,7 @@ class Patience:
         elif not failed:
             self._rest_seconds = _FIRST_REST_SECONDS
         if thread.is_alive():
-            message = f"no answer within {self.seconds:g} seconds, its patience_seconds"
+            message = f"no answer within {self.seconds:g} seconds (patience_seconds)"
             raise NoAnswerError(message)
         if outcome.error is not None:
             raise outcome.error

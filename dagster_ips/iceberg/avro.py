@@ -47,7 +47,7 @@ def read_avro(content: bytes) -> AvroFile:
         records = list(fastavro.reader(io.BytesIO(_join(plain, body))))
     except Exception as error:
         if "codec" in str(error):  # as fastavro says which package to install
-            message = f"the file may be whole, but how to decompress it isn't known here: {error}"
+            message = f"the file may be intact, but it can't be decompressed here: {error}"
             raise ValueError(message) from error
         # Damage shows as whatever the decoder trips over: zlib.error, struct.error, MemoryError, a StopIteration.
         message = f"its Avro blocks can't be read: {type(error).__name__} {error}"
@@ -83,7 +83,7 @@ def _parsed(schema: str) -> Any:  # noqa: ANN401  # fastavro's parsed schemas ar
 def _split(content: bytes) -> tuple[dict[str, str], bytes]:
     """The header's metadata, and everything from the sync marker on."""
     if content[:4] != _MAGIC:
-        message = "it is not an Avro file"
+        message = "it isn't an Avro file"
         raise ValueError(message)
     header: dict[str, str] = {}
     position = len(_MAGIC)
@@ -99,7 +99,7 @@ def _split(content: bytes) -> tuple[dict[str, str], bytes]:
                 value, position = _read_bytes(content, position)
                 header[key.decode()] = value.decode()
     except IndexError as error:
-        message = "its Avro header is cut short"
+        message = "its Avro header is truncated"
         raise ValueError(message) from error
 
 

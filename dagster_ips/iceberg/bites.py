@@ -80,7 +80,7 @@ def _reader(storage: Storage, row: ManifestRow, metadata: TableMetadata, *, of: 
         live = [e for e in read_entries(storage, row, table=metadata.table) if e.status is not Status.DELETED]
         counted = _live_count(row)
         if counted not in (None, len(live)):
-            cause = f"it has {len(live)} live files, and its manifest list counts {counted}"
+            cause = f"it has {len(live)} live files, but its manifest list counts {counted}"
             raise MetadataUnreadableError(table=metadata.table, file=row["manifest_path"], cause=cause)
         return [entry for entry in live if of is None or entry.snapshot_id == of.snapshot_id]
 

@@ -149,7 +149,7 @@ class LakeCatalog:
         Raises:
             CatalogUnreachableError: the catalog did not answer.
         """
-        with self._reaching(f"asking for {', '.join(tables)}"):
+        with self._reaching(f"looking up {', '.join(tables)}"):
             catalog = self.client
             if isinstance(catalog, sql.SqlCatalog):
                 rows = {table: _row_of(table) for table in tables}
@@ -212,7 +212,7 @@ class LakeCatalog:
             if near := difflib.get_close_matches(table, names, 3):
                 return f"The catalog has {', '.join(near)}."
             if not names and (folder := self.properties.get("warehouse", "")).startswith("file:"):
-                return f"The catalog has no table at all; its tables would lie in {folder}."
+                return f"The catalog has no tables at all; they would be in {folder}."
         return ""
 
     def _is_view(self, table: str) -> bool:
@@ -290,8 +290,8 @@ class LakeCatalog:
             except NoSuchTableError:
                 continue
             except _UNREADABLE as error:
-                problem = f"the catalog is asked through PyIceberg, which can't read it ({_problems(error)})"
-                remedy = "Upgrade PyIceberg, or take what it doesn't know out of the table."
+                problem = f"PyIceberg, which is used to query the catalog, can't read it ({_problems(error)})"
+                remedy = "Upgrade PyIceberg, or remove the feature that it doesn't support from the table."
                 raise UnsupportedTableError(table=table, problem=problem, remedy=remedy) from None
 
     @contextlib.contextmanager

@@ -60,8 +60,8 @@ def valid_through_at(
         try:
             return from_text(stamped)
         except ValueError as error:
-            problem = f"its snapshots are stamped with {VALID_THROUGH}={stamped!r}, which is no time"
-            remedy = "Let the job that writes it stamp a date or a time in ISO 8601."
+            problem = f"its snapshots are stamped with {VALID_THROUGH}={stamped!r}, which isn't a date or time"
+            remedy = "Make the job that writes it stamp a date or time in ISO 8601."
             raise ValidThroughError(table=metadata.table, problem=problem, remedy=remedy) from error
     if declared is None:
         return None
@@ -95,8 +95,8 @@ def highest_value(storage: Storage, metadata: TableMetadata, column: str, snapsh
             if isinstance(found.upper, dt.date):
                 highest = max(instant(found.upper), highest or instant(found.upper))
     if highest is None and has_rows:
-        problem = f"no data file of it has an upper bound of {column}, which is to say how far its events reach"
-        remedy = f"Let it be written with metrics of the column (write.metadata.metrics.column.{column}=full)."
+        problem = f"none of its data files has an upper bound for {column}, which shows how far its events reach"
+        remedy = f"Write it with metrics for the column (write.metadata.metrics.column.{column}=full)."
         raise ValidThroughError(table=metadata.table, problem=problem, remedy=remedy)
     return highest
 

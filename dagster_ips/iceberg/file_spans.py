@@ -40,8 +40,8 @@ def column_kinds(metadata: TableMetadata, columns: tuple[str, ...]) -> dict[str,
                 where=metadata.table,
                 column=column,
                 known=metadata.column_names,
-                remedy="Partition keys are made of it. Name the column in partition_expr, or for an upstream without "
-                'partitions in incremental(partition_column="..."). Nothing was captured or written.',
+                remedy="Partition keys are computed from it. Name the column in partition_expr, or, for an upstream "
+                'without partitions, in incremental(partition_column="..."). Nothing was captured or written.',
             )
     found = {column: metadata.columns.get(column) for column in columns}
     return {c: _kinds().get(type(f.field_type), ColumnKind.OTHER) if f else ColumnKind.OTHER for c, f in found.items()}

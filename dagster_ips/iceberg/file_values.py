@@ -65,7 +65,7 @@ class Unreadable:
     cause: str
 
 
-NOT_YET = Unreadable("it is still to be read")
+NOT_YET = Unreadable("it hasn't been read yet")
 """There was no time for it in this tick."""
 
 
@@ -98,7 +98,11 @@ def read_values(
         values = dict(zip([file.path for file in files], pool.map(read, files), strict=True))
     if sizes:
         what = f"{', '.join(columns.names)} of {len(sizes):,} files of {source.table}, {sum(sizes):,} bytes"
-        _LOG.info("read %s in %.1f s, as their metadata doesn't tell whose rows they hold", what, _since(started))
+        _LOG.info(
+            "read %s in %.1f s, because their metadata doesn't show which partitions their rows belong to",
+            what,
+            _since(started),
+        )
     return values
 
 
@@ -119,9 +123,9 @@ class _Reader:
     def of(self, file: DataFile) -> DistinctRows | Unreadable:
         fields = [self.source.columns.get(column) for column in self.columns.names]
         if strange := [c for c, f in zip(self.columns.names, fields, strict=True) if f is None or not is_ordered(f)]:
-            return Unreadable(f"the type of {', '.join(strange)} doesn't tell its values")
+            return Unreadable(f"the type of {', '.join(strange)} isn't supported")
         if file.file_format != "PARQUET":
-            return Unreadable(f"its format is {file.file_format}, and only Parquet files are read here")
+            return Unreadable(f"its format is {file.file_format}, but only Parquet files can be read for this")
         known = [field for field in fields if field is not None]
         patience = self.storage.patience
         try:
@@ -130,7 +134,7 @@ class _Reader:
             doing = f"reading {file.path}"
             raise CatalogUnreachableError(catalog=self.storage.catalog, doing=doing, cause=str(error)) from None
         except FileNotFoundError:
-            return Unreadable("it isn't there any more")
+            return Unreadable("it no longer exists")
         except (PermissionError, pa.ArrowException, ValueError, OverflowError) as error:
             # Its text may hold addresses.
             return Unreadable(f"it can't be read ({type(error).__name__})")
@@ -181,7 +185,7 @@ def _of_missing(field: NestedField) -> Bound | None:
     """
     default = field.initial_default
     if default is not None and not isinstance(default, bool | int | float | str | dt.date | Decimal):
-        message = "a default of a type that isn't known here"
+        message = "a default of an unknown type"
         raise ValueError(message)
     return default
 

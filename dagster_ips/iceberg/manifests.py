@@ -116,7 +116,7 @@ def read_manifest_list(storage: Storage, snapshot: Snapshot, *, table: str) -> l
     """
     file = _read(storage, snapshot.manifest_list, table=table)
     if not file.records and snapshot.summary.get("total-data-files", "0") != "0":
-        cause = f"it is empty, and its snapshot counts {snapshot.summary['total-data-files']} data files"
+        cause = f"it is empty, but its snapshot counts {snapshot.summary['total-data-files']} data files"
         raise MetadataUnreadableError(table=table, file=snapshot.manifest_list, cause=cause)
     names = {f["name"]: _NAMES.get(f.get("field-id"), f["name"]) for f in json.loads(file.schema)["fields"]}
     rows = [{names[key]: value for key, value in row.items()} for row in file.records]
@@ -133,7 +133,7 @@ def read_entries(storage: Storage, row: ManifestRow, *, table: str) -> Iterator[
     file = _read(storage, row["manifest_path"], table=table)
     counts = [int(row[name]) for name in _NAMES.values() if row.get(name) is not None]
     if len(counts) == len(_NAMES) and sum(counts) != len(file.records):
-        cause = f"it has {len(file.records)} entries, and its manifest list counts {sum(counts)}"
+        cause = f"it has {len(file.records)} entries, but its manifest list counts {sum(counts)}"
         raise MetadataUnreadableError(table=table, file=row["manifest_path"], cause=cause)
     _require_known(Status, [raw["status"] for raw in file.records], table=table, location=row["manifest_path"])
     next_row_id = row.get("first_row_id")

@@ -59,10 +59,10 @@ class TableMetadata:
             cause = f"{type(error).__name__}: {error}"
             raise MetadataUnreadableError(table=table, file=metadata_location, cause=cause) from error
         if version > NEWEST_FORMAT_VERSION:
-            problem = f"its format version is {version}, and {NEWEST_FORMAT_VERSION} is the newest that is understood"
+            problem = f"its format version is {version}, but {NEWEST_FORMAT_VERSION} is the newest supported"
             raise UnsupportedTableError(table=table, problem=problem, remedy="Upgrade dagster_ips.")
         if raw.get("encryption-keys") or raw.get("properties", {}).get("encryption.key-id"):
-            remedy = "Read it through another IO manager; what is made of it can then be consumed incrementally."
+            remedy = "Read it through another IO manager; tables computed from it can then be consumed incrementally."
             raise UnsupportedTableError(table=table, problem="it is encrypted", remedy=remedy)
         return metadata
 
@@ -266,7 +266,7 @@ class TableMetadata:
         """The fields of a partition spec: name, transform, source-id, field-id."""
         found = next((list(spec["fields"]) for spec in self._specs if int(spec["spec-id"]) == spec_id), None)
         if found is None:
-            cause = f"it has no partition spec {spec_id}, by which it has files"
+            cause = f"it has no partition spec {spec_id}, although some of its files use it"
             raise MetadataUnreadableError(table=self.table, file=self.metadata_location, cause=cause)
         return found
 
@@ -302,8 +302,8 @@ def unsupported_view(table: str) -> UnsupportedTableError:
     """What to say of a view where a table was expected."""
     return UnsupportedTableError(
         table=table,
-        problem="it is a view, which has no files and no snapshots: what changed in it is unknown",
-        remedy="Name the tables that it is made of as the asset's inputs, and select from them in the asset.",
+        problem="it is a view, which has no files and no snapshots, so its changes are unknown",
+        remedy="Use the tables behind the view as the asset's inputs, and select from them in the asset.",
     )
 
 

@@ -100,8 +100,8 @@ class SparkStartError(IpsError):
     def __str__(self) -> str:
         return (
             f"The local Spark Connect server {self.problem}. No data was touched. Check memory, disk and the Java in "
-            f"JAVA_HOME (17 or later, with the module jdk.incubator.vector), then run again. The whole log is "
-            f"{self.log}; it ends in:\n{last_lines(self.output)}"
+            "JAVA_HOME (17 or later, with the module jdk.incubator.vector), then run again. The full log is "
+            f"{self.log}; it ends with:\n{last_lines(self.output)}"
         )
 
 
@@ -114,11 +114,11 @@ class SparkEndedError(IpsError):
 
     def __str__(self) -> str:
         return (
-            f"The local Spark (process {self.pid}) ended while it was in use: somebody stopped it, or the machine was "
-            f"out of memory. What wasn't published by then isn't visible and counts as not consumed. Run again: that "
-            f"starts another Spark. If it ended by itself, its log says why: {self.log}, or server.previous.log beside "
-            f"it once another has started. If the kernel's log (dmesg) says that it was killed for lack of memory, "
-            f"give the machine more or run less at once."
+            f"The local Spark (process {self.pid}) ended while it was in use: someone stopped it, or the machine ran "
+            "out of memory. Anything not yet published isn't visible and doesn't count as consumed. Run again: that "
+            f"starts a new Spark. If it ended by itself, its log says why: {self.log}, or server.previous.log next to "
+            "it once a new one has started. If the kernel's log (dmesg) says that it was killed for lack of memory, "
+            "add memory or run less at the same time."
         )
 
 
@@ -132,10 +132,10 @@ class SparkServerDiffersError(IpsError):
 
     def __str__(self) -> str:
         return (
-            f"A Spark Connect server runs in {self.folder} (process {self.pid}) with another configuration than "
-            f"the one asked for: {'; '.join(self.differences)}. Using it could give other results, and it may be "
-            f"busy for somebody else, so it was left alone. Stop it with\n"
-            f"  python -m dagster_ips.local_spark.connect_server stop --folder {self.folder}\nor use another folder."
+            f"A Spark Connect server runs in {self.folder} (process {self.pid}) with a different configuration than "
+            f"requested: {'; '.join(self.differences)}. Using it could give different results, and someone else may be "
+            "using it, so it was left running. Stop it with\n  python -m dagster_ips.local_spark.connect_server stop "
+            f"--folder {self.folder}\nor use another folder."
         )
 
 
@@ -229,7 +229,7 @@ def connect_server_problem(
     jars = jar_paths(extras=extra_jars)
     wanted = _configuration(folder, driver_memory=driver_memory, cores=cores, conf=conf, jars=jars)
     if differences := _differences(record.configuration, wanted):
-        return f"process {record.process.pid} has another configuration: {'; '.join(differences)}."
+        return f"process {record.process.pid} has a different configuration: {'; '.join(differences)}."
     return None
 
 
@@ -303,7 +303,7 @@ def _configuration(
 def _differences(running: Mapping[str, str], wanted: Mapping[str, str]) -> tuple[str, ...]:
     """What keeps a server from being used. One that has a UI, or more jars, serves also those who asked for none."""
     return tuple(
-        f"{key} is {_shown(key, running)}, asked for {_shown(key, wanted)}"
+        f"{key} is {_shown(key, running)}, requested {_shown(key, wanted)}"
         for key in sorted(running.keys() | wanted.keys())
         if running.get(key) != wanted.get(key)
         and (key, wanted.get(key)) != ("spark.ui.enabled", "false")
@@ -320,7 +320,7 @@ def _shown(key: str, configuration: Mapping[str, str]) -> str:
     """A value as errors may show it: anything else that a user configures may hold a password."""
     if key not in configuration:
         return "unset"
-    return configuration[key] if key in _SHOWN else "a value that isn't shown"
+    return configuration[key] if key in _SHOWN else "a hidden value"
 
 
 def _start(folder: Path, configuration: Mapping[str, str], say: Callable[[str], None]) -> ConnectServer:
@@ -329,11 +329,12 @@ def _start(folder: Path, configuration: Mapping[str, str], say: Callable[[str], 
     for attempt in range(1, PORT_ATTEMPTS + 1):
         record = _launch(folder, configuration)
         say(
-            f"Starting a Spark that stays for later runs (about 20 seconds, more on a busy machine; log: {record.log})."
+            "Starting a Spark server, which later runs reuse (about 20 seconds, longer on a busy machine; log: "
+            f"{record.log})."
         )
         try:
             _await_port(record, say)
-            say("Spark answers. A first query warms it.")
+            say("Spark is up. Warming it up with a first query.")
             _warm_up(record, say)
         except SparkStartError as error:
             _stop(folder, record)
@@ -345,7 +346,7 @@ def _start(folder: Path, configuration: Mapping[str, str], say: Callable[[str], 
         else:
             ready = replace(record, ready=True)
             write_record(folder, ready)
-            say(f"Spark is warm after {time.monotonic() - started:.0f} seconds (process {record.process.pid}).")
+            say(f"Spark is ready after {time.monotonic() - started:.0f} seconds (process {record.process.pid}).")
             return _server(ready)
     raise AssertionError  # The last attempt returns or raises.
 
@@ -441,9 +442,9 @@ def _warm_up(record: ServerRecord, say: Callable[[str], None]) -> None:
         )
         try:
             while client.poll() is None:
-                still(f"Spark warms: {_last_line(Path(output.name)) or 'its client starts'}.")
+                still(f"Spark is warming up: {_last_line(Path(output.name)) or 'starting its client'}.")
                 if not record.process.is_alive():
-                    _fail("ended while it was warmed up", record)
+                    _fail("ended during warm-up", record)
                 if time.monotonic() > deadline:
                     _fail(f"did not run a first query within {WARM_UP_SECONDS} seconds", record)
                 time.sleep(0.1)
@@ -497,10 +498,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("action", choices=["start", "stop", "status", "environment"])
     parser.add_argument("--folder", type=Path, help="default: spark-connect in the cache folder")
     parser.add_argument(
-        "--ui", action="store_true", help="start it with Spark's UI, which everyone on this machine sees"
+        "--ui", action="store_true", help="start it with Spark's UI, which everyone on this machine can see"
     )
     parser.add_argument(
-        "--extra-jars", nargs="+", default=(), choices=EXTRAS, help="as LocalSparkConnect(extra_jars=…) names them"
+        "--extra-jars",
+        nargs="+",
+        default=(),
+        choices=EXTRAS,
+        help="the jars that LocalSparkConnect(extra_jars=…) names",
     )
     given = parser.parse_args(arguments)
     try:
@@ -535,7 +540,7 @@ def _why_none(folder: Path) -> str:
     if record is None or not record.process.is_alive():
         return "no server is running"
     if difference := record.unknown_version():
-        return f"a server is running that can't be used (process {record.process.pid}): {difference}"
+        return f"a server is running (process {record.process.pid}), but it can't be used: {difference}"
     doing = "runs but doesn't answer" if record.ready else "is starting"
     return f"a server {doing} (process {record.process.pid}, log: {record.log})"
 

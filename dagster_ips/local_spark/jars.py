@@ -111,10 +111,10 @@ class JarsError(IpsError):
 
     def __str__(self) -> str:
         return (
-            f"Spark's resolver did not bring {' and '.join(self.coordinates)}. Without them Spark can't read an "
-            f"Iceberg table, so nothing was started. Check that this machine reaches a Maven repository; for a mirror, "
-            f"name an Ivy settings file in DAGSTER_IPS_IVY_SETTINGS. Then run again. The resolver's last lines:\n"
-            f"{last_lines(self.output)}"
+            f"Spark's resolver could not download {' and '.join(self.coordinates)}. Without them Spark can't read "
+            "Iceberg tables, so nothing was started. Check that this machine can reach a Maven repository; for a "
+            "mirror, point DAGSTER_IPS_IVY_SETTINGS to an Ivy settings file. Then run again. The resolver's last "
+            f"lines:\n{last_lines(self.output)}"
         )
 
 
@@ -128,9 +128,9 @@ class JarChecksumError(IpsError):
 
     def __str__(self) -> str:
         return (
-            f"{self.coordinate} arrived with sha256 {self.actual_sha256}, but {self.expected_sha256} is pinned. Its "
-            f"code would run on your data, so it was not kept. A broken download or a mirror with other content is the "
-            f"usual cause: run again, and if it stays, compare the mirror's file with the publisher's."
+            f"{self.coordinate} was downloaded with sha256 {self.actual_sha256}, but {self.expected_sha256} is pinned. "
+            "Its code would run on your data, so it was not kept. The usual cause is a broken download or a mirror "
+            "with different content: run again, and if it persists, compare the mirror's file with the publisher's."
         )
 
 
@@ -142,8 +142,8 @@ class UnsupportedSparkError(IpsError):
 
     def __str__(self) -> str:
         return (
-            f"PySpark {self.version} is installed, which this library doesn't work with, so Spark was not started. "
-            f"It works with {' and '.join(RUNTIMES)}: pip install 'pyspark[connect]=={max(RUNTIMES)}.*'."
+            f"PySpark {self.version} is installed, but this library supports {' and '.join(RUNTIMES)}, so Spark was "
+            f"not started. Install a supported version: pip install 'pyspark[connect]=={max(RUNTIMES)}.*'."
         )
 
 
@@ -155,8 +155,8 @@ class UnknownExtraError(IpsError):
 
     def __str__(self) -> str:
         return (
-            f"There are no extra jars {self.extra!r}, so Spark was not started. Choose among {', '.join(EXTRAS)}; for "
-            f"jars of your own set spark.jars in server_config."
+            f"There are no extra jars named {self.extra!r}, so Spark was not started. Choose from {', '.join(EXTRAS)}; "
+            "for your own jars, set spark.jars in server_config."
         )
 
 
@@ -188,7 +188,7 @@ def spark_jars(
     if not missing:
         return jars
     megabytes = round(sum(package.size_bytes for package in missing) / 1e6)
-    say(f"Downloading Spark's jars for Iceberg ({megabytes} MB) into {cache / 'jars'}, once for this machine.")
+    say(f"Downloading Spark's jars for Iceberg ({megabytes} MB) into {cache / 'jars'}, once per machine.")
     with exclusive_lock(cache / "jars" / ".lock"):
         if missing := _missing(cache, extras):  # Another process may have brought them while this one waited.
             _resolve(missing, cache)

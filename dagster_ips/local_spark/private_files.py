@@ -19,8 +19,8 @@ class SparkFolderNotPrivateError(IpsError):
 
     def __str__(self) -> str:
         return (
-            f"The local Spark wasn't used: its folder {self.folder} {self.problem}. Whoever reads or replaces what it "
-            f"holds can run code as you. {self.remedy}"
+            f"The local Spark wasn't used: its folder {self.folder} {self.problem}. Anyone who can read or replace its "
+            f"contents can run code as you. {self.remedy}"
         )
 
 
@@ -40,7 +40,7 @@ def make_private(folder: Path, *, markers: Iterable[str]) -> None:
     require_own(folder)
     if folder.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
         if any(folder.iterdir()) and not any((folder / marker).exists() for marker in markers):
-            problem = "is open to other users and holds other things, too"
+            problem = "is open to other users and also holds other files"
             remedy = f"Give it a folder of its own, or close this one: chmod 700 {folder}"
             raise SparkFolderNotPrivateError(str(folder), problem, remedy)
         folder.chmod(stat.S_IRWXU)
@@ -57,7 +57,7 @@ def require_own(folder: Path) -> None:
     except FileNotFoundError:
         return
     if owner != os.geteuid():
-        problem = f"belongs to user {owner}, and this process is user {os.geteuid()}"
+        problem = f"belongs to user {owner}, but this process runs as user {os.geteuid()}"
         remedy = "Give this user a folder of its own (server_folder, or DAGSTER_IPS_CACHE for the default one)."
         raise SparkFolderNotPrivateError(str(folder), problem, remedy)
 

@@ -28,9 +28,9 @@ class ServerRecord:
     def unknown_version(self) -> str | None:
         """What another release of this library started, and why it can't be used; None if this one did."""
         if self.version == _WITHOUT_TOKEN:
-            return "an earlier release started it, without a token: whoever reaches its port can run code as you"
+            return "an earlier release started it without a token: anyone who can reach its port can run code as you"
         if self.version != RECORD_VERSION:
-            return f"another release started it (its record has version {self.version}, asked for {RECORD_VERSION})"
+            return f"another release started it (its record has version {self.version}, expected {RECORD_VERSION})"
         return None
 
 

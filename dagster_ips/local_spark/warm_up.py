@@ -26,10 +26,10 @@ def warm_up(remote: str) -> None:
 
     Prints what it is at, for those who wait.
     """
-    _say("a session opens")
+    _say("opening a session")
     spark = connect_session(remote, {}, token=os.environ["SPARK_CONNECT_AUTHENTICATE_TOKEN"])
     try:
-        _say("a first query")
+        _say("running a first query")
         _count(spark)
         with tempfile.TemporaryDirectory() as warehouse:
             _use_a_table(spark, Path(warehouse))
@@ -56,12 +56,12 @@ def _use_a_table(spark: SparkSession, warehouse: Path) -> None:
     spark.conf.set("spark.sql.catalog.ips_warm_up.type", "hadoop")
     spark.conf.set("spark.sql.catalog.ips_warm_up.warehouse", warehouse.as_uri())
     table = "ips_warm_up.db.t"
-    _say("a first table is written")
+    _say("writing a first table")
     rows = spark.range(3).select("id", (col("id") % 2).alias("part"))
     rows.writeTo(table).partitionedBy(col("part")).create()
-    _say("rows are merged into it")
+    _say("merging rows into it")
     rows.alias("s").mergeInto(table, col(f"{table}.id") == col("s.id")).whenMatched().updateAll().merge()
-    _say("it is read")
+    _say("reading it back")
     spark.table(table).groupBy("part").count().collect()
     spark.sql(f"DROP TABLE {table}")
 

@@ -46,26 +46,27 @@ _LONGEST_WAIT_SECONDS = 30
 def with_incremental(
     definitions: dg.Definitions, *, interval_seconds: int = _INTERVAL_SECONDS, wait_seconds: float = 0
 ) -> dg.Definitions:
-    """``definitions`` checked, with the triggers of their incremental assets.
+    """Check ``definitions`` and add what triggers their incremental assets.
 
-    Added are: the condition ``on_change()`` where an incremental asset has none of its own and no ``pending_sensor``
-    drives it, an automation sensor for every asset with a condition that no sensor of the user's covers, a check
-    ``pending`` of each incremental asset with a sensor that keeps it true, and one sensor that watches outside tables.
-    They tick every ``interval_seconds``. And the jobs ``ips_hygiene`` and ``ips_backfill``, which nothing starts but
-    you. Everything else stays as it is.
+    This adds: the condition ``on_change()`` to each incremental asset that has no condition of its own and isn't driven
+    by a ``pending_sensor``; an automation sensor for all assets with a condition that no sensor of yours covers; a
+    check ``pending`` for each incremental asset, with a sensor that keeps it up to date; and one sensor that watches
+    outside tables. The sensors tick every ``interval_seconds``. It also adds the jobs ``ips_hygiene`` and
+    ``ips_backfill``, which only you start. Everything else is unchanged.
 
-    A tick of the automation sensor that finds nothing to run waits ``wait_seconds`` for a table to change or a run to
-    begin or end, and looks again. Dagster's daemon begins a round of ticks every five seconds at most and sleeps in
-    between: 4 answers a change at once and holds up no other sensor, if no other code location waits. Less than 30.
+    If a tick of the automation sensor finds nothing to run, it waits up to ``wait_seconds`` for a table to change or a
+    run to start or end, then checks again. Dagster's daemon starts a round of ticks at most every five seconds and
+    sleeps in between: with 4, changes are picked up at once and no other sensor is delayed, unless another code
+    location also waits. Must be less than 30.
 
     Raises:
-        DeclarationError: a declaration can't work; said before anything runs.
+        DeclarationError: a declaration can't work. Raised before anything runs.
     """
     if not 0 <= wait_seconds < _LONGEST_WAIT_SECONDS:
         raise DeclarationError(
             asset="with_incremental",
-            problem=f"wait_seconds={wait_seconds}, while every other sensor waits, too.",
-            remedy=f"Give from 0 to less than {_LONGEST_WAIT_SECONDS}; 4 fits into the round of Dagster's daemon.",
+            problem=f"wait_seconds={wait_seconds} is out of range: all other sensors wait that long, too.",
+            remedy=f"Give at least 0 and less than {_LONGEST_WAIT_SECONDS}; 4 fits the interval of Dagster's daemon.",
         )
     managers = {key: value for key, value in (definitions.resources or {}).items() if isinstance(value, IcdcIOManager)}
     if not managers:
@@ -169,8 +170,8 @@ def _require_own_tables(
                 name = other.to_user_string()
                 raise DeclarationError(
                     asset=key.to_user_string(),
-                    problem=f"it writes {table}, which is the table of {name}; each would take away the other's rows.",
-                    remedy=f'Give one of them a table of its own, by table("...") or Dagster\'s "dagster/table_name"; '
+                    problem=f"it writes {table}, which is the table of {name}; they would delete each other's rows.",
+                    remedy='Give one of them its own table, with table("...") or Dagster\'s "dagster/table_name"; '
                     f"or read {name} as an upstream.",
                 )
 
@@ -187,8 +188,8 @@ def _bound_sensors(
         if unknown := sorted(key.to_user_string() for key in sensor.driven_assets - watched.keys()):
             raise DeclarationError(
                 asset=sensor.name,
-                problem=f"it is to request what is pending of {', '.join(unknown)}, which reads nothing incrementally.",
-                remedy="Name assets with an incremental() input that are in the same definitions.",
+                problem=f"it should request runs of {', '.join(unknown)}, which reads nothing incrementally.",
+                remedy="Name assets with an incremental() input from the same definitions.",
             )
         bound.append(sensor.bind([watched[key] for key in sorted(sensor.driven_assets)]))
     return own, bound
@@ -237,7 +238,8 @@ def _outside(specs: Sequence[dg.AssetSpec], managers: Mapping[str, IcdcIOManager
         if keys[asset] not in managers:
             raise DeclarationError(
                 asset=asset.to_user_string(),
-                problem=f"its IO manager {keys[asset]!r}, whose catalog {table} is in, isn't an IcdcIOManager.",
+                problem=f"its IO manager {keys[asset]!r}, which should know the catalog of {table}, isn't an "
+                "IcdcIOManager.",
                 remedy='Name one: iceberg_asset(..., io_manager_key="...").',
             )
     for spec in specs:

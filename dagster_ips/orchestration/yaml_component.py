@@ -58,10 +58,10 @@ class ExampleScaffolder(dg.Scaffolder):
 
 @dg.scaffold_with(ExampleScaffolder)
 class IcebergTablesComponent(dg.Component, dg.Model, dg.Resolvable):
-    """Outside Iceberg tables as assets, and the IO manager for what is made of them.
+    """Outside Iceberg tables as assets, and the IO manager for the assets that read them.
 
-    Assets in Python read the tables by ``incremental()`` and name this IO manager, ``io_manager_key``. Pass all of the
-    project's definitions through ``with_incremental``, once:
+    Python assets read the tables with ``incremental()`` and use this IO manager through ``io_manager_key``. Pass all of
+    the project's definitions through ``with_incremental``, once:
 
         @dg.definitions
         def defs():

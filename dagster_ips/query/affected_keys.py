@@ -196,7 +196,7 @@ class _EqualityWalk:
         relation = self._relation(column)
         if relation not in self._parents:
             start = "a subquery" if self._start.role is Role.HIDDEN else self._start.alias
-            message = f"no equality leads from {start} to {_shown(column)}"
+            message = f"no chain of equalities leads from {start} to {_shown(column)}"
             raise NotDerivedError(message)
         self._reach.rows_of(relation, self._scan_of(relation), [column.name])
         while relation not in self._inside:
@@ -275,7 +275,7 @@ class _EqualityWalk:
     def _relation(self, column: exp.Column) -> Relation:
         relation = self._block.relation(column.table)
         if relation is None:
-            message = f"{_shown(column)} is of a query around it"
+            message = f"{_shown(column)} belongs to an outer query"
             raise NotDerivedError(message)
         return relation
 
@@ -300,7 +300,7 @@ def _why_no_key(block: SelectBlock, place: int) -> str:
         return f"{name} is null where a LEFT JOIN finds nothing"
     if block.windows:
         return f"{name} isn't in every PARTITION BY"
-    return f"{name} isn't what the rows are grouped by" if block.group else f"{name} isn't made of columns alone"
+    return f"{name} isn't what the rows are grouped by" if block.group else f"{name} isn't computed from columns alone"
 
 
 def _shown(column: exp.Column) -> str:

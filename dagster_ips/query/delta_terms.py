@@ -35,7 +35,7 @@ def _why_made_of_several(block: SelectBlock) -> str | None:
     if block.tree.args.get("distinct"):
         return "DISTINCT compares rows with one another"
     if block.group or block.unkeyed:
-        return block.unkeyed or "its groups aren't kept so that a change can be added to them"
+        return block.unkeyed or "its groups aren't stored in a form that changes can be added to"
     return "a window function looks at other rows" if block.windows else None
 
 
@@ -45,7 +45,7 @@ def why_body_not_linear(block: SelectBlock, changed: frozenset[Scan]) -> str | N
         if not relation.node.scans & changed:
             continue
         if relation.role is Role.LEFT:
-            return "a row on the right of a LEFT JOIN takes the place of nulls"
+            return "a row on the right of a LEFT JOIN replaces nulls"
         if relation.role is Role.HIDDEN:
             return "a subquery or semi join decides about rows that did not change"
         if why := why_not_linear(relation.node, changed):

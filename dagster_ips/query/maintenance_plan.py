@@ -120,13 +120,13 @@ class MaintenancePlan:
         except NotDerivedError as error:
             self.refused = str(error)
         except UnsupportedError as error:
-            self.refused = f"it can't be written for changed rows: {str(error).splitlines()[0]}"
+            self.refused = f"it can't be rewritten for changed rows: {str(error).splitlines()[0]}"
         except SqlglotError as error:
-            self.refused = f"its columns can't be told: {str(error).splitlines()[0]}"
+            self.refused = f"its columns can't be determined: {str(error).splitlines()[0]}"
         if self.refused is None:
             self._result = tuple(result) if result is not None else _columns_of(self._tree)
             if len(self._result) != len(self._node.names):
-                self.refused = "the engine gives its result other columns than the text says"
+                self.refused = "Spark gives its result different columns than its text does"
 
     def without_grouping(self, why: str) -> MaintenancePlan:
         """The plan of a result that isn't kept as groups."""
@@ -152,7 +152,7 @@ class MaintenancePlan:
         if isinstance(found, Grouping):
             unfit = [self._result[place].name for place in found.keys if not self._is_exact(place)]
             if unfit:
-                return f"{unfit[0]} is of a type that no key may have"
+                return f"{unfit[0]} has a type that keys can't have"
         return found
 
     @property
@@ -170,7 +170,7 @@ class MaintenancePlan:
             return MaintenanceStep(Strategy.NOTHING)
         # What a place was before is read by the terms of those that change earlier.
         is_lost = any(scan.source not in known_before for scan in scans[1:])
-        lost = "several places changed, and what a source was before can't be read any more" if is_lost else None
+        lost = "several places changed, and the old state of a source can no longer be read" if is_lost else None
         exact, why_not = self._exact(scans, changed, known_before, lost)
         if exact is not None:
             return exact
@@ -230,7 +230,7 @@ class MaintenancePlan:
         problems: dict[str, None] = {}
         for place in self.grouping.keys if isinstance(self.grouping, Grouping) else range(len(node.names)):
             if not self._is_exact(place):
-                problems.setdefault(f"{self._result[place].name} is of a type that no key may have")
+                problems.setdefault(f"{self._result[place].name} has a type that keys can't have")
                 continue
             try:
                 for scan in scans:
@@ -269,7 +269,7 @@ def _qualified(query: Query, columns: Sequence[Sequence[QueryColumn]]) -> exp.Qu
     }
     for found in columns:
         if len({each.name.lower() for each in found}) < len(found):
-            message = "a source has two columns whose names differ by case alone"
+            message = "a source has two columns whose names differ only in case"
             raise NotDerivedError(message)
     tree = qualify(query.tree.copy(), schema=schema, dialect=DIALECT)
     annotate_types(tree, schema=schema, dialect=DIALECT)
@@ -312,7 +312,7 @@ def _columns_of(tree: exp.Query) -> tuple[QueryColumn, ...]:
 
 def _require_all_read(tree: exp.Query, node: Node) -> None:
     if len(node.scans) < sum(1 for _ in tree.find_all(exp.Table)):
-        message = "it has a subquery in a place that isn't followed"
+        message = "it has a subquery in an unsupported place"
         raise NotDerivedError(message)
 
 

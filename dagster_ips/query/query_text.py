@@ -105,7 +105,7 @@ def read(text: str) -> Query:
         message = f"it can't be parsed: {_first_line(error).rstrip('.')}"
         raise RefusedQueryError(message) from None
     if len(statements) != 1 or not isinstance(statements[0], exp.Query):
-        message = "it isn't one SELECT"
+        message = "it isn't a single SELECT"
         raise RefusedQueryError(message)
     tree = statements[0]
     for call in list(tree.find_all(exp.Anonymous)):
@@ -231,23 +231,21 @@ def _require_known(tree: exp.Expr) -> None:
 def _problem(node: exp.Expr) -> str | None:  # noqa: PLR0911  # one for each thing that is refused
     match node:
         case exp.With() if node.args.get("recursive"):
-            return "a recursive query isn't followed"
+            return "recursive queries aren't supported"
         case exp.Table():
             unknown = sorted(key for key, value in node.args.items() if value and key not in _OF_TABLE)
-            return (
-                f"{_shown(node)}: {unknown[0].upper()} isn't known to give the same rows each time" if unknown else None
-            )
+            return f"{_shown(node)}: {unknown[0].upper()} may give different rows each time" if unknown else None
         case exp.Limit() | exp.Offset() | exp.Fetch():
             return _problem_of_limit(node)
         case exp.Join() if node.args.get("on") and node.args["on"].find(exp.Query):
-            return f"{_shown(node)}: a subquery in ON isn't followed"
+            return f"{_shown(node)}: subqueries in ON aren't supported"
         case exp.Cast() if _is_of_the_moment(node):
-            return f"{_shown(node)} is another time on another day"
+            return f"{_shown(node)} depends on the day of the run"
         case exp.Any() | exp.All() if isinstance(node.parent, exp.Like | exp.ILike):
             return None
         case exp.Anonymous():
             known = node.name.lower() in BY_NAME
-            return None if known else f"the function {node.name} isn't known to give the same value for the same row"
+            return None if known else f"the function {node.name} may give different values for the same row"
         case _:
             return _problem_of_kind(node)
 
@@ -259,11 +257,11 @@ def _problem_of_kind(node: exp.Expr) -> str | None:
     if name in COLLECTED and isinstance(node.parent, exp.ArraySort) and not node.parent.expression:
         return None
     if name not in WINDOWED:
-        return f"{_shown(node)} isn't known to give the same rows for the same rows"
+        return f"{_shown(node)} may give different results for the same rows"
     window = _window(node)
     if window is None:
-        return f"{_shown(node)} takes whichever row comes first, which two runs needn't agree on: take min or max of it"
-    return None if window.args.get("order") else f"{_shown(node)} depends on an order that its OVER doesn't give"
+        return f"{_shown(node)} takes whichever row comes first, which may differ between runs: use min or max instead"
+    return None if window.args.get("order") else f"{_shown(node)} depends on an order, but its OVER has no ORDER BY"
 
 
 def _is_of_the_moment(cast: exp.Cast) -> bool:
@@ -282,7 +280,7 @@ def _problem_of_limit(node: exp.Expr) -> str | None:
     columns = {each.alias_or_name for each in query.expressions} if isinstance(query, exp.Select) else {"?"}
     if columns <= by and "" not in columns and "*" not in columns:
         return None
-    return "LIMIT whose ORDER BY doesn't name every column of the result: which rows it takes is arbitrary"
+    return "LIMIT without an ORDER BY of every column of the result: it takes arbitrary rows"
 
 
 def _window(node: exp.Expr) -> exp.Window | None:

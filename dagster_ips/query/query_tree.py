@@ -150,9 +150,9 @@ class SelectBlock:
         ):
             return "ROLLUP, CUBE or GROUPING SETS: each row counts in several groups"
         if self.tree.args.get("limit") or self.tree.args.get("offset"):
-            return "LIMIT: which rows it takes depends on all of them"
+            return "LIMIT: the rows it takes depend on all rows"
         if self.is_one_group:
-            return "an aggregate without GROUP BY is one row, which every change may change"
+            return "an aggregate without GROUP BY is a single row, which any change may affect"
         return None
 
 
@@ -286,11 +286,11 @@ def _from(item: exp.Expr) -> exp.Expr:
 
 def _require_plain_columns(tree: exp.Select) -> None:
     if any(isinstance(each.unalias(), exp.Aliases | exp.Posexplode) for each in tree.selects):
-        message = "an expression that is several columns"
+        message = "an expression with several columns"
         raise NotDerivedError(message)
     names = [name.lower() for name in tree.named_selects]
     if len(set(names)) < len(names):
-        message = "two columns of one name"
+        message = "two columns with the same name"
         raise NotDerivedError(message)
 
 

@@ -71,7 +71,7 @@ def why_full_is_cheaper(
 
     Example:
         >>> print(why_full_is_cheaper(Strategy.KEYS, 0.9))
-        it would cost more than everything: added up over its sources 90% of the rows changed, and from 20% on all ...
+        it would cost more than a full refresh: 90% of the rows changed, summed over its sources, and the limit is 20%
         >>> past = [PastRefresh(Strategy.FULL, 1, 1000, 30.0), PastRefresh(Strategy.KEYS, 0.95, 1000, 8.0)]
         >>> why_full_is_cheaper(Strategy.KEYS, 0.9, 1000, past)
     """
@@ -86,14 +86,14 @@ def why_full_is_cheaper(
         if less and min(seconds for seconds, _ in less) > best:
             seconds, run = min(less, key=lambda each: each[0])
             return (
-                f"it would take more than {seconds:.0f} s, as when {run.share:.2%} of the rows had changed and "
-                f"{share:.2%} have now, and everything about {best:.0f} s"
+                f"it would take more than {seconds:.0f} s, which it took when {run.share:.2%} of the rows had changed "
+                f"({share:.2%} have now), and a full refresh about {best:.0f} s"
             )
         if any(run.strategy is strategy and run.share >= share and seconds <= best for run, seconds in took):
             return None
     if share < most:
         return None
     return (
-        f"it would cost more than everything: added up over its sources {share:.0%} of the rows changed, and from "
-        f"{most:.0%} on all are computed"
+        f"it would cost more than a full refresh: {share:.0%} of the rows changed, summed over its sources, and the "
+        f"limit is {most:.0%}"
     )

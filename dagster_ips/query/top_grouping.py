@@ -66,14 +66,14 @@ def grouping(node: Node, names: tuple[str, ...]) -> Grouping | str:
     selected = [plain(each.unalias()) for each in node.tree.selects]
     keys = {place: each for place, each in enumerate(selected) if each in node.group and each not in selected[:place]}
     if lacking := [each for each in node.group if each not in selected]:
-        return f"the result lacks {lacking[0].sql(DIALECT)}, which it is grouped by"
+        return f"the result lacks the grouping key {lacking[0].sql(DIALECT)}"
     others = {names[place]: each for place, each in enumerate(selected) if place not in keys}
     parts = _Parts({each: names[place] for place, each in keys.items()})
     parts.keep({name: found for name, each in others.items() if (found := _aggregate(each)) is not None})
     left = [(name, each) for name, each in others.items() if name not in parts.kept]
     computed = {name: made for name, each in left if (made := parts.computed(each)) is not None}
     if unknown := [name for name, _ in left if name not in computed]:
-        return f"{unknown[0]} isn't made of keys and of sum, count, avg, min, max or bool aggregates of values"
+        return f"{unknown[0]} isn't computed only from keys and from sum, count, avg, min, max or bool aggregates"
     if not parts.kept:
         return "it has no aggregate"
     columns = [(expression, node.names[place]) for place, expression in keys.items()]
@@ -154,7 +154,7 @@ def _why_not_alone(block: SelectBlock, names: tuple[str, ...]) -> str | None:
     if block.unkeyed and (block.group or block.tree.args.get("limit") or block.tree.args.get("offset")):
         return block.unkeyed
     taken = [name for name in names if name.lower() == WEIGHT or name.lower().startswith((_OWN, HIDDEN))]
-    return f"the column name {taken[0]} is one that the library keeps" if taken else None
+    return f"the column name {taken[0]} is reserved by the library" if taken else None
 
 
 def _aggregate(expression: exp.Expr) -> tuple[Function, exp.Expr | None] | None:

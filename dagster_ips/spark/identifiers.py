@@ -21,8 +21,8 @@ def identifier(name: str, *, table: str) -> str:
     if "${" in name:
         raise UnsupportedTableError(
             table=table,
-            problem=f"of the name {name!r} Spark takes what follows the dollar for one of its settings, and would put "
-            "that value, which may be a password, in its place",
+            problem=f"Spark reads the part of the name {name!r} after the dollar sign as one of its settings and would "
+            "insert that setting's value, which may be a password",
             remedy="Rename it, or read it under another name.",
         )
     return quoted(name)

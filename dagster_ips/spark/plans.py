@@ -42,7 +42,7 @@ def result_plan(frame: DataFrame) -> Node:
         text = explained(empty)
     analysed, end, _ = text.partition("== Analyzed Logical Plan ==")[2].partition("== Optimized Logical Plan ==")
     if not end:
-        cut = "it is cut short"
+        cut = "it is truncated"
         raise PlanUnreadableError(cut)
     _schema, _, tree = analysed.strip("\n").partition("\n")
     return parse_plan(tree)

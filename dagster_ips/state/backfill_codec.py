@@ -93,7 +93,7 @@ def decode_backfill(text: str, *, where: str) -> BackfillPlan | LaunchedBackfill
 
 def _require_known(version: int, where: str) -> None:
     if version > _STAGED_VERSION:
-        cause = f"its version is {version}, and {_STAGED_VERSION} is the newest that is understood"
+        cause = f"its version is {version}, but {_STAGED_VERSION} is the newest supported"
         raise BackfillRecordError(where=where, cause=cause)
 
 

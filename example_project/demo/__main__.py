@@ -21,7 +21,7 @@ from example_project.demo.show import Comparison, Show
 from example_project.spark_meter import Read, SparkMeter
 
 HISTORY_DAYS = 14
-ROUNDS = ("the first 14 days", "one more day, late rows in it", "another day, late rows in it")
+ROUNDS = ("the first 14 days", "one more day with late rows", "another day with late rows")
 _FOLDER = Path(".local/demo")
 _LOOK_SECONDS = 1.0
 
@@ -29,10 +29,14 @@ _LOOK_SECONDS = 1.0
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m example_project.demo")
-    parser.add_argument("--check", action="store_true", help="end with the table; exit 1 if anything is not so")
-    parser.add_argument("--no-sensor", action="store_true", help="leave the automation sensor off: nothing will happen")
+    parser.add_argument(
+        "--check", action="store_true", help="exit after printing the table; exit code 1 if a check fails"
+    )
+    parser.add_argument("--no-sensor", action="store_true", help="leave the automation sensor off, so nothing runs")
     parser.add_argument("--rows-per-day", type=int, default=200_000)
-    parser.add_argument("--patience", type=float, default=180.0, help="seconds in which nothing at all may happen")
+    parser.add_argument(
+        "--patience", type=float, default=180.0, help="give up after this many seconds without any activity"
+    )
     given = parser.parse_args(arguments)
     for ending in (signal.SIGTERM, signal.SIGHUP):  # Asked to end, or the terminal was closed.
         signal.signal(ending, lambda number, _: sys.exit(128 + number))
@@ -63,14 +67,14 @@ def _run(services: Services, show: Show, given: argparse.Namespace) -> list[str]
             with show.phase(f"an outside job lands {title}") as at:
                 _await_job(_begin_landing(services, 1, given.rows_per_day), at)
         landed.append(pipeline.total_records("playback") - sum(landed))
-        with show.phase(f"Dagster follows {title} by itself: {landed[-1]:,} rows") as at:
+        with show.phase(f"Dagster follows {title} on its own: {landed[-1]:,} rows") as at:
             _await_caught_up(services, pipeline, meter, given.patience, at)
         now = {stage: pipeline.materializations(stage) for stage in STAGES}
         rounds.append({stage: now[stage][len(before[stage]) :] for stage in STAGES})
         before = now
     by_change = {stage: _read(meter, rounds[-1][stage]) for stage in STAGES}
     both = _read(meter, [run for stage in STAGES for run in rounds[-1][stage]])
-    with show.phase("the same day by a 14-day lookback, on a copy"):
+    with show.phase("the same day with a 14-day lookback, on a copy"):
         where = ["--ui", _required(spark.ui), "--pid", str(spark.pid)]
         measured = json.loads(
             services.run_on_spark("python", "-m", "example_project.lookback", "--stages", *STAGES, *where)
@@ -171,11 +175,11 @@ def _unmet(pipeline: Pipeline, rounds: list[dict[str, list[Materialization]]], l
         first, second = stages["playback_daily"], stages["playback_daily_agg"]
         captured = sum(run.rows_captured for run in first)
         if captured != rows:
-            problems.append(f"round {number}: playback_daily read {captured:,} rows of the {rows:,} that landed")
+            problems.append(f"round {number}: playback_daily read {captured:,} of the {rows:,} rows that landed")
         for run in (*first, *second):
             anew = run.partitions & computed[run.asset] if run.mode != "incremental" else ()
             if anew:
-                problems.append(f"round {number}: {run.asset} computed {', '.join(sorted(anew))} anew")
+                problems.append(f"round {number}: {run.asset} recomputed {', '.join(sorted(anew))}")
             computed[run.asset] |= run.partitions
         consumed = sum(run.rows_captured for run in second)
         if consumed != rows:
@@ -193,7 +197,7 @@ def _stay(services: Services, show: Show) -> None:
 
 def _required(address: str | None) -> str:
     if address is None:
-        message = "the local Spark has no UI, which the demo counts rows by"
+        message = "the local Spark has no UI, which the demo needs to count rows"
         raise SystemExit(message)
     return address
 

@@ -121,7 +121,7 @@ class Pipeline:
         """What runs now, for the progress line."""
         records = self._instance.get_run_records(dg.RunsFilter(statuses=[DagsterRunStatus.STARTED]))
         keys = [key.to_user_string() for r in records for key in (r.dagster_run.asset_selection or ())]
-        return f"Dagster runs {', '.join(sorted(keys))}" if keys else "waiting for the sensor's next tick"
+        return f"Dagster is running {', '.join(sorted(keys))}" if keys else "waiting for the sensor's next tick"
 
     def _is_busy(self) -> bool:
         going = (DagsterRunStatus.QUEUED, DagsterRunStatus.STARTING, DagsterRunStatus.STARTED)
@@ -136,7 +136,7 @@ class Pipeline:
         record = records[-1]
         event = record.asset_materialization
         if event is None:
-            message = f"record {record.storage_id} of {stage} is no materialisation"
+            message = f"record {record.storage_id} of {stage} isn't a materialization"
             raise ValueError(message)
         shown: Mapping[str, dg.MetadataValue] = event.metadata
         (step,) = self._instance.get_run_step_stats(record.run_id, [stage])

@@ -193,7 +193,7 @@ class Services:
         """
         for name, process in self._running:
             if process.poll() is not None:
-                message = f"{name} ended by itself:\n{self.log_tail(name)}"
+                message = f"{name} exited unexpectedly:\n{self.log_tail(name)}"
                 raise SystemExit(message)
 
     def _start(self, name: str, program: str, *arguments: str) -> None:
@@ -216,7 +216,7 @@ class Services:
                 if probe.connect_ex(("127.0.0.1", port)) == 0:
                     return
             time.sleep(0.2)
-        message = f"{name} does not answer:\n{self.log_tail(name)}"
+        message = f"{name} doesn't answer:\n{self.log_tail(name)}"
         raise SystemExit(message)
 
 

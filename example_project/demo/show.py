@@ -65,10 +65,12 @@ class Show:
 
     def table(self, comparisons: list[Comparison], total: Comparison) -> None:
         """Rows, bytes and seconds per stage, by change beside by lookback; ``total`` is the last line."""
-        table = Table(title="One more day with late rows: what each stage read and took", title_justify="left")
+        table = Table(
+            title="One more day with late rows: rows and bytes read, and seconds, per stage", title_justify="left"
+        )
         table.add_column("stage", no_wrap=True)
         for name in ("rows read", "bytes read", "seconds"):
-            table.add_column(f"{name}\nby change", justify="right", style="green")
+            table.add_column(f"{name}\nincremental", justify="right", style="green")
             table.add_column(f"{name}\n14-day lookback", justify="right")
         for each in comparisons:
             table.add_row(each.stage, *_cells(each.by_change, each.lookback))

@@ -169,7 +169,7 @@ def test_a_staging_that_is_killed_anywhere_is_staged_again(stages: ThreeStages) 
     for point in OF_STAGED_RUN:
         killed_run(stages, "by_account", {**launched.tags, "dagster/backfill": plan}, at=point)
     assert failed_runs(stages.instance, dg.AssetKey("by_account"), is_partitioned=False) == {}
-    assert "isn't computed yet" in stages.refuses("publish", plan, "--yes")
+    assert "isn't finished" in stages.refuses("publish", plan, "--yes")
     assert (stages.rows(), stages.follow()) == (before, [])
     stages.stage(plan, "by_account", "week")
     stages.says("publish", plan, "--yes")
@@ -199,7 +199,7 @@ def test_a_publication_that_is_killed_anywhere_is_finished_or_followed(stages: T
         plan = stages.staged(*ALL_DAYS)
         stages.land(*events([400 + 10 * number], day=number))
         killed(stages, "publish", plan, "--yes", at=point)
-        assert ("publication is under way" in stages.says("status", plan)) == (0 < published < len(stages.TABLES))
+        assert ("Publishing is incomplete" in stages.says("status", plan)) == (0 < published < len(stages.TABLES))
         if further == "automation":
             stages.follow()
         stages.says("cancel" if further == "cancel" else "publish", plan, "--yes")
@@ -218,12 +218,12 @@ def test_a_publication_that_was_killed_half_way_is_taken_back(stages: ThreeStage
         stages.deploy(bug=False)
         plan = stages.staged(*ALL_DAYS)
         killed(stages, "publish", plan, "--yes", at=point)
-        assert "publication is under way" in stages.says("status", plan)
+        assert "Publishing is incomplete" in stages.says("status", plan)
         stages.land(*events([500 + number], day=number))
         if number:
             stages.follow()
         stages.deploy(bug=True)
-        assert "Taken back: 10" in stages.says("revert", plan, "--yes")
+        assert "Reverted: 10" in stages.says("revert", plan, "--yes")
         stages.follow()
         assert stages.rows() == stages.right(bug=True), point
         refs = [stages.lake.catalog.load(table, asset="test").raw["refs"] for table in stages.TABLES]

@@ -39,7 +39,7 @@ def test_a_launched_backfill_computes_its_partitions_and_what_follows_and_its_st
     assert stages.rows() == stages.right(bug=True)
     stages.deploy(bug=False)
     plan = stages.plan("day", *FIXED)
-    assert "planned, and isn't launched" in stages.refuses("status", plan)
+    assert "planned but not launched" in stages.refuses("status", plan)
     before = heads(stages)
     assert "is launched" in stages.says("launch", plan, "--yes")
     assert tags(stages, plan) == before
@@ -80,14 +80,14 @@ def test_a_plan_whose_tables_or_code_moved_is_refused_with_what_moved(stages: Th
     plan = stages.plan("day", "--partition", "2026-01-01")
     stages.arrive(*events([100], day=1))
     said = stages.refuses("launch", plan, "--yes")
-    assert "media.playback was at snapshot" in said
-    assert "media.week was at snapshot" in said
+    assert "media.playback moved from snapshot" in said
+    assert "media.week moved from snapshot" in said
     assert stages.instance.get_backfill(plan) is None
     assert tags(stages, plan) == {}
     assert "is launched" in stages.says("launch", plan, "--yes", "--although-moved")
     other = stages.plan("day", "--partition", "2026-01-01")
     stages.deploy(bug=False)
-    assert "day's code version was buggy and is fixed" in stages.refuses("launch", other, "--yes")
+    assert "day's code version changed from buggy to fixed" in stages.refuses("launch", other, "--yes")
 
 
 def test_a_plan_is_launched_from_the_file_that_was_reviewed(stages: ThreeStages, tmp_path: Path) -> None:
@@ -97,8 +97,8 @@ def test_a_plan_is_launched_from_the_file_that_was_reviewed(stages: ThreeStages,
     assert "is launched" in stages.says("launch", str(file), "--yes")
     assert stages.instance.get_backfill(plan) is not None
     file.write_text("{}")
-    assert "can't be read as a plan" in stages.refuses("launch", str(file), "--yes")
-    assert "knows no plan" in stages.refuses("launch", "nothing", "--yes")
+    assert "can't be read as a backfill plan" in stages.refuses("launch", str(file), "--yes")
+    assert "has no plan" in stages.refuses("launch", "nothing", "--yes")
 
 
 def test_the_state_before_outlives_expiry_however_old_it_is(
@@ -169,7 +169,7 @@ def test_only_what_failed_is_executed_again_and_belongs_to_the_backfill(stages: 
     stages.follow()
     done = [set(stage["parts"].values()) for stage in stages.told("status", plan)["stages"]]
     assert done == [{"done"}, {"done"}, {"done"}]
-    assert "Taken back: 4: 2026-01-01 … 2026-01-04" in stages.says("revert", plan, "--yes")
+    assert "Reverted: 4: 2026-01-01 … 2026-01-04" in stages.says("revert", plan, "--yes")
     stages.instance.update_backfill(again)
     stages.says("cancel", plan, "--yes")
     ended = stages.instance.get_backfill("againaga")

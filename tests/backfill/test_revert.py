@@ -29,9 +29,9 @@ def fixed(stages: ThreeStages) -> str:
 def test_a_revert_restores_equal_rows_in_all_stages(stages: ThreeStages, fixed: str) -> None:
     stages.deploy(bug=True)
     before = stages.lake.commits("media.day")
-    assert "come back as they were" in stages.says("revert", fixed, "--dry-run")
+    assert "restores the previous rows" in stages.says("revert", fixed, "--dry-run")
     assert stages.lake.commits("media.day") == before
-    assert "Taken back: 10:" in stages.says("revert", fixed, "--yes")
+    assert "Reverted: 10:" in stages.says("revert", fixed, "--yes")
     assert stages.lake.rows("media.day") == stages.right(bug=True)["media.day"]
     stages.follow()
     assert stages.rows() == stages.right(bug=True)
@@ -39,7 +39,7 @@ def test_a_revert_restores_equal_rows_in_all_stages(stages: ThreeStages, fixed: 
     assert [(each["total"]["added"], each["total"]["removed"], each["total"]["changed"]) for each in diff] == [
         (0, 0, 0)
     ] * 3
-    assert "Nothing is left to take back" in stages.says("revert", fixed, "--yes")
+    assert "Nothing is left to revert" in stages.says("revert", fixed, "--yes")
     stages.arrive(*events([100, 101], day=3))
     assert stages.rows() == stages.right(bug=True)
 
@@ -80,10 +80,10 @@ def test_only_what_the_backfill_computed_comes_back(stages: ThreeStages) -> None
     stages.follow()
     half = stages.rows()
     stages.deploy(bug=True)
-    assert "Taken back: 2026-01-02, by" in stages.says("revert", plan, "--partition", "2026-01-02", "--yes")
+    assert "Reverted: 2026-01-02, in" in stages.says("revert", plan, "--partition", "2026-01-02", "--yes")
     stages.follow()
     assert stages.rows() != half
-    assert "Taken back: 2026-01-03, by" in stages.says("revert", plan, "--yes")
+    assert "Reverted: 2026-01-03, in" in stages.says("revert", plan, "--yes")
     stages.follow()
     assert stages.rows() == stages.right(bug=True)
 
@@ -94,10 +94,10 @@ def test_what_others_did_since_is_named_and_not_lost(stages: ThreeStages, fixed:
     stages.run("day", "2026-01-04")
     stages.lake.sql("DELETE FROM lake.media.day WHERE event_date = DATE '2026-01-06' AND account = 'a0'")
     said = stages.refuses("revert", fixed, "--yes")
-    assert "2026-01-04: it was computed anew since" in said
+    assert "2026-01-04: it has been recomputed since" in said
     assert "2026-01-06: someone else changed it" in said
     there = stages.lake.rows("media.day")
-    assert "Taken back: 8:" in stages.says("revert", fixed, "--yes", "--leave-out-changed")
+    assert "Reverted: 8:" in stages.says("revert", fixed, "--yes", "--leave-out-changed")
     left = {row for row in stages.lake.rows("media.day") if str(row[1]) in ("2026-01-04", "2026-01-06")}
     assert left == {row for row in there if str(row[1]) in ("2026-01-04", "2026-01-06")}
 
@@ -111,7 +111,7 @@ def test_a_partition_that_the_backfill_computed_first_stays_and_is_named(stages:
     plan = stages.plan("day", "--partitions", "2026-01-01..2026-01-02")
     stages.says("launch", plan, "--yes")
     stages.backfill(plan)
-    assert "First computed by the backfill" in stages.says("revert", plan, "--yes")
+    assert "First computed by this backfill" in stages.says("revert", plan, "--yes")
     stages.follow()
     assert stages.rows() == stages.right(bug=True)
 
@@ -131,12 +131,12 @@ def test_a_partition_that_was_consumed_long_ago_comes_back_though_its_snapshots_
     stages.backfill(plan)
     stages.arrive(*events([110], day=1))
     stages.deploy(bug=True)
-    assert "Taken back: 2026-01-01, 2026-01-02" in stages.says("revert", plan, "--yes")
+    assert "Reverted: 2026-01-01, 2026-01-02" in stages.says("revert", plan, "--yes")
     stages.follow()
     assert stages.rows() == stages.right(bug=True)
     assert "media.day" in stages.says("release", plan, "--yes")
     assert f"ips-backfill-{plan}" not in stages.lake.branches("media.day")
-    assert "isn't kept any more" in stages.refuses("revert", plan, "--yes")
+    assert "is no longer kept" in stages.refuses("revert", plan, "--yes")
 
 
 @pytest.mark.slow
@@ -146,7 +146,7 @@ def test_hygiene_keeps_what_a_revert_needs(stages: ThreeStages, fixed: str) -> N
     settings = {"ops": {"tidy_up": {"config": {"keep_days": 0, "compact": False}}}}
     assert job.execute_in_process(instance=stages.instance, run_config=settings).success
     stages.deploy(bug=True)
-    assert "Taken back: 10:" in stages.says("revert", fixed, "--yes")
+    assert "Reverted: 10:" in stages.says("revert", fixed, "--yes")
     stages.follow()
     assert stages.rows() == stages.right(bug=True)
 
@@ -156,9 +156,9 @@ def test_days_that_are_weeks_by_now_are_not_taken_back(stages: ThreeStages, fixe
     """The key of a Sunday is that of a week: other rows."""
     stages.deploy(bug=False, by_week=True)
     before = stages.lake.commits("media.day")
-    assert "are defined otherwise since" in stages.refuses("revert", fixed, "--yes")
+    assert "have since been redefined" in stages.refuses("revert", fixed, "--yes")
     assert stages.lake.commits("media.day") == before
     stages.deploy(bug=True)
-    assert "Taken back: 10:" in stages.says("revert", fixed, "--yes")
+    assert "Reverted: 10:" in stages.says("revert", fixed, "--yes")
     stages.follow()
     assert stages.rows() == stages.right(bug=True)

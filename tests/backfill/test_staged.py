@@ -61,7 +61,7 @@ def test_a_fix_is_staged_compared_published_and_taken_back(stages: ThreeStages) 
     validated = stages.told("diff", plan, "--against", "full")["stages"]
     assert [each["total"]["changed"] + each["total"]["added"] for each in validated] == [0, 0, 0]
     assert validated[0]["total"]["before"]["rows"] == len(stages.events)
-    assert "day: no row differs from a full recompute." in stages.says("diff", plan, "--against", "full")
+    assert "day: no rows differ from a full recompute." in stages.says("diff", plan, "--against", "full")
 
     assert "media.week: published." in stages.says("publish", plan, "--yes")
     stages.deploy(bug=True)
@@ -78,12 +78,12 @@ def test_a_fix_is_staged_compared_published_and_taken_back(stages: ThreeStages) 
     assert stages.follow() == []
     published = [stages.lake.catalog.load(t, asset="test").ancestry().newest_change for t in stages.TABLES]
     assert versions(stages) == [str(each.snapshot_id) for each in published if each]
-    assert "All of it is published." in stages.says("status", plan)
+    assert "It is fully published." in stages.says("status", plan)
 
     stages.arrive(*events([100, 101], day=2), *events([102], day=9))
     assert stages.rows() == stages.right(bug=False)
     stages.deploy(bug=True)
-    assert "Taken back" in stages.says("revert", plan, "--yes")
+    assert "Reverted" in stages.says("revert", plan, "--yes")
     stages.follow()
     assert stages.rows() == stages.right(bug=True)
 
@@ -106,8 +106,8 @@ def test_what_comes_while_it_is_staged_waits_or_refuses_it_and_is_never_lost(sta
     mixed = stages.rows()
     said = stages.refuses("publish", plan, "--yes")
     assert "media.day, media.by_account, media.week changed since it was staged" in said
-    assert "can't be published any more" in stages.says("status", plan)
-    assert "nothing of it was published" in stages.says("cancel", plan, "--yes")
+    assert "can no longer be published" in stages.says("status", plan)
+    assert "nothing was published" in stages.says("cancel", plan, "--yes")
     assert all(each.isdisjoint((f"ips-staged-{plan}", f"ips-backfill-{plan}")) for each in refs(stages).values())
     assert stages.rows() == mixed
     plan = stages.staged(*ALL_DAYS)

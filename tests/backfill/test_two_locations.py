@@ -103,7 +103,7 @@ def test_a_backfill_over_both_is_staged_and_published(both: TwoLocations) -> Non
     both.totalled()
     both.deploy(bug=False)
     plan = both.plan("day", "--partitions", "2026-01-01..2026-01-10")
-    assert "main stays as it is" in both.says("launch", plan, "--staged", "--yes")
+    assert "main doesn't change" in both.says("launch", plan, "--staged", "--yes")
     both.stage(plan, "day", "by_account")
     found = both.instance.get_backfill(plan)
     assert found is not None

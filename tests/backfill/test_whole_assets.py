@@ -107,7 +107,7 @@ def test_a_revert_of_a_whole_asset_takes_later_rows_again_once(
         return Counter(row[0] for row in lake.rows("media.plain").elements())
 
     assert there() == Counter(range(9))
-    assert "Taken back: all of it" in command(file, "revert", plan["id"], "--yes")
+    assert "Reverted: all of it" in command(file, "revert", plan["id"], "--yes")
     assert lake.rows("media.plain") == before["media.plain"]
     drain(buggy)
     assert there() == Counter(range(9))
@@ -138,7 +138,7 @@ def test_what_is_only_added_to_is_staged_and_published_once(
     refused = CliRunner().invoke(
         main, ["backfill", "launch", "-f", str(limited), planned(limited), "--staged", "--yes"]
     )
-    assert "plain takes playback in several runs" in refused.output
+    assert "plain has a limit on playback" in refused.output
 
     file = fixed_definitions(lake, tmp_path, max_files=None)
     plan = planned(file)

@@ -71,7 +71,7 @@ def test_a_staged_backfill_is_run_by_the_daemon_and_seen_once_it_is_published(
     with served(stages, instance, tmp_path / "none") as daemon:
         plan = stages.plan("day", "--partitions", "2026-01-03..2026-01-10")
         stages.says("launch", plan, "--staged", "--yes")
-        assert "isn't computed yet" in stages.refuses("publish", plan, "--yes")
+        assert "isn't finished" in stages.refuses("publish", plan, "--yes")
         wait(lambda: not stages.told("status", plan)["is_open"], daemon)
         assert len(stages.told("status", plan)["runs"]) == 3
         assert stages.rows() == stages.right(bug=True)
@@ -114,7 +114,7 @@ def test_a_daemon_that_is_killed_midway_goes_on_with_a_staged_backfill_and_nobod
         wait(lambda: bool(daemon.workers()), daemon)
         stages.land(*events([100, 101], day=4))
         daemon.restart(signal.SIGKILL)
-        assert "isn't computed yet" in stages.refuses("publish", plan, "--yes")
+        assert "isn't finished" in stages.refuses("publish", plan, "--yes")
         wait(lambda: not stages.told("status", plan)["is_open"], daemon)
         assert stages.rows() == before
         stages.says("publish", plan, "--yes")

@@ -106,7 +106,7 @@ class ThreeStages(BackfilledPipeline):
     def staged(self, *words: str) -> str:
         """The id of a backfill that is planned and staged, and not published."""
         plan = self.plan(*words)
-        assert "main stays as it is" in self.says("launch", plan, "--staged", "--yes")
+        assert "main doesn't change" in self.says("launch", plan, "--staged", "--yes")
         self.stage(plan, "day", "by_account", "week")
         return plan
 

@@ -148,6 +148,6 @@ def test_a_fix_is_staged_and_published_and_a_bug_that_went_live_is_taken_back(pe
     days = {str(row[1]) for row in bad if 3 <= row[1].day <= 6}
     assert all(f"'partition': '{day}'" in said for day in days)
     assert said.count("'columns that differ': 'seconds (") == len(days)
-    assert "by_account: no row differs from a full recompute." in said
-    assert "Taken back: 4" in person.runs(f"revert: {{id: {live}}}")
+    assert "by_account: no rows differ from a full recompute." in said
+    assert "Reverted: 4" in person.runs(f"revert: {{id: {live}}}")
     person.wait_until(lambda: stages.rows() == right)

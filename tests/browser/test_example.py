@@ -94,7 +94,7 @@ def test_an_asset_materialized_in_the_ui_says_what_it_consumed(
     shown = ui.text()
     landed = pipeline.total_records("playback")
     assert f"everything, {total_files(example):,} files, {landed:,} rows" in shown
-    assert "a person named the partitions" in shown
+    assert "someone selected these partitions" in shown
     ui.open("/assets/playback_daily", until="Row count")
     assert f"{landed:,}" in ui.text()
     assert "event_date" in ui.text()  # of the columns
@@ -127,7 +127,7 @@ def test_switched_on_the_sensor_brings_every_stage_up_to_date(
     checks = {check.name for r in by_sensor for check in r.asset_check_selection or ()}
     assert checks <= {"every_play_is_of_an_account"}
     ui.open("/assets/playback_daily?view=events", until="affected partitions")
-    assert "less than everything" in ui.text()
+    assert "less than a full read" in ui.text()
     assert ui.red_things() == []
     ui.screenshot("materialization")
     ui.open("/assets/playback_daily", until="Row count")

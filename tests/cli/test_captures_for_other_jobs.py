@@ -103,7 +103,7 @@ def test_a_capture_that_was_replaced_or_reset_can_not_be_committed(terminal: Ter
     lake.create_playback(events(range(3)))
     given_up = captured(terminal)
     result = terminal.run("capture", "daily")
-    assert f"{given_up['capture']}, which was in flight, is given up" in result.stderr
+    assert f"{given_up['capture']} was in flight and has been replaced" in result.stderr
     current = json.loads(result.stdout)
     before = terminal.status("daily")
     said = terminal.refuses("commit", given_up["capture"])
@@ -111,7 +111,7 @@ def test_a_capture_that_was_replaced_or_reset_can_not_be_committed(terminal: Ter
     assert terminal.status("daily") == before
 
     terminal.says("reset", "daily", "--why", "wrong job", "--yes")
-    assert "there was a reset since" in terminal.refuses("commit", current["capture"])
+    assert "did a reset since" in terminal.refuses("commit", current["capture"])
     assert terminal.status("daily")[0]["consumed_up_to"] is None
     materialize(terminal.definitions, terminal.instance, "daily")
     assert lake.rows("media.daily") == Counter(expected_daily(events(range(3))))

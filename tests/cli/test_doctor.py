@@ -63,7 +63,7 @@ def test_nothing_is_found_where_nothing_is_wrong(idle_lake: IdleLake) -> None:
     assert idle_lake.findings() == []
     result = CliRunner().invoke(main, ["doctor", "-f", str(idle_lake.file)])
     assert result.exit_code == 0
-    assert "Nothing found. Looked at 1 incremental assets, 2 tables" in result.stdout
+    assert "Nothing found. Checked 1 incremental assets, 2 tables" in result.stdout
     assert sorted(idle_lake.folder.rglob("*")) == before, "the doctor leaves nothing behind"
 
 
@@ -89,8 +89,8 @@ def test_a_storage_that_can_not_be_written(idle_lake: IdleLake) -> None:
     ("says", "what"),
     [
         ("#!/bin/sh\necho 'openjdk version \"11.0.2\"' >&2\n", "it is Java 11"),
-        ("#!/bin/sh\necho 'openjdk version \"17.0.2\"' >&2\n", "no module jdk.incubator.vector"),
-        ("#!/bin/sh\nexit 1\n", "doesn't say its version"),
+        ("#!/bin/sh\necho 'openjdk version \"17.0.2\"' >&2\n", "lacks the module jdk.incubator.vector"),
+        ("#!/bin/sh\nexit 1\n", "doesn't report a Java version"),
     ],
 )
 def test_a_java_that_spark_does_not_start_with(
@@ -133,7 +133,7 @@ def test_a_daemon_that_died(idle_lake: IdleLake) -> None:
     idle_lake.instance.wipe_daemon_heartbeats()
     assert "has never run" in the_only(idle_lake.findings(), "daemon")["what"]
     idle_lake.instance.add_daemon_heartbeat(DaemonHeartbeat(time.time() - 3600, "SENSOR", "a daemon", []))
-    assert "gave its last sign of life at" in the_only(idle_lake.findings(), "daemon")["what"]
+    assert "last sent a heartbeat at" in the_only(idle_lake.findings(), "daemon")["what"]
 
 
 def test_a_sensor_that_is_switched_off(idle_lake: IdleLake) -> None:
@@ -141,7 +141,7 @@ def test_a_sensor_that_is_switched_off(idle_lake: IdleLake) -> None:
     assert stopped.exit_code == 0, stopped.output
     found = the_only(idle_lake.findings(), "sensors")
     assert found["where"] == "ips_pending"
-    assert "switched off" in found["what"]
+    assert "turned off" in found["what"]
 
 
 def test_assets_that_nothing_ever_runs(idle_lake: IdleLake) -> None:
@@ -161,7 +161,7 @@ def another() -> DataFrame: ...
     idle_lake.define(text.replace("catalog = ", f"{another}catalog = "))
     found = [each for each in idle_lake.findings() if each["check"] == "two writers"]
     assert [each["where"] for each in found] == ["media.daily"]
-    assert "another and daily both have it" in found[0]["what"]
+    assert "another and daily both write it" in found[0]["what"]
 
 
 def test_a_table_that_another_asset_wrote(idle_lake: IdleLake) -> None:
@@ -185,7 +185,7 @@ def test_snapshots_that_expire_before_they_are_consumed(idle_lake: IdleLake) -> 
         transaction.set_properties({"history.expire.max-snapshot-age-ms": "60000"})
     found = the_only(idle_lake.findings(), "retention")
     assert (
-        "changes may wait for 1 h, its target lag, but media.playback lets its snapshots expire after 1 min"
+        "changes may wait for 1 h, its target lag, but snapshots of media.playback expire after 1 min"
         in (found["what"])
     )
     assert "history.expire.max-snapshot-age-ms' = '7200000'" in found["fix"]
@@ -205,7 +205,7 @@ def test_a_branch_that_a_run_left_behind(idle_lake: IdleLake) -> None:
 def test_an_icdc_table_that_someone_dropped(idle_lake: IdleLake) -> None:
     (name,) = idle_lake.icdc_names()
     idle_lake.catalog.drop(name)
-    assert "newest ICDC table is gone" in the_only(idle_lake.findings(), "ICDC tables")["what"]
+    assert "newest ICDC table, which is always kept, is gone" in the_only(idle_lake.findings(), "ICDC tables")["what"]
 
 
 def test_a_capture_in_flight_whose_table_is_gone(idle_lake: IdleLake) -> None:
@@ -240,13 +240,13 @@ def test_what_automation_holds_back_is_told_as_it_last_looked(idle_lake: IdleLak
             instance=idle_lake.instance, asset_selection=[dg.AssetKey("daily")], raise_on_error=False
         )
     assert not failed.success
-    assert "automation holds it back" not in the_only(idle_lake.findings(), "failed runs")["what"]
+    assert "automation is holding it back" not in the_only(idle_lake.findings(), "failed runs")["what"]
     looked = dg.evaluate_automation_conditions(scope["defs"], idle_lake.instance)
     assert looked.total_requested == 0
     evaluations = [each.serializable_evaluation.with_run_ids(set()) for each in looked.results]
     assert idle_lake.instance.schedule_storage
     idle_lake.instance.schedule_storage.add_auto_materialize_asset_evaluations(1, evaluations)
-    assert "automation holds it back" in the_only(idle_lake.findings(), "failed runs")["what"]
+    assert "automation is holding it back" in the_only(idle_lake.findings(), "failed runs")["what"]
     status = ["status", "-f", str(idle_lake.file)]
     (told,) = json.loads(CliRunner().invoke(main, [*status, "--json"]).stdout)
     assert (told["failed"], told["held_back"]) == ({"": failed.run_id}, [""])

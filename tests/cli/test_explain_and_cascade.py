@@ -69,7 +69,7 @@ def test_a_run_that_failed_is_explained_by_its_cause_and_what_stays_pending(term
     failed = job.execute_in_process(instance=terminal.instance, asset_selection=daily, raise_on_error=False)
     told = terminal.says("explain", failed.run_id)
     assert "FAILURE" in told.splitlines()[0]
-    assert "committed  nothing, so what was read stays pending" in told
+    assert "committed  nothing, so the changes it read stay pending" in told
     (line,) = [line for line in told.splitlines() if line.startswith("  failed")]
     assert "seconds" in line, "the cause, and not Dagster's own error above it"
     assert terminal.status("daily")[0]["pending"]["rows"] == 3
@@ -127,12 +127,12 @@ def test_a_cascade_is_told_with_all_its_runs_and_commits(terminal: Terminal) -> 
 
 
 def test_what_is_no_run_and_no_cascade_is_refused_with_what_to_do(terminal: Terminal) -> None:
-    assert "There is no run 'nosuchrun'" in terminal.refuses("explain", "nosuchrun")
+    assert "has no run 'nosuchrun'" in terminal.refuses("explain", "nosuchrun")
     assert "belongs to a cascade '12345'" in terminal.refuses("cascade", "12345")
     terminal.lake.create_playback(events(range(2)))
     for _ in range(2):
         materialize(terminal.definitions, terminal.instance, "daily")
-    assert "Several runs have an id that begins with ''" in terminal.refuses("explain", "")
+    assert "Several runs have an id that starts with ''" in terminal.refuses("explain", "")
 
 
 def test_the_block_of_own_statements_is_explained_as_well(terminal: Terminal) -> None:
@@ -149,7 +149,7 @@ def test_the_block_of_own_statements_is_explained_as_well(terminal: Terminal) ->
     assert told["is_consumed"]
     idle = materialize(scope["defs"], terminal.instance, "plays")
     (told,) = explained(terminal, idle.run_id)["assets"]
-    assert told["skipped"]["reason"] == "the statements left the table as it is"
+    assert told["skipped"]["reason"] == "the statements didn't change the table"
 
 
 def test_each_partition_of_a_run_is_committed_by_one_line(terminal: Terminal) -> None:

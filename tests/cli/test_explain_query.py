@@ -36,20 +36,20 @@ def test_each_change_of_each_source_has_its_strategy_and_why_none_better(idle_la
     ]
     text = idle_lake.says("explain", "total")
     assert "playback: rows are inserted\n  full, because: " in text
-    assert "an aggregate without GROUP BY is one row" in text
+    assert "an aggregate without GROUP BY is a single row" in text
 
 
 def test_what_is_no_asset_by_query_says_so(idle_lake: IdleLake) -> None:
     idle_lake.define(BY_QUERY)
     refused = idle_lake.run("explain", "daily")
     assert refused.exit_code == 1
-    assert "daily is not declared by a query" in refused.stderr
-    assert "Give a run's id" in refused.stderr
+    assert "daily isn't declared by a query" in refused.stderr
+    assert "pass the run's id" in refused.stderr
 
 
 def test_a_source_that_is_not_there_yet_is_named(idle_lake: IdleLake) -> None:
     idle_lake.define(BY_QUERY)
     refused = idle_lake.run("explain", "per_account")
     assert refused.exit_code == 1
-    assert "whose table media.title is not there yet" in refused.stderr
+    assert "whose table media.title doesn't exist yet" in refused.stderr
     assert "Materialize title first" in refused.stderr

@@ -121,9 +121,9 @@ def test_the_whole_table_as_of_a_time_and_dropping_what_was_made(tables: Tables)
     made = tables.says("icdc", "playback", "--list").split()
     assert f"dagster-ips icdc --drop {made[1]}" in text
     for name, printed in zip(made, (made[0], f"`lake`.{made[1]}"), strict=True):
-        assert f"{name} is dropped" in tables.says("icdc", "--drop", printed)
+        assert f"Dropped {name}." in tables.says("icdc", "--drop", printed)
         assert tables.catalog.find(name) is None
-    assert tables.says("icdc", "playback", "--list").strip() == "None of media.playback."
+    assert tables.says("icdc", "playback", "--list").strip() == "No tables for media.playback."
     assert not list((tables.folder / "warehouse").rglob("_ips/*"))
     assert tables.read("media.playback") == Counter([*events(range(6)), *events(range(6, 9), day=1)])
 
@@ -145,17 +145,17 @@ def test_what_it_refers_to_is_kept_from_expiry_until_it_is_dropped(tables: Table
 def test_only_what_it_made_is_dropped(tables: Tables) -> None:
     tables.create_playback(events(range(6)))
     for name in ("media.playback", "media.nothing"):
-        assert "isn't a table that this command made" in tables.refuses("icdc", "--drop", name)
+        assert "wasn't created by this command" in tables.refuses("icdc", "--drop", name)
     assert tables.read("media.playback") == Counter(events(range(6)))
 
 
 @pytest.mark.parametrize(
     ("words", "answer"),
     [
-        (("icdc", "playback", "--from", "NEWEST", "--to", "OLDEST"), "before it begins"),
+        (("icdc", "playback", "--from", "NEWEST", "--to", "OLDEST"), "before its start"),
         (("icdc", "playback", "--from", "12345"), "isn't in its history"),
-        (("icdc", "playback", "--to", "2001-01-01"), "there is no snapshot up to its end"),
-        (("icdc", "playback", "--from", "2999-01-01"), "is yet to come"),
+        (("icdc", "playback", "--to", "2001-01-01"), "it has no snapshot before the end"),
+        (("icdc", "playback", "--from", "2999-01-01"), "is in the future"),
         (("icdc", "media.nothing"), "media.nothing"),
         (("estimate", "media.nothing"), "media.nothing"),
     ],
@@ -208,7 +208,7 @@ def test_an_estimate_is_what_the_files_of_each_commit_say(tables: Tables) -> Non
     of_folder = json.loads(tables.says("estimate", "media.lookback", "--folder", str(tables.folder), "--json"))
     assert of_folder["tables"][0] == told
     text = tables.says("estimate", "media.lookback", "media.playback")
-    assert "media.playback: nothing was rewritten in this time, so there is nothing to save here." in text
+    assert "media.playback: nothing was rewritten in this period, so there is nothing to save." in text
     assert "all " in text
 
 

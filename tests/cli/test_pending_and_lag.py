@@ -18,7 +18,7 @@ from tests.support.lake import events
 
 
 def test_what_waits_is_listed_commit_by_commit(idle_lake: IdleLake) -> None:
-    assert idle_lake.says("pending", "daily").strip() == "daily ← playback: nothing waits."
+    assert idle_lake.says("pending", "daily").strip() == "daily ← playback: nothing pending."
     idle_lake.append(events([10, 11]))
     idle_lake.catalog.client.load_table("media.playback").delete("event_id == 10")
     idle_lake.append(events([12], day=1))
@@ -30,7 +30,7 @@ def test_what_waits_is_listed_commit_by_commit(idle_lake: IdleLake) -> None:
     assert [each["run"] for each in told["snapshots"]] == [None, None, None]
     assert told["mode"] == "incremental"
     text = idle_lake.says("pending", "daily", "--upstream", "playback")
-    assert "The next run takes the change alone." in text
+    assert "The next run reads only the changes." in text
     assert "+1 -2" in text
     assert "an outside job" in text
 
@@ -38,7 +38,7 @@ def test_what_waits_is_listed_commit_by_commit(idle_lake: IdleLake) -> None:
 def test_of_a_table_that_is_not_there_it_says_what_it_waits_for(idle_lake: IdleLake) -> None:
     idle_lake.catalog.client.drop_table("media.playback")
     CursorStore(idle_lake.instance).set(EdgeState(Edge("daily", "playback")))
-    assert "waits for media.playback, which isn't there yet" in idle_lake.says("pending", "daily")
+    assert "waiting for media.playback, which doesn't exist yet" in idle_lake.says("pending", "daily")
 
 
 def test_the_lag_is_the_age_of_the_oldest_change_that_waits(idle_lake: IdleLake) -> None:
@@ -61,10 +61,10 @@ def test_what_a_reset_would_cost_is_said_before_it_is_done(idle_lake: IdleLake) 
     idle_lake.append(events([7, 8], day=1))
     files = idle_lake.catalog.client.load_table("media.playback").inspect.files().to_pylist()
     size = sum(file["file_size_in_bytes"] for file in files)
-    cost = f"That run reads 2 files, 5 rows, {size / 1000:.1f} kB of playback."
+    cost = f"It will read 2 files, 5 rows, {size / 1000:.1f} kB of playback."
     assert cost in idle_lake.says("reset", "daily", "--dry-run")
     refused = idle_lake.run("reset", "daily", "--yes")
-    assert (refused.exit_code, "Say why" in refused.stderr) == (1, True)
+    assert (refused.exit_code, "--why" in refused.stderr) == (1, True)
     declined = idle_lake.run("reset", "daily", "--why", "test", answer="n\n")
     assert (declined.exit_code, cost in declined.stdout) == (1, True)
     assert interventions() == []
@@ -112,6 +112,6 @@ def test_what_waits_of_a_partitioned_asset_is_listed_by_partition(idle_lake: Idl
     store, line = CursorStore(idle_lake.instance), Edge("by_day", "playback")
     store.set(EdgeState(line.of("2026-01-01"), committed=source.watermark_at(head, "main"), number=1))
     text = idle_lake.says("pending", "by_day")
-    assert "1 partition waits" in text
+    assert "1 partition pending" in text
     assert "2026-01-02  never computed" in text
     assert store.get_line(line).scanned is None, "to look changes nothing"

@@ -103,8 +103,8 @@ def test_a_column_that_the_frame_lacks_is_named_and_so_is_what_a_renamed_one_is_
 
 def test_null_alone_fits_every_column_and_makes_none() -> None:
     assert fit(TABLE, struct(day=VOID, plays=VOID, at=VOID, price=VOID)).misfits == ()
-    assert problems(TABLE, Struct((*TABLE.fields, Column("x", VOID)))) == ["x is only NULL, which says no type"]
-    assert problems(Struct(()), struct(x=struct(y=VOID))) == ["x.y is only NULL, which says no type"]
+    assert problems(TABLE, Struct((*TABLE.fields, Column("x", VOID)))) == ["x is only NULL, which has no type"]
+    assert problems(Struct(()), struct(x=struct(y=VOID))) == ["x.y is only NULL, which has no type"]
 
 
 def test_what_iceberg_has_no_type_for_is_named() -> None:

@@ -24,5 +24,5 @@ def test_a_part_in_backquotes_that_needs_none_is_the_same_name() -> None:
     "name", ["", ".", "media.", ".playback", "media..playback", "`media", "media.``", "a`b", "`a`b"]
 )
 def test_a_name_that_could_mean_several_tables_or_none_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match="empty part, or a backquote without its other half"):
+    with pytest.raises(ValueError, match="empty part or an unmatched backquote"):
         parts_of(name)

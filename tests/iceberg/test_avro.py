@@ -107,5 +107,5 @@ def test_a_file_compressed_with_zstandard_is_read() -> None:
 
 def test_a_codec_that_is_missing_is_not_called_damage() -> None:
     header = b"Obj\x01" + b'\x04\x16avro.schema\x0a"int"\x14avro.codec\x0aother\x00' + b"0" * 16
-    with pytest.raises(ValueError, match=r"the file may be whole, .*codec: other"):
+    with pytest.raises(ValueError, match=r"the file may be intact, .*codec: other"):
         read_avro(header + b"\x02\x02\x02" + b"0" * 16)

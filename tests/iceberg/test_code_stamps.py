@@ -69,12 +69,12 @@ def test_rows_of_an_earlier_version_are_told_of_until_all_are_computed_anew() ->
     history.wrote(Mode.FULL, "1")
     assert history.says("1") is None
     assert history.says("2") == (
-        "rows of code version 1 are there, and 2 is the version now. To compute everything anew, materialize it once "
+        "it has rows from code version 1, and the current version is 2. To recompute everything, materialize it once "
         "with the run tag dagster_ips/mode=full."
     )
     history.wrote(Mode.INCREMENTAL, "2")
-    assert str(history.says("2")).startswith("rows of code version 1 are there, and 2 is")
-    assert str(history.says("1")).startswith("rows of code version 2 are there, and 1 is")
+    assert str(history.says("2")).startswith("it has rows from code version 1, and the current version is 2")
+    assert str(history.says("1")).startswith("it has rows from code version 2, and the current version is 1")
     history.wrote(Mode.FULL, "2")
     assert history.says("2") is None
 
@@ -115,7 +115,8 @@ def test_columns_that_came_or_were_widened_later_are_told_of_whoever_altered_the
     history.column("more")
     history.widen()
     assert str(history.says(None)).startswith(
-        "rows from before more was added hold NULL there; rows from before day got a wider type hold what fits the old."
+        "rows from before more was added have NULL in it; rows from before day was widened hold only values that fit "
+        "the old type."
     )
     history.wrote(Mode.INCREMENTAL, None)
     assert history.says(None) is not None
@@ -129,7 +130,7 @@ def test_each_partition_is_known_by_itself() -> None:
     history.wrote(Mode.FULL, "2", "b")
     history.wrote(Mode.INCREMENTAL, "2", "a", "b")
     assert history.says("2") == (
-        "rows of code version 1 are there, and 2 is the version now, in 2 partitions (a, c). To compute them anew, "
+        "it has rows from code version 1, and the current version is 2, in 2 partitions (a, c). To recompute them, "
         "launch a backfill of these partitions."
     )
     assert history.says("2", "b") is None

@@ -218,7 +218,7 @@ def test_a_range_of_any_type_holds_every_changed_row_and_is_exact_where_it_says_
 def test_a_range_over_a_struct_a_list_or_a_map_is_refused_before_anything_is_captured(
     tmp_path: Path, column: str
 ) -> None:
-    with pytest.raises(UnorderedColumnError, match=rf"{column}.*no lowest and highest.*top-level columns"):
+    with pytest.raises(UnorderedColumnError, match=rf"{column}.*no minimum and maximum.*top-level columns"):
         EveryType(tmp_path).capture(column)
 
 

@@ -138,7 +138,7 @@ def test_a_table_without_event_time_is_complete_always_and_one_that_says_nothing
 def test_a_column_that_can_not_tell_is_an_error(tables: LakeCatalog) -> None:
     create(tables, **{"write.metadata.metrics.column.at": "none"})
     append(tables, [NOON])
-    with pytest.raises(ValidThroughError, match=r"upper bound of at.*write\.metadata\.metrics\.column\.at=full"):
+    with pytest.raises(ValidThroughError, match=r"upper bound for at.*write\.metadata\.metrics\.column\.at=full"):
         through(tables, EventTime("at"))
     with pytest.raises(ValidThroughError, match="of type string"):
         through(tables, EventTime("name"))

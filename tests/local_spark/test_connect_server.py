@@ -152,8 +152,8 @@ def test_another_configuration_is_refused_and_the_server_left_alone(server: Conn
         ensure_connect_server(folder, driver_memory="512m", conf={"spark.sql.ansi.enabled": "false"})
     assert caught.value.pid == server.pid
     assert caught.value.differences == (
-        "spark.driver.memory is 1g, asked for 512m",
-        "spark.sql.ansi.enabled is unset, asked for a value that isn't shown",
+        "spark.driver.memory is 1g, requested 512m",
+        "spark.sql.ansi.enabled is unset, requested a hidden value",
     )
     assert connect_server_status(folder) == server
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
@@ -167,7 +167,7 @@ def test_a_server_that_does_not_start_says_why_and_leaves_nothing(tmp_path: Path
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
 
-@pytest.mark.parametrize(("version", "why"), [(1, "without a token"), (3, "version 3, asked for 2")])
+@pytest.mark.parametrize(("version", "why"), [(1, "without a token"), (3, "version 3, expected 2")])
 def test_a_server_recorded_by_another_version_is_not_used_but_can_be_stopped(
     tmp_path: Path, version: int, why: str
 ) -> None:
@@ -202,9 +202,9 @@ def test_what_takes_long_is_said_as_it_begins(tmp_path: Path, monkeypatch: pytes
     stop_connect_server(tmp_path)
     starting, port, answers, warms, warm = said
     assert (port, warms) == ("(waits for the port)", "(warms)")
-    assert starting.startswith("Starting a Spark that stays")
-    assert answers.startswith("Spark answers")
-    assert warm.startswith("Spark is warm after")
+    assert starting.startswith("Starting a Spark server")
+    assert answers.startswith("Spark is up")
+    assert warm.startswith("Spark is ready after")
 
 
 def test_what_a_start_is_at_is_said_again_while_it_lasts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,7 +220,7 @@ def test_what_a_start_is_at_is_said_again_while_it_lasts(tmp_path: Path, monkeyp
     ensure_connect_server(tmp_path, jars=[], say=said.append)
     stop_connect_server(tmp_path)
     assert said.count("Spark's JVM is starting. (0 s)") == 3
-    assert any(line.startswith("Spark warms: a first query.") for line in said)
+    assert any(line.startswith("Spark is warming up: a first query.") for line in said)
 
 
 def test_who_waits_for_another_start_says_so(tmp_path: Path) -> None:

@@ -126,7 +126,7 @@ def test_an_extra_that_there_is_not_is_an_error_that_names_those_that_there_are(
 
 @pytest.mark.parametrize("version", ["3.5.6", "4.2.0", "5.0.0.dev1"])
 def test_a_spark_that_does_not_work_is_an_error_that_names_those_that_do(version: str) -> None:
-    with pytest.raises(UnsupportedSparkError, match=f"PySpark {version} .* It works with 4.0 and 4.1"):
+    with pytest.raises(UnsupportedSparkError, match=f"PySpark {version} .* supports 4.0 and 4.1"):
         needed_packages(spark=version)
 
 

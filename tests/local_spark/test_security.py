@@ -157,7 +157,7 @@ def test_what_is_configured_arrives_as_it_was(server: ConnectServer) -> None:
 
 def test_an_error_shows_no_value_that_a_user_configured(server: ConnectServer, open_folder: Path) -> None:
     other = CONF | {"spark.sql.catalog.far.s3.secret-access-key": f"{SECRET}-rotated"}
-    with pytest.raises(SparkServerDiffersError, match=r"secret-access-key is a value that isn't shown") as caught:
+    with pytest.raises(SparkServerDiffersError, match=r"secret-access-key is a hidden value") as caught:
         ensure_connect_server(open_folder / "spark", driver_memory=MEMORY, conf=other)
     assert SECRET not in str(caught.value)
     assert SECRET not in repr(caught.value)
@@ -197,7 +197,7 @@ def test_there_is_no_ui_unless_it_is_asked_for(server: ConnectServer, tmp_path: 
 
 
 def test_who_wants_a_ui_is_told_that_the_server_has_none(server: ConnectServer, open_folder: Path) -> None:
-    with pytest.raises(SparkServerDiffersError, match=r"spark\.ui\.enabled is false, asked for true"):
+    with pytest.raises(SparkServerDiffersError, match=r"spark\.ui\.enabled is false, requested true"):
         ensure_connect_server(open_folder / "spark", driver_memory=MEMORY, conf=CONF | WITH_UI)
     assert connect_server_status(open_folder / "spark") == server
 
@@ -227,6 +227,6 @@ def test_a_folder_of_another_user_is_not_believed(tmp_path: Path) -> None:
     (folder / "server.json").write_text("{}")
     os.chown(folder, NOBODY, NOBODY)
     for use in (ensure_connect_server, connect_server_status, stop_connect_server):
-        with pytest.raises(IpsError, match=f"belongs to user {NOBODY}, and this process is user 0"):
+        with pytest.raises(IpsError, match=f"belongs to user {NOBODY}, but this process runs as user 0"):
             use(folder)  # type: ignore[operator]
     assert f"belongs to user {NOBODY}" in str(connect_server_problem(folder))

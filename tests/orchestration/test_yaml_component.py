@@ -125,4 +125,4 @@ def test_the_command_line_finds_such_a_project(project: Path, tmp_path: Path, mo
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
     command = [sys.executable, "-m", "dagster_ips.cli", "status", "-m", "its_package.definitions"]
     told = subprocess.run(command, check=True, capture_output=True, text=True, cwd=project / "src").stdout
-    assert "playback_daily ← playback: waits for media.playback" in told
+    assert "playback_daily ← playback: waiting for media.playback" in told

@@ -69,7 +69,7 @@ def test_new_columns_and_wider_types_are_followed_and_a_full_run_fills_them_ever
     ("columns", "said"),
     [
         (["account"], "it lacks seconds"),
-        (["account", "seconds AS played"], r"it lacks seconds.*new is played.*give it its name back"),
+        (["account", "seconds AS played"], r"it lacks seconds.*new: played.*restore its old name"),
         (["account", "CAST(seconds AS int) AS seconds"], "seconds is int in the frame and bigint in the table"),
         (["account", "CAST(seconds AS string) AS seconds"], "seconds is string in the frame and bigint in the table"),
         (["account", "seconds", "NULL AS more"], "more is only NULL"),
@@ -106,7 +106,7 @@ def test_rows_arent_looked_for_by_a_column_that_none_of_them_has(
     lake.append(events([2]))
     if is_there:  # as a run leaves it that failed or was killed
         lake.sql("ALTER TABLE lake.media.shaped ADD COLUMN seconds bigint")
-    with pytest.raises(UnknownColumnError, match=r"has no column 'seconds'.*stay beside those that take their place"):
+    with pytest.raises(UnknownColumnError, match=r"has no column 'seconds'.*stay beside the rows that replace them"):
         by("seconds")
     assert rows(lake, "event_id") == [(1,)]
 
@@ -133,7 +133,7 @@ def test_the_way_on_from_a_column_that_is_gone_or_of_another_type_leads_to_a_rig
 ) -> None:
     lake.create_playback(events([1, 2]))
     run(lake, instance, "account", "seconds")
-    with pytest.raises(FrameColumnsError, match="DROP COLUMN account, seconds, then compute everything anew"):
+    with pytest.raises(FrameColumnsError, match="DROP COLUMN account, seconds, then recompute everything"):
         run(lake, instance, "CAST(seconds AS string) AS seconds")
     lake.sql("ALTER TABLE lake.media.shaped DROP COLUMN account, seconds")
     run(lake, instance, "CAST(seconds AS string) AS seconds", tags=FULL)

@@ -75,7 +75,7 @@ def test_a_name_that_stands_for_another_column_is_refused_until_it_is_given_back
     alter(rows, changes)
     rows.sql("INSERT INTO lake.media.rows VALUES ('a', 5), ('c', 7)")
     before = rows.catalog.load("media.out", asset="test").metadata_location
-    with pytest.raises(TargetColumnsChangedError, match=r"other columns under the same names \(n") as refused:
+    with pytest.raises(TargetColumnsChangedError, match=r"different columns under the same names \(n") as refused:
         run(rows, instance, asset(mode))
     assert "dagster_ips/mode=full" in str(refused.value)
     assert rows.catalog.load("media.out", asset="test").metadata_location == before

@@ -108,17 +108,17 @@ def test_a_partition_is_added_to_by_itself(lake: Lake, instance: dg.DagsterInsta
 @pytest.mark.parametrize(
     ("make", "match"),
     [
-        (lambda view: view.weighted.where("_weight > 0"), "decides about rows or values"),
-        (lambda view: view.weighted.drop("_weight"), "isn't in the result as it is"),
-        (lambda view: view.weighted.withColumn("_weight", F.lit(1)), "isn't in the result as it is"),
+        (lambda view: view.weighted.where("_weight > 0"), "rows or values depend on it"),
+        (lambda view: view.weighted.drop("_weight"), "isn't in the result unchanged"),
+        (lambda view: view.weighted.withColumn("_weight", F.lit(1)), "isn't in the result unchanged"),
         (lambda view: view.affected("account"), "added a second time.*weighted for combine"),
         (lambda view: view.source, "added a second time"),
-        (lambda view: view.changelog(), "aren't told apart.*on weighted"),
+        (lambda view: view.changelog(), "doesn't tell them apart.*on weighted"),
         (
             lambda view: view.added.unionByName(view.weighted.drop("_weight")),
-            "aren't told apart.*on weighted",
+            "doesn't tell them apart.*on weighted",
         ),
-        (lambda view: view.weighted.distinct(), "distinct rows stands over it"),
+        (lambda view: view.weighted.distinct(), "the result's plan has distinct rows"),
     ],
 )
 def test_rows_that_cannot_be_counted_are_refused_in_the_first_run(
@@ -137,7 +137,7 @@ def test_added_rows_do_while_none_go(lake: Lake, instance: dg.DagsterInstance) -
     materialize(definitions, instance, "combined")
     check(lake)
     lake.sql("DELETE FROM lake.media.playback WHERE event_id = 0")
-    with pytest.raises(RemovedRowsError, match=r"added rows alone.*Build it on weighted"):
+    with pytest.raises(RemovedRowsError, match=r"only on added rows.*Build it on weighted"):
         materialize(definitions, instance, "combined")
 
 
@@ -264,12 +264,12 @@ def test_what_other_code_made_is_not_added_to_but_made_again(
     definitions = pipeline(lake.folder, lake.spark_folder, changed)
     result = materialize(definitions, instance, "combined")
     (made,) = result.asset_materializations_for_node("combined")
-    assert "made by other code" in str(made.metadata)
+    assert "another code version" in str(made.metadata)
     assert "older rows" not in made.metadata
     lake.append(events(range(9, 10)))
     result = materialize(definitions, instance, "combined")
     (made,) = result.asset_materializations_for_node("combined")
-    assert "made by other code" not in str(made.metadata)
+    assert "another code version" not in str(made.metadata)
     is_other = changed.code_versions_by_key[dg.AssetKey("combined")] is None
     aggregates = AGGREGATES | ({"seconds": "sum(2 * seconds)"} if is_other else {})
     check(lake, aggregates)
@@ -280,12 +280,12 @@ def test_what_other_code_made_is_not_added_to_but_made_again(
     [
         ([], {"n": "count(*)"}, "no key column"),
         (["a"], {}, "no aggregate"),
-        ("a", {"n": "count(*)"}, "letter by letter"),
-        (["a"], {"n": "median(x)"}, "median isn't maintained.*merge"),
-        (["a"], {"n": "count(DISTINCT x)"}, "DISTINCT isn't maintained"),
-        (["a"], {"A": "count(*)"}, "there twice"),
-        (["a"], {"_ips_n": "count(*)"}, "the library keeps"),
-        (["_weight"], {"n": "count(*)"}, "the library keeps"),
+        ("a", {"n": "count(*)"}, "each letter would count"),
+        (["a"], {"n": "median(x)"}, "median can't be maintained.*merge"),
+        (["a"], {"n": "count(DISTINCT x)"}, "DISTINCT can't be maintained"),
+        (["a"], {"A": "count(*)"}, "declared twice"),
+        (["a"], {"_ips_n": "count(*)"}, "the library reserves"),
+        (["_weight"], {"n": "count(*)"}, "the library reserves"),
     ],
 )
 def test_a_declaration_that_cannot_work_is_refused_when_definitions_load(

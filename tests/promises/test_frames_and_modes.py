@@ -164,7 +164,7 @@ def test_a_row_that_is_removed_by_a_key_that_the_asset_changed_is_refused(
 ) -> None:
     write, take = CHANGED_KEYS[how]
     asset = consumer(write, lambda a: take(a).withColumn("k", F.upper("k")))
-    step, problem = "DELETE FROM lake.media.one WHERE k = 'x'", "column 'k' of the result isn't that of one as it is"
+    step, problem = "DELETE FROM lake.media.one WHERE k = 'x'", "column 'k' of the result isn't one's own column"
     is_known_before = how != "merge of changed rows"
     (always_refused if is_known_before else refused)(two, instance, asset, step, UnfitFrameError, problem)
 
@@ -177,7 +177,7 @@ def test_partitions_that_the_asset_moved_are_refused(two: Lake, instance: dg.Dag
 
     step = "INSERT INTO lake.media.one VALUES ('x', 5)"
     asset = consumer(ips.overwrite_partitions(), moved)
-    always_refused(two, instance, asset, step, UnfitFrameError, "column 'k' of the result isn't that of one as it is")
+    always_refused(two, instance, asset, step, UnfitFrameError, "column 'k' of the result isn't one's own column")
 
 
 def test_groups_taken_twice_lose_a_key_once(two: Lake, instance: dg.DagsterInstance) -> None:

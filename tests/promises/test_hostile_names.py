@@ -114,7 +114,7 @@ def test_a_column_that_spark_would_fill_with_one_of_its_settings_is_refused(
     def out(up: ips.IcdcView) -> DataFrame:
         return up.added
 
-    with pytest.raises(UnsupportedTableError, match="takes what follows the dollar for one of its settings"):
+    with pytest.raises(UnsupportedTableError, match="after the dollar sign as one of its settings"):
         materialize(definitions(lake, ips.iceberg_asset("up", table="media.up"), out), instance, "out")
     assert lake.catalog.find("media.out") is None
 

@@ -61,7 +61,7 @@ def test_files_become_fewer_and_what_is_behind_still_reads_its_change(lake: Lake
         "into data files": 2,
         "snapshots expired": 1,
         "snapshots kept": 5,
-        "more is kept for": "agg",
+        "extra snapshots kept for": "agg",
     }
     materialize(definitions, instance, "agg")
     assert lake.rows("media.agg") == expected_agg(rows)
@@ -95,7 +95,7 @@ def test_a_consumer_of_another_code_location_keeps_what_it_needs(
             lake.append(late)
             rows += late
             materialize(here, instance, "daily", "agg")
-        assert tidy_up(here, instance)["daily"]["more is kept for"] == "elsewhere"
+        assert tidy_up(here, instance)["daily"]["extra snapshots kept for"] == "elsewhere"
         materialize(there, theirs, "elsewhere")
         assert lake.rows("media.elsewhere") == expected_daily(rows)
 
@@ -140,5 +140,5 @@ def test_one_table_that_can_not_be_tidied_up_holds_up_no_other(lake: Lake, insta
 
 def test_an_asset_that_writes_no_table_is_refused(lake: Lake, instance: dg.DagsterInstance) -> None:
     definitions = pipeline(lake.folder, lake.spark_folder)
-    with pytest.raises(Exception, match="no table of it is known here; there are agg, daily, report"):
+    with pytest.raises(Exception, match="it has no table in these definitions; known are agg, daily, report"):
         tidy_up(definitions, instance, assets=["playback"])

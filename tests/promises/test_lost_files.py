@@ -99,9 +99,9 @@ def test_a_run_whose_table_of_changes_was_dropped_says_which_and_what_to_do(
 
     lake.create_playback(rows := events(range(6)))
     definitions = pipeline(lake.folder, lake.spark_folder, written(copied))
-    with pytest.raises(IcdcTableGoneError, match=r"of asset captured of playback.*Run asset again") as raised:
+    with pytest.raises(IcdcTableGoneError, match=r"of asset captured from playback.*Run asset again") as raised:
         materialize(definitions, instance, "asset")
-    assert str(raised.value).startswith(f"{dropped[0]}: the table of what run {raised.value.run_id}")
+    assert str(raised.value).startswith(f"{dropped[0]}, which holds what run {raised.value.run_id}")
     assert str(pickle.loads(pickle.dumps(raised.value))) == str(raised.value)
     materialize(definitions, instance, "asset")
     assert lake.rows("media.copied") == Counter(rows)

@@ -221,7 +221,7 @@ WRONG_ALWAYS: dict[str, tuple[dict[str, Any], Compute, str]] = {
     "a share of all": (
         ips.append(),
         lambda plays: plays.added.crossJoin(plays.source.agg(F.sum("n").alias("all"))),
-        "has to be made again for rows that didn't change",
+        "affect results of rows that didn't change",
     ),
     "a share of all, of groups": (
         ips.merge(on=["day"]),
@@ -251,17 +251,17 @@ WRONG_ALWAYS: dict[str, tuple[dict[str, Any], Compute, str]] = {
     "a lowered key": (
         ips.merge(on=["day", "id"]),
         lambda plays: plays.affected("day", "id").withColumn("day", F.lower("day")),
-        "column 'day' of the result isn't that of plays",
+        "column 'day' of the result isn't plays's own column",
     ),
     "a key changed in part": (
         ips.append(remove_on=["id"]),
         lambda plays: plays.added.withColumn("id", F.when(F.col("n") > 15, F.col("id") + 100).otherwise(F.col("id"))),
-        "column 'id' of the result isn't that of plays",
+        "column 'id' of the result isn't plays's own column",
     ),
     "constant rows": (
         ips.append(),
         lambda plays: plays.added.unionAll(plays.added.sparkSession.sql("SELECT 0, 'mo', 0, 0")),
-        "no part of a change",
+        "aren't part of a change",
     ),
 }
 
@@ -311,7 +311,7 @@ def test_what_a_plan_does_not_show_is_refused_unless_it_is_trusted_or_computed_i
 ) -> None:
     out = Out(tables, instance, asset(ips.append(), UNSEEN[how]))
     out.run()
-    refused(out, ADD_PLAY, UntracedResultError, r"isn't known.*trusted\(because=.*mode=full")
+    refused(out, ADD_PLAY, UntracedResultError, r"doesn't show.*trusted\(because=.*mode=full")
     assert len(out.run(mode="full")) == 4
     trusted = ips.append() | ips.trusted(because="each row is made of one")
     again = Out(tables, instance, asset(trusted, UNSEEN[how]))
@@ -358,7 +358,7 @@ def test_a_row_removed_from_one_of_two_inputs_does_not_take_the_other_ones_row(
 
     made = Out(tables, instance, out, "extra")
     before = made.run()
-    refused(made, "DELETE FROM lake.media.plays WHERE id = 1", RemovedRowsError, "extra has rows of the key")
+    refused(made, "DELETE FROM lake.media.plays WHERE id = 1", RemovedRowsError, "extra has rows with the key")
     assert before[1, "mo", 1, -1] == 1
 
 
@@ -367,7 +367,7 @@ def test_a_key_that_comes_again_is_refused_as_in_a_full_run(tables: Lake, instan
     out.run()
     assert out.run("UPDATE lake.media.plays SET n = 11 WHERE id = 1")[1, "mo", 1, 11] == 1
     again = "INSERT INTO lake.media.plays VALUES (1, 'mo', 1, 12)"
-    refused(out, again, DuplicateKeysError, r"several rows for one key, for example .* = 1\.")
+    refused(out, again, DuplicateKeysError, r"several rows for the same key, for example .* = 1\.")
     with pytest.raises(DuplicateKeysError):
         out.run(mode="full")
 
@@ -378,7 +378,7 @@ def test_an_upstream_that_is_read_beside_its_view_is_its_source(tables: Lake, in
         everything = added.sparkSession.table("lake.media.plays").groupBy("day").agg(F.sum("n").alias("all"))
         return added.join(everything, "day")
 
-    with pytest.raises(UnfitFrameError, match="has to be made again"):
+    with pytest.raises(UnfitFrameError, match="would have to be recomputed"):
         Out(tables, instance, asset(ips.append(), beside)).run()
 
 
@@ -392,7 +392,7 @@ def test_an_asset_that_reads_its_own_table_is_refused(tables: Lake, instance: dg
 
     out = Out(tables, instance, asset(ips.append(), own))
     out.run()
-    refused(out, ADD_PLAY, UntracedResultError, "reads lake.media.out, which it is to be written to")
+    refused(out, ADD_PLAY, UntracedResultError, "reads lake.media.out, the table that it is written to")
 
 
 def test_a_table_read_by_its_name_is_the_change(tables: Lake, instance: dg.DagsterInstance) -> None:
@@ -469,22 +469,22 @@ BY_CHANCE: dict[str, tuple[dict[str, Any], Compute, str]] = {
     "rows of today": (
         ips.append(),
         lambda plays: plays.added.where(F.current_date() > F.lit("2026-01-01")),
-        "a choice by the clock or by chance",
+        "a choice that depends on the clock or on chance",
     ),
     "keys by chance": (
         ips.append(dedup_on=["key"]),
         lambda plays: plays.added.withColumn("key", F.expr("uuid()")),
-        "column 'key' is made of the clock or by chance",
+        "column 'key' depends on the clock or on chance",
     ),
     "keys of today": (
         ips.merge(on=["id", "on"]),
         lambda plays: plays.affected("id").withColumn("on", F.current_date()),
-        "column 'on' is made of the clock or by chance",
+        "column 'on' depends on the clock or on chance",
     ),
     "values of today, added up": (
         ips.combine(on=["day"], aggregates={"age": "sum(age)"}),
         lambda plays: plays.weighted.withColumn("age", F.datediff(F.current_date(), F.lit("2026-01-01"))),
-        "column 'age' is made of the clock or by chance",
+        "column 'age' depends on the clock or on chance",
     ),
 }
 

@@ -338,7 +338,7 @@ def test_a_materialization_says_in_words_what_it_read_and_then_in_numbers_and_sm
     shown = made.metadata
     names = list(shown)
     assert names[0] == "summary"
-    assert "less than everything" in str(shown["summary"].value)
+    assert "less than a full read" in str(shown["summary"].value)
     numbers = [name for name, value in shown.items() if isinstance(value.value, int | float)]
     assert {"files captured", "rows captured", "bytes captured", "source bytes", "rows added"} <= set(numbers)
     tables = [value for value in shown.values() if isinstance(value, dg.TableMetadataValue)]

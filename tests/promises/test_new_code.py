@@ -18,7 +18,7 @@ from tests.support.partitioned import DAYS, SENSOR, partitioned, run
 from tests.support.pipeline import materialize, pipeline
 
 FULL = {"dagster_ips/mode": "full"}
-OF_1 = "rows of code version 1 are there, and 2 is the version now"
+OF_1 = "it has rows from code version 1, and the current version is 2"
 
 
 def of_version(code: str, **partitioned_by: dg.PartitionsDefinition[str]) -> dg.AssetsDefinition:
@@ -104,7 +104,7 @@ def test_a_backfill_makes_the_partitions_new_that_it_computes(lake: Lake, instan
     assert len(said) == 2
     assert all(each.startswith(f"{OF_1}, in 2 partitions ({first}, {second})") for each in said)
     assert shown(run(new, instance, "coded", first)) == [""]
-    assert f"{OF_1[1:]}, in 1 partition ({second}). To compute them anew, launch" in check_says(new, instance)[1]
+    assert f"{OF_1[1:]}, in 1 partition ({second}). To recompute them, launch" in check_says(new, instance)[1]
     assert f"in 1 partition ({second})" in status_says(new, instance)
     assert shown(run(new, instance, "coded", second)) == [""]
     assert status_says(new, instance) == ""
@@ -117,5 +117,5 @@ def test_columns_that_came_later_are_told_of_whoever_added_them(lake: Lake, inst
     lake.sql("ALTER TABLE lake.media.playback ADD COLUMN plan string")
     lake.append(events([2]))
     (said,) = shown(materialize(defs, instance, "coded", tags=SENSOR))
-    assert said.startswith("rows from before plan was added hold NULL there. To compute everything anew,")
+    assert said.startswith("rows from before plan was added have NULL in it. To recompute everything,")
     assert shown(materialize(defs, instance, "coded", tags=FULL)) == [""]

@@ -144,7 +144,7 @@ def test_a_backfill_is_taken_back(
     stages.follow()
     assert stages.rows() == stages.right(bug=False)
     stages.deploy(bug=True)
-    assert "Taken back: 10:" in stages.says("revert", plan, "--yes")
+    assert "Reverted: 10:" in stages.says("revert", plan, "--yes")
     stages.follow()
     assert stages.rows() == stages.right(bug=True)
 

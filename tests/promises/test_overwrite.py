@@ -366,7 +366,7 @@ def test_an_overwrite_beside_another_write_mode_is_refused_at_load() -> None:
     def twofold(playback: ips.IcdcView) -> ips.Overwrite:
         return ips.Overwrite(playback.source, "TRUE")
 
-    with pytest.raises(DeclarationError, match="declares another write mode as well"):
+    with pytest.raises(DeclarationError, match="also declares another write mode"):
         pipeline(Path("nowhere"), Path("nowhere"), twofold)
 
 

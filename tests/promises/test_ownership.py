@@ -42,12 +42,12 @@ def test_rows_taken_from_a_target_are_missed_and_both_ways_on_do_what_they_say(
     run(lake, instance, "copy")
     lake.sql("DELETE FROM lake.media.copy WHERE event_id < 2")
     lake.append(events([4]))
-    with pytest.raises(ForeignWriteError, match="made of its inputs") as raised:
+    with pytest.raises(ForeignWriteError, match="come from its inputs") as raised:
         run(lake, instance, "copy")
 
     (accept,) = re.findall(r"once with dagster_ips/accept=(\d+)", str(raised.value))
     (event,) = run(lake, instance, "copy", accept=accept).get_asset_materialization_events()
-    assert f"continues with what others wrote**, as a person said: snapshot {accept}" in str(
+    assert f"accepts rows that others wrote**, as requested by run tag: snapshot {accept}" in str(
         event.materialization.metadata["summary"].value
     )
     lake.append(events([5]))

@@ -113,7 +113,7 @@ def test_no_asset_consumes_partials_incrementally(lake: Lake, instance: dg.Dagst
     definitions = pipeline(lake.folder, lake.spark_folder, partials(), copied)
     lake.create_playback(events(range(4)))
     materialize(definitions, instance, "per_account")
-    with pytest.raises(UnsupportedTableError, match=r"keeps partials(.|\n)*storage='merged'"):
+    with pytest.raises(UnsupportedTableError, match=r"stores partials(.|\n)*storage='merged'"):
         materialize(definitions, instance, "copied")
 
 

@@ -180,7 +180,7 @@ def test_rows_that_belong_to_no_partition_are_reported_and_left_out_only_on_purp
 
     assert lake.rows("media.day") == expected_day(rows)
     assert lake.rows("media.tolerant") == Counter(rows + days(0, first_id=500))
-    assert "2025-12-31" in str(shown(result, "playback: rows of no partition"))
+    assert "2025-12-31" in str(shown(result, "playback: rows outside all partitions"))
 
 
 def test_days_before_the_first_week_are_reported(lake: Lake, instance: dg.DagsterInstance) -> None:

@@ -230,12 +230,12 @@ def _waits_for(upstream: str) -> dg.AssetsDefinition:
 
 
 def test_what_can_not_be_waited_for_is_refused_when_definitions_load(lake: Lake) -> None:
-    with pytest.raises(DeclarationError, match="neither an outside table nor reads incrementally"):
+    with pytest.raises(DeclarationError, match="neither an outside table nor an incremental asset"):
         definitions(lake, daily, _waits_for("dayly"))
     wrong = mailed_days.map_asset_specs(
         lambda spec: spec.replace_attributes(automation_condition=ips.valid_through("daily", every=DAY))
     )
-    with pytest.raises(DeclarationError, match="its own partitions say"):
+    with pytest.raises(DeclarationError, match="its own partitions already define"):
         definitions(lake, daily, wrong)
     wrong = mailed.map_asset_specs(
         lambda spec: spec.replace_attributes(automation_condition=~ips.valid_through("daily"))

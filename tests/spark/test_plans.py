@@ -197,7 +197,10 @@ WRONG: dict[str, tuple[Made, str]] = {
     "deciding what others stay": (lambda f: f["lookup"].join(f["added"], "id", "left_anti"), "doesn't decide"),
     "in a subquery": (sql("SELECT * FROM lookup WHERE id IN (SELECT id FROM added)"), "a subquery"),
     "a share of its total": (sql("SELECT v / (SELECT sum(v) FROM added) AS s FROM added"), "a subquery"),
-    "with constant rows": (lambda f: f["added"].select("id").unionAll(f["lookup"].select("id")), "no part of a change"),
+    "with constant rows": (
+        lambda f: f["added"].select("id").unionAll(f["lookup"].select("id")),
+        "aren't part of a change",
+    ),
     "without others": (lambda f: f["added"].select("id").exceptAll(f["lookup"].select("id")), "a difference"),
     "in both": (lambda f: f["added"].select("id").intersect(f["lookup"].select("id")), "an intersection"),
     "a function of Python": (lambda f: f["added"].select("id").mapInPandas(lambda rows: rows, "id int"), "be traced"),
@@ -219,8 +222,8 @@ WRONG: dict[str, tuple[Made, str]] = {
     ),
     "one over groups": (lambda f: f["groups"].dropDuplicates(["k"]), "isn't told apart by"),
     "the top of groups": (lambda f: f["groups"].orderBy("v").limit(5), "a limit"),
-    "numbered": (lambda f: f["added"].withColumn("n", F.monotonically_increasing_id()), "begins anew"),
-    "groups numbered": (lambda f: f["groups"].select("*", F.monotonically_increasing_id()), "begins anew"),
+    "numbered": (lambda f: f["added"].withColumn("n", F.monotonically_increasing_id()), "starts over"),
+    "groups numbered": (lambda f: f["groups"].select("*", F.monotonically_increasing_id()), "starts over"),
     "what a function of Python remembers": (
         sql("SELECT c.n FROM added, LATERAL counted(added.v) c"),
         "Generate, whose rows can't be traced",
@@ -274,19 +277,19 @@ WRONG: dict[str, tuple[Made, str]] = {
         lambda f: f["touched"].join(f["dimension"].groupBy("name").agg(F.max("id").alias("id")), "id"),
         "isn't grouped by id",
     ),
-    "chosen by the clock": (lambda f: f["added"].where(F.current_date() > F.col("d")), "a choice by the clock"),
-    "chosen by chance": (lambda f: f["added"].withColumn("r", F.rand()).where("r < 0.5").drop("r"), "by chance"),
+    "chosen by the clock": (lambda f: f["added"].where(F.current_date() > F.col("d")), "depends on the clock"),
+    "chosen by chance": (lambda f: f["added"].withColumn("r", F.rand()).where("r < 0.5").drop("r"), "on chance"),
     "chosen by chance in one part": (
         sql("SELECT * FROM (SELECT id, 1.0D AS r FROM added UNION ALL SELECT id, rand() FROM others) WHERE r > 0.5"),
-        "by chance",
+        "on chance",
     ),
     "chosen by chance in a common table expression": (
         sql("WITH w AS (SELECT id, uuid() AS u FROM added) SELECT a.id FROM w a WHERE a.u > 'a'"),
-        "by chance",
+        "on chance",
     ),
     "chosen by chance after unpivoting": (
         lambda f: f["added"].select("id", F.rand().alias("r")).unpivot(["id"], ["r"], "n", "x").where("x > 0.5"),
-        "by chance",
+        "on chance",
     ),
     "groups by the clock": (lambda f: f["groups"].groupBy("k", "d", F.current_date().alias("t")).count(), "the clock"),
     "touched groups with what touched them, of a narrower type": (
@@ -394,7 +397,7 @@ def test_a_plan_that_cannot_be_read_is_said_to_be_so(frames: Frames, name: str) 
 def test_a_plan_that_the_session_cuts_short_is_not_taken_for_a_whole_one(session: SparkSession, frames: Frames) -> None:
     session.conf.set("spark.sql.maxPlanStringLength", 600)
     try:
-        with pytest.raises(PlanUnreadableError, match="cut short"):
+        with pytest.raises(PlanUnreadableError, match="is truncated"):
             made_of(frames["added"].join(frames["lookup"], "id").where("v > 1"))
     finally:
         session.conf.unset("spark.sql.maxPlanStringLength")

@@ -22,7 +22,9 @@ class Session:
 
 @pytest.mark.parametrize("version", ["4.2.0", "3.5.6", "5.0.0.dev1", "4.10.1"])
 def test_a_session_of_another_spark_is_refused(version: str) -> None:
-    with pytest.raises(SparkVersionsDifferError, match=rf"is {version}, and PySpark {installed_version()}") as caught:
+    with pytest.raises(
+        SparkVersionsDifferError, match=rf"runs Spark {version}, but PySpark {installed_version()}"
+    ) as caught:
         configure(Session(version), {})  # type: ignore[arg-type]
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 

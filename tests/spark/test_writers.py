@@ -220,7 +220,7 @@ def test_a_row_as_late_as_another_of_its_key_is_refused_also_if_that_is_there_al
     table: Table, time: float | None
 ) -> None:
     branch = table.holding([("a", None, None, time, 1)])
-    with pytest.raises(DuplicateKeysError, match=r"equally late by t.*'a'.*differ in t"):
+    with pytest.raises(DuplicateKeysError, match=r"same key, with equal t.*'a'.*different values of t"):
         merge_rows(
             table.frame([("a", None, None, time, 2)]),
             branch,

@@ -32,5 +32,5 @@ def test_a_record_from_before_backfills_were_staged_is_of_one_that_is_live() -> 
 def test_a_record_of_a_newer_version_is_refused() -> None:
     value = json.loads(encode_backfill(PLAN))
     value["plan"]["version"] = 3
-    with pytest.raises(BackfillRecordError, match="its version is 3, and 2 is the newest"):
+    with pytest.raises(BackfillRecordError, match="its version is 3, but 2 is the newest"):
         decode_backfill(json.dumps(value), where="it")

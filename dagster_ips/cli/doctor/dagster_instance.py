@@ -30,12 +30,12 @@ def daemon(instance: dg.DagsterInstance) -> Iterator[Finding]:
     found = {kind: each for kind, each in instance.get_daemon_statuses().items() if kind in _DAEMONS and each.required}
     if ill := {kind: each.last_heartbeat for kind, each in found.items() if not each.healthy}:
         beats = [beat.timestamp for beat in ill.values() if beat]
-        seen = f"gave its last sign of life at {moment(round(max(beats) * 1000))}" if beats else "has never run"
+        seen = f"last sent a heartbeat at {moment(round(max(beats) * 1000))}" if beats else "has never run"
         yield Finding(
             "daemon",
             _home(instance),
             f"Dagster's daemon ({', '.join(sorted(ill))}) {seen}, so nothing runs when data changes.",
-            "Start `dagster dev`, or `dagster-daemon run` beside the webserver, with the same DAGSTER_HOME.",
+            "Start `dagster dev`, or `dagster-daemon run` alongside the webserver, with the same DAGSTER_HOME.",
         )
 
 
@@ -51,12 +51,12 @@ def sensors(instance: dg.DagsterInstance, definitions: Sequence[dg.Definitions])
             yield Finding(
                 "sensors",
                 sensor.name,
-                "it is switched off, so what it watches is not followed.",
-                f"Switch it on in the UI (Automation), or: dagster sensor start {sensor.name}",
+                "it is turned off, so nothing follows the changes that it watches.",
+                f"Turn it on in the UI (Automation), or: dagster sensor start {sensor.name}",
             )
         elif state and (error := _error_of_last_tick(instance, state)):
             yield Finding(
-                "sensors", sensor.name, f"its last tick failed: {error}", "Mend what it says; the next tick goes on."
+                "sensors", sensor.name, f"its last tick failed: {error}", "Fix the cause; the next tick continues."
             )
 
 

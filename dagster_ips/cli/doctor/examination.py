@@ -17,7 +17,7 @@ from dagster_ips.orchestration.platform.resources import LocalSparkConnect
 
 def doctor(workplace: Workplace, *, as_json: bool) -> bool:
     """Print what was found; whether that is nothing."""
-    with shown_while("Looking at the machine, the instance and the tables"):
+    with shown_while("Checking the machine, the instance and the tables"):
         found = list(findings(workplace))
     if as_json:
         shown = [
@@ -29,7 +29,7 @@ def doctor(workplace: Workplace, *, as_json: bool) -> bool:
         click.echo(f"{each.severity}: {each.check}: {each.where}\n  {each.what}\n  → {each.fix}\n")
     count = {0: "Nothing found", 1: "1 finding"}.get(len(found), f"{len(found)} findings")
     assets, tables = len(workplace.consumers), len(workplace.known_tables)
-    click.echo(f"{count}. Looked at {assets} incremental assets, {tables} tables, this machine and the instance.")
+    click.echo(f"{count}. Checked {assets} incremental assets, {tables} tables, this machine and the instance.")
     return not found
 
 

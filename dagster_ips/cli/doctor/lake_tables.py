@@ -41,10 +41,10 @@ def catalog(manager: IcdcIOManager) -> Iterator[Finding]:
         lake.metadata_locations([f"{manager.icdc_namespace}.nothing"])
         lake.require_register()
     except CatalogUnreachableError as error:
-        fix = "Check its address, its credentials and the network from this machine, as runs reach it from theirs."
+        fix = "Check its address, credentials and the network, both from this machine and from where runs execute."
         yield Finding("catalog", lake.name, str(error), fix)
     except NoRegisterError as error:
-        fix = "Keep the tables that are read incrementally in a catalog that can; it may be another one of the project."
+        fix = "Keep the tables that are read incrementally in a catalog that can; a project may have several."
         yield Finding("catalog", lake.name, str(error), fix)
 
 
@@ -60,9 +60,9 @@ def storage(known: KnownTable) -> Iterator[Finding]:
         yield Finding(
             "storage",
             known.table,
-            f"no file can be written, read and deleted under {location}, where its ICDC tables lie ({cause}).",
-            "Give the identity of runs the right to write there, or the disk space, or give its "
-            "IcebergCatalog an icdc_location elsewhere; rows are never written there.",
+            f"files can't be written, read and deleted under {location}, where its ICDC tables are stored ({cause}).",
+            "Grant runs write access there, or free disk space, or set an icdc_location in its IcebergCatalog; no rows "
+            "are ever written there.",
         )
 
 
@@ -76,8 +76,8 @@ def owners(tables: Sequence[KnownTable]) -> Iterator[Finding]:
             yield Finding(
                 "two writers",
                 known.table,
-                f"{other} and {known.asset} both have it as their table: each takes away the other's rows.",
-                'Give one of them a table of its own, by table("...") in its metadata.',
+                f"{other} and {known.asset} both write it: they delete each other's rows.",
+                'Give one of them its own table with table("...") in its metadata.',
             )
 
 
@@ -105,12 +105,12 @@ def failures(workplace: Workplace, known: KnownConsumer) -> Iterator[Finding]:
     run = next(iter(failed.values()))
     keys = [key for key in sorted(failed) if key]
     of = f"of {len(keys)} partitions ({', '.join(keys[:5])}{', …' if len(keys) > 5 else ''}) " if keys else ""  # noqa: PLR2004
-    held = ", and automation holds it back" if blocked else ""
+    held = ", and automation is holding it back" if blocked else ""
     yield Finding(
         "failed runs",
         known.consumer.name,
         f"the last run {of}failed{held}.",
-        f"See why: dagster-ips explain {run}. New data, new code or a person's run try it again.",
+        f"To see why: dagster-ips explain {run}. It is retried by new data, new code or a manual run.",
     )
 
 
@@ -128,8 +128,8 @@ def branches(workplace: Workplace, known: KnownTable) -> Iterator[Finding]:
         yield Finding(
             "leftover branches",
             known.table,
-            f"the branch {name} belongs to no run at work; it keeps files that nobody reads.",
-            f"ips_hygiene, or any expiry of snapshots, drops it once it is a day old; at once: {drop}",
+            f"the branch {name} belongs to no active run; it keeps files that nobody reads.",
+            f"ips_hygiene, or any snapshot expiry, drops it once it is a day old. To drop it now: {drop}",
             Severity.WARNING,
         )
 
@@ -141,7 +141,7 @@ def _is_at_work(branch: str, runs: set[str]) -> bool:
 def _problem_and_fix(problem: str) -> tuple[str, str]:
     """Our errors say both, the fix last."""
     what, _, fix = problem.rpartition(". ")
-    return (f"{what}.", fix) if what else (problem, "See what it says.")
+    return (f"{what}.", fix) if what else (problem, "See the message.")
 
 
 def _dropped_icdc(known: KnownConsumer, status: EdgeStatus) -> Iterator[Finding]:
@@ -151,16 +151,16 @@ def _dropped_icdc(known: KnownConsumer, status: EdgeStatus) -> Iterator[Finding]
         yield Finding(
             "ICDC tables",
             held.icdc_table,
-            f"capture {held.number} of {status.edge}, on which {held.run_id} works or worked, has lost its table.",
-            "Let nothing but dagster_ips drop tables in that namespace. The next run captures anew; if one runs now, "
-            "it fails and is tried again.",
+            f"the table of capture {held.number} of {status.edge}, taken by {held.run_id}, is gone.",
+            "Make sure that only dagster_ips drops tables in that namespace. The next run takes a new capture; a run "
+            "in progress fails and is retried.",
         )
     elif held is None and status.state.has_begun and not _has_icdc(lake, known, status.edge):
         yield Finding(
             "ICDC tables",
             str(status.edge),
-            f"its newest ICDC table is gone from namespace {known.manager.icdc_namespace}, where it always stays.",
-            "Let nothing but dagster_ips drop tables there. Nothing is lost: the next capture makes a new one.",
+            f"its newest ICDC table, which is always kept, is gone from namespace {known.manager.icdc_namespace}.",
+            "Make sure that only dagster_ips drops tables there. Nothing is lost: the next capture creates a new one.",
             Severity.WARNING,
         )
 
@@ -182,7 +182,7 @@ def _retention_of_lag(known: KnownConsumer, found: Sequence[EdgeStatus]) -> Iter
         waited_ms = now_ms - waits_since if waits_since is not None else 0
         lag_ms = round(consumer.target_lag / dt.timedelta(milliseconds=1))
         if waited_ms > kept_ms:
-            what = f"changes have waited for {age(waited_ms)}"
+            what = f"changes have been waiting for {age(waited_ms)}"
         elif lag_ms > kept_ms:
             what = f"changes may wait for {age(lag_ms)}, its target lag"
         else:
@@ -190,10 +190,10 @@ def _retention_of_lag(known: KnownConsumer, found: Sequence[EdgeStatus]) -> Iter
         yield Finding(
             "retention",
             f"{consumer.name} ← {tracked.upstream}",
-            f"{what}, but {tracked.table} lets its snapshots expire after {age(kept_ms)}. What isn't consumed by then "
-            f"may not be known any more, and the run then fails.",
+            f"{what}, but snapshots of {tracked.table} expire after {age(kept_ms)}. Changes not consumed by then may "
+            "be lost, and then the run fails.",
             f"Keep them longer, ALTER TABLE … SET TBLPROPERTIES ('{_EXPIRY}' = '{2 * max(waited_ms, lag_ms)}'), or let "
-            f"ips_hygiene expire them, which keeps what consumers need.",
+            "ips_hygiene expire them: it keeps what consumers need.",
             Severity.WARNING,
         )
 
@@ -213,4 +213,4 @@ def guarded(check: str, where: str, findings: Iterator[Finding]) -> Iterator[Fin
         what, fix = _problem_and_fix(str(error))
         yield Finding(check, where, what, fix)
     except Exception as error:  # noqa: BLE001  # whatever it is, the others are still to be made
-        yield Finding(check, where, f"the check itself failed: {type(error).__name__}: {error}", "See what it says.")
+        yield Finding(check, where, f"the check itself failed: {type(error).__name__}: {error}", "See the message.")

@@ -25,18 +25,18 @@ def java() -> Iterator[Finding]:
     """Whether there is the Java that Spark starts with."""
     home = os.environ.get("JAVA_HOME")
     path = str(Path(home) / "bin" / "java") if home else shutil.which("java")
-    fix = f"Install Java {OLDEST_JAVA} (as openjdk-17-jre-headless), or point JAVA_HOME to one."
+    fix = f"Install Java {OLDEST_JAVA} (for example openjdk-17-jre-headless), or point JAVA_HOME to one."
     if path is None:
-        yield Finding("java", "PATH", "there is no java.", fix)
+        yield Finding("java", "PATH", "Java isn't installed.", fix)
         return
     said = _said(path, "-version")
     version = _VERSION.search(said)
     if version is None:
-        yield Finding("java", path, "it doesn't say its version, so it is no Java that Spark can start.", fix)
+        yield Finding("java", path, "it doesn't report a Java version, so Spark can't use it.", fix)
     elif int(version[1]) < OLDEST_JAVA:
-        yield Finding("java", path, f"it is Java {version[1]}, and Spark 4.1 needs {OLDEST_JAVA} or newer.", fix)
+        yield Finding("java", path, f"it is Java {version[1]}, but Spark 4.1 needs {OLDEST_JAVA} or newer.", fix)
     elif _MODULE not in _said(path, "--list-modules"):
-        yield Finding("java", path, f"it has no module {_MODULE}, without which Spark doesn't start.", fix)
+        yield Finding("java", path, f"it lacks the module {_MODULE}, which Spark needs to start.", fix)
 
 
 def jars(extras: Collection[str]) -> Iterator[Finding]:
@@ -47,7 +47,7 @@ def jars(extras: Collection[str]) -> Iterator[Finding]:
             "jars",
             str(cache_folder() / "jars"),
             f"missing: {', '.join(missing)}. The next run that needs Spark downloads them.",
-            f"To bring them now, where there is a network: {command}",
+            f"To download them now: {command}",
             Severity.WARNING,
         )
 
@@ -58,7 +58,7 @@ def extra_jars(manager: IcdcIOManager) -> Iterator[Finding]:
         return
     if missing := sorted({*manager.catalog.open().spark_extras()} - {*manager.spark.extra_jars}):
         wanted = ", ".join(f'"{each}"' for each in [*manager.spark.extra_jars, *missing])
-        what = f"the local Spark is not given the jars for it: {', '.join(missing)}."
+        what = f"the local Spark lacks the jars for it: {', '.join(missing)}."
         yield Finding("jars", f"catalog {manager.catalog.name}", what, f"LocalSparkConnect(extra_jars=[{wanted}])")
 
 
@@ -75,7 +75,7 @@ def spark_server(spark: LocalSparkConnect) -> Iterator[Finding]:
     if problem is not None:
         where = spark.server_folder or str(cache_folder() / "spark-connect")
         option = f" --folder {where}" if spark.server_folder else ""
-        fix = f"Stop it, and the next run starts another: python -m dagster_ips.local_spark.connect_server stop{option}"
+        fix = f"Stop it; the next run starts a new one: python -m dagster_ips.local_spark.connect_server stop{option}"
         yield Finding("spark server", where, problem, fix)
 
 

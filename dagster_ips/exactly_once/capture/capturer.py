@@ -406,7 +406,7 @@ def _made_by_partitions(target: TableMetadata | None, states: Sequence[EdgeState
     for state in states:
         other = last_divided_otherwise(target, state.edge, None) if target else None
         if other and is_older(state.target, other):
-            return "it had partitions since it was last computed as a whole"
+            return "it was partitioned after it was last computed as a whole"
     return None
 
 
@@ -427,8 +427,9 @@ def require_ref_and_columns(tracked: TrackedInput, source: TableMetadata, consum
     if PARTIALS in source.properties:
         raise UnsupportedTableError(
             table=source.table,
-            problem="it keeps partials: its rows are parts of groups, of which a change tells nothing",
-            remedy=f"Let {consumer} read it whole, without incremental(), or write it by combine(..., "
+            problem="it stores partials: its rows are parts of groups, so a change to them says nothing about the "
+            "groups",
+            remedy=f"Let {consumer} read the whole table, without incremental(), or write it with combine(..., "
             "storage='merged').",
         )
     if tracked.ref in source.tags:

@@ -90,4 +90,4 @@ def _reach_of(ancestry: Ancestry) -> str:
         f"snapshot {each.snapshot_id} of {AtTime(each.timestamp_ms)}"
         for each in (ancestry.snapshots[-1], ancestry.snapshots[0])
     )
-    return f"{oldest}, the oldest that is retained, to {newest}"
+    return f"{oldest}, the oldest retained, to {newest}"

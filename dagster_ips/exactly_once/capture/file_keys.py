@@ -14,7 +14,7 @@ from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.storage import Storage
 
 _SHOWN = 5
-_NO_KEYS = "its values are of a type that has no partition keys"
+_NO_KEYS = "its values have a type that has no partition keys"
 
 
 @dataclass(frozen=True, slots=True)

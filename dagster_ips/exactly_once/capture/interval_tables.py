@@ -60,11 +60,11 @@ class IntervalTables:
         source = self.catalog.load(table, asset=NOBODY)
         last = snapshot_at(end, source, ref, asked_by="--to") if end else source.ancestry(ref).head
         if last is None:
-            raise IntervalError(table=table, problem="there is no snapshot up to its end")
+            raise IntervalError(table=table, problem="it has no snapshot before the end")
         until = source.as_of(last.snapshot_id, ref)
         first = snapshot_at(start, source, ref, asked_by="--from") if start else None
         if first is not None and until.ancestry(ref).find(first.snapshot_id) is None:
-            problem = f"it ends at snapshot {last.snapshot_id}, before it begins, at {first.snapshot_id}"
+            problem = f"it ends at snapshot {last.snapshot_id}, before its start, {first.snapshot_id}"
             raise IntervalError(table=table, problem=problem)
         begin = source.watermark_at(first, ref) if first else None
         edge = Edge(NOBODY, table)
@@ -74,7 +74,7 @@ class IntervalTables:
             edge=edge,
             number=number,
             mode=Mode.INCREMENTAL if begin else Mode.FULL,
-            reason="asked for by dagster-ips icdc",
+            reason="requested by dagster-ips icdc",
             from_exclusive=begin,
             to_inclusive=source.watermark_at(last, ref),
             icdc_table=f"{self.icdc_namespace}.{icdc_names.new_name(edge, number)}",

@@ -47,7 +47,7 @@ def lost_file(error: Exception, inputs: Iterable[CapturedInput], storage: Storag
         for captured in inputs:
             if _is_of(found, captured):
                 said = message[message.index(found) + len(found) :].partition("\n")[0].strip()[:_SAID]
-                cause = f"can't be read ({said})" if storage.exists(found) else "doesn't exist any more"
+                cause = f"can't be read ({said})" if storage.exists(found) else "no longer exists"
                 return _gone(captured, found, cause)
     return _cut_short(inputs, storage) if _OUT_OF_RANGE.search(message) else None
 
@@ -56,7 +56,7 @@ def _cut_short(inputs: Iterable[CapturedInput], storage: Storage) -> FilesGoneEr
     for captured in inputs:
         for file in captured.files.changes.touched[:_MOST_MEASURED]:
             if storage.exists(file.path) and (found := storage.size(file.path)) != file.file_size_bytes:
-                cause = f"has {found:,} bytes, of which the table's metadata says {file.file_size_bytes:,}"
+                cause = f"has {found:,} bytes, but the table's metadata says {file.file_size_bytes:,}"
                 return _gone(captured, file.path, cause)
     return None
 

@@ -73,9 +73,7 @@ def changed_in_partitions(
     taken = [_taken_by(slicing, [partitions[s] for s in states if starts[s] == each]) for each in unique]
     whole = united(parts) if parts else ChangedFiles.nothing()
     if whole is None or not _are_apart(parts, taken, FileKeys(storage, source, slicing)):
-        return StartOver(
-            "its partitions were consumed up to different snapshots, and which changes are whose is unknown"
-        )
+        return StartOver("its partitions were consumed up to different snapshots, so their changes can't be told apart")
     return PartitionFiles(whole, {state.edge: start for state, start in starts.items()})
 
 

@@ -69,7 +69,7 @@ def follow(storage: Storage, state: EdgeState, source: TableMetadata, tracked: T
     """
     committed = state.file_set.to_inclusive if state.file_set else state.committed
     if committed is None:
-        return StartOver(f"nothing of {tracked.upstream} was consumed before")
+        return StartOver(f"nothing has been consumed from {tracked.upstream} yet")
     found = _since(storage, committed, state, source, tracked.ref)
     policies, values = tracked.policies, _common_values(state, committed, source, tracked.ref)
     if _is_rollback(found) and policies.on_rollback is OnRollback.FULL:
@@ -84,7 +84,7 @@ def follow(storage: Storage, state: EdgeState, source: TableMetadata, tracked: T
             return found
     # A rollback can't be followed where what it took back was expired.
     if found not in (Break.RECREATED, Break.REPLACED) and policies.on_expired is OnExpired.FULL:
-        return StartOver(f"snapshots of {tracked.upstream} that were needed have been expired")
+        return StartOver(f"needed snapshots of {tracked.upstream} have expired")
     raise _error(found, state, committed, source, tracked.ref)
 
 
@@ -169,13 +169,13 @@ def _common(found: Interval | Break) -> int | None:
 
 def _needed_for(found: Interval | Break, state: EdgeState, committed: Watermark) -> str:
     if state.file_set is not None:
-        return f"to read the {state.file_set.left:,} of its {state.file_set.total:,} files that aren't consumed yet"
+        return f"to read {state.file_set.left:,} of its {state.file_set.total:,} files, which aren't consumed yet"
     if not isinstance(found, Interval):
-        return "to know what was committed in between"
+        return "to find out what was committed in between"
     if found.start is None and (removal := found.first_removal) is not None:
-        return f"to know which rows snapshot {removal.snapshot_id}, a `{removal.operation}`, removed"
+        return f"to find out which rows snapshot {removal.snapshot_id}, a `{removal.operation}`, removed"
     schema = f"schema {committed.schema_id}" if committed.schema_id is not None else "the schema"
     return (
-        f"to know whether its columns' names still stand for the same columns: {schema}, by which its rows were read, "
-        "was cleaned out of its metadata with them"
+        f"to find out whether its column names still refer to the same columns: {schema}, which its rows were read "
+        "with, was removed from its metadata along with them"
     )

@@ -193,7 +193,7 @@ class Prover:
             edge=Edge(consumer, tracked.upstream),
             number=0,
             mode=Mode.FULL,
-            reason="to be compared with what is there",
+            reason="to compare with the table's rows",
             from_exclusive=None,
             to_inclusive=mark,
             icdc_table=f"{source.table}.snapshot_id_{snapshot.snapshot_id}" if snapshot else source.table,
@@ -278,32 +278,32 @@ def _made_of(claim: Claim, i: int, key: str | None) -> Watermark | None:  # a re
         return UnprovableError(consumer=str(state.edge), problem=problem, remedy=remedy)
 
     if tracked.start is not Everywhere.ALL:
-        problem = f"its table holds only what came after start={str(tracked.start)!r}, and a recompute gives all"
+        problem = f"its table holds only rows after start={str(tracked.start)!r}, but a recompute gives all of them"
         raise unprovable(problem, "Read it from the beginning, without start.")
     if not _has_begun(state):
-        problem = "no stamp of its table and no cursor says what its rows were made of"
-        raise unprovable(problem, "Run it in mode full.")
+        problem = "neither a stamp of its table nor a cursor says which changes its rows include"
+        raise unprovable(problem, "Run it once with the run tag dagster_ips/mode=full.")
     if state.file_set is not None:
-        problem = f"it is in the middle of a change that is taken in bites, {state.file_set.left:,} files are to come"
-        raise unprovable(problem, "Prove it again when all of them are consumed.")
+        problem = f"it is in the middle of a change that is consumed in bites; {state.file_set.left:,} files are left"
+        raise unprovable(problem, "Prove it again when they are consumed.")
     mark = _latest_mark(state, line, tracked, key)
     if mark is None:
         if source.ancestry(tracked.ref).head is not None:
-            problem = f"{source.table} had no snapshot when it was consumed, and has one now"
+            problem = f"{source.table} had no snapshot when it was consumed, but has one now"
             raise unprovable(problem, "Prove it again after its next run.")
         return None
     if mark.table_uuid != source.uuid:
-        problem = f"{source.table} was dropped and created again since it was consumed"
-        raise unprovable(problem, "Its next run says how to go on.")
+        problem = f"{source.table} has been dropped and created again since it was consumed"
+        raise unprovable(problem, "Its next run fails with an error that says what to do.")
     snapshot = source.snapshots.get(mark.snapshot_id)
     if snapshot is None:
-        problem = f"snapshot {mark.snapshot_id} of {source.table}, of which its rows were made, has been expired"
+        problem = f"snapshot {mark.snapshot_id} of {source.table}, which its rows were computed from, has expired"
         remedy = "Keep its snapshots until the next proof, or prove with each run: proof(..., with_each_run=True)."
         raise unprovable(problem, remedy)
     seen = state.committed.schema_id if state.committed else mark.schema_id
     if seen is not None and snapshot.schema_id not in (None, seen, source.current_schema_id):
-        problem = f"columns of {source.table} were changed after snapshot {mark.snapshot_id}, which it has consumed"
-        raise unprovable(problem, "Prove it again when a later snapshot is consumed.")
+        problem = f"columns of {source.table} changed after snapshot {mark.snapshot_id}, the last one it consumed"
+        raise unprovable(problem, "Prove it again after it has consumed a later snapshot.")
     return mark
 
 

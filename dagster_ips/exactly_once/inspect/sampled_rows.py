@@ -45,7 +45,7 @@ class SampledRows:
         if not self.sample.is_everything:
             parts.append(f"{self.sample.share:.2%} of the values of {', '.join(self.keys)}")
         if self.recent:
-            parts.append(f"{len(self.recent):,} of the last change")
+            parts.append(f"{len(self.recent):,} from the last change")
         return ", ".join(parts)
 
 

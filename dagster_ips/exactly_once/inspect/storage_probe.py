@@ -21,4 +21,4 @@ def try_storage(storage: Storage, folder: str) -> str | None:
             storage.remove_empty_folder(folder)
     except Exception as error:  # noqa: BLE001  # every storage has its own exceptions
         return type(error).__name__
-    return None if kept == _CONTENT else "what was written did not come back"
+    return None if kept == _CONTENT else "reading back returned different bytes"

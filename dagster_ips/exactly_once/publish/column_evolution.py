@@ -53,9 +53,9 @@ def require_rows_found(frame: DataFrame, write_mode: WriteMode, target: TableMet
             where=target.table,
             column=by[0],
             known=tuple(name for name in target.column_names if name not in new),
-            remedy="The rows that are there would hold NULL in it, so they can't be found by it, and would stay beside "
-            "those that take their place. Nothing was written and nothing was consumed. Compute everything anew, once, "
-            "by a run with the tag dagster_ips/mode=full.",
+            remedy="Existing rows have NULL in it, so they can't be found by it and would stay beside the rows that "
+            "replace them. Nothing was written and nothing was consumed. Recompute everything once with the run "
+            "tag dagster_ips/mode=full.",
         )
 
 
@@ -118,11 +118,9 @@ def _refused(found: Fit, target: TableMetadata | None, name: str, table: str) ->
     lacks = [f"it lacks {_name(each)}" for each in found.gone]
     problems = lacks + [f"{_name(each)} {each.problem}" for each in found.misfits]
     ways = [f"{each.remedy[0].upper()}{each.remedy[1:]} ({_name(each)})." for each in found.misfits]
-    ways += [
-        f"Return {_name(each)} as well, as NULL AS {_sql(each.path[-1])} if nothing fills it." for each in found.gone
-    ]
+    ways += [f"Return {_name(each)} too, as NULL AS {_sql(each.path[-1])} if nothing fills it." for each in found.gone]
     if found.gone and found.added:
-        ways.append(f"If a column was renamed (new is {', '.join(map(_name, found.added))}), give it its name back.")
+        ways.append(f"If a column was renamed (new: {', '.join(map(_name, found.added))}), restore its old name.")
     if target is not None:
         ways += _ways_to_change(target, name, found)
     return FrameColumnsError(table=table, problems=tuple(problems), remedy=" ".join(ways))
@@ -132,11 +130,11 @@ def _ways_to_change(target: TableMetadata, name: str, found: Fit) -> Iterator[st
     drop = f"ALTER TABLE {name} DROP COLUMN"
     unwritten = target.unwritten_columns()
     if empty := ", ".join(_sql(*each.path) for each in found.gone if _name(each) in unwritten):
-        yield f"No run that fills {empty} was published, so {drop} {empty} loses nothing."
+        yield f"No published run has filled {empty}, so {drop} {empty} loses nothing."
     paths = [*(each.path for each in found.gone), *(each.path for each in found.misfits)]
     yield (
-        f"To change the table instead: {drop} {', '.join(_sql(*path) for path in paths)}, then compute everything anew "
-        "by a run with the tag dagster_ips/mode=full."
+        f"To change the table instead: {drop} {', '.join(_sql(*path) for path in paths)}, then recompute everything "
+        "with the run tag dagster_ips/mode=full."
     )
 
 

@@ -61,8 +61,12 @@ def require_known(made: Provenance, write_mode: WriteMode, mode: Mode, *, table:
             table=table,
             upstream=change.upstream,
             frame=str(taken),
-            problem=f"{fault.what} stands over it in the result's plan, "
-            + ("so a full run makes other rows" if fault.varies else "which would be made of a part of the rows"),
+            problem=f"above it, the result's plan has {fault.what}, "
+            + (
+                "so a full run would give different rows"
+                if fault.varies
+                else "and that would see only some of the rows"
+            ),
             remedy=_VARYING if fault.varies else _ALLOWED[taken in change.groups],
         )
     if made.unknown:
@@ -81,10 +85,10 @@ def require_known(made: Provenance, write_mode: WriteMode, mode: Mode, *, table:
                         table=table,
                         upstream=change.upstream,
                         frame=str(taken),
-                        problem=f"column {column!r} of the result isn't that of {change.upstream} as it is, so rows "
-                        "that belong together there may not here, and rows to remove can't be found by it",
-                        remedy=f"Leave {column} as {change.upstream} has it, and add what you make of it under another "
-                        "name; or return an Overwrite of a frame built on source.",
+                        problem=f"column {column!r} of the result isn't {change.upstream}'s own column, so rows that "
+                        "belong together there may be apart here, and rows to remove can't be found by it",
+                        remedy=f"Keep {column} as it is in {change.upstream}, and give derived values another name; or "
+                        "return an Overwrite of a frame built on source.",
                     )
 
 
@@ -107,10 +111,10 @@ def _require_lasting_keys(made: Provenance, write_mode: WriteMode, table: str) -
                     table=table,
                     upstream=change.upstream,
                     frame=str(taken),
-                    problem=f"column {column!r} is made of the clock or by chance, so it is another when the same row "
-                    "is computed again, and the row that is there isn't found by it",
-                    remedy="Find rows by the upstream's own columns. In a column that only says something, such as "
-                    "when a row was loaded, append() and merge() take it; combine() takes none.",
+                    problem=f"column {column!r} depends on the clock or on chance, so it differs when the same row is "
+                    "computed again, and the existing row can't be found by it",
+                    remedy="Find rows by the upstream's own columns. append() and merge() accept such values in "
+                    "columns that identify nothing, such as a load time; combine() accepts none.",
                 )
 
 
@@ -123,9 +127,9 @@ def _require_weights_as_they_are(made: Provenance, table: str) -> None:
                     table=table,
                     upstream=change.upstream,
                     frame=str(taken),
-                    problem=f"its column {WEIGHT} isn't in the result as it is, or decides about rows or values of it, "
-                    "so what was removed would count as something else than when it came",
-                    remedy=f"Leave {WEIGHT} in the result and use it for nothing: combine() counts by it.",
+                    problem=f"its column {WEIGHT} isn't in the result unchanged, or the result's rows or values depend "
+                    "on it, so removed rows would subtract something else than they once added",
+                    remedy=f"Keep {WEIGHT} in the result and don't use it: combine() counts by it.",
                 )
 
 
@@ -142,8 +146,8 @@ def _require_groups_of_one_choice(inputs: Sequence[InputChange], table: str) -> 
                     table=table,
                     upstream=change.upstream,
                     frame=f"{first} and {taken}",
-                    problem="they hold different rows, so what is made of both is made of a part of the rows of some "
-                    "groups, or changes for groups that neither change touches",
+                    problem="they hold different rows, so a result of both would use only some rows of some groups, or "
+                    "would affect groups that neither change touches",
                     remedy=f"Build the frame on {first} alone, which has all live rows of its groups; or return an "
                     "Overwrite of a frame built on source.",
                 )
@@ -151,14 +155,15 @@ def _require_groups_of_one_choice(inputs: Sequence[InputChange], table: str) -> 
 
 _GROUPS = (Frame.AFFECTED, Frame.SCOPE)
 _VARYING = (
-    "Choose rows and groups by the upstream's own columns; or return an Overwrite of a frame built on source. Where "
-    "what was chosen is to stay, whatever a later run chooses, say so in the asset's metadata: trusted(because='...')."
+    "Choose rows and groups by the upstream's own columns; or return an Overwrite of a frame built on source. If each "
+    "choice should stay, whatever later runs choose, say so in the asset's metadata: trusted(because='...')."
 )
 _ALLOWED = {
-    False: "Over changed rows only what makes each row of one of them is right: select, where, explode, joins with "
-    "tables that didn't change. For groups of rows build the frame on affected(...) or scope.",
-    True: "Keep within the groups: group, partition windows and join by the columns that affected(...) names or scope "
-    "is partitioned by. For everything else return an Overwrite of a frame built on source, or write by replace().",
+    False: "On changed rows, use only operations that compute each result row from one of them: select, where, "
+    "explode, joins with tables that didn't change. For groups of rows, build the frame on affected(...) or "
+    "scope.",
+    True: "Stay within the groups: group, partition windows and join by the columns that affected(...) names or scope "
+    "is partitioned by. For anything else, return an Overwrite of a frame built on source, or use replace().",
 }
 
 
@@ -242,11 +247,11 @@ def require_fit(
                 table,
                 taken,
                 replaced="the rows that the Overwrite's condition matches",
-                remedy="Build the frame on source, filtered by the same condition; ranges and partitions, of which "
-                "the condition is made, read no rows.",
+                remedy="Build the frame on source, filtered by the same condition; ranges and partitions, which the "
+                "condition is built from, read no rows.",
             )
         case Replace():
-            remedy = "Build the frame on source, or write by append, merge or overwrite_partitions."
+            remedy = "Build the frame on source, or use append, merge or overwrite_partitions."
             _require_sources(table, taken, replaced="all rows", remedy=remedy)
 
 
@@ -263,8 +268,8 @@ def _require_fragments(table: str, inputs: Sequence[InputChange]) -> None:
                     table=table,
                     upstream=change.upstream,
                     frame=str(taken),
-                    problem="what was made of its old rows would be added a second time",
-                    remedy="Build the frame on added, or on weighted for combine(); or write by merge(on=...) or "
+                    problem="results from its old rows would be added a second time",
+                    remedy="Build the frame on added, or on weighted for combine(); or use merge(on=...) or "
                     "overwrite_partitions().",
                 )
 
@@ -280,9 +285,9 @@ def _require_one_way_of_counting(table: str, inputs: Sequence[InputChange]) -> N
                 table=table,
                 upstream=change.upstream,
                 frame=str(taken),
-                problem="combine() adds rows that came and takes off rows that went, and these aren't told apart in it",
-                remedy=f"Build the frame on weighted, of every input, and leave its column {WEIGHT} in the result; or "
-                "on added, if rows never go.",
+                problem="combine() adds new rows and subtracts removed ones, and this frame doesn't tell them apart",
+                remedy=f"Build the frame on weighted of every input and keep its column {WEIGHT} in the result; or "
+                "build it on added, if rows are never removed.",
             )
 
 
@@ -302,10 +307,11 @@ def _require_groups_of_one_input(table: str, inputs: Sequence[InputChange]) -> N
                     table=table,
                     upstream=change.upstream,
                     frame=str(taken),
-                    problem=f"it lacks the groups that changed only in {others}, of which the result is made as well",
-                    remedy=f"If changes of {others} needn't be followed, declare it by lookup() and read it as a plain "
-                    f"DataFrame. If they must be, build the frame on ips.affected(..., by=..., on=...), which has the "
-                    f"groups that either change touches, or return an Overwrite of a frame built on source of both.",
+                    problem=f"it lacks the groups that changed only in {others}, which the result also depends on",
+                    remedy=f"If changes of {others} don't matter, declare it with lookup() and read it as a plain "
+                    "DataFrame. If they do, build the frame on ips.affected(..., by=..., on=...), which has the "
+                    "groups that either change touches, or return an Overwrite of a frame built on source of "
+                    "both.",
                 )
 
 
@@ -318,9 +324,10 @@ def _require_nothing_beside_fragments(table: str, inputs: Sequence[InputChange])
                 table=table,
                 upstream=change.upstream,
                 frame=f"{change.fragments[0]} and {others[0]}",
-                problem="what its changed rows make of its other rows has to be made again for rows that didn't change",
-                remedy="Build the frame on affected(...) of the columns that the rows share, and write by "
-                "merge(on=...) or overwrite_partitions(); or return an Overwrite.",
+                problem="its changed rows also affect results of rows that didn't change, and those would have to be "
+                "recomputed",
+                remedy="Build the frame on affected(...) of the columns that the rows share, and use merge(on=...) or "
+                "overwrite_partitions(); or return an Overwrite.",
             )
 
 
@@ -333,7 +340,7 @@ def _require_groups_of_key(table: str, on: Sequence[str], change: InputChange) -
                 table=table,
                 upstream=change.upstream,
                 frame=str(taken),
-                problem=f"its columns aren't all part of the merge key ({', '.join(on)}), so it may hold only some "
+                problem=f"not all of its columns are part of the merge key ({', '.join(on)}), so it may hold only some "
                 "of the rows of a key",
                 remedy=f"Build the frame on affected(...) of columns of {change.upstream} that are part of the merge "
                 "key.",
@@ -348,14 +355,14 @@ def _require_appendable(table: str, append: Append, change: InputChange) -> None
             table=table,
             upstream=change.upstream,
             problem=f"the asset built its frame on {', '.join(map(str, change.taken))}, which may hold rows that are "
-            "in the table already",
+            "already in the table",
             remedy="Build it on added.",
         )
     if append.remove_on and (missing := [key for key in append.remove_on if key not in change.columns]):
         raise RemovedRowsError(
             table=table,
             upstream=change.upstream,
-            problem=f"it has no column {missing[0]!r}, by which append(remove_on=...) would find them",
+            problem=f"it has no column {missing[0]!r}, which append(remove_on=...) needs to find them",
             remedy="Name columns that both tables have.",
         )
 
@@ -368,7 +375,7 @@ def _require_mergeable(table: str, on: Sequence[str], latest_by: str | None, cha
     elif missing := [key for key in on if key not in change.columns]:
         problem = f"it has no column {missing[0]!r}, so the rows to remove can't be found by their keys"
     elif latest_by is not None and change.removes_rows():
-        problem = f"the change alone doesn't tell which row of a key is now the latest by {latest_by}"
+        problem = f"the change alone doesn't show which row of a key is now the latest by {latest_by}"
     else:
         return
     raise RemovedRowsError(
@@ -388,7 +395,7 @@ def _require_whole_partitions(table: str, partition_columns: Sequence[str], chan
                 table=table,
                 frame=str(taken),
                 replaced=f"whole partitions ({columns})",
-                remedy=f"Build the frame on affected({columns}), or write by append or merge.",
+                remedy=f"Build the frame on affected({columns}), or use append or merge.",
             )
 
 
@@ -400,9 +407,9 @@ def _require_known_partitions(table: str, inputs: Sequence[InputChange]) -> None
             table=table,
             upstream=taken[0][0],
             frame=str(Frame.SOURCE),
-            problem="it doesn't tell which partitions changed and which have become empty",
-            remedy="Build the frame on scope or affected(...). To replace the rows that match a condition return an "
-            "Overwrite; to replace all of them declare replace().",
+            problem="it doesn't show which partitions changed and which have become empty",
+            remedy="Build the frame on scope or affected(...). To replace the rows that match a condition, return an "
+            "Overwrite; to replace all rows, declare replace().",
         )
 
 
@@ -414,9 +421,9 @@ def _require_followed_removals(table: str, change: InputChange) -> None:
                 table=table,
                 upstream=change.upstream,
                 frame=str(taken),
-                problem='on_removed="ignore" is to keep what was made of removed rows, and it holds them no more where '
-                "overwrite_partitions() replaces what was made of them",
-                remedy=f'Leave on_removed of {change.upstream} at "apply", or write by append(), built on added.',
+                problem='on_removed="ignore" keeps the results of removed rows, but this frame no longer has those '
+                "rows, and overwrite_partitions() would replace their results",
+                remedy=f'Leave on_removed of {change.upstream} at "apply", or use append() with a frame from added.',
             )
 
 

@@ -33,7 +33,7 @@ def drop_expired_tables(catalog: LakeCatalog, store: EdgeStore, capture: Capture
         gone = tuple(table for table in gone if not _is_in_flight(store, edge, table))
     except Exception as error:  # noqa: BLE001  # whatever it is, the run's outcome is decided already
         _LOG.warning(
-            "old ICDC tables of %s stay: which to drop could not be found out (%s)", edge, type(error).__name__
+            "old ICDC tables of %s were kept: could not determine which ones to drop (%s)", edge, type(error).__name__
         )
         return
     for table in gone:
@@ -41,7 +41,7 @@ def drop_expired_tables(catalog: LakeCatalog, store: EdgeStore, capture: Capture
             with effect(Effect.DROP_ICDC_TABLE):
                 drop_icdc_table(catalog, table.name, edge)
         except Exception as error:  # noqa: BLE001  # as above; one table must not keep the others
-            _LOG.warning("ICDC table %s could not be dropped whole (%s)", table.name, type(error).__name__)
+            _LOG.warning("ICDC table %s could not be dropped completely (%s)", table.name, type(error).__name__)
 
 
 def _is_in_flight(store: EdgeStore, edge: Edge, table: IcdcTable) -> bool:

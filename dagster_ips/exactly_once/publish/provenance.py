@@ -63,18 +63,18 @@ def provenance(frame: DataFrame, inputs: Sequence[InputChange], *, table: str, s
     try:
         found = lineage(result_plan(frame), frame.columns, [*whole, *leaves])
     except PlanUnreadableError as error:
-        return Provenance(inputs, unknown=[f"Spark explains its plan in a way that isn't known ({error})"])
+        return Provenance(inputs, unknown=[f"Spark printed a plan that can't be parsed ({error})"])
     seen = [replace(change, taken=_in_plan(change, found)) for change in inputs]
     unseen = () if shares_views else _unseen(inputs, found)
-    own = [f"it reads {table}, which it is to be written to"] if table in found.tables else []
+    own = [f"it reads {table}, the table that it is written to"] if table in found.tables else []
     has_groups = any(taken.leaf("", {}).unit is Unit.GROUP for change in seen for taken in change.taken)
     asked = [
-        f"the asset asked which values of {change.upstream} changed (by range, ranges, partitions or parameters), and "
-        f"what is made of those may leave rows of a group out"
+        f"the asset asked which values of {change.upstream} changed (through range, ranges, partitions or parameters), "
+        "and results based on those values may leave out rows of a group"
         for change in inputs
         if change.is_asked and has_groups
     ]
-    opaque = [f"{fault.what} stands in it" for fault in found.faults if fault.is_unknown]
+    opaque = [f"it contains {fault.what}" for fault in found.faults if fault.is_unknown]
     by_mark = {taken.mark: (change, taken) for change in inputs for taken in (*change.taken, _read_beside(change))}
     faults = [(*by_mark[f.leaf], f) for f in found.faults if not f.is_unknown and f.leaf in by_mark]
     return Provenance(seen, faults, [*unseen, *own, *asked, *dict.fromkeys(opaque)], found)
@@ -94,6 +94,6 @@ def _unseen(inputs: Sequence[InputChange], found: Lineage) -> Iterator[str]:
         for taken in change.taken:
             if not change.is_empty and taken.mark not in found.leaves:
                 yield (
-                    f"the asset took {taken} of {change.upstream}, which isn't in it, so what was collected from "
-                    f"that frame may be"
+                    f"the asset took {taken} of {change.upstream}, which isn't in the plan, so values collected from "
+                    "that frame may have gone into the result"
                 )

@@ -116,7 +116,9 @@ class Publisher:
                     moved = is_conflict(error) or after.head_snapshot_id() != before.head_snapshot_id()
                     if not moved or isinstance(error, IpsError) or attempt == _MOST_ATTEMPTS:
                         raise
-                    _LOG.info("%s changed while %s was written; writing again on its head", table, branch.name)
+                    _LOG.info(
+                        "%s changed while %s was being written; writing again on top of its head", table, branch.name
+                    )
                     continue
             if not published_it:
                 self.commit(captures, before)
@@ -204,7 +206,7 @@ class Publisher:
         own = [s for s in now.ancestry(branch.name).snapshots if is_of_attempt(s, branch.name)]
         is_incremental = bool(captures) and all(capture.mode is Mode.INCREMENTAL for capture in captures)
         if is_incremental and all(snapshot.changes_no_file for snapshot in own):
-            self.tell(LogLine.of(Event.SKIP, table=branch.table, reason="the change leaves the table as it is"))
+            self.tell(LogLine.of(Event.SKIP, table=branch.table, reason="the change doesn't affect the table"))
             return False
         self.tell(written(branch, own))
         check(branch)
@@ -292,7 +294,7 @@ class Publisher:
                     break
             else:
                 return
-        _LOG.warning("branch %s of %s could not be dropped; it expires by itself", branch.name, branch.table)
+        _LOG.warning("branch %s of %s could not be dropped; it will expire on its own", branch.name, branch.table)
 
 
 def written(branch: Branch, snapshots: Sequence[Snapshot]) -> LogLine:
@@ -357,7 +359,7 @@ def _require_all_superseded(
         listed = f"{left[0]} to {left[-1]}" if len(left) > 1 else left[0]
         problem = (
             f"another run published {len(done)} of this run's partitions a moment ago; the other {len(left)} "
-            f"({listed}) were not written, so run those again"
+            f"({listed}) were not written, so run them again"
         )
         raise PublishError(table=table, branch="main", problem=problem)
 

@@ -115,8 +115,8 @@ class Restorer:
             raise RevertError(
                 backfill=wanted.backfill,
                 table=wanted.table,
-                problems=("another run published meanwhile",),
-                remedy="Revert again once no run writes it.",
+                problems=("another run published in the meantime",),
+                remedy="Revert again when no run is writing it.",
             )
         return published
 
@@ -132,7 +132,7 @@ class Restorer:
                     edge=edge,
                     number=state.next_number,
                     mode=Mode.FULL,
-                    reason=f"takes backfill {wanted.backfill} back",
+                    reason=f"reverts backfill {wanted.backfill}",
                     from_exclusive=consumed.from_exclusive,
                     to_inclusive=consumed.to_inclusive,
                     icdc_table="",
@@ -151,9 +151,9 @@ def _require_same_columns(target: TableMetadata, wanted: Restoration) -> None:
     snapshot = target.snapshots[wanted.snapshot_id]
     others = target.columns_of_other_meaning(snapshot.schema_id)
     lost = target.columns_lost_since(snapshot.schema_id)
-    problems = [f"whether {wanted.table} has the columns that it had isn't known"] if others is None else []
-    problems += [f"column {name} is another one now" for name in others or ()]
-    problems += [f"column {name} was dropped or renamed since" for name in lost]
+    problems = [f"it is unknown whether {wanted.table} still has the same columns"] if others is None else []
+    problems += [f"column {name} is a different column now" for name in others or ()]
+    problems += [f"column {name} has since been dropped or renamed" for name in lost]
     if problems:
-        remedy = "Compute the partitions anew by the code that made them."
+        remedy = "Recompute the partitions with the code that produced them."
         raise RevertError(wanted.backfill, wanted.table, tuple(problems), remedy)

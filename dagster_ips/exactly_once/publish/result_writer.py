@@ -289,13 +289,13 @@ class Result:
                 raise RemovedRowsError(
                     table=branch.table,
                     upstream=change.upstream,
-                    problem=f"what they counted as when they came was looked up in {tables}, which may be another now"
+                    problem=f"what they added when they arrived was looked up in {tables}, which may have changed since"
                     if is_weighted
-                    else "the asset built its frame on added rows alone",
-                    remedy="Declare what is looked up by incremental() and join its source: then a change of it asks "
-                    "for a full run, and rows may be removed."
+                    else "the asset built its frame only on added rows",
+                    remedy="Declare the looked-up table with incremental() and join its source: then its changes "
+                    "require a full run, and rows can be removed."
                     if is_weighted
-                    else f"Build it on weighted, and leave its column {WEIGHT} in the result.",
+                    else f"Build it on weighted, and keep its column {WEIGHT} in the result.",
                 )
 
     def _replace_all(self, rows: DataFrame, branch: Branch, target: TableMetadata) -> None:
@@ -319,7 +319,7 @@ class Result:
                     table=branch.table,
                     upstream=change.upstream,
                     problem="append() only adds rows",
-                    remedy="Name the columns that identify a row in both tables, append(remove_on=[...]), or write by "
+                    remedy="Name the columns that identify a row in both tables, append(remove_on=[...]), or use "
                     "merge(on=...) or overwrite_partitions().",
                 )
 
@@ -370,9 +370,9 @@ class Result:
                 raise RemovedRowsError(
                     table=branch.table,
                     upstream=change.upstream,
-                    problem=f"{_still(change, other)} of the key {tuple(both[0])} ({', '.join(keys)}) of a removed "
-                    "one, so which of them go isn't known",
-                    remedy="Name columns that identify one row, or write by merge(on=...) a frame built on "
+                    problem=f"{_still(change, other)} with the key {tuple(both[0])} ({', '.join(keys)}) of a removed "
+                    "row, so it is unclear which of them to remove",
+                    remedy="Name columns that identify one row, or use merge(on=...) with a frame built on "
                     "affected(...).",
                 )
 
@@ -405,10 +405,10 @@ def _changed_key(
     return RemovedRowsError(
         table=branch.table,
         upstream=change.upstream,
-        problem=f"the asset made a key that no row of its upstream has, for example {row_text(keys, example)}, so the "
-        "rows to remove can't be found by their keys",
+        problem=f"the asset produced a key that no row of its upstream has, for example {row_text(keys, example)}, so "
+        "the rows to remove can't be found by their keys",
         remedy=f"Build the frame on affected(...) of columns of {change.upstream} that are part of the key and that "
-        f"the asset leaves as they are.",
+        "the asset doesn't change.",
     )
 
 

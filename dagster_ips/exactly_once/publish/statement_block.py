@@ -66,7 +66,7 @@ class Block:
                 self._fail(f"snapshot {snapshot.snapshot_id} on the branch was not written by this run")
         else:
             if self._seen is not None:
-                self._fail(f"snapshot {self._seen}, which was on the branch, isn't any more")
+                self._fail(f"snapshot {self._seen} is no longer on the branch")
         self._seen = now.head_snapshot_id(self.branch.name)
         return now
 
@@ -82,7 +82,7 @@ class Block:
         except Exception as error:  # noqa: BLE001  # whatever it is, main's own history tells what took effect
             if self._load().ancestry().find(seal) is None:
                 self.publisher.drop_branch(self.branch)
-                self._fail(f"it could not be made the table's main ({type(error).__name__})")
+                self._fail(f"it could not become the table's main ({type(error).__name__})")
 
     def written(self, now: TableMetadata) -> tuple[Snapshot, ...]:
         """The commits on the branch, oldest first."""
@@ -105,7 +105,7 @@ class Block:
     def _require_main_as_it_was(self, now: TableMetadata) -> None:
         if now.head_snapshot_id() != self.before.head_snapshot_id():
             self.require_nothing_written_directly(now)
-            self._fail("someone else changed the table while the block ran, which may have read its old rows")
+            self._fail("someone else changed the table while the block ran, so the block may have read old rows")
 
     def _load(self) -> TableMetadata:
         return self.publisher.catalog.load(self.branch.table, asset=self.branch.table)
@@ -168,7 +168,7 @@ def block(
         opened.publish(seal)
         publisher.tell(LogLine.of(Event.PUBLISH, table=table, snapshot=seal))
     else:
-        publisher.tell(LogLine.of(Event.SKIP, table=table, reason="the statements left the table as it is"))
+        publisher.tell(LogLine.of(Event.SKIP, table=table, reason="the statements didn't change the table"))
     published = publisher.catalog.load(table, asset=consumer)
     publisher.commit(captures, published)
     opened.publication = Publication(published, opened.written(published) if seal is not None else ())

@@ -128,7 +128,7 @@ def _require_none_hidden(target: TableMetadata, asset: str, states: Sequence[Edg
     rows = None if is_accepted else hidden_change(ancestry, last_published(target), _known(states, target))
     if rows and ancestry.head:
         commits = (
-            f"snapshots that were expired since (at least {abs(rows):,} rows {'more' if rows > 0 else 'fewer'})",
+            f"snapshots that have since expired (at least {abs(rows):,} rows {'more' if rows > 0 else 'fewer'})",
         )
         raise ForeignWriteError(table=target.table, asset=asset, commits=commits, newest=ancestry.head.snapshot_id)
 

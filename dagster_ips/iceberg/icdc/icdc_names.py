@@ -46,14 +46,14 @@ def location(source: TableMetadata, table: str, *, under: str | None = None) -> 
             raise UnsupportedTableError(
                 table=source.table,
                 problem=f"its maintenance deletes files in {source.location}, where icdc_location {under} is",
-                remedy="Let icdc_location be a folder that isn't inside a table.",
+                remedy="Set icdc_location to a folder that isn't inside a table.",
             )
         return f"{under.rstrip('/')}/_{namespace}/{name}"
     if "/" not in source.location.rpartition("://")[2].rstrip("/"):
         raise UnsupportedTableError(
             table=source.table,
-            problem=f"its location {source.location} is the root of its storage, so that an ICDC table could only lie "
-            "inside it, where the source's maintenance deletes files, or in a storage that isn't its own",
+            problem=f"its location {source.location} is the root of its storage, so an ICDC table could only lie "
+            "inside it, where the source's maintenance deletes files, or in another storage",
             remedy="Move the table into a folder of its bucket.",
         )
     beside = source.location.rstrip("/").rpartition("/")[0]

@@ -98,7 +98,7 @@ def _in_few_runs(
     assert context.repository_def is not None  # noqa: S101  # the sensor runs where the definitions are
     for each in watched:
         if error := each.watched.errors.pop(each.name, None):
-            context.log.error("what %s has to consume is unknown: %s", each.name, error)
+            context.log.error("could not determine what %s has to consume: %s", each.name, error)
     failed = {each.consumer.key: each.watched.failed.get(each.name, {}) for each in watched}
     with knowing_partitions(context.instance):
         graph = context.repository_def.asset_graph

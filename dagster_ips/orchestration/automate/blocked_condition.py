@@ -44,7 +44,7 @@ class BlockedCondition(AutomationCondition[dg.AssetKey]):
     @property
     def description(self) -> str:
         """What the UI shows."""
-        return "Failed, and waiting for its next try, for new data, new code or a person"
+        return "Failed, and waiting for a retry, new data, new code or a manual run"
 
     def evaluate(self, context: AutomationContext[dg.AssetKey]) -> AutomationResult[dg.AssetKey]:
         """All of an asset without partitions, or nothing of it; else the partitions that wait."""

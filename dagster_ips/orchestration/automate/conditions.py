@@ -51,9 +51,9 @@ class PendingCondition(AutomationCondition[dg.AssetKey]):
     @property
     def description(self) -> str:
         """What the UI shows."""
-        limits = [f"at least {self._min_bytes:,} bytes of them"] if self._min_bytes is not None else []
-        limits += [f"one that is {self._max_wait} old"] if self._max_wait is not None else []
-        return f"An incremental input has changes that are not consumed{': ' if limits else ''}{' or '.join(limits)}"
+        limits = [f"at least {self._min_bytes:,} bytes"] if self._min_bytes is not None else []
+        limits += [f"the oldest has waited for {self._max_wait}"] if self._max_wait is not None else []
+        return f"An incremental input has unconsumed changes{': ' if limits else ''}{' or '.join(limits)}"
 
     @property
     def requires_cursor(self) -> bool:
@@ -96,10 +96,10 @@ class PendingCondition(AutomationCondition[dg.AssetKey]):
 
 
 def pending(*, min_bytes: int | None = None, max_wait: dt.timedelta | None = None) -> AutomationCondition[dg.AssetKey]:
-    """An incremental input has changes that are not consumed. Joins with Dagster's conditions by ``&``, ``|``, ``~``.
+    """An incremental input has unconsumed changes. Combine it with Dagster's conditions by ``&``, ``|``, ``~``.
 
-    With ``min_bytes`` not before so much was added (data files of all inputs together), with ``max_wait`` not before
-    the oldest change is that old; with both, whichever is first. Each must be positive.
+    With ``min_bytes``, only once that much was added (data files of all inputs together); with ``max_wait``, only once
+    the oldest change is that old; with both, whichever comes first. Each must be positive.
 
     Example:
         >>> (pending() & AutomationCondition.cron_tick_passed("@hourly")).name
@@ -113,10 +113,10 @@ def pending(*, min_bytes: int | None = None, max_wait: dt.timedelta | None = Non
 
 
 def blocked() -> AutomationCondition[dg.AssetKey]:
-    """The asset failed and waits: for its next try, and after five failures for data, code or a person.
+    """The asset has failed and waits for a retry or, after five failures, for new data, new code or a manual run.
 
-    In a partitioned asset each partition waits by itself and the others run. A run of several partitions that failed is
-    tried again in four parts, until the one that fails is alone.
+    In a partitioned asset, each partition waits separately and the others run. A failed run of several partitions is
+    retried in four parts, until the failing partition is isolated.
     """
     return BlockedCondition()
 
@@ -124,14 +124,14 @@ def blocked() -> AutomationCondition[dg.AssetKey]:
 def on_change(
     *, min_bytes: int | None = None, max_wait: dt.timedelta | None = None
 ) -> AutomationCondition[dg.AssetKey]:
-    """Run when something is pending, unless the asset or one of its upstreams runs, or the asset is blocked.
+    """Run when something is pending, unless the asset or one of its upstreams is running, or the asset is blocked.
 
-    An asset that reads incrementally what a run is requested for is computed in that run, if both have the same
-    partitions or none: a cascade is one run where it can be. Not with limits, as it may wait for more.
+    If a run is requested for an incremental upstream, the asset is computed in the same run, provided that both have
+    the same partitions or none: where possible, a cascade is one run. This doesn't apply with limits, because the asset
+    may wait for more.
 
-    It doesn't run while a blocking asset check of an upstream says that it failed: what a run of both doesn't do, the
-    sensor doesn't either. ``min_bytes`` and ``max_wait`` as in ``pending``: they make fewer, larger runs of many small
-    changes.
+    It doesn't run while a blocking asset check of an upstream fails, just as a run of both would stop there.
+    ``min_bytes`` and ``max_wait`` are as in ``pending``: they batch many small changes into fewer, larger runs.
 
     Example:
         >>> on_change(min_bytes=50_000_000, max_wait=dt.timedelta(minutes=10)).get_label()
@@ -172,5 +172,5 @@ def parts(condition: AutomationCondition[dg.AssetKey]) -> Iterator[AutomationCon
 
 def _never_waited_for(**limit: object) -> DeclarationError:
     ((parameter, value),) = limit.items()
-    problem = f"{parameter}={value} is never waited for."
+    problem = f"{parameter}={value} isn't a valid limit."
     return DeclarationError(asset="pending()", problem=problem, remedy="Give a positive one, or leave it out.")

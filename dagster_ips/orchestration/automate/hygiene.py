@@ -65,7 +65,7 @@ def hygiene_job(
     @dg.op(
         name="tidy_up",
         required_resource_keys=set(managers),
-        description="Compacts tables, and expires snapshots that no consumer needs.",
+        description="Compacts tables and expires snapshots that no consumer needs.",
         out=dg.Out(dg.Nothing),
     )
     def tidy_up(context: dg.OpExecutionContext, config: HygieneConfig) -> Iterator[Any]:
@@ -80,12 +80,15 @@ def hygiene_job(
                 failed.append(each.table)
         if failed:
             names = ", ".join(failed)
-            raise dg.Failure(description=f"Not tidied up: {names}. Why is in this run's log; the others are done.")
+            raise dg.Failure(
+                description=f"Maintenance failed for {names}; the run's log says why. The other tables are done."
+            )
         yield dg.Output(None)
 
     @dg.job(
         name=HYGIENE_JOB,
-        description="Compacts the tables of incremental assets and expires what none of their consumers needs.",
+        description="Compacts the tables of incremental assets and expires snapshots that none of their consumers "
+        "needs.",
         executor_def=dg.in_process_executor,
     )
     def ips_hygiene() -> None:
@@ -99,8 +102,8 @@ def _chosen(tables: Sequence[Tidied], assets: Sequence[str]) -> list[Tidied]:
     if unknown := [name for name in assets if name not in known]:
         raise DeclarationError(
             asset=unknown[0],
-            problem=f"no table of it is known here; there are {', '.join(sorted(known)) or 'none'}.",
-            remedy="Name assets that are written through an IcdcIOManager, by their keys.",
+            problem=f"it has no table in these definitions; known are {', '.join(sorted(known)) or 'none'}.",
+            remedy="Name the keys of assets that are written through an IcdcIOManager.",
         )
     return [known[name] for name in assets or sorted(known)]
 
@@ -120,7 +123,7 @@ class _Tidying:
         """Compact, then expire, and say so in the asset's timeline."""
         lake = self.manager.catalog.open()
         if lake.find(self.tidied.table) is None:
-            self.context.log.info("%s isn't there yet.", self.tidied.table)
+            self.context.log.info("%s doesn't exist yet.", self.tidied.table)
             return
         says: dict[str, Any] = {}
         if self.config.compact:
@@ -129,15 +132,15 @@ class _Tidying:
             says |= self._expire(lake)
         self.context.log.info("%s: %s", self.tidied.table, ", ".join(f"{name} {value}" for name, value in says.items()))
         told = {"table": self.tidied.table, **says}
-        yield dg.AssetObservation(asset_key=self.tidied.key, description="tidied up", metadata=told)
+        yield dg.AssetObservation(asset_key=self.tidied.key, description="maintenance done", metadata=told)
 
     def _compact(self, lake: LakeCatalog) -> dict[str, Any]:
         """A run that has begun would find its table changed when it publishes, and fail."""
         if (run_id := run_at_work(self.context.instance, self.tidied.key)) is not None:
-            return {"compaction": f"left out: run {run_id} is writing the table"}
+            return {"compaction": f"skipped: run {run_id} is writing the table"}
         table = lake.load(self.tidied.table, asset=self.tidied.key.to_user_string())
         if staged := [branch for branch in table.branches if is_staged_branch(branch)]:
-            return {"compaction": f"left out: {staged[0]} couldn't be published any more"}
+            return {"compaction": f"skipped: it would make the staged branch {staged[0]} unpublishable"}
         session = self.manager.session()
         with effect(Effect.TIDY_UP):
             done = compact(session, lake.name, self.tidied.table, min_input_files=self.config.min_input_files)
@@ -197,4 +200,4 @@ def _needs_of_reverts(each: WatchedInputs, tracked: TrackedInput, store: CursorS
 
 
 def _held(until: Expiry) -> dict[str, Any]:
-    return {"more is kept for": until.held_by} if until.held_by else {}
+    return {"extra snapshots kept for": until.held_by} if until.held_by else {}

@@ -50,20 +50,20 @@ def pending_sensor(  # noqa: PLR0913  # each is a thing of its own
     tags: Mapping[str, str] | None = None,
     default_status: dg.DefaultSensorStatus = dg.DefaultSensorStatus.RUNNING,
 ) -> dg.SensorDefinition:
-    """A sensor that requests a run of each of ``assets`` that has something to consume; ``with_incremental`` binds it.
+    """Create a sensor that requests runs of those ``assets`` that have pending changes; ``with_incremental`` binds it.
 
-    Each change is requested once: an asset is left alone while a run that was requested for it is queued or going, and
-    is not requested again for the same change when that run failed (use Dagster's run retries for that). Assets that
-    such a sensor drives get no automation condition.
+    Each change is requested once: an asset is skipped while a run requested for it is queued or running, and isn't
+    requested again for the same change if that run fails (use Dagster's run retries for that). Assets driven by such a
+    sensor get no automation condition.
 
     Args:
-        name: The sensor's.
+        name: The sensor's name.
         assets: Incremental assets.
-        interval_seconds: Between ticks at least; what is committed meanwhile is one run.
-        min_bytes: As in ``pending``, as is ``max_wait``.
-        max_wait: See there.
-        tags: Of the runs, in addition.
-        default_status: Whether it runs before a person has said so.
+        interval_seconds: The minimum time between ticks; everything committed in between becomes one run.
+        min_bytes: As in ``pending``.
+        max_wait: As in ``pending``.
+        tags: Additional tags for the runs.
+        default_status: Whether it is on by default.
 
     Example:
         >>> sensor = pending_sensor("hourly", ["playback_daily"], interval_seconds=3600)
@@ -93,7 +93,7 @@ def pending_sensor(  # noqa: PLR0913  # each is a thing of its own
                     found = True
                     yield request
             if not found:
-                yield dg.SkipReason("Nothing is pending that isn't requested already.")
+                yield dg.SkipReason("Nothing new is pending.")
 
         selection = dg.AssetSelection.assets(*keys)
         return dg.SensorDefinition(evaluation_fn=evaluate, asset_selection=selection, **attributes)
@@ -119,7 +119,7 @@ def _requests(
             return _of_partitions(context, together[0], now, all_tags)
         waiting = [each.backlogs(CursorStore(context.instance), tick=now) for each in together]
     except IpsError as error:  # The other assets' runs don't depend on it.
-        context.log.error("what %s has to consume is unknown: %s", names, error)  # noqa: TRY400
+        context.log.error("could not determine what %s has to consume: %s", names, error)  # noqa: TRY400
         return []
     if not any(of_one and due(sum_of(of_one.values()), now_ms=now.timestamp() * 1000) for of_one in waiting):
         return []
@@ -166,6 +166,6 @@ def _run_key(context: dg.SensorEvaluationContext, each: WatchedInputs, now: dt.d
 def _unbound(context: dg.SensorEvaluationContext) -> dg.SkipReason:
     raise DeclarationError(
         asset=context.sensor_name,
-        problem="the sensor doesn't know what its assets read.",
-        remedy="Pass the definitions that hold it through with_incremental().",
+        problem="the sensor has no information on what its assets read.",
+        remedy="Pass the definitions that contain it through with_incremental().",
     )

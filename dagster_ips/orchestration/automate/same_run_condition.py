@@ -35,7 +35,7 @@ class SameRunCondition(AutomationCondition[dg.AssetKey]):
     @property
     def description(self) -> str:
         """What the UI shows."""
-        return "An incremental input is requested in this tick, and one run can compute both"
+        return "An incremental input is requested in this tick and can be computed in the same run"
 
     @property
     def requires_cursor(self) -> bool:

@@ -34,17 +34,17 @@ class ValidThroughCondition(AutomationCondition[dg.AssetKey]):
         name = ", ".join(sorted(key.to_user_string() for key in asset.keys))
         upstream = self.upstream.to_user_string()
         if not completeness.knows(self.upstream):
-            problem = f"it waits for {upstream}, which is neither an outside table nor reads incrementally."
-            remedy = "Name an iceberg_asset() or an asset with incremental inputs that is in the same definitions."
+            problem = f"it waits for {upstream}, which is neither an outside table nor an incremental asset."
+            remedy = "Name an iceberg_asset() or an asset with incremental inputs from the same definitions."
             raise DeclarationError(asset=name, problem=problem, remedy=remedy)
         is_by_time = isinstance(asset.partitions_def, dg.TimeWindowPartitionsDefinition)
         if is_by_time is (self._every is not None):
             problem = f"it waits until {upstream} is complete " + (
-                f"every {self._every}, but its own partitions say which periods it is made of."
+                f"every {self._every}, but its own partitions already define its periods."
                 if is_by_time
                 else "for a partition, but it isn't partitioned by time."
             )
-            remedy = "Leave out `every`." if is_by_time else "Say for which periods: valid_through(..., every=...)."
+            remedy = "Leave out `every`." if is_by_time else "Give the periods: valid_through(..., every=...)."
             raise DeclarationError(asset=name, problem=problem, remedy=remedy)
         completeness.watch(self.upstream)
         return ValidThroughCondition(self.upstream, self._every, completeness)
@@ -65,7 +65,7 @@ class ValidThroughCondition(AutomationCondition[dg.AssetKey]):
         if self._completeness is None:
             raise DeclarationError(
                 asset=context.key.to_user_string(),
-                problem="its automation condition asks what is complete, but doesn't know where to look.",
+                problem="its automation condition checks what is complete, but isn't connected to the tables.",
                 remedy="Pass the definitions through with_incremental().",
             )
         view = context.asset_graph_view
@@ -73,7 +73,7 @@ class ValidThroughCondition(AutomationCondition[dg.AssetKey]):
         try:
             through = self._completeness.of(self.upstream, tick)
         except IpsError as error:  # Nobody else is kept waiting.
-            context.log.error("up to when %s is complete is unknown: %s", self.upstream.to_user_string(), error)  # noqa: TRY400  # it says it all
+            context.log.error("can't tell when %s is complete: %s", self.upstream.to_user_string(), error)  # noqa: TRY400  # it says it all
             through = None
         if self._every is not None:
             return self._of_periods(context, through, self._every)
@@ -100,20 +100,20 @@ class ValidThroughCondition(AutomationCondition[dg.AssetKey]):
 def valid_through(
     upstream: dg.CoercibleToAssetKey, *, every: dt.timedelta | None = None
 ) -> AutomationCondition[dg.AssetKey]:
-    """``upstream`` is complete for what the asset is made of: every event up to then has arrived, and is in its table.
+    """``upstream`` is complete for the asset's period: every event up to its end has arrived and is in the table.
 
-    For an asset that is partitioned by time, a partition whose window ends by then: to run each once it is complete,
-    join it with Dagster's ``missing()``. For others say ``every`` which length of time they are to run (from the epoch
-    on, in UTC): it is true from when a further one is complete until the asset was materialized by a run that was
-    launched after that. Late data doesn't make anything incomplete again.
+    For an asset partitioned by time, it holds for each partition whose window is complete: to run each one once,
+    combine it with Dagster's ``missing()``. For other assets, give the period with ``every`` (counted from the epoch,
+    in UTC): it holds from when another period is complete until a run launched after that has materialized the asset.
+    Late data doesn't make anything incomplete again.
 
     Example:
         >>> (valid_through("playback_daily") & AutomationCondition.missing()).name
         'AND'
     """
     if every is not None and every <= dt.timedelta(0):
-        problem = f"every={every} is no length of time."
-        raise DeclarationError(asset="valid_through()", problem=problem, remedy="Give a positive one, as a day.")
+        problem = f"every={every} isn't a valid period."
+        raise DeclarationError(asset="valid_through()", problem=problem, remedy="Give a positive one, such as a day.")
     return ValidThroughCondition(dg.AssetKey.from_coercible(upstream), every)
 
 

@@ -57,7 +57,7 @@ class AssetLineage:
         )
         if found is None:
             known = tuple(sorted(each.asset for each in self.tables))
-            raise UnknownConsumerError(asset=asset, problem="has no table that is known here", known=known)
+            raise UnknownConsumerError(asset=asset, problem="has no table in these definitions", known=known)
         return found
 
     def lake(self, asset: str) -> LakeCatalog:

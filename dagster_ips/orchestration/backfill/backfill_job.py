@@ -28,15 +28,15 @@ from dagster_ips.orchestration.backfill.reports import (
 
 BACKFILL_JOB = "ips_backfill"
 _Config = Mapping[str, Any]
-_DESCRIPTION = """Managed backfills: partitions of an asset are computed anew, with everything that follows from them.
+_DESCRIPTION = """Managed backfills: recompute partitions of an asset and everything downstream of them.
 
-One run does one thing; what it says is in the run's log and on the asset's page, as tables. Step by step:
+Each run performs one action; its output is in the run's log and, as tables, on the asset's page. Step by step:
 
-1. `ops: {backfill: {config: {plan: {asset: ASSET, partitions: [A..B]}}}}` says what will be done, and an ID.
-2. `launch: {id: ID, staged: true}` computes all stages on branches that nobody sees yet.
-3. `status: {id: ID}` says how far it is, and `diff: {id: ID}` which rows differ, stage by stage.
-4. `publish: {id: ID}` makes it visible; `cancel: {id: ID}` drops it instead.
-5. `revert: {id: ID}` brings the rows back as they were, `release: {id: ID}` ends keeping them.
+1. `ops: {backfill: {config: {plan: {asset: ASSET, partitions: [A..B]}}}}` shows what will be done, and an ID.
+2. `launch: {id: ID, staged: true}` computes all stages on branches that readers don't see yet.
+3. `status: {id: ID}` shows the progress, and `diff: {id: ID}` which rows differ, stage by stage.
+4. `publish: {id: ID}` makes the results visible; `cancel: {id: ID}` drops them instead.
+5. `revert: {id: ID}` restores the previous rows; `release: {id: ID}` stops keeping them.
 """
 
 
@@ -58,7 +58,7 @@ def backfill_job(definitions: Callable[[], dg.Definitions]) -> dg.JobDefinition:
 
     @dg.op(
         name="backfill",
-        description="Does one thing with a managed backfill, and says what it did or found.",
+        description="Performs one action of a managed backfill and reports the result.",
         config_schema=dg.Selector({name: act.field for name, act in _ACTS.items()}),  # type: ignore[no-untyped-call]
         out=dg.Out(dg.Nothing),
     )
@@ -89,8 +89,8 @@ def backfill_job(definitions: Callable[[], dg.Definitions]) -> dg.JobDefinition:
 def _plan(desk: BackfillDesk, config: _Config, _: str) -> Report:
     asset, named, is_older = config["asset"], config.get("partitions", []), config.get("older_code", False)
     if named and is_older:
-        problem = "its run config names partitions, and asks for those of older code as well."
-        raise DeclarationError(asset=BACKFILL_JOB, problem=problem, remedy="Leave one of both out.")
+        problem = "its run config has both partitions and older_code."
+        raise DeclarationError(asset=BACKFILL_JOB, problem=problem, remedy="Leave out one of them.")
     if is_older:
         return plan_report(desk.plan(asset, desk.of_older_code(asset)))
     keys = [key for each in named for key in desk.span(asset, each)]
@@ -181,55 +181,57 @@ def _optional(kind: object, description: str) -> dg.Field:
     return dg.Field(kind, is_required=False, description=description)
 
 
-_ID = {"id": _text("The id that its plan said.")}
+_ID = {"id": _text("The id that the plan printed.")}
 _AGAINST = dg.Enum("BackfillComparedWith", [dg.EnumValue("before"), dg.EnumValue("full")])
 _ACTS = {
     "plan": _Act(
-        "Say which stages and partitions follow, what they read and how long that takes. No table changes.",
+        "Show which stages and partitions will be recomputed, what they read and how long it takes. No table changes.",
         {
-            "asset": _text("The key of the asset to compute anew."),
-            "partitions": _texts("Keys, or spans as A..B with both ends. Without any: all that there are."),
-            "older_code": _switch("Instead: the partitions with rows that the asset's code of now didn't make."),
+            "asset": _text("The key of the asset to recompute."),
+            "partitions": _texts("Keys, or inclusive spans A..B. Default: all partitions."),
+            "older_code": _switch("Instead: the partitions with rows from an older code version."),
         },
         _plan,
     ),
     "launch": _Act(
-        "Keep the state of every table that the plan writes, and let Dagster's daemon compute it.",
+        "Keep the current state of every table that the plan writes, then let Dagster's daemon run the plan.",
         {
             "id": _text("The id of the plan."),
             "staged": dg.Field(
                 bool,
-                description="true: on branches that nobody sees before publish. false: live, stage after stage.",
+                description="true: on branches that readers don't see before publish. false: live, stage by stage.",
             ),
-            "although_moved": _switch("Also if tables or code are others than when it was planned."),
-            "keep_days": _optional(int, "For how many days the state before is kept: 30, unless you say."),
+            "although_moved": _switch("Launch even if tables or code have changed since it was planned."),
+            "keep_days": _optional(int, "How many days to keep the previous state. Default: 30."),
         },
         _launch,
     ),
-    "status": _Act("Say how far each stage is.", _ID, _status),
+    "status": _Act("Show the progress of each stage.", _ID, _status),
     "diff": _Act(
-        "Say how each stage differs, as it is or is staged: by partition, by column, and some rows.",
+        "Show how each stage, published or staged, differs: by partition, by column, and example rows.",
         {
             **_ID,
             "against": _optional(
                 _AGAINST,
-                "before, unless you say: its state before. full: a recompute by the assets' own functions.",
+                "before (default): its previous state. full: a recompute with the assets' own functions.",
             ),
-            "examples": _optional(int, "How many rows to show of each stage: 10, unless you say."),
+            "examples": _optional(int, "How many rows to show for each stage. Default: 10."),
         },
         _diff,
     ),
-    "publish": _Act("Make visible what is staged, all stages together.", _ID, _publish),
-    "cancel": _Act("End it with all of its runs. What is staged is dropped; what is published stays.", _ID, _cancel),
+    "publish": _Act("Make the staged results of all stages visible.", _ID, _publish),
+    "cancel": _Act("Cancel it and all of its runs. Staged results are dropped; published results stay.", _ID, _cancel),
     "revert": _Act(
-        "Bring the rows back as they were, by a new commit that later stages follow. Deploy the code you want first.",
+        "Restore the previous rows in a new commit, which later stages follow. First deploy the code you want.",
         {
             **_ID,
-            "partitions": _texts("Only these keys. Without any: all that it computed."),
-            "leave_out_changed": _switch("Leave partitions out that someone else changed since."),
-            "dry_run": _switch("Only say what would be done."),
+            "partitions": _texts("Only these keys. Default: all that it computed."),
+            "leave_out_changed": _switch("Leave out partitions that someone else has changed since."),
+            "dry_run": _switch("Only show what would be done."),
         },
         _revert,
     ),
-    "release": _Act("Let the state before it go: it can't be compared or taken back any more.", _ID, _release),
+    "release": _Act(
+        "Stop keeping the previous state: the backfill can then no longer be compared or reverted.", _ID, _release
+    ),
 }

@@ -65,7 +65,8 @@ class BackfillDesk:
         if first not in keys or last not in keys or keys.index(first) > keys.index(last):
             problem = f"{asset} has no partitions from {first} to {last}."
             raise InstanceError(
-                problem=problem, remedy=f"They are {keys[0]} to {keys[-1]}." if keys else "It has none."
+                problem=problem,
+                remedy=f"Its partitions are {keys[0]} to {keys[-1]}." if keys else "It has no partitions.",
             )
         return keys[keys.index(first) : keys.index(last) + 1]
 
@@ -79,8 +80,10 @@ class BackfillDesk:
         known, target = consumer_named(self.lineage.consumers, asset), self.lineage.metadata(asset)
         older = older_rows_of(target, known.code_version) if target else None
         if older is None:
-            problem = f"No rows of {asset} are known to be made by other code than its code of now."
-            raise InstanceError(problem=problem, remedy="Name the partitions, or leave the option out for all of them.")
+            problem = f"No rows of {asset} are known to come from an older code version."
+            raise InstanceError(
+                problem=problem, remedy="Name the partitions, or omit the option to recompute all of them."
+            )
         definition = self.lineage.partitions_def(asset)
         if definition is None:
             return None
@@ -123,7 +126,7 @@ class BackfillDesk:
             raise UnknownBackfillError(backfill=backfill)
         if isinstance(found, BackfillPlan):
             remedy = f"To launch it: dagster-ips backfill launch {backfill}"
-            raise BackfillError(backfill=backfill, problem="it was planned, and isn't launched.", remedy=remedy)
+            raise BackfillError(backfill=backfill, problem="it has been planned but not launched.", remedy=remedy)
         return found
 
     def follower(self, backfill: str) -> BackfillFollower:
@@ -200,8 +203,8 @@ class BackfillDesk:
         """
         staged = self.staged(backfill)
         if staged is None:
-            remedy = f"To compare its stages with their states before: dagster-ips backfill diff {backfill}"
-            raise BackfillError(backfill, "it was launched live, so that each stage is published as it runs.", remedy)
+            remedy = f"To compare its stages with their previous states: dagster-ips backfill diff {backfill}"
+            raise BackfillError(backfill, "it was launched live, so each stage is published as it runs.", remedy)
         return staged
 
     def publish(self, backfill: str) -> StagedPublication:

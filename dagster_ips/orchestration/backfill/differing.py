@@ -27,7 +27,7 @@ from dagster_ips.spark.writes.partials import as_read
 if TYPE_CHECKING:
     from dagster_ips.spark.session import DataFrame
 
-OF_NO_PARTITION = "rows of no partition"
+OF_NO_PARTITION = "rows outside all partitions"
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +127,8 @@ def before_snapshot(plan: BackfillPlan, stage: PlannedStage, metadata: TableMeta
     planned = next(each for each in plan.tables if each.asset == stage.asset)
     if planned.uuid is None:
         return None
-    problem = f"the state of {stage.table} before it isn't kept any more: its tag {plan.before_tag} is gone."
-    raise BackfillError(backfill=plan.id, problem=problem, remedy="Launch with --keep-days to keep it for longer.")
+    problem = f"the previous state of {stage.table} is no longer kept: its tag {plan.before_tag} is gone."
+    raise BackfillError(backfill=plan.id, problem=problem, remedy="Next time, launch with a larger --keep-days.")
 
 
 def rows_of_stage(stage: PlannedStage, metadata: TableMetadata, slicing: Slicing | None) -> Predicate | None:

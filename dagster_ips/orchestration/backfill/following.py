@@ -86,7 +86,7 @@ class BackfillFollower:
         for stage in self.progress():
             open_parts = {state: stage.count(state) for state in PartState if state is not PartState.DONE}
             counts = ", ".join(f"{count} {state}" for state, count in open_parts.items() if count)
-            found += [f"{stage.asset} isn't computed yet: of {len(stage.parts)} parts {counts}"] if counts else []
+            found += [f"{stage.asset} isn't finished: of {len(stage.parts)} parts, {counts}"] if counts else []
         return found
 
     def runs(self) -> list[dg.RunRecord]:

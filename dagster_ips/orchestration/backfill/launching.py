@@ -70,7 +70,7 @@ class BackfillLauncher:
         known = store.get_backfill(plan.id)
         if isinstance(known, LaunchedBackfill) and instance.get_backfill(plan.id) is not None:
             if known.is_staged != is_staged:
-                problem = f"it was launched already, {'staged' if known.is_staged else 'live'}."
+                problem = f"it has already been launched, {'staged' if known.is_staged else 'live'}."
                 remedy = f"To see how far it is: dagster-ips backfill status {plan.id}"
                 raise BackfillError(backfill=plan.id, problem=problem, remedy=remedy)
             return known
@@ -136,13 +136,13 @@ class BackfillLauncher:
         """The partitions to compute as Dagster has them; None of an asset without."""
         definition = self.lineage.partitions_def(stage.asset)
         if (definition is None) != (stage.partitions is None):
-            problem = f"{stage.asset} isn't partitioned any more as plan {plan.id} says."
+            problem = f"{stage.asset} is no longer partitioned as in plan {plan.id}."
             raise InstanceError(problem=problem, remedy="Plan again.")
         if definition is None or stage.partitions is None:
             return None
         there = set(definition.get_partition_keys(dynamic_partitions_store=self.lineage.instance))
         if gone := [key for key in stage.partitions if key not in there]:
-            problem = f"{stage.asset} has no partition {', '.join(gone[:5])} any more."
+            problem = f"{stage.asset} no longer has partition {', '.join(gone[:5])}."
             raise InstanceError(problem=problem, remedy="Plan again.")
         return definition.subset_with_partition_keys(stage.partitions)
 
@@ -236,12 +236,12 @@ class BackfillLauncher:
             plan.id,
             {dg.AssetKey.from_user_string(asset): subset for asset, subset in subsets.items()},
             tags=tags,
-            title=f"{plan.root.asset} anew, {'staged' if launched.is_staged else 'planned'} by {launched.who}",
+            title=f"Recompute {plan.root.asset}, {'staged' if launched.is_staged else 'planned'} by {launched.who}",
             description=f"dagster-ips backfill status {plan.id}",
             at=launched.launched_at_ms / 1000,
         )
 
 
 def _kept_changing(plan: BackfillPlan, tables: str) -> BackfillError:
-    problem = f"{tables} kept changing while its state was tagged, so nothing was launched."
-    return BackfillError(backfill=plan.id, problem=problem, remedy="Launch it again when fewer runs write it.")
+    problem = f"{tables} kept changing while its current state was being tagged, so nothing was launched."
+    return BackfillError(backfill=plan.id, problem=problem, remedy="Launch it again when fewer runs are writing it.")

@@ -22,8 +22,8 @@ from dagster_ips.orchestration.backfill.asset_lineage import AssetLineage
 from dagster_ips.orchestration.backfill.past_runs import past_runs
 from dagster_ips.orchestration.run.known_consumers import KnownConsumer
 
-_NOT_ALL = "only rows that really change are followed: these are the most that can be"
-_ANYWHERE = "which rows of {} change isn't known before it runs, so this is everything"
+_NOT_ALL = "only rows that really change are followed, so these numbers are upper limits"
+_ANYWHERE = "which rows of {} change is unknown until it runs, so these numbers cover everything"
 
 
 def planned(lineage: AssetLineage, asset: str, partitions: Sequence[str] | None, *, now_ms: int) -> BackfillPlan:
@@ -77,11 +77,11 @@ def _root_partitions(lineage: AssetLineage, asset: str, partitions: Sequence[str
     known = lineage.table(asset)
     if known.is_outside or not lineage.node(asset).is_executable:
         problem = f"{asset} is written outside of Dagster, so no backfill computes it."
-        raise InstanceError(problem=problem, remedy="Plan one of an asset that reads it.")
+        raise InstanceError(problem=problem, remedy="Plan a backfill of an asset that reads it.")
     definition = lineage.partitions_def(asset)
     if definition is None:
         if partitions is not None:
-            remedy = "Leave the partitions out: all of it is computed."
+            remedy = "Omit the partitions: the whole asset is computed."
             raise InstanceError(problem=f"{asset} has no partitions in Dagster.", remedy=remedy)
         return None
     there = definition.get_partition_keys(dynamic_partitions_store=lineage.instance)
@@ -90,7 +90,7 @@ def _root_partitions(lineage: AssetLineage, asset: str, partitions: Sequence[str
         remedy = f"Its partitions are {there[0]} to {there[-1]}." if there else "It has none yet."
         raise InstanceError(problem=f"{asset} has no partition {', '.join(unknown[:5])}.", remedy=remedy)
     if not chosen:
-        raise InstanceError(problem=f"{asset} has no partition yet.", remedy="Add some, then plan.")
+        raise InstanceError(problem=f"{asset} has no partitions yet.", remedy="Add some, then plan.")
     return tuple(sorted(chosen, key=there.index) if len(chosen) < len(there) else there)
 
 
@@ -108,13 +108,15 @@ class _Planner:
         for name, tracked in known.consumer.tracked(known.graph, lineage.instance).items() if known else ():
             source, storage = lineage.metadata(tracked.upstream), lineage.lake(tracked.upstream).storage
             if source is None:
-                unknown.append(f"{tracked.table}, its input {name}, isn't there yet")
+                unknown.append(f"{tracked.table}, its input {name}, doesn't exist yet")
             elif keys is None:
                 reads.append(_read(tracked, files_of_keys(storage, source, None, None)))
             else:
                 reads.append(_read(tracked, live_in_partitions(storage, source, tracked, keys).changes.added))
         if known is None:
-            unknown.append("what it reads: it follows no changes, and nothing tells which tables its function opens")
+            unknown.append(
+                "its reads: it has no incremental inputs, and the tables that its function opens are unknown"
+            )
         else:
             unknown += _lookups_text(lineage, asset, known)
         policy = lineage.node(asset).backfill_policy
@@ -179,7 +181,7 @@ class _Planner:
     def _timed(self, stage: PlannedStage, runs: int) -> PlannedStage:
         past = past_runs(self.lineage.instance, stage.asset)
         seconds = seconds_of_run(stage.size_bytes // runs, past)
-        untold = () if past else ("seconds: it never ran, or its runs didn't tell",)
+        untold = () if past else ("seconds: no past run has recorded them",)
         timed = replace(
             stage,
             seconds=None if seconds is None else round(seconds * runs, 1),
@@ -199,4 +201,4 @@ def _lookups_text(lineage: AssetLineage, asset: str, known: KnownConsumer) -> li
     """What an asset reads besides, whole, which isn't counted."""
     parents = {key.to_user_string() for key in lineage.node(asset).parent_keys}
     whole = sorted(parents - {each.upstream for each in known.consumer.inputs.values()})
-    return [f"what it reads of {', '.join(whole)}, which it reads whole and isn't counted"] if whole else []
+    return [f"its reads of {', '.join(whole)}, which it reads as a whole (not counted)"] if whole else []

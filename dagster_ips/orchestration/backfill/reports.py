@@ -37,7 +37,7 @@ def plan_head(plan: BackfillPlan) -> Report:
     """Which stages a plan computes, and what they read."""
     headings = ("STAGE", "PARTITIONS", "READS", "FILES", "ROWS", "SIZE", "SECONDS", "CODE")
     return [
-        f"Plan {plan.id}, made at {moment(plan.made_at_ms)}: {plan.root.asset} is computed anew.",
+        f"Plan {plan.id}, created at {moment(plan.made_at_ms)}: recompute {plan.root.asset}.",
         ShownTable("plan", headings, tuple(_stage_row(stage) for stage in plan.stages)),
     ]
 
@@ -46,10 +46,10 @@ def plan_report(plan: BackfillPlan) -> Report:
     """As ``plan_head``, and what a person should know besides before launching it."""
     report = list(plan_head(plan))
     for asset, readers in plan.not_started.items():
-        report.append(f"{', '.join(readers)}: made of {asset} as a whole. Nothing here starts them.")
+        report.append(f"{', '.join(readers)}: reads all of {asset}, and this backfill doesn't start it.")
     unknown = [f"  {stage.asset}: {each.rstrip('.')}." for stage in plan.stages for each in stage.unknown]
     if unknown:
-        report.append("Not known before it runs:\n" + "\n".join(unknown))
+        report.append("Unknown until it runs:\n" + "\n".join(unknown))
     return [*report, f"To launch it: dagster-ips backfill launch {plan.id}"]
 
 
@@ -57,9 +57,9 @@ def launch_report(done: LaunchedBackfill) -> Report:
     """What a launch has kept and begun."""
     plan = done.plan
     kept = [
-        f"{name}: snapshot {snapshot_id} is kept as {plan.before_tag}." for name, snapshot_id in done.before.items()
+        f"{name}: kept snapshot {snapshot_id} as tag {plan.before_tag}." for name, snapshot_id in done.before.items()
     ]
-    staged = f"All stages are computed on branches {plan.staged_branch}; main stays as it is."
+    staged = f"All stages are computed on branches {plan.staged_branch}; main doesn't change."
     follow = f"Backfill {plan.id} is launched. To follow it: dagster-ips backfill status {plan.id} --watch"
     return [*kept, *([staged] if done.is_staged else []), follow]
 
@@ -82,7 +82,7 @@ def progress_report(
         for each in stages
         if (parts := [part for part, state in each.parts.items() if state is PartState.FAILED])
     ]
-    head = f"Backfill {backfill}: Dagster says {status}."
+    head = f"Backfill {backfill}: status in Dagster is {status}."
     headings = ("STAGE", *(state.upper() for state in PartState), "ROWS READ", "READ")
     standing = [staged.summary()] if staged else []
     return [head, *standing, ShownTable("stages", headings, tuple(rows)), *failed]
@@ -91,14 +91,14 @@ def progress_report(
 def difference_report(found: StageDifference) -> Report:
     """How one stage differs: by partition, by column, and some rows."""
     differing = {part: each for part, each in found.parts.items() if not each.is_none}
-    other = "a full recompute" if found.against_full else "before"
+    other = "a full recompute" if found.against_full else "the state before"
     if not differing:
-        return [f"{found.asset}: no row differs from {other}."]
+        return [f"{found.asset}: no rows differ from {other}."]
     total = found.total
-    by = f"by {', '.join(found.keys)}" if found.keys else "by whole rows, as no key is declared"
+    by = f"by {', '.join(found.keys)}" if found.keys else "by whole rows, because no key is declared"
     counts = f"{total.added} rows added, {total.removed} removed, {total.changed} changed"
     head = f"{found.asset} ({by}): {counts}{', compared with a full recompute' if found.against_full else ''}."
-    before, after = ("RECOMPUTED", "THERE") if found.against_full else ("BEFORE", "AFTER")
+    before, after = ("RECOMPUTED", "ACTUAL") if found.against_full else ("BEFORE", "AFTER")
     rows = [
         (
             part or "all of it",
@@ -123,7 +123,7 @@ def difference_report(found: StageDifference) -> Report:
         headings = ("FOR EXAMPLE", "KEY", "COLUMN", before, after)
         report.append(ShownTable(f"{found.asset} for example", headings, tuple(cells)))
     if found.others:
-        report.append(f"{len(found.others)} commits since are of other changes; their rows are among these.")
+        report.append(f"{len(found.others)} later commits come from other changes; their rows are included here.")
     return report
 
 
@@ -131,19 +131,19 @@ def publication_report(staged: StagedBackfill, done: StagedPublication) -> Repor
     """What became of each staged stage."""
     backfill = staged.plan.id
     stages = [f"{stage.table}: {_published(stage, done)}." for stage in staged.plan.stages]
-    return [*stages, f"Backfill {backfill} is published. To take it back: dagster-ips backfill revert {backfill}"]
+    return [*stages, f"Backfill {backfill} is published. To undo it: dagster-ips backfill revert {backfill}"]
 
 
 def cancel_report(backfill: str, ended: Sequence[str], *, is_dropped: bool) -> Report:
     """Which runs end, and what stays; nothing if what was staged ``is_dropped``."""
-    runs = f"{len(ended)} runs were told to end{': ' if ended else ''}{', '.join(ended)}"
+    runs = f"{len(ended)} runs were asked to stop{': ' if ended else ''}{', '.join(ended)}"
     stays = (
-        "What was staged is dropped, and nothing of it was published."
+        "The staged results are dropped; nothing was published."
         if is_dropped
-        else "What is published stays, and what it changed is followed. To take it back: "
-        f"dagster-ips backfill revert {backfill}"
+        else "Published results stay, and downstream assets still follow them. To undo them: dagster-ips backfill "
+        f"revert {backfill}"
     )
-    return [f"Backfill {backfill} ends; {runs}.", stays]
+    return [f"Backfill {backfill} is cancelled; {runs}.", stays]
 
 
 def revert_report(reverter: BackfillReverter, planned: RevertPlan) -> Report:
@@ -154,17 +154,17 @@ def revert_report(reverter: BackfillReverter, planned: RevertPlan) -> Report:
 def reverted_report(backfill: str, done: RevertPlan, published: Publication) -> Report:
     """What was taken back."""
     if not published.snapshots:
-        return ["Nothing is left to take back."]
+        return ["Nothing is left to revert."]
     at = published.snapshots[-1].snapshot_id
     return [
-        f"Taken back: {parts_text(done.restored)}, by snapshot {at}. What follows from it:",
+        f"Reverted: {parts_text(done.restored)}, in snapshot {at}. To see what follows from it:",
         f"  dagster-ips cascade {revert_cascade(backfill)}",
     ]
 
 
 def release_report(released: Sequence[str]) -> Report:
     """Which states aren't kept any longer."""
-    return [f"Not kept any more: the state before it of {', '.join(released) or 'no table'}."]
+    return [f"No longer kept: the previous state of {', '.join(released) or 'no table'}."]
 
 
 def partitions_text(keys: Sequence[str] | None) -> str:
@@ -211,26 +211,30 @@ def _column_row(name: str, total: RowChanges) -> tuple[str, ...] | None:
 def _published(stage: PlannedStage, done: StagedPublication) -> str:
     if stage.asset in done.published:
         return "published"
-    return "left to follow by itself, as it changed since" if stage.asset in done.left else "nothing differs"
+    return (
+        "not published because it has changed since; it will follow automatically"
+        if stage.asset in done.left
+        else "no differences"
+    )
 
 
 def _revert_lines(reverter: BackfillReverter, planned: RevertPlan) -> Iterator[str]:
     root = reverter.backfill.plan.root
-    yield f"{root.table}: rows of {parts_text(planned.restored)} come back as they were."
+    yield f"{root.table}: restores the previous rows of {parts_text(planned.restored)}."
     if planned.already:
-        yield f"Already back: {parts_text(planned.already)}."
+        yield f"Already restored: {parts_text(planned.already)}."
     if planned.new:
         yield (
-            f"First computed by the backfill, so that there is nothing to bring back; they stay as they are: "
+            "First computed by this backfill, so there is nothing to restore; left unchanged: "
             f"{parts_text(planned.new)}."
         )
     if planned.later_runs:
-        yield f"{planned.later_runs} later commits of {root.asset} wrote them as well: their input is pending again."
+        yield f"{planned.later_runs} later commits of {root.asset} also wrote them: their input becomes pending again."
     for part, what in planned.changed.items():
-        yield f"{part or root.table}: {what}. That would be lost."
+        yield f"{part or root.table}: {what}. That change would be lost."
     code = reverter.lineage.code_version(root.asset)
     if code == root.code_version and code is not None:
         yield (
-            f"{root.asset} still has code version {code}, by which the next run computes what is new. To have it "
-            "computed as before, deploy the earlier code first."
+            f"{root.asset} still has code version {code}, which the next run uses for new changes. To compute them as "
+            "before, deploy the earlier code first."
         )

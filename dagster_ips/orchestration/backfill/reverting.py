@@ -89,7 +89,7 @@ class BackfillReverter:
             if planned.changed and not leave_out_changed:
                 said = tuple(f"{part or 'its rows'}: {what}" for part, what in planned.changed.items())
                 raise self._refused(
-                    said, "Name the partitions to revert by --partition, or leave these out by --leave-out-changed."
+                    said, "Name the partitions to revert with --partition, or leave these out with --leave-out-changed."
                 )
             if not planned.restored:
                 return planned, Publication(None)
@@ -128,7 +128,7 @@ class BackfillReverter:
     def _before(self, target: TableMetadata) -> int:
         found = before_snapshot(self.backfill.plan, self.backfill.plan.root, target)
         if found is None:
-            problem = f"{self._root.table} wasn't there before it, so there are no rows to bring back."
+            problem = f"{self._root.table} didn't exist before it, so there are no rows to restore."
             raise BackfillError(backfill=self.backfill.plan.id, problem=problem, remedy="Drop the table to start over.")
         return found
 
@@ -175,8 +175,8 @@ class BackfillReverter:
                 return found
             if not snapshot.keeps_rows or any(stamped_partitions(snapshot, line) for line in self._lines()):
                 found.append(self._commit(snapshot))
-        problem = f"{self._root.table} was rolled back, or what came after the state before it has been expired"
-        raise self._refused((problem,), "Compute the partitions anew by the code that made them.")
+        problem = f"{self._root.table} was rolled back, or snapshots since the previous state have expired"
+        raise self._refused((problem,), "Recompute the partitions with the code that produced them.")
 
     def _commit(self, snapshot: Snapshot) -> _RootCommit:
         backfill = self.backfill.plan.id
@@ -202,7 +202,7 @@ class BackfillReverter:
                 what = f"someone else changed it in {told(each.snapshot)}"
             else:
                 touched = {p for p in parts if each.modes.get(p) is Mode.FULL or not each.modes}
-                what = f"it was computed anew since, in snapshot {each.snapshot.snapshot_id}"
+                what = f"it has been recomputed since, in snapshot {each.snapshot.snapshot_id}"
             changed |= dict.fromkeys(sorted(touched), what)
         return changed
 
@@ -242,7 +242,7 @@ class BackfillReverter:
         target, stage = self._target(), self.backfill.plan.root
         consumed = self._consumed(parts, target)
         if problems := (*self._redefined(consumed), *self._unfollowed(consumed)):
-            raise self._refused(problems, "Compute the partitions anew by the code that made them.")
+            raise self._refused(problems, "Recompute the partitions with the code that produced them.")
         slicing = self._slicing()
         rows = rows_of_stage(replace(stage, partitions=tuple(parts)), target, slicing) if slicing is not None else None
         return Restoration(self.backfill.plan.id, stage.asset, stage.table, self._before(target), rows, consumed)
@@ -256,7 +256,7 @@ class BackfillReverter:
         for upstream, division in sorted(then):
             slicing = slicings.get(upstream)
             if slicing is None or slicing.division != division:
-                yield f"the partitions of {self._root.asset} are defined otherwise since, not as {division}"
+                yield f"the partitions of {self._root.asset} have since been redefined (they were {division})"
 
     def _unfollowed(self, consumed: Mapping[Edge, MadeOf]) -> Iterator[str]:
         """Why what came after what the rows were made of can't be read again; nothing if it can."""
@@ -267,7 +267,7 @@ class BackfillReverter:
         for upstream, marks in by_line.items():
             source = self.lineage.metadata(upstream)
             if source is None:
-                yield f"{upstream}'s table isn't there any more"
+                yield f"{upstream}'s table no longer exists"
                 continue
             storage, ancestry = self.lineage.lake(upstream).storage, source.ancestry(tracked[upstream].ref)
             for mark, count in marks.items():
@@ -275,8 +275,8 @@ class BackfillReverter:
                 if not isinstance(found, Interval) or found.abandoned or not is_readable(found):
                     of = f"{count} partitions" if self.backfill.plan.root.partitions is not None else "it"
                     yield (
-                        f"what came to {source.table} after snapshot {mark.snapshot_id}, which {of} would have to read "
-                        f"again, was expired, rolled back or replaced"
+                        f"changes of {source.table} after snapshot {mark.snapshot_id}, which {of} would have to read "
+                        "again, have expired or were rolled back or replaced"
                     )
 
     def _publisher(self) -> Publisher:
@@ -310,7 +310,7 @@ class BackfillReverter:
                 self.lineage.instance.report_runless_asset_event(
                     dg.AssetMaterialization(
                         key,
-                        description=f"backfill {backfill} was taken back",
+                        description=f"backfill {backfill} was reverted",
                         partition=part or None,
                         metadata={"backfill": backfill, "published snapshot": snapshot},
                         tags={"dagster/data_version": snapshot},

@@ -28,14 +28,14 @@ def _against(lineage: AssetLineage, stage: PlannedStage) -> Iterator[str]:
     """Why a stage can't, as the end of a sentence; nothing if it can."""
     metadata, known = lineage.metadata(stage.asset), lineage.consumers.get(stage.asset)
     if metadata is None or metadata.head_snapshot_id() is None:
-        yield "has no rows yet that a branch could be cut from"
+        yield "has no rows yet to cut a branch from"
     if known is None:
         return
     key = dg.AssetKey.from_user_string(stage.asset)
     if captures_by_itself(known.graph.get(key).assets_def, key):
-        yield "is written by statements of its own"
+        yield "is written by its own statements"
     if len(known.consumer.step) > 1:
-        yield f"is made in one step with {len(known.consumer.step) - 1} other assets"
+        yield f"is computed in the same step as {len(known.consumer.step) - 1} other assets"
     limited = [name for name, each in known.consumer.inputs.items() if each.limits.is_set]
     if limited and stage.partitions is None:
-        yield f"takes {', '.join(limited)} in several runs, as it is limited, and the table has but a part in between"
+        yield f"has a limit on {', '.join(limited)}, so it takes several runs and its table is incomplete in between"

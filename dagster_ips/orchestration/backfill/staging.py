@@ -92,20 +92,18 @@ class StagedBackfill:
         if of[BranchStanding.PUBLISHED] and left:
             done = ", ".join(of[BranchStanding.PUBLISHED])
             return (
-                f"Its publication is under way: {done} is published, {', '.join(left)} isn't. To go on: "
-                f"dagster-ips backfill publish {self.plan.id}"
+                f"Publishing is incomplete: {done} is published, {', '.join(left)} isn't. To continue: dagster-ips "
+                f"backfill publish {self.plan.id}"
             )
         if of[BranchStanding.PUBLISHED]:
-            return "All of it is published."
+            return "It is fully published."
         if of[BranchStanding.MOVED]:
             return (
-                f"{', '.join(of[BranchStanding.MOVED])} changed since it was staged, so it can't be published any more."
+                f"{', '.join(of[BranchStanding.MOVED])} changed since it was staged, so it can no longer be published."
             )
         if of[BranchStanding.STAGED]:
-            return f"It is staged on branches {self.plan.staged_branch}, and not published."
-        return (
-            "Nothing of it is staged." if of[BranchStanding.GONE] else "Nothing is staged yet that differs from main."
-        )
+            return f"It is staged on branches {self.plan.staged_branch} and not published yet."
+        return "Nothing of it is staged." if of[BranchStanding.GONE] else "Nothing staged so far differs from main."
 
     def require_published(self) -> None:
         """Fail if there is nothing to take back.
@@ -114,8 +112,8 @@ class StagedBackfill:
             BackfillError: nothing of it is on ``main``.
         """
         if not any(each.standing is BranchStanding.PUBLISHED for each in self.tables()):
-            remedy = f"To drop what is staged: dagster-ips backfill cancel {self.plan.id}"
-            raise BackfillError(self.plan.id, "nothing of it is published, so there is nothing to take back.", remedy)
+            remedy = f"To drop the staged results: dagster-ips backfill cancel {self.plan.id}"
+            raise BackfillError(self.plan.id, "nothing of it is published, so there is nothing to revert.", remedy)
 
     def discard(self) -> bool:
         """Drop the branches; whether nothing of it was published, so that nothing is left of it.
@@ -175,7 +173,7 @@ class StagedBackfill:
             standing: [each.stage.table for each in tables if each.standing is standing] for standing in BranchStanding
         }
         if of[BranchStanding.GONE]:
-            problem = f"{', '.join(of[BranchStanding.GONE])} has no branch {self.plan.staged_branch} any more."
+            problem = f"{', '.join(of[BranchStanding.GONE])} no longer has branch {self.plan.staged_branch}."
             raise BackfillError(self.plan.id, problem, "Plan and stage it again.")
         if of[BranchStanding.MOVED]:
             raise moved(self.plan.id, of[BranchStanding.MOVED])
@@ -193,7 +191,7 @@ class StagedBackfill:
             parts = [edge.partition for edge in since if edge.partition]
             what = f"{each.stage.asset} read {since[0].upstream}" + (f" ({', '.join(parts[:5])})" if parts else "")
             problem = f"{what} since it was staged. Nothing was published."
-            remedy = f"Stage it again: dagster-ips backfill cancel {self.plan.id}, then plan and launch anew."
+            remedy = f"Stage it again: dagster-ips backfill cancel {self.plan.id}, then plan and launch again."
             raise BackfillError(self.plan.id, problem, remedy)
 
     def _published(self, tables: Sequence[StagedTable]) -> StagedPublication:

@@ -72,9 +72,9 @@ class StageValidator:
     def _provable(self, stage: PlannedStage) -> KnownConsumer:
         known, key = self.lineage.consumers.get(stage.asset), dg.AssetKey.from_user_string(stage.asset)
         if known is None or captures_by_itself(known.graph.get(key).assets_def, key):
-            why = "it follows no changes" if known is None else "it is written by statements of its own"
-            remedy = "Compare it with its state before instead: leave --against out."
-            raise UnprovableError(stage.asset, f"{why}, so no function gives all of its rows", remedy)
+            why = "it reads nothing incrementally" if known is None else "it is written by its own statements"
+            remedy = "Compare it with its previous state instead: omit --against."
+            raise UnprovableError(stage.asset, f"{why}, so no function returns all of its rows", remedy)
         return known
 
     def _asset(self, known: KnownConsumer) -> Asset:

@@ -40,8 +40,8 @@ from dagster_ips.orchestration.declare.partition_mappings import (
 from dagster_ips.view import IcdcView
 
 _BY_CAPTURE = (
-    "In a graph-backed asset, declare each upstream by incremental_dep() in the specs and write through capture(), a "
-    "block for each table; or make it an asset of its own."
+    "In a graph-backed asset, declare each upstream with incremental_dep() in the specs and write through capture(), "
+    "one block per table; or make it a separate asset."
 )
 
 PENDING_CHECK = "pending"
@@ -201,19 +201,19 @@ def _capturing(
     if incremental_input_names(assets):
         _refuse(
             key,
-            "it has both incremental() inputs and incremental_dep() upstreams, which are consumed by different writes.",
-            "Declare all of them by incremental_dep() and read them through capture(), or all by incremental().",
+            "it has both incremental() inputs and incremental_dep() upstreams, which can't be combined.",
+            "Declare all of them with incremental_dep() and read them through capture(), or all with incremental().",
         )
     if assets.partitions_def is not None:
         _refuse(
             key,
-            "it is partitioned in Dagster, and capture() doesn't know partitions.",
-            "Leave out partitions_def; the Iceberg table may be partitioned by table(partition_by=...).",
+            "it is partitioned in Dagster, but capture() doesn't support partitions.",
+            "Leave out partitions_def; to partition the Iceberg table, use table(partition_by=...).",
         )
     if write_mode_of(metadata[key], key.to_user_string()) is not None:
         _refuse(
             key,
-            "it declares a write mode, but what it reads by incremental_dep() is written by its own statements.",
+            "it declares a write mode, but an asset with incremental_dep() writes with its own statements.",
             "Leave the write mode out of its metadata.",
         )
     inputs = {
@@ -256,14 +256,14 @@ def check_consumer(
         if upstream not in known:
             _refuse(
                 consumer.key,
-                f"its incremental input {name} reads {upstream.to_user_string()}, which no definition describes.",
+                f"its incremental input {name} reads {upstream.to_user_string()}, which isn't in the definitions.",
                 f'Add iceberg_asset("{upstream.to_user_string()}", table="...") to the definitions.',
             )
     key = assets.get_io_manager_key_for_asset_key(consumer.key)
     if key not in io_managers:
         _refuse(
             consumer.key,
-            f"it reads incrementally, but its result goes to the IO manager {key!r}, which knows nothing of captures.",
+            f"it reads incrementally, but its IO manager {key!r} isn't an IcdcIOManager.",
             "Give the asset the io_manager_key of an IcdcIOManager.",
         )
 
@@ -275,7 +275,7 @@ def without_triggers(key: dg.AssetKey, graph: Any) -> str | None:  # noqa: ANN40
         return None
     return (
         f"{key.to_user_string()} reads incrementally, but its definitions didn't go through with_incremental, so "
-        f"nothing runs it when its inputs change. Load them by defs = ips.with_incremental(dg.Definitions(...))."
+        "nothing runs it when its inputs change. Load them with defs = ips.with_incremental(dg.Definitions(...))."
     )
 
 
@@ -310,8 +310,9 @@ def _require_incremental_views(assets: dg.AssetsDefinition) -> None:
             if name not in assets.keys_by_input_name:  # Dagster keeps one of those that ask for an asset.
                 _refuse(
                     next(iter(assets.keys)),
-                    f"its parameter {name} gets nothing: another one asks for the same asset.",
-                    "Take both frames from one parameter; declare another branch of the table as an asset of its own.",
+                    f"its parameter {name} gets nothing, because another parameter reads the same asset.",
+                    "Take both frames from one parameter; to read another branch of the table, declare it as a "
+                    "separate asset.",
                 )
             _refuse(
                 next(iter(assets.keys)),
@@ -331,13 +332,13 @@ def _require_frames(assets: dg.AssetsDefinition) -> None:
         _refuse(
             key,
             "it reads incrementally but returns nothing, so nothing would ever be written or consumed.",
-            "Return the DataFrame to be written; of several assets one for each of outs={...}.",
+            "Return the DataFrame to write; for several assets, one for each of outs={...}.",
         )
     left_out = [key for key, output in _outputs(assets).items() if not output.is_required]
     if len(_outputs(assets)) > 1 and left_out and not assets.can_subset:
         _refuse(
             left_out[0],
-            "its function may leave it out, which doesn't say whether the change is consumed that it was called for.",
+            "its function may leave it out, and then it is unclear whether its changes count as consumed.",
             "Return an empty DataFrame if there is nothing to write, and leave out is_required=False.",
         )
 
@@ -355,8 +356,9 @@ def _require_no_other_tables(key: dg.AssetKey, step: Sequence[dg.AssetKey]) -> N
     if len(step) > 1:
         _refuse(
             key,
-            f"it is partitioned and one of {len(step)} assets of a step, whose partitions can't be tracked.",
-            "Make each an asset of its own; or leave out partitions_def: the Iceberg tables may be partitioned by "
+            f"it is partitioned and computed in one step with other assets ({len(step)} in all), so its partitions "
+            "can't be tracked.",
+            "Make each a separate asset; or leave out partitions_def: to partition the Iceberg tables, use "
             "table(partition_by=...).",
         )
 
@@ -365,14 +367,14 @@ def _require_one_write_mode(key: dg.AssetKey, write_mode: WriteMode | None, *, r
     if write_mode is None and not returns_overwrite:
         _refuse(
             key,
-            "it reads incrementally but doesn't say how its rows join the rows that are already there.",
+            "it reads incrementally, but has no write mode, which says how its rows join the existing ones.",
             "Add a write mode to its metadata: append(), merge(on=...), combine(on=..., aggregates=...), "
-            "overwrite_partitions() or replace(); or return an Overwrite and annotate the function so.",
+            "overwrite_partitions() or replace(); or return an Overwrite and annotate the function with it.",
         )
     if write_mode is not None and returns_overwrite:
         _refuse(
             key,
-            "it returns an Overwrite, which says itself what is replaced, and declares another write mode as well.",
+            "it returns an Overwrite, which already says what to replace, but also declares another write mode.",
             "Leave the write mode out of its metadata, or return a DataFrame.",
         )
 
@@ -393,8 +395,8 @@ def _require_keys_within_partitions(
     if keys and (missing := [column for column in columns if column not in keys]):
         _refuse(
             key,
-            f"it is partitioned by {missing[0]}, which {parameter}={list(keys)} lacks, so a row could be taken for one "
-            "of another partition, which is computed by itself.",
+            f"it is partitioned by {missing[0]}, which {parameter}={list(keys)} lacks, so a row could match one in "
+            "another partition, which is computed separately.",
             f"Add {missing[0]!r} to {parameter}.",
         )
 
@@ -407,7 +409,7 @@ def _require_plain_partitions(key: dg.AssetKey, write_mode: WriteMode | None, me
         _refuse(
             key,
             f"overwrite_partitions needs a table partitioned by plain columns, not by {list(columns)}.",
-            'Say so: overwrite_partitions() | table(partition_by=["event_date"]).',
+            'Declare them: overwrite_partitions() | table(partition_by=["event_date"]).',
         )
 
 
@@ -415,8 +417,8 @@ def _require_no_start(key: dg.AssetKey, inputs: Mapping[str, TrackedInput]) -> N
     if begins := [name for name, tracked in inputs.items() if tracked.start is not Everywhere.ALL]:
         _refuse(
             key,
-            f"its input {begins[0]} has a start, but it is partitioned: a partition begins with all of its rows.",
-            "Leave out start, and let the partitions definition begin where the asset is to begin.",
+            f"its input {begins[0]} has a start, but it is partitioned, and a partition starts with all of its rows.",
+            "Leave out start, and let the partitions definition start where the asset should start.",
         )
 
 
@@ -427,15 +429,16 @@ def _require_limits_that_help(
     if limited and is_partitioned:
         _refuse(
             key,
-            f"its input {limited[0]} has a limit, but it is partitioned, and a partition's change is taken whole.",
-            "Leave out max_bytes and max_files; BackfillPolicy.multi_run(...) bounds how many partitions a run takes.",
+            f"its input {limited[0]} has a limit, but it is partitioned, and a partition's change is always consumed "
+            "whole.",
+            "Leave out max_bytes and max_files; to limit the partitions per run, use BackfillPolicy.multi_run(...).",
         )
     if limited and isinstance(write_mode, Replace):
         _refuse(
             key,
-            f"its input {limited[0]} has a limit, but replace() computes the whole table in every run, so that a "
-            "backlog taken in several runs would only cost more.",
-            "Leave out max_bytes and max_files, or write by append or merge.",
+            f"its input {limited[0]} has a limit, but replace() computes the whole table in every run, so splitting a "
+            "backlog into several runs would only cost more.",
+            "Leave out max_bytes and max_files, or use append or merge.",
         )
 
 

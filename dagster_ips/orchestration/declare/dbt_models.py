@@ -25,10 +25,10 @@ else:  # As in sql_assets.
 _ADAPTERS = ("spark", "databricks", "glue")
 _TABLES = ("model", "seed", "snapshot")
 _NO_TABLE = {
-    "view": "it is a view: models that read it have its query in theirs",
-    "ephemeral": "it is ephemeral: models that read it have its query in theirs",
-    "incremental": "it is incremental, and which rows its compiled SQL makes depends on when it was compiled. Make it "
-    "a table: what changed is found without is_incremental()",
+    "view": "it is a view: its query is inlined into the models that read it",
+    "ephemeral": "it is ephemeral: its query is inlined into the models that read it",
+    "incremental": "it is incremental, so the rows of its compiled SQL depend on when it was compiled. Make it a "
+    "table: changes are found without is_incremental()",
 }
 
 _Node = Mapping[str, Any]
@@ -39,9 +39,10 @@ _Parts = tuple[str, ...]
 class DbtModels:
     """Models of a dbt project.
 
-    ``assets`` are those that were taken, one each. ``tables`` are the tables that these read and that something else
-    writes: sources, seeds, snapshots and models that were not taken. ``left_out`` says why, by the models' names. What
-    ``dbt build --exclude`` needs, so that dbt leaves the taken models alone, is ``exclude``.
+    ``assets`` has one asset for each model that was taken over. ``tables`` are the tables that these read and that
+    something else writes: sources, seeds, snapshots and models that were not taken over. ``left_out`` gives the
+    reasons, by model name. Pass ``exclude`` to ``dbt build --exclude``, so that dbt doesn't build the models that were
+    taken over.
     """
 
     assets: Sequence[dg.AssetsDefinition]
@@ -57,19 +58,19 @@ def dbt_models(
     io_manager_key: str = "io_manager",
     **attributes: Any,  # noqa: ANN401  # those of dagster.asset
 ) -> DbtModels:
-    """The models of materialization ``table`` of a dbt project, each as ``sql_asset`` of its compiled query.
+    """Turn a dbt project's ``table`` models into assets, each a ``sql_asset`` of its compiled query.
 
-    Keys are those that dagster-dbt gives by default. A table has the name and the schema that the model says,
-    ``partition_by`` and ``tblproperties`` included. Queries of views stand in those of the models that read them.
+    Keys are the ones that dagster-dbt gives by default. Each table gets the model's name, schema, ``partition_by`` and
+    ``tblproperties``. Queries of views are inlined into the models that read them.
 
     Args:
-        manifest: ``target/manifest.json`` as ``dbt compile`` writes it, its path or its content.
+        manifest: The ``target/manifest.json`` that ``dbt compile`` writes: its path or its content.
         refresh: As in ``sql_asset()``.
         io_manager_key: The key of an ``IcdcIOManager``, whose catalog has all of these tables.
-        attributes: Others of ``dagster.asset``, for each of them: ``group_name``, ``automation_condition``, ….
+        attributes: Other arguments of ``dagster.asset``, for every asset: ``group_name``, ``automation_condition``, ….
 
     Raises:
-        DeclarationError: it is no such manifest.
+        DeclarationError: it isn't a usable manifest.
     """
     project = _Project.of(manifest)
     assets: list[dg.AssetsDefinition] = []
@@ -130,18 +131,18 @@ class _Project:
     def of(cls, given: str | Path | Mapping[str, Any]) -> _Project:
         manifest = given if isinstance(given, Mapping) else _content(Path(given))
         if not {"nodes", "sources", "metadata"} <= manifest.keys():
-            problem = "it is no manifest of dbt: it has no nodes, sources and metadata"
+            problem = "it isn't a dbt manifest: it has no nodes, sources and metadata"
             raise _no_manifest(problem)
         adapter = manifest["metadata"].get("adapter_type")
         if adapter not in _ADAPTERS:
-            problem = f"it was compiled for {adapter}, whose SQL isn't that of {', '.join(_ADAPTERS)}"
+            problem = f"it was compiled for {adapter}, but only {', '.join(_ADAPTERS)} are supported"
             raise _no_manifest(problem)
         nodes = [*manifest["nodes"].values(), *manifest["sources"].values()]
         by_name = {_lower(parts_of(node["relation_name"])): node for node in nodes if node.get("relation_name")}
         project = cls(by_name, manifest)
         tables = [model for model in project.models() if model["config"].get("materialized") == "table"]
         if tables and not any(model.get("compiled_code") for model in tables):
-            problem = "it has no compiled SQL, as `dbt parse` leaves it"
+            problem = "it has no compiled SQL, as after `dbt parse`"
             raise _no_manifest(problem)
         return project
 
@@ -162,17 +163,17 @@ class _Project:
         try:
             query = query_text.read(model["compiled_code"])
         except query_text.RefusedQueryError as error:
-            raise _NotTakenError(_of(model, f"its query can't be kept up to date: {error}")) from None
+            raise _NotTakenError(_of(model, f"its query can't be maintained: {error}")) from None
         names: dict[int, str] = {}
         has_views = False
         sources: dict[_Parts, _Node] = {}
         for number, parts in enumerate(query.sources):
             node = self.nodes.get(_lower(parts))
             if node is None:
-                raise _NotTakenError(_of(model, f"it reads {name_of(parts)}, which the manifest doesn't know"))
+                raise _NotTakenError(_of(model, f"it reads {name_of(parts)}, which isn't in the manifest"))
             if node.get("config", {}).get("materialized") == "view":
                 if not node.get("compiled_code"):
-                    raise _NotTakenError(_of(model, f"the manifest has no compiled SQL of the view {node['name']}"))
+                    raise _NotTakenError(_of(model, f"the manifest has no compiled SQL for the view {node['name']}"))
                 inner, its = self._expanded(node)
                 has_views = True
                 # Its last line may be a comment.
@@ -193,12 +194,12 @@ def _problems(model: _Node) -> Iterator[str]:
     elif kind != "table":
         yield _NO_TABLE.get(kind, f"it is materialized as {kind}")
     elif not model.get("compiled_code"):
-        yield "the manifest has no compiled SQL of it"
+        yield "the manifest has no compiled SQL for it"
     if stored not in {None, "iceberg"}:
-        yield f"its table is of the format {stored}, not Iceberg"
+        yield f"its table format is {stored}, not Iceberg"
     for name in ("pre-hook", "post-hook", "grants", "sql_header"):
         if config.get(name):
-            yield f"it has {name}, which only dbt does"
+            yield f"it has {name}, which only dbt can apply"
     if (config.get("contract") or {}).get("enforced"):
         yield "it has an enforced contract, which only dbt checks"
     if not isinstance(by, str) and not (isinstance(by, list) and all(isinstance(each, str) for each in by)):
@@ -230,7 +231,7 @@ def _table(node: _Node) -> str:
 
 
 def _no_manifest(problem: str) -> DeclarationError:
-    remedy = "Run `dbt compile` with a target that is a Spark, and give the target/manifest.json that it writes."
+    remedy = "Run `dbt compile` with a Spark target, and pass the target/manifest.json that it writes."
     return DeclarationError(asset="dbt_models", problem=f"{problem}.", remedy=remedy)
 
 

@@ -50,16 +50,16 @@ def iceberg_asset(
     lateness: dt.timedelta = dt.timedelta(0),
     **attributes: Any,  # noqa: ANN401  # AssetSpec's own
 ) -> dg.AssetSpec:
-    """An Iceberg table that is written by an outside job, as an asset; a sensor watches it for new snapshots.
+    """Declare an Iceberg table that an outside job writes as an asset; a sensor watches it for new snapshots.
 
-    ``table`` is its name in the catalog, a part with a dot in backquotes: "media.`my.table`". ``attributes`` go to
-    ``AssetSpec`` (group_name, owners, description, …). With ``partitions_def`` the sensor reports which partitions
-    changed, if the metadata says what column their keys are made of: ``metadata={"partition_expr": "event_date"}``. A
-    partition without rows stays missing in Dagster.
+    ``table`` is its name in the catalog; put a part that contains a dot in backquotes: "media.`my.table`".
+    ``attributes`` go to ``AssetSpec`` (group_name, owners, description, …). With ``partitions_def`` the sensor reports
+    which partitions changed, if the metadata names the column of their keys: ``metadata={"partition_expr":
+    "event_date"}``. A partition without rows stays missing in Dagster.
 
-    ``valid_through`` is the column of event times that tells up to when the table is complete: its highest value, less
-    the ``lateness`` that events may have. ``"always"`` is a table without event time, which holds nothing back. A job
-    that knows better stamps its commits: with the snapshot property ``dagster-ips.valid-through``.
+    ``valid_through`` is the event-time column that shows up to when the table is complete: its highest value, minus the
+    ``lateness`` that events may have. ``"always"`` is for a table without event time, which holds nothing back. A job
+    that knows better can stamp its commits with the snapshot property ``dagster-ips.valid-through``.
 
     Example:
         >>> iceberg_asset("playback", table="media.playback").metadata["dagster/table_name"]
@@ -74,7 +74,7 @@ def iceberg_asset(
 
 def _event_time(asset: str, column: str, lateness: dt.timedelta) -> dict[str, Any]:
     if lateness < dt.timedelta(0) or (column == _ALWAYS and lateness):
-        problem = f"lateness={lateness} is no time that events of {column!r} could be late by."
+        problem = f"lateness={lateness} isn't valid for events of {column!r}."
         raise DeclarationError(asset=asset, problem=problem, remedy="Leave it out, or give a positive one.")
     return {"column": None if column == _ALWAYS else column, "lateness_seconds": lateness.total_seconds()}
 
@@ -103,30 +103,32 @@ def incremental(  # noqa: PLR0913  # each is a thing of its own
     max_files: int | None = None,
     metadata: Mapping[str, Any] | None = None,
 ) -> dg.AssetIn:
-    """An input of which only the change since the last run is read.
+    """Declare an input of which only the changes since the last run are read.
 
     Args:
         key: The upstream asset, by default the parameter's name.
-        ranges: The columns whose change range the asset wants in ``IcdcView.ranges`` and ``parameters``.
-        ref: The branch of the upstream's table that is followed.
-        start: Where it begins while nothing is consumed, also after a reset: ``"all"``, so that the first run computes
-            everything; ``"latest"``, the upstream's newest snapshot then; a snapshot's id; or a date or time in ISO
-            8601, UTC unless it says otherwise. What was committed up to there is left out, so but for ``"all"`` the
-            target isn't a full recompute.
-        on_rollback: When what was consumed is rolled back: ``"error"``; ``"continue"``, which takes the rows that are
-            gone as removed; or ``"full"``, which recomputes everything.
-        on_expired: When snapshots that are needed were expired: ``"error"`` or ``"full"``.
-        on_removed: ``"apply"``, or ``"ignore"`` to follow added rows only and leave in the target what was made of
-            removed ones. That is asked for by name because the target then isn't a full recompute any more.
-        on_unmapped: For a partitioned asset, when rows of the upstream belong to none of its partitions: ``"error"``,
-            or ``"ignore"``, which leaves them out and says so in the run's metadata.
-        partition_column: The column of the upstream that the asset's partitions are made of, where the upstream has no
-            partitions in Dagster and names it differently from the asset's ``partition_expr``.
-        partition_mapping: Which of a partitioned upstream's partitions the asset's are made of, as in ``AssetIn``.
-        max_bytes: The most that one run takes, as the size of data files added; the next runs take the rest. A backlog
-            is cut between snapshots, oldest first. A first read and a single append that are larger are cut between
-            files, if the asset is written by append or merge and made by itself. What can't be cut is taken whole.
-        max_files: As ``max_bytes``, as a number of data files.
+        ranges: The columns whose change ranges the asset needs in ``IcdcView.ranges`` and ``parameters``.
+        ref: The branch of the upstream's table to follow.
+        start: Where to begin while nothing is consumed, also after a reset: ``"all"``, so the first run computes
+            everything; ``"latest"``, the upstream's newest snapshot at that time; a snapshot id; or a date or time in
+            ISO 8601, UTC by default. Earlier commits are left out, so except with ``"all"`` the target doesn't equal a
+            full recompute.
+        on_rollback: If consumed snapshots are rolled back: ``"error"``; ``"continue"``, which treats the rolled-back
+            rows as removed; or ``"full"``, which recomputes everything.
+        on_expired: If needed snapshots have expired: ``"error"`` or ``"full"``.
+        on_removed: ``"apply"``, or ``"ignore"`` to follow only added rows and keep the results of removed ones. With
+            ``"ignore"`` the target no longer equals a full recompute.
+        on_unmapped: For a partitioned asset, if rows of the upstream belong to none of its partitions: ``"error"``, or
+            ``"ignore"``, which leaves them out and reports that in the run's metadata.
+        partition_column: The upstream column behind the asset's partitions, if the upstream has no partitions in
+            Dagster and the column's name differs from the asset's ``partition_expr``.
+        partition_mapping: Which partitions of a partitioned upstream the asset's partitions depend on, as in
+            ``AssetIn``.
+        max_bytes: The most that one run consumes, as the size of added data files; the next runs consume the rest. A
+            backlog is split between snapshots, oldest first. A larger first read or single append is split between
+            files, if the asset uses append or merge and is the only one in its step. Anything that can't be split is
+            consumed whole.
+        max_files: Like ``max_bytes``, as a number of data files.
         metadata: Of the input, as in ``AssetIn``.
 
     Example:
@@ -153,10 +155,10 @@ def incremental(  # noqa: PLR0913  # each is a thing of its own
 def lookup(
     key: dg.AssetKey | Sequence[str] | str | None = None, *, metadata: Mapping[str, Any] | None = None
 ) -> dg.AssetIn:
-    """An input that is read whole and looked up, whose own changes the asset doesn't follow.
+    """Declare an input that is read as a whole for lookups, and whose own changes the asset doesn't follow.
 
-    What was made of it before stays as it is, so the target is a full recompute only as far as the input stays the
-    same. ``key`` is the upstream asset, by default the parameter's name; the parameter is a DataFrame.
+    Earlier results stay unchanged, so the target equals a full recompute only as long as the input doesn't change.
+    ``key`` is the upstream asset, by default the parameter's name; the parameter is a DataFrame.
 
     Example:
         >>> lookup("title").key.to_user_string()
@@ -166,12 +168,12 @@ def lookup(
 
 
 def trusted(because: str, *, proof: bool = True) -> dict[str, Any]:
-    """Say that an asset's result is right though Spark's plan doesn't show it, and why; each run shows that.
+    """Vouch that an asset's result is right although Spark's plan doesn't show it; each run shows the reason.
 
-    You vouch that each row of the result is made of one changed row or, over ``affected`` and ``scope``, within one
-    group. A plan doesn't show that of a value that the asset collected, or of a function in Python over whole
-    partitions of a frame; without this, such a result is refused. Because nothing else shows whether it is right, a
-    ``proof`` of a sample follows each run that automation requests, unless the definitions have a proof of the asset or
+    You vouch that each row of the result comes from one changed row or, with ``affected`` and ``scope``, from one
+    group. A plan doesn't show that for values that the asset collected, or for Python functions over whole partitions
+    of a frame; without this, such results are refused. Because nothing else shows whether they are right, a ``proof``
+    of a sample follows each run that automation requests, unless the definitions already have a proof of the asset or
     ``proof`` is False.
 
     Example:
@@ -179,8 +181,8 @@ def trusted(because: str, *, proof: bool = True) -> dict[str, Any]:
         {'dagster_ips/trusted': {'because': 'scores each play by a model', 'proof': True}}
     """
     if not because.strip():
-        remedy = "Say why its rows are right, for those who read the table."
-        raise DeclarationError(asset="trusted()", problem="it gives no reason.", remedy=remedy)
+        remedy = "Give a reason why its rows are right, for readers of the table."
+        raise DeclarationError(asset="trusted()", problem="its reason is empty.", remedy=remedy)
     return {TRUSTED: {"because": because, "proof": proof}}
 
 
@@ -209,9 +211,9 @@ def incremental_dep(  # noqa: PLR0913  # as for incremental
     max_files: int | None = None,
     metadata: Mapping[str, Any] | None = None,
 ) -> dg.AssetDep:
-    """An upstream of which only the change is read, by statements of the asset's own between ``capture`` and its end.
+    """Declare an upstream of which only the changes are read, by the asset's own statements inside ``capture``.
 
-    Everything but ``asset``, the upstream, is as for ``incremental``.
+    ``asset`` is the upstream; everything else is as in ``incremental``.
 
     Example:
         >>> incremental_dep("playback").asset_key.to_user_string()
@@ -260,8 +262,8 @@ def _declared(  # noqa: PLR0913  # as for incremental
 def append(dedup_on: Sequence[str] = (), *, remove_on: Sequence[str] = ()) -> dict[str, Any]:
     """Write by adding rows; with ``dedup_on``, one row per key and none whose key the table already has.
 
-    ``remove_on`` are columns that identify a row here and upstream: rows that were removed upstream are taken away by
-    them, which for an updated row makes room for what it is now. Without, a removal upstream is an error.
+    ``remove_on`` are columns that identify a row both here and upstream: rows removed upstream are deleted by them,
+    including the old version of an updated row. Without them, a removal upstream is an error.
 
     Example:
         >>> append(remove_on=["event_id"])
@@ -270,16 +272,16 @@ def append(dedup_on: Sequence[str] = (), *, remove_on: Sequence[str] = ()) -> di
     if dedup_on and remove_on:
         raise DeclarationError(
             asset="append()",
-            problem="it has both dedup_on and remove_on: when one of several rows of a key is removed upstream, the "
-            "one that was kept of them here may have to stay.",
-            remedy="Write by merge(on=...) of a frame built on affected(...).",
+            problem="it has both dedup_on and remove_on: when one of several rows with the same key is removed "
+            "upstream, the row kept here may have to stay.",
+            remedy="Use merge(on=...) with a frame built on affected(...).",
         )
     keys = {"dedup_on": _names(dedup_on, "dedup_on"), "remove_on": _names(remove_on, "remove_on")}
     return {WRITE: {"mode": "append", **keys}}
 
 
 def merge(on: Sequence[str], latest_by: str | None = None) -> dict[str, Any]:
-    """Write by key: update rows that differ, insert new ones. ``latest_by`` decides between rows of one key.
+    """Write by key: update rows that differ, insert new ones. ``latest_by`` decides between rows with the same key.
 
     Example:
         >>> merge(on=["event_date", "account_id"])
@@ -287,7 +289,7 @@ def merge(on: Sequence[str], latest_by: str | None = None) -> dict[str, Any]:
     """
     columns = _names(on, "on")
     if not columns:
-        remedy = "Name the columns that identify a row, as in merge(on=['account_id'])."
+        remedy = "Name the columns that identify a row, for example merge(on=['account_id'])."
         raise DeclarationError(asset="merge()", problem="it has no key column.", remedy=remedy)
     return {WRITE: {"mode": "merge", "on": columns, "latest_by": latest_by}}
 
@@ -299,23 +301,23 @@ def combine(
     approximate: bool = False,
     storage: _Storage = "merged",
 ) -> dict[str, Any]:
-    """Write the aggregates of the rows that the asset returns, by key: what changed is added to what is there.
+    """Write aggregates of the rows that the asset returns, by key: changes are added to the existing groups.
 
-    The asset returns rows and not groups, made of ``weighted`` one by one; nothing but the change is read. It leaves
-    the column ``_weight`` as it is. If rows are never removed upstream, ``added`` works as well.
+    The asset returns rows, not groups, each computed from one row of ``weighted``; only the change is read. It must
+    keep the column ``_weight`` unchanged. If rows are never removed upstream, ``added`` works as well.
 
     Args:
-        on: The columns of the asset's rows that groups are made by.
+        on: The columns of the asset's rows to group by.
         aggregates: Columns of the table and what each is: one of ``count``, ``sum``, ``avg``, ``min``, ``max``,
             ``bool_and``, ``bool_or`` and ``count_if``, of one scalar expression in Spark SQL, or ``count(*)``.
-        approximate: Allow sums and averages of floating point, which depend on the order in which rows come.
-        storage: ``merged`` keeps one row per group. ``partials`` appends the aggregates of each change, which costs far
-            less, and adds them up when the table is read; no asset can consume such a table incrementally.
+        approximate: Allow sums and averages of floating-point values, which depend on the order of the rows.
+        storage: ``merged`` keeps one row per group. ``partials`` appends the aggregates of each change, which is far
+            cheaper, and adds them up when the table is read; no asset can consume such a table incrementally.
 
-    What is needed to follow removed rows is kept in hidden columns, whose names begin with ``_ips_``.
+    Hidden columns, whose names begin with ``_ips_``, keep what is needed to follow removed rows.
 
     Raises:
-        DeclarationError: a column isn't an aggregate that a change can be added to, or its name is taken.
+        DeclarationError: an aggregate can't be maintained incrementally, or a column name is taken.
 
     Example:
         >>> combine(on=["day"], aggregates={"plays": "count(*)"})["dagster_ips/write"]["aggregates"]
@@ -330,11 +332,11 @@ def combine(
         "storage": storage,
     }
     if storage not in get_args(_Storage):
-        problem = f"its storage {storage!r} is not one."
+        problem = f"its storage {storage!r} doesn't exist."
         raise DeclarationError(asset="combine()", problem=problem, remedy="Use 'merged' or 'partials'.")
     if not columns or not aggregates:
         problem = f"it has no {'aggregate' if columns else 'key column'}."
-        remedy = "Name both, as in combine(on=['account_id'], aggregates={'plays': 'count(*)'})."
+        remedy = "Name both, for example combine(on=['account_id'], aggregates={'plays': 'count(*)'})."
         raise DeclarationError(asset="combine()", problem=problem, remedy=remedy)
     _ = write_mode_of({WRITE: declared}, "combine()")
     return {WRITE: declared}
@@ -344,7 +346,7 @@ def _combine(asset: str, on: Sequence[str], aggregates: Mapping[str, str], *, ap
     taken = set[str]()
     for name in (*on, *aggregates):
         if name.lower() in taken or name.lower() == WEIGHT or name.lower().startswith(HIDDEN):
-            problem = f"its column {name!r} is there twice, or is named as those are that the library keeps."
+            problem = f"its column {name!r} is declared twice or uses a name that the library reserves."
             raise DeclarationError(asset=asset, problem=problem, remedy="Give it another name.")
         taken.add(name.lower())
     parsed = []
@@ -355,7 +357,8 @@ def _combine(asset: str, on: Sequence[str], aggregates: Mapping[str, str], *, ap
             raise DeclarationError(
                 asset=asset,
                 problem=f"its aggregate {name} = {text!r} can't be maintained: {error}.",
-                remedy="For what a change can't be added to write by merge(on=...) a frame built on affected(...).",
+                remedy="For aggregates that combine() can't maintain, use merge(on=...) with a frame built on "
+                "affected(...).",
             ) from None
     return Combine(tuple(on), tuple(parsed), approximate)
 
@@ -377,10 +380,10 @@ def table(
     sort_by: Sequence[str] = (),
     properties: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """The table that the first write creates: its name, Spark SQL partition and sort expressions, table properties.
+    """Declare the table that the first write creates: name, Spark SQL partition and sort expressions, table properties.
 
-    Without ``name`` it is the asset's key. A part with a dot stands in backquotes: "media.`my.table`". A table that
-    exists keeps its layout.
+    Without ``name``, the asset's key is used. Put a part that contains a dot in backquotes: "media.`my.table`". An
+    existing table keeps its layout.
 
     Example:
         >>> table("media.daily", partition_by=["event_date"])["dagster/table_name"]
@@ -395,14 +398,14 @@ def table(
 
 
 def target_lag(longest: dt.timedelta) -> dict[str, Any]:
-    """For how long a change may wait before the asset's check ``pending`` warns; an hour where nothing is said.
+    """How long a change may wait before the asset's check ``pending`` warns. Default: an hour.
 
     Example:
         >>> merge(on=["account"]) | target_lag(dt.timedelta(minutes=10))
         {'dagster_ips/write': {...}, 'dagster_ips/target_lag_seconds': 600.0}
     """
     if longest < dt.timedelta(0):
-        problem = f"{longest} is no time that a change could wait."
+        problem = f"{longest} isn't a valid lag."
         raise DeclarationError(
             asset="target_lag()", problem=problem, remedy="Give a positive one, or 0 to warn at once."
         )
@@ -440,7 +443,7 @@ def write_mode_of(metadata: Mapping[str, Any], asset: str) -> WriteMode | None: 
             return Replace()
         case _:
             remedy = "Use append(), merge(), combine(), overwrite_partitions() or replace()."
-            raise DeclarationError(asset=asset, problem=f"its write mode {value!r} is not one.", remedy=remedy)
+            raise DeclarationError(asset=asset, problem=f"its write mode {value!r} doesn't exist.", remedy=remedy)
 
 
 def code_of(code_version: str | None, metadata: Mapping[str, Any]) -> str | None:
@@ -493,11 +496,11 @@ def _table_name(asset: str, name: str) -> str:
     try:
         parts = parts_of(name)
     except ValueError as error:
-        remedy = "Write a part that has a dot or a backquote in it as in Spark SQL: media.`my.table`."
+        remedy = "Quote a part that contains a dot or a backquote as in Spark SQL: media.`my.table`."
         problem = f"its table's name can't be read: {error}."
         raise DeclarationError(asset=asset, problem=problem, remedy=remedy) from None
     if len(parts) == 1:
-        remedy = 'Name it with one, as in "media.playback".'
+        remedy = 'Add one, for example "media.playback".'
         raise DeclarationError(asset=asset, problem=f"its table {name!r} has no namespace.", remedy=remedy)
     return name_of(parts)
 
@@ -512,7 +515,7 @@ _Policy = TypeVar("_Policy", bound=StrEnum)
 
 def _one_of(kind: type[_Policy], value: str, parameter: str) -> _Policy:
     if value not in set(kind):
-        problem = f"{parameter}={value!r} is not a policy."
+        problem = f"{parameter}={value!r} isn't a policy."
         raise DeclarationError(asset="incremental()", problem=problem, remedy=f"Use one of {', '.join(kind)}.")
     return kind(value)
 
@@ -520,7 +523,7 @@ def _one_of(kind: type[_Policy], value: str, parameter: str) -> _Policy:
 def _limit(value: object, parameter: str) -> int | None:
     if value is None or (isinstance(value, int) and not isinstance(value, bool) and value > 0):
         return value
-    problem = f"{parameter}={value!r} is no number of {parameter.removeprefix('max_')} that a run could take."
+    problem = f"{parameter}={value!r} isn't a valid number of {parameter.removeprefix('max_')} for a run."
     raise DeclarationError(
         asset="incremental()", problem=problem, remedy="Give a whole number above 0, or leave it out."
     )
@@ -533,7 +536,7 @@ def _start_text(start: str | int) -> str:
     except ValueError as error:
         raise DeclarationError(
             asset="incremental()",
-            problem=f"start={start!r} is no place in a table's history.",
+            problem=f"start={start!r} isn't a place in a table's history.",
             remedy='Use "all", "latest", a snapshot\'s id, or a date or time in ISO 8601: "2026-01-31T08:00:00Z".',
         ) from error
     return str(start)
@@ -541,6 +544,6 @@ def _start_text(start: str | int) -> str:
 
 def _names(columns: Sequence[str], parameter: str) -> list[str]:
     if isinstance(columns, str):
-        problem = f"{parameter}={columns!r} is one string, which would be taken letter by letter."
+        problem = f"{parameter}={columns!r} is a single string, so each letter would count as a column."
         raise DeclarationError(asset=parameter, problem=problem, remedy=f"Write {parameter}=[{columns!r}].")
     return list(columns)

@@ -11,17 +11,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Overwrite:
-    """Replace exactly the rows of the asset's table that match ``where`` by ``frame``, at once or not at all.
+    """Replace exactly the rows of the asset's table that match ``where`` with ``frame``, atomically.
 
-    ``where`` is a condition on the table's columns: what change ranges give by ``since`` and ``between``, or SQL text,
-    in which ``IN`` is better said by ``=``: Iceberg fails on it where a partition of a string column is null. Every row
-    of ``frame`` must match it; null doesn't. A condition that matches nothing leaves the table as it is. In mode
-    ``full`` every row is replaced, whatever ``where`` says.
+    ``where`` is a condition on the table's columns: from the ``since`` and ``between`` of change ranges, or SQL text.
+    In SQL text prefer ``=`` to ``IN``, which fails in Iceberg if a partition of a string column is null. Every row of
+    ``frame`` must match it; null doesn't. A condition that matches nothing leaves the table unchanged. In mode ``full``
+    every row is replaced, regardless of ``where``.
 
-    The asset is annotated ``-> Overwrite`` and declares no write mode: this is one. Its frame is built on ``source`` of
-    its incremental inputs, because their other frames hold only a part of what the matching rows are made of. Where
-    the condition names only columns by which the table is partitioned, as they are, files are replaced as a whole,
-    which is the cheapest.
+    Annotate the asset with ``-> Overwrite`` and declare no write mode: this is one. Build its frame on ``source`` of
+    its incremental inputs, because their other frames hold only some of the rows behind the matching ones. If the
+    condition names only identity partition columns of the table, whole files are replaced, which is cheapest.
 
     Example:
         >>> def account_running_total(daily: IcdcView, plans: IcdcView) -> Overwrite:

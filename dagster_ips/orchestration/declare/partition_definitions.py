@@ -48,8 +48,7 @@ def partition_keys(
 def _unfit(asset: str, wanted: str, found: object) -> DeclarationError:
     return DeclarationError(
         asset=asset,
-        problem=f"it is partitioned, so its rows are told apart by {wanted}, but its metadata partition_expr is "
-        f"{found!r}.",
+        problem=f"it is partitioned, so its metadata partition_expr must name {wanted}, but it is {found!r}.",
         remedy='Name the column of its table: metadata={"partition_expr": "event_date"}; for several dimensions '
         '{"partition_expr": {"date": "event_date", "country": "country"}}.',
     )
@@ -254,7 +253,7 @@ class _TimeKeys:
         if local.time() != dt.time():
             raise DeclarationError(
                 asset=self.column,
-                problem=f"a partition begins at {local}, which a date can't tell from the rest of its day.",
+                problem=f"a partition begins at {local}, within a day, which a date column can't represent.",
                 remedy="Partition by a timestamp column, or by whole days.",
             )
         return literal(local.date())

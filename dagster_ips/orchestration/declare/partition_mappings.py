@@ -194,7 +194,7 @@ def require_partition_expression(asset: str, metadata: Mapping[str, Any]) -> Non
     if partition_expression(metadata) is None:
         raise DeclarationError(
             asset=asset,
-            problem="it is partitioned in Dagster, but nothing says which column of its table its partitions are.",
+            problem="it is partitioned in Dagster, but nothing says which column of its table holds the partitions.",
             remedy='Add metadata={"partition_expr": "event_date"}.',
         )
 

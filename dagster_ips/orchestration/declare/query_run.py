@@ -87,7 +87,7 @@ class QueryRun:
         if self.views[0].mode is Mode.FULL:
             return self._plan.whole("the run computes everything")
         if self.refresh is Refresh.FULL:
-            return self._plan.whole("it is asked for")
+            return self._plan.whole("a full refresh was requested")
         changes = {source: _change(view) for source, view in enumerate(self.views) if not view.is_empty}
         known = frozenset(source for source in changes if self.views[source].before is not None)
         step = self._plan.step(changes, known_before=known)
@@ -108,10 +108,10 @@ class QueryRun:
             try:
                 read = [kind for _, kind in types_of(self._over(plan.text, plan.tables))]
             except UnresolvedQueryError as error:
-                return plan.refusing(f"Spark doesn't take it as it is read here: {error.problem}")
+                return plan.refusing(f"Spark doesn't accept it in the form it is parsed here: {error.problem}")
             if read != [each.type for each in result]:
                 given = ", ".join(each.type for each in result)
-                why = f"Spark gives it the types {given}, and {', '.join(read)} as it is read here"
+                why = f"Spark gives it the types {given}, but {', '.join(read)} in the form it is parsed here"
                 return plan.refusing(why)
             kept = self._why_not_kept(plan, plan.grouping, result) if isinstance(plan.grouping, Grouping) else None
             if kept is not None:
@@ -124,12 +124,12 @@ class QueryRun:
         try:
             groups = Aggregates.over(rows, grouping.combine, table=self.asset).groups(rows)
         except AggregateError as error:
-            return f"{error.aggregate} can't be added to: {error.problem}"
+            return f"{error.aggregate} can't be maintained incrementally: {error.problem}"
         kinds = dict(types_of(groups))
         aggregates = [f"{each} AS `{each.name}`" for each in grouping.combine.aggregates]
         wanted = [*types_of(rows.selectExpr(*aggregates)), *((each.name, each.type) for each in result)]
         other = [name for name, kind in wanted if kinds[name] != kind]
-        return f"{other[0]} would be kept as {kinds[other[0]]}" if other else None
+        return f"{other[0]} would be stored as {kinds[other[0]]}" if other else None
 
     @property
     def _grouping(self) -> Grouping | None:

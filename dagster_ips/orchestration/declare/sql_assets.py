@@ -55,33 +55,33 @@ def sql_asset(  # noqa: PLR0913  # each is a thing of its own
     io_manager_key: str = "io_manager",
     **attributes: Any,  # noqa: ANN401  # those of dagster.asset
 ) -> dg.AssetsDefinition:
-    """An asset whose table is the result of ``sql``, kept up to date by what changed in the tables that it reads.
+    """Declare an asset whose table is the result of ``sql``, maintained from changes in the tables it reads.
 
-    Each run finds by itself what the change does to the result: it appends, adds to aggregates, replaces the rows of
-    affected keys, or computes everything where that costs less or nothing else is known to be right. Its metadata says
-    which, and why nothing better.
+    Each run works out how the changes affect the result: it appends, adds to aggregates, replaces the rows of affected
+    keys, or computes everything if that is cheaper or nothing else is known to be right. Its metadata says which it
+    chose and why.
 
     Args:
         key: The asset's key.
-        sql: A SELECT in Spark's SQL, as a full refresh would run it. Tables are named by asset keys, ``plays`` or
-            ``media.plays``, or in braces where that isn't plain: ``{media/my-plays}``. Or the path
-            of a file that holds it, ``Path(__file__).with_name("plays.sql")``.
-        table: The table's name, by default the asset's key.
+        sql: A SELECT in Spark SQL, as a full refresh would run it. It names tables by asset keys, ``plays`` or
+            ``media.plays``, or in braces if the key isn't a plain name: ``{media/my-plays}``. Or the path of a file
+            that contains it, ``Path(__file__).with_name("plays.sql")``.
+        table: The table's name. Default: the asset's key.
         partition_by: As in ``table()``.
         sort_by: As in ``table()``.
         properties: As in ``table()``.
-        refresh: ``"auto"``; ``"incremental"`` also where everything costs less; ``"strict"``, which fails instead of
-            computing everything, but for runs in mode ``full``; or ``"full"``.
-        sources: The asset keys of tables that the query calls otherwise, by the name in the query.
+        refresh: ``"auto"``; ``"incremental"``, even if a full refresh is cheaper; ``"strict"``, which fails instead of
+            computing everything, except in runs in mode ``full``; or ``"full"``.
+        sources: The asset keys of tables that have other names in the query, by the name in the query.
         on_rollback: As in ``incremental()``.
         on_expired: As in ``incremental()``.
-        metadata: More of the asset's.
-        description: The asset's; by default the query.
+        metadata: Additional metadata of the asset.
+        description: The asset's description. Default: the query.
         io_manager_key: The key of an ``IcdcIOManager``.
-        attributes: Others of ``dagster.asset``: ``group_name``, ``owners``, ``automation_condition``, ….
+        attributes: Other arguments of ``dagster.asset``: ``group_name``, ``owners``, ``automation_condition``, ….
 
     Raises:
-        DeclarationError: the query is none, or may give other rows for the same tables; or its file can't be read.
+        DeclarationError: the query is invalid, may give different rows for the same tables, or its file can't be read.
 
     Example:
         >>> daily = sql_asset("plays_daily", "SELECT day, count(*) AS plays FROM plays GROUP BY day")
@@ -119,12 +119,12 @@ def sql_asset(  # noqa: PLR0913  # each is a thing of its own
             past_refreshes.REFRESH: str(step.strategy),
             past_refreshes.SHARE: run.share,
             past_refreshes.ROWS: run.rows,
-            "refresh, why not better": step.reason or "it is the best there is",
+            "refresh, why not better": step.reason or "this is the best strategy",
         }
         if foreseen := list(run.foreseen()):  # Dagster has no empty table.
-            shown["refresh, by what changes"] = _table(upstreams, foreseen)
+            shown["refresh, by kind of change"] = _table(upstreams, foreseen)
         if query.notes:
-            shown["refresh, beware"] = "; ".join(query.notes)
+            shown["refresh, caveats"] = "; ".join(query.notes)
         return dg.Output(found, metadata=shown)
 
     made: dg.AssetsDefinition = declared(maintained)
@@ -159,21 +159,21 @@ def _read(asset: str, sql: str | Path) -> query_text.Query:
         raise DeclarationError(
             asset=asset,
             problem=f"the file of its query can't be read: {error}.",
-            remedy="Give a path that doesn't depend on where Dagster is started, Path(__file__).with_name(...), of a "
-            "file in UTF-8.",
+            remedy="Give a path to a UTF-8 file that doesn't depend on where Dagster is started: "
+            "Path(__file__).with_name(...).",
         ) from None
     except query_text.RefusedQueryError as error:
         raise DeclarationError(
             asset=asset,
-            problem=f"its query can't be kept up to date: {error}.",
-            remedy="Change the query, or write an asset by @dg.asset that computes it in each run.",
+            problem=f"its query can't be maintained: {error}.",
+            remedy="Change the query, or write an @dg.asset that computes it in each run.",
         ) from None
 
 
 def _policy(asset: str, refresh: str) -> refresh_choice.Refresh:
     known = [str(each) for each in refresh_choice.Refresh]
     if refresh not in known:
-        problem = f"refresh={refresh!r} is no way to refresh a table."
+        problem = f"refresh={refresh!r} isn't a refresh policy."
         raise DeclarationError(asset=asset, problem=problem, remedy=f"Use one of {', '.join(known)}.")
     return refresh_choice.Refresh(refresh)
 
@@ -182,9 +182,9 @@ def _require_unpartitioned(asset: str, attributes: Mapping[str, Any]) -> None:
     if attributes.get("partitions_def") is not None:
         raise DeclarationError(
             asset=asset,
-            problem="it is partitioned in Dagster, and which partitions of its sources a query's rows are made of "
-            "isn't known.",
-            remedy="Leave partitions_def out: partition_by partitions the Iceberg table, and a run computes what "
+            problem="it is partitioned in Dagster, but it is unknown which partitions of its sources a query's rows "
+            "come from.",
+            remedy="Leave out partitions_def: partition_by partitions the Iceberg table, and a run computes only what "
             "changed anyway.",
         )
 
@@ -200,8 +200,8 @@ def _inputs(asset: str, upstreams: Sequence[dg.AssetKey]) -> dict[str, dg.AssetK
     inputs: dict[str, dg.AssetKey] = {}
     for key in upstreams:
         if key in inputs.values():
-            problem = f"its query names the asset {key.to_user_string()} in two ways."
-            raise DeclarationError(asset=asset, problem=problem, remedy="Name it in one.")
+            problem = f"its query names the asset {key.to_user_string()} in two different ways."
+            raise DeclarationError(asset=asset, problem=problem, remedy="Use one name.")
         name = re.sub(r"\W", "_", key.path[-1]).lower()
         name = name if name.isidentifier() and name not in {"context", "config"} else f"source_{name}"
         while name in inputs:

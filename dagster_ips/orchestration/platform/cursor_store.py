@@ -50,7 +50,7 @@ class CursorStore:
                     self._storage.set_cursor_values({_PROBE: "works"})
                 kept = self._storage.get_cursor_values({_PROBE}).get(_PROBE)
         except NotImplementedError as error:
-            raise CursorStorageError(cause="it does not implement them") from error
+            raise CursorStorageError(cause="it doesn't implement them") from error
         if kept != "works":
             raise CursorStorageError(cause="a value that was set did not come back")
 
@@ -109,7 +109,7 @@ class CursorStore:
         """
         key = _BACKFILL_PREFIX + backfill.lower()
         text = self._values([key]).get(key)
-        return decode_backfill(text, where=f"The record of backfill {backfill}") if text else None
+        return decode_backfill(text, where=f"The stored record of backfill {backfill}") if text else None
 
     def set_backfill(self, backfill: BackfillPlan | LaunchedBackfill) -> None:
         """Remember a plan, or that it was launched; durable when this returns."""
@@ -126,7 +126,7 @@ class CursorStore:
             raise CursorStorageError(cause="a value that was set did not come back")
         # Not just any difference: another run of the edge may have set it since.
         if kept != text and text.startswith(kept):
-            raise CursorStorageError(cause=f"of a value of {len(text):,} characters only {len(kept):,} came back")
+            raise CursorStorageError(cause=f"a value of {len(text):,} characters came back with only {len(kept):,}")
 
     def _values(self, keys: Sequence[str]) -> Mapping[str, str]:
         try:

@@ -18,14 +18,14 @@ class IcebergCatalog(dg.ConfigurableResource):  # type: ignore[type-arg]  # its 
     """One Iceberg catalog for PyIceberg and Spark, under one name.
 
     Either ``folder``: the embedded default, a SQLite file and a warehouse folder. Or ``properties``: PyIceberg's, such
-    as ``{"type": "rest", "uri": …}``; they are handed to Spark as well, and ``spark_properties`` adds what Spark calls
-    by another name (without the ``spark.sql.catalog.<name>.`` prefix). Secrets belong into ``dg.EnvVar``.
+    as ``{"type": "rest", "uri": …}``; they are passed to Spark as well, and ``spark_properties`` adds properties that
+    have other names in Spark (without the ``spark.sql.catalog.<name>.`` prefix). Use ``dg.EnvVar`` for secrets.
 
-    Metadata of ICDC tables is written under ``icdc_location``; without it beside the table whose change it shows, where
-    runs then need the right to write.
+    Metadata of ICDC tables is written under ``icdc_location``. By default it is written next to the table whose changes
+    it describes, where runs then need write access.
 
-    Sensors and conditions wait ``patience_seconds`` for an answer of the catalog or its storage and then continue with
-    what other catalogs hold.
+    Sensors and conditions wait up to ``patience_seconds`` for the catalog or its storage to answer, then continue with
+    other catalogs.
 
     Example:
         >>> IcebergCatalog(folder="/data/lake").spark_config()["spark.sql.catalog.lake.type"]
@@ -48,7 +48,7 @@ class IcebergCatalog(dg.ConfigurableResource):  # type: ignore[type-arg]  # its 
         return self._open(patience_seconds=None)
 
     def open_for_ticks(self) -> LakeCatalog:
-        """As ``open``, for those who look at many catalogs and mustn't wait long for any.
+        """Like ``open``, for callers that check many catalogs and can't wait long for any of them.
 
         Raises:
             DeclarationError: as for ``open``.
@@ -58,12 +58,12 @@ class IcebergCatalog(dg.ConfigurableResource):  # type: ignore[type-arg]  # its 
     def _open(self, *, patience_seconds: float | None) -> LakeCatalog:
         if (self.folder is None) == (not self.properties):
             remedy = "Give IcebergCatalog either folder=... or properties=..., not both."
-            raise DeclarationError(asset="IcebergCatalog", problem="where the catalog is isn't clear.", remedy=remedy)
+            raise DeclarationError(asset="IcebergCatalog", problem="it is unclear where the catalog is.", remedy=remedy)
         properties, spark = _resolved(self.properties), _resolved(self.spark_properties)
         return _open(self.name, self.folder, properties, spark, patience_seconds, self.icdc_location)
 
     def name_of(self, table: str) -> tuple[object, ...]:
-        """What tells ``table`` from every other, also from those of other catalogs; Glue and Hive know no case."""
+        """A name of ``table`` that is unique across catalogs. Glue and Hive ignore case."""
         is_caseless = self.properties.get("type") in ("glue", "hive")
         where = (self.name, self.folder, *sorted(self.properties.items()))
         return (*where, table.lower() if is_caseless else table)
@@ -108,12 +108,12 @@ class SparkResource(Protocol):
 
 
 class LocalSparkConnect(dg.ConfigurableResource):  # type: ignore[type-arg]  # as for IcebergCatalog
-    """A Spark on this machine that stays warm between runs: a Spark Connect server, started by whoever needs it first.
+    """A local Spark that stays warm between runs: a Spark Connect server, started by the first run that needs it.
 
-    A run is a process of its own, and a JVM of its own would cost it ten seconds and more. The server outlives the
-    runs; stop it with ``python -m dagster_ips.local_spark.connect_server stop``. The log of the run that starts it says
-    how far it is. ``spark_config`` configures the run's own session, ``server_config`` the server as it starts.
-    ``extra_jars`` are brought for catalogs elsewhere: ``"aws"`` for S3, ``"postgresql"`` for one in PostgreSQL.
+    Each run is a separate process, and starting a JVM for it would cost ten seconds or more. The server outlives the
+    runs; stop it with ``python -m dagster_ips.local_spark.connect_server stop``. The log of the run that starts it
+    shows the progress. ``spark_config`` configures the run's own session, ``server_config`` the server at start.
+    ``extra_jars`` adds jars for other catalogs: ``"aws"`` for S3, ``"postgresql"`` for a catalog in PostgreSQL.
     """
 
     spark_config: dict[str, Any] = Field(default_factory=dict)

@@ -38,7 +38,7 @@ class StagedRun:
     @property
     def metadata(self) -> dict[str, dg.MetadataValue[str]]:
         """What its materialisations say first."""
-        how = f"on branch {self.branch}, and not on main. To publish it: dagster-ips backfill publish {self.backfill}"
+        how = f"on branch {self.branch}, not on main. To publish it: dagster-ips backfill publish {self.backfill}"
         return {"staged": dg.MetadataValue.text(how)}
 
     def require_unmoved(self, lake: LakeCatalog, tables: Collection[str]) -> None:
@@ -75,11 +75,11 @@ def moved(backfill: str, tables: Collection[str]) -> BackfillError:
     """What to say if ``main`` of staged tables isn't any more where their branches were cut."""
     listed = ", ".join(tables)
     problem = (
-        f"{listed} changed since it was staged, and to publish what is staged would lose that. Nothing was published "
-        f"and no state changed."
+        f"{listed} changed since it was staged, and publishing now would lose that change. Nothing was published and "
+        "no state changed."
     )
     remedy = (
-        f"Stage it again: dagster-ips backfill cancel {backfill}, then plan and launch anew. Where rows come all the "
-        f"time, stop the automation sensor until it is published: what comes meanwhile waits and isn't lost."
+        f"Stage it again: dagster-ips backfill cancel {backfill}, then plan and launch again. If new rows arrive all "
+        "the time, stop the automation sensor until the backfill is published; they stay pending and aren't lost."
     )
     return BackfillError(backfill, problem, remedy)

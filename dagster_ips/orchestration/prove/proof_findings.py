@@ -62,22 +62,25 @@ class Findings:
     def _sentences(self, kinds: Mapping[str, int], blamed: int) -> list[str]:
         rows = sum(each.found.expected for each in self.proved)
         counted = ", ".join(f"{kinds[kind]:,} {kind}" for kind in _KINDS if kinds[kind])
-        said = [f"{rows:,} rows computed anew: {counted or 'each is there, and no other'}."]
+        said = [f"{rows:,} rows recomputed: {counted or 'all are there, and no others'}."]
         if self.outside:
-            said.append(f"{self.outside:,} rows are in partitions that no run has computed.")
+            said.append(f"{self.outside:,} rows are in partitions that no run has ever computed.")
         if counted and self.claim.keeps_removed_rows:
-            said.append('Extra and different rows may be what on_removed="ignore" keeps, and aren\'t blamed.')
+            said.append(
+                'Extra and different rows may be what on_removed="ignore" keeps, so they don\'t count as errors.'
+            )
         if blamed and self._lookups:
             named = ", ".join(self._lookups)
             said.append(
-                f"It may be due to {named}, whose changes the asset ignores: older rows may come of older ones."
+                f"This may be due to {named}, whose changes the asset ignores: older rows may have used older values."
             )
         if blamed:
             said.append(
-                "The run tag dagster_ips/mode=full computes the table anew; if the asset is wrong, correct it first."
+                "To recompute the table, run it with the tag dagster_ips/mode=full; if the asset is wrong, fix it "
+                "first."
             )
         if self.untold:
-            said.append(f"{len(self.untold):,} partitions aren't proved: {next(iter(self.untold.values()))}")
+            said.append(f"{len(self.untold):,} partitions could not be proved: {next(iter(self.untold.values()))}")
         return said
 
     def _metadata(self, kinds: Mapping[str, int]) -> dict[str, Any]:

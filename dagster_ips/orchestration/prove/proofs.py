@@ -54,27 +54,27 @@ def proof(  # noqa: PLR0913  # each is a thing of its own
     automation_condition: dg.AutomationCondition[Any] | None = None,
     name: str = "proof",
 ) -> dg.AssetChecksDefinition:
-    """An asset check that proves a sample of an incremental asset's table, on whatever the table holds.
+    """Declare an asset check that recomputes a sample of an incremental asset's table and compares the rows.
 
-    It calls the asset's own function in mode ``full``, with its inputs as they were at the snapshots that the table's
-    stamps name, and compares the result with the table, row by row. It writes and consumes nothing. Rows that are
-    missing, extra or different fail it, with examples. What can't be computed again, because a snapshot was expired for
-    instance, isn't known to be right: that is a warning.
+    It calls the asset's own function in mode ``full``, with its inputs as of the snapshots in the table's stamps, and
+    compares the result with the table, row by row. It writes and consumes nothing. Missing, extra or different rows
+    fail the check, with examples. If something can't be recomputed, for example because a snapshot has expired, the
+    check warns.
 
-    It goes into ``Definitions(asset_checks=[...])``, and the definitions through ``with_incremental``. It runs when a
-    person asks for it, and by ``automation_condition``.
+    Put it into ``Definitions(asset_checks=[...])``, and pass the definitions through ``with_incremental``. It runs on
+    request and by ``automation_condition``.
 
     Args:
         asset: The key of an asset with ``incremental()`` inputs.
-        sample: The share of the table's keys, or of its partitions where it has some, from above 0 to 1. Half of it is
-            what the last change touched.
+        sample: The share of the table's keys, or of its partitions if it has any: above 0, up to 1. Half of the sample
+            is what the last change touched.
         ignore: Columns that aren't compared, such as the time when a row was written.
-        with_each_run: Whether it follows every run of the asset, in the same run.
-        automation_condition: When else it runs, as ``dg.AutomationCondition.on_cron("@daily")``.
+        with_each_run: Whether it also runs after the asset in each of its runs.
+        automation_condition: When else it runs, for example ``dg.AutomationCondition.on_cron("@daily")``.
         name: The check's name.
 
     Raises:
-        DeclarationError: the sample is none.
+        DeclarationError: the sample is invalid.
 
     Example:
         >>> next(iter(proof("playback_daily_agg", sample=0.01).check_specs)).name
@@ -83,12 +83,12 @@ def proof(  # noqa: PLR0913  # each is a thing of its own
     key = dg.AssetKey.from_coercible(asset) if not isinstance(asset, str) else dg.AssetKey.from_user_string(asset)
     declared = key.to_user_string()
     if isinstance(ignore, str):
-        problem = f"ignore={ignore!r} of its proof is one string, which would be taken letter by letter."
+        problem = f"ignore={ignore!r} of its proof is a single string, so each letter would count as a column."
         raise DeclarationError(asset=declared, problem=problem, remedy=f"Write ignore=[{ignore!r}].")
     _require_share(sample, declared)
     if with_each_run and automation_condition is not None:
-        problem = "its proof is to run with each run, and has a condition of its own as well."
-        raise DeclarationError(asset=declared, problem=problem, remedy="Say one of them.")
+        problem = "its proof has both with_each_run=True and a condition of its own."
+        raise DeclarationError(asset=declared, problem=problem, remedy="Choose one of them.")
     return _check(
         key,
         name=name,
@@ -142,17 +142,19 @@ def _asset(
     managers: Mapping[str, IcdcIOManager],
 ) -> Asset:
     if key not in by_key:
-        _refuse(key, "there is a proof of it, but no such asset runs here.", "Correct the key in proof(...).")
+        _refuse(
+            key, "it has a proof, but these definitions have no such asset to run.", "Correct the key in proof(...)."
+        )
     assets = by_key[key]
     if captures_by_itself(assets, key):
-        problem = "it is written by statements of its own, which have no result that could be compared."
-        _refuse(key, problem, "Leave its proof out; a plain asset_check may compare its table with a query.")
+        problem = "it is written by its own statements, which return nothing to compare."
+        _refuse(key, problem, "Remove its proof; a plain asset_check can compare its table with a query.")
     manager = assets.get_io_manager_key_for_asset_key(key)
     consumers = consumers_of(assets, metadata, managers[manager].default_namespace) if manager in managers else ()
     found = [each for each in consumers if each.key == key]
     if not found:
-        problem = "there is a proof of it, but it reads nothing incrementally, so that each run computes it anew."
-        _refuse(key, problem, "Leave its proof out.")
+        problem = "it has a proof, but it reads nothing incrementally, so every run recomputes it anyway."
+        _refuse(key, problem, "Remove its proof.")
     return Asset(assets, found[0], manager)
 
 
@@ -162,8 +164,8 @@ def _refuse(key: dg.AssetKey, problem: str, remedy: str) -> NoReturn:
 
 def _require_share(sample: float, asset: str) -> None:
     if not 0 < sample <= 1:
-        problem = f"a proof of the share {sample} of its rows can't be made."
-        raise DeclarationError(asset=asset, problem=problem, remedy="Give a sample above 0 and up to 1, as 0.01.")
+        problem = f"its proof can't use sample={sample}."
+        raise DeclarationError(asset=asset, problem=problem, remedy="Give a sample above 0 and up to 1, such as 0.01.")
 
 
 def _check(
@@ -179,14 +181,14 @@ def _check(
     @dg.asset_check(
         asset=key,
         name=name,
-        description="Whether the table equals what the asset's own function makes of its inputs, by a sample.",
+        description="Recomputes a sample of the table with the asset's own function and compares the rows.",
         automation_condition=condition,
         metadata=dict(metadata),
         required_resource_keys=resources,
     )
     def check(context: dg.AssetCheckExecutionContext, config: ProofConfig) -> dg.AssetCheckResult:
         if asset is None:
-            problem = "its proof doesn't know what to compute."
+            problem = "its proof has no definitions to recompute it with."
             _refuse(key, problem, "Pass the definitions through with_incremental.")
         declared = plain(metadata[PROOF])
         share = declared["sample"] if config.sample is None else config.sample

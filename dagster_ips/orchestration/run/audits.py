@@ -26,13 +26,13 @@ Audited = Callable[["DataFrame"], "bool | dg.AssetCheckResult"]
 def audit(
     *, asset: dg.AssetKey | str, blocking: bool = True, name: str | None = None, description: str | None = None
 ) -> Callable[[Audited], dg.AssetChecksDefinition]:
-    """An asset check of a frame's rows that runs on what a run of ``asset`` wrote, before it is published.
+    """Declare an asset check that runs on the rows that a run of ``asset`` wrote, before they are published.
 
-    The function gets the whole table as it would be, and returns a bool or an ``AssetCheckResult``. If it doesn't pass,
-    or raises, nothing is published and nothing is consumed; with ``blocking=False`` it is published with a warning. A
-    result of severity WARN never blocks. As every asset check it goes into ``Definitions(asset_checks=[...])``, shows
-    in the UI, and can be run there on the table as it is. ``asset`` must be written by an ``IcdcIOManager`` or by
-    ``capture``.
+    The function gets the whole table as it would be after publishing, and returns a bool or an ``AssetCheckResult``. If
+    it fails or raises, nothing is published and nothing is consumed; with ``blocking=False`` the rows are published
+    with a warning. A result with severity WARN never blocks. Like every asset check, it goes into
+    ``Definitions(asset_checks=[...])``, is shown in the UI, and can be run there on the published table. ``asset`` must
+    be written by an ``IcdcIOManager`` or by ``capture``.
 
     Example:
         >>> from pyspark.sql import DataFrame
@@ -104,9 +104,9 @@ def check_audits(checks: Iterable[Any], assets: Iterable[Any], io_managers: set[
             if AUDIT in spec.metadata and managers.get(spec.asset_key) not in io_managers:
                 raise DeclarationError(
                     asset=spec.asset_key.to_user_string(),
-                    problem=f"its audit {spec.name} can't see its rows before they are published: no IcdcIOManager "
-                    "writes it here.",
-                    remedy="Give the asset the io_manager_key of one, or declare a plain asset_check.",
+                    problem=f"its audit {spec.name} can't check its rows before they are published, because no "
+                    "IcdcIOManager writes it here.",
+                    remedy="Give the asset the io_manager_key of an IcdcIOManager, or declare a plain asset_check.",
                 )
 
 
@@ -138,7 +138,7 @@ def _evaluated(function: Audited, rows: "DataFrame", *, blocking: bool) -> dg.As
     if isinstance(found, bool):
         return dg.AssetCheckResult(passed=found, severity=severity)
     if not isinstance(found, dg.AssetCheckResult):
-        said = f"It returned a {type(found).__name__}, neither a bool nor an AssetCheckResult."
+        said = f"It returned a {type(found).__name__} instead of a bool or an AssetCheckResult."
         return dg.AssetCheckResult(passed=False, severity=severity, description=said)
     if blocking:
         return found

@@ -111,7 +111,7 @@ def _record_partitions(step: Any, asset: OutsideAsset, read: TableRead) -> None:
     try:
         event = tell_of_changes(asset, read.source, read.head, read.storage, step.instance)
     except IpsError as error:  # What was read is published, and right; only the UI may show it as stale.
-        step.log.warning("it is unknown which partitions of %s changed: %s", asset.name, error)
+        step.log.warning("could not determine which partitions of %s changed: %s", asset.name, error)
         return
     if event is not None:
         set_input_event(step, asset.key, event)

@@ -73,16 +73,16 @@ if TYPE_CHECKING:
 
 
 class IcdcIOManager(dg.ConfigurableIOManager):
-    """Reads and writes Iceberg tables through Spark; hands ``incremental()`` inputs over as ICDC views.
+    """Reads and writes Iceberg tables through Spark, and passes ``incremental()`` inputs as ICDC views.
 
-    Inputs without ``incremental()`` are read whole. Outputs are Spark DataFrames, written as the asset's metadata says
-    (``append``, ``merge``, …; ``replace`` if it says nothing), or an ``Overwrite``; on a branch that is published at
-    once or not at all.
+    Inputs without ``incremental()`` are read as a whole. Outputs are Spark DataFrames, written with the write mode in
+    the asset's metadata (``append``, ``merge``, …; ``replace`` by default), or an ``Overwrite``. They are written to a
+    branch that is published atomically.
 
-    ``default_namespace`` holds the tables of assets whose key has one part and that name no table;
-    ``icdc_namespace`` the ICDC tables. Per consumer and upstream those of the newest ``icdc_keep_last`` captures are
-    kept, none longer than ``icdc_max_age_days``; a run drops the others after its commit. The newest capture's and
-    those that a run is working on always stay.
+    ``default_namespace`` holds the tables of assets that name no table and have a single-part key, ``icdc_namespace``
+    the ICDC tables. For each consumer and upstream, the ICDC tables of the newest ``icdc_keep_last`` captures are kept,
+    but none longer than ``icdc_max_age_days``; a run drops the others after its commit. The table of the newest capture
+    and tables that a run is using are always kept.
     """
 
     catalog: dg.ResourceDependency[IcebergCatalog]
@@ -95,10 +95,10 @@ class IcdcIOManager(dg.ConfigurableIOManager):
     _tries: StepTries = PrivateAttr(default_factory=StepTries)
 
     def setup_for_execution(self, context: dg.InitResourceContext) -> None:
-        """Check the settings and the instance before anything runs: environment variables are known only now.
+        """Check the settings and the instance before anything runs. Environment variables are resolved only now.
 
         Raises:
-            RetentionError: the ICDC tables can't be kept like that.
+            RetentionError: the retention of ICDC tables is invalid.
             CursorStorageError: the Dagster instance would not remember what was consumed.
         """
         if context.instance is not None:
@@ -141,8 +141,8 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         if of_step is None and running is not None and incremental_input_names(running.assets_def):
             raise DeclarationError(
                 asset=key.to_user_string(),
-                problem="another IO manager reads its incremental inputs than writes its table, and only that one "
-                "knows what was captured. Nothing was written and nothing was consumed.",
+                problem="its incremental inputs and its table use different IO managers, so the one that writes "
+                "doesn't know what was captured. Nothing was written and nothing was consumed.",
                 remedy="Give the asset and its upstreams the same io_manager_key.",
             )
         is_consumer = of_step is not None
@@ -201,9 +201,9 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         if obj is not None or not written:
             raise DeclarationError(
                 asset=context.asset_key.to_user_string(),
-                problem="it declares an incremental_dep(), which is consumed by what capture() publishes, but it "
+                problem="it declares an incremental_dep(), which must be published through capture(), but it "
                 + (f"returned a {type(obj).__name__} to be written." if obj is not None else "didn't call capture()."),
-                remedy="Write between `with capture(...)` and its end and return nothing; or declare the input by "
+                remedy="Write inside the `with capture(...)` block and return nothing; or declare the input with "
                 "ins={...: incremental()} and return the frame.",
             )
 
@@ -340,16 +340,16 @@ def _require_same_storage(target: TableMetadata | None, partials: str | None, as
     wanted = "whole rows" if partials is None else "partials of other aggregates" if kept else "partials"
     raise DeclarationError(
         asset=asset,
-        problem=f"its table {target.table} keeps {'partials' if kept else 'whole rows'}, and it declares {wanted}. "
+        problem=f"its table {target.table} stores {'partials' if kept else 'whole rows'}, but it declares {wanted}. "
         "Nothing was written and nothing was consumed.",
-        remedy="Give it another table by table(...), or drop this one: the next run computes everything.",
+        remedy="Give it another table with table(...), or drop this one: the next run computes everything.",
     )
 
 
 def _report_waiting(context: dg.OutputContext, *, behind: Sequence[str]) -> None:
     """Say that the table is as it was: the run was made for other tables of its step."""
-    why = f"this run was for {', '.join(behind)}, behind until now; what is new comes with a next run"
-    context.log.info("%s is not written: %s", context.asset_key.to_user_string(), why)
+    why = f"this run was for {', '.join(behind)}, which had fallen behind; the new changes follow in the next run"
+    context.log.info("%s was not written: %s", context.asset_key.to_user_string(), why)
     context.add_output_metadata({"summary": dg.MetadataValue.md(f"- **not written**: {plain(why)}")})
 
 
@@ -392,7 +392,7 @@ def in_form(view: IcdcView, annotation: object, *, parameter: str, asset: str) -
         return view
     raise DeclarationError(
         asset=asset,
-        problem=f"its incremental input {parameter} is annotated {annotation!r}, which it can't be handed over as.",
+        problem=f"its incremental input {parameter} has an unsupported annotation {annotation!r}.",
         remedy="Annotate it as IcdcView, pyspark.sql.DataFrame or str (the ICDC table's SQL name).",
     )
 
@@ -425,15 +425,15 @@ def returned(obj: object, declared: WriteMode | None, key: dg.AssetKey, *, is_co
     if not is_frame(parts[0]) or not isinstance(parts[1], str):
         kinds = " where a ".join(map(_type_name, parts))
         raise OutputTypeError(
-            asset=asset, found=f"an Overwrite of a {kinds}, not of a Spark DataFrame where a SQL text"
+            asset=asset, found=f"an Overwrite of a {kinds} instead of a Spark DataFrame where a SQL text"
         )
     if declared is not None or not is_consumer:
         raise DeclarationError(
             asset=asset,
-            problem="it returned an Overwrite, which replaces what an incremental input's change affects, but "
+            problem="it returned an Overwrite, which replaces the rows affected by an incremental input's change, but "
             + ("it declares another write mode." if declared else "it has no incremental input.")
             + " Nothing was written and nothing was consumed.",
-            remedy="Return the DataFrame, or leave out the other write mode and declare the input by incremental().",
+            remedy="Return the DataFrame, or remove the other write mode and declare the input with incremental().",
         )
     return Returned(obj.frame, OverwriteWhere(obj.where))
 

@@ -58,7 +58,11 @@ class KnownConsumer:
         if upstream is None and len(inputs) == 1:
             return next(iter(inputs.values()))
         if upstream not in inputs:
-            what = f"doesn't read {upstream} incrementally" if upstream else "has several upstreams: say --upstream"
+            what = (
+                f"doesn't read {upstream} incrementally"
+                if upstream
+                else ("has several upstreams, so --upstream is required")
+            )
             raise UnknownConsumerError(asset=self.consumer.name, problem=what, known=tuple(sorted(inputs)))
         return inputs[upstream]
 

@@ -45,8 +45,8 @@ _SHOW_REMOVED = (Frame.REMOVED, Frame.WEIGHTED, Frame.CHANGELOG, Frame.AFFECTED,
 class OwnSql:
     """The changes of an asset's upstreams, and the branch that its statements write to.
 
-    ``views`` are the upstreams' IcdcViews by key, with every frame; ``session`` is Spark. What isn't SQL writes by
-    ``frame.writeTo(icdc.target)``.
+    ``views`` are the upstreams' IcdcViews by key, with every frame; ``session`` is the Spark session. To write without
+    SQL, use ``frame.writeTo(icdc.target)``.
     """
 
     consumer: Consumer
@@ -56,7 +56,7 @@ class OwnSql:
 
     @property
     def target(self) -> str:
-        """The branch's name in Spark SQL: what is written to it is published when the block ends."""
+        """The branch's name in Spark SQL. Rows written to it are published when the block ends."""
         return self._block.branch.sql_name
 
     @property
@@ -81,12 +81,12 @@ class OwnSql:
     def sql(self, statement: str) -> DataFrame:
         """Run one statement of Spark SQL.
 
-        ``{target}`` is the branch. Of the upstream, ``{added}`` and ``{removed}`` are exactly the rows that came and
-        went, ``{icdc}`` is the ICDC table with every row of the files that were added, ``{source}`` is the upstream as
-        of the capture. With several upstreams: ``{playback.added}``. Other braces stay as they are.
+        ``{target}`` is the branch. ``{added}`` and ``{removed}`` are exactly the rows added to and removed from the
+        upstream, ``{icdc}`` is the ICDC table with every row of the added files, ``{source}`` is the upstream as of the
+        capture. With several upstreams: ``{playback.added}``. Other braces are left alone.
 
         Raises:
-            PublishError: the table was changed meanwhile, or the branch.
+            PublishError: the table or the branch was changed in the meantime.
             DirectWriteError: the statement wrote to the table itself instead of ``{target}``.
         """
         text = _PLACEHOLDER.sub(self._filled, statement)
@@ -107,7 +107,7 @@ class OwnSql:
             one, *_ = views
             raise DeclarationError(
                 asset=self.consumer.name,
-                problem=f"it captures {', '.join(views)}; which of them is meant by {upstream or 'one'} isn't clear.",
+                problem=f"it captures {', '.join(views)}; it is unclear which of them {upstream or 'one'} means.",
                 remedy=f'Name it, as in "{{{one}.added}}" or icdc.views["{one}"].',
             )
         return views[upstream]
@@ -120,18 +120,19 @@ def capture(
     writes: str | None = None,
     columns: str | None = None,
 ) -> Iterator[OwnSql]:
-    """Capture what changed, let the block's statements write the asset's table, publish when it ends.
+    """Capture what changed, run the block's statements on the asset's table, and publish when the block ends.
 
-    The asset declares each upstream by ``deps=[incremental_dep(...)]`` and returns nothing. All statements go to a
-    branch; when the block ends it becomes the table's ``main`` and the change is consumed. If it fails, neither
-    happens. In a graph-backed asset it stands in the op whose output is the asset.
+    The asset declares each upstream with ``deps=[incremental_dep(...)]`` and returns nothing. All statements write to a
+    branch; when the block ends, the branch becomes the table's ``main`` and the change is consumed. If the block fails,
+    neither happens. In a graph-backed asset, use it in the op whose output is the asset.
 
     Args:
-        context: The asset's, or the op's.
-        upstreams: The keys of the upstreams; all that the asset declares if none is given.
-        writes: The asset's table; needed in a step that makes several assets.
-        columns: The table's columns in SQL, as in ``"day DATE, plays BIGINT"``. One that doesn't exist yet is made of
-            them, laid out as ``table(...)`` in the asset's metadata says; one that lacks some is given them.
+        context: The context of the asset or the op.
+        upstreams: The keys of the upstreams. Default: all that the asset declares.
+        writes: The asset's table; required in a step that computes several assets.
+        columns: The table's columns in SQL, for example ``"day DATE, plays BIGINT"``. A table that doesn't exist yet is
+            created with them, laid out as ``table(...)`` in the asset's metadata says. Missing columns are added to an
+            existing table.
 
     Raises:
         DeclarationError: the asset doesn't declare this, or its table doesn't exist and ``columns`` aren't given.
@@ -149,8 +150,8 @@ def capture(
     manager, consumer = _consumer(context, metadata, writes)
     _require_declared(consumer, upstreams)
     if (staged := staged_run(context.run, context.instance)) is not None:
-        problem = f"it writes by statements of its own, which backfill {staged.backfill} can't stage."
-        raise DeclarationError(asset=consumer.name, problem=problem, remedy="Launch such a backfill without --staged.")
+        problem = f"it writes with its own statements, which backfill {staged.backfill} can't stage."
+        raise DeclarationError(asset=consumer.name, problem=problem, remedy="Launch the backfill without --staged.")
     runs = manager.runs(context.instance)
     captured = runs.capture(consumer, context)
     started = time.monotonic()
@@ -194,20 +195,20 @@ def _consumer(
     manager = getattr(step.resources, assets.get_io_manager_key_for_asset_key(running[0]), None)
     name = ", ".join(key.to_user_string() for key in running)
     if not isinstance(manager, IcdcIOManager):
-        problem = "it calls capture(), but its IO manager is not an IcdcIOManager, which knows the catalog and Spark."
-        raise DeclarationError(asset=name, problem=problem, remedy="Give it the io_manager_key of one.")
+        problem = "it calls capture(), but its IO manager isn't an IcdcIOManager, which provides the catalog and Spark."
+        raise DeclarationError(asset=name, problem=problem, remedy="Give it the io_manager_key of an IcdcIOManager.")
     consumers = capturing_consumers(assets, metadata, manager.default_namespace)
     found = [each for each in consumers if writes in (None, each.table)]
     if len(found) != 1:
         tables = ", ".join(f"{each.name} ({each.table})" for each in consumers) or "none"
         raise DeclarationError(
             asset=name,
-            problem=f"it calls capture(writes={writes!r}), but its assets with an incremental_dep() are: {tables}.",
-            remedy='Name the table of one: in capture(writes=...), and in the metadata, table("media.by_title").',
+            problem=f"it calls capture(writes={writes!r}), but its assets with an incremental_dep() are {tables}.",
+            remedy='Name one of their tables in capture(writes=...) and in the metadata: table("media.by_title").',
         )
     if found[0].key not in running:
-        problem = f"it isn't part of this run, which makes {name}."
-        remedy = "Ask context.selected_asset_keys before capture()."
+        problem = f"it isn't part of this run, which computes {name}."
+        remedy = "Check context.selected_asset_keys before calling capture()."
         raise DeclarationError(asset=found[0].name, problem=problem, remedy=remedy)
     return manager, found[0]
 
@@ -218,7 +219,7 @@ def _require_declared(consumer: Consumer, upstreams: tuple[str, ...]) -> None:
         raise DeclarationError(
             asset=consumer.name,
             problem=f"it captures {', '.join(upstreams)}, but declares {', '.join(consumer.inputs)}.",
-            remedy="Declare by deps=[incremental_dep(...)] what is captured, and capture all of it in one block.",
+            remedy="Declare captured upstreams with deps=[incremental_dep(...)], and capture all of them in one block.",
         )
 
 
@@ -251,7 +252,7 @@ def _require_followed(table: str, change: InputChange) -> None:
         raise RemovedRowsError(
             table=table,
             upstream=change.upstream,
-            problem="{icdc} also holds rows that were there before and were only written again",
+            problem="{icdc} also holds existing rows that were only rewritten",
             remedy="Read {added} and {removed} instead, which are exact.",
         )
     follows = change.ignores_removed or Frame.ADDED not in taken or taken & set(_SHOW_REMOVED)
@@ -259,7 +260,7 @@ def _require_followed(table: str, change: InputChange) -> None:
         raise RemovedRowsError(
             table=table,
             upstream=change.upstream,
-            problem="no statement looks at {removed}",
-            remedy="Take what was made of those rows away by it, or compute the groups that occur in {added} or "
-            "{removed} from {source} again.",
+            problem="no statement uses {removed}",
+            remedy="Use it to remove the results of those rows, or recompute the groups that occur in {added} or "
+            "{removed} from {source}.",
         )

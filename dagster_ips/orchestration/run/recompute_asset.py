@@ -140,8 +140,8 @@ def _lookup(
     table = table_of(upstream, graph.get(upstream).metadata, manager.default_namespace)
     found = lake.find(table)
     if found is None:
-        problem = f"its input {upstream.to_user_string()} is no table of the catalog {lake.name}"
-        remedy = "A proof reads Iceberg tables only: prove the asset without that input, or leave its proof out."
+        problem = f"its input {upstream.to_user_string()} isn't a table of the catalog {lake.name}"
+        remedy = "A proof can read only Iceberg tables: prove the asset without that input, or remove its proof."
         raise UnprovableError(consumer=asset.consumer.name, problem=problem, remedy=remedy)
     frame = snapshot_rows(session, lake.name, found, found.ancestry().head)
     if part.partitions and graph.get(upstream).partitions_def is not None:
@@ -150,9 +150,12 @@ def _lookup(
     now = found.ancestry().newest_change
     before = input_version(around.instance, asset.consumer.key, upstream)
     if before is None or now is None:
-        return frame, "whether it moved since the last run isn't known"
+        return frame, "it is unknown whether it changed since the last run"
     moved = before != str(now.snapshot_id)
-    return frame, f"moved since the last run, {before} → {now.snapshot_id}" if moved else "as in the last run"
+    return (
+        frame,
+        f"changed since the last run, {before} → {now.snapshot_id}" if moved else "unchanged since the last run",
+    )
 
 
 def _called(asset: Asset, values: Mapping[str, Any], partitions: Sequence[str], around: Surroundings) -> object:

@@ -107,13 +107,14 @@ def _sentence(report: RunReport) -> str:
     if len(keys := report.partitions) > 1:
         parts.insert(
             0,
-            f"one run of **{len(keys):,} partitions**, {plain(keys[0])} to {plain(keys[-1])}, "
-            "of which this tells together",
+            f"one run of **{len(keys):,} partitions**, {plain(keys[0])} to {plain(keys[-1])}; the numbers are totals",
         )
     if accepted := views[0].captured.accepted.snapshots:
-        parts.append(f"**continues with what others wrote**, as a person said: {plain(', '.join(map(told, accepted)))}")
+        parts.append(
+            f"**accepts rows that others wrote**, as requested by run tag: {plain(', '.join(map(told, accepted)))}"
+        )
     if report.publication.superseded_by:
-        parts.append("**another run had published this already**, so nothing was written")
+        parts.append("**another run had already published this**, so nothing was written")
     elif capture.mode is Mode.INCREMENTAL and all(view.is_empty for view in views):
         parts.append("**no change**, so nothing was written")
     if report.older:
@@ -135,14 +136,14 @@ def _consumed(name: str, view: IcdcView) -> str:
     text += f"{stats.files:,}{of} files, {stats.rows:,} rows, {size_text(stats.size_bytes)}"
     if stats.source_size_bytes:
         saved = max(0.0, 1 - stats.size_bytes / stats.source_size_bytes)
-        text += f" of {size_text(stats.source_size_bytes)}, **{saved:.1%} less than everything**"
+        text += f" of {size_text(stats.source_size_bytes)}, **{saved:.1%} less than a full read**"
     return ", ".join([text, *limited])
 
 
 def _limited(share: BacklogShare) -> Iterator[str]:
     """What the input's limits had to do with it."""
     if share.is_beyond:
-        yield "**more than its limit, as it can't be cut**"
+        yield "**more than its limit, because it can't be split**"
     if share.bite:
         yield f"{share.bite} in the order of that snapshot's manifests"
     if share.snapshots_left:
@@ -174,16 +175,14 @@ def _origins(report: RunReport) -> dict[str, Any]:
         shown[f"{name}: from snapshot, exclusive"] = str(start.snapshot_id) if start else "the beginning"
         shown[f"{name}: to snapshot, inclusive"] = str(end.snapshot_id) if end else "none"
         if view.captured.unmapped:
-            shown[f"{name}: rows of no partition"] = ", ".join(view.captured.unmapped)
+            shown[f"{name}: rows outside all partitions"] = ", ".join(view.captured.unmapped)
         if view.captured.share.bite:
             shown[f"{name}: bite"] = str(view.captured.share.bite)
         if capture.mode is Mode.INCREMENTAL and view.captured.tracked.start is not Everywhere.ALL:
-            text = (
-                f"{view.captured.tracked.start}: what was there before is in the table only if a full run computed it"
-            )
+            text = f"{view.captured.tracked.start}: earlier rows are in the table only if a full run has computed them"
             shown[f"{name}: began at"] = text
     if report.lookups:
-        shown["changes ignored of"] = ", ".join(report.lookups)
+        shown["ignored changes of"] = ", ".join(report.lookups)
     return shown
 
 

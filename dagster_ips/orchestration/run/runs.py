@@ -339,7 +339,7 @@ def _wish(kind: type[_Kind], tags: Mapping[str, str], tag: str, asset: str) -> _
     if wish is None:
         return None
     if wish not in set(kind):
-        problem = f"the run tag {tag}={wish!r} isn't one that is known."
+        problem = f"the run tag {tag}={wish!r} has an unknown value."
         raise DeclarationError(asset=asset, problem=problem, remedy=f"Use one of {', '.join(kind)}.")
     return kind(wish)
 
@@ -353,7 +353,7 @@ def _consent(tags: Mapping[str, str], asset: str) -> Consent:
     accept = tags.get(ACCEPT_TAG)
     if accept is not None and not accept.isdecimal():
         problem = f"the run tag {ACCEPT_TAG}={accept!r} isn't the id of a snapshot."
-        remedy = "Give the one that the error named which says that someone else changed the table."
+        remedy = "Use the id from the error that reported the change by someone else."
         raise DeclarationError(asset=asset, problem=problem, remedy=remedy)
     return Consent(int(accept) if accept is not None else None, tags.get(TAKE_OVER_TAG))
 

@@ -51,7 +51,7 @@ def outside_tables_sensor(tables: Sequence[OutsideTable], *, interval_seconds: i
         name=OUTSIDE_TABLES_SENSOR,
         minimum_interval_seconds=interval_seconds,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description="Watches Iceberg tables that outside jobs write, by their catalog pointers.",
+        description="Watches the catalog for new snapshots of Iceberg tables that outside jobs write.",
     )
     def watch(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         seen = decode(context.cursor)
@@ -84,7 +84,7 @@ def _look(
     located = lake.locate([each.table for each in tables])
     missing = sorted({each.table for each in tables} - located.found.keys() - located.errors.keys())
     if missing:
-        context.log.warning("catalog %s has no table %s yet", lake.name, ", ".join(missing))
+        context.log.warning("catalog %s doesn't have table %s yet", lake.name, ", ".join(missing))
     for each in tables:
         if each.table in located.errors:
             yield _TableInTick(each.name, error=located.errors[each.table])

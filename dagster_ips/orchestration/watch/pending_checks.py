@@ -52,7 +52,8 @@ def pending_checks(watched: Sequence[WatchedInputs]) -> dg.AssetChecksDefinition
         dg.AssetCheckSpec(
             PENDING_CHECK,
             asset=key,
-            description=f"Whether no change of its inputs waits for longer than {_text(each.consumer.target_lag)}.",
+            description="Passes while no input change has been waiting for longer than "
+            f"{_text(each.consumer.target_lag)}.",
             automation_condition=Never(),
         )
         for key, each in by_key.items()
@@ -80,7 +81,7 @@ def pending_checks_sensor(watched: Sequence[WatchedInputs], *, interval_seconds:
         name=PENDING_SENSOR,
         minimum_interval_seconds=interval_seconds,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description="Keeps the check `pending` of incremental assets true.",
+        description="Keeps the check `pending` of incremental assets up to date.",
     )
     def watch(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         assert context.repository_def is not None  # noqa: S101  # the sensor runs where the definitions are
@@ -92,7 +93,7 @@ def pending_checks_sensor(watched: Sequence[WatchedInputs], *, interval_seconds:
             try:
                 look = _looked_at(each, graph, context.instance, now, seen.get(each.name, {}))
             except IpsError as error:  # The others' checks stay true; the consumer's own run says it as an error.
-                context.log.warning("what %s has to consume is unknown: %s", each.name, error)
+                context.log.warning("could not determine what %s has to consume: %s", each.name, error)
                 errors[each.name] = error
                 continue
             record = records.get(keys[each.name])
@@ -102,7 +103,7 @@ def pending_checks_sensor(watched: Sequence[WatchedInputs], *, interval_seconds:
                 shown[each.name] = now_shown
                 of = keys[each.name]
                 events.append(dg.AssetCheckEvaluation(asset_key=of, check_name=PENDING_CHECK, **look.says))
-        said = [] if events else ["What is pending is as it was."]
+        said = [] if events else ["Nothing pending has changed."]
         skip_reason = " ".join([*said, *said_of(errors)]) or None
         cursor = json.dumps({"shown": shown, "seen": seen})
         return dg.SensorResult(asset_events=events, cursor=cursor, skip_reason=skip_reason)
@@ -203,7 +204,7 @@ def failed_text(runs: Mapping[str, str]) -> str:
     what = (
         f"Its last run failed (run {runs['']})" if "" in runs else f"The last run of these partitions failed: {listed}"
     )
-    return f"{what}; automation tries {MOST_FAILURES} times and then waits for new data, new code or a person"
+    return f"{what}; automation tries {MOST_FAILURES} times, then waits for new data, new code or a manual run"
 
 
 def _with_older_rows(says: Mapping[str, Any], older: str) -> dict[str, Any]:
@@ -267,7 +268,9 @@ def _sentence(waiting: Mapping[str, Backlog]) -> str:
     parts = []
     for upstream, found in waiting.items():
         if not found.is_known:
-            parts.append(f"{upstream} can't be followed from where it was consumed; the next run says why")
+            parts.append(
+                f"{upstream} can't be followed from the last consumed snapshot; the error of the next run says why"
+            )
         elif not found.is_empty:
             commits = "1 snapshot" if found.snapshots == 1 else f"{found.snapshots:,} snapshots"
             parts.append(

@@ -12,6 +12,6 @@ _MOST_SHOWN = 3
 def said_of(errors: Mapping[str, IpsError]) -> Iterator[str]:
     """Sentences on the assets of which nothing could be told, and why; none if there are none."""
     for name, error in list(errors.items())[:_MOST_SHOWN]:
-        yield f"What is new for {name} is unknown: {error}"
+        yield f"Could not determine what is new for {name}: {error}"
     if len(errors) > _MOST_SHOWN:
-        yield f"The same goes for {len(errors) - _MOST_SHOWN} more; the tick's log names them."
+        yield f"Same for {len(errors) - _MOST_SHOWN} more; see the tick's log."

@@ -182,8 +182,8 @@ def require_watched(watched: WatchedInputs | None, key: dg.AssetKey) -> WatchedI
     if watched is None:
         raise DeclarationError(
             asset=key.to_user_string(),
-            problem="its automation condition asks what is pending, but it has no incremental input that is known.",
-            remedy="Pass the definitions through with_incremental(), and declare an input by incremental().",
+            problem="its automation condition checks for pending changes, but it has no known incremental input.",
+            remedy="Pass the definitions through with_incremental(), and declare an input with incremental().",
         )
     return watched
 
@@ -197,9 +197,9 @@ def require_no_limits(watched: WatchedInputs, *limits: object) -> None:
     if watched.consumer.is_partitioned and any(limit is not None for limit in limits):
         raise DeclarationError(
             asset=watched.name,
-            problem="it is partitioned, and min_bytes and max_wait hold back assets without partitions only.",
-            remedy="Leave them out; a cron condition makes fewer runs: "
-            'ips.pending() & AutomationCondition.cron_tick_passed("@hourly").',
+            problem="it is partitioned, but min_bytes and max_wait work only for assets without partitions.",
+            remedy="Leave them out; to run less often, add a cron condition: ips.pending() & "
+            'AutomationCondition.cron_tick_passed("@hourly").',
         )
 
 

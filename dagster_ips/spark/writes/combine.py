@@ -415,5 +415,5 @@ def _literal(value: object) -> str:
 def _refuse_any(groups: DataFrame, keys: Sequence[str], branch: Branch) -> None:
     if found := groups.select(*map(quoted, keys)).limit(1).collect():
         of = f" of the group with {row_text(keys, found[0])}" if keys else ""
-        problem = f"more rows{of} were removed than it was made of"
+        problem = f"more rows{of} were removed than were ever added"
         raise CombineError(table=branch.table, problem=problem)

@@ -27,11 +27,11 @@ ROWS = KeptPart(AggregatePart.ROWS, EVERY_ROW)
 _WEIGHT, _INFINITE = "__ips_weight", "__ips_infinite"
 _MOST_DIGITS, _LEAST_PLACES, _MOST_DIGITS_OF_AVERAGE = 38, 6, 18
 _APPROXIMATE = (
-    "the sum of floating point depends on the order in which values come and go. Cast it to a decimal, or say "
-    "combine(..., approximate=True)"
+    "the sum of floating-point values depends on the order in which they are added and removed. Cast it to a decimal, "
+    "or declare combine(..., approximate=True)"
 )
 _TOO_LARGE = "is too large for its type"
-_NOT_OURS = "of the table doesn't say what it was made of"
+_NOT_OURS = "of the table has no record of the rows behind it"
 _OVERFLOWS = ("ARITHMETIC_OVERFLOW", "NUMERIC_VALUE_OUT_OF_RANGE", "CAST_OVERFLOW")
 
 
@@ -156,7 +156,7 @@ class Aggregates:
         folds = [self._folded(kept, F.col(quoted(columns[kept]))).alias(self._part(kept)) for kept in self._kept]
         groups = stored.groupBy(*self._keys()).agg(*folds)
         parts = {kept: F.col(self._part(kept)) for kept in self._kept}
-        said = F.lit("more rows of a group were removed than it was made of")
+        said = F.lit("more rows of a group were removed than were ever added")
         is_there = F.when(self.is_impossible(parts), F.raise_error(said).cast("boolean")).otherwise(parts[ROWS] > 0)
         known = {kept: self._known(kept, parts) for kept in parts}
         shown = [self._value(each, known).alias(each.name) for each in self.layout.declared]
@@ -395,12 +395,14 @@ def _misfit(aggregate: Aggregate, kind: types.DataType, approximate: bool) -> st
             if isinstance(
                 kind, types.ArrayType | types.MapType | types.StructType | types.VariantType | types.NullType
             ):
-                problem = f"its values are {name}, of which no least and greatest are kept"
+                problem = f"its values are {name}, which have no minimum and maximum"
         case _ if isinstance(kind, types.FloatType | types.DoubleType):
             problem = None if approximate else _APPROXIMATE
         case Function.AVG if isinstance(kind, types.DecimalType) and kind.precision > _MOST_DIGITS_OF_AVERAGE:
             most = _MOST_DIGITS_OF_AVERAGE
-            problem = f"of more than {most} digits no exact average is kept. Declare its sum and its count instead"
+            problem = (
+                f"an average of more than {most} digits can't be kept exactly. Declare its sum and its count instead"
+            )
         case _ if not isinstance(kind, types.IntegralType | types.DecimalType):
             problem = f"its values are {name}, not numbers"
     return problem

@@ -70,6 +70,6 @@ def replace_partitions(
             table=branch.table,
             upstream=upstream,
             frame=f"partitions that changed ({', '.join(named)})",
-            problem=f"it returned rows of others, for example {example}",
-            remedy=f"Leave {', '.join(named)} as the upstream has it, or write by replace() a frame built on source.",
+            problem=f"it returned rows of other partitions, for example {example}",
+            remedy=f"Keep {', '.join(named)} as it is in the upstream, or use replace() with a frame built on source.",
         )

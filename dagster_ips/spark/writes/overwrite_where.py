@@ -99,7 +99,7 @@ def _outside(rows: DataFrame, where: str) -> tuple[int, str]:
     outside = rows.where(is_outside(where))
     found = outside.limit(1).collect()
     if not found:
-        return 1, "a row that the frame doesn't have when it is computed again"
+        return 1, "a row that the frame no longer returned when it was computed again"
     named = [column for column in rows.columns if any(mentions(where, [column]))]
     return outside.count(), row_text(named, [found[0][column] for column in named])
 

@@ -47,7 +47,7 @@ def remove_rows(
                 table=branch.table,
                 upstream=upstream,
                 problem=f"it has more rows of key {tuple(ambiguous[0])[: len(on)]} ({', '.join(on)}) than were "
-                "removed, so which of them go isn't known",
+                "removed, so it is unclear which of them to remove",
                 remedy="Name columns in append(remove_on=...) that identify one row.",
             )
         # mergeInto gives the target no alias: its columns go by the last part of its name.

@@ -237,7 +237,7 @@ def test_a_first_read_larger_than_the_limit_replaces_the_target_once_and_goes_on
     for day in range(4):
         drain.source.append(in_files(day, day + 10))
     captured = [drain.bite(Limits(max_files=3, cuts_files=True))]
-    assert captured[0].capture.reason == "nothing of playback was consumed before"
+    assert captured[0].capture.reason == "nothing has been consumed from playback yet"
     drain.source.append(in_files(50))
     while drain.is_pending:
         captured.append(drain.bite(Limits(max_files=3, cuts_files=True)))
@@ -288,7 +288,7 @@ def test_an_append_whose_snapshot_is_expired_between_bites_is_refused_by_name(dr
     assert big
     drain.source.append(in_files(200))
     drain.source.table.maintenance.expire_snapshots().by_id(big.snapshot_id).commit()
-    with pytest.raises(SourceExpiredError, match="to read the 6 of its 10 files that aren't consumed yet"):
+    with pytest.raises(SourceExpiredError, match="to read 6 of its 10 files, which aren't consumed yet"):
         drain.source.capture(limits=TWO)
     assert drain.state == state
     captured = drain.source.capture(limits=TWO, policies=InputPolicies(on_expired=OnExpired.FULL))
@@ -325,7 +325,7 @@ def test_a_target_built_anew_between_bites_begins_with_the_first_file(drain: Dra
     drain.source.lake.client.drop_table(TARGET)
     captured = drain.source.capture(limits=TWO)
     assert captured.capture.mode is Mode.FULL
-    assert captured.capture.reason == "its table does not exist"
+    assert captured.capture.reason == "its table doesn't exist"
     assert str(captured.share.bite) == "files 1 to 2 of 11"
 
 

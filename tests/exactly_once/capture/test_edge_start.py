@@ -77,7 +77,7 @@ def test_latest_is_what_comes_after_the_first_capture_whether_or_not_the_target_
 ) -> None:
     captured = capture(source, "latest", target=target)
     assert captured.capture.mode is Mode.INCREMENTAL
-    assert captured.capture.reason == "begins where start says for playback"
+    assert captured.capture.reason == "begins at the declared start of playback"
     assert holds(source, captured, [])
     source.append(numbered(4))
     source.consume(captured)
@@ -110,7 +110,8 @@ def test_a_snapshot_or_a_time_is_where_what_comes_after_it_is_new(source: Source
 
 
 @pytest.mark.parametrize(
-    ("start", "why"), [("12345", "isn't in its history"), ("2999-01-01", "yet to come"), ("2001-01-01", "expired")]
+    ("start", "why"),
+    [("12345", "isn't in its history"), ("2999-01-01", "in the future"), ("2001-01-01", "oldest retained")],
 )
 def test_a_start_that_is_not_in_the_history_is_refused_and_nothing_recorded(
     source: Source, start: str, why: str

@@ -141,7 +141,7 @@ def test_an_asset_of_another_code_location_is_refused_on_a_table_that_has_an_own
 def test_an_asset_renamed_and_named_back_takes_its_table_over_each_time_and_doubles_nothing(lake: Lake) -> None:
     lake.run("a")
     taken = lake.run("b", consent=Consent(take_over="a"))
-    assert (taken.capture.mode, taken.capture.reason) == (Mode.FULL, "takes the table over from a")
+    assert (taken.capture.mode, taken.capture.reason) == (Mode.FULL, "takes over the table from a")
     lake.source.append(numbered(3))
     assert lake.run("b", consent=Consent(take_over="a")).capture.mode is Mode.INCREMENTAL
     lake.refused(TargetOfAnotherError, "a")
@@ -201,7 +201,7 @@ def test_rows_that_someone_changed_are_noticed_by_their_number_where_the_commit_
     lake.expire_all_but_the_head(rows=1 if deletes else 5)
     lake.source.append(numbered(3))
     said = lake.refused(ForeignWriteError)
-    assert f"expired since (at least {'1 rows fewer' if deletes else '3 rows more'})" in said
+    assert f"have since expired (at least {'1 rows fewer' if deletes else '3 rows more'})" in said
     lake.capture(consent=Consent(accept=lake.head))
     lake.run(asked_for=Mode.FULL)
     assert lake.rows() == expected(lake, 1, 2, 3)
@@ -292,4 +292,4 @@ def test_status_says_that_someone_else_wrote(lake: Lake) -> None:
     status = Inspector(lake.source.lake, lake.source.store, TARGET).status(
         EDGE.consumer, TrackedInput("playback", TABLE)
     )
-    assert "Somebody other than daily" in str(status.problem)
+    assert "Someone other than daily" in str(status.problem)

@@ -78,7 +78,7 @@ def test_a_full_run_overtaken_by_a_change_says_so_and_can_be_repeated(lake: Lake
     full = runs.capture("run-aaaa", asked_for=Mode.FULL)
     lake.append(events([10]))
     runs.publish(runs.capture("run-bbbb"))
-    with pytest.raises(PublishError, match="computed anew"):
+    with pytest.raises(PublishError, match="recomputed everything"):
         runs.publish(full)
     assert lake.rows("media.out") == Counter(events([0, 1, 2, 10]))
 
@@ -91,7 +91,7 @@ def test_what_was_captured_before_a_reset_can_not_be_published_any_more(
     late = runs.capture("run-aaaa")
     Administrator(lake.catalog, runs.store, "media.out").reset(late.capture.edge, who="me", why="wrong rows")
     before = runs.store.get(late.capture.edge)
-    with pytest.raises(CaptureVoidError, match=r"a reset since, by me \(wrong rows\)"):
+    with pytest.raises(CaptureVoidError, match=r"me did a reset since \(wrong rows\)"):
         (runs.publish if writes else runs.end_without_writing)(late)
     assert runs.store.get(late.capture.edge) == before
     assert lake.rows("media.out") == Counter(events([0, 1, 2]))

@@ -216,7 +216,7 @@ def test_a_partition_that_only_lost_delete_files_to_compaction_is_not_changed(la
     [
         ({"format-version": 4}, "format version is 4", "Upgrade"),
         ({"encryption-keys": [{"key-id": "k"}]}, "encrypted", "Read it through"),
-        ({"view-uuid": "v"}, "it is a view", "Name the tables"),
+        ({"view-uuid": "v"}, "it is a view", "Use the tables"),
     ],
 )
 def test_a_table_that_could_be_misread_is_refused(

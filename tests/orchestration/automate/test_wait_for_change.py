@@ -124,5 +124,5 @@ def test_a_catalog_that_does_not_answer_has_no_news(tmp_path: Path, instance: dg
 
 @pytest.mark.parametrize("wait_seconds", [-1, 30, math.nan])
 def test_a_wait_that_would_keep_other_sensors_from_their_ticks_is_refused(tables: Tables, wait_seconds: float) -> None:
-    with pytest.raises(DeclarationError, match="Give from 0 to less than 30"):
+    with pytest.raises(DeclarationError, match="Give at least 0 and less than 30"):
         repository(tables, wait_seconds)

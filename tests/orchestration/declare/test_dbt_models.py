@@ -65,15 +65,15 @@ def test_queries_of_views_stand_in_those_of_models_that_read_them() -> None:
         (model("a", "select 1 from landing.plays_v1", materialized="incremental"), "it is incremental"),
         (model("a", "select 1 from landing.plays_v1", materialized="materialized_view"), "as materialized_view"),
         (model("a", "def model(): ...", language="python"), "written in python"),
-        (model("a", None), "no compiled SQL of it"),
+        (model("a", None), "no compiled SQL for it"),
         (model("a", "select current_date() as d from landing.plays_v1"), "CURRENT_DATE"),
-        (model("a", "select 1 from other.place"), "it reads other.place, which the manifest doesn't know"),
-        (model("a", "select 1 from landing.plays_v1", file_format="delta"), "format delta, not Iceberg"),
+        (model("a", "select 1 from other.place"), "it reads other.place, which isn't in the manifest"),
+        (model("a", "select 1 from landing.plays_v1", file_format="delta"), "format is delta, not Iceberg"),
         (model("a", "select 1 from landing.plays_v1", **{"post-hook": [{"sql": "x"}]}), "it has post-hook"),
         (model("a", "select 1 from landing.plays_v1", grants={"select": ["b"]}), "it has grants"),
         (model("a", "select 1 from landing.plays_v1", contract={"enforced": True}), "enforced contract"),
         (model("a", "select 1 from landing.plays_v1", partition_by={"field": "day"}), "not columns"),
-        (model("a", "select 1 from media.stg"), "the view stg: its query can't be kept up to date: .*RAND"),
+        (model("a", "select 1 from media.stg"), "the view stg: its query can't be maintained: .*RAND"),
     ],
 )
 def test_a_model_that_is_not_taken_says_why_and_is_read_as_a_table_that_dbt_writes(
@@ -90,7 +90,7 @@ def test_a_model_that_is_not_taken_says_why_and_is_read_as_a_table_that_dbt_writ
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ({"nodes": {}}, "no manifest of dbt"),
+        ({"nodes": {}}, "isn't a dbt manifest"),
         (manifest(PLAYS, DAILY, adapter="postgres"), "compiled for postgres"),
         (manifest(PLAYS, model("a", None)), "no compiled SQL"),
     ],

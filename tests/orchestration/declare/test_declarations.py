@@ -19,7 +19,7 @@ def test_a_tables_name_is_the_same_however_it_is_declared() -> None:
 
 @pytest.mark.parametrize("name", ["media.`my.table", "media..daily", "daily"])
 def test_a_tables_name_that_is_none_is_refused_as_it_is_declared(name: str) -> None:
-    with pytest.raises(DeclarationError, match=r"^table\(\): its table.* (Write a part|Name it)"):
+    with pytest.raises(DeclarationError, match=r"^table\(\): its table.* (Quote a part|Add one)"):
         ips.table(name)
-    with pytest.raises(DeclarationError, match=r"^playback: its table.* (Write a part|Name it)"):
+    with pytest.raises(DeclarationError, match=r"^playback: its table.* (Quote a part|Add one)"):
         ips.iceberg_asset("playback", table=name)

@@ -127,7 +127,7 @@ class Storage:
         return {key: self._kept[key] for key in keys & self._kept.keys()}
 
 
-@pytest.mark.parametrize(("most", "said"), [(100, "only 100 came back"), (None, "not implemented")])
+@pytest.mark.parametrize(("most", "said"), [(100, "came back with only 100"), (None, "not implemented")])
 def test_a_value_that_is_not_kept_whole_is_an_error(most: int | None, said: str) -> None:
     class Instance:
         daemon_cursor_storage = Storage(most)
