@@ -283,3 +283,46 @@ def cancelling(backfill: Any) -> Any | None:  # noqa: ANN401  # it isn't public
     if backfill.status in (BulkActionStatus.REQUESTED, BulkActionStatus.CANCELING):
         return backfill.with_status(BulkActionStatus.CANCELING)
     return None
+
+
+def run_arguments(instance: dg.DagsterInstance, run: dg.DagsterRun) -> tuple[str, str]:
+    """The interpreter that a run's definitions are loaded by, and what ``execute_run`` takes (dagster 1.13.27).
+
+    As Dagster's launchers for containers give it to ``dagster api execute_run``.
+    """
+    from dagster._grpc.types import ExecuteRunArgs  # noqa: PLC0415  # takes a tenth of a second
+    from dagster._serdes import serialize_value  # noqa: PLC0415  # as above
+
+    origin = run.job_code_origin
+    assert origin is not None  # noqa: S101  # the launcher has looked
+    arguments = ExecuteRunArgs(origin, run.run_id, instance.get_ref(), set_exit_code_on_failure=True)
+    return origin.executable_path, serialize_value(arguments)
+
+
+def execute_run(arguments: str) -> None:
+    """Do the run in this process (dagster 1.13.27).
+
+    Raises:
+        SystemExit: it failed.
+    """
+    from dagster._cli.api import execute_run_command  # noqa: PLC0415  # as above
+
+    execute_run_command.main([arguments], standalone_mode=False)
+
+
+def report_ended(arguments: str, how: str) -> None:
+    """Tell Dagster that a run's process has ended, if the run hasn't (dagster 1.13.27)."""
+    import dagster as dg  # noqa: PLC0415  # as above
+    from dagster._grpc.types import ExecuteRunArgs  # noqa: PLC0415  # as above
+    from dagster._serdes import deserialize_value  # noqa: PLC0415  # as above
+
+    given = deserialize_value(arguments, ExecuteRunArgs)
+    assert given.instance_ref is not None  # noqa: S101  # run_arguments gives one
+    with dg.DagsterInstance.from_ref(given.instance_ref) as instance:
+        run = instance.get_run_by_id(given.run_id)
+        if run is None or run.is_finished:
+            return
+        if run.status is dg.DagsterRunStatus.CANCELING:
+            instance.report_run_canceled(run, message=how)
+        else:
+            instance.report_run_failed(run, message=how)

@@ -1,0 +1,5 @@
+"""Starting the processes of runs: ``dagster.yaml`` names the launcher."""
+
+from dagster_ips.orchestration.launch.forking_run_launcher import ForkingRunLauncher
+
+__all__ = ["ForkingRunLauncher"]

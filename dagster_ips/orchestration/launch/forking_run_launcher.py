@@ -1,0 +1,159 @@
+"""A run launcher that forks each run from a process in which the large libraries are imported."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Self
+
+import dagster as dg
+from dagster import DagsterRun, Field
+from dagster._core.launcher import CheckRunHealthResult, LaunchRunContext, WorkerStatus
+from dagster._serdes import ConfigurableClassData
+
+from dagster_ips._compat import run_arguments
+from dagster_ips.local_spark.process import ProcessIdentity, identity_of
+
+PROCESS_TAG = ".dagster_ips/process"
+_MODULE = "dagster_ips.orchestration.launch.run_forker"
+
+
+class ForkingRunLauncher(dg.DefaultRunLauncher):
+    """Launches each run as a process of its own that has Dagster, PySpark and PyIceberg imported from its start.
+
+    A process that imports them takes seconds, one that is forked from it a fraction of one. The fork imports your
+    definitions afresh, so new code counts from the next run on. It runs beside the daemon, on Linux; elsewhere runs are
+    launched as by Dagster's default launcher.
+
+    In ``dagster.yaml``, with ``preload`` for other large libraries that your assets import::
+
+        run_launcher:
+          module: dagster_ips.orchestration.launch
+          class: ForkingRunLauncher
+          config:
+            preload: [sklearn]
+    """
+
+    def __init__(self, preload: Sequence[str] = (), inst_data: ConfigurableClassData | None = None) -> None:
+        super().__init__(inst_data)
+        self._preload = tuple(preload)
+        self._forkers: dict[str, _Forker] = {}
+        self._lock = threading.Lock()
+
+    @classmethod
+    def config_type(cls) -> Mapping[str, Any]:
+        """What ``dagster.yaml`` may say."""
+        return {"preload": Field([str], is_required=False, default_value=[])}
+
+    @classmethod
+    def from_config_value(cls, inst_data: ConfigurableClassData, config_value: Mapping[str, Any]) -> Self:
+        """The launcher of an instance."""
+        return cls(inst_data=inst_data, **config_value)
+
+    def launch_run(self, context: LaunchRunContext) -> None:
+        """Fork a process for the run."""
+        run = context.dagster_run
+        if not sys.platform.startswith("linux") or run.job_code_origin is None:
+            super().launch_run(context)
+            return
+        python, arguments = run_arguments(self._instance, run)
+        with self._lock:
+            forker = self._forkers.get(python)
+            if forker is None or not forker.is_alive():
+                forker = self._forkers[python] = _Forker(python, self._preload)
+            process = forker.fork(arguments)
+        where = {"host": socket.gethostname(), "pid": process.pid, "started": process.started}
+        self._instance.add_run_tags(run.run_id, {PROCESS_TAG: json.dumps(where)})
+        self._run_ids.add(run.run_id)
+
+    def terminate(self, run_id: str) -> bool:
+        """Ask the run's process to end, as Dagster's UI does when a run is cancelled; whether it was there to hear."""
+        run = self._instance.get_run_by_id(run_id)
+        if run is None or PROCESS_TAG not in run.tags:
+            return bool(super().terminate(run_id))  # type: ignore[no-untyped-call]  # Dagster's
+        if run.is_finished:
+            return False
+        self._instance.report_run_canceling(run)
+        process = _process_of(run)
+        if process is None:
+            message = f"The run's process is on another host: {run.tags[PROCESS_TAG]}. It could not be asked to end."
+            self._instance.report_engine_event(message, run, cls=type(self))
+            return False
+        if not process.is_alive():
+            return False
+        os.kill(process.pid, signal.SIGTERM)
+        return True
+
+    @property
+    def supports_check_run_worker_health(self) -> bool:
+        """Run monitoring notices a process that is gone."""
+        return True
+
+    def check_run_worker_health(self, run: DagsterRun) -> CheckRunHealthResult:
+        """Whether the run's process is alive; taken to be where it isn't on this host, or the run isn't ours."""
+        process = _process_of(run)
+        if process is None or process.is_alive():
+            return CheckRunHealthResult(WorkerStatus.RUNNING)
+        return CheckRunHealthResult(WorkerStatus.NOT_FOUND, f"process {process.pid} is gone")
+
+    def dispose(self) -> None:
+        """Let go of the processes that fork: each ends with the last run that it forked."""
+        with self._lock:
+            for forker in self._forkers.values():
+                forker.let_go()
+            self._forkers.clear()
+
+
+def _process_of(run: DagsterRun) -> ProcessIdentity | None:
+    """The run's process; None if it is on another host, or unknown."""
+    where = json.loads(run.tags.get(PROCESS_TAG, "{}"))
+    return ProcessIdentity(where["pid"], where["started"]) if where.get("host") == socket.gethostname() else None
+
+
+class _Forker:
+    """A ``run_forker`` by the interpreter ``python``, on the other side of two pipes."""
+
+    def __init__(self, python: str, preload: Sequence[str]) -> None:
+        self._command = [python, "-m", _MODULE, *preload]
+        self._process = subprocess.Popen(
+            self._command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,  # Ctrl-C in the daemon's terminal isn't meant for runs.
+        )
+
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
+    def fork(self, arguments: str) -> ProcessIdentity:
+        """A process that does a run.
+
+        Raises:
+            RuntimeError: there is no process to fork from; its own output says why.
+        """
+        assert self._process.stdin is not None and self._process.stdout is not None  # noqa: PT018, S101  # pipes
+        with suppress(BrokenPipeError):
+            self._process.stdin.write(f"{json.dumps(arguments)}\n")
+            self._process.stdin.flush()
+        answer = self._process.stdout.readline()
+        if not answer:
+            message = (
+                f"No process could be forked for the run: {' '.join(self._command)} ended with "
+                f"{self._process.wait()}. Its output is in the daemon's."
+            )
+            raise RuntimeError(message)
+        pid = int(answer)
+        return identity_of(pid) or ProcessIdentity(pid, "ended at once")
+
+    def let_go(self) -> None:
+        assert self._process.stdin is not None  # noqa: S101  # a pipe
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()

@@ -1,0 +1,172 @@
+"""Runs that are forked from a process with its libraries imported are runs like any other."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from dagster._core.code_pointer import FileCodePointer
+from dagster._core.definitions.reconstruct import ReconstructableRepository
+from dagster._core.launcher import LaunchRunContext, WorkerStatus
+
+from dagster_ips.orchestration.launch import ForkingRunLauncher
+from dagster_ips.orchestration.launch.forking_run_launcher import PROCESS_TAG
+from tests.support.backends import dagster_home
+
+SETTINGS = """
+run_launcher:
+  module: dagster_ips.orchestration.launch
+  class: ForkingRunLauncher
+  config: {preload: [json.tool, not_installed_anywhere]}
+"""
+DEFINITIONS = """
+import os, pathlib, sys, time
+import dagster as dg
+
+@dg.op
+def tell():
+    pathlib.Path({told!r}).write_text(f"{{os.getpid()}} {{'pyspark.sql.connect.session' in sys.modules}} {word}")
+
+@dg.op
+def fail():
+    raise dg.Failure("by itself")
+
+@dg.op
+def sleep():
+    pathlib.Path({told!r}).write_text("asleep")
+    time.sleep(600)
+
+@dg.job(executor_def=dg.in_process_executor)
+def telling(): tell()
+
+@dg.job(executor_def=dg.in_process_executor)
+def failing(): fail()
+
+@dg.job(executor_def=dg.in_process_executor)
+def sleeping(): sleep()
+
+defs = dg.Definitions(jobs=[telling, failing, sleeping], executor=dg.in_process_executor)
+"""
+LONGEST_SECONDS = 120
+
+
+class Launched:
+    """An instance with the launcher, and a file of definitions that a run loads."""
+
+    def __init__(self, folder: Path, instance: dg.DagsterInstance) -> None:
+        self.told, self.file, self.instance = folder / "told", folder / "some_definitions.py", instance
+        self.define("one")
+
+    def define(self, word: str) -> None:
+        self.file.write_text(DEFINITIONS.format(told=str(self.told), word=word))
+
+    def launch(self, job: str, *, found_by_then: str | None = None) -> str:
+        pointer = FileCodePointer(str(self.file), "defs", str(self.file.parent))
+        recon = ReconstructableRepository(pointer).get_reconstructable_job(job)
+        origin, starting = recon.get_python_origin(), dg.DagsterRunStatus.STARTING
+        run = self.instance.create_run_for_job(recon.get_definition(), job_code_origin=origin, status=starting)
+        if found_by_then is not None:
+            self.file.write_text(found_by_then)
+        self.instance.run_launcher.launch_run(LaunchRunContext(run, None))
+        return run.run_id
+
+    def run(self, run_id: str) -> dg.DagsterRun:
+        run = self.instance.get_run_by_id(run_id)
+        assert run
+        return run
+
+    def ended(self, run_id: str) -> dg.DagsterRunStatus:
+        self.wait(lambda: self.run(run_id).is_finished)
+        return self.run(run_id).status
+
+    def wait(self, until: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + LONGEST_SECONDS
+        while not until():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+    def said(self, run_id: str) -> str:
+        return "\n".join(repr(entry) for entry in self.instance.all_logs(run_id))
+
+    def process(self, run_id: str) -> int:
+        return int(json.loads(self.run(run_id).tags[PROCESS_TAG])["pid"])
+
+
+@pytest.fixture(scope="module")
+def launched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launched]:
+    folder = tmp_path_factory.mktemp("launched")
+    home = dagster_home(folder / "home", None)
+    (Path(home) / "dagster.yaml").open("a").write(SETTINGS)
+    with dg.DagsterInstance.from_config(str(home)) as instance:
+        assert isinstance(instance.run_launcher, ForkingRunLauncher)
+        yield Launched(folder, instance)
+
+
+def test_each_run_is_a_process_of_its_own_that_has_the_libraries_and_the_newest_definitions(launched: Launched) -> None:
+    told = []
+    for word in ("one", "two"):
+        launched.define(word)
+        run = launched.launch("telling")
+        assert launched.ended(run) is dg.DagsterRunStatus.SUCCESS
+        told.append(launched.told.read_text().split())
+        assert told[-1][0] == str(launched.process(run))
+    assert [each[1:] for each in told] == [["True", "one"], ["True", "two"]]
+    assert len({os.getpid(), *(int(each[0]) for each in told)}) == 3
+
+
+def test_a_run_that_fails_by_itself_says_so_itself(launched: Launched) -> None:
+    run = launched.launch("failing")
+    assert launched.ended(run) is dg.DagsterRunStatus.FAILURE
+    assert "by itself" in launched.said(run)
+    assert "ended with exit code" not in launched.said(run)
+
+
+def test_a_run_can_be_cancelled(launched: Launched) -> None:
+    run = asleep(launched)
+    assert launched.instance.run_launcher.terminate(run)
+    assert launched.ended(run) is dg.DagsterRunStatus.CANCELED
+    assert not launched.instance.run_launcher.terminate(run)
+
+
+def test_a_run_whose_process_is_killed_fails_and_says_how(launched: Launched) -> None:
+    run = asleep(launched)
+    health = launched.instance.run_launcher.check_run_worker_health
+    assert health(launched.run(run)).status is WorkerStatus.RUNNING
+    os.kill(launched.process(run), signal.SIGKILL)
+    assert launched.ended(run) is dg.DagsterRunStatus.FAILURE
+    assert "ended by SIGKILL" in launched.said(run)
+    launched.wait(lambda: health(launched.run(run)).status is WorkerStatus.NOT_FOUND)
+
+
+def test_definitions_that_do_not_load_fail_the_run(launched: Launched) -> None:
+    good = launched.file.read_text()
+    try:
+        run = launched.launch("telling", found_by_then="raise RuntimeError('a mistake')")
+        assert launched.ended(run) is dg.DagsterRunStatus.FAILURE
+    finally:
+        launched.file.write_text(good)
+    assert "a mistake" in launched.said(run)
+
+
+def test_runs_go_on_when_the_daemon_that_launched_them_has_ended(launched: Launched) -> None:
+    run = asleep(launched)
+    launched.instance.run_launcher.dispose()
+    time.sleep(1)
+    assert launched.run(run).status is dg.DagsterRunStatus.STARTED
+    assert launched.instance.run_launcher.terminate(run)
+    assert launched.ended(run) is dg.DagsterRunStatus.CANCELED
+    assert launched.ended(launched.launch("telling")) is dg.DagsterRunStatus.SUCCESS
+
+
+def asleep(launched: Launched) -> str:
+    """A run that does nothing for a long time."""
+    launched.told.unlink(missing_ok=True)
+    run = launched.launch("sleeping")
+    launched.wait(launched.told.exists)
+    return run
