@@ -14,11 +14,13 @@ class Making:
     """How the rows of a table, or of a partition, were made since all of them were last computed.
 
     ``codes`` are the code versions that are known to have made some, oldest first; of very many the first and the last.
-    ``schema_id`` is the table's schema when all were computed; None if that isn't known.
+    ``schema_id`` is the table's schema when all were computed, ``declared`` how their asset was declared, as in
+    ``Maker``; None if that isn't known.
     """
 
     codes: tuple[str, ...] = ()
     schema_id: int | None = None
+    declared: str | None = None
 
     def gone_on_by(self, code: str | None) -> Making:
         """With rows that were made since by ``code``; None is a version that isn't known.
@@ -32,21 +34,45 @@ class Making:
         return replace(self, codes=(*self.codes[: _MOST_CODES - 1], code))
 
 
-def not_made_by(makings: Mapping[str | None, Making], code: str, partitions: Iterable[str | None]) -> str | None:
-    """Why a change can't be added by ``code`` to rows of ``partitions``, as a sentence; None if it can.
+@dataclass(frozen=True, slots=True)
+class Maker:
+    """How an asset makes its rows, as far as that decides whether it can go on with those that are there.
 
-    Rows of which it isn't known by which code they were made are taken for another's.
+    ``declared`` is its write mode and the inputs that it follows. ``code`` is the one by which all rows must have been
+    made if a change is to be added to them; None if that doesn't matter. ``keeps_more`` says that by its declaration
+    the table isn't a full recompute: it holds what inputs have no more, or lacks what they had before it began.
+    """
+
+    declared: str | None = None
+    code: str | None = None
+    keeps_more: bool = False
+
+
+UNDECLARED = Maker()
+"""Goes on with any rows."""
+
+
+def not_made_by(makings: Mapping[str | None, Making], maker: Maker, partitions: Iterable[str | None]) -> str | None:
+    """Why ``maker`` can't go on with the rows of ``partitions``, as a sentence; None if it can.
+
+    Where all rows must be of one code, those of which it isn't known are taken for another's.
 
     Example:
-        >>> not_made_by({None: Making(("1",))}, "2", [None])
+        >>> not_made_by({None: Making(("1",))}, Maker(code="2"), [None])
         "its rows were made by other code, to which the change of now can't be added"
-        >>> not_made_by({None: Making(("2",))}, "2", [None])
+        >>> not_made_by({None: Making(declared="append() of a")}, Maker("replace() of a"), [None])
+        'its rows were made by append() of a, and replace() of a is declared now'
+        >>> not_made_by({None: Making(("2",))}, Maker("append() of a", "2"), [None])
     """
     for partition in partitions:
         making = makings.get(partition, makings.get(None, Making()))
+        if making.declared not in (None, maker.declared) and not maker.keeps_more:
+            return f"its rows were made by {making.declared}, and {maker.declared} is declared now"
+        if maker.code is None:
+            continue
         if not making.codes:
             return "by which code its rows were made isn't known, so a change can't be added to them"
-        if making.codes != (code,):
+        if making.codes != (maker.code,):
             return "its rows were made by other code, to which the change of now can't be added"
     return None
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from dagster_ips.core.capture import Capture, EdgeState, Mode
-from dagster_ips.core.code_of_rows import not_made_by
+from dagster_ips.core.code_of_rows import UNDECLARED, Maker, not_made_by
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.mode_decision import ModeDecision, decide_mode
 from dagster_ips.core.ownership import Consent
@@ -92,12 +92,12 @@ class Capturer:
         run_id: str,
         partitions: RunPartitions | None = None,
         consent: Consent = _NOTHING,
-        one_code: str | None = None,
+        maker: Maker = UNDECLARED,
     ) -> tuple[CapturedInput, ...]:
         """One capture per input and partition, all of one mode, recorded as in flight.
 
         First what an earlier run published but did not live to commit is committed, so its rows are never read again.
-        Rows that weren't all made by ``one_code``, if it is given, are computed anew.
+        Rows that ``maker`` can't go on with are computed anew.
 
         Raises:
             IpsError: a table is unknown or unreadable, a column is unknown, the history can't be followed, or the
@@ -110,7 +110,7 @@ class Capturer:
             asked_for=asked_for,
             partitions=partitions,
             consent=consent,
-            one_code=one_code,
+            maker=maker,
         )
         return self.take(ready, run_id=run_id)
 
@@ -123,7 +123,7 @@ class Capturer:
         asked_for: Mode | None,
         partitions: RunPartitions | None = None,
         consent: Consent = _NOTHING,
-        one_code: str | None = None,
+        maker: Maker = UNDECLARED,
     ) -> ReadyToCapture:
         """The first half of ``capture``: what is captured from where, and in which mode.
 
@@ -156,7 +156,7 @@ class Capturer:
             require_known_publications(
                 target, [(edge.state, edge.history) for of_input in settled for edge in of_input]
             )
-            decision = decision.or_full(_made_by_other_code(metadata, one_code, states))
+            decision = decision.or_full(_made_otherwise(metadata, maker, states))
             if partitions is None:
                 decision = decision.or_full(_made_by_partitions(metadata, states))
         accepted = Accepted()
@@ -384,12 +384,12 @@ def _computes_named(partitions: RunPartitions | None, decision: ModeDecision) ->
     return decision.mode is Mode.FULL and partitions is not None and partitions.named_by_person
 
 
-def _made_by_other_code(target: TableMetadata | None, one_code: str | None, states: Sequence[EdgeState]) -> str | None:
-    """Why ``one_code`` can't add to the target's rows; None if it can, or no code is asked for."""
-    if one_code is None or target is None or target.head_snapshot_id() is None:
+def _made_otherwise(target: TableMetadata | None, maker: Maker, states: Sequence[EdgeState]) -> str | None:
+    """Why ``maker`` can't go on with the target's rows; None if it can."""
+    if target is None or target.head_snapshot_id() is None:
         return None
     begun = [state.edge.partition for state in states if state.committed or state.file_set]
-    return not_made_by(makings(target), one_code, begun)
+    return not_made_by(makings(target), maker, begun)
 
 
 def _as_divided_now(
