@@ -134,11 +134,8 @@ class Capturer:
         taken_from = require_own(metadata, consumer, consent) if metadata else None
         if taken_from:
             asked_for = Mode.FULL
-        settled = [
-            _as_divided_now(self._settled(_edges(consumer, i, partitions), metadata, target, asked_for), metadata, i)
-            for i in inputs
-        ]
-        found = [self._input(tracked, edges, consumer) for tracked, edges in zip(inputs, settled, strict=True)]
+        settled = [self._settled(i, _edges(consumer, i, partitions), metadata, target, asked_for) for i in inputs]
+        found = [self._input(each, edges, consumer, metadata) for each, edges in zip(inputs, settled, strict=True)]
         if asked_for is not Mode.FULL and partitions is None:
             finder = StartFinder(self.catalog, self.icdc_namespace, metadata)
             found = [
@@ -241,10 +238,12 @@ class Capturer:
             accepted=ready.accepted if decision.mode is Mode.INCREMENTAL else Accepted(),
         )
 
-    def _input(self, tracked: TrackedInput, edges: tuple[EdgeToCapture, ...], consumer: str) -> InputToCapture:
+    def _input(
+        self, tracked: TrackedInput, edges: tuple[EdgeToCapture, ...], consumer: str, target: TableMetadata | None
+    ) -> InputToCapture:
         states = [edge.state for edge in edges]
         source = self._source(tracked, states, consumer)
-        return InputToCapture(tracked, source, edges, self._line(tracked, source, edges, consumer))
+        return InputToCapture(tracked, source, edges, self._line(tracked, source, edges, consumer, target))
 
     def _source(self, tracked: TrackedInput, states: Sequence[EdgeState], consumer: str) -> TableMetadata:
         consumed = [state.committed for state in states if state.committed]
@@ -256,7 +255,12 @@ class Capturer:
         return source
 
     def _settled(
-        self, edges: Sequence[Edge], metadata: TableMetadata | None, target: str, asked_for: Mode | None
+        self,
+        tracked: TrackedInput,
+        edges: Sequence[Edge],
+        metadata: TableMetadata | None,
+        target: str,
+        asked_for: Mode | None,
     ) -> tuple[EdgeToCapture, ...]:
         """One input's edges, brought up to what the target's stamps say."""
         states = self._states(edges, asked_for)
@@ -265,13 +269,15 @@ class Capturer:
         for edge, state in states.items():
             history = histories.get(edge)
             now = settle(state, history)
-            if asked_for is not Mode.FULL and (what := unexpected_change(now, history)):
-                raise TargetChangedError(table=target, consumer=edge.consumer, what=what)
             if now is not state:
                 with effect(Effect.COMMIT):
                     self.store.set(now)
             settled.append(EdgeToCapture(now, history))
-        return tuple(settled)
+        found = _as_divided_now(tuple(settled), metadata, tracked)
+        for each in found if asked_for is not Mode.FULL else ():
+            if what := unexpected_change(each.state, each.history):
+                raise TargetChangedError(table=target, consumer=each.state.edge.consumer, what=what)
+        return found
 
     def _states(self, edges: Sequence[Edge], asked_for: Mode | None) -> dict[Edge, EdgeState]:
         """What is stored; a run that computes everything anew also makes anew what can't be read of it."""
@@ -294,6 +300,7 @@ class Capturer:
         source: TableMetadata,
         edges: Sequence[EdgeToCapture],
         consumer: str,
+        target: TableMetadata | None,
     ) -> Line | None:
         """What is known of all partitions of an input, up to its head; None if the consumer has none.
 
@@ -303,7 +310,7 @@ class Capturer:
         if tracked.slicing is None:
             return None
         states = [edge.state for edge in edges]
-        known = known_line(self.store, consumer, tracked)
+        known = known_line(self.store, consumer, tracked, target)
         line = look(self.catalog.storage, known, source, tracked)
         if known.scanned and may_lack_rows(line, known.scanned, source, tracked.ref):
             read = {state.edge.partition or "": state.committed for state in states if state.committed}
