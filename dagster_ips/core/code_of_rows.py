@@ -93,9 +93,15 @@ class OlderRows:
     codes: tuple[str, ...] = ()
     columns: ColumnChanges = ColumnChanges()
     partitions: tuple[str, ...] = ()
+    declarations: tuple[str, ...] = ()
+    declared: str | None = None
 
     def __str__(self) -> str:
         parts = []
+        if self.declarations:
+            parts.append(
+                f"rows made by {' and '.join(self.declarations)} are there, and {self.declared} is declared now"
+            )
         if self.codes:
             parts.append(f"rows of code version {', '.join(self.codes)} are there, and {self.code} is the version now")
         if self.columns.added:
@@ -112,29 +118,37 @@ class OlderRows:
 
 
 def older_rows(
-    makings: Mapping[str | None, Making], code: str | None, changes: Mapping[int | None, ColumnChanges]
+    makings: Mapping[str | None, Making],
+    code: str | None,
+    changes: Mapping[int | None, ColumnChanges],
+    declared: str | None = None,
 ) -> OlderRows | None:
     """What of the rows that were made so is older than ``code``, or than columns; None if nothing is known to be.
 
-    ``makings`` are by partition, of an asset without under None; ``changes`` by the id of the schema since which.
+    ``makings`` are by partition, of an asset without under None; ``changes`` by the id of the schema since which. With
+    ``declared``, what an asset that is declared otherwise has made is older, too.
 
     Example:
         >>> str(older_rows({None: Making(("1",))}, "2", {}))
         'rows of code version 1 are there, and 2 is the version now. To compute everything anew, ...'
     """
     codes: dict[str, None] = {}
+    declarations: dict[str, None] = {}
     added: dict[str, None] = {}
     widened: dict[str, None] = {}
     partitions = set()
     for partition, making in makings.items():
         others = [each for each in making.codes if code is not None and each != code]
         since = changes.get(making.schema_id, ColumnChanges())
-        if others or since != ColumnChanges():
+        is_other = None not in (declared, making.declared) and making.declared != declared
+        if others or is_other or since != ColumnChanges():
             codes |= dict.fromkeys(others)
+            declarations |= dict.fromkeys([making.declared] if making.declared and is_other else [])
             added |= dict.fromkeys(since.added)
             widened |= dict.fromkeys(since.widened)
             partitions.add(partition)
     if not partitions:
         return None
     named = tuple(sorted(each for each in partitions if each is not None))
-    return OlderRows(code, tuple(codes), ColumnChanges(tuple(added), tuple(widened)), named)
+    columns = ColumnChanges(tuple(added), tuple(widened))
+    return OlderRows(code, tuple(codes), columns, named, tuple(declarations), declared)

@@ -22,7 +22,7 @@ def properties(
     captures: Sequence[Capture],
     code: str | None,
     *,
-    declared: str | None,
+    declared: str | None = None,
     replaces_all: bool,
 ) -> dict[str, str]:
     """Summary properties of a write of ``captures`` to ``target`` by the code version ``code``, None if it isn't known.
@@ -69,16 +69,20 @@ def makings(metadata: TableMetadata) -> dict[str | None, Making]:
 
 
 def older_rows_of(
-    metadata: TableMetadata, code: str | None, partitions: Iterable[str | None] | None = None
+    metadata: TableMetadata,
+    code: str | None,
+    partitions: Iterable[str | None] | None = None,
+    *,
+    declared: str | None = None,
 ) -> OlderRows | None:
     """What of the table, or of some of its partitions, the code version ``code`` would make otherwise.
 
-    None if nothing is known to be older.
+    With ``declared`` also what an asset that isn't declared so has made. None if nothing is known to be older.
     """
     wanted = None if partitions is None else set(partitions)
     made = {key: each for key, each in makings(metadata).items() if wanted is None or key in wanted}
     since = {each.schema_id: _changes(metadata, each.schema_id) for each in made.values()}
-    return older_rows(made, code, since)
+    return older_rows(made, code, since, declared)
 
 
 def _changes(metadata: TableMetadata, schema_id: int | None) -> ColumnChanges:

@@ -12,6 +12,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
 
 import dagster_ips as ips
+from dagster_ips.cli.context import Workplace
+from dagster_ips.orchestration.run.known_consumers import known_consumers
 from tests.support.lake import Lake, events
 from tests.support.partitioned import DAYS, SENSOR, partitioned, run
 from tests.support.pipeline import materialize, pipeline
@@ -136,3 +138,37 @@ def test_partitions_of_another_declaration_are_computed_anew_as_they_change(
     query = "SELECT event_date, sum(seconds) FROM lake.media.playback WHERE day(event_date) = 1 GROUP BY event_date"
     found = lake.sql("SELECT event_date, seconds FROM lake.media.dated WHERE day(event_date) = 1").collect()
     assert found == lake.sql(query).collect()
+
+
+def test_partitions_that_another_declaration_made_are_named_until_they_are_computed_anew(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    def of(*names: str) -> dg.Definitions:
+        def dated(**views: ips.IcdcView) -> DataFrame:
+            return next(iter(views.values())).added
+
+        made = dg.asset(
+            name="dated",
+            partitions_def=DAYS,
+            ins={name: ips.incremental() for name in names},
+            metadata=ips.append(remove_on=["event_date", "event_id"])
+            | ips.table("media.dated", partition_by=["event_date"])
+            | {"partition_expr": "event_date"},
+        )(dated)
+        archive: Any = ips.iceberg_asset("archive", table="media.archive")
+        return partitioned(lake.folder, lake.spark_folder, made, archive)
+
+    lake.create_playback([*events([1]), *events([2], day=1)])
+    lake.create_playback(events([3]), "media.archive")
+    first, second = "2026-01-01", "2026-01-02"
+    run(of("playback"), instance, "dated", first, second)
+    swapped = of("archive")
+    run(swapped, instance, "dated", first, **SENSOR)
+    workplace = Workplace(known_consumers(swapped), (), [swapped], instance)
+    made = "rows made by append(remove_on=['event_date', 'event_id']) of playback are there"
+    said = str(workplace.older_rows(workplace.consumer("dated")))
+    assert said.startswith(made)
+    assert f"in 1 partition ({second}). To compute them anew, launch a backfill of these partitions." in said
+    run(swapped, instance, "dated", second)
+    assert workplace.older_rows(workplace.consumer("dated")) is None
+    assert lake.rows("media.dated") == lake.rows("media.archive")
