@@ -100,7 +100,8 @@ class Workplace:
     def older_rows(self, known: KnownConsumer) -> OlderRows | None:
         """What of the consumer's table its code of now would make otherwise; None if nothing is known to be."""
         target = self._lake(known).find(known.consumer.table)
-        return older_rows_of(target, known.code_version) if target else None
+        declared = known.consumer.maker.declared
+        return older_rows_of(target, known.code_version, declared=declared) if target else None
 
     def failed(self, known: KnownConsumer) -> Mapping[str, str]:
         """The runs in which the consumer failed last, by partition; by an empty text that of one without."""

@@ -14,11 +14,13 @@ class Making:
     """How the rows of a table, or of a partition, were made since all of them were last computed.
 
     ``codes`` are the code versions that are known to have made some, oldest first; of very many the first and the last.
-    ``schema_id`` is the table's schema when all were computed; None if that isn't known.
+    ``schema_id`` is the table's schema when all were computed, ``declared`` how their asset was declared, as in
+    ``Maker``; None if that isn't known.
     """
 
     codes: tuple[str, ...] = ()
     schema_id: int | None = None
+    declared: str | None = None
 
     def gone_on_by(self, code: str | None) -> Making:
         """With rows that were made since by ``code``; None is a version that isn't known.
@@ -32,21 +34,45 @@ class Making:
         return replace(self, codes=(*self.codes[: _MOST_CODES - 1], code))
 
 
-def not_made_by(makings: Mapping[str | None, Making], code: str, partitions: Iterable[str | None]) -> str | None:
-    """Why a change can't be added by ``code`` to rows of ``partitions``, as a sentence; None if it can.
+@dataclass(frozen=True, slots=True)
+class Maker:
+    """How an asset makes its rows, as far as that decides whether it can go on with those that are there.
 
-    Rows of which it isn't known by which code they were made are taken for another's.
+    ``declared`` is its write mode and the inputs that it follows. ``code`` is the one by which all rows must have been
+    made if a change is to be added to them; None if that doesn't matter. ``keeps_more`` says that by its declaration
+    the table isn't a full recompute: it holds what inputs have no more, or lacks what they had before it began.
+    """
+
+    declared: str | None = None
+    code: str | None = None
+    keeps_more: bool = False
+
+
+UNDECLARED = Maker()
+"""Goes on with any rows."""
+
+
+def not_made_by(makings: Mapping[str | None, Making], maker: Maker, partitions: Iterable[str | None]) -> str | None:
+    """Why ``maker`` can't go on with the rows of ``partitions``, as a sentence; None if it can.
+
+    Where all rows must be of one code, those of which it isn't known are taken for another's.
 
     Example:
-        >>> not_made_by({None: Making(("1",))}, "2", [None])
+        >>> not_made_by({None: Making(("1",))}, Maker(code="2"), [None])
         "another code version produced its rows, so changes can't be added to them now"
-        >>> not_made_by({None: Making(("2",))}, "2", [None])
+        >>> not_made_by({None: Making(declared="append() of a")}, Maker("replace() of a"), [None])
+        'its rows were written with append() of a, and it is declared with replace() of a now'
+        >>> not_made_by({None: Making(("2",))}, Maker("append() of a", "2"), [None])
     """
     for partition in partitions:
         making = makings.get(partition, makings.get(None, Making()))
+        if making.declared not in (None, maker.declared) and not maker.keeps_more:
+            return f"its rows were written with {making.declared}, and it is declared with {maker.declared} now"
+        if maker.code is None:
+            continue
         if not making.codes:
             return "it is unknown which code version produced its rows, so a change can't be added to them"
-        if making.codes != (code,):
+        if making.codes != (maker.code,):
             return "another code version produced its rows, so changes can't be added to them now"
     return None
 
@@ -67,9 +93,15 @@ class OlderRows:
     codes: tuple[str, ...] = ()
     columns: ColumnChanges = ColumnChanges()
     partitions: tuple[str, ...] = ()
+    declarations: tuple[str, ...] = ()
+    declared: str | None = None
 
     def __str__(self) -> str:
         parts = []
+        if self.declarations:
+            parts.append(
+                f"it has rows written with {' and '.join(self.declarations)}, and is declared with {self.declared} now"
+            )
         if self.codes:
             parts.append(
                 f"it has rows from code version {', '.join(self.codes)}, and the current version is {self.code}"
@@ -90,29 +122,37 @@ class OlderRows:
 
 
 def older_rows(
-    makings: Mapping[str | None, Making], code: str | None, changes: Mapping[int | None, ColumnChanges]
+    makings: Mapping[str | None, Making],
+    code: str | None,
+    changes: Mapping[int | None, ColumnChanges],
+    declared: str | None = None,
 ) -> OlderRows | None:
     """What of the rows that were made so is older than ``code``, or than columns; None if nothing is known to be.
 
-    ``makings`` are by partition, of an asset without under None; ``changes`` by the id of the schema since which.
+    ``makings`` are by partition, of an asset without under None; ``changes`` by the id of the schema since which. With
+    ``declared``, what an asset that is declared otherwise has made is older, too.
 
     Example:
         >>> str(older_rows({None: Making(("1",))}, "2", {}))
         'it has rows from code version 1, and the current version is 2. To recompute everything, ...'
     """
     codes: dict[str, None] = {}
+    declarations: dict[str, None] = {}
     added: dict[str, None] = {}
     widened: dict[str, None] = {}
     partitions = set()
     for partition, making in makings.items():
         others = [each for each in making.codes if code is not None and each != code]
         since = changes.get(making.schema_id, ColumnChanges())
-        if others or since != ColumnChanges():
+        is_other = None not in (declared, making.declared) and making.declared != declared
+        if others or is_other or since != ColumnChanges():
             codes |= dict.fromkeys(others)
+            declarations |= dict.fromkeys([making.declared] if making.declared and is_other else [])
             added |= dict.fromkeys(since.added)
             widened |= dict.fromkeys(since.widened)
             partitions.add(partition)
     if not partitions:
         return None
     named = tuple(sorted(each for each in partitions if each is not None))
-    return OlderRows(code, tuple(codes), ColumnChanges(tuple(added), tuple(widened)), named)
+    columns = ColumnChanges(tuple(added), tuple(widened))
+    return OlderRows(code, tuple(codes), columns, named, tuple(declarations), declared)

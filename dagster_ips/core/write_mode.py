@@ -16,6 +16,14 @@ class WritesRows:
     __slots__ = ()
 
     @property
+    def declaration(self) -> str:
+        """As it is declared: another if rows that the one left can't be gone on with by the other.
+
+        Of code and query a table says more than that (``code_of``).
+        """
+        return ""
+
+    @property
     def keys(self) -> tuple[str, ...]:
         """The columns by which rows are told apart; none if nothing tells them apart."""
         return ()
@@ -55,6 +63,11 @@ class Append(WritesRows):
     remove_on: tuple[str, ...] = ()
 
     @property
+    def declaration(self) -> str:
+        """With both keys."""
+        return _called("append", dedup_on=self.dedup_on, remove_on=self.remove_on)
+
+    @property
     def keys(self) -> tuple[str, ...]:
         """The key that nothing is added twice of, else the one that removed rows are found by."""
         return self.dedup_on or self.remove_on
@@ -80,6 +93,11 @@ class Merge(WritesRows):
 
     on: tuple[str, ...]
     latest_by: str | None = None
+
+    @property
+    def declaration(self) -> str:
+        """With the key, and what decides which row of a key wins."""
+        return _called("merge", on=self.on, latest_by=self.latest_by)
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -115,6 +133,11 @@ class Combine(WritesRows):
     approximate: bool = False
     keeps_partials: bool = False
     computed: tuple[ComputedColumn, ...] = ()
+
+    @property
+    def declaration(self) -> str:
+        """Without the aggregates, which its signature says."""
+        return _called("combine", on=self.on)
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -160,6 +183,11 @@ class Combine(WritesRows):
 class OverwritePartitions(WritesRows):
     """Replace exactly the affected partitions."""
 
+    @property
+    def declaration(self) -> str:
+        """By the table's own partitions."""
+        return _called("overwrite_partitions")
+
     def columns_needed(self, partition_columns: Sequence[str]) -> tuple[str, ...]:
         """Those that say of which partition a row is."""
         return tuple(partition_columns)
@@ -199,6 +227,11 @@ class ByQuery(WritesRows):
     signature: str
 
     @property
+    def declaration(self) -> str:
+        """Without the text, which its signature says."""
+        return "a query"
+
+    @property
     def may_repeat(self) -> bool:
         """Rows may be appended or added to groups."""
         return False
@@ -213,8 +246,19 @@ class ByQuery(WritesRows):
 class Replace(WritesRows):
     """Replace all rows."""
 
+    @property
+    def declaration(self) -> str:
+        """It has nothing more."""
+        return _called("replace")
+
 
 WriteMode: TypeAlias = Append | Merge | Combine | OverwritePartitions | OverwriteWhere | ReplaceKeys | ByQuery | Replace
+
+
+def _called(function: str, **columns: tuple[str, ...] | str | None) -> str:
+    """A declaration as text, without what isn't given."""
+    given = [f"{name}={list(of) if isinstance(of, tuple) else repr(of)}" for name, of in columns.items() if of]
+    return f"{function}({', '.join(given)})"
 
 
 def may_repeat(write_mode: WriteMode | None) -> bool:

@@ -18,11 +18,17 @@ MADE = "dagster-ips.made"
 
 
 def properties(
-    target: TableMetadata | None, captures: Sequence[Capture], code: str | None, *, replaces_all: bool
+    target: TableMetadata | None,
+    captures: Sequence[Capture],
+    code: str | None,
+    *,
+    declared: str | None = None,
+    replaces_all: bool,
 ) -> dict[str, str]:
     """Summary properties of a write of ``captures`` to ``target`` by the code version ``code``, None if it isn't known.
 
-    ``replaces_all`` says that every row of what the run computes is computed anew, as a run in mode ``full`` does.
+    ``declared`` is how the asset is declared, as in ``Maker``. ``replaces_all`` says that every row of what the run
+    computes is computed anew, as a run in mode ``full`` does.
     """
     known = makings(target) if target else {}
     wanted: dict[Making | None, list[str]] = {}
@@ -31,7 +37,7 @@ def properties(
         is_whole = replaces_all or all(map(_is_whole, of_it))
         before = known.get(partition, known.get(None, Making()))
         wanted.setdefault(None if is_whole else before, []).extend([partition] if partition is not None else [])
-    said = [_value(making, code, partitions) for making, partitions in wanted.items()]
+    said = [_value(making, code, declared, partitions) for making, partitions in wanted.items()]
     return {MADE: json.dumps(said, separators=(",", ":"), ensure_ascii=False)} if said else {}
 
 
@@ -45,7 +51,7 @@ def restored(before: TableMetadata, partitions: Sequence[str | None]) -> dict[st
     for partition in partitions:
         making = known.get(partition, known.get(None, Making()))
         by_making.setdefault(making, []).extend([partition] if partition is not None else [])
-    said = [_value(making, None, keys) for making, keys in by_making.items()]
+    said = [_value(making, None, making.declared, keys) for making, keys in by_making.items()]
     return {MADE: json.dumps(said, separators=(",", ":"), ensure_ascii=False)} if said else {}
 
 
@@ -54,7 +60,7 @@ def makings(metadata: TableMetadata) -> dict[str | None, Making]:
     found: dict[str | None, Making] = {}
     for snapshot in metadata.ancestry().snapshots:
         for each in json.loads(snapshot.summary.get(MADE, "[]")):
-            making = Making(tuple(each["codes"]), each.get("schema", snapshot.schema_id))
+            making = Making(tuple(each["codes"]), each.get("schema", snapshot.schema_id), each.get("declared"))
             for partition in each.get("partitions", [None]):
                 found.setdefault(partition, making)
         if None in found:
@@ -63,16 +69,20 @@ def makings(metadata: TableMetadata) -> dict[str | None, Making]:
 
 
 def older_rows_of(
-    metadata: TableMetadata, code: str | None, partitions: Iterable[str | None] | None = None
+    metadata: TableMetadata,
+    code: str | None,
+    partitions: Iterable[str | None] | None = None,
+    *,
+    declared: str | None = None,
 ) -> OlderRows | None:
     """What of the table, or of some of its partitions, the code version ``code`` would make otherwise.
 
-    None if nothing is known to be older.
+    With ``declared`` also what an asset that isn't declared so has made. None if nothing is known to be older.
     """
     wanted = None if partitions is None else set(partitions)
     made = {key: each for key, each in makings(metadata).items() if wanted is None or key in wanted}
     since = {each.schema_id: _changes(metadata, each.schema_id) for each in made.values()}
-    return older_rows(made, code, since)
+    return older_rows(made, code, since, declared)
 
 
 def _changes(metadata: TableMetadata, schema_id: int | None) -> ColumnChanges:
@@ -85,10 +95,12 @@ def _is_whole(capture: Capture) -> bool:
     return capture.mode is Mode.FULL or is_new
 
 
-def _value(before: Making | None, code: str | None, partitions: Sequence[str]) -> dict[str, Any]:
+def _value(before: Making | None, code: str | None, declared: str | None, partitions: Sequence[str]) -> dict[str, Any]:
     """What is said of rows made ``before`` and by ``code``; without what was before of the snapshot's own schema."""
     making = (before or Making()).gone_on_by(code)
     value: dict[str, Any] = {"codes": list(making.codes)}
+    if declared is not None:
+        value["declared"] = declared
     if before is not None:
         value["schema"] = making.schema_id
     return value | ({"partitions": list(partitions)} if partitions else {})

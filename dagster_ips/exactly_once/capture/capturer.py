@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from dagster_ips.core.capture import Capture, EdgeState, Mode
-from dagster_ips.core.code_of_rows import not_made_by
+from dagster_ips.core.code_of_rows import UNDECLARED, Maker, not_made_by
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.mode_decision import ModeDecision, decide_mode
 from dagster_ips.core.ownership import Consent
@@ -92,12 +92,12 @@ class Capturer:
         run_id: str,
         partitions: RunPartitions | None = None,
         consent: Consent = _NOTHING,
-        one_code: str | None = None,
+        maker: Maker = UNDECLARED,
     ) -> tuple[CapturedInput, ...]:
         """One capture per input and partition, all of one mode, recorded as in flight.
 
         First what an earlier run published but did not live to commit is committed, so its rows are never read again.
-        Rows that weren't all made by ``one_code``, if it is given, are computed anew.
+        Rows that ``maker`` can't go on with are computed anew.
 
         Raises:
             IpsError: a table is unknown or unreadable, a column is unknown, the history can't be followed, or the
@@ -110,7 +110,7 @@ class Capturer:
             asked_for=asked_for,
             partitions=partitions,
             consent=consent,
-            one_code=one_code,
+            maker=maker,
         )
         return self.take(ready, run_id=run_id)
 
@@ -123,7 +123,7 @@ class Capturer:
         asked_for: Mode | None,
         partitions: RunPartitions | None = None,
         consent: Consent = _NOTHING,
-        one_code: str | None = None,
+        maker: Maker = UNDECLARED,
     ) -> ReadyToCapture:
         """The first half of ``capture``: what is captured from where, and in which mode.
 
@@ -134,11 +134,8 @@ class Capturer:
         taken_from = require_own(metadata, consumer, consent) if metadata else None
         if taken_from:
             asked_for = Mode.FULL
-        settled = [
-            _as_divided_now(self._settled(_edges(consumer, i, partitions), metadata, target, asked_for), metadata, i)
-            for i in inputs
-        ]
-        found = [self._input(tracked, edges, consumer) for tracked, edges in zip(inputs, settled, strict=True)]
+        settled = [self._settled(i, _edges(consumer, i, partitions), metadata, target, asked_for) for i in inputs]
+        found = [self._input(each, edges, consumer, metadata) for each, edges in zip(inputs, settled, strict=True)]
         if asked_for is not Mode.FULL and partitions is None:
             finder = StartFinder(self.catalog, self.icdc_namespace, metadata)
             found = [
@@ -156,7 +153,7 @@ class Capturer:
             require_known_publications(
                 target, [(edge.state, edge.history) for of_input in settled for edge in of_input]
             )
-            decision = decision.or_full(_made_by_other_code(metadata, one_code, states))
+            decision = decision.or_full(_made_otherwise(metadata, maker, states))
             if partitions is None:
                 decision = decision.or_full(_made_by_partitions(metadata, states))
         accepted = Accepted()
@@ -241,10 +238,12 @@ class Capturer:
             accepted=ready.accepted if decision.mode is Mode.INCREMENTAL else Accepted(),
         )
 
-    def _input(self, tracked: TrackedInput, edges: tuple[EdgeToCapture, ...], consumer: str) -> InputToCapture:
+    def _input(
+        self, tracked: TrackedInput, edges: tuple[EdgeToCapture, ...], consumer: str, target: TableMetadata | None
+    ) -> InputToCapture:
         states = [edge.state for edge in edges]
         source = self._source(tracked, states, consumer)
-        return InputToCapture(tracked, source, edges, self._line(tracked, source, edges, consumer))
+        return InputToCapture(tracked, source, edges, self._line(tracked, source, edges, consumer, target))
 
     def _source(self, tracked: TrackedInput, states: Sequence[EdgeState], consumer: str) -> TableMetadata:
         consumed = [state.committed for state in states if state.committed]
@@ -256,7 +255,12 @@ class Capturer:
         return source
 
     def _settled(
-        self, edges: Sequence[Edge], metadata: TableMetadata | None, target: str, asked_for: Mode | None
+        self,
+        tracked: TrackedInput,
+        edges: Sequence[Edge],
+        metadata: TableMetadata | None,
+        target: str,
+        asked_for: Mode | None,
     ) -> tuple[EdgeToCapture, ...]:
         """One input's edges, brought up to what the target's stamps say."""
         states = self._states(edges, asked_for)
@@ -265,13 +269,15 @@ class Capturer:
         for edge, state in states.items():
             history = histories.get(edge)
             now = settle(state, history)
-            if asked_for is not Mode.FULL and (what := unexpected_change(now, history)):
-                raise TargetChangedError(table=target, consumer=edge.consumer, what=what)
             if now is not state:
                 with effect(Effect.COMMIT):
                     self.store.set(now)
             settled.append(EdgeToCapture(now, history))
-        return tuple(settled)
+        found = _as_divided_now(tuple(settled), metadata, tracked)
+        for each in found if asked_for is not Mode.FULL else ():
+            if what := unexpected_change(each.state, each.history):
+                raise TargetChangedError(table=target, consumer=each.state.edge.consumer, what=what)
+        return found
 
     def _states(self, edges: Sequence[Edge], asked_for: Mode | None) -> dict[Edge, EdgeState]:
         """What is stored; a run that computes everything anew also makes anew what can't be read of it."""
@@ -294,6 +300,7 @@ class Capturer:
         source: TableMetadata,
         edges: Sequence[EdgeToCapture],
         consumer: str,
+        target: TableMetadata | None,
     ) -> Line | None:
         """What is known of all partitions of an input, up to its head; None if the consumer has none.
 
@@ -303,7 +310,7 @@ class Capturer:
         if tracked.slicing is None:
             return None
         states = [edge.state for edge in edges]
-        known = known_line(self.store, consumer, tracked)
+        known = known_line(self.store, consumer, tracked, target)
         line = look(self.catalog.storage, known, source, tracked)
         if known.scanned and may_lack_rows(line, known.scanned, source, tracked.ref):
             read = {state.edge.partition or "": state.committed for state in states if state.committed}
@@ -384,12 +391,12 @@ def _computes_named(partitions: RunPartitions | None, decision: ModeDecision) ->
     return decision.mode is Mode.FULL and partitions is not None and partitions.named_by_person
 
 
-def _made_by_other_code(target: TableMetadata | None, one_code: str | None, states: Sequence[EdgeState]) -> str | None:
-    """Why ``one_code`` can't add to the target's rows; None if it can, or no code is asked for."""
-    if one_code is None or target is None or target.head_snapshot_id() is None:
+def _made_otherwise(target: TableMetadata | None, maker: Maker, states: Sequence[EdgeState]) -> str | None:
+    """Why ``maker`` can't go on with the target's rows; None if it can."""
+    if target is None or target.head_snapshot_id() is None:
         return None
     begun = [state.edge.partition for state in states if state.committed or state.file_set]
-    return not_made_by(makings(target), one_code, begun)
+    return not_made_by(makings(target), maker, begun)
 
 
 def _as_divided_now(

@@ -32,19 +32,23 @@ from dagster_ips.iceberg.storage import Storage
 from dagster_ips.state.store import EdgeStore
 
 
-def known_line(store: EdgeStore, consumer: str, tracked: TrackedInput) -> LineState:
-    """What is known of all partitions of ``consumer``: nothing, if the keys meant something else when it was looked."""
+def known_line(store: EdgeStore, consumer: str, tracked: TrackedInput, target: TableMetadata | None) -> LineState:
+    """What is known of all partitions of ``consumer``, whose table is ``target``.
+
+    Nothing, if it was looked for another table, or when the keys meant something else.
+    """
     slicing = tracked.slicing
     assert slicing is not None  # noqa: S101  # asked for partitioned consumers only
-    division = f"{slicing.division} of {slicing.upstream_keys.division}"
+    keys = f"{slicing.division} of {slicing.upstream_keys.division}"
+    division = f"{keys} in {target.uuid}" if target else keys
     line = store.get_line(Edge(consumer, tracked.upstream))
-    return replace(line if line.division in (None, division) else LineState(line.edge), division=division)
+    return replace(line if line.division in (None, keys, division) else LineState(line.edge), division=division)
 
 
 def as_divided_now(
     states: Iterable[EdgeState], target: TableMetadata | None, line: Edge, slicing: Slicing
 ) -> dict[Edge, EdgeState]:
-    """``states`` of partitions. Of those that are from before their keys meant what they do now nothing is consumed.
+    """``states`` of partitions. Nothing is consumed of those in another table, or whose keys meant something else.
 
     Their rows in ``target`` are computed anew then, and replaced, whatever they are.
     """
@@ -52,11 +56,16 @@ def as_divided_now(
     head = target.ancestry().head if target else None
     now = mark(head, target.uuid) if target and head else None
     return {
-        state.edge: replace(state, committed=None, left_out=frozenset(), target=now or state.target)
-        if state.committed and _is_divided_otherwise(state, slicing.division, other)
+        state.edge: replace(state, committed=None, left_out=frozenset(), target=now)
+        if state.committed and (_is_elsewhere(state, target) or _is_divided_otherwise(state, slicing.division, other))
         else state
         for state in states
     }
+
+
+def _is_elsewhere(state: EdgeState, target: TableMetadata | None) -> bool:
+    """Whether what was consumed is in another table than ``target``, which is gone, or the asset's no more."""
+    return state.target is not None and (target is None or state.target.table_uuid != target.uuid)
 
 
 def _is_divided_otherwise(state: EdgeState, division: str, other: TargetMark | None) -> bool:

@@ -54,7 +54,7 @@ class PartitionWatch:
 
         What was found is remembered, less what every partition has consumed, so that the next look starts from here.
         """
-        known = known_line(self.store, self.consumer, tracked)
+        known = known_line(self.store, self.consumer, tracked, self.target)
         found = self._look(known, tracked, source)
         pending, made_of = found.pending.keys(), found.made_of
         done = [key for key, consumers in made_of.items() if consumers and consumers.isdisjoint(pending)]
@@ -68,7 +68,7 @@ class PartitionWatch:
 
     def waiting(self, tracked: TrackedInput, source: TableMetadata) -> Mapping[str, Watermark | None]:
         """As ``pending``, each with up to where it is consumed, None if never. Nothing is remembered."""
-        found = self._look(known_line(self.store, self.consumer, tracked), tracked, source)
+        found = self._look(known_line(self.store, self.consumer, tracked, self.target), tracked, source)
         return {key: state.committed for key, state in found.pending.items()}
 
     def consumed_up_to(
@@ -82,7 +82,7 @@ class PartitionWatch:
         """
         slicing = tracked.slicing
         assert slicing is not None  # noqa: S101  # as above
-        found = self._look(known_line(self.store, self.consumer, tracked), tracked, source)
+        found = self._look(known_line(self.store, self.consumer, tracked, self.target), tracked, source)
         line = found.line
         if source.head_snapshot_id(tracked.ref) is None:
             return None
@@ -103,7 +103,7 @@ class PartitionWatch:
         """What is still to be read of the upstream's history. Nothing is remembered."""
         slicing = tracked.slicing
         assert slicing is not None  # noqa: S101  # as above
-        known = known_line(self.store, self.consumer, tracked)
+        known = known_line(self.store, self.consumer, tracked, self.target)
         found = self._look(known, tracked, source)
         starts = [found.line.start_of(state, slicing.taken_by(key)) for key, state in found.pending.items()]
         starts += [being_read(state) for state in self._every_state(known.edge, tracked).values()]

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dagster_ips.core.capture import EdgeState, Mode
+from dagster_ips.core.code_of_rows import UNDECLARED, Maker
 from dagster_ips.core.ownership import Consent
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.capture.capturer import Capturer
@@ -25,11 +26,11 @@ _NOTHING = Consent()
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """A consumer, and its table. ``one_code`` is as in ``Capturer.capture``."""
+    """A consumer, and its table. ``maker`` is as in ``Capturer.capture``."""
 
     consumer: str
     table: str
-    one_code: str | None = None
+    maker: Maker = UNDECLARED
 
 
 def capture_together(  # noqa: PLR0913  # each is a thing of its own
@@ -49,9 +50,7 @@ def capture_together(  # noqa: PLR0913  # each is a thing of its own
         IpsError: as in ``Capturer.capture``.
     """
     ready = [
-        capturer.look(
-            each.consumer, inputs, target=each.table, asked_for=asked_for, consent=consent, one_code=each.one_code
-        )
+        capturer.look(each.consumer, inputs, target=each.table, asked_for=asked_for, consent=consent, maker=each.maker)
         for each in outputs
     ]
     # What was looked at last is the newest, so everything that is consumed is in its history.

@@ -125,7 +125,10 @@ class Prover:
         """
         keys: list[str | None] = [None] if partitions is None else list(partitions)
         edges = [{key: _edge(consumer, tracked, key) for key in keys} for tracked in inputs]
-        lines = [None if tracked.slicing is None else known_line(self.store, consumer, tracked) for tracked in inputs]
+        before = self.catalog.find(table)
+        lines = [
+            None if tracked.slicing is None else known_line(self.store, consumer, tracked, before) for tracked in inputs
+        ]
         stored = [self.store.get_many(of.values()) for of in edges]
         target = self.catalog.find(table)
         if target is None or target.head_snapshot_id() is None:

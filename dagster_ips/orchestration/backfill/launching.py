@@ -209,7 +209,7 @@ class BackfillLauncher:
             settled = {edge: settle(state, histories.get(edge)) for edge, state in states.items()}
             looked = None
             if slicing is not None:
-                looked = known_line(store, plan.root.asset, tracked)
+                looked = known_line(store, plan.root.asset, tracked, target)
                 settled = as_divided_now(settled.values(), target, line, slicing)
             alike: dict[tuple[Watermark | None, frozenset[str]], list[str]] = {}
             for edge, state in settled.items():

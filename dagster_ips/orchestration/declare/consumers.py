@@ -11,11 +11,13 @@ from typing import Any, NoReturn
 import dagster as dg
 from dagster import DagsterInstance
 
+from dagster_ips.core.code_of_rows import UNDECLARED, Maker
 from dagster_ips.core.history_place import Everywhere
 from dagster_ips.core.partition_keys import Slicing
+from dagster_ips.core.policy import OnRemoved
 from dagster_ips.core.write_mode import Append, ByQuery, Combine, Merge, OverwritePartitions, Replace, WriteMode
 from dagster_ips.errors import DeclarationError
-from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
+from dagster_ips.exactly_once.capture.tracked_input import MAIN, TrackedInput
 from dagster_ips.orchestration.declare.declarations import (
     INCREMENTAL,
     OUTSIDE,
@@ -59,8 +61,8 @@ class Consumer:
 
     ``step`` are the assets that are made together with it, itself included. ``partition_columns`` are the upstreams'
     columns that the partitions of a partitioned asset are made of, where they were named, by input. ``target_lag`` is
-    for how long what changed may wait. ``weighs_live_rows`` is as in ``IcdcView``. ``one_code`` is the code by which
-    all rows must have been made if a change is to be added to them; None if that doesn't matter.
+    for how long what changed may wait. ``weighs_live_rows`` is as in ``IcdcView``. ``maker`` says which rows it can
+    go on with.
     """
 
     key: dg.AssetKey
@@ -71,7 +73,7 @@ class Consumer:
     partition_columns: Mapping[str, str] = field(default_factory=dict)
     target_lag: dt.timedelta = USUAL_LAG
     weighs_live_rows: bool = False
-    one_code: str | None = None
+    maker: Maker = UNDECLARED
 
     @property
     def name(self) -> str:
@@ -148,6 +150,7 @@ def _reading(
     _require_limits_that_help(key, write_mode, inputs, is_partitioned=is_partitioned)
     table = table_of(key, metadata[key], default_namespace)
     is_added_to = isinstance(write_mode, Combine | ByQuery)
+    one_code = code_of(assets.code_versions_by_key.get(key), metadata[key]) if is_added_to else None
     return Consumer(
         key,
         table,
@@ -157,7 +160,7 @@ def _reading(
         columns,
         target_lag_of(metadata[key]),
         isinstance(write_mode, Combine) and write_mode.may_compute_groups_again,
-        code_of(assets.code_versions_by_key.get(key), metadata[key]) if is_added_to else None,
+        _maker(write_mode.declaration if write_mode else "Overwrite", inputs, one_code),
     )
 
 
@@ -221,7 +224,22 @@ def _capturing(
         for upstream, each in declared.items()
     }
     table = table_of(key, metadata[key], default_namespace)
-    return Consumer(key, table, inputs, keys_of_step(assets), target_lag=target_lag_of(metadata[key]))
+    maker = _maker("statements of its own", inputs)
+    return Consumer(key, table, inputs, keys_of_step(assets), target_lag=target_lag_of(metadata[key]), maker=maker)
+
+
+def _maker(writes: str, inputs: Mapping[str, TrackedInput], code: str | None = None) -> Maker:
+    """Of an asset that ``writes`` so: what it follows decides which rows it can go on with, too."""
+    followed = sorted(map(_followed, inputs.values()))
+    keeps = any(
+        each.policies.on_removed is OnRemoved.IGNORE or each.start is not Everywhere.ALL for each in inputs.values()
+    )
+    return Maker(f"{writes} of {', '.join(followed)}", code, keeps)
+
+
+def _followed(tracked: TrackedInput) -> str:
+    branch = "" if tracked.ref == MAIN else f" on {tracked.ref}"
+    return f"{tracked.upstream}{branch}{' without removals' * (tracked.policies.on_removed is OnRemoved.IGNORE)}"
 
 
 def _tracked(

@@ -316,7 +316,9 @@ def _publish(
         result = result if isinstance(result.write_mode, Combine) else replace(result, frame=followed)
     order_new_table(publisher.session, lake.name, table, existing, description)
     code = code_version(context.step_context, context.asset_key)
-    made = code_stamps.properties(existing, captured.captures, code, replaces_all=result.replaces_all)
+    made = code_stamps.properties(
+        existing, captured.captures, code, declared=captured.declared, replaces_all=result.replaces_all
+    )
     made |= lookup_stamps.properties(existing, captured.looked_up, replaces_all=result.replaces_all)
     result = replace(result, unchanged=lookup_stamps.unchanged(existing, captured.looked_up))
     publisher = replace(publisher, properties={**publisher.properties, **made})

@@ -157,7 +157,9 @@ def capture(
     started = time.monotonic()
     publisher = runs.publisher(context.run, consumer.key, captured, log=context.log.info)
     code = code_version(step, consumer.key)
-    made = code_stamps.properties(runs.lake.find(consumer.table), captured.captures, code, replaces_all=False)
+    made = code_stamps.properties(
+        runs.lake.find(consumer.table), captured.captures, code, declared=captured.declared, replaces_all=False
+    )
     publisher = replace(publisher, properties={**publisher.properties, **made})
 
     def audit(branch: Branch) -> None:

@@ -66,7 +66,7 @@ class RunInputs:
 
     ``valid_through`` is up to when the asset is complete once all of it is published, None if that isn't known.
     ``by_partition`` is how much of it each of several partitions takes; empty of one, and where that isn't known.
-    ``looked_up`` are the tables that were read whole, as they were then.
+    ``looked_up`` are the tables that were read whole, as they were then. ``declared`` is as in ``Maker``.
     """
 
     views: Mapping[str, IcdcView] = field(default_factory=dict)
@@ -75,6 +75,7 @@ class RunInputs:
     valid_through: dt.datetime | None = None
     by_partition: Mapping[str, Count] = field(default_factory=dict)
     looked_up: Mapping[str, TableMetadata] = field(default_factory=dict)
+    declared: str | None = None
 
     @property
     def partitions(self) -> list[str]:
@@ -135,7 +136,7 @@ class Runs:
             run_id=run.run_id,
             partitions=self._partitions(consumer, running) if consumer.is_partitioned else None,
             consent=_consent(run.tags, consumer.name),
-            one_code=consumer.one_code,
+            maker=consumer.maker,
         )
         self._require_unmoved(consumer)  # What was read meanwhile is of the branches as well then.
         session = self.session()
@@ -184,7 +185,7 @@ class Runs:
         names = ", ".join(each.name for each in consumers)
         captured = capture_together(
             Capturer(self.lake, self.store, self.icdc_namespace),
-            [Output(each.name, each.table, each.one_code) for each in consumers],
+            [Output(each.name, each.table, each.maker) for each in consumers],
             [_with_wishes(tracked, run.tags, names) for tracked in first.inputs.values()],
             asked_for=_wish(Mode, run.tags, MODE_TAG, names),
             run_id=run.run_id,
@@ -235,7 +236,8 @@ class Runs:
         target = self.lake.find(consumer.table)
         cascade = self.staged.cascade if self.staged else cascade_of(running, consumed, target, read_again=again)
         valid_through = self._completion(consumer, running).after(found)
-        captured = RunInputs(views, time.monotonic() - started, cascade, valid_through)
+        seconds, declared = time.monotonic() - started, consumer.maker.declared
+        captured = RunInputs(views, seconds, cascade, valid_through, declared=declared)
         return replace(captured, by_partition=_counts(self.lake.storage, captured))
 
     def _completion(self, consumer: Consumer, running: dg.AssetExecutionContext | dg.OpExecutionContext) -> Completion:

@@ -152,7 +152,8 @@ def _looked_at(
             look = replace(look, value=[look.value, runs], says=_with_failed(says, runs))
     target = each.watched.table(each.consumer.table, tick=now)
     node = graph.get(each.consumer.key)
-    older = older_rows_of(target, code_of(node.code_version, node.metadata)) if target else None
+    code, declared = code_of(node.code_version, node.metadata), each.consumer.maker.declared
+    older = older_rows_of(target, code, declared=declared) if target else None
     if older and look.says:
         look = replace(look, value=[look.value, str(older)], says=_with_older_rows(look.says, str(older)))
     return look

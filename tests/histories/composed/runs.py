@@ -164,7 +164,7 @@ class Assets:
             run_id=run_id,
             partitions=RunPartitions(tuple(keys), named_by_person=False) if consumer.is_partitioned else None,
             consent=Consent(accept),
-            one_code=consumer.one_code,
+            maker=consumer.maker,
         )
         views = {
             name: IcdcView(found, self.lake.session, self.lake.catalog.name, weighs_live_rows=consumer.weighs_live_rows)
@@ -187,7 +187,7 @@ class Assets:
         )
         captured = capture_together(
             Capturer(self.lake.catalog, self.store),
-            [Output(each.name, each.table, each.one_code) for each in consumers],
+            [Output(each.name, each.table, each.maker) for each in consumers],
             list(inputs.values()),
             asked_for=None,
             run_id=run_id,
@@ -262,8 +262,10 @@ class Assets:
         else:
             followed = follow_frame(stored, lake, table)
             result = result if isinstance(write_mode, Combine) else replace(result, frame=followed)
-        code = self._consumers[name].one_code
-        stamps = code_stamps.properties(existing, captures, code, replaces_all=result.replaces_all)
+        maker = self._consumers[name].maker
+        stamps = code_stamps.properties(
+            existing, captures, maker.code, declared=maker.declared, replaces_all=result.replaces_all
+        )
         publisher = replace(publisher, properties={**properties, **stamps})
         if begun.keys:
             result = replace(
@@ -283,7 +285,10 @@ class Assets:
             with effect(Effect.CREATE_TARGET):
                 nothing = empty_frame(self.lake.session, columns)
                 create_table(self.lake.session, lake.name, table, nothing, description.with_property(ASSET, name))
-        code = code_stamps.properties(lake.find(table), captures, self._consumers[name].one_code, replaces_all=False)
+        maker = self._consumers[name].maker
+        code = code_stamps.properties(
+            lake.find(table), captures, maker.code, declared=maker.declared, replaces_all=False
+        )
         properties = {**begun.owner, **code}
         publisher = Publisher(lake, self.store, self.lake.session, begun.run_id, properties, Consent(begun.accept))
         with block(publisher, table, captures, consumer=name, check=lambda _: None) as written:

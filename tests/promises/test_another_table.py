@@ -1,0 +1,51 @@
+"""A partitioned asset whose table is another one, or is gone, has every partition of it computed."""
+
+from __future__ import annotations
+
+import dagster as dg
+from pyspark.sql import DataFrame
+
+import dagster_ips as ips
+from tests.support.lake import Lake, events
+from tests.support.partitioned import DAYS, follow, partitioned
+
+
+def kept_in(lake: Lake, table: str) -> dg.Definitions:
+    @dg.asset(
+        partitions_def=DAYS,
+        ins={"playback": ips.incremental()},
+        metadata=ips.append() | ips.table(table, partition_by=["event_date"]) | {"partition_expr": "event_date"},
+    )
+    def kept(playback: ips.IcdcView) -> DataFrame:
+        return playback.added
+
+    return partitioned(lake.folder, lake.spark_folder, kept)
+
+
+def follow_kept(lake: Lake, instance: dg.DagsterInstance, table: str) -> set[int]:
+    """The days of January that runs were requested of, after all of which the table must have every row."""
+    runs = [each for each in follow(kept_in(lake, table), instance) if "kept" in each[0]]
+    assert lake.rows(table) == lake.rows("media.playback")
+    return {day for _, first, last in runs for day in range(int(first[-2:]), int(last[-2:]) + 1)}
+
+
+def test_a_table_of_another_name_gets_every_partition_and_so_does_the_first_one_again(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    lake.create_playback([*events([1, 2]), *events([3], day=1), *events([4], day=2)])
+    assert follow_kept(lake, instance, "media.one") == {1, 2, 3}
+    lake.append(events([5], day=1))
+    assert follow_kept(lake, instance, "media.other") == {1, 2, 3}
+    lake.append(events([6], day=2))
+    assert follow_kept(lake, instance, "media.other") == {3}
+    assert follow_kept(lake, instance, "media.one") == {1, 2, 3}
+
+
+def test_a_table_that_was_dropped_gets_every_partition_though_nothing_changed(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    lake.create_playback([*events([1, 2]), *events([3], day=1), *events([4], day=2)])
+    follow_kept(lake, instance, "media.one")
+    lake.sql("DROP TABLE lake.media.one")
+    assert follow_kept(lake, instance, "media.one") == {1, 2, 3}
+    assert follow_kept(lake, instance, "media.one") == set()
