@@ -31,7 +31,7 @@ class Patience:
         >>> patience.ask(threading.Event().wait)
         Traceback (most recent call last):
         ...
-        dagster_ips.iceberg.answer_deadline.NoAnswerError: no answer within 0.05 seconds, its patience_seconds
+        dagster_ips.iceberg.answer_deadline.NoAnswerError: no answer within 0.05 seconds (patience_seconds)
     """
 
     seconds: float
