@@ -98,6 +98,8 @@ class Forks:
         if pid == 0:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            # A run that ignored it, as all that is started behind nohup does, would to Dagster ignore SIGTERM as well.
+            signal.signal(signal.SIGINT, signal.default_int_handler)
             for each in (self._woken, self._wakes, self._answers):
                 os.close(each)
             nothing = os.open(os.devnull, os.O_RDONLY)

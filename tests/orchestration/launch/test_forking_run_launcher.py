@@ -127,8 +127,13 @@ def test_a_run_that_fails_by_itself_says_so_itself(launched: Launched) -> None:
     assert "ended with exit code" not in launched.said(run)
 
 
-def test_a_run_can_be_cancelled(launched: Launched) -> None:
-    run = asleep(launched)
+def test_a_run_can_be_cancelled_also_behind_nohup(launched: Launched) -> None:
+    launched.instance.run_launcher.dispose()
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        run = asleep(launched)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert launched.instance.run_launcher.terminate(run)
     assert launched.ended(run) is dg.DagsterRunStatus.CANCELED
     assert not launched.instance.run_launcher.terminate(run)
