@@ -14,12 +14,12 @@ from tests.support.pipeline import materialize, pipeline
 FULL = {"dagster_ips/mode": "full"}
 
 
-def asset(*columns: str, mode: dict[str, object] | None = None) -> dg.AssetsDefinition:
+def asset(*columns: str, mode: dict[str, object] | None = None, on_removed: str = "apply") -> dg.AssetsDefinition:
     """An asset that returns these SQL expressions of what is new."""
 
     @dg.asset(
         name="shaped",
-        ins={"playback": ips.incremental()},
+        ins={"playback": ips.incremental(on_removed=on_removed)},
         metadata=(mode or ips.append()) | ips.table("media.shaped", partition_by=["event_date"]),
     )
     def shaped(playback: ips.IcdcView) -> DataFrame:
@@ -93,19 +93,24 @@ def test_a_frame_that_the_table_cant_follow_is_refused_in_one_line_and_nothing_c
 
 
 @pytest.mark.parametrize("is_there", [False, True])
+@pytest.mark.parametrize("on_removed", ["apply", "ignore"])
 def test_rows_arent_looked_for_by_a_column_that_none_of_them_has(
-    lake: Lake, instance: dg.DagsterInstance, *, is_there: bool
+    lake: Lake, instance: dg.DagsterInstance, *, on_removed: str, is_there: bool
 ) -> None:
     def by(*keys: str) -> None:
-        made = asset("account", "seconds", mode=ips.merge(on=["event_date", "event_id", *keys]))
-        without = asset("account", mode=ips.merge(on=["event_date", "event_id"]))
-        materialize(pipeline(lake.folder, lake.spark_folder, made if keys else without), instance, "shaped")
+        mode, columns = ips.merge(on=["event_date", "event_id", *keys]), ["account", *keys]
+        made = asset(*columns, mode=mode, on_removed=on_removed)
+        materialize(pipeline(lake.folder, lake.spark_folder, made), instance, "shaped")
 
     lake.create_playback(events([1]))
     by()
     lake.append(events([2]))
     if is_there:  # as a run leaves it that failed or was killed
         lake.sql("ALTER TABLE lake.media.shaped ADD COLUMN seconds bigint")
+    if on_removed == "apply":  # Another key computes everything.
+        by("seconds")
+        assert rows(lake, "event_id, seconds") == [(1, 1), (2, 2)]
+        return
     with pytest.raises(UnknownColumnError, match=r"has no column 'seconds'.*stay beside the rows that replace them"):
         by("seconds")
     assert rows(lake, "event_id") == [(1,)]
