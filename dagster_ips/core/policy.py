@@ -15,7 +15,7 @@ class OnRollback(StrEnum):
 
 
 class OnExpired(StrEnum):
-    """``ERROR`` stops; ``FULL`` recomputes everything."""
+    """The history since the last capture is gone: ``ERROR`` stops; ``FULL`` recomputes everything."""
 
     ERROR = "error"
     FULL = "full"

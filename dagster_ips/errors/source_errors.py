@@ -131,6 +131,9 @@ class BrokenHistoryError(IpsError):
         )
 
 
+_AUTOMATICALLY = " To do that automatically, declare the input with incremental(on_expired='full')."
+
+
 @dataclass(eq=False)
 class SourceRecreatedError(BrokenHistoryError):
     """The source is no longer the table that was consumed before."""
@@ -142,6 +145,7 @@ class SourceRecreatedError(BrokenHistoryError):
         return self._message(
             f"was dropped and created again (uuid {self.consumed_uuid} → {self.current_uuid})",
             "There is no way to tell which of its files are new.",
+            _AUTOMATICALLY,
         )
 
 
@@ -153,6 +157,7 @@ class SourceReplacedError(BrokenHistoryError):
         return self._message(
             "was replaced (CREATE OR REPLACE TABLE)",
             "Its history starts over, so nothing shows which of the old rows are left.",
+            _AUTOMATICALLY,
         )
 
 

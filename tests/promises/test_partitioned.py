@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -38,8 +39,7 @@ def test_exactly_the_changed_partitions_run_stage_after_stage(lake: Lake, instan
     lake.create_playback(rows)
 
     assert follow(definitions, instance) == [
-        ("day", key(0), key(8)),
-        ("day_agg", key(0), key(8)),
+        ("day+day_agg", key(0), key(8)),
         ("week", "2025-12-28", "2026-01-04"),
     ]
 
@@ -303,3 +303,30 @@ def test_the_command_line_tells_what_is_known_of_partitions_and_leaves_them_to_t
     assert "1: 2026-01-02" in shown.output
     assert refused.exit_code != 0
     assert "backfill" in refused.output + str(refused.exception)
+
+
+def test_a_replaced_or_recreated_upstream_is_computed_in_full_where_the_input_says_so(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    @dg.asset(
+        partitions_def=DAYS,
+        ins={"built": ips.incremental(on_expired="full")},
+        metadata=ips.append() | ips.table("media.kept", partition_by=["event_date"]) | {"partition_expr": "event_date"},
+    )
+    def kept(built: ips.IcdcView) -> DataFrame:
+        return built.added
+
+    built: Any = ips.iceberg_asset("built", table="media.built")
+    definitions = partitioned(lake.folder, lake.spark_folder, built, kept)
+    lake.create_playback(days(0, 1, 2))
+    create = "TABLE lake.media.built USING iceberg PARTITIONED BY (event_date) AS SELECT * FROM lake.media.playback"
+    for statements in (
+        [f"CREATE {create}"],
+        [f"CREATE OR REPLACE {create} WHERE event_id % 2 = 0 AND day(event_date) < 3"],
+        ["INSERT INTO lake.media.built SELECT * FROM lake.media.playback LIMIT 1"],
+        ["DROP TABLE lake.media.built", f"CREATE {create} WHERE day(event_date) > 1"],
+    ):
+        for statement in statements:
+            lake.sql(statement)
+        follow(definitions, instance)
+        assert lake.rows("media.kept") == lake.rows("media.built"), statements

@@ -127,6 +127,32 @@ def test_whatever_changes_in_its_sources_the_table_is_what_the_query_gives(
         assert found == strategies, statement
 
 
+def test_a_source_that_every_build_replaces_is_computed_in_full_each_time_and_followed_in_between(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    lake.create_playback(events(range(6)))
+    lake.sql("CREATE TABLE lake.media.title (account STRING, genre STRING) USING iceberg")
+    built = "lake.media.title USING iceberg AS SELECT DISTINCT account, substring(account, 1, {}) AS genre"
+    definitions = pipeline(lake.folder, lake.spark_folder, *assets({"by_genre": BY_GENRE}))
+    for statements, strategy, why in (
+        (["INSERT INTO lake.media.title VALUES ('a1', 'x')"], "full", "nothing has been consumed"),
+        ([f"CREATE OR REPLACE TABLE {built.format(1)} FROM lake.media.playback"], "full", "title was replaced"),
+        (["INSERT INTO lake.media.playback VALUES (100, DATE'2026-01-02', 'a1', 6)"], "combine", "continues"),
+        (
+            ["DROP TABLE lake.media.title", f"CREATE TABLE {built.format(2)} FROM lake.media.playback"],
+            "full",
+            "dropped",
+        ),
+    ):
+        for statement in statements:
+            lake.sql(statement)
+        result = materialize(definitions, instance, "by_genre")
+        assert shown(lake, "by_genre", BY_GENRE) == expected(lake, BY_GENRE), statements
+        found = said(result, "by_genre")
+        assert found["refresh"] == strategy, statements
+        assert why in found["summary"], statements
+
+
 def test_a_group_that_is_new_may_lose_rows_in_the_change_that_makes_it(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:

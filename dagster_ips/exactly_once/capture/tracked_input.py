@@ -83,8 +83,8 @@ def follow(storage: Storage, state: EdgeState, source: TableMetadata, tracked: T
         if others is not None:
             return found
     # A rollback can't be followed where what it took back was expired.
-    if found not in (Break.RECREATED, Break.REPLACED) and policies.on_expired is OnExpired.FULL:
-        return StartOver(f"needed snapshots of {tracked.upstream} have expired")
+    if policies.on_expired is OnExpired.FULL:
+        return StartOver(_why_over(found, tracked.upstream))
     raise _error(found, state, committed, source, tracked.ref)
 
 
@@ -137,6 +137,16 @@ def is_readable(interval: Interval) -> bool:
 def _can_go_on(interval: Interval, state: EdgeState) -> bool:
     """Whether it is readable; the rest of a file set's snapshot is read from that snapshot itself."""
     return is_readable(interval) and (interval.start is not None or state.file_set is None)
+
+
+def _why_over(found: Interval | Break, upstream: str) -> str:
+    match found:
+        case Break.RECREATED:
+            return f"{upstream} was dropped and created again"
+        case Break.REPLACED:
+            return f"{upstream} was replaced (CREATE OR REPLACE TABLE)"
+        case _:
+            return f"needed snapshots of {upstream} have expired"
 
 
 def _error(

@@ -115,7 +115,8 @@ def incremental(  # noqa: PLR0913  # each is a thing of its own
             full recompute.
         on_rollback: If consumed snapshots are rolled back: ``"error"``; ``"continue"``, which treats the rolled-back
             rows as removed; or ``"full"``, which recomputes everything.
-        on_expired: If needed snapshots have expired: ``"error"`` or ``"full"``.
+        on_expired: If the history since the last run is gone, because needed snapshots have expired or the table was
+            replaced or created again: ``"error"`` or ``"full"``.
         on_removed: ``"apply"``, or ``"ignore"`` to follow only added rows and keep the results of removed ones. With
             ``"ignore"`` the target no longer equals a full recompute.
         on_unmapped: For a partitioned asset, if rows of the upstream belong to none of its partitions: ``"error"``, or
