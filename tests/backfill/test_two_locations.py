@@ -95,7 +95,7 @@ def test_a_workspace_with_both_plans_follows_and_takes_back_all_stages(both: Two
     both.deploy(bug=True)
     both.follow()
     assert both.totalled() == both.right_totals(bug=True)
-    assert "ends" in both.says("cancel", plan["id"], "--yes")
+    assert "is cancelled" in both.says("cancel", plan["id"], "--yes")
 
 
 def test_a_backfill_over_both_is_staged_and_published(both: TwoLocations) -> None:

@@ -165,10 +165,10 @@ def test_partitions_that_another_declaration_made_are_named_until_they_are_compu
     swapped = of("archive")
     run(swapped, instance, "dated", first, **SENSOR)
     workplace = Workplace(known_consumers(swapped), (), [swapped], instance)
-    made = "rows made by append(remove_on=['event_date', 'event_id']) of playback are there"
+    made = "it has rows written with append(remove_on=['event_date', 'event_id']) of playback"
     said = str(workplace.older_rows(workplace.consumer("dated")))
     assert said.startswith(made)
-    assert f"in 1 partition ({second}). To compute them anew, launch a backfill of these partitions." in said
+    assert f"in 1 partition ({second}). To recompute them, launch a backfill of these partitions." in said
     run(swapped, instance, "dated", second)
     assert workplace.older_rows(workplace.consumer("dated")) is None
     assert lake.rows("media.dated") == lake.rows("media.archive")

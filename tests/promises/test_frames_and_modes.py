@@ -148,7 +148,7 @@ def test_a_removed_row_whose_key_a_live_row_has_is_refused_and_one_that_was_neve
     more = "INSERT INTO lake.media.one VALUES ('x', 0), ('z', 0)"
     assert run(two, instance, asset, more, "DELETE FROM lake.media.one WHERE k = 'z'") == KEPT
     step = "DELETE FROM lake.media.one WHERE n = 0"
-    refused(two, instance, asset, step, RemovedRowsError, r"still has other rows of the key \('x',\)")
+    refused(two, instance, asset, step, RemovedRowsError, r"still has other rows with the key \('x',\)")
 
 
 CHANGED_KEYS: dict[str, tuple[dict[str, Any], Compute]] = {
