@@ -63,10 +63,12 @@ def not_made_by(makings: Mapping[str | None, Making], maker: Maker, partitions: 
         >>> not_made_by({None: Making(declared="append() of a")}, Maker("replace() of a"), [None])
         'its rows were written with append() of a, and it is declared with replace() of a now'
         >>> not_made_by({None: Making(("2",))}, Maker("append() of a", "2"), [None])
+        >>> not_made_by({None: Making(declared="append() of a")}, UNDECLARED, [None])
     """
     for partition in partitions:
         making = makings.get(partition, makings.get(None, Making()))
-        if making.declared not in (None, maker.declared) and not maker.keeps_more:
+        is_another = None not in (making.declared, maker.declared) and making.declared != maker.declared
+        if is_another and not maker.keeps_more:
             return f"its rows were written with {making.declared}, and it is declared with {maker.declared} now"
         if maker.code is None:
             continue

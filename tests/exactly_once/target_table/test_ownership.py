@@ -131,7 +131,7 @@ def expected(lake: Lake, *numbers: int) -> Rows:
 def test_an_asset_of_another_code_location_is_refused_on_a_table_that_has_an_owner(lake: Lake) -> None:
     lake.run()
     said = lake.refused(TargetOfAnotherError, "other")
-    assert "table of daily" in said
+    assert "belongs to daily" in said
     assert "dagster_ips/take_over=daily" in said
     lake.refused(TargetOfAnotherError, "other", asked_for=Mode.FULL)
     lake.refused(TargetOfAnotherError, "other", consent=Consent(take_over="someone else"))
