@@ -81,7 +81,7 @@ def test_new_code_goes_on_and_says_so_in_the_run_and_the_check_until_a_full_run(
     # Before anything has run with the new code.
     passed, said = check_says(new, instance)
     assert passed
-    assert said.startswith(f"everything is consumed. R{OF_1[1:]}")
+    assert said.startswith(f"everything is consumed. {OF_1[0].upper()}{OF_1[1:]}")
     assert said.endswith("materialize it once with the run tag dagster_ips/mode=full.")
 
     lake.append(events([2]))

@@ -138,7 +138,7 @@ def test_an_asset_without_incremental_inputs_does_not_replace_the_table_of_anoth
     lake.create_playback(events(range(3)))
     run(lake, instance, "copy")
     definitions = pipeline(lake.folder, lake.spark_folder, plain)
-    with pytest.raises(TargetOfAnotherError, match="table of copy"):
+    with pytest.raises(TargetOfAnotherError, match="belongs to copy"):
         materialize(definitions, instance, "plain")
     assert ids(lake) == Counter(range(3))
 
