@@ -200,7 +200,7 @@ def test_columns_that_are_called_as_our_own_lose_nothing(lake: Lake) -> None:
     shown = view.changelog(["__ips_weight"], change_type="kind").collect()
     assert {row.kind: row["__ips_0"] for row in shown} == {"update_before": 1, "update_after": 2}
     for take in (lambda: view.weighted, view.changelog):
-        with pytest.raises(DeclarationError, match="of its own"):
+        with pytest.raises(DeclarationError, match="already has a column"):
             take()
 
 
