@@ -21,7 +21,7 @@ from dagster._serdes import ConfigurableClassData
 from dagster_ips._compat import run_arguments
 from dagster_ips.local_spark.process import ProcessIdentity, identity_of
 
-PROCESS_TAG = ".dagster_ips/process"
+PROCESS_TAG = ".dagster/dagster_ips_process"  # Dagster shows no tag that begins so.
 _MODULE = "dagster_ips.orchestration.launch.run_forker"
 
 
