@@ -153,6 +153,23 @@ def test_a_source_that_every_build_replaces_is_computed_in_full_each_time_and_fo
         assert why in found["summary"], statements
 
 
+def test_rows_that_only_come_may_take_rows_off_a_group(lake: Lake, instance: dg.DagsterInstance) -> None:
+    text = """
+        SELECT event_date, count(*) AS plays, sum(seconds) AS seconds FROM playback p
+        WHERE NOT EXISTS (SELECT 1 FROM title t WHERE t.account = p.account) GROUP BY event_date
+    """
+    lake.create_playback(events(range(6)))
+    lake.sql("CREATE TABLE lake.media.title (account STRING, genre STRING) USING iceberg")
+    lake.sql("INSERT INTO lake.media.title VALUES ('a0', 'x')")
+    definitions = pipeline(lake.folder, lake.spark_folder, *assets({"by_genre": text}))
+    materialize(definitions, instance, "by_genre")
+    for account in ("a1", "a2"):  # With the last one the group is gone.
+        lake.sql(f"INSERT INTO lake.media.title VALUES ('{account}', 'x')")
+        result = materialize(definitions, instance, "by_genre")
+        assert shown(lake, "by_genre", text) == expected(lake, text)
+        assert said(result, "by_genre")["refresh"] == "combine"
+
+
 def test_a_group_that_is_new_may_lose_rows_in_the_change_that_makes_it(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:

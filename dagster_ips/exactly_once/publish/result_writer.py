@@ -261,11 +261,14 @@ class Result:
     def _came_to(self, columns: Sequence[str], target: TableMetadata) -> Partitions | None:
         """The values of ``columns`` that rows may have which came, by the inputs' metadata; None if it doesn't tell.
 
-        Also if rows may have gone, or a MERGE would read what is written twice, as copy-on-write does.
+        Also if rows may have gone: from an input, or by a weight that isn't an input's own, as a derived query's or a
+        trusted asset's may be where rows only came. Or if a MERGE would read what is written twice, as one that copies
+        on write does.
         """
         is_copied = target.properties.get("write.merge.mode") != "merge-on-read"
         changed = [change for change in self.inputs if not change.is_empty]
-        if is_copied or any(change.may_remove_rows for change in changed) or not self.own_columns.issuperset(columns):
+        may_lose = self.is_derived or self.is_trusted or any(change.may_remove_rows for change in changed)
+        if is_copied or may_lose or not self.own_columns.issuperset(columns):
             return None
         found: set[tuple[object, ...]] = set()
         for change in changed:
