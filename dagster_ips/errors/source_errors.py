@@ -122,16 +122,16 @@ class BrokenHistoryError(IpsError):
     consumed_snapshot_id: int
     head_snapshot_id: int | None
 
-    def _message(self, what: str, why: str, more: str = "") -> str:
+    def _message(self, what: str, why: str, or_else: str = "") -> str:
         return (
             f"{self.table} {what} since {self.consumer} consumed it up to snapshot {self.consumed_snapshot_id} (head "
             f"is now {self.head_snapshot_id}). {why} Nothing was captured and no state changed. To recompute "
-            f"{self.consumer} from the table's current rows, materialize it with the run tag dagster_ips/mode=full."
-            f"{more}"
+            f"{self.consumer} from the table's current rows, materialize it with the run tag dagster_ips/mode=full"
+            f"{or_else}."
         )
 
 
-_AUTOMATICALLY = " To do that automatically, declare the input with incremental(on_expired='full')."
+_AUTOMATICALLY = ", or declare the input with incremental(on_expired='full') to have runs do that automatically"
 
 
 @dataclass(eq=False)
@@ -177,7 +177,7 @@ class SourceRolledBackError(BrokenHistoryError):
         return self._message(
             f"was rolled back to snapshot {self.common_snapshot_id}",
             "Consumed rows are no longer in it.",
-            " To undo such rows automatically, declare the input with incremental(on_rollback='continue').",
+            ", or declare the input with incremental(on_rollback='continue') to have runs undo those rows",
         )
 
 
@@ -190,9 +190,8 @@ class SourceExpiredError(BrokenHistoryError):
     def __str__(self) -> str:
         return self._message(
             "had snapshots expired",
-            f"They are needed {self.needed_for}.",
-            " To do that automatically, declare the input with incremental(on_expired='full'). To avoid it, keep "
-            "snapshots for longer than the consumer may lag.",
+            f"They are needed {self.needed_for}. To avoid that, keep snapshots for longer than the consumer may lag.",
+            _AUTOMATICALLY,
         )
 
 

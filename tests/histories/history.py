@@ -293,6 +293,8 @@ class History:
             return Allowed(frozenset({Mode.INCREMENTAL if state.number > state.voided else Mode.FULL}))
         raw = self.table.raw
         if state.committed.table_uuid != raw["table-uuid"]:
+            if policies.on_expired is OnExpired.FULL:
+                return Allowed(frozenset({Mode.FULL}))
             return Allowed(errors=(SourceRecreatedError,))
         consumed = state.committed.snapshot_id
         ancestry = self.table.ancestry()
