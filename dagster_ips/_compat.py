@@ -299,6 +299,15 @@ def run_arguments(instance: dg.DagsterInstance, run: dg.DagsterRun) -> tuple[str
     return origin.executable_path, serialize_value(arguments)
 
 
+def code_server_host(run: dg.DagsterRun) -> str | None:
+    """The host of the code server with the run's definitions, if Dagster did not start it (dagster 1.13.27)."""
+    from dagster._core.remote_origin import GrpcServerCodeLocationOrigin  # noqa: PLC0415  # as above
+
+    origin = run.remote_job_origin
+    location = origin.repository_origin.code_location_origin if origin else None
+    return location.host if isinstance(location, GrpcServerCodeLocationOrigin) else None
+
+
 def execute_run(arguments: str) -> None:
     """Do the run in this process (dagster 1.13.27).
 

@@ -18,7 +18,7 @@ from dagster import DagsterRun, Field
 from dagster._core.launcher import CheckRunHealthResult, LaunchRunContext, WorkerStatus
 from dagster._serdes import ConfigurableClassData
 
-from dagster_ips._compat import run_arguments
+from dagster_ips._compat import code_server_host, run_arguments
 from dagster_ips.local_spark.process import ProcessIdentity, identity_of
 
 PROCESS_TAG = ".dagster/dagster_ips_process"  # Dagster shows no tag that begins so.
@@ -29,8 +29,8 @@ class ForkingRunLauncher(dg.DefaultRunLauncher):
     """Launches each run as a process of its own that has Dagster, PySpark and PyIceberg imported from its start.
 
     A process that imports them takes seconds, one that is forked from it a fraction of one. The fork imports your
-    definitions afresh, so new code counts from the next run on. It runs beside the daemon, on Linux; elsewhere runs are
-    launched as by Dagster's default launcher.
+    definitions afresh, so new code counts from the next run on. It runs beside the daemon, on Linux; on other systems,
+    and for code servers on other hosts, runs are launched as by Dagster's default launcher.
 
     In ``dagster.yaml``, with ``preload`` for other large libraries that your assets import::
 
@@ -60,7 +60,7 @@ class ForkingRunLauncher(dg.DefaultRunLauncher):
     def launch_run(self, context: LaunchRunContext) -> None:
         """Fork a process for the run."""
         run = context.dagster_run
-        if not sys.platform.startswith("linux") or run.job_code_origin is None:
+        if not sys.platform.startswith("linux") or run.job_code_origin is None or not _is_code_here(run):
             super().launch_run(context)
             return
         python, arguments = run_arguments(self._instance, run)
@@ -109,6 +109,11 @@ class ForkingRunLauncher(dg.DefaultRunLauncher):
             for forker in self._forkers.values():
                 forker.let_go()
             self._forkers.clear()
+
+
+def _is_code_here(run: DagsterRun) -> bool:
+    """Whether the run's definitions can be imported on this host, as far as is known."""
+    return code_server_host(run) in {None, "localhost", "127.0.0.1", "::1", socket.gethostname()}
 
 
 def _process_of(run: DagsterRun) -> ProcessIdentity | None:

@@ -14,6 +14,7 @@ import pytest
 from dagster._core.code_pointer import FileCodePointer
 from dagster._core.definitions.reconstruct import ReconstructableRepository
 from dagster._core.launcher import LaunchRunContext, WorkerStatus
+from dagster._core.remote_origin import GrpcServerCodeLocationOrigin, RemoteRepositoryOrigin
 
 from dagster_ips.orchestration.launch import ForkingRunLauncher
 from dagster_ips.orchestration.launch.forking_run_launcher import PROCESS_TAG
@@ -66,11 +67,17 @@ class Launched:
     def define(self, word: str) -> None:
         self.file.write_text(DEFINITIONS.format(told=str(self.told), word=word))
 
-    def launch(self, job: str, *, found_by_then: str | None = None) -> str:
+    def launch(self, job: str, *, found_by_then: str | None = None, code_server: str = "localhost") -> str:
         pointer = FileCodePointer(str(self.file), "defs", str(self.file.parent))
         recon = ReconstructableRepository(pointer).get_reconstructable_job(job)
         origin, starting = recon.get_python_origin(), dg.DagsterRunStatus.STARTING
-        run = self.instance.create_run_for_job(recon.get_definition(), job_code_origin=origin, status=starting)
+        location = GrpcServerCodeLocationOrigin(host=code_server, port=4000)
+        run = self.instance.create_run_for_job(
+            recon.get_definition(),
+            job_code_origin=origin,
+            remote_job_origin=RemoteRepositoryOrigin(location, "__repository__").get_job_origin(job),
+            status=starting,
+        )
         if found_by_then is not None:
             self.file.write_text(found_by_then)
         self.instance.run_launcher.launch_run(LaunchRunContext(run, None))
@@ -167,6 +174,16 @@ def test_runs_go_on_when_the_daemon_that_launched_them_has_ended(launched: Launc
     assert launched.instance.run_launcher.terminate(run)
     assert launched.ended(run) is dg.DagsterRunStatus.CANCELED
     assert launched.ended(launched.launch("telling")) is dg.DagsterRunStatus.SUCCESS
+
+
+@pytest.mark.parametrize("host", ["localhost", "code-server"])
+def test_a_run_whose_code_server_is_on_another_host_is_launched_there(
+    launched: Launched, host: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_default = []
+    monkeypatch.setattr(dg.DefaultRunLauncher, "launch_run", lambda _, context: by_default.append(context.dagster_run))
+    launched.launch("telling", code_server=host)
+    assert len(by_default) == (host == "code-server")
 
 
 def asleep(launched: Launched) -> str:
