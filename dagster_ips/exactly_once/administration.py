@@ -132,10 +132,9 @@ class Administrator:
                 raise _not_in_flight(run_id, [state])
         target = self._mark()
         done = [_committed(state, run_id, target) for state in settled]
-        for before, state in zip(stored, done, strict=True):
-            if state is not before:
-                with effect(Effect.COMMIT):
-                    self.store.set(state)
+        if changed := [state for before, state in zip(stored, done, strict=True) if state is not before]:
+            with effect(Effect.COMMIT):
+                self.store.set(*changed)
         return tuple(done)
 
     def _intervene(

@@ -21,8 +21,11 @@ class EdgeStore(Protocol):
     def get_many(self, edges: Iterable[Edge]) -> dict[Edge, EdgeState]:
         """As ``get``, of each of ``edges``, in few questions."""
 
-    def set(self, state: EdgeState) -> None:
-        """Store ``state`` as its edge's; a run's, which doesn't undo what a person did that it did not know of."""
+    def set(self, *states: EdgeState) -> None:
+        """Store each of ``states`` as its edge's; a run's, which doesn't undo what a person did unknown to it.
+
+        Of several, some may be stored and others not if the process dies meanwhile.
+        """
 
     def intervene(self, state: EdgeState) -> None:
         """Store ``state`` as what a person made of its edge."""
@@ -64,7 +67,7 @@ class UntouchedStore:
         """As ``store`` has them."""
         return self.store.get_many(edges)
 
-    def set(self, state: EdgeState) -> None:
+    def set(self, *states: EdgeState) -> None:
         """Nothing is stored."""
 
     def intervene(self, state: EdgeState) -> None:
@@ -92,9 +95,9 @@ class MemoryEdgeStore:
         """As in EdgeStore."""
         return {edge: self.get(edge) for edge in edges}
 
-    def set(self, state: EdgeState) -> None:
+    def set(self, *states: EdgeState) -> None:
         """As in EdgeStore."""
-        self._values[state.edge.id] = encode(state)
+        self._values |= {state.edge.id: encode(state) for state in states}
 
     def intervene(self, state: EdgeState) -> None:
         """As in EdgeStore."""

@@ -31,6 +31,7 @@ ALLOWED = {
     "orchestration/platform/cursor_store.py set_line": "is the store itself",
     "orchestration/platform/cursor_store.py set_backfill": "is the store itself",
     "orchestration/platform/cursor_store.py _write": "is the store itself",
+    "orchestration/platform/cursor_store.py _set_and_read": "is the store itself",
     "orchestration/platform/resources.py spark_config": "downloads jars, once for the machine",
     "orchestration/platform/resources.py spark_session": "starts the machine's Spark",
     "exactly_once/publish/restorer.py write": "is what WRITE_BRANCH does",

@@ -15,7 +15,7 @@ from dagster_ips.core.ownership import Consent
 from dagster_ips.core.partials_property import PARTIALS
 from dagster_ips.core.policy import OnUnmapped
 from dagster_ips.core.ranges import Predicate
-from dagster_ips.core.target import is_older, settle, unexpected_change
+from dagster_ips.core.target import is_older, unexpected_change
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import (
     StateUnreadableError,
@@ -46,7 +46,11 @@ from dagster_ips.exactly_once.capture.partition_captures import (
 )
 from dagster_ips.exactly_once.capture.tracked_input import StartOver, TrackedInput, follow
 from dagster_ips.exactly_once.effects import Effect, effect
-from dagster_ips.exactly_once.target_table.target_history import histories_of, require_known_publications
+from dagster_ips.exactly_once.target_table.target_history import (
+    histories_of,
+    require_known_publications,
+    store_settled,
+)
 from dagster_ips.exactly_once.target_table.target_ownership import (
     Accepted,
     accepted_writes,
@@ -177,10 +181,14 @@ class Capturer:
         for each, read in zip(ready.inputs, reads, strict=True):
             captured.append(self._captured(ready, each, read, run_id=run_id, started=started))
             started = time.monotonic()
-        for taken, each in zip(captured, ready.inputs, strict=True):
-            for capture, state in zip(taken.captures, each.states, strict=True):
-                with effect(Effect.RECORD_CAPTURE):
-                    self.store.set(state.with_in_flight(capture))
+        with effect(Effect.RECORD_CAPTURE):
+            self.store.set(
+                *(
+                    state.with_in_flight(capture)
+                    for taken, each in zip(captured, ready.inputs, strict=True)
+                    for capture, state in zip(taken.captures, each.states, strict=True)
+                )
+            )
         return tuple(captured)
 
     def _read(self, ready: ReadyToCapture) -> tuple[ModeDecision, list[_Read]]:
@@ -265,15 +273,9 @@ class Capturer:
         """One input's edges, brought up to what the target's stamps say."""
         states = self._states(edges, asked_for)
         histories = histories_of(self.catalog.storage, metadata, states.values())
-        settled = []
-        for edge, state in states.items():
-            history = histories.get(edge)
-            now = settle(state, history)
-            if now is not state:
-                with effect(Effect.COMMIT):
-                    self.store.set(now)
-            settled.append(EdgeToCapture(now, history))
-        found = _as_divided_now(tuple(settled), metadata, tracked)
+        settled = store_settled(self.store, states, histories)
+        now = tuple(EdgeToCapture(state, histories.get(edge)) for edge, state in settled.items())
+        found = _as_divided_now(now, metadata, tracked)
         for each in found if asked_for is not Mode.FULL else ():
             if what := unexpected_change(each.state, each.history):
                 raise TargetChangedError(table=target, consumer=each.state.edge.consumer, what=what)

@@ -12,7 +12,7 @@ from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.capture import Capture, Mode, Stamp
 from dagster_ips.core.log_lines import Event, LogLine, Tell, tell_nobody
 from dagster_ips.core.ownership import ASSET, Consent
-from dagster_ips.core.target import Standing, TargetHistory, committed, settle, standing_of
+from dagster_ips.core.target import Standing, TargetHistory, committed, standing_of
 from dagster_ips.errors import (
     CaptureVoidError,
     IpsError,
@@ -21,7 +21,7 @@ from dagster_ips.errors import (
     TargetColumnsChangedError,
 )
 from dagster_ips.exactly_once.effects import Effect, effect
-from dagster_ips.exactly_once.target_table.target_history import histories_since
+from dagster_ips.exactly_once.target_table.target_history import histories_since, store_settled
 from dagster_ips.exactly_once.target_table.target_ownership import (
     require_known_writes,
     require_own,
@@ -243,15 +243,13 @@ class Publisher:
 
         ``target`` is None if the run did not look at it, as nothing was to be written.
         """
-        histories = target_histories(target, [capture.edge for capture in captures]) if target else {}
-        done = []
-        for capture in captures:
-            state = self.store.get(capture.edge)
-            now = committed(state, capture, histories.get(capture.edge))
-            if now is not state:
-                with effect(Effect.COMMIT):
-                    self.store.set(now)
-                done.append(capture)
+        edges = [capture.edge for capture in captures]
+        histories, states = target_histories(target, edges) if target else {}, self.store.get_many(edges)
+        now = {each.edge: committed(states[each.edge], each, histories.get(each.edge)) for each in captures}
+        done = [capture for capture in captures if now[capture.edge] is not states[capture.edge]]
+        if done:
+            with effect(Effect.COMMIT):
+                self.store.set(*(now[capture.edge] for capture in done))
         for line in dict.fromkeys(capture.edge.line for capture in done):
             self.tell(_committed([capture for capture in done if capture.edge.line == line]))
 
@@ -261,8 +259,9 @@ class Publisher:
         Raises:
             CaptureVoidError: one did.
         """
+        states = self.store.get_many(capture.edge for capture in captures)
         for capture in captures:
-            state = self.store.get(capture.edge)
+            state = states[capture.edge]
             if capture.number <= state.voided:
                 edge, last = capture.edge, state.interventions[-1]
                 raise CaptureVoidError(
@@ -276,12 +275,8 @@ class Publisher:
 
     def adopt(self, superseded: Sequence[tuple[Capture, TargetHistory]]) -> None:
         """What other runs published is consumed, as far as their stamps say."""
-        for capture, history in superseded:
-            state = self.store.get(capture.edge)
-            settled = settle(state, history)
-            if settled is not state:
-                with effect(Effect.COMMIT):
-                    self.store.set(settled)
+        histories = {capture.edge: history for capture, history in superseded}
+        store_settled(self.store, self.store.get_many(histories), histories)
 
     def drop_branch(self, branch: Branch) -> None:
         """Best effort: a branch left behind expires by its own retention, and its work is published or void."""

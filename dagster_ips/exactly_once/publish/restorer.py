@@ -14,7 +14,7 @@ from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import RevertError
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.exactly_once.publish.publisher import Publication, Publisher
-from dagster_ips.exactly_once.target_table.target_history import histories_of
+from dagster_ips.exactly_once.target_table.target_history import histories_of, store_settled
 from dagster_ips.iceberg import code_stamps, lookup_stamps
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.stamps import REVERTED
@@ -71,12 +71,7 @@ class Restorer:
         """Commit what the target's stamps say and a run or a revert didn't live to commit."""
         store = self.publisher.store
         states = store.get_many(edges)
-        histories = histories_of(self.publisher.catalog.storage, target, states.values())
-        for edge, state in states.items():
-            settled = settle(state, histories.get(edge))
-            if settled is not state:
-                with effect(Effect.COMMIT):
-                    store.set(settled)
+        store_settled(store, states, histories_of(self.publisher.catalog.storage, target, states.values()))
 
     def restore(self, wanted: Restoration) -> Publication:
         """Publish the rows as they were.

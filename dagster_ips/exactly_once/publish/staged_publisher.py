@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.target import settle
 from dagster_ips.exactly_once.effects import Effect, effect
-from dagster_ips.exactly_once.target_table.target_history import histories_of
+from dagster_ips.exactly_once.target_table.target_history import histories_of, store_settled
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.stamps import BranchStamps, announcements, published
@@ -66,9 +66,4 @@ class StagedPublisher:
         """What the stamps of ``main`` say is consumed; again, it is none the worse."""
         states = self.store.get_many(edges)
         target = self.catalog.load(table, asset=table)
-        histories = histories_of(self.catalog.storage, target, states.values())
-        for edge, state in states.items():
-            settled = settle(state, histories.get(edge))
-            if settled is not state:
-                with effect(Effect.COMMIT):
-                    self.store.set(settled)
+        store_settled(self.store, states, histories_of(self.catalog.storage, target, states.values()))

@@ -8,10 +8,12 @@ from dagster_ips.core.capture import EdgeState, TargetMark
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.target import TargetHistory, settle, shows_all_since
 from dagster_ips.errors import UnknownPublicationError
+from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.iceberg.expired_snapshots import with_expired_snapshots
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.stamps import target_histories
 from dagster_ips.iceberg.storage import Storage
+from dagster_ips.state.store import EdgeStore
 
 
 def histories_since(
@@ -40,6 +42,17 @@ def histories_of(
 ) -> dict[Edge, TargetHistory]:
     """As ``histories_since``, since what each state knows of."""
     return histories_since(storage, target, {state.edge: state.target for state in states})
+
+
+def store_settled(
+    store: EdgeStore, states: Mapping[Edge, EdgeState], histories: Mapping[Edge, TargetHistory]
+) -> dict[Edge, EdgeState]:
+    """The states as the target's stamps have them: what a run published and did not live to commit is committed."""
+    settled = {edge: settle(state, histories.get(edge)) for edge, state in states.items()}
+    if changed := [each for edge, each in settled.items() if each is not states[edge]]:
+        with effect(Effect.COMMIT):
+            store.set(*changed)
+    return settled
 
 
 def require_known_publications(table: str, settled: Iterable[tuple[EdgeState, TargetHistory | None]]) -> None:

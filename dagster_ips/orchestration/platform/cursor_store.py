@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 from dagster import DagsterInstance
 
@@ -21,14 +22,15 @@ _VOIDED = ":voided"
 _LINE_PREFIX = "dagster_ips:line:"
 _BACKFILL_PREFIX = "dagster_ips:backfill:"
 _PROBE = "dagster_ips:probe"
-_BATCH = 500
+_MOST_READ, _MOST_WRITTEN = 500, 100
+
+_Any = TypeVar("_Any")
 
 
 class CursorStore:
-    """One key per edge and one more once a person intervened, lowercase and under 64 characters, written one at a time.
+    """One key per edge and one more once a person intervened, lowercase and under 64 characters.
 
-    MySQL tells keys apart only by their first 64 characters and ignores case; SQLite drops new keys from a batch that
-    also holds existing ones.
+    MySQL tells keys apart only by their first 64 characters and ignores case.
     """
 
     def __init__(self, instance: DagsterInstance) -> None:
@@ -70,24 +72,26 @@ class CursorStore:
             As ``get``.
         """
         states: dict[Edge, EdgeState] = {}
-        for some in _batches(list(dict.fromkeys(edges))):
+        for some in _batches(list(dict.fromkeys(edges)), _MOST_READ):
             keys = [_key(edge) for edge in some]
             texts = self._values([*keys, *(key + _VOIDED for key in keys)])
             for edge, key in zip(some, keys, strict=True):
                 states[edge] = stored_state(edge, texts.get(key), texts.get(key + _VOIDED))
         return states
 
-    def set(self, state: EdgeState) -> None:
-        """Store ``state``; durable when this returns.
+    def set(self, *states: EdgeState) -> None:
+        """Store ``states``, by two or three queries per hundred; durable when this returns.
 
         Raises:
-            CursorStorageError: the storage doesn't work, or did not keep the whole value.
+            CursorStorageError: the storage doesn't work, or did not keep a whole value.
         """
-        self._write(_key(state.edge), encode(state))
+        # In order: two runs that write the same rows of a database in another order wait for each other for ever.
+        for some in _batches(sorted((_key(state.edge), encode(state)) for state in states), _MOST_WRITTEN):
+            self._write(dict(some))
 
     def intervene(self, state: EdgeState) -> None:
         """As ``set``, so that a run which did not know of it doesn't undo it."""
-        self._write(_key(state.edge) + _VOIDED, encode(state))
+        self._write({_key(state.edge) + _VOIDED: encode(state)})
         self.set(state)
 
     def get_line(self, edge: Edge) -> LineState:
@@ -98,7 +102,7 @@ class CursorStore:
 
     def set_line(self, state: LineState) -> None:
         """As ``set``."""
-        self._write(_LINE_PREFIX + state.edge.id, encode_line(state))
+        self._write({_LINE_PREFIX + state.edge.id: encode_line(state)})
 
     def get_backfill(self, backfill: str) -> BackfillPlan | LaunchedBackfill | None:
         """The plan of that id, or what is remembered of it since it was launched; None if there is none.
@@ -114,19 +118,28 @@ class CursorStore:
     def set_backfill(self, backfill: BackfillPlan | LaunchedBackfill) -> None:
         """Remember a plan, or that it was launched; durable when this returns."""
         plan = backfill if isinstance(backfill, BackfillPlan) else backfill.plan
-        self._write(_BACKFILL_PREFIX + plan.id.lower(), encode_backfill(backfill))
+        self._write({_BACKFILL_PREFIX + plan.id.lower(): encode_backfill(backfill)})
 
-    def _write(self, key: str, text: str) -> None:
+    def _write(self, texts: Mapping[str, str]) -> None:
+        kept = self._set_and_read(texts)
+        # SQLite drops new keys from a batch that also holds existing ones.
+        if new := {key: text for key, text in texts.items() if key not in kept}:
+            kept |= self._set_and_read(new)
+        for key, text in texts.items():
+            if key not in kept:
+                raise CursorStorageError(cause="a value that was set did not come back")
+            # Not just any difference: another run of the edge may have set it since.
+            if kept[key] != text and text.startswith(kept[key]):
+                cause = f"a value of {len(text):,} characters came back with only {len(kept[key]):,}"
+                raise CursorStorageError(cause=cause)
+
+    def _set_and_read(self, texts: Mapping[str, str]) -> dict[str, str]:
+        """What the storage has of these keys once they were set."""
         try:
-            self._storage.set_cursor_values({key: text})
+            self._storage.set_cursor_values(texts)
         except NotImplementedError as error:
             raise CursorStorageError(cause="set_cursor_values is not implemented") from error
-        kept = self._values([key]).get(key)
-        if kept is None:
-            raise CursorStorageError(cause="a value that was set did not come back")
-        # Not just any difference: another run of the edge may have set it since.
-        if kept != text and text.startswith(kept):
-            raise CursorStorageError(cause=f"a value of {len(text):,} characters came back with only {len(kept):,}")
+        return dict(self._values(list(texts)))
 
     def _values(self, keys: Sequence[str]) -> Mapping[str, str]:
         try:
@@ -139,5 +152,5 @@ def _key(edge: Edge) -> str:
     return _PREFIX + edge.id
 
 
-def _batches(edges: Sequence[Edge]) -> Iterator[Sequence[Edge]]:
-    return (edges[start : start + _BATCH] for start in range(0, len(edges), _BATCH))
+def _batches(of: Sequence[_Any], size: int) -> Iterator[Sequence[_Any]]:
+    return (of[start : start + size] for start in range(0, len(of), size))

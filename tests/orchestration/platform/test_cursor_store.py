@@ -112,6 +112,16 @@ def test_what_a_person_did_stays_whatever_a_run_writes_that_did_not_know_of_it(i
     assert store.get(EDGE).number == 5
 
 
+@on_every_backend
+def test_many_states_are_stored_at_once_whether_their_edges_are_new_or_not(instance: dg.DagsterInstance) -> None:
+    store = CursorStore(instance)
+    states = [replace(state(1), edge=Edge("daily", "playback", str(partition))) for partition in range(250)]
+    store.set(*states[::3])
+    newer = [replace(each, number=7) for each in states]
+    store.set(*newer)
+    assert list(store.get_many(each.edge for each in states).values()) == newer
+
+
 class Storage:
     """Cuts values short, as MySQL does outside of its strict mode, or knows no cursors, as an agent does."""
 
