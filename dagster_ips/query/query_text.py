@@ -22,7 +22,7 @@ from dagster_ips.query.deterministic_sql import (
     SYNTAX,
     WINDOWED,
 )
-from dagster_ips.query.spark_dialect import DIALECT
+from dagster_ips.query.spark_dialect import AS_GIVEN, DIALECT
 
 _REFERENCES = re.compile(
     r"""'(?:[^'\\]|\\.)*' | "(?:[^"\\]|\\.)*" | `[^`]*` | --[^\n]* | /\*.*?\*/ | \{(?P<key>[^{}\s'"`]+)\}""",
@@ -244,7 +244,7 @@ def _problem(node: exp.Expr) -> str | None:  # noqa: PLR0911  # one for each thi
         case exp.Any() | exp.All() if isinstance(node.parent, exp.Like | exp.ILike):
             return None
         case exp.Anonymous():
-            known = node.name.lower() in BY_NAME
+            known = AS_GIVEN in node.meta or node.name.lower() in BY_NAME
             return None if known else f"the function {node.name} may give different values for the same row"
         case _:
             return _problem_of_kind(node)

@@ -2,11 +2,76 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import sqlglot
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark
-from sqlglot.errors import ErrorLevel
+from sqlglot.errors import ErrorLevel, UnsupportedError
+from sqlglot.generators.spark import SparkGenerator
+from sqlglot.parsers.spark import SparkParser
 
 from dagster_ips.core.installed_spark import installed_version, minor_version
+from dagster_ips.query.deterministic_sql import SCALAR, SYNTAX
+
+__all__ = ["AS_GIVEN", "DIALECT", "SparkSql", "UnsupportedError", "in_spark", "written_again"]
+
+AS_GIVEN = "ips_as_given"
+"""What the meta of a call has whose function is known to be deterministic, but is written back only by its name."""
+
+# Other names for the same functions.
+_SAME = """
+    CEILING CHAR_LENGTH CHARACTER_LENGTH IFNULL INSTR LCASE LEN NVL POW SHA1 SIGNUM SUBSTR UCASE
+    BINARY BOOLEAN DATE DECIMAL DOUBLE FLOAT INT STRING STRUCT TIMESTAMP TIMESTAMP_LTZ TIMESTAMP_NTZ
+"""
+_SYNONYMS = frozenset(_SAME.split())
+# The types of calls that are kept as they were given, where they are often keys.
+_TYPES = {
+    "DATE_SUB": exp.DType.DATE,
+    "DATE_TRUNC": exp.DType.TIMESTAMP,
+    "TO_DATE": exp.DType.DATE,
+    "TRUNC": exp.DType.DATE,
+}
+
+
+def _kept(name: str, build: Callable[..., exp.Expr]) -> Callable[..., exp.Expr]:
+    """Reads a call of the function ``name`` as ``build`` does, if that is written back as it was given.
+
+    sqlglot also reads into its classes what these don't hold: the format of ``to_date``, that a unit is a column. Other
+    calls keep their name and arguments, whatever these are.
+    """
+
+    def read(args: Sequence[Any]) -> exp.Expr:
+        found = _built(build, args)
+        given = {id(node) for each in args for node in each.walk()}
+        # What it reads into a call may also be the time of the run.
+        kinds = {type(node).__name__ for node in found.walk() if id(node) not in given}
+        if name in _SYNONYMS or not kinds <= SCALAR | SYNTAX:
+            return found
+        as_given = exp.Anonymous(this=name, expressions=[each.copy() for each in args])
+        if _is_written(found, as_given):
+            return found
+        as_given.meta[AS_GIVEN] = True
+        return as_given
+
+    return read
+
+
+def _built(build: Callable[..., exp.Expr], args: Sequence[Any]) -> exp.Expr:
+    try:
+        return build(args)
+    except TypeError:
+        return build(args, dialect=SparkSql())
+
+
+def _is_written(found: exp.Expr, given: exp.Expr) -> bool:
+    return _text(found) == _text(given)
+
+
+def _text(call: exp.Expr) -> str:
+    name, bracket, rest = call.sql(SparkSql, identify=True).partition("(")
+    return f"{name.upper()}{bracket}{rest}"
 
 
 class SparkSql(Spark):
@@ -16,6 +81,27 @@ class SparkSql(Spark):
         """Since Spark 4.1 ``'it''s'`` is ``it's``, and not the two texts ``it`` and ``s``."""
 
         STRING_ESCAPES = ["\\"] if minor_version(installed_version()) < (4, 1) else ["\\", "'", '"']
+
+    EXPRESSION_METADATA = {  # noqa: RUF012  # the base class says that it is an instance's
+        **Spark.EXPRESSION_METADATA,
+        exp.Anonymous: {"annotator": lambda self, call: self._set_type(call, _TYPES.get(call.name.upper()))},
+    }
+
+    class Parser(SparkParser):
+        """Keeps what is given: calls of functions, and a comma between tables, which isn't CROSS JOIN to Spark."""
+
+        JOINS_HAVE_EQUAL_PRECEDENCE = False
+        FUNCTIONS: ClassVar = {name: _kept(name, build) for name, build in SparkParser.FUNCTIONS.items()}
+
+    class Generator(SparkGenerator):
+        """Writes IS NOT NULL, which is no NOT to Spark before it optimizes."""
+
+        def not_sql(self, expression: exp.Not) -> str:
+            """``expression`` as text."""
+            inner = expression.this
+            if isinstance(inner, exp.Is) and isinstance(inner.expression, exp.Null):
+                return f"{self.sql(inner, 'this')} IS NOT NULL"
+            return str(super().not_sql(expression))
 
     def to_json_path(self, path: exp.Expr | None) -> exp.Expr | None:
         """``path`` as it is: to read it would be to write it as another engine does."""
@@ -32,3 +118,12 @@ def in_spark(expression: exp.Expr) -> str:
         UnsupportedError: it can't be written without leaving out a part.
     """
     return expression.sql(DIALECT, identify=True, unsupported_level=ErrorLevel.RAISE)
+
+
+def written_again(text: str) -> str:
+    """``text`` as it is read here: what Spark must take for the same query, or nothing can be derived from it.
+
+    Raises:
+        UnsupportedError: as ``in_spark``.
+    """
+    return in_spark(sqlglot.parse_one(text, dialect=DIALECT))

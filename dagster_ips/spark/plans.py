@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from dagster_ips._compat import explained
@@ -16,11 +17,35 @@ if TYPE_CHECKING:
 
 # Spark shortens long lists otherwise.
 _ALL_FIELDS = {"spark.sql.debug.maxToStringFields": "1000000"}
+_CUT = "it is truncated"
+# An expression as name#1 or name#1L, by the number; columns that the text gives no name are called by their text.
+_NUMBERED = re.compile(r"[\w.]*#(?P<number>\d+)L?")
 
 
 def marked(frame: DataFrame, mark: str, *, name: str) -> DataFrame:
     """``frame``, which plans show as ``mark``, with columns that no other frame has; ``name`` qualifies them in SQL."""
     return frame.select(*[F.col(quoted(column)).alias(column) for column in frame.columns]).alias(mark).alias(name)
+
+
+def are_alike(one: DataFrame, other: DataFrame) -> bool:
+    """Whether Spark plans both frames alike, and so gives the same rows; runs no job.
+
+    False as well where that can't be seen.
+    """
+    if one.sameSemantics(other):
+        return True
+    with with_settings(one.sparkSession, _ALL_FIELDS):
+        optimized = [_optimized(frame) for frame in (one, other)]
+    return optimized[0] == optimized[1]
+
+
+def _optimized(frame: DataFrame) -> str:
+    """The optimized plan, with expressions numbered in the order in which they appear."""
+    tree, _, physical = explained(frame).partition("== Optimized Logical Plan ==")[2].partition("== Physical Plan ==")
+    if not physical:
+        raise PlanUnreadableError(_CUT)
+    numbers: dict[str, int] = {}
+    return _NUMBERED.sub(lambda found: f"#{numbers.setdefault(found['number'], len(numbers))}", tree)
 
 
 def result_plan(frame: DataFrame) -> Node:
@@ -42,7 +67,6 @@ def result_plan(frame: DataFrame) -> Node:
         text = explained(empty)
     analysed, end, _ = text.partition("== Analyzed Logical Plan ==")[2].partition("== Optimized Logical Plan ==")
     if not end:
-        cut = "it is truncated"
-        raise PlanUnreadableError(cut)
+        raise PlanUnreadableError(_CUT)
     _schema, _, tree = analysed.strip("\n").partition("\n")
     return parse_plan(tree)

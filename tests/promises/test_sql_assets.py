@@ -10,10 +10,12 @@ from typing import Any
 import dagster as dg
 import pytest
 from pyspark.sql import DataFrame
+from sqlglot.parsers.spark import SparkParser
 
 import dagster_ips as ips
 from dagster_ips.errors import DeclarationError, QueryNotDerivedError, UnresolvedQueryError
 from dagster_ips.orchestration.declare.past_refreshes import REFRESH, ROWS, SHARE, WRITE_SECONDS
+from dagster_ips.query.spark_dialect import SparkSql
 from tests.support.lake import FIRST_DAY, Lake, events
 from tests.support.pipeline import materialize, pipeline
 
@@ -125,6 +127,81 @@ def test_whatever_changes_in_its_sources_the_table_is_what_the_query_gives(
             assert shown(lake, name, text) == expected(lake, text), (statement, name)
         found = {name: said(result, name)["refresh"] for name in strategies}
         assert found == strategies, statement
+
+
+AS_SPARK_TAKES_THEM = {
+    "magnitudes": "SELECT id, CAST(floor(log10(amount)) AS INT) AS magnitude, array_size(tags) AS tags FROM sale",
+    "per_magnitude": "SELECT CAST(floor(log10(amount)) AS INT) AS magnitude, count(*) AS n FROM sale GROUP BY 1",
+    "starts": "SELECT id, date_trunc(unit, at) AS start, trunc(at, unit) AS day, unix_date(date(at)) AS n FROM sale",
+    "per_start": "SELECT unit, date_trunc(unit, at) AS start, count(*) AS n FROM sale GROUP BY 1, 2",
+    "no_days": "SELECT id, regexp_like(unit, '^D') = false AS no_day, named_struct('A', id) AS s FROM sale",
+    "dates": "SELECT id, to_date(day, 'yyyy-MM-dd') AS day FROM sale",
+}
+SALES = [
+    "INSERT INTO lake.media.sale VALUES (3, 1000D, 'MONTH', TIMESTAMP'2026-04-05 01:00:00', '2026-1-2', null)",
+    "UPDATE lake.media.sale SET amount = 1000D, unit = 'YEAR' WHERE id = 2",
+]
+
+
+def create_sales(lake: Lake) -> None:
+    lake.catalog.create_namespace("media")
+    columns = "id INT, amount DOUBLE, unit STRING, at TIMESTAMP, day STRING, tags ARRAY<INT>"
+    lake.sql(f"CREATE TABLE lake.media.sale ({columns}) USING iceberg")
+    lake.sql("INSERT INTO lake.media.sale VALUES (1, 1000D, 'DAY', TIMESTAMP'2026-03-04 05:06:07', '2026-01-02', null)")
+    lake.sql("INSERT INTO lake.media.sale VALUES (2, 50D, 'MONTH', TIMESTAMP'2026-03-04 05:06:07', '2026-1-2', null)")
+
+
+def rows_now(lake: Lake, name: str, text: str) -> tuple[Counter[str], Counter[str]]:
+    """What the table has, and what the query gives now."""
+    lake.sql("SELECT * FROM lake.media.sale").createOrReplaceTempView("sale")
+    wanted = lake.sql(text)
+    found = lake.sql(f"SELECT {', '.join(wanted.columns)} FROM lake.media.{name}")
+    return Counter(map(str, found.collect())), Counter(map(str, wanted.collect()))
+
+
+def test_functions_that_other_engines_call_otherwise_mean_what_spark_says(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    create_sales(lake)
+    queries = AS_SPARK_TAKES_THEM
+    lenient = {"spark.sql.ansi.enabled": "false"}  # else an unfit date is an error
+    definitions = pipeline(lake.folder, lake.spark_folder, *assets_of(queries), spark_config=lenient)
+    lake.session.conf.set("spark.sql.ansi.enabled", "false")
+    try:
+        for statement in (None, *SALES):
+            if statement:
+                lake.sql(statement)
+            result = materialize(definitions, instance, *queries)
+            for name, text in queries.items():
+                found, wanted = rows_now(lake, name, text)
+                assert found == wanted, (statement, name)
+                assert (said(result, name)["refresh"] == "full") == (statement is None), (statement, name)
+    finally:
+        lake.session.conf.unset("spark.sql.ansi.enabled")
+
+
+def test_a_query_that_is_parsed_as_something_else_than_spark_plans_runs_in_full(
+    lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(SparkSql.Parser.FUNCTIONS, "LOG10", SparkParser.FUNCTIONS["LOG10"])
+    create_sales(lake)
+    queries = {name: AS_SPARK_TAKES_THEM[name] for name in ("magnitudes", "per_magnitude")}
+    definitions = pipeline(lake.folder, lake.spark_folder, *assets_of(queries))
+    for statement in (None, *SALES):
+        if statement:
+            lake.sql(statement)
+        result = materialize(definitions, instance, *queries)
+        for name, text in queries.items():
+            found, wanted = rows_now(lake, name, text)
+            assert found == wanted, (statement, name)
+            assert said(result, name)["refresh"] == "full"
+    why = said(result, "magnitudes")["refresh, why not better"]
+    assert "Spark plans it differently in the form it is parsed here" in why
+
+
+def assets_of(queries: dict[str, str]) -> list[dg.AssetsDefinition | dg.AssetSpec]:
+    made = [ips.sql_asset(name, text, table=f"media.{name}", refresh="incremental") for name, text in queries.items()]
+    return [*made, ips.iceberg_asset("sale", table="media.sale")]
 
 
 def test_a_source_that_every_build_replaces_is_computed_in_full_each_time_and_followed_in_between(

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 import dagster as dg
@@ -21,7 +22,7 @@ import dagster_ips as ips
 from dagster_ips.exactly_once import effects
 from tests.support.lake import Event, Lake
 from tests.support.lake_catalog import catalog_resource
-from tests.support.spark_resource import spark_resource
+from tests.support.spark_resource import NO_CONF, spark_resource
 
 
 @dg.asset(
@@ -76,7 +77,11 @@ def plays(context):  # noqa: ANN001, ANN201  # Dagster reads an annotation of it
 
 
 def pipeline(
-    lake_folder: Path, spark_folder: Path, *more: dg.AssetsDefinition, icdc_keep_last: int = 1
+    lake_folder: Path,
+    spark_folder: Path,
+    *more: dg.AssetsDefinition,
+    icdc_keep_last: int = 1,
+    spark_config: Mapping[str, str] = NO_CONF,
 ) -> dg.Definitions:
     """The pipeline on the lake in ``lake_folder``, with further assets.
 
@@ -84,7 +89,7 @@ def pipeline(
     """
     manager = ips.IcdcIOManager(
         catalog=catalog_resource(lake_folder),
-        spark=spark_resource(spark_folder),
+        spark=spark_resource(spark_folder, spark_config),
         icdc_keep_last=icdc_keep_last,
     )
     playback = ips.iceberg_asset("playback", table="media.playback")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from dagster_ips.core.aggregates import WEIGHT
 from dagster_ips.core.capture import Mode
+from dagster_ips.core.spark_plan import PlanUnreadableError
 from dagster_ips.core.write_mode import Append, Combine, Replace, ReplaceKeys
 from dagster_ips.errors import AggregateError, QueryNotDerivedError, UnresolvedQueryError
 from dagster_ips.orchestration.declare.maintained_rows import MaintainedRows
@@ -17,8 +18,9 @@ from dagster_ips.query.foreseen_steps import ForeseenStep, foreseen_steps
 from dagster_ips.query.maintenance_plan import MaintenancePlan, MaintenanceStep, QueryColumn, Strategy
 from dagster_ips.query.query_text import Query
 from dagster_ips.query.refresh_choice import PastRefresh, Refresh, SourceSize, share_of_rows, why_full_is_cheaper
-from dagster_ips.query.spark_dialect import in_spark
+from dagster_ips.query.spark_dialect import UnsupportedError, in_spark, written_again
 from dagster_ips.query.top_grouping import Grouping
+from dagster_ips.spark.plans import are_alike
 from dagster_ips.spark.queries import query_over, renamed_to, types_of
 from dagster_ips.spark.writes.group_parts import Aggregates
 from dagster_ips.view import IcdcView
@@ -113,10 +115,20 @@ class QueryRun:
                 given = ", ".join(each.type for each in result)
                 why = f"Spark gives it the types {given}, but {', '.join(read)} in the form it is parsed here"
                 return plan.refusing(why)
+            if not self._is_parsed_as_given(plan):
+                return plan.refusing("Spark plans it differently in the form it is parsed here")
             kept = self._why_not_kept(plan, plan.grouping, result) if isinstance(plan.grouping, Grouping) else None
             if kept is not None:
                 return plan.without_grouping(kept)
         return plan
+
+    def _is_parsed_as_given(self, plan: MaintenancePlan) -> bool:
+        """Whether Spark takes the query, as it was parsed and not changed yet, for the query as it was given."""
+        try:
+            parsed = self._over(written_again(self._given_text), plan.tables)
+            return are_alike(self._as_given, parsed)
+        except (UnsupportedError, UnresolvedQueryError, PlanUnreadableError):
+            return False
 
     def _why_not_kept(self, plan: MaintenancePlan, grouping: Grouping, result: Sequence[QueryColumn]) -> str | None:
         """Why the groups can't be kept so that a change can be added to them; None if they can."""
@@ -139,8 +151,11 @@ class QueryRun:
     @cached_property
     def _as_given(self) -> DataFrame:
         """The whole query, in the very words in which it was given."""
-        names = {source: f"`{after(source)}`" for source in range(len(self.views))}
-        return self._over(self.query.over(names), {after(source) for source in names})
+        return self._over(self._given_text, {after(source) for source in range(len(self.views))})
+
+    @property
+    def _given_text(self) -> str:
+        return self.query.over({source: f"`{after(source)}`" for source in range(len(self.views))})
 
     @property
     def _names(self) -> list[str]:
