@@ -26,6 +26,8 @@ _SAME = """
     BINARY BOOLEAN DATE DECIMAL DOUBLE FLOAT INT STRING STRUCT TIMESTAMP TIMESTAMP_LTZ TIMESTAMP_NTZ
 """
 _SYNONYMS = frozenset(_SAME.split())
+# Functions whose first argument is a unit of time, and no column, if there are so many.
+_WITH_UNIT = dict.fromkeys(("DATEADD", "DATE_ADD", "DATEDIFF", "DATE_DIFF", "TIMESTAMPADD", "TIMESTAMPDIFF"), 3)
 # The types of calls that are kept as they were given, where they are often keys.
 _TYPES = {
     "DATE_SUB": exp.DType.DATE,
@@ -49,7 +51,10 @@ def _kept(name: str, build: Callable[..., exp.Expr]) -> Callable[..., exp.Expr]:
         kinds = {type(node).__name__ for node in found.walk() if id(node) not in given}
         if name in _SYNONYMS or not kinds <= SCALAR | SYNTAX:
             return found
-        as_given = exp.Anonymous(this=name, expressions=[each.copy() for each in args])
+        arguments = [each.copy() for each in args]
+        if name in _WITH_UNIT and len(args) == _WITH_UNIT[name] and isinstance(args[0], exp.Column):
+            arguments[0] = exp.var(args[0].name)
+        as_given = exp.Anonymous(this=name, expressions=arguments)
         if _is_written(found, as_given):
             return found
         as_given.meta[AS_GIVEN] = True
@@ -70,7 +75,8 @@ def _is_written(found: exp.Expr, given: exp.Expr) -> bool:
 
 
 def _text(call: exp.Expr) -> str:
-    name, bracket, rest = call.sql(SparkSql, identify=True).partition("(")
+    text = call.sql(SparkSql, identify=True, unsupported_level=ErrorLevel.IGNORE)
+    name, bracket, rest = text.partition("(")
     return f"{name.upper()}{bracket}{rest}"
 
 
