@@ -1,7 +1,7 @@
-"""Everything that is measured, one after the other, into the docs: ``python -m benchmarks``; ``--full`` in all sizes.
+"""Runs all benchmarks one after the other and writes their results to the docs: ``python -m benchmarks``.
 
-A benchmark fails if what it measures isn't what another computation gives. The others are run all the same, and the
-names of those that failed are told in the end.
+With ``--full``, it measures all sizes. A benchmark fails if what it measures differs from another computation's result.
+The others still run, and the names of those that failed are printed at the end.
 """
 
 import argparse
@@ -15,19 +15,19 @@ from pathlib import Path
 from benchmarks.report import DOCS, said
 
 OTHER = Path(".local")
-"""Where that goes which the docs quote with words around it."""
+"""The folder for results that the docs quote within other text."""
 
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A module of this package. Where it doesn't write files itself, ``printed`` is where to put what it prints."""
+    """A module of this package. If it doesn't write files itself, its output is written to ``printed``."""
 
     module: str
     arguments: tuple[str, ...] = ()
     printed: Path | None = None
 
     def run(self) -> bool:
-        """Whether it went well; what was there stays if not."""
+        """Run it; returns whether it succeeded. If not, earlier results stay."""
         command = [sys.executable, "-m", f"benchmarks.{self.module}", *self.arguments]
         if self.printed is None:
             return subprocess.run(command, check=False).returncode == 0

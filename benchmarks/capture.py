@@ -1,7 +1,7 @@
-"""What a capture costs behind long histories, very many files and many columns: ``python -m benchmarks.capture``.
+"""What a capture costs with long histories, very many files and many columns: ``python -m benchmarks.capture``.
 
-No Spark and no data: the tables are metadata, see ``benchmarks.made_tables``. What each capture finds is compared with
-what PyIceberg reads from the manifests of the snapshots since.
+There is no Spark and no data: the tables are only metadata, see ``benchmarks.made_tables``. What each capture finds is
+compared with what PyIceberg reads from the manifests of the snapshots since.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.manifests import read_manifest_list
 
 MOST_LISTED = 10_000
-"""Files that PyIceberg is asked to list for comparison; more take it minutes."""
+"""The most files that PyIceberg lists for comparison; more would take minutes."""
 HISTORIES = (Shape(10), Shape(100), Shape(1_000), Shape(5_000))
 TABLES = (Shape(files=1_000), Shape(files=10_000), Shape(files=100_000))
 AIM = Shape(5_000, 100_000)
@@ -30,7 +30,7 @@ WIDE = (Shape(files=100, columns=1_000),)
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-    """Of one table: captures of one new file, of the file deleted again, and of an old file deleted; and two parts."""
+    """One table's figures: captures of a new file, of its deletion, and of an old file's deletion; and two parts."""
 
     shape: Shape
     append: Best
@@ -41,7 +41,7 @@ class Found:
 
     @property
     def beyond_list(self) -> float:
-        """CPU milliseconds of an append that metadata.json and the manifest list don't take."""
+        """The CPU milliseconds of capturing an append, without reading metadata.json and the manifest list."""
         return self.append.cpu_ms - self.manifest_list.cpu_ms
 
     def row(self) -> list[str]:
@@ -59,7 +59,7 @@ def measure(lake: LakeCatalog, shape: Shape) -> Found:
     consumer = Consumer(lake, None, made.name)
 
     def captured(since: int, what: str, *, changed: int) -> dict[str, Best]:
-        """Milliseconds of capturing what came since, which is as much as is said and what PyIceberg finds."""
+        """Milliseconds of a capture since then; it must find ``changed`` files, and the same ones as PyIceberg."""
         changes = consumer.capture().files.changes
         came, went = ({file.path for file in files} for files in (changes.added, changes.removed))
         require_same((came, went), made.changed_since(since), of=f"{what} of {shape}")
@@ -84,7 +84,7 @@ def measure(lake: LakeCatalog, shape: Shape) -> Found:
 
 
 def interval(lake: LakeCatalog, commits: int) -> Best:
-    """A capture of that many commits, every other one a delete of what came before."""
+    """Measure a capture of that many commits, of which every other one deletes what the one before added."""
     made = MadeTable(lake, f"db.interval_{commits}", Shape())
     made.create()
     consumer = Consumer(lake, None, made.name)
@@ -100,7 +100,7 @@ def interval(lake: LakeCatalog, commits: int) -> Best:
 
 
 def manifests(lake: LakeCatalog, name: str) -> int:
-    """Read the head's manifest list, as a capture does; how many manifests it names."""
+    """Read the head's manifest list, as a capture does; returns how many manifests it names."""
     source = lake.load(name, asset="benchmark")
     head = source.ancestry().head
     return len(read_manifest_list(lake.storage, head, table=name)) if head else 0
@@ -113,7 +113,7 @@ def main() -> None:
         for namespace in ("db", "ips"):
             lake.create_namespace(namespace)
         lake.client.create_table("db.target", Schema(NestedField(1, "x", LongType())))
-        measure(lake, Shape(2))  # Warms up what is imported late.
+        measure(lake, Shape(2))  # Warms up, because some modules are imported late.
         groups = {
             HISTORY: [measure(lake, shape) for shape in HISTORIES + FULL_HISTORIES * report.is_full],
             GROWTH: [measure(lake, shape) for shape in (*TABLES, *FULL_TABLES * report.is_full)],

@@ -1,8 +1,8 @@
-"""What it costs to know which rows changed, beside what one would use instead, and what a run asks of Spark.
+"""What it costs to find which rows changed, compared with the alternatives, and what a run asks of Spark.
 
     python -m benchmarks.cost
 
-Every figure is the best of several rounds, in which all ways to get it take turns on the same tables.
+Every figure is the best of several rounds, in which all ways take turns on the same tables.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ PARTITIONS, ROWS, ROUNDS = 40, 2_000_000, 5
 
 
 def changelogs(lake: LakeCatalog, session: SparkSession) -> dict[str, dict[str, float]]:
-    """Seconds that each way takes, by change. One partition of many changes."""
+    """Seconds that each way takes, by change. Each change is in one of many partitions."""
     found = {}
     changes = {
         "append of 1,000 rows": "INSERT INTO {t} SELECT -id, 3, 'new', 1 FROM range(1000)",
@@ -52,7 +52,7 @@ def changelogs(lake: LakeCatalog, session: SparkSession) -> dict[str, dict[str, 
 
 @dataclass
 class Ways:
-    """Three ways to the rows that changed; each returns how many were added and removed."""
+    """Three ways to find the rows that changed; each returns how many were added and removed."""
 
     session: SparkSession
     consumer: Consumer
@@ -82,10 +82,10 @@ class Ways:
         return self.session.sql(f"SELECT * FROM {self.table} VERSION AS OF {snapshot_id}")
 
     def seconds(self) -> dict[str, float]:
-        """Of each way that can do it.
+        """Seconds of each way that supports the table.
 
         Raises:
-            Differs: one finds another number of rows than time travel.
+            Differs: a way finds another number of rows than time travel.
         """
         expected = self.time_travel()
         ways: dict[str, Callable[[], object]] = {OURS: self.ours, TIME_TRAVEL: self.time_travel}

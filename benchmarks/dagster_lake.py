@@ -1,4 +1,4 @@
-"""A lake with Dagster on it, in this process: assets that follow a table ``db.events``, run one at a time."""
+"""A lake with Dagster in this process: assets that follow a table ``db.events``, run one at a time."""
 
 import contextlib
 import tempfile
@@ -19,7 +19,7 @@ from tests.support.backends import dagster_home
 
 @dataclass(frozen=True)
 class DagsterLake:
-    """``definitions`` hold the assets; tables are in the namespace ``db`` of ``lake``."""
+    """A lake and its Dagster. ``definitions`` contain the assets; tables are in the namespace ``db`` of ``lake``."""
 
     definitions: dg.Definitions
     instance: dg.DagsterInstance
@@ -28,7 +28,7 @@ class DagsterLake:
     server: ConnectServer
 
     def run(self, asset: str) -> str:
-        """Materialize one asset; the run's id."""
+        """Materialize one asset; returns the run's id."""
         job = dg.define_asset_job(f"run_{asset}", selection=dg.AssetSelection.assets(asset).without_checks())
         found = dg.Definitions.merge(self.definitions, dg.Definitions(jobs=[job])).resolve_job_def(job.name)
         return found.execute_in_process(instance=self.instance).run_id
@@ -38,13 +38,13 @@ class DagsterLake:
         self.definitions.resolve_job_def(name).execute_in_process(instance=self.instance, run_config=dict(config))
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
-        """What Spark answers."""
+        """The rows of a query's result."""
         return [tuple(row) for row in self.session.sql(sql).collect()]
 
 
 @contextlib.contextmanager
 def dagster_lake(assets: Sequence[dg.AssetsDefinition]) -> Iterator[DagsterLake]:
-    """A lake of its own, gone in the end; ``assets`` may read the outside table ``events``, which is yet to be made."""
+    """A temporary lake; ``assets`` may read the outside table ``events``, which the caller must create."""
     with tempfile.TemporaryDirectory() as folder:
         spark = Path(folder) / "spark"
         catalog = ips.IcebergCatalog(folder=f"{folder}/lake")

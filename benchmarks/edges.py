@@ -2,7 +2,7 @@
 
     python -m benchmarks.edges
 
-Dagster on SQLite and on PostgreSQL, each with what the other runs of a machine do to a clock: the best of three.
+Dagster on SQLite and on PostgreSQL. Each figure is the best of three, because other processes disturb the measurement.
 """
 
 import tempfile
@@ -35,7 +35,7 @@ def edge(number: int) -> Edge:
 
 
 def state(number: int, *, in_flight: bool) -> EdgeState:
-    """As it is after some months: large numbers, real ids."""
+    """The state of an edge after some months: large numbers, real ids."""
     of, source, target = edge(number), str(uuid.uuid4()), str(uuid.uuid4())
     start = Watermark(source, "main", 5_781_947_118_336_215_154 + number, 41_234, 1_767_225_600_123)
     end = Watermark(source, "main", 3_051_729_675_574_597_004 + number, 41_290, 1_767_229_200_456)
@@ -56,7 +56,7 @@ def state(number: int, *, in_flight: bool) -> EdgeState:
 
 @dataclass(frozen=True)
 class Figures:
-    """Of one backend: seconds for all edges at once, of one read and of one write, and the store's bytes per edge."""
+    """The figures of one backend: seconds for all edges at once, per read and per write, and stored bytes per edge."""
 
     at_once: float
     read: float
@@ -80,7 +80,7 @@ def measure(instance: dg.DagsterInstance, stored: Callable[[], int]) -> Figures:
 
 
 def fill(instance: dg.DagsterInstance, states: list[EdgeState]) -> None:
-    """Past the store, whose writes are one at a time on purpose."""
+    """Write the states directly to the database, because the store deliberately writes them one by one."""
     rows = [{"key": f"dagster_ips:edge:{each.edge.id}", "value": encode(each)} for each in states]
     with instance.run_storage.connect() as connection:
         connection.execute(db.text("INSERT INTO kvs (key, value) VALUES (:key, :value)"), rows)

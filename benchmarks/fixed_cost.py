@@ -1,7 +1,7 @@
-"""What a run costs however little changed: ``python -m benchmarks.fixed_cost``.
+"""What a run costs, however little has changed: ``python -m benchmarks.fixed_cost``.
 
-An append and a merge by affected keys take in changes of 1, 1,000 and 100,000 rows. When each part began and ended is
-told by the library itself, at every durable effect of a run. The tables are compared with a recompute.
+An append and a merge by affected keys process changes of 1, 1,000 and 100,000 rows. The library itself reports when
+each part begins and ends, at every durable effect of a run. The tables are compared with a recompute.
 """
 
 import statistics
@@ -12,7 +12,7 @@ from typing import Self
 
 import dagster as dg
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
+from pyspark.sql import functions as F  # noqa: N812  # the usual name
 
 import dagster_ips as ips
 from benchmarks.dagster_lake import DagsterLake, dagster_lake
@@ -70,7 +70,7 @@ class Moment:
 
 
 class Watch:
-    """Notes when each effect of a run begins and ends."""
+    """Records when each effect of a run begins and ends."""
 
     def __init__(self) -> None:
         self.moments: list[Moment] = []
@@ -93,7 +93,7 @@ class Watch:
 
 
 def parts(watch: Watch, began: float, ended: float) -> dict[str, float]:
-    """Milliseconds of each of ``PARTS``; together they are the whole step."""
+    """The milliseconds of each of ``PARTS``, which together are the whole step."""
     ends = {
         "capture": watch.first(Effect.WRITE_ICDC_FILES, "before"),
         "ICDC files": watch.last(Effect.WRITE_ICDC_FILES, "after"),
@@ -112,7 +112,7 @@ def parts(watch: Watch, began: float, ended: float) -> dict[str, float]:
 
 
 def take_in(lake: DagsterLake, asset: str) -> dict[str, float]:
-    """One run; milliseconds of its parts."""
+    """Run an asset once; returns the milliseconds of the run's parts."""
     with Watch() as watch:
         run_id = lake.run(asset)
     (step,) = [each for each in lake.instance.get_run_step_stats(run_id) if each.step_key == asset]
@@ -129,7 +129,7 @@ def insert(lake: DagsterLake, first: int, count: int, *, days: str) -> None:
 
 
 def measure(rows: int, rounds: int) -> dict[str, dict[int, dict[str, float]]]:
-    """By asset and rows changed, the median milliseconds of each part."""
+    """The median milliseconds of each part, by asset and number of rows changed."""
     taken: dict[str, dict[int, list[dict[str, float]]]] = {name: {count: [] for count in CHANGES} for name in ASSETS}
     with dagster_lake([plays, totals]) as lake:
         lake.session.sql(

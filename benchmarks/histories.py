@@ -1,8 +1,8 @@
-"""What three systems make of the same histories: Iceberg's incremental scan, its changelog view, and dagster_ips.
+"""What three systems report for the same histories: Iceberg's incremental scan, its changelog view, and dagster_ips.
 
     python -m benchmarks.histories > docs/histories.md
 
-Each history is run on a real table by Spark; what changed is known from time travel (EXCEPT ALL, both ways).
+Spark applies each history to a real table; the true changes come from time travel (EXCEPT ALL in both directions).
 """
 
 import sys
@@ -34,7 +34,7 @@ class History:
 
 
 def both(what: str, *statements: str) -> list[History]:
-    """The same history where changes rewrite files, keep position deletes, and keep deletion vectors."""
+    """The same history with changes that rewrite files, write position deletes, and write deletion vectors."""
     kinds = ((2, COW, "copy-on-write"), (2, MOR, "position deletes"), (3, MOR, "deletion vectors"))
     return [History(f"{what} ({kind})", statements, version, mode) for version, mode, kind in kinds]
 
@@ -88,7 +88,7 @@ HISTORIES = [
 
 
 class Comparison:
-    """One table with a history, and what each system says changed since it was consumed."""
+    """One table with a history, and what each system reports as changed since the table was consumed."""
 
     def __init__(self, session: SparkSession, lake: LakeCatalog, history: History, number: int) -> None:
         self.session, self.lake = session, lake
@@ -151,7 +151,7 @@ class Comparison:
             added, removed = read()
         except IpsError as error:
             return f"error that says so ({type(error).__name__})"
-        except Exception as error:  # noqa: BLE001  # whatever it says is the finding
+        except Exception as error:  # noqa: BLE001  # the error, whatever it is, is the finding
             return f"fails: `{_first_line(error)}`"
         if (added, removed) == (self.added, self.removed):
             return "right"
@@ -163,7 +163,7 @@ class Comparison:
         return "**" + ", ".join([*parts, *[f"{wrong} that didn't change"] * bool(wrong)]) + "**"
 
     def _as_now(self, rows: Rows) -> Rows:
-        """Rows from before, as the table's columns are now: a dropped column's values are gone."""
+        """Earlier rows with the table's current columns; the values of a dropped column are gone."""
         now = self.session.table(self.table).columns
         by_id = {f["id"]: f["name"] for f in self.lake.load(self.name, asset="benchmark").raw["schemas"][0]["fields"]}
         current = self.lake.load(self.name, asset="benchmark")

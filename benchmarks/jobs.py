@@ -1,9 +1,9 @@
-"""What a run of each write mode asks of Spark on a small change, and what Spark does for it.
+"""What a run of each write mode asks of Spark for a small change, and what Spark does for it.
 
     python -m benchmarks.jobs
 
-Queries are what a run needs; how many jobs Spark makes of one is its own choice. Neither depends on how busy the
-machine is, nor does the executors' CPU, much. It prints the section that ``benchmarks.cost`` ends with.
+A run needs a certain number of queries; Spark decides into how many jobs it splits each. Neither depends on how busy
+the machine is, and the executors' CPU time hardly does. Prints the section with which ``benchmarks.cost`` ends.
 """
 
 import tempfile
@@ -77,7 +77,7 @@ def _measured(lake: Lake, instance: dg.DagsterInstance, server: ConnectServer) -
     for ids in (range(2 * ROWS, 2 * ROWS + LATE + NEW), range(3 * ROWS, 3 * ROWS + LATE + NEW)):
         lake.append(events(ids[:LATE]) + events(ids[LATE:], day=2))
         lines = []
-        for asset in MODES:  # twice, as the first round warms what the full runs didn't use
+        for asset in MODES:  # Measured twice: the first round warms up what the full runs didn't use.
             with watched(server) as requests:
                 once(asset)
             lines.append(_line(asset.key.to_user_string(), requests.with_jobs()))

@@ -1,4 +1,4 @@
-"""A lake of a benchmark's own: an embedded catalog, Spark on it, and a consumer that follows tables."""
+"""A benchmark's own lake: an embedded catalog, a Spark that uses it, and a consumer that follows tables."""
 
 import contextlib
 import tempfile
@@ -24,7 +24,7 @@ NAME = "lake"
 
 @contextlib.contextmanager
 def temporary_lake() -> Iterator[tuple[LakeCatalog, SparkSession]]:
-    """A catalog with a namespace ``db``, and a session of a Spark that is stopped in the end."""
+    """A catalog with a namespace ``db``, and a session of a Spark that is stopped at the end."""
     with tempfile.TemporaryDirectory() as folder:
         server_folder = Path(folder) / "spark"
         server = ensure_connect_server(server_folder)
@@ -39,7 +39,7 @@ def temporary_lake() -> Iterator[tuple[LakeCatalog, SparkSession]]:
 
 @dataclass
 class Consumer:
-    """Follows one table of ``lake``; what it consumed is kept in memory."""
+    """Follows one table of ``lake``, and keeps its cursor in memory."""
 
     lake: LakeCatalog
     session: SparkSession | None
@@ -50,7 +50,7 @@ class Consumer:
         self._capturer = Capturer(self.lake, MemoryEdgeStore())
 
     def capture(self) -> CapturedInput:
-        """What changed; nothing is consumed by that."""
+        """Capture what changed, without consuming it."""
         tracked = TrackedInput("upstream", self.table, policies=self.policies)
         (captured,) = self._capturer.capture(
             "consumer", [tracked], target="db.target", asked_for=None, run_id="benchmark"
@@ -58,12 +58,12 @@ class Consumer:
         return captured
 
     def consume(self) -> None:
-        """What there is now."""
+        """Capture and consume everything up to now."""
         store, captured = self._capturer.store, self.capture()
         store.set(store.get(Edge("consumer", "upstream")).with_committed(captured.capture, None))
 
     def skip_to_head(self) -> int:
-        """Go on as if all there is had been consumed, which a first capture of very many files takes long for."""
+        """Continue as if everything had been consumed; a first capture of very many files would take long."""
         source, edge = self.lake.load(self.table, asset="consumer"), Edge("consumer", "upstream")
         head = source.ancestry().head
         if head is None:
@@ -73,7 +73,7 @@ class Consumer:
         return head.snapshot_id
 
     def view(self) -> IcdcView:
-        """A capture, and its frames."""
+        """Capture what changed, as a view with frames."""
         if self.session is None:
             raise ValueError(self.table, "is followed without Spark")
         return IcdcView(self.capture(), self.session, NAME)

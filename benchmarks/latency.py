@@ -1,7 +1,7 @@
-"""From an outside commit to both stages published: ``python -m benchmarks.latency --commits 5``.
+"""How long it takes from an outside commit until both stages are published.
 
-On the example project with Dagster's daemon, code server and webserver, and the local Spark warm. What happened when is
-read from the tables' snapshots and from Dagster's event log.
+Run ``python -m benchmarks.latency --commits 5``. It runs the example project with Dagster's daemon, code server and
+webserver, and a warm local Spark. All times are read from the tables' snapshots and from Dagster's event log.
 """
 
 import argparse
@@ -22,7 +22,7 @@ STAGES = ("playback_daily", "playback_daily_agg")
 
 @dataclass(frozen=True)
 class Hop:
-    """Seconds of one stage, from the commit upstream to its own publication's end; see ``EXPLAINED``."""
+    """The seconds of one stage, from the commit upstream to the end of its own publication; see ``EXPLAINED``."""
 
     tick: float
     queue: float
@@ -63,7 +63,7 @@ def main() -> None:
                 while not pipeline.is_caught_up():
                     services.require_alive()
                     time.sleep(0.2)
-                if number == 0:  # The first is a full run, of a Dagster that has just been started.
+                if number == 0:  # The first is a full run, by a Dagster that has just been started.
                     continue
                 began = committed
                 for stage in STAGES:
@@ -82,7 +82,7 @@ def main() -> None:
 
 
 def _hop(instance: dg.DagsterInstance, pipeline: Pipeline, stage: str, began: float, lake: Path) -> tuple[Hop, float]:
-    """The newest run of ``stage``, and when its result was committed to its table."""
+    """The times of the newest run of ``stage``, and when its result was committed to its table."""
     newest = pipeline.materializations(stage)[-1]
     of_run = {
         entry.dagster_event.event_type: entry.timestamp
@@ -94,7 +94,7 @@ def _hop(instance: dg.DagsterInstance, pipeline: Pipeline, stage: str, began: fl
         of_run[k] for k in (kind.PIPELINE_ENQUEUED, kind.PIPELINE_STARTING, kind.PIPELINE_START)
     )
     waited = (queued - began, launched - queued, started - launched, newest.start - started)
-    if started < began:  # The stage before it was computed by the same run.
+    if started < began:  # The same run computed the stage before.
         waited = (0.0, 0.0, 0.0, newest.start - began)
     event = instance.get_latest_materialization_event(dg.AssetKey(stage))
     assert event is not None  # noqa: S101  # it was among the materializations

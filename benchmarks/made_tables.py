@@ -1,7 +1,7 @@
 """Tables with long histories and very many files, of which only the metadata exists.
 
-PyIceberg creates a table and makes the last commits. All that came before is written here: manifests, a manifest list
-and a metadata.json that says so. No data file of it exists, since a capture opens none.
+PyIceberg creates a table and makes the last commits. Everything before them is written here: manifests, a manifest list
+and a metadata.json that names it. The old data files don't exist, because a capture opens none.
 """
 
 import io
@@ -35,7 +35,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Shape:
-    """How much of a table is there: snapshots that are retained, live data files, and columns."""
+    """The size of a table: its retained snapshots, live data files, and columns."""
 
     snapshots: int = 10
     files: int = 100
@@ -44,7 +44,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class MadeTable:
-    """A table ``name`` of that shape, partitioned by ``p``; each old file is a partition of its own.
+    """A table with a given shape, partitioned by ``p``; each old file is a separate partition.
 
     ``p`` is the file's number, or the day with that number since 1970.
     """
@@ -55,7 +55,7 @@ class MadeTable:
     by_day: bool = False
 
     def create_empty(self) -> None:
-        """Make it without any snapshot or file."""
+        """Create the table without any snapshot or file."""
         names = ["id", "p", *[f"column_{number:04}" for number in range(2, self.shape.columns)]]
         kinds = {1: LongType(), 2: DateType() if self.by_day else LongType()}
         fields = [NestedField(n, name, kinds.get(n, StringType())) for n, name in enumerate(names, start=1)]
@@ -63,7 +63,7 @@ class MadeTable:
         self.lake.client.create_table(self.name, Schema(*fields), partition_spec=spec)
 
     def create(self) -> None:
-        """Make it in its shape; the last snapshot is PyIceberg's, those before are copies of it."""
+        """Create the table with its shape; PyIceberg writes the last snapshot, and the earlier ones are its copies."""
         self.create_empty()
         self.append(0)
         raw = json.loads(_local(self.table.metadata_location).read_bytes())
@@ -75,15 +75,15 @@ class MadeTable:
 
     @property
     def table(self) -> Table:
-        """As PyIceberg loads it."""
+        """The table as PyIceberg loads it."""
         return self.lake.client.load_table(self.name)
 
     def append(self, partition: int) -> None:
-        """One commit of one file of one row, which is there."""
+        """Commit one file with one row; this file exists."""
         self.append_all([partition])
 
     def append_all(self, partitions: Sequence[int]) -> None:
-        """One commit of one file of one row for each of the partitions."""
+        """Commit one file with one row for each of the partitions, in one commit."""
         numbers = pa.array(partitions, pa.int64())
         values = numbers.cast(pa.int32()).cast(pa.date32()) if self.by_day else numbers
         rows = {"id": numbers, "p": values}
@@ -91,7 +91,7 @@ class MadeTable:
         self.table.append(pa.table(rows))
 
     def changed_since(self, snapshot_id: int) -> tuple[set[str], set[str]]:
-        """Paths that came and went since the snapshot, as PyIceberg reads the manifests of every later one."""
+        """The paths added and removed since the snapshot, as PyIceberg reads them from later snapshots' manifests."""
         table, came, went = self.table, set[str](), set[str]()
         at = table.current_snapshot()
         while at is not None and at.snapshot_id != snapshot_id:
@@ -105,7 +105,7 @@ class MadeTable:
         return came - went, went - came
 
     def _age(self, raw: Json) -> None:
-        """Give ``raw`` the snapshots and files of its shape, all before its only snapshot's own."""
+        """Add the snapshots and files of the shape to ``raw``, before its only snapshot and that snapshot's file."""
         (last,) = raw["snapshots"]
         rows, header, schema = _read(last["manifest-list"])
         entries, entry_header, entry_schema = _read(rows[0]["manifest_path"])
@@ -115,7 +115,7 @@ class MadeTable:
             "total-data-files": str(self.shape.files + 1),
             "total-records": str(self.shape.files * ROWS_PER_FILE + 1),
             "total-files-size": str(self.shape.files * FILE_SIZE_BYTES),
-            # What Spark says beside it, which makes metadata.json as large as it is.
+            # Spark writes these properties, too, and they make up much of metadata.json's size.
             "spark.app.id": "application_1767225600123_004711",
             "engine-name": "spark",
             "engine-version": "4.1.4",
@@ -142,7 +142,7 @@ class MadeTable:
         raw |= {"last-updated-ms": int(time.time() * 1000)}
 
     def _manifests(self, location: str, row: Json, entry: Json, header: Json, schema: Json) -> Iterator[Json]:
-        """Rows of a manifest list for the old files, whose manifests are written meanwhile."""
+        """Write the manifests of the old files; yields their rows for the manifest list."""
         for start in range(0, self.shape.files, FILES_PER_MANIFEST):
             numbers = range(start, min(start + FILES_PER_MANIFEST, self.shape.files))
             path = f"{location}/metadata/{uuid.uuid4()}-m0.avro"
@@ -155,7 +155,7 @@ class MadeTable:
             yield {**row, **counts, "manifest_path": path, "manifest_length": size, "partitions": [summary]}
 
     def _entry(self, entry: Json, location: str, number: int) -> Json:
-        """``entry`` for the old file ``number``."""
+        """``entry``, changed to describe the old file ``number``."""
         path = f"{location}/data/p={number}/{number:08}-0000-4000-8000-000000000000-00001.parquet"
         file = {**entry["data_file"], "file_path": path, "partition": {"p": number}}
         bound = [{"key": 2, "value": self._bound(number)}]
@@ -172,7 +172,7 @@ def _with_bound(bounds: list[Json], of_partition: list[Json]) -> list[Json]:
 
 
 def _read(location: str) -> tuple[list[Json], Json, Json]:
-    """Records, header and schema of an Avro file."""
+    """The records, header and schema of an Avro file."""
     with _local(location).open("rb") as file:
         reader = fastavro.reader(file)
         records: list[Any] = list(reader)

@@ -1,6 +1,6 @@
-"""What a month of daily merges leaves behind, and what tidying up gives back: ``python -m benchmarks.maintenance``.
+"""What a month of daily merges leaves behind, and how maintenance helps: ``python -m benchmarks.maintenance``.
 
-Each day brings rows of that day and late ones of the days before, which an asset merges. Readers are timed before the
+Each day brings rows of that day and late rows of the days before, which an asset merges. Reads are timed before the
 merges, after them, and after the job ``ips_hygiene``. The table is compared with a recompute, and a consumer that
 follows it must see no change in what the job did.
 """
@@ -11,7 +11,7 @@ from typing import Any
 
 import dagster as dg
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
+from pyspark.sql import functions as F  # noqa: N812  # the usual name
 
 import dagster_ips as ips
 from benchmarks.dagster_lake import DagsterLake, dagster_lake
@@ -38,7 +38,7 @@ SUMS = "SELECT count(*), bit_xor(xxhash64(day, account, plays, seconds)) FROM"
 
 
 def insert(lake: DagsterLake, number: int, rows: int) -> None:
-    """The rows of day ``number``, of which some are late."""
+    """Insert the rows that arrive on day ``number``, of which some are late."""
     late = f"pmod(xxhash64(id, 5), 1000) < {1000 * LATE}"
     days = f"{number} - CASE WHEN {late} THEN 1 + pmod(xxhash64(id, 6), {WINDOW - 1}) ELSE 0 END"
     lake.session.sql(
@@ -49,7 +49,7 @@ def insert(lake: DagsterLake, number: int, rows: int) -> None:
 
 
 def readers(lake: DagsterLake) -> dict[str, Callable[[], object]]:
-    """What is asked of the table: all of it, a fortnight, and one account of a day."""
+    """The queries that are timed: over the whole table, over 14 days, and for one account of one day."""
     since = f"day >= date_add(DATE '2026-01-01', {WINDOW + MERGES - WINDOW})"
     one = f"day = date_add(DATE '2026-01-01', {WINDOW + MERGES - 3}) AND account = 7"
     conditions = {"everything": "TRUE", "14 days": since, "one account of a day": one}
@@ -62,7 +62,7 @@ def readers(lake: DagsterLake) -> dict[str, Callable[[], object]]:
 
 
 def state(lake: DagsterLake) -> dict[str, Any]:
-    """How many files the table has."""
+    """How many files and partitions the table has."""
     (files,) = lake.rows(
         "SELECT count_if(content = 0), count_if(content > 0), count(DISTINCT partition) FROM lake.db.totals.files"
     )
@@ -70,7 +70,7 @@ def state(lake: DagsterLake) -> dict[str, Any]:
 
 
 def measure(rows: int) -> tuple[list[tuple[str, dict[str, Any], dict[str, Best]]], float]:
-    """When, the files and how long readers take, for each point in time; and the seconds of tidying up."""
+    """For each point in time its name, the table's files and the readers' times; and the seconds of the job."""
     with dagster_lake([totals]) as lake:
         lake.session.sql(
             "CREATE TABLE lake.db.events (day DATE, account BIGINT, seconds BIGINT) USING iceberg "

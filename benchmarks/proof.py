@@ -1,7 +1,8 @@
-"""What a proof costs beside the runs that it proves: ``python -m benchmarks.proof --rows 2000000 > docs/proof.md``.
+"""What a proof costs compared with the runs that it proves: ``python -m benchmarks.proof --rows 2000000``.
 
-Three tables made of events of 100 days, of which a run takes a change of three days. The proof's seconds are what its
-own result says, as a share of the incremental run's and of the first run's, which computes everything.
+Three tables are computed from events of 100 days, and then a run processes a change in three days. The proof's seconds
+come from its own result; they are shown as a share of the incremental run and of the first run, which computes
+everything. Redirect the output to docs/proof.md.
 """
 
 import argparse
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import dagster as dg
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
+from pyspark.sql import functions as F  # noqa: N812  # the usual name
 
 import dagster_ips as ips
 from dagster_ips.local_spark.connect_server import ensure_connect_server, stop_connect_server

@@ -1,7 +1,7 @@
-"""What it costs Spark to keep a table by its query, beside computing it: ``python -m benchmarks.queries``.
+"""What it costs Spark to maintain a query's table, compared with recomputing it: ``python -m benchmarks.queries``.
 
-Each of TPC-H's queries is two assets on the same tables: one goes by what changed, and one computes everything. CPU is
-that of Spark's process, in which its executor runs, too; the machine may be busy with other things.
+Each of TPC-H's queries is two assets on the same tables: one is maintained incrementally, and one computes everything.
+CPU time is that of Spark's process, which includes its executor, so the machine may be busy with other things.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from tests.query.tpch_on_spark import change, made
 SCALE, SHARES = 0.5, (0.1, 1, 10)
 CHANGES = (("orders", "insert"), ("lineitem", "insert"), ("lineitem", "delete"))
 WARM_UP = 0.2
-"""Followed once before anything is measured: what the JVM compiles then isn't the query's cost."""
+"""The percentage of rows that change once before anything is measured, so that the JVM's compilation doesn't count."""
 FEW = (1, 3, 4, 13, 17, 18)
-"""The queries that are measured unless all are asked for: of each kind that there is."""
+"""The queries that are measured without ``--full``: some of each kind."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What one run took: CPU seconds, and how it was done."""
+    """What one run took: its CPU seconds, its strategy, and the share of rows that had changed."""
 
     cpu_seconds: float
     strategy: str
@@ -40,13 +40,13 @@ class Cost:
 
 @dataclass(frozen=True)
 class Pair:
-    """The tables of one query: kept by what changed, and computed anew."""
+    """The tables of the queries, maintained incrementally and recomputed."""
 
     incremental: MaintainedTables
     full: MaintainedTables
 
     def costs(self, pid: int, name: str) -> tuple[Cost, Cost]:
-        """Of a run of each; they end with the same rows.
+        """The costs of one run of each; both tables must end with the same rows.
 
         Raises:
             Differs: they don't.
@@ -78,7 +78,7 @@ def _cpu_seconds(pid: int) -> float:
 
 
 def measured(*, is_full: bool) -> dict[str, dict[str, dict[str, object]]]:
-    """By query and by the percent that changed."""
+    """The figures by query and by the percentage of rows that changed."""
     found: dict[str, dict[str, dict[str, object]]] = {}
     with temporary_lake(quick=False) as (lake, instance):
         tables = made(lake, instance, SCALE, Random(1))
@@ -110,7 +110,7 @@ def measured(*, is_full: bool) -> dict[str, dict[str, dict[str, object]]]:
 
 
 def cell(figures: dict[str, object]) -> str:
-    """The ratio, and what ``refresh="auto"`` takes where no earlier run says more."""
+    """The ratio, and a note if ``refresh="auto"`` would recompute everything without earlier runs to judge by."""
     ratio = float(str(figures["incremental CPU seconds"])) / float(str(figures["full CPU seconds"]))
     return f"{ratio:.2f}" + (" (auto: full)" if figures["auto without past runs"] == "full" else "")
 

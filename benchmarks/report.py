@@ -1,6 +1,6 @@
-"""What every benchmark leaves: Markdown for people, JSON beside it for machines, and how busy the machine was.
+"""What every benchmark writes: Markdown for people, JSON for machines, and how busy the machine was.
 
-``--docs docs`` writes both; without it the Markdown is printed. ``--full`` measures the large sizes, too.
+``--docs docs`` writes both; without it, the Markdown is printed. ``--full`` also measures the large sizes.
 """
 
 import argparse
@@ -17,7 +17,7 @@ DOCS = Path("docs")
 
 @dataclass(frozen=True)
 class Best:
-    """The least milliseconds of several rounds, by the clock and of this process' CPU."""
+    """The fewest milliseconds of several rounds: elapsed time, and CPU time of this process."""
 
     wall_ms: float
     cpu_ms: float
@@ -27,7 +27,7 @@ class Best:
 
 
 def best(ways: Mapping[str, Callable[[], object]], rounds: int = 7) -> dict[str, Best]:
-    """Each way's best of ``rounds`` in which they take turns, after one that warms up."""
+    """Each way's best of ``rounds``, in which the ways take turns, after a round of warm-up."""
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
     for _ in range(rounds + 1):
         for name, way in ways.items():
@@ -40,12 +40,12 @@ def best(ways: Mapping[str, Callable[[], object]], rounds: int = 7) -> dict[str,
     }
 
 
-class Differs(Exception):  # noqa: N818  # what the benchmark says then
-    """What was measured isn't what another computation in the same run gives."""
+class Differs(Exception):  # noqa: N818  # it reads better in the output
+    """A measured result differs from another computation in the same run."""
 
 
 def require_same(found: object, expected: object, *, of: str) -> None:
-    """Raises: ``found`` isn't what another computation gives."""
+    """Raise ``Differs`` if ``found`` isn't what another computation gives."""
     if found != expected:
         message = f"{of}: {found} instead of {expected}"
         raise Differs(message)
@@ -53,7 +53,7 @@ def require_same(found: object, expected: object, *, of: str) -> None:
 
 @dataclass(frozen=True)
 class Report:
-    """Where a benchmark's results go; the load is noted when it begins and when it ends."""
+    """Where a benchmark's results go, and the machine's load when the benchmark began."""
 
     name: str
     is_full: bool
@@ -69,12 +69,12 @@ class Report:
         return cls(name, given.full, given.docs, os.getloadavg()[0])
 
     def conditions(self) -> str:
-        """A sentence on the machine, for the reader."""
+        """A sentence for readers about the machine and its load before and after."""
         before, after = self.load, os.getloadavg()[0]
         return f"Measured on {os.cpu_count()} cores; the load was {before:.1f} before and {after:.1f} after it."
 
     def publish(self, markdown: str, figures: object) -> None:
-        """Leave both; ``figures`` is what JSON can hold."""
+        """Write or print the results; ``figures`` must be serializable as JSON."""
         if self.docs is None:
             print(markdown)
             return
@@ -86,7 +86,7 @@ class Report:
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[object]], *, words: int = 1) -> str:
-    """A table of Markdown, of which the first ``words`` columns are text and the others numbers."""
+    """A Markdown table; its first ``words`` columns are text and the others numbers."""
     kinds = ["---" if at < words else "---:" for at in range(len(heads))]
     lines = [heads, kinds, *rows]
     return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)

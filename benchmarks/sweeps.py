@@ -1,7 +1,7 @@
-"""The playback pipeline over rows a day, lateness and days of the window: ``python -m benchmarks.sweeps``.
+"""The playback pipeline with different rows a day, lateness and window length: ``python -m benchmarks.sweeps``.
 
-Each point is ``benchmarks.playback`` with the lookback and ``combine`` alone, whose tables it compares with a
-recompute. With ``--docs`` plots are written beside, too.
+Each point runs ``benchmarks.playback`` with only the lookback and ``combine``, whose tables it compares with a
+recompute. With ``--docs``, plots are written, too.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ MEASURES = {"seconds": "s", "cpu": "Spark's CPU s", "rows": "rows read", "read":
 
 @dataclass(frozen=True)
 class Point:
-    """Both stages of one workload: what the lookback takes, and what the run by change does."""
+    """Both stages of one workload: what the lookback takes, and what the incremental run takes."""
 
     workload: Workload
     lookback: Mapping[str, float]
@@ -40,7 +40,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Sweep:
-    """Points along one axis, in its order."""
+    """The points along one axis, in order."""
 
     name: str
     axis: str
@@ -51,7 +51,7 @@ class Sweep:
 
 
 def sweeps(*, full: bool) -> list[Sweep]:
-    """Every point is measured once, also where it is on several axes."""
+    """All sweeps; each point is measured once, even if it is on several axes."""
     known: dict[Workload, Point] = {}
 
     def along(name: str, axis: str, values: Sequence[float]) -> Sweep:
@@ -70,9 +70,9 @@ def sweeps(*, full: bool) -> list[Sweep]:
 
 
 def break_even(sweep: Sweep, measure: str) -> float | None:
-    """Where on its axis a run by change begins to take less than the lookback; 0 if it always does, None if never.
+    """Where on its axis an incremental run starts to take less than the lookback; 0 if it always does, None if never.
 
-    Between two points both are taken to grow along straight lines.
+    Between two points, both are assumed to grow linearly.
     """
     gaps = [(sweep.at(each), each.by_change[measure] - each.lookback[measure]) for each in sweep.points]
     if gaps[-1][1] > 0:
@@ -84,7 +84,7 @@ def break_even(sweep: Sweep, measure: str) -> float | None:
 
 
 def told(sweep: Sweep) -> str:
-    """Where the fixed cost of runs ends."""
+    """Sentences on how many rows a day it takes until the incremental runs are cheaper."""
     sentences = []
     for measure, unit in (("seconds", "seconds"), ("cpu", "CPU seconds of Spark")):
         at, largest = break_even(sweep, measure), sweep.points[-1].workload.rows
@@ -98,12 +98,12 @@ def told(sweep: Sweep) -> str:
 
 
 def plot(sweep: Sweep, path: Path) -> None:
-    """Ratios along the axis."""
-    import matplotlib as mpl  # noqa: PLC0415  # only who draws needs it
+    """Plot the ratios along the axis."""
+    import matplotlib as mpl  # noqa: PLC0415  # needed only for plots
 
     mpl.use("svg")
-    mpl.rcParams["svg.hashsalt"] = "sweeps"  # the same figures, the same file
-    from matplotlib import pyplot as plt  # noqa: PLC0415  # after use()
+    mpl.rcParams["svg.hashsalt"] = "sweeps"  # So that the same figures give the same file.
+    from matplotlib import pyplot as plt  # noqa: PLC0415  # must follow use()
 
     figure, axes = plt.subplots(figsize=(6, 3.5), layout="constrained")
     for measure, title in MEASURES.items():

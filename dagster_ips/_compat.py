@@ -25,18 +25,18 @@ _ENDINGS: dict[SparkSession, Callable[[], Exception | None]] = {}
 def never_collect(session: SparkSession) -> None:
     """Keep a Spark Connect session for as long as the process lives (pyspark 4.1.4).
 
-    One that is garbage-collected shuts down a thread pool which all sessions of the process share. If that happens in
-    the middle of another session's request, which is whenever Python likes, the process hangs in a lock of its own.
+    A session that is garbage-collected shuts down a thread pool that all sessions of the process share. Python may
+    collect it at any time. If that happens during another session's request, the process deadlocks with itself.
     """
     _KEPT.append(session)
 
 
 def release_at_exit(session: SparkSession) -> None:
-    """Let a Spark Connect client end its session on the server as the process exits (pyspark 4.1.4).
+    """Make a Spark Connect client end its session on the server when the process exits (pyspark 4.1.4).
 
-    The server would keep it for an hour, with the connections that its catalogs have to a database. A client asks once,
-    for at most two seconds. PySpark's own way to leave, which frees machine-learning models, asks again for ten minutes
-    if the server is gone, and the process hangs.
+    Otherwise the server keeps it for an hour, with the database connections of its catalogs. The client asks once and
+    waits at most two seconds. PySpark's own exit handler, which frees machine-learning models, is removed: if the
+    server is gone, it retries for ten minutes, and the process hangs.
     """
     client: Any = getattr(session, "client")  # noqa: B009  # typed as the classic session, which has none
     for name in ("_cleanup_ml_cache", "_cleanup_ml"):  # PySpark 4.0 calls it by the second name.
@@ -46,22 +46,23 @@ def release_at_exit(session: SparkSession) -> None:
 
 
 def _release(client: Any, owner: int) -> None:  # noqa: ANN401  # as above
-    if os.getpid() != owner:  # A fork, whose parent goes on with the session.
+    if os.getpid() != owner:  # A forked process: its parent still uses the session.
         return
     from pyspark.sql.connect import proto  # noqa: PLC0415  # as in session_with_token
 
     asked = proto.ReleaseSessionRequest(session_id=client._session_id, client_type=client._builder.userAgent)  # noqa: SLF001  # there is no public way
     if client._user_id:  # noqa: SLF001  # as above
         asked.user_context.user_id = client._user_id  # noqa: SLF001  # as above
-    # The server forgets the session by itself, only later.
+    # If this fails, the server drops the session by itself, only later.
     with contextlib.suppress(Exception):
         client._stub.ReleaseSession(asked, metadata=client._builder.metadata(), timeout=_RELEASE_SECONDS)  # noqa: SLF001  # as above
 
 
 def fail_once(session: SparkSession, ended: Callable[[], Exception | None]) -> None:
-    """Let a Spark Connect client fail with what ``ended`` gives once it gives something (pyspark 4.1.4).
+    """Make a Spark Connect client fail with the error that ``ended`` returns, once it returns one (pyspark 4.1.4).
 
-    A server that doesn't answer is asked again for ten minutes at every call, also one that is known to have ended.
+    Otherwise every call to a server that doesn't answer is retried for ten minutes, even if the server is known to have
+    ended.
     """
     from pyspark.sql.connect.client.retries import DefaultPolicy  # noqa: PLC0415  # as in session_with_token
 
@@ -79,9 +80,9 @@ def fail_once(session: SparkSession, ended: Callable[[], Exception | None]) -> N
 
 
 def forget_ended_sessions() -> None:
-    """Let no session whose server has ended be the process's own, which functions of PySpark ask (pyspark 4.1.4).
+    """Stop PySpark's functions from using a session whose server has ended as the process's own (pyspark 4.1.4).
 
-    The first session is, until it is stopped, and one without a server can't be.
+    The first session is the process's own until it is stopped, and a session without a server can't be stopped.
     """
     from pyspark.sql.connect.session import SparkSession as ConnectSession  # noqa: PLC0415  # as in session_with_token
 
@@ -99,10 +100,10 @@ def forget_ended_sessions() -> None:
 def session_with_token(remote: str, token: str) -> SparkSession:
     """A new Spark Connect session on this machine, at ``sc://127.0.0.1:port``, without TLS (pyspark 4.1.4).
 
-    PySpark itself sends a token without TLS to the host ``localhost`` alone. That is also ``::1``, where another user
-    of the machine can listen on the same port and be told the token.
+    PySpark itself sends a token without TLS only to the host ``localhost``. That name also means ``::1``, where another
+    user of the machine can listen on the same port and receive the token.
     """
-    import grpc  # noqa: PLC0415  # not for those who never open a session
+    import grpc  # noqa: PLC0415  # needed only if a session is opened
     from pyspark.sql.connect.client import DefaultChannelBuilder  # noqa: PLC0415  # as above
     from pyspark.sql.connect.session import SparkSession as ConnectSession  # noqa: PLC0415  # as above
 
@@ -112,7 +113,7 @@ def session_with_token(remote: str, token: str) -> SparkSession:
             credentials = grpc.composite_channel_credentials(grpc.local_channel_credentials(), call)
             return self._secure_channel(self.endpoint, credentials)
 
-    os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"  # As PySpark sets it, for functions that exist once for both modes.
+    os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"  # PySpark sets it too, for functions that both modes share.
     return cast("SparkSession", ConnectSession.builder.channelBuilder(_WithToken(remote)).create())
 
 
@@ -120,10 +121,10 @@ def offers_register(catalog: Catalog) -> bool:
     """Whether a catalog can register a table. A REST server says so; DynamoDB's never can (pyiceberg 0.12.0)."""
     offered: Any = getattr(catalog, "_supported_endpoints", None)
     if offered is not None:
-        from pyiceberg.catalog.rest import Capability  # noqa: PLC0415  # takes long, and only those have loaded it
+        from pyiceberg.catalog.rest import Capability  # noqa: PLC0415  # slow to import, and a REST catalog has already loaded it
 
         return Capability.V1_REGISTER_TABLE in offered
-    return catalog.properties.get("type") != "dynamodb"  # Its method only raises.
+    return catalog.properties.get("type") != "dynamodb"  # DynamoDB's method only raises.
 
 
 def explained(frame: DataFrame) -> str:
@@ -136,8 +137,8 @@ def explained(frame: DataFrame) -> str:
 
 
 def knowing_partitions(instance: dg.DagsterInstance) -> contextlib.AbstractContextManager[object]:
-    """Where dynamic partitions are looked up, which only the instance knows (dagster 1.13.27)."""
-    from dagster._core.definitions.partitions.context import partition_loading_context  # noqa: PLC0415  # not for those who only want Spark
+    """A context in which dynamic partitions are read from the instance, which alone has them (dagster 1.13.27)."""
+    from dagster._core.definitions.partitions.context import partition_loading_context  # noqa: PLC0415  # not needed by those who only want Spark
 
     return partition_loading_context(dynamic_partitions_store=instance)
 
@@ -146,10 +147,11 @@ def evaluate_by(
     sensor: dg.SensorDefinition,
     evaluate: Callable[[dg.SensorEvaluationContext, Callable[[], dg.SensorResult]], dg.SensorResult],
 ) -> None:
-    """Let ``evaluate`` do a tick of an automation sensor, with what Dagster would do in its hand (dagster 1.13.27).
+    """Let ``evaluate`` do each tick of an automation sensor; it can call Dagster's own evaluation (dagster 1.13.27).
 
-    Dagster asks for a run per partition, or for a backfill, which is looked at twice a minute only. It may be asked
-    several times: what it finds depends on the sensor's cursor alone, which moves with what the tick returns.
+    Dagster itself requests a run per partition, or a backfill, which its daemon looks at only twice a minute. Its
+    evaluation may be called several times in a tick: the result depends only on the sensor's cursor, which advances
+    with what the tick returns.
     """
     dagsters: Any = sensor._evaluation_fn  # noqa: SLF001  # there is no public way
 
@@ -161,7 +163,7 @@ def evaluate_by(
 
 
 def wrap_function(assets: dg.AssetsDefinition, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-    """Let ``assets`` be computed by what ``wrap`` makes of their function (dagster 1.13.27); not of a graph's ops."""
+    """Compute ``assets`` by the function that ``wrap`` makes of theirs, unless they are a graph (dagster 1.13.27)."""
     node: Any = assets.node_def
     compute: Any = getattr(node, "_compute_fn", None)
     if hasattr(compute, "decorated_fn"):
@@ -169,11 +171,12 @@ def wrap_function(assets: dg.AssetsDefinition, wrap: Callable[[Callable[..., Any
 
 
 def set_input_data_version(step: Any, upstream: dg.AssetKey, version: str) -> None:  # noqa: ANN401  # its class isn't public
-    """Let what a step materialises say which version of an upstream it is made of (dagster 1.13.27).
+    """Set the upstream data version that a step's materialization is recorded as computed from (dagster 1.13.27).
 
-    Dagster takes what was reported as the step began; if that was nothing, any report makes it stale.
+    Dagster itself takes the version that was reported when the step began. If there was none, any later report makes
+    the materialization stale.
     """
-    from dagster import DagsterEventType, DataVersion  # noqa: PLC0415  # not for those who only want Spark
+    from dagster import DagsterEventType, DataVersion  # noqa: PLC0415  # not needed by those who only want Spark
     from dagster._core.execution.context.data_version_cache import InputAssetVersionInfo  # noqa: PLC0415
 
     found = step.maybe_fetch_and_get_input_asset_version_info(upstream)
@@ -182,25 +185,25 @@ def set_input_data_version(step: Any, upstream: dg.AssetKey, version: str) -> No
 
 
 def set_input_event(step: Any, upstream: dg.AssetKey, storage_id: int) -> None:  # noqa: ANN401  # as above
-    """Let what a step materialises say up to which event of an upstream it is made of (dagster 1.13.27).
+    """Set the upstream event up to which a step's materialization is recorded as computed (dagster 1.13.27).
 
-    Of partitions, Dagster takes whatever is reported after that for news.
+    For partitions, Dagster treats everything that is reported after this event as a change.
     """
     known = step.maybe_fetch_and_get_input_asset_version_info(upstream)
-    if known is not None:  # Else there was no event as the step began, and Dagster compares the newest with itself.
+    if known is not None:  # Without an event when the step began, Dagster compares the newest with itself.
         step.input_asset_records[upstream] = replace(known, storage_id=storage_id)
 
 
 def definitions_at(options: dict[str, Any]) -> Iterator[dg.Definitions]:
-    """The definitions that the options of ``dagster`` commands name, in this process (dagster 1.13.27).
+    """The definitions that the options of ``dagster`` commands specify, loaded in this process (dagster 1.13.27).
 
-    Without options it is what ``[tool.dagster]`` in pyproject.toml or workspace.yaml says. A code server isn't asked:
-    what it runs can't be had from here.
+    Without options, ``[tool.dagster]`` in pyproject.toml or workspace.yaml specifies them. Code servers are skipped:
+    their definitions can't be loaded here.
 
     Raises:
-        click.UsageError: nothing says where they are, or an option excludes another.
+        click.UsageError: nothing specifies where they are, or options exclude each other.
     """
-    from dagster import Definitions  # noqa: PLC0415  # not for those who only want Spark
+    from dagster import Definitions  # noqa: PLC0415  # not needed by those who only want Spark
     from dagster._cli.workspace.cli_target import workspace_opts_to_load_target  # noqa: PLC0415
     from dagster._core.remote_origin import GrpcServerCodeLocationOrigin  # noqa: PLC0415
     from dagster._grpc.utils import get_loadable_targets  # noqa: PLC0415
@@ -226,13 +229,13 @@ def definitions_at(options: dict[str, Any]) -> Iterator[dg.Definitions]:
 
 
 def new_backfill_id() -> str:
-    """An id as Dagster gives its backfills (dagster 1.13.27)."""
-    from dagster._core.utils import make_new_backfill_id  # noqa: PLC0415  # not for those who only want Spark
+    """A new id of the kind that Dagster gives its backfills (dagster 1.13.27)."""
+    from dagster._core.utils import make_new_backfill_id  # noqa: PLC0415  # not needed by those who only want Spark
 
     return make_new_backfill_id()
 
 
-def requested_backfill(  # noqa: PLR0913  # each is a thing of its own
+def requested_backfill(  # noqa: PLR0913  # they are independent of each other
     instance: dg.DagsterInstance,
     backfill_id: str,
     assets: Mapping[dg.AssetKey, Any],
@@ -242,9 +245,9 @@ def requested_backfill(  # noqa: PLR0913  # each is a thing of its own
     description: str,
     at: float,
 ) -> Any:  # noqa: ANN401  # it isn't public
-    """Dagster's backfill of ``assets``, for the daemon to run, each after those that it is made of (dagster 1.13.27).
+    """A Dagster backfill of ``assets``, each of which the daemon runs after its upstreams (dagster 1.13.27).
 
-    Each is given with the subset of its partitions, or None without any.
+    ``assets`` maps each asset to the subset of its partitions, or to None if it has no partitions.
     """
     from dagster._core.definitions.assets.graph.asset_graph_subset import AssetGraphSubset  # noqa: PLC0415  # as above
     from dagster._core.execution.backfill import PartitionBackfill  # noqa: PLC0415  # as above
@@ -270,14 +273,14 @@ def backfill_status(backfill: Any) -> str:  # noqa: ANN401  # it isn't public
 
 
 def backfills_with_tag(instance: dg.DagsterInstance, tag: str, value: str) -> list[Any]:
-    """Dagster's backfills that have a tag: those that re-execute one keep its tags (dagster 1.13.27)."""
+    """Dagster's backfills with a tag, including re-executions, which keep the tags (dagster 1.13.27)."""
     from dagster._core.execution.backfill import BulkActionsFilter  # noqa: PLC0415  # as above
 
     return list(instance.get_backfills(filters=BulkActionsFilter(tags={tag: value})))
 
 
 def cancelling(backfill: Any) -> Any | None:  # noqa: ANN401  # it isn't public
-    """The backfill as one that the daemon ends with all its runs; None if it has ended (dagster 1.13.27)."""
+    """The backfill in a status that makes the daemon cancel it and its runs; None if it has ended (dagster 1.13.27)."""
     from dagster._core.execution.backfill import BulkActionStatus  # noqa: PLC0415  # as above
 
     if backfill.status in (BulkActionStatus.REQUESTED, BulkActionStatus.CANCELING):
@@ -286,15 +289,15 @@ def cancelling(backfill: Any) -> Any | None:  # noqa: ANN401  # it isn't public
 
 
 def run_arguments(instance: dg.DagsterInstance, run: dg.DagsterRun) -> tuple[str, str]:
-    """The interpreter that a run's definitions are loaded by, and what ``execute_run`` takes (dagster 1.13.27).
+    """The interpreter that loads a run's definitions, and the argument for ``execute_run`` (dagster 1.13.27).
 
-    As Dagster's launchers for containers give it to ``dagster api execute_run``.
+    Dagster's launchers for containers pass the same argument to ``dagster api execute_run``.
     """
     from dagster._grpc.types import ExecuteRunArgs  # noqa: PLC0415  # takes a tenth of a second
     from dagster._serdes import serialize_value  # noqa: PLC0415  # as above
 
     origin = run.job_code_origin
-    assert origin is not None  # noqa: S101  # the launcher has looked
+    assert origin is not None  # noqa: S101  # the launcher has checked it
     arguments = ExecuteRunArgs(origin, run.run_id, instance.get_ref(), set_exit_code_on_failure=True)
     return origin.executable_path, serialize_value(arguments)
 
@@ -309,10 +312,10 @@ def code_server_host(run: dg.DagsterRun) -> str | None:
 
 
 def execute_run(arguments: str) -> None:
-    """Do the run in this process (dagster 1.13.27).
+    """Execute the run in this process (dagster 1.13.27).
 
     Raises:
-        SystemExit: it failed.
+        SystemExit: the run failed.
     """
     from dagster._cli.api import execute_run_command  # noqa: PLC0415  # as above
 
@@ -320,7 +323,7 @@ def execute_run(arguments: str) -> None:
 
 
 def report_ended(arguments: str, how: str) -> None:
-    """Tell Dagster that a run's process has ended, if the run hasn't (dagster 1.13.27)."""
+    """Report to Dagster that a run's process has ended, unless the run is already finished (dagster 1.13.27)."""
     import dagster as dg  # noqa: PLC0415  # as above
     from dagster._grpc.types import ExecuteRunArgs  # noqa: PLC0415  # as above
     from dagster._serdes import deserialize_value  # noqa: PLC0415  # as above

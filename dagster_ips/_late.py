@@ -1,7 +1,7 @@
-"""Libraries that are imported when something of them is used first.
+"""Libraries that are imported on first use.
 
-Whoever only declares assets, or asks for a command's help, needs neither Spark nor PyIceberg, and each takes as long to
-import as Dagster itself.
+Declaring assets or showing a command's help needs neither Spark nor PyIceberg, and each of them takes as long to import
+as Dagster itself.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 
 class LateModule:
-    """Stands for the module ``name``: has whatever that has, and imports it when it is asked for the first time.
+    """Stands for the module ``name``: has the same attributes, and imports it when the first of them is read.
 
     Example:
         >>> LateModule("json").dumps([1])

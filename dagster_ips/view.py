@@ -130,7 +130,7 @@ class IcdcView:
 
     @property
     def removed(self) -> DataFrame:
-        """The rows that the upstream had before but doesn't have now. None in mode ``full``."""
+        """The rows that the upstream had before but doesn't have now. There are none in mode ``full``."""
         return self._given(removed(self._net), Frame.REMOVED)
 
     @property
@@ -229,7 +229,7 @@ class IcdcView:
         """All live rows of the upstream's partitions that changed; of all partitions if those are unknown."""
         found = self._affected_partitions
         rows = self._source if found is None else self._source.where(found.predicate(self._catalog))
-        # A full run reads all partitions, but its result must be made as that of any other run.
+        # A full run reads all partitions, but its result must follow the same rules as an incremental run's.
         same = affected_partitions(ChangeSet(), self._captured.source) if self._is_whole else found
         return self._given(rows, Frame.SCOPE, same.columns if same else ())
 
@@ -273,7 +273,7 @@ class IcdcView:
 
         SQL can't compare rows that contain a map or a variant: for those, added and removed exist only as frames.
         """
-        self._taken.frames.append(TakenFrame(frame, ""))  # a statement has no plan that is looked at
+        self._taken.frames.append(TakenFrame(frame, ""))  # the plan of a SQL statement isn't inspected
         if frame is Frame.SOURCE:
             to, table = self._captured.capture.to_inclusive, self._captured.source.table
             if Tag.SOURCE in self._captured.tags:
@@ -291,7 +291,7 @@ class IcdcView:
 
     @property
     def stats(self) -> ViewStats:
-        """How much changed, beside how much there is."""
+        """How much changed, and how much there is in total."""
         changes = self._captured.files.changes
         summary = self._captured.head.summary if self._captured.head else {}
         return ViewStats(
@@ -305,13 +305,13 @@ class IcdcView:
 
     @property
     def reported_partitions(self) -> tuple[Mapping[str, Bound | None], ...] | None:
-        """As ``partitions``, for IO managers: what they ask says nothing of how the asset made its result."""
+        """``partitions`` for IO managers: their access isn't recorded as a use of the change by the asset."""
         found = self._affected_partitions
         return found.as_mappings() if found else None
 
     @property
     def reported_ranges(self) -> Mapping[str, ChangeRange]:
-        """As ``ranges``, for IO managers."""
+        """``ranges`` for IO managers, not recorded as a use by the asset either."""
         return {column: self._range(column) for column in self._captured.ranges}
 
     @property
@@ -321,7 +321,7 @@ class IcdcView:
 
     @property
     def change(self) -> InputChange:
-        """What was taken from this view and what it says of the upstream, for IO managers."""
+        """What was taken from this view, and what is known about the upstream's change, for IO managers."""
         return InputChange(
             upstream=self._captured.capture.edge.upstream,
             columns=self._captured.source.column_names,
@@ -340,9 +340,9 @@ class IcdcView:
         )
 
     def of_another_table(self, captured: CapturedInput) -> IcdcView:
-        """The same change as it was captured for another table, for IO managers.
+        """The same change as captured for another table, for IO managers.
 
-        Which of the tables a frame is taken for isn't known, so what is taken from one view is taken from both.
+        It isn't known for which of the tables a frame is taken, so a frame taken from one view counts for both.
         """
         view = IcdcView(captured, self._session, self._catalog, weighs_live_rows=self._weighs_live_rows)
         view._taken = self._taken
@@ -362,7 +362,7 @@ class IcdcView:
 
     @property
     def _is_whole(self) -> bool:
-        """Whether every frame holds all there is."""
+        """Whether every frame holds the run's whole scope, not only a change."""
         return self.mode is Mode.FULL and self._captured.capture.bite is None
 
     @property
@@ -384,7 +384,7 @@ class IcdcView:
 
     @property
     def _changed(self) -> DataFrame:
-        """Rows that came or went, whatever else is in a column beside theirs."""
+        """Rows that were added or removed; there may be a weight column beside the upstream's columns."""
         return self._net if self._may_remove_rows else self._changes
 
     @cached_property
@@ -393,9 +393,9 @@ class IcdcView:
 
     @cached_property
     def _net(self) -> DataFrame:
-        """Net rows with their weight.
+        """The net rows with their weight.
 
-        Where rows had to be compared for that, Spark keeps them: several frames and the writer need them.
+        If rows had to be compared for that, Spark caches them, because several frames and the writer need them.
         """
         if not self._may_remove_rows:
             return all_added(self._changes)
@@ -403,7 +403,7 @@ class IcdcView:
         fresh = self._tagged(Tag.FRESH) if files.fresh or files.whole else None
         is_compared = bool(files.rewritten or files.hidden)
         ignores_removed = self._captured.policies.on_removed is OnRemoved.IGNORE
-        if not is_compared:  # Nothing that is there now can hold a row that was there before.
+        if not is_compared:  # None of the added files can hold a row that was there before.
             return all_added(self._changes) if ignores_removed else all_apart(self._tagged(Tag.BEFORE), fresh)
         net = net_rows(self._tagged(Tag.BEFORE), self._tagged(Tag.REWRITTEN), fresh)
         return (all_added(added(net)) if ignores_removed else net).persist()
@@ -414,7 +414,7 @@ class IcdcView:
         return self._of_run(table_frame(self._session, self._catalog, table, snapshot_id=snapshot_id))
 
     def _of_run(self, rows: DataFrame) -> DataFrame:
-        """The rows that the run's partitions are made of: a file may hold others as well."""
+        """Only the rows that the run's partitions are computed from: a file may also hold other rows."""
         rows = with_defaults(rows, self._captured.source.columns_with_defaults)
         return rows if self._captured.rows is None else rows.where(self._captured.rows)
 
@@ -429,7 +429,7 @@ class IcdcView:
             return AffectedPartitions((), frozenset())
         return affected_partitions(self._captured.files.changes, self._captured.source)
 
-    def _given(  # what a TakenFrame has
+    def _given(  # the parameters are the fields of a TakenFrame
         self,
         rows: DataFrame,
         frame: Frame,
@@ -437,14 +437,14 @@ class IcdcView:
         on: Mapping[str, Mapping[str, str]] | None = None,
         changed: DataFrame | None = None,
     ) -> DataFrame:
-        """``rows`` as the asset gets them, to be known again in the plan of its result."""
+        """``rows`` as the asset gets them, with a mark by which the plan of its result shows their use."""
         taken = TakenFrame(frame, f"__ips_{next(_NUMBERS)}", tuple(keys), on or {}, changed)
         self._taken.frames.append(taken)
         upstream = self._captured.capture.edge.upstream
         return marked(rows, taken.mark, name=upstream.rpartition("/")[2])
 
     def _free_name(self, name: str, remedy: str) -> str:
-        # Spark tells no cases apart.
+        # Spark ignores case in column names.
         if name.lower() in {column.lower() for column in self._captured.source.column_names}:
             raise DeclarationError(
                 asset=self._captured.capture.edge.consumer,
@@ -460,7 +460,7 @@ class IcdcView:
                 return self._range(column).between(column)
             except UnorderedColumnError:
                 return ChangeRange.everything(column).between(column)
-        # Never IN, on which Iceberg fails where a partition of a string column is null.
+        # Never IN: Iceberg fails on it if a partition of a string column is null.
         name, known = quoted(column), sorted(value for value in values if value is not None)
         conditions = [equals(name, value) for value in known]
         conditions += [f"{name} IS NULL"] if None in values else []

@@ -1,4 +1,4 @@
-"""The pipeline as its owner writes it: what each table is made of, what it reads by change, how it is written."""
+"""The pipeline as its owner writes it: what each table depends on, what is read incrementally, how it is written."""
 
 import dagster as dg
 from pyspark.sql import DataFrame
@@ -162,7 +162,7 @@ plays_per_genre = ips.sql_asset(
 
 @dg.asset(
     metadata=ips.replace() | ips.table("media.daily_report"),
-    # Days to come are missing, which must not keep it waiting.
+    # Future days are always missing, and the report must not wait for them.
     automation_condition=dg.AutomationCondition.eager().without(~dg.AutomationCondition.any_deps_missing()),
     group_name="reports",
     kinds={"iceberg", "pyspark"},
@@ -175,7 +175,7 @@ def daily_report(playback_daily_agg: DataFrame) -> DataFrame:
 
 @ips.audit(asset="playback_daily")
 def every_play_is_of_an_account(plays: DataFrame) -> bool:
-    """Runs before a run's rows are published: if it fails, they aren't, and nothing downstream sees them."""
+    """Checks a run's rows before they are published: if it fails, they aren't, and nothing downstream sees them."""
     return plays.where("account_id IS NULL OR event_date IS NULL").isEmpty()
 
 
@@ -185,7 +185,7 @@ def every_play_is_of_an_account(plays: DataFrame) -> bool:
 )
 def equals_full_recompute(context: dg.AssetCheckExecutionContext, playback_daily_agg: DataFrame) -> dg.AssetCheckResult:
     """Checks row by row that the table equals a full recompute from playback_daily. Reads everything."""
-    # As it was when it was consumed last: what came later is not missing, it is pending.
+    # playback_daily as of its last consumed snapshot: later rows aren't missing, they are pending.
     newest = context.instance.get_latest_materialization_event(dg.AssetKey("playback_daily_agg"))
     made = newest.asset_materialization if newest else None
     if made is None:

@@ -1,4 +1,4 @@
-"""What Dagster loads: the assets, the catalog they live in, and the Spark that computes them."""
+"""What Dagster loads: the assets, the catalog of their tables, and the Spark that computes them."""
 
 import os
 
@@ -30,8 +30,8 @@ defs = ips.with_incremental(
         resources={"io_manager": ips.IcdcIOManager(catalog=catalog, spark=spark)},
         executor=dg.in_process_executor,
     ),
-    # Dagster's daemon looks at sensors every five seconds. With an interval of five, every other look comes too early.
+    # Dagster's daemon checks sensors every five seconds. With an interval of five, every other check comes too early.
     interval_seconds=1,
-    # What a tick waits the daemon would sleep.
+    # The daemon would sleep for the time that a tick waits.
     wait_seconds=4,
 )

@@ -1,4 +1,4 @@
-"""Playback events as devices would send them, made up: the same for the same seed, on every machine."""
+"""Generates playback events as devices would send them: the same events for the same seed on every machine."""
 
 import datetime as dt
 from dataclasses import dataclass
@@ -50,7 +50,7 @@ _Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Workload:
-    """How many events land on a day, the fraction of them that is late, and the seed of everything made up."""
+    """How many events land on a day, the fraction of them that is late, and the seed of the random numbers."""
 
     rows_per_day: int = 300_000
     late: float = 0.03
@@ -60,9 +60,9 @@ class Workload:
 def landing_batches(day: int, workload: Workload) -> list[pa.Table]:
     """The events that land on day number ``day`` (0 is `FIRST_DAY`), in six batches, one for every four hours.
 
-    Most of a batch happened in its four hours. Every third batch also brings what devices held back while they were
-    offline: events of the 13 days before, each day 0.6 times as many as the one after it. Nothing is from before
-    `FIRST_DAY`.
+    Most events of a batch happened in its four hours. Every third batch also contains events of the 13 days before,
+    which devices held back while they were offline; each day has 0.6 times as many of them as the next one. No event is
+    older than `FIRST_DAY`.
 
     >>> [batch.num_rows for batch in landing_batches(1, Workload(rows_per_day=1200, late=0.5))]
     [100, 100, 400, 100, 100, 400]
@@ -74,7 +74,7 @@ def landing_batches(day: int, workload: Workload) -> list[pa.Table]:
 
 
 def titles() -> pa.Table:
-    """The dimension: 2,000 titles with name, genre and running time. Always the same.
+    """The dimension table: 2,000 titles with name, genre and running time. Always the same.
 
     >>> titles().slice(0, 1).to_pylist()
     [{'title_id': 0, 'title_name': 'Title 0', 'genre': 'drama', 'runtime_seconds': 1200}]
@@ -91,10 +91,11 @@ def titles() -> pa.Table:
 
 
 def plan_changes(day: int, workload: Workload) -> pa.Table:
-    """The changes of plans that land on day number ``day``: which plan an account has from ``valid_on`` on.
+    """The plan changes that land on day number ``day``: which plan an account has from ``valid_on`` on.
 
-    On day 0 every account gets its first. Every seventh day after it one in a hundred accounts changes, half of them
-    from a day on that is past: up to 13 days, none before `FIRST_DAY`. Of changes for one day the last one counts.
+    On day 0 every account gets its first plan. Every seventh day after that, one in a hundred accounts changes its
+    plan, half of them with effect from up to 13 days earlier, but not before `FIRST_DAY`. Of several changes for the
+    same day, the last one counts.
 
     >>> [plan_changes(day, Workload(rows_per_day=1000)).num_rows for day in (0, 1, 7)]
     [200, 0, 2]
@@ -116,7 +117,7 @@ def plan_changes(day: int, workload: Workload) -> pa.Table:
 
 @dataclass(frozen=True)
 class _Arrivals:
-    """Per event: the day and the second of it when it happened, and the batch of the landing day that brings it."""
+    """For each event: the day and the second of the day when it happened, and the batch in which it lands."""
 
     day: _Ints
     second: _Ints
@@ -138,7 +139,7 @@ def _arrivals(random: np.random.Generator, day: int, workload: Workload) -> _Arr
 
 
 def _days_late(random: np.random.Generator, count: int, *, most: int) -> _Ints:
-    """Between 1 and ``most``, geometrically fewer with every day."""
+    """Numbers of days between 1 and ``most``, each geometrically less frequent than the one before."""
     weights = _LATE_DECAY ** np.arange(most)
     return random.choice(np.arange(1, most + 1), size=count, p=weights / weights.sum()) if count else np.empty(0, int)
 
@@ -172,7 +173,7 @@ def _days_since_epoch(day: dt.date) -> int:
 
 
 def _skewed(random: np.random.Generator, count: int, below: int) -> _Ints:
-    """Integers from 0 to ``below``, exclusive: the small ones are many times as frequent as the large."""
+    """Integers from 0 to ``below`` (exclusive), of which small ones are many times as frequent as large ones."""
     drawn: _Ints = (below * random.random(count) ** 2).astype(np.int64)
     return drawn
 

@@ -1,11 +1,12 @@
-"""The job that lands playback events in ``media.playback``: another team's, outside Dagster, without Spark.
+"""The job that lands playback events in ``media.playback``. It is another team's job, outside Dagster, without Spark.
 
-It also keeps ``media.account_plan``, which plan each account has from a day on: changed once a week, some of it late.
+It also writes ``media.account_plan``, the plan that each account has from a given day; some plans change once a week,
+and some changes arrive late.
 
     python -m example_project.ingest --days 3 --rows-per-day 300000 --late 0.03
 
-Every landed day is six commits of small files, one for every four hours. Where the job stands it reads from the
-table's own history, so it goes on where it ended, was stopped or was killed.
+Each day lands in six commits of small files, one for every four hours. The job reads from the table's own history how
+far it is, so it continues where it ended, was stopped or was killed.
 """
 
 import argparse
@@ -60,14 +61,14 @@ _TITLE_SCHEMA = Schema(
 
 @dataclass(frozen=True)
 class Landed:
-    """The table holds every batch before number ``batches`` of day number ``day``."""
+    """How far the job is: the table has every batch before number ``batches`` of day number ``day``."""
 
     day: int
     batches: int
 
 
 def ingest(folder: Path, days: int, workload: Workload) -> None:
-    """Land ``days`` days in the lake in ``folder``, after what is there. A day that was begun is ended, and counts."""
+    """Land ``days`` more days in the lake in ``folder``. A day that was begun is completed first, and counts as one."""
     playback, plans = _create_tables(open_catalog(folder))
     for _ in range(days):
         start = landed(playback)
@@ -76,7 +77,7 @@ def ingest(folder: Path, days: int, workload: Workload) -> None:
 
 
 def landed(table: Table) -> Landed:
-    """How far the job has come, as its newest commit says. Other jobs' commits, such as compaction, are looked past."""
+    """How far the job is, according to its newest commit. Other jobs' commits, such as compactions, are skipped."""
     snapshot = table.current_snapshot()
     while snapshot is not None:
         properties = snapshot.summary.additional_properties if snapshot.summary else {}
@@ -90,7 +91,7 @@ def landed(table: Table) -> Landed:
 def _create_tables(catalog: Catalog) -> tuple[Table, Table]:
     catalog.create_namespace_if_not_exists("media")
     properties = {"format-version": "2"}
-    # The title table is an asset of its own: one commit, so that nobody sees it without its rows.
+    # The title table is a separate asset. It is created in one commit, so that nobody sees it without its rows.
     if not catalog.table_exists(TITLE):
         with catalog.create_table_transaction(TITLE, _TITLE_SCHEMA, properties=properties) as creation:
             creation.append(titles())

@@ -1,4 +1,4 @@
-"""Where the example's tables are: one folder with a SQLite catalog and a warehouse beside it."""
+"""Where the example's tables are: one folder with a SQLite catalog and a warehouse."""
 
 import os
 from pathlib import Path
@@ -8,10 +8,10 @@ from pyiceberg.catalog.sql import SqlCatalog
 CATALOG = "lake"
 SPARK_CONFIG = {
     "spark.sql.session.timeZone": "UTC",
-    # Spark's default, 200, is for clusters: here four fifths of the time would go into starting tasks.
+    # Spark's default, 200, is for clusters: here, starting tasks would take four fifths of the time.
     "spark.sql.shuffle.partitions": "8",
 }
-"""What every job of the example sets in its Spark session."""
+"""The settings of every Spark session in the example."""
 
 
 def lake_folder() -> Path:
@@ -26,10 +26,10 @@ def lake_folder() -> Path:
 
 
 def open_catalog(folder: Path) -> SqlCatalog:
-    """The catalog in ``folder``, for PyIceberg; folder and catalog are made if they are missing.
+    """The catalog in ``folder``, for PyIceberg; folder and catalog are created if they are missing.
 
-    Spark must know it by the same name: the catalog's database lists tables under it.
+    Spark must use the same name for the catalog, because the catalog's database lists the tables under that name.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    # Spark commits to the same file; without a timeout a moment's lock would be an error.
+    # Spark commits to the same file; without a timeout, a short lock would be an error.
     return SqlCatalog(CATALOG, uri=f"sqlite:///{folder}/catalog.db?timeout=30", warehouse=f"file://{folder}/warehouse")

@@ -8,10 +8,10 @@ from example_project.lake import CATALOG, SPARK_CONFIG
 
 
 def spark_on_lake(folder: Path, remote: str | None) -> SparkSession:
-    """A session on the Spark Connect server ``remote`` (``sc://host:port``) that knows the lake in ``folder``.
+    """A session on the Spark Connect server ``remote`` (``sc://host:port``), configured for the lake in ``folder``.
 
-    With ``remote=None``, whatever Spark the environment configures (``SPARK_REMOTE``, ``spark-submit``). Iceberg's jar
-    and extensions must be there already: they can't be added to a Spark that runs.
+    With ``remote=None``, it uses the Spark that the environment configures (``SPARK_REMOTE``, ``spark-submit``).
+    Iceberg's jar and extensions must already be there, because they can't be added to a running Spark.
     """
     session = SparkSession.builder.remote(remote).create() if remote else SparkSession.builder.getOrCreate()
     know_lake(session, folder)
@@ -19,14 +19,14 @@ def spark_on_lake(folder: Path, remote: str | None) -> SparkSession:
 
 
 def know_lake(session: SparkSession, folder: Path) -> None:
-    """Let ``session`` know the lake in ``folder``."""
+    """Configure ``session`` for the lake in ``folder``."""
     catalog = f"spark.sql.catalog.{CATALOG}"
     session.conf.set(catalog, "org.apache.iceberg.spark.SparkCatalog")
     session.conf.set(f"{catalog}.type", "jdbc")
     session.conf.set(f"{catalog}.uri", f"jdbc:sqlite:{folder}/catalog.db?busy_timeout=30000")
     session.conf.set(f"{catalog}.warehouse", f"file://{folder}/warehouse")
     session.conf.set(f"{catalog}.jdbc.schema-version", "V1")
-    # The other writers' commits must be seen at once.
+    # The commits of other writers must be visible immediately.
     session.conf.set(f"{catalog}.cache-enabled", "false")
     for key, value in SPARK_CONFIG.items():
         session.conf.set(key, value)

@@ -1,9 +1,9 @@
-"""The same stages as one would write them without dagster_ips: rewrite the last 14 days of every table, every day.
+"""The same stages as you would write them without dagster_ips: rewrite the last 14 days of every table, every day.
 
     python -m example_project.lookback --remote sc://spark.example:15002
 
-Works on copies in namespace ``lookback``, made first. Prints what each stage took,
-as JSON; with ``--ui`` and ``--pid`` of a Spark on this machine also what it read.
+Works on copies in the namespace ``lookback``, which it creates first. Prints how long each stage took as JSON, and also
+what it read, if ``--ui`` and ``--pid`` of a Spark on this machine are given.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
+from pyspark.sql import functions as F  # noqa: N812  # the usual name
 
 from example_project.lake import CATALOG, lake_folder
 from example_project.lake_spark import spark_on_lake
@@ -34,24 +34,24 @@ _TITLE_MEDIAN = f"{CATALOG}.lookback.title_median"
 
 
 def playback_daily(spark: SparkSession, since: dt.date) -> None:
-    """Stage 1: every event of the window, again."""
+    """Stage 1: recompute every event of the window."""
     events = _since(spark.table(_PLAYBACK), since)
     enriched_plays(events, spark.table(_TITLE)).writeTo(_DAILY).overwritePartitions()
 
 
 def playback_daily_agg(spark: SparkSession, since: dt.date) -> None:
-    """Stage 2: every account's every day of the window, again."""
+    """Stage 2: recompute every account and day of the window."""
     plays_per_account(_since(spark.table(_DAILY), since)).writeTo(_DAILY_AGG).overwritePartitions()
 
 
 def account_running_total(spark: SparkSession, since: dt.date) -> None:
-    """Every account's totals in the window, again; a plan that was back-dated to before it is missed."""
+    """Recompute every account's totals in the window; this misses plans that were backdated to before the window."""
     totals = running_totals(spark.table(_DAILY), spark.table(_ACCOUNT_PLAN))
     _since(totals, since).writeTo(_RUNNING_TOTAL).overwritePartitions()
 
 
 def title_median(spark: SparkSession, since: dt.date) -> None:
-    """Every title's every day of the window, again."""
+    """Recompute every title and day of the window."""
     medians_per_title(_since(spark.table(_DAILY), since)).writeTo(_TITLE_MEDIAN).overwritePartitions()
 
 
@@ -59,7 +59,7 @@ STAGES = {stage.__name__: stage for stage in (playback_daily, playback_daily_agg
 
 
 def copy_tables(spark: SparkSession, names: Iterable[str]) -> None:
-    """The pipeline's tables as they are, under the same names in another namespace."""
+    """Copy the pipeline's tables as they are now to the namespace ``lookback``, under the same names."""
     spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.lookback")
     for name in names:
         copy, rows = f"{CATALOG}.lookback.{name}", spark.table(f"{CATALOG}.media.{name}")
@@ -67,7 +67,7 @@ def copy_tables(spark: SparkSession, names: Iterable[str]) -> None:
 
 
 def first_day_of_window(spark: SparkSession) -> dt.date:
-    """The 14th day, counted back from the newest in ``media.playback``."""
+    """The first of the 14 days that end with the newest day in ``media.playback``."""
     newest: dt.date = spark.table(_PLAYBACK).agg(F.max("event_date")).collect()[0][0]
     return newest - dt.timedelta(days=DAYS - 1)
 

@@ -1,9 +1,9 @@
-"""Is every table what a full recompute makes of the source? A job of its own, with neither Dagster nor dagster_ips.
+"""Checks that every table equals a full recompute from the source. A separate job, without Dagster and dagster_ips.
 
     python -m example_project.recompute --source-snapshot 123456789 --plan-snapshot 987654321 --remote sc://spark.example:15002
 
-Reads ``media.playback`` and ``media.account_plan`` as they were at the snapshots up to which the pipeline says to have
-consumed them, computes every table from them and compares row by row, duplicates counted. Prints
+Reads ``media.playback`` and ``media.account_plan`` as of the snapshots up to which the pipeline has consumed them,
+computes every table from them and compares row by row, including duplicates. Prints
 ``{table: {"missing": rows, "extra": rows}}``; exits with 1 if any row differs.
 """
 
@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
+from pyspark.sql import functions as F  # noqa: N812  # the usual name
 
 from example_project.lake import CATALOG, lake_folder
 from example_project.lake_spark import spark_on_lake
@@ -32,7 +32,7 @@ from example_project.transforms import (
 
 @dataclass(frozen=True)
 class Difference:
-    """How many rows a table lacks, and how many it has that it shouldn't, duplicates counted."""
+    """How many rows a table lacks, and how many it shouldn't have, including duplicates."""
 
     missing: int
     extra: int
@@ -41,7 +41,7 @@ class Difference:
 def compare(
     spark: SparkSession, source_snapshot_id: int, plan_snapshot_id: int, tables: Sequence[str] = ()
 ) -> dict[str, Difference]:
-    """``tables``, or else every one of the pipeline, against its recompute from the two sources at these snapshots."""
+    """Compare ``tables``, or all of the pipeline's, with their recompute from the two sources at these snapshots."""
     events = spark.read.option("versionAsOf", source_snapshot_id).table(f"{CATALOG}.media.playback")
     plans = spark.read.option("versionAsOf", plan_snapshot_id).table(f"{CATALOG}.media.account_plan")
     plays = enriched_plays(events, spark.table(f"{CATALOG}.media.title"))
@@ -63,12 +63,12 @@ def compare(
 
 
 def difference(expected: DataFrame, actual: DataFrame) -> Difference:
-    """Rows of ``expected`` that ``actual`` lacks, and the other way round; columns are matched by name.
+    """How many rows of ``expected`` are missing from ``actual``, and vice versa; columns are matched by name.
 
-    What the library keeps for itself beside what the asset says, in columns that begin with _ips_, isn't compared.
+    The library's hidden columns, which begin with _ips_, aren't compared.
     """
     actual = actual.select(*[column for column in actual.columns if not column.startswith("_ips_")])
-    # Both directions of EXCEPT ALL in one pass: of each distinct row, how many more there are than there should be.
+    # Both directions of EXCEPT ALL in one pass: how many more of each distinct row there are than there should be.
     expected = expected.select(*actual.columns)
     counted = actual.withColumn("__more", F.lit(1)).unionByName(expected.withColumn("__more", F.lit(-1)))
     rows = counted.groupBy(*actual.columns).agg(F.sum("__more").alias("__more"))

@@ -1,6 +1,6 @@
-"""What a Spark on this machine has done: rows as its REST API counts them, bytes and CPU as the operating system does.
+"""Measures a Spark on this machine: rows from Spark's REST API, bytes and CPU from the operating system.
 
-Spark's own count of input bytes leaves out most of what Iceberg reads; its count of input rows is right.
+Spark's own count of input bytes leaves out most of what Iceberg reads, but its count of input rows is right.
 """
 
 import datetime as dt
@@ -16,15 +16,15 @@ from typing import NamedTuple
 
 _SAMPLE_SECONDS = 0.1
 _SETTLE_SECONDS = 1.5
-# Where /proc/PID/stat has them, counted from behind the name.
+# Their positions in /proc/PID/stat, counted from after the process name.
 _USER_TICKS, _SYSTEM_TICKS = 11, 12
 
 
 @dataclass(frozen=True)
 class Read:
-    """What was read in a span of time. ``size_bytes`` counts everything the process read: tables, shuffle, metadata.
+    """What was read in a span of time. ``size_bytes`` is everything that the process read: tables, shuffles, metadata.
 
-    ``written_bytes`` counts as ``size_bytes`` does, ``cpu_seconds`` is the time of all its threads.
+    ``written_bytes`` is everything that it wrote, and ``cpu_seconds`` is the CPU time of all its threads.
     """
 
     seconds: float
@@ -34,14 +34,14 @@ class Read:
     cpu_seconds: float = 0.0
 
     def plus(self, other: "Read") -> "Read":
-        """Both, one after the other."""
+        """The sum of both."""
         return Read(*(mine + theirs for mine, theirs in zip(astuple(self), astuple(other), strict=True)))
 
 
 class SparkMeter:
     """Watches the Spark process ``pid`` whose UI is at ``ui`` (``http://host:port``) from now on.
 
-    Spans may be asked for later, as long as nothing else ran on that Spark in them.
+    A span can be queried later, as long as nothing else ran on that Spark within it.
     """
 
     def __init__(self, ui: str, pid: int) -> None:
@@ -53,8 +53,8 @@ class SparkMeter:
         threading.Thread(target=self._keep_sampling, daemon=True).start()
 
     def read_between(self, start: float, end: float) -> Read:
-        """What was read from ``start`` to ``end``, in seconds since the epoch, both after the meter was made."""
-        # The counter has to pass the end, and the UI shows a stage's counts some time after it ended.
+        """What was read from ``start`` to ``end``, in seconds since the epoch, both after the meter was created."""
+        # The counter must be sampled after the end, and the UI shows a stage's counts some time after the stage ended.
         time.sleep(max(0.0, end + _SETTLE_SECONDS - time.time()))
         rows = sum(count for submitted, count in self._stages() if start <= submitted <= end)
         before, after = self._total_at(start), self._total_at(end)
@@ -67,7 +67,7 @@ class SparkMeter:
         )
 
     def tasks(self) -> int:
-        """How many tasks it has run, or is running."""
+        """How many tasks Spark has run or is running."""
         (application,) = self._get("applications")
         executors = self._get(f"applications/{application['id']}/executors")
         return sum(int(each["totalTasks"]) for each in executors)
@@ -79,7 +79,7 @@ class SparkMeter:
         return [(_seconds(s["submissionTime"]), int(s["inputRecords"])) for s in stages if "submissionTime" in s]
 
     def _get(self, path: str) -> list[dict[str, str]]:
-        with urllib.request.urlopen(f"{self._ui}/api/v1/{path}", timeout=30) as answer:  # noqa: S310  # our own server
+        with urllib.request.urlopen(f"{self._ui}/api/v1/{path}", timeout=30) as answer:  # noqa: S310  # a local server
             found: list[dict[str, str]] = json.load(answer)
             return found
 
@@ -96,7 +96,7 @@ class SparkMeter:
 
     def _sample(self) -> None:
         counts = dict(line.split(": ") for line in (self._process / "io").read_text().splitlines())
-        # The name of the process, the second field, may hold spaces; what follows it are numbers.
+        # The process name, the second field, may contain spaces; only numbers follow it.
         fields = (self._process / "stat").read_text().rpartition(")")[2].split()
         ticks = int(fields[_USER_TICKS]) + int(fields[_SYSTEM_TICKS])
         self._totals.append(_Total(int(counts["rchar"]), int(counts["wchar"]), ticks / os.sysconf("SC_CLK_TCK")))
@@ -104,7 +104,7 @@ class SparkMeter:
 
 
 class _Total(NamedTuple):
-    """What the process has done since it began."""
+    """The process's totals since its start."""
 
     read_bytes: int
     written_bytes: int
@@ -112,5 +112,5 @@ class _Total(NamedTuple):
 
 
 def _seconds(written: str) -> float:
-    """Spark's REST API writes times as ``2026-01-31T12:00:00.000GMT``."""
+    """Seconds since the epoch of a time from Spark's REST API, such as ``2026-01-31T12:00:00.000GMT``."""
     return dt.datetime.strptime(written, "%Y-%m-%dT%H:%M:%S.%fGMT").replace(tzinfo=dt.UTC).timestamp()

@@ -1,10 +1,10 @@
-"""The business logic: frames in, frames out. It knows nothing of Dagster, of incremental runs or of where tables are.
+"""The business logic: frames in, frames out. It doesn't depend on Dagster, incremental runs or the tables' location.
 
-All of it is exact (integers, text, times), so that any two ways to compute a table can be compared row by row.
+All values are exact (integers, text, times), so that any two ways to compute a table can be compared row by row.
 """
 
 from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
+from pyspark.sql import functions as F  # noqa: N812  # the usual name
 
 LEAN_BACK = ("tv", "console", "stick", "box")
 QUALIFIED_SECONDS = 120
@@ -15,13 +15,13 @@ PLAYS_PER_ACCOUNT = {
     "first_event_ts": "min(event_ts)",
     "last_event_ts": "max(event_ts)",
 }
-"""The columns of ``playback_daily_agg`` beside its keys, in SQL."""
+"""The columns of ``playback_daily_agg`` other than its keys, in SQL."""
 PLAYS_PER_GENRE = """
     SELECT event_date, t.genre, count(*) AS plays, count_if(play_seconds * 2 >= runtime_seconds) AS half_watched
     FROM playback_daily JOIN title t USING (title_id)
     GROUP BY event_date, t.genre
 """
-"""The whole of ``plays_per_genre``."""
+"""The query of ``plays_per_genre``."""
 _WHOLE = 100
 
 
@@ -52,10 +52,10 @@ def plays_per_account(plays: DataFrame) -> DataFrame:
 
 
 def running_totals(plays: DataFrame, plans: DataFrame) -> DataFrame:
-    """One row per day and account: seconds up to the end of that day, and its plan then; null before its first."""
+    """One row per day and account: seconds up to the end of that day, and the plan then; null before the first plan."""
     changes = plans.withColumnRenamed("valid_on", "event_date")
     days = plays.groupBy("event_date", "account_id").agg(F.sum("play_seconds").alias("play_seconds"))
-    # A day comes after the plan's changes that are valid from it on, and of those the last one comes last.
+    # A day's row is sorted after the plan changes that take effect on that day, and the last of these comes last.
     in_order = Window.partitionBy("account_id").orderBy("event_date", F.col("change_id").asc_nulls_last())
     so_far = in_order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     both = days.unionByName(changes, allowMissingColumns=True).select(
@@ -69,7 +69,7 @@ def running_totals(plays: DataFrame, plans: DataFrame) -> DataFrame:
 
 
 def medians_per_title(plays: DataFrame) -> DataFrame:
-    """One row per day and title: plays, and the median of their seconds; of an even number the lower middle one."""
+    """One row per day and title: plays, and the median of their seconds; the lower of two middle values."""
     return plays.groupBy("event_date", "title_id").agg(
         F.count("*").alias("plays"),
         F.expr("percentile_disc(0.5) WITHIN GROUP (ORDER BY play_seconds)").cast("int").alias("median_play_seconds"),
@@ -82,7 +82,7 @@ def plays_per_title(plays: DataFrame) -> DataFrame:
 
 
 def totals_per_week(accounts: DataFrame) -> DataFrame:
-    """One row per week, by its Sunday: plays, seconds, and account days with a play."""
+    """One row per week, named by its Sunday: plays, seconds, and account days with a play."""
     sunday = F.expr("date_sub(event_date, dayofweek(event_date) - 1)")
     return accounts.groupBy(sunday.alias("week")).agg(
         F.sum("plays").alias("plays"),

@@ -1,1 +1,1 @@
-"""Two stages of playback events, kept right by change and by lookback on the same data: what each way costs."""
+"""What it costs to keep two stages of playback events up to date, incrementally and by lookback, on the same data."""

@@ -1,7 +1,8 @@
-"""What two stages of playback cost by change and by lookback: ``python -m benchmarks.playback > docs/playback.md``.
+"""What two stages of playback cost incrementally and by lookback: ``python -m benchmarks.playback > docs/playback.md``.
 
-A window of days is there; then day after day arrives in small commits, and each way takes it in, in turns. The first
-of these days warms up, the others' median counts. In the end every table is compared with a recompute.
+A window of days is there at the beginning. Then day after day arrives in small commits, and the ways process it in
+turns. The first of these days warms up; the median of the others counts. At the end, every table is compared with a
+recompute.
 """
 
 import argparse
@@ -44,7 +45,7 @@ relative to `lookback`. CPU and bytes are those of Spark's process, including pl
 shows what the library takes for both stages, as a fraction of `lookback`.
 """
 Costs = dict[str, dict[str, dict[str, float]]]
-"""Medians by way, part and measure."""
+"""The medians by way, part and measure."""
 
 
 def main() -> None:
@@ -71,7 +72,7 @@ def main() -> None:
 
 
 def run(workload: Workload, rounds: int, only: Sequence[str] = ()) -> Costs:
-    """What each way costs, or ``only`` some of them, in a lake and a Spark of their own."""
+    """What each way costs, or ``only`` some of them, in a temporary lake with its own Spark."""
     with tempfile.TemporaryDirectory() as folder:
         spark = Path(folder) / "spark"
         server = ensure_connect_server(spark, driver_memory=MEMORY, conf=WITH_UI, say=said)
@@ -139,7 +140,7 @@ def medians(rounds: Sequence[Mapping[str, Mapping[str, float]]]) -> dict[str, di
 
 
 def check(source: Source, ways: Sequence[Way], lake: LakeCatalog) -> None:
-    """Raises: a table isn't what a recompute makes of the source."""
+    """Fail if a table differs from a recompute from the source."""
 
     def table(name: str) -> DataFrame:
         return as_read(source.session.table(name), lake.load(name.removeprefix("lake."), asset=name).properties)
@@ -170,7 +171,7 @@ MEASURES = (
 
 
 def summary(found: Mapping[int, Costs]) -> Iterator[str]:
-    """Both stages by change, as parts of what the lookback took, by rows a day."""
+    """Both stages by this library, as a fraction of what the lookback took, by rows a day."""
     yield f"| rows a day | stage 2 | {' | '.join(title for _, _, title in MEASURES)} |"
     yield f"| ---: | --- |{' ---: |' * len(MEASURES)}"
     for rows, costs in found.items():

@@ -1,4 +1,4 @@
-"""The pipeline by change, as Dagster loads it: the lake is the folder ``PLAYBACK_BENCHMARK``."""
+"""The incremental pipeline, as Dagster loads it; the lake is in the folder that ``PLAYBACK_BENCHMARK`` names."""
 
 import os
 from collections.abc import Callable
@@ -16,7 +16,7 @@ FOLDER = Path(os.environ["PLAYBACK_BENCHMARK"])
 
 
 def by_change(name: str, stage_2: dict[str, Any], totals: Callable[[ips.IcdcView], DataFrame]) -> list[Any]:
-    """Both stages; the second is written as ``stage_2`` says from the rows of ``totals``."""
+    """Both stages; the second writes the rows of ``totals`` with the write mode ``stage_2``."""
 
     @dg.asset(
         name=f"{name}_daily",

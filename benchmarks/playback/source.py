@@ -1,4 +1,4 @@
-"""The source: playback events of made-up accounts, most of today, some late, in many small files."""
+"""The source: playback events of made-up accounts, most of the current day, some late, in many small files."""
 
 from dataclasses import dataclass
 
@@ -15,9 +15,9 @@ _COUNTRIES = "array('US', 'BR', 'GB', 'DE', 'FR', 'IN', 'MX', 'JP', 'KR', 'ES', 
 
 @dataclass(frozen=True)
 class Workload:
-    """``rows`` arrive each day in ``commits``; a share of ``late`` is of the ``window - 1`` days before.
+    """``rows`` arrive each day in ``commits``; the share ``late`` of them belongs to the ``window - 1`` days before.
 
-    Each of those days has ``decay`` times the late rows of the one after it; 1 is as many of each.
+    Each of those days has ``decay`` times as many late rows as the next day; with 1, all have the same number.
     """
 
     rows: int
@@ -29,7 +29,7 @@ class Workload:
 
 @dataclass
 class Source:
-    """Makes the source in ``namespace``; the same rows for the same workload and days."""
+    """Writes the source to ``namespace``: the same rows for the same workload and days."""
 
     session: SparkSession
     namespace: str
@@ -38,7 +38,7 @@ class Source:
     _rows: int = 0
 
     def create(self) -> None:
-        """An empty source, and the titles."""
+        """Create an empty source, and the titles."""
         self.session.sql(
             f"CREATE TABLE {self.namespace}.playback (event_id BIGINT, account_id BIGINT, profile_id INT, "
             "title_id INT, device STRING, country STRING, app_version STRING, session_id STRING, play_seconds INT, "
@@ -52,7 +52,7 @@ class Source:
         )
 
     def past(self, days: int) -> None:
-        """``days`` of events at once, as they would be there after as many days of arrivals."""
+        """Add the events of ``days`` at once, as they would be after that many days of arrivals."""
         count = self.workload.rows * days
         day = f"date_add({FIRST_DAY}, CAST({_uniform(12)} * {days} AS INT))"
         self._insert(
@@ -62,7 +62,7 @@ class Source:
         self.days += days
 
     def arrive(self) -> None:
-        """One more day, in small commits with their share of late rows each."""
+        """Add one more day, in small commits that each have their share of late rows."""
         today = f"date_add({FIRST_DAY}, {self.days})"
         late = f"date_add({today}, -{self._delay()})"
         day = f"CASE WHEN {_uniform(13)} < {self.workload.late} THEN {late} ELSE {today} END"
@@ -101,5 +101,5 @@ class Source:
 
 
 def _uniform(number: int) -> str:
-    """Between 0 and 1, both excluded, the same for the same row; each ``number`` has numbers of its own."""
+    """SQL for a number between 0 and 1 (both excluded) that depends on the row's id and on ``number``."""
     return f"((pmod(xxhash64(id, {number}), 1000003) + 0.5) / 1000003)"

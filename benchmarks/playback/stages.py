@@ -1,7 +1,7 @@
-"""The business logic of both stages: the same for every way to keep the tables right."""
+"""The business logic of both stages: the same for every way to keep the tables up to date."""
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
+from pyspark.sql import functions as F  # noqa: N812  # the usual name
 
 SUMS = {
     "plays": "count(*)",

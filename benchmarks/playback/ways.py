@@ -1,4 +1,4 @@
-"""The ways to keep both tables right, each on tables of its own."""
+"""The ways to keep both tables up to date, each with its own tables."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ from resource import RUSAGE_CHILDREN, getrusage
 
 import dagster as dg
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
+from pyspark.sql import functions as F  # noqa: N812  # the usual name
 
 from benchmarks.playback import stages
 from benchmarks.playback.source import FIRST_DAY, Source
@@ -24,9 +24,10 @@ STAGES = ("stage 1", "stage 2")
 
 
 class Way(ABC):
-    """Keeps ``tables`` (stage 1's and stage 2's) right; the first update makes them.
+    """Keeps ``tables`` (stage 1's and stage 2's) up to date.
 
-    ``is_right`` says whether they must equal a recompute, ``own_cpu`` is what a process beside Spark took last.
+    ``is_right`` says whether they must equal a recompute. ``own_cpu`` is the CPU seconds that a process other than
+    Spark's took in the last update.
     """
 
     name: str
@@ -36,16 +37,16 @@ class Way(ABC):
 
     @abstractmethod
     def create(self) -> None:
-        """Make both tables of what there is now."""
+        """Create both tables from the current source."""
 
     @abstractmethod
     def update(self) -> tuple[Span, Span, Span]:
-        """Take in what came since; when each stage was at work, and the whole."""
+        """Process what has arrived since; returns when each stage worked, and the time of both together."""
 
 
 @dataclass
 class Handwritten(Way):
-    """Ways that one writes by hand in Spark: tables of the name's own."""
+    """A way that you would write by hand in Spark; its tables are named after it."""
 
     source: Source
     name: str
@@ -76,11 +77,11 @@ class Handwritten(Way):
 
     @abstractmethod
     def stage_1(self) -> None:
-        """Stage 1's table."""
+        """Update stage 1's table."""
 
     @abstractmethod
     def stage_2(self) -> None:
-        """Stage 2's table."""
+        """Update stage 2's table."""
 
 
 @dataclass
@@ -105,7 +106,7 @@ class Lookback(Handwritten):
 
 @dataclass
 class ByScan(Handwritten):
-    """Append what an incremental scan finds, and MERGE its totals into the groups: right as long as rows only come."""
+    """Append what an incremental scan finds, and MERGE its totals into the groups: right while rows are only added."""
 
     def create(self) -> None:
         super().create()
@@ -145,7 +146,7 @@ class ByScan(Handwritten):
 
 @dataclass
 class ByChangelogView(ByScan):
-    """As ``ByScan``, with what ``create_changelog_view`` says was inserted."""
+    """Like ``ByScan``, with the rows that ``create_changelog_view`` reports as inserted."""
 
     def _new(self, stage: int) -> DataFrame:
         table = self._sources()[stage]
@@ -158,7 +159,7 @@ class ByChangelogView(ByScan):
 
 @dataclass
 class Copy(ByScan):
-    """The floor of stage 1: the changed rows, copied as they are; there is no stage 2."""
+    """A lower bound for stage 1: it copies the changed rows unchanged; there is no stage 2."""
 
     is_right = False
 
@@ -175,7 +176,7 @@ class Copy(ByScan):
 
 @dataclass
 class ByChange(Way):
-    """This library as one runs it, through Dagster, both stages in one run of a process of its own."""
+    """This library in normal use: Dagster runs both stages in one run, in a separate process."""
 
     folder: Path
     name: str
@@ -219,7 +220,7 @@ class ByChange(Way):
 
 
 def _make(rows: DataFrame, table: str) -> None:
-    # Copy-on-write would make a MERGE several times dearer.
+    # With copy-on-write, a MERGE would be several times more expensive.
     writer = rows.writeTo(table).using("iceberg").tableProperty("write.merge.mode", "merge-on-read")
     writer.partitionedBy(F.col("event_date")).createOrReplace()
 

@@ -1,1 +1,1 @@
-"""``dagster-ips``: what is pending, and changing what counts as consumed."""
+"""``dagster-ips``: shows what is pending, and changes what counts as consumed."""

@@ -1,4 +1,4 @@
-"""What ``dagster-ips backfill`` does: asks the desk, and prints what it says as text or JSON."""
+"""``dagster-ips backfill``: calls the desk, and prints the results as text or JSON."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def plan(  # noqa: PLR0913  # one per option
     out: str | None,
     as_json: bool,
 ) -> None:
-    """Plan a backfill of an asset, print the plan and remember it."""
+    """Plan a backfill of an asset, print the plan and store it."""
     if sum([span is not None, bool(single), older_code]) > 1:
         message = "Use only one of --partitions, --partition and --older-code."
         raise click.UsageError(message)
@@ -84,7 +84,7 @@ def launch(  # noqa: PLR0913  # one per option
 
 
 def status(workplace: Workplace, backfill_id: str, *, watch: bool, as_json: bool) -> None:
-    """Print how far a backfill is; with ``watch`` until nothing is left to do."""
+    """Print how far a backfill is; with ``watch``, repeat it until nothing is left to do."""
     desk = _desk(workplace)
     follower, staged = desk.follower(backfill_id), desk.staged(backfill_id)
     shown_lines = 0
@@ -116,7 +116,7 @@ def diff(workplace: Workplace, backfill_id: str, *, against: str, examples: int,
 
 
 def cancel(workplace: Workplace, backfill_id: str, *, yes: bool) -> None:
-    """End a backfill and all of its runs."""
+    """Cancel a backfill and all of its runs."""
     desk = _desk(workplace)
     desk.launched(backfill_id)
     if not yes:
@@ -126,7 +126,7 @@ def cancel(workplace: Workplace, backfill_id: str, *, yes: bool) -> None:
 
 
 def publish(workplace: Workplace, backfill_id: str, *, yes: bool) -> None:
-    """Publish what a backfill has staged, or go on with that.
+    """Publish what a backfill has staged, or continue an interrupted publication.
 
     Raises:
         BackfillError: it isn't staged, or can't be published.
@@ -141,7 +141,7 @@ def publish(workplace: Workplace, backfill_id: str, *, yes: bool) -> None:
 def revert(  # noqa: PLR0913  # one per option
     workplace: Workplace, backfill_id: str, *, single: Sequence[str], leave_out_changed: bool, dry_run: bool, yes: bool
 ) -> None:
-    """Take a backfill back."""
+    """Revert a backfill."""
     desk = _desk(workplace)
     reverter = desk.reverter(backfill_id)
     click.echo(_text(revert_report(reverter, reverter.plan(single or None))))
@@ -154,7 +154,7 @@ def revert(  # noqa: PLR0913  # one per option
 
 
 def release(workplace: Workplace, backfill_id: str, *, yes: bool) -> None:
-    """Let the states before a backfill go."""
+    """Stop keeping the states before a backfill."""
     desk = _desk(workplace)
     desk.launched(backfill_id)
     if not yes:
@@ -170,11 +170,11 @@ def _desk(workplace: Workplace) -> BackfillDesk:
 
 
 def _plan_at(desk: BackfillDesk, plan: str) -> BackfillPlan:
-    """The plan in a file, or of an id.
+    """The plan in a file, or with an id.
 
     Raises:
-        UnknownBackfillError: there is neither.
-        BackfillRecordError: the file is no plan.
+        UnknownBackfillError: there is no such file or id.
+        BackfillRecordError: the file doesn't contain a plan.
     """
     path = Path(plan)
     if not path.is_file():

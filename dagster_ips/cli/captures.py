@@ -1,4 +1,4 @@
-"""What ``dagster-ips capture`` and ``dagster-ips commit`` do: for jobs that Dagster doesn't run."""
+"""``dagster-ips capture`` and ``dagster-ips commit``, for jobs that Dagster doesn't run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _PROMISE = (
 
 
 def capture(workplace: Workplace, asset: str, *, full: bool) -> None:
-    """Freeze what is new and print it."""
+    """Capture what is new and print it."""
     known = workplace.unpartitioned(asset)
     states = [workplace.store.get(edge) for edge in _edges(known)]
     workplace.require_idle(known, states)
@@ -70,7 +70,7 @@ def capture(workplace: Workplace, asset: str, *, full: bool) -> None:
 
 
 def commit(workplace: Workplace, capture: str) -> None:
-    """Count the capture as consumed."""
+    """Mark the capture as consumed."""
     asset, _, attempt = capture.rpartition(":")
     if not asset or not attempt:
         problem = f"{capture!r} isn't the id of a capture."

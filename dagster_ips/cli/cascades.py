@@ -1,4 +1,4 @@
-"""What ``dagster-ips cascade`` says: the runs and the commits that follow from one change, stage by stage."""
+"""``dagster-ips cascade``: the runs and commits that follow from one change, stage by stage."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOST = 20
 
 
 def cascade(workplace: Workplace, cascade: str | None, *, as_json: bool) -> None:
-    """Print one cascade, or those of the newest runs."""
+    """Print one cascade, or the cascades of the newest runs."""
     if cascade is None:
         _recent(workplace, as_json=as_json)
         return
@@ -46,7 +46,7 @@ def cascade(workplace: Workplace, cascade: str | None, *, as_json: bool) -> None
 
 
 def cascade_text(workplace: Workplace, cascade: str) -> str:
-    """What started it, in words: a 19-digit id alone tells nobody anything."""
+    """What started the cascade, in words, because a 19-digit id alone means nothing to a reader."""
     if (commit := outside_commit(workplace.tables(), cascade)) is not None:
         return f"the commit of {moment(commit.timestamp_ms)} to {commit.table} (snapshot {commit.snapshot_id})"
     if cascade.isdecimal():

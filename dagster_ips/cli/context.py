@@ -1,4 +1,4 @@
-"""What every command needs: the consumers, the instance, and who is asking."""
+"""What every command needs: the consumers, the instance, and the user's name."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Workplace:
     instance: dg.DagsterInstance
 
     def tables(self) -> list[TableMetadata]:
-        """The metadata of every table that the definitions name and that is there."""
+        """The metadata of every table that the definitions name, if it exists."""
         found = (each.manager.catalog.open().find(each.table) for each in self.known_tables)
         return [metadata for metadata in found if metadata is not None]
 
@@ -55,7 +55,7 @@ class Workplace:
         return CursorStore(self.instance)
 
     def consumer(self, asset: str) -> KnownConsumer:
-        """The consumer of that asset key.
+        """The consumer with the asset key ``asset``.
 
         Raises:
             UnknownConsumerError: there is none.
@@ -63,11 +63,11 @@ class Workplace:
         return consumer_named(self.consumers, asset)
 
     def unpartitioned(self, asset: str) -> KnownConsumer:
-        """As ``consumer``, for what can't be done to a partitioned asset as a whole.
+        """Like ``consumer``, for commands that don't work on partitioned assets.
 
         Raises:
             UnknownConsumerError: there is none.
-            InstanceError: it is partitioned.
+            InstanceError: the asset is partitioned.
         """
         known = self.consumer(asset)
         if known.consumer.is_partitioned:
@@ -78,44 +78,44 @@ class Workplace:
         return known
 
     def inspector(self, known: KnownConsumer) -> Inspector:
-        """Looks at the consumer's edges."""
+        """The inspector of the consumer's edges."""
         return Inspector(self._lake(known), self.store, known.consumer.table, known.manager.icdc_namespace)
 
     def administrator(self, known: KnownConsumer) -> Administrator:
-        """Changes the consumer's edges."""
+        """The administrator, which changes the consumer's edges."""
         return Administrator(self._lake(known), self.store, known.consumer.table, known.manager.icdc_namespace)
 
     def everything(self, known: KnownConsumer) -> Mapping[str, Pending]:
-        """What a run that computes all of the consumer's table would read, by upstream; of tables that are there."""
+        """What a full recompute of the consumer's table would read, by upstream, without tables that don't exist."""
         inspector, lake = self.inspector(known), self._lake(known)
         inputs = [each for each in known.consumer.inputs.values() if lake.find(each.table) is not None]
         return {each.upstream: inspector.everything(each, known.consumer.name) for each in inputs}
 
     def everything_text(self, known: KnownConsumer) -> str:
-        """As ``everything``, in words."""
+        """Like ``everything``, as text."""
         found = self.everything(known)
         read = [f"{p.files} files, {p.rows} rows, {size_text(p.size_bytes)} of {name}" for name, p in found.items()]
         return " and ".join(read) or "nothing, because no table exists yet"
 
     def older_rows(self, known: KnownConsumer) -> OlderRows | None:
-        """What of the consumer's table its code of now would make otherwise; None if nothing is known to be."""
+        """The rows that the consumer's current code would compute differently; None if none are known."""
         target = self._lake(known).find(known.consumer.table)
         declared = known.consumer.maker.declared
         return older_rows_of(target, known.code_version, declared=declared) if target else None
 
     def failed(self, known: KnownConsumer) -> Mapping[str, str]:
-        """The runs in which the consumer failed last, by partition; by an empty text that of one without."""
+        """The runs in which the consumer failed last, by partition; the key is ``""`` without partitions."""
         consumer = known.consumer
         found = failed_runs(self.instance, consumer.key, is_partitioned=consumer.is_partitioned)
         return {key: record.dagster_run.run_id for key, record in found.items()}
 
     def blocked(self, known: KnownConsumer) -> frozenset[str]:
-        """Of those that failed, what automation doesn't try again by itself, or not yet."""
+        """The failed partitions that automation doesn't retry now; ``""`` stands for an asset without partitions."""
         failed = self.failed(known)
         return blocked_at_last_tick(self.instance, known.consumer.key) & failed.keys() if failed else frozenset()
 
     def require_idle(self, known: KnownConsumer, states: list[EdgeState]) -> None:
-        """Refuse what a run's work would be lost by.
+        """Fail if a run is working on the consumer, because its work would be lost.
 
         Raises:
             InstanceError: a run is working on the consumer.
@@ -132,7 +132,7 @@ class Workplace:
 
 @contextlib.contextmanager
 def workplace_at(options: dict[str, Any]) -> Iterator[Workplace]:
-    """Where Dagster's ``options`` say that definitions are; they are taken out of it.
+    """The workplace for the definitions that Dagster's ``options`` name; removes these options from the dict.
 
     Raises:
         InstanceError: there are no definitions, or there is no instance.
@@ -145,10 +145,10 @@ def workplace_at(options: dict[str, Any]) -> Iterator[Workplace]:
 def known_at(
     options: dict[str, Any],
 ) -> tuple[Mapping[str, KnownConsumer], Sequence[KnownTable], Sequence[dg.Definitions]]:
-    """The consumers, the tables and the definitions that Dagster's ``options`` name; they are taken out of it.
+    """The consumers, tables and definitions that Dagster's ``options`` name; removes these options from the dict.
 
     Raises:
-        InstanceError: there are none.
+        InstanceError: the definitions can't be loaded.
     """
     try:
         definitions = list(definitions_at(options))
@@ -159,7 +159,7 @@ def known_at(
 
 
 def catalog_of(options: dict[str, Any], *, folder: str | None, name: str | None) -> LakeCatalog:
-    """The catalog in ``folder``, the one that PyIceberg knows by ``name``, or by default that of the definitions.
+    """The catalog in ``folder``, or the one for which PyIceberg is configured as ``name``, or else the definitions'.
 
     Raises:
         InstanceError: there are no definitions, or their tables are in several catalogs.
@@ -186,12 +186,12 @@ def _instance() -> dg.DagsterInstance:
 
 
 def _sentence(error: Exception) -> str:
-    """What it says at first."""
+    """The first line of an error's message, as a sentence."""
     return f"{str(error).strip().splitlines()[0].rstrip(' .')}."
 
 
 def who_is_asking() -> str:
-    """The operating system's name of the user, or the number if there is no name."""
+    """The operating system's name for the user, or the user's number if there is no name."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):

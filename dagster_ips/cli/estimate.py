@@ -1,4 +1,4 @@
-"""What ``dagster-ips estimate`` says: what rewriting windows of these tables cost, by their own history."""
+"""``dagster-ips estimate``: what rewriting windows of tables has cost, according to their own history."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Savings on reads, and on downstream jobs that rewrite because of this, come on t
 
 
 def estimate(lake: LakeCatalog, tables: Sequence[str], *, days: float | None, as_json: bool) -> None:
-    """Print what each of the tables, and all together, would save."""
+    """Print what each table, and all of them together, would have saved."""
     since_ms = None if days is None else round(time.time() * 1000 - days * _DAY_MS)
     costs = {
         name: cost_of_history(lake.storage, lake.load(name, asset="dagster-ips estimate"), since_ms=since_ms)

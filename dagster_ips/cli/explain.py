@@ -1,4 +1,4 @@
-"""What ``dagster-ips explain`` says: what a run read, why in that mode, what it wrote, published and committed."""
+"""``dagster-ips explain``: what a run read, why in that mode, and what it wrote, published and committed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dagster_ips.orchestration.run.run_story import AssetStory, RunStory, story_
 
 
 def explain(workplace: Workplace, run: str, *, as_json: bool) -> None:
-    """Print what became of the run."""
+    """Print what the run did."""
     story = story_of(workplace.instance, run)
     if as_json:
         click.echo(json.dumps(_as_json(workplace, story), indent=2, ensure_ascii=False))
@@ -88,7 +88,7 @@ def _committed(workplace: Workplace, story: AssetStory) -> str:
 
 
 def _is_consumed(workplace: Workplace, story: AssetStory) -> bool:
-    """Whether the cursors of an asset without partitions have reached what the run captured."""
+    """Whether the cursors of an asset without partitions have reached what the run captured and published."""
     if not story.published or any("partitions" in each for each in story.captures):
         return False
     states = [(workplace.store.get(Edge(story.asset, each["upstream"])), each) for each in story.captures]

@@ -1,4 +1,4 @@
-"""What ``dagster-ips explain`` says of an asset that is declared by its query, before anything runs."""
+"""``dagster-ips explain`` for a ``sql_asset``: what its runs will do."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def explain_query(workplace: Workplace, asset: str, *, as_json: bool) -> None:
     """Print what a change of each source would do to the asset's table.
 
     Raises:
-        InstanceError: the asset isn't declared by a query, or the table of a source isn't there.
+        InstanceError: the asset isn't a ``sql_asset``, or the table of a source doesn't exist.
     """
     known = workplace.consumer(asset)
     query = query_of(known.write_mode)

@@ -1,4 +1,4 @@
-"""What ``dagster-ips icdc`` does: the change of an interval as a table, for nobody in particular."""
+"""``dagster-ips icdc``: the changes in any interval as a table, independent of consumers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dagster_ips.spark.branches import sql_name
 def make(  # noqa: PLR0913  # one per option
     tables: Sequence[KnownTable], source: str, *, start: Place | None, end: Place | None, ref: str, as_json: bool
 ) -> None:
-    """Make the table of an interval, and say how to read and to drop it."""
+    """Create the table of an interval, and print how to read and drop it."""
     known = _table_named(tables, source)
     lake = known.manager.catalog.open()
     made = IntervalTables(lake, known.manager.icdc_namespace).make(known.table, start=start, end=end, ref=ref)
@@ -29,14 +29,14 @@ def make(  # noqa: PLR0913  # one per option
 
 
 def show(tables: Sequence[KnownTable], source: str, *, as_json: bool) -> None:
-    """List the tables that were made of ``source`` and not dropped."""
+    """List the tables that were created for ``source`` and not dropped."""
     known = _table_named(tables, source)
     names = IntervalTables(known.manager.catalog.open(), known.manager.icdc_namespace).names(known.table)
     click.echo(json.dumps(names, indent=2) if as_json else "\n".join(names) or f"No tables for {known.table}.")
 
 
 def remove(tables: Sequence[KnownTable], name: str) -> None:
-    """Drop one of them; ``name`` may be with its catalog, as it was printed."""
+    """Drop one of these tables; ``name`` may include the catalog, as it was printed."""
     catalogs = {id(each.manager): each.manager for each in tables}
     managers = list(catalogs.values())
     for manager in managers:
@@ -52,7 +52,7 @@ def _table_named(tables: Sequence[KnownTable], source: str) -> KnownTable:
     found = next((each for each in tables if source in (each.table, each.asset)), None)
     if found is None and tables:
         catalogs = {each.manager.catalog.name_of("") for each in tables}
-        if len(catalogs) == 1:  # Any table of the catalog, also one that no asset reads.
+        if len(catalogs) == 1:  # Any table of the catalog will do, even if no asset reads it.
             return KnownTable(source, source, tables[0].manager, is_outside=True)
     if found is None:
         known = ", ".join(sorted(each.asset for each in tables)) or "none"
@@ -92,7 +92,7 @@ def _text(made: IntervalTable, name: str) -> str:
 
 
 def _statements(made: IntervalTable, name: str) -> dict[str, str]:
-    """SQL for the rows that were added and removed, exactly."""
+    """SQL for exactly the rows that were added and removed."""
     if not made.changes.may_remove_rows:
         return {"added": f"SELECT * FROM {name}"}  # noqa: S608  # its parts are quoted
     before, after = (f"SELECT * FROM {name} VERSION AS OF '{tag}'" for tag in ("before", "after"))  # noqa: S608  # as above

@@ -1,4 +1,4 @@
-"""What ``dagster-ips reset`` and ``dagster-ips rewind`` do: change what counts as consumed."""
+"""``dagster-ips reset`` and ``dagster-ips rewind``: change what counts as consumed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dagster_ips.orchestration.run.known_consumers import KnownConsumer
 def reset(  # noqa: PLR0913  # one per option
     workplace: Workplace, asset: str, *, upstream: str | None, why: str | None, yes: bool, dry_run: bool
 ) -> None:
-    """Forget what the asset has consumed of an upstream."""
+    """Forget what the asset has consumed from an upstream."""
     known = workplace.unpartitioned(asset)
     tracked = known.tracked(upstream)
     edge = Edge(known.consumer.name, tracked.upstream)
@@ -53,7 +53,7 @@ def rewind(  # noqa: PLR0913  # one per option
     yes: bool,
     dry_run: bool,
 ) -> None:
-    """Let the asset read a part of an upstream again."""
+    """Make the asset read a part of an upstream again."""
     known = workplace.unpartitioned(asset)
     tracked = known.tracked(upstream)
     administrator = workplace.administrator(known)
@@ -99,7 +99,7 @@ def _ask(*, yes: bool) -> None:
 
 
 def _report(workplace: Workplace, known: KnownConsumer, state: EdgeState) -> None:
-    """Say it here and in the asset's timeline."""
+    """Report the intervention in the asset's timeline and on the command line."""
     done = state.interventions[-1]
     with effect(Effect.REPORT_EVENT):
         workplace.instance.report_runless_asset_event(

@@ -1,4 +1,4 @@
-"""The command ``dagster-ips``: its options. What does the work is imported as late as it is needed, Dagster with it."""
+"""The command ``dagster-ips`` and its options. The modules that do the work, and Dagster, are imported when needed."""
 
 from __future__ import annotations
 
@@ -92,11 +92,11 @@ def main() -> None:
       0  success
       1  the command failed, or doctor found something
       2  invalid command line
-    """  # noqa: D301  # click's mark of lines to be left as they are
+    """  # noqa: D301  # click's marker for lines to keep as they are
 
 
 def _at_workplace(command: Callable[..., None]) -> Callable[..., None]:
-    """A command with Dagster's options for where definitions are, whose first argument is the workplace."""
+    """Add Dagster's options for where definitions are, and pass the workplace that they name as the first argument."""
 
     @dg_workspace_options
     @functools.wraps(command)

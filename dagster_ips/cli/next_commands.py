@@ -1,4 +1,4 @@
-"""The commands that a text tells you to run next, as you can paste them."""
+"""Completes the commands that a text tells you to run next, so that you can paste them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NEXT = re.compile(r"dagster-ips (?:backfill|cascade) .*$", re.MULTILINE)
 
 
 def with_workspace(text: str) -> str:
-    """``text``, whose commands at the ends of lines find the definitions where the command that runs now found them."""
+    """Add the current command's options for finding definitions to the commands at the ends of lines in ``text``."""
     context = click.get_current_context(silent=True)
     options = shlex.join(_workspace_options(context)) if context is not None else ""
     return _NEXT.sub(lambda found: f"{found[0]} {options}", text) if options else text

@@ -1,4 +1,4 @@
-"""What ``dagster-ips pending`` says: what waits of one edge, change by change, and what the next run does with it."""
+"""``dagster-ips pending``: the pending changes of an asset, one by one, and what the next run does with them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _SUMMARY = {
 
 
 def pending(workplace: Workplace, asset: str, *, upstream: str | None, as_json: bool) -> None:
-    """Print what waits of each upstream of the asset, or of one."""
+    """Print what is pending from each upstream of the asset, or from one."""
     known = workplace.consumer(asset)
     inputs = [known.tracked(upstream)] if upstream else list(known.consumer.inputs.values())
     of_kind = _of_partitions if known.consumer.is_partitioned else _of_whole

@@ -1,4 +1,4 @@
-"""What a command is at, while it has nothing to print yet."""
+"""Shows what a command is doing while it has nothing to print yet."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _T = TypeVar("_T")
 
 @contextlib.contextmanager
 def shown_while(doing: str) -> Iterator[None]:
-    """Show ``doing`` on the terminal's error stream and take it away again; nothing where no person looks on."""
+    """Show ``doing`` on the error stream, and remove it at the end; nothing if the stream isn't a terminal."""
     is_seen = sys.stderr.isatty()
     if is_seen:
         click.echo(f"{doing} …", nl=False, err=True)
@@ -27,7 +27,7 @@ def shown_while(doing: str) -> Iterator[None]:
 
 
 def shown_before_each(found: Iterable[_T], doing: str) -> Iterator[_T]:
-    """What is ``found``, one after the other; while the next is looked for, ``doing`` is shown."""
+    """The items of ``found``, one by one; shows ``doing`` while waiting for the next one."""
     rest = iter(found)
     while True:
         with shown_while(doing):

@@ -1,4 +1,4 @@
-"""What ``dagster-ips status`` says: how far each edge is, and what is pending."""
+"""``dagster-ips status``: how far each edge is, and what is pending."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MOST = 10
 
 
 def status(workplace: Workplace, asset: str | None, *, as_json: bool) -> None:
-    """Print how far each consumer is, or ``asset`` alone."""
+    """Print how far each consumer is, or only ``asset``."""
     known = [workplace.consumer(asset)] if asset else list(workplace.consumers.values())
     known = sorted(known, key=lambda each: each.consumer.name)
     with shown_while("Reading the tables' metadata"):
@@ -83,13 +83,13 @@ def status(workplace: Workplace, asset: str | None, *, as_json: bool) -> None:
 
 
 def _held_back(keys: Collection[str]) -> str:
-    """Of what failed, what automation doesn't try again now."""
+    """A sentence on the failed partitions that automation doesn't retry now."""
     named = ", ".join(key for key in sorted(keys)[:_MOST] if key) + (", …" if len(keys) > _MOST else "")
     return f" Held back now{f': {named}' if named else ''}." if keys else ""
 
 
 def _anew(workplace: Workplace, known: KnownConsumer) -> str:
-    """What it would cost to have all rows made by the code of now."""
+    """A sentence on what a full recompute with the current code would read."""
     return f"A full recompute would read {workplace.everything_text(known)}."
 
 
@@ -116,7 +116,7 @@ def _row(each: EdgeStatus) -> Sequence[str]:
 
 
 def _lag(pending: Pending | None) -> str:
-    """For how long the oldest change has waited."""
+    """How long the oldest change has been waiting."""
     oldest_ms = pending.oldest_ms if pending else None
     return age(time.time_ns() // 1_000_000 - oldest_ms) if oldest_ms is not None else "-"
 

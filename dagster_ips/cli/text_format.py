@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns as wide as they need to be.
+    """A table as text, with columns as wide as necessary.
 
     Example:
         >>> print(table(("A", "B"), [("long", "x")]))

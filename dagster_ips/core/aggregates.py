@@ -1,7 +1,8 @@
 """Aggregates that are maintained from the change alone: what a user declares, and what a table keeps for it.
 
-A table keeps *parts*: sums and counts, to which a change is added, and extremes, which give way to better ones. What is
-declared is a part itself or made of some; parts that nobody declared are kept in hidden columns.
+A table keeps *parts*: sums and counts, to which a change is added, and extremes, which are replaced by more extreme
+values. A declared aggregate is itself a part or is computed from parts. Parts that nobody declared are kept in hidden
+columns.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from enum import StrEnum
 from dagster_ips.core import varying
 
 HIDDEN = "_ips_"
-"""What the name of every hidden column begins with."""
+"""The prefix of every hidden column's name."""
 WEIGHT = "_weight"
 EVERY_ROW = "*"
 _CALL = re.compile(r"\s*(?P<name>[A-Za-z_]\w*)\s*\(")
@@ -40,7 +41,7 @@ _SYNONYMS = {"mean": "avg", "every": "bool_and", "some": "bool_or", "any": "bool
 
 
 class AggregatePart(StrEnum):
-    """What is kept of an expression over the rows of a group: of which hidden column it is, if nobody declared it."""
+    """What is kept of an expression over the rows of a group; if in a hidden column, the column's name contains it."""
 
     ROWS = "rows"
     COUNT = "count"
@@ -84,7 +85,7 @@ class Aggregate:
 
     @property
     def parts(self) -> tuple[KeptPart, ...]:
-        """What it is made of; an aggregate that is a part has that first."""
+        """The parts that it is computed from; an aggregate that is a part has that part first."""
         if self.expression == EVERY_ROW:
             return (KeptPart(AggregatePart.ROWS, EVERY_ROW),)
         return tuple(KeptPart(part, self.expression) for part in _PARTS[self.function])
@@ -108,10 +109,10 @@ class ComputedColumn:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The columns of a table of aggregates, beside its keys: what is declared, and hidden parts by their columns.
+    """The columns of a table of aggregates, besides its keys: the declared aggregates, and the hidden parts.
 
-    ``columns`` has the column of each part, a declared one where there is one. ``is_partial`` says that the table keeps
-    nothing but parts, several rows of them for a group, which are folded when they are read.
+    ``columns`` maps each part to its column, which is a declared one where possible. ``is_partial`` says that the table
+    keeps only parts, in several rows per group, which are folded when they are read.
     """
 
     declared: tuple[Aggregate, ...]
@@ -131,10 +132,10 @@ class Layout:
 
 
 def layout_of(aggregates: Sequence[Aggregate], *, is_partial: bool = False) -> Layout:
-    """What a table keeps so that rows may come and go: the rows of each group, and the parts of each aggregate.
+    """What a table keeps so that rows may come and go: each group's row count, and the parts of each aggregate.
 
-    A hidden column is called by its part and by the first declared column that needs it. In a table of partials every
-    column is hidden, so that nobody takes a part for the whole.
+    A hidden column is named after its part and the first declared column that needs it. In a table of partials, every
+    column is hidden, so that nobody mistakes a part for the whole.
 
     Example:
         >>> found = layout_of([parse_aggregate("seconds", "sum(s)"), parse_aggregate("known", "count(s)")])
@@ -153,10 +154,10 @@ def layout_of(aggregates: Sequence[Aggregate], *, is_partial: bool = False) -> L
 
 
 def parse_aggregate(name: str, text: str) -> Aggregate:
-    """The aggregate that ``text`` says, as ``sum(play_seconds)``, for the column ``name``.
+    """The aggregate in ``text``, such as ``sum(play_seconds)``, for the column ``name``.
 
     Raises:
-        ValueError: it isn't one function of the list, of one scalar expression. The text says why.
+        ValueError: it isn't one of the functions, over one scalar expression. The message says why.
 
     Example:
         >>> str(parse_aggregate("longest", "MAX( if(a > 0, b, ')') )"))
@@ -195,9 +196,9 @@ def _require_scalar(function: Function, expression: str) -> None:
 
 
 def _inside(text: str, start: int) -> str | None:
-    """What stands between the bracket before ``start`` and the one that closes it, if nothing but blanks follows.
+    """The text between the bracket before ``start`` and its closing bracket, if only blanks follow; else None.
 
-    None also for a list of several expressions, and for comments, which would hide a bracket of ours.
+    Also None for a list of several expressions, and for comments, which would hide a bracket that the library adds.
     """
     depth = 1
     for at, letter in _plain(text, start):
@@ -214,7 +215,7 @@ def _outside_quotes(text: str) -> Iterator[str]:
 
 
 def _plain(text: str, start: int) -> Iterator[tuple[int, str]]:
-    """The letters from ``start`` on that stand in no quotes, and their places."""
+    """The characters from ``start`` on that aren't in quotes, with their places."""
     at = start
     while at < len(text):
         letter = text[at]
@@ -228,7 +229,7 @@ def _plain(text: str, start: int) -> Iterator[tuple[int, str]]:
 
 
 def signature(on: Sequence[str], aggregates: Sequence[Aggregate]) -> str:
-    """The declaration as a text that is another if a table of the one can't be added to by the other.
+    """The declaration as text; two differ if one can't add to a table that the other has written.
 
     Example:
         >>> signature(["day"], [parse_aggregate("plays", "count(*)")])

@@ -1,4 +1,4 @@
-"""A ref's snapshots, head back to root."""
+"""A ref's snapshots, from its head back to its root."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import overload
 class Snapshot:
     """One committed state of a table.
 
-    ``sequence_number`` is 0 in a v1 table, and ``schema_id`` None where no schema is named.
+    ``sequence_number`` is 0 in a v1 table; ``schema_id`` is None if the snapshot names no schema.
     Source: Iceberg table spec, "Snapshots".
     """
 
@@ -27,14 +27,14 @@ class Snapshot:
 
     @property
     def position(self) -> tuple[int, int]:
-        """As a watermark's."""
+        """The same as a watermark's position."""
         return (self.sequence_number, self.timestamp_ms)
 
     @property
     def begins_history(self) -> bool:
-        """Whether it holds only what it added itself, as far as its summary says: it needs no parent.
+        """Whether it holds only what it added itself, as far as its summary says, so that it needs no parent.
 
-        What it moved was there before, whatever its parent is said to be.
+        A ``replace`` isn't such a snapshot: the rows that it moved were there before, whatever its parent id is.
         """
         if self.only_moves:
             return False
@@ -43,18 +43,18 @@ class Snapshot:
 
     @property
     def only_adds(self) -> bool:
-        """Whether it is an append, and its summary doesn't say that it took anything away all the same."""
+        """Whether it is an append whose summary doesn't say that it nevertheless removed something."""
         taken = ("deleted-data-files", "added-delete-files")
         return self.operation == "append" and all(self.summary.get(count, "0") == "0" for count in taken)
 
     @property
     def only_moves(self) -> bool:
-        """Whether it says to have written rows to other files and changed none."""
+        """Whether its operation says that it only moved rows to other files and changed none."""
         return self.operation == "replace"
 
     @property
     def changes_no_file(self) -> bool:
-        """Whether its summary says that it added and removed nothing; counts that it doesn't give may be anything."""
+        """Whether its summary says that it added and removed no file; False if the summary has no file counts."""
         if "total-data-files" not in self.summary:
             return False
         counts = (f"{what}-{kind}-files" for what in ("added", "deleted", "removed") for kind in ("data", "delete"))
@@ -62,7 +62,7 @@ class Snapshot:
 
     @property
     def keeps_rows(self) -> bool:
-        """Whether it says that the table holds the same rows after it as before."""
+        """Whether it says that the table has the same rows after it as before it."""
         return self.only_moves or self.changes_no_file
 
 
@@ -70,7 +70,7 @@ class Snapshot:
 class Ancestry:
     """The snapshots of a ref, newest first, as far back as they are retained.
 
-    They are read from parent to parent as they are asked for: of a long history only what a caller looks at.
+    They are read lazily, from parent to parent: of a long history, only what a caller looks at.
 
     Example:
         >>> one = Snapshot(1, None, 1, 10, "append", "m1")
@@ -94,15 +94,15 @@ class Ancestry:
 
     @property
     def newest_change(self) -> Snapshot | None:
-        """The newest snapshot that may have changed rows; None if none that is retained may.
+        """The newest snapshot that may have changed rows; None if no retained snapshot may have.
 
-        Two states of a table that have the same one hold the same rows.
+        Two states of a table with the same newest change hold the same rows.
         """
         return next((snapshot for snapshot in self.snapshots if not snapshot.keeps_rows), None)
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing of it was expired, as far as its oldest snapshot says; an empty ancestry is whole."""
+        """Whether none of its snapshots has expired, as far as the oldest one shows; an empty ancestry is whole."""
         return not self.snapshots or (self.snapshots[-1].parent_id is None and self.snapshots[-1].begins_history)
 
     def find(self, snapshot_id: int) -> Snapshot | None:

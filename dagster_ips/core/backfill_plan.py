@@ -1,4 +1,4 @@
-"""What a backfill will do, decided before anything runs: plain data that one can print, save and review."""
+"""What a backfill will do, decided before anything runs: plain data that can be printed, saved and reviewed."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _STAGED = "ips-staged-"
 
 @dataclass(frozen=True, slots=True)
 class PlannedRead:
-    """What a stage reads of an upstream: the files of its captures, as its runs tell them as well.
+    """What a stage reads from an upstream: the files of its captures, which its runs report as well.
 
-    It is ``at_most`` that where less may change than could: of a stage that follows it is what is there now, of which
-    as much may be written anew.
+    If ``at_most`` is set, less may be read. This is so for a stage that follows: the numbers are for all that its
+    upstream holds now, since all of it may be rewritten.
     """
 
     upstream: str
@@ -29,10 +29,11 @@ class PlannedRead:
 
 @dataclass(frozen=True, slots=True)
 class PlannedStage:
-    """One asset that a backfill computes: the root, or one that follows by itself.
+    """One asset that a backfill computes: the root, or an asset that follows by itself.
 
-    ``partitions`` are None of an asset without. ``seconds`` are those of work, one run after the other, by
-    ``past_runs`` earlier ones; None where none tells. ``unknown`` says what can't be known before it runs.
+    ``partitions`` is None for an asset without partitions. ``seconds`` is the expected work time of its runs, one after
+    the other, going by ``past_runs`` earlier runs; None if there are none to go by. ``unknown`` says what can't be
+    known before it runs.
     """
 
     asset: str
@@ -47,25 +48,26 @@ class PlannedStage:
 
     @property
     def size_bytes(self) -> int:
-        """Of all that it reads."""
+        """Size of all that it reads."""
         return sum(read.size_bytes for read in self.reads)
 
     @property
     def rows(self) -> int:
-        """Of all that it reads."""
+        """Rows of all that it reads."""
         return sum(read.rows for read in self.reads)
 
     @property
     def files(self) -> int:
-        """Of all that it reads."""
+        """Files of all that it reads."""
         return sum(read.files for read in self.reads)
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedTable:
-    """Where a table was when the plan was made: ``snapshot_id`` is the newest that may have changed rows.
+    """A table's state when the plan was made: ``snapshot_id`` is the newest snapshot that may have changed rows.
 
-    Both are None of a table that wasn't there. ``code_version`` is that of the asset which writes it, if one does.
+    ``uuid`` and ``snapshot_id`` are None if the table didn't exist. ``code_version`` is that of the asset that writes
+    the table, if there is one.
     """
 
     asset: str
@@ -75,7 +77,7 @@ class PlannedTable:
     code_version: str | None = None
 
     def moved_to(self, now: PlannedTable) -> str | None:
-        """What became of it since, in words; None if it is as it was.
+        """What has changed since then, in words; None if nothing has.
 
         Example:
             >>> before = PlannedTable("daily", "media.daily", "1f3", 7, "1")
@@ -99,9 +101,9 @@ class PlannedTable:
 class BackfillPlan:
     """What a backfill of ``stages[0]``, the root, will do, stage after stage.
 
-    ``id`` is also that of Dagster's backfill, of the cascade, and in the tags of the tables' states before it.
-    ``tables`` are those that it writes and those that its root reads. ``not_started`` are the assets that read a stage
-    whole, by the stage.
+    ``id`` is also the id of Dagster's backfill and of the cascade, and is in the tags of the tables' states before it.
+    ``tables`` are those that it writes and those that its root reads. ``not_started`` maps a stage to the assets that
+    read all of it and aren't started by the backfill.
     """
 
     id: str
@@ -112,7 +114,7 @@ class BackfillPlan:
 
     @property
     def root(self) -> PlannedStage:
-        """The stage that a person has computed anew."""
+        """The stage that a person wants recomputed."""
         return self.stages[0]
 
     @property
@@ -122,15 +124,15 @@ class BackfillPlan:
 
     @property
     def staged_branch(self) -> str:
-        """The branch of each table that it is staged on, if it is."""
+        """The branch of each table on which it is staged, if it is."""
         return staged_branch(self.id)
 
     def stage(self, asset: str) -> PlannedStage | None:
-        """The stage of an asset; None if it is none."""
+        """The stage of an asset; None if it has none."""
         return next((each for each in self.stages if each.asset == asset), None)
 
     def moved(self, now: Mapping[str, PlannedTable]) -> Iterator[str]:
-        """What isn't any more as it was when the plan was made; ``now`` is how each table is, by its name."""
+        """What has changed since the plan was made; ``now`` has the present state of each table, by its name."""
         for each in self.tables:
             if what := each.moved_to(now[each.table]):
                 yield what
@@ -138,9 +140,10 @@ class BackfillPlan:
 
 @dataclass(frozen=True, slots=True)
 class ConsumedBefore:
-    """Up to where some ``partitions`` had consumed an upstream before a backfill; None if nothing, or no partitions.
+    """Up to where some ``partitions`` had consumed an upstream before a backfill.
 
-    They lacked the rows of keys that were ``left_out``. ``division`` is what the partitions' keys meant, if known.
+    ``up_to`` is None if nothing was consumed, ``partitions`` is None without partitions. The rows of the keys in
+    ``left_out`` weren't consumed. ``division`` is what the partitions' keys meant, if known.
     """
 
     upstream: str
@@ -152,7 +155,7 @@ class ConsumedBefore:
 
 @dataclass(frozen=True, slots=True)
 class LaunchedBackfill:
-    """A backfill that was launched: its plan, the states before it by table, and what its root had consumed then.
+    """A backfill that was launched: its plan, each table's snapshot before it, and what its root had consumed then.
 
     It ``is_staged`` if its stages are computed on branches, and published together once a person says so.
     """
@@ -166,7 +169,7 @@ class LaunchedBackfill:
 
 
 def backfill_of_tag(tag: str) -> str | None:
-    """The backfill that a tag is of the state before; None of any other tag.
+    """The backfill that has tagged its tables' earlier states with ``tag``; None for any other tag.
 
     Example:
         >>> backfill_of_tag("ips-backfill-qwertyui"), backfill_of_tag("stable")
@@ -186,7 +189,7 @@ def before_tag(backfill: str) -> str:
 
 
 def staged_branch(backfill: str) -> str:
-    """The Iceberg branch of each table that a backfill is staged on.
+    """The Iceberg branch of each table on which a backfill is staged.
 
     Example:
         >>> staged_branch("qwertyui")

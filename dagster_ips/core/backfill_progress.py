@@ -12,7 +12,7 @@ from dagster_ips.core.backfill_plan import BackfillPlan
 class PartState(StrEnum):
     """How far a partition of a stage is, or all of a stage without partitions.
 
-    ``TO_COME``: a stage before it isn't through. ``UNCHANGED``: all are, and no row of it was to be changed.
+    ``TO_COME``: an earlier stage isn't finished. ``UNCHANGED``: all are finished, and none of its rows had to change.
     """
 
     DONE = "done"
@@ -39,20 +39,20 @@ class StageProgress:
 
     @property
     def is_open(self) -> bool:
-        """Whether something of it is still to be done, and will be by itself."""
+        """Whether something of it is still to be done, and will be done by itself."""
         return any(state in OPEN for state in self.parts.values())
 
     def count(self, state: PartState) -> int:
-        """How many of its parts are so."""
+        """How many of its parts are in this state."""
         return sum(each is state for each in self.parts.values())
 
 
 @dataclass(frozen=True, slots=True)
 class StageSeen:
-    """What is seen of a stage: how its runs ended by part, which parts wait for one, and how much runs have read.
+    """What is seen of a stage: how its runs went by part, which parts wait for a run, and how much runs have read.
 
-    ``is_requested``: Dagster still starts runs of what it has none of, as of the root while its backfill goes on, and
-    of every stage that is staged.
+    ``is_requested`` says that Dagster will still start runs for the parts that have none. This is so for the root while
+    its backfill goes on, and for every staged stage.
     """
 
     ran: Mapping[str, PartState]
@@ -63,7 +63,7 @@ class StageSeen:
 
 
 def progress(plan: BackfillPlan, seen: Mapping[str, StageSeen]) -> list[StageProgress]:
-    """How far each stage of ``plan`` is, by what is ``seen`` of each, by asset."""
+    """How far each stage of ``plan`` is; ``seen`` has what is seen of each asset's stage."""
     found: dict[str, StageProgress] = {}
     for stage in plan.stages:
         of_stage = seen[stage.asset]
@@ -78,7 +78,7 @@ def progress(plan: BackfillPlan, seen: Mapping[str, StageSeen]) -> list[StagePro
 
 
 def _parts(planned: tuple[str, ...] | None, ran: Mapping[str, PartState]) -> list[str]:
-    """What was planned, and what ran besides, which a plan that was launched although tables moved may lack."""
+    """The planned parts, and others that ran: a plan that was launched although tables moved may lack some."""
     return list(dict.fromkeys([*([""] if planned is None else planned), *ran]))
 
 

@@ -13,10 +13,10 @@ from dagster_ips.core.pending import is_pending
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """What waits to be consumed. ``files``, ``rows`` and ``size_bytes`` count what snapshots added, as they say.
+    """What waits to be consumed. ``files``, ``rows`` and ``size_bytes`` count what snapshots added, by their summaries.
 
-    ``oldest_ms`` is when the oldest snapshot that waits was committed, in ms since the epoch; None if none is known.
-    ``is_known`` is False where the history can't be followed: something waits, and the counts don't say how much.
+    ``oldest_ms`` is when the oldest waiting snapshot was committed, in ms since the epoch; None if none is known.
+    ``is_known`` is False if the history can't be followed: something waits, and the counts don't say how much.
     """
 
     snapshots: int = 0
@@ -46,8 +46,8 @@ class Backlog:
     def is_due(self, *, now_ms: float, min_bytes: int | None = None, max_wait_seconds: float | None = None) -> bool:
         """Whether to run now: when ``min_bytes`` wait, or something has waited for ``max_wait_seconds``.
 
-        Of limits that are None, neither holds anything back alone: with both None whatever waits is due. What can't be
-        followed is due at once, because only a run can say so.
+        A limit that is None holds nothing back: if both are None, anything that waits is due. A history that can't be
+        followed is due at once, because only a run can report that.
 
         Example:
             >>> small = Backlog(1, 1, 10, 500, oldest_ms=0)
@@ -66,7 +66,7 @@ class Backlog:
 
 
 def backlog(state: EdgeState, *, table_uuid: str, ancestry: Ancestry) -> Backlog:
-    """What a capture of the edge would find; empty exactly where ``is_pending`` is False."""
+    """What a capture of the edge would find; empty if and only if ``is_pending`` is False."""
     if not is_pending(state, table_uuid=table_uuid, ancestry=ancestry):
         return Backlog()
     head = ancestry.head
@@ -81,14 +81,14 @@ def backlog(state: EdgeState, *, table_uuid: str, ancestry: Ancestry) -> Backlog
     if state.committed.table_uuid != table_uuid or since is None:
         return Backlog(snapshots=1, is_known=False)
     waiting = [snapshot for snapshot in since if not (snapshot.operation == "append" and snapshot.changes_no_file)]
-    # A rewrite's files hold no new row.
+    # The files of a rewrite hold no new rows.
     added = [_counts(s, "added-data-files", "added-records", "added-files-size") for s in waiting if not s.only_moves]
     files, rows, size_bytes = (sum(count) for count in zip(*added, strict=True)) if added else (0, 0, 0)
     return Backlog(len(waiting), files, rows, size_bytes, waiting[0].timestamp_ms)
 
 
 def sum_of(backlogs: Iterable[Backlog]) -> Backlog:
-    """All together; of none, an empty one."""
+    """The sum of all backlogs; without any, an empty one."""
     return reduce(Backlog.plus, backlogs, Backlog())
 
 

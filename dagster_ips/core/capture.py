@@ -25,11 +25,11 @@ class Capture:
     """One frozen change set of an edge: ``(from_exclusive, to_inclusive]`` under the edge's next number.
 
     ``to_inclusive`` is None when the source has no snapshot yet. ``after_stamp`` is the snapshot of the target that
-    carried this edge's newest stamp when the capture began (None: there was none): a stamp that came later means
-    another run has published, and this capture must not. ``bite`` is the part of the interval's files that it holds;
-    None if it holds all. ``target`` is what was known then of what the target holds, as in the edge's state.
-    ``left_out`` are the upstream's keys with rows that the target lacks once it is published, as Dagster had no
-    partition of them yet; None if they aren't known. ``division`` is what the edge's partition key means.
+    carried this edge's newest stamp when the capture began (None: there was none). A newer stamp means that another run
+    has published, so this capture must not be published. ``bite`` is the part of the interval's files that it holds;
+    None if it holds all. ``target`` is the target mark in the edge's state at that time. ``left_out`` are the
+    upstream's keys whose rows the target still lacks once the capture is published, because Dagster had no partition
+    for them yet; None if unknown. ``division`` is what the edge's partition key means.
     """
 
     edge: Edge
@@ -48,18 +48,19 @@ class Capture:
 
     @property
     def is_of_job(self) -> bool:
-        """Whether it was taken for a job that Dagster doesn't run, and of which nothing is known until it reports."""
+        """Whether it was taken for a job that Dagster doesn't run, whose state is unknown until it reports."""
         return ":" in self.run_id
 
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """What a snapshot of the target says it came from, for one edge.
+    """What a snapshot of the target records about its origin, for one edge.
 
-    ``from_exclusive`` is known only with a ``bite``: what isn't in that is still to come. ``takes_back`` says that it
-    restored what the target was made of up to there: what was consumed beyond it is to be consumed again. ``left_out``
-    are the keys that the target lacks up to there, as in the capture; None if they were too many to be listed: then the
-    capture in flight tells, if it is of the run ``run_id``, which published the stamp. ``division`` as in the capture.
+    ``from_exclusive`` is set only with a ``bite``: the files outside the bite are still to be consumed. ``takes_back``
+    says that the snapshot restored the target to its state at ``to_inclusive``: changes that were consumed beyond that
+    must be consumed again. ``left_out`` are the keys whose rows the target lacks up to there, as in the capture; None
+    if they were too many to list. In that case, the capture in flight has them, if it belongs to the run ``run_id``,
+    which published the stamp. ``division`` is that of the capture.
     """
 
     number: int
@@ -76,10 +77,10 @@ class Stamp:
 
 @dataclass(frozen=True, slots=True)
 class TargetMark:
-    """The target's snapshot up to which all that is in it is known, placed so that it is known again after expiry.
+    """The target's snapshot up to which all of its contents are known; its position stays comparable after its expiry.
 
-    It carries an edge's newest stamp, or is what the target was when a person or a job vouched for it. ``schema_id`` is
-    the target's schema then; None where that isn't known.
+    The snapshot carries an edge's newest stamp, or was the target's state when a person or a job confirmed it.
+    ``schema_id`` is the target's schema at that time; None if unknown.
     """
 
     table_uuid: str
@@ -91,16 +92,17 @@ class TargetMark:
 
 @dataclass(frozen=True, slots=True)
 class EdgeState:
-    """What the cursor remembers of an edge. ``number`` is the last one committed, 0 before the first.
+    """What the cursor remembers of an edge. ``number`` is that of the last committed capture, 0 before the first.
 
     ``file_set`` is what is consumed beyond ``committed`` of a change that is taken in bites; None if there is none.
 
-    Captures up to the number ``voided`` count no more, whatever still works on them: a person changed what is consumed
-    since. ``interventions`` are the last of such changes, oldest first. ``is_beginning`` says that ``committed`` is
-    only where it is to begin, and nothing was consumed. ``reread_to`` is how far what the target holds was made of,
-    after a rewind: the next capture ends there, as rows that came and went beyond it would stay unnoticed otherwise.
-    ``left_out`` are keys of which it has consumed nothing, even up to ``committed``: they had no partition.
-    ``division`` is what the edge's partition key meant then; None without partitions, and where that isn't known.
+    Captures up to the number ``voided`` are no longer valid, even if a run still works on them, because a person has
+    changed what is consumed. ``interventions`` are the latest such changes, oldest first. ``is_beginning`` says that
+    ``committed`` is only the starting point, and nothing was consumed yet. After a rewind, ``reread_to`` is the
+    watermark up to which the target's rows were computed: the next capture ends there. Otherwise, rows that came before
+    it and went after it would stay in the target unnoticed. ``left_out`` are keys of which nothing was consumed, even
+    up to ``committed``, because they had no partition. ``division`` is what the edge's partition key meant at that
+    time; None without partitions, or if unknown.
 
     Example:
         >>> EdgeState(Edge("playback_daily", "playback")).next_number
@@ -122,23 +124,23 @@ class EdgeState:
 
     @property
     def has_begun(self) -> bool:
-        """Whether a capture was committed, since a person changed what is consumed if one did."""
+        """Whether a capture was committed since a person last changed what is consumed, or at all if nobody did."""
         return self.number > self.voided
 
     @property
     def was_changed_by_person(self) -> bool:
-        """Whether the next capture is the first since a person changed what is consumed, and is taken for that."""
+        """Whether the next capture is the first since a person changed what is consumed, and is due to that."""
         return bool(self.interventions) and not self.has_begun
 
     @property
     def consumed_nothing(self) -> bool:
-        """Whether all that there was is consumed, as the table had no snapshot yet: whatever comes is new."""
+        """Whether everything was consumed when the table had no snapshot yet, so that all that it has now is new."""
         is_read = self.committed is not None or self.file_set is not None
         return not is_read and self.has_begun and self.edge.partition is None
 
     @property
     def holds_up_to(self) -> Watermark | None:
-        """What the target was made of, all up to here; None while it was made of nothing."""
+        """The watermark up to which the target was computed; None if nothing was consumed for it."""
         return None if self.is_beginning else self.reread_to or self.committed
 
     @property
@@ -149,8 +151,9 @@ class EdgeState:
     def goes_on_as(self, capture: Capture) -> bool:
         """Whether nothing was consumed, published or changed by a person since ``capture`` was taken.
 
-        Numbers alone don't tell: a run that had nothing to write uses one up, and so may another, with another end,
-        that publishes. A partition is read from where the table changed for it, later than where it was consumed.
+        Numbers alone don't show it: a run that had nothing to write uses one up, and another run, whose capture has a
+        different end, may publish under the same number. The capture of a partition begins where the table changed for
+        it, which may be later than ``committed``.
         """
         if capture.number != self.next_number or capture.target != self.target:
             return False
@@ -158,21 +161,21 @@ class EdgeState:
         return anywhere or capture.from_exclusive == self.committed
 
     def unless_voided_by(self, intervened: EdgeState | None) -> EdgeState:
-        """This state; ``intervened``, what a person made of it, if whoever wrote this one did not know of that."""
+        """This state, or ``intervened``, the one that a person set, if this one was written without knowledge of it."""
         return intervened if intervened is not None and intervened.voided > self.voided else self
 
     def with_in_flight(self, capture: Capture) -> EdgeState:
-        """``capture`` is about to be worked on."""
+        """The state when a run begins to work on ``capture``."""
         return replace(self, in_flight=capture)
 
     def without(self, capture: Capture) -> EdgeState:
-        """``capture`` isn't worked on any more; another that is in flight stays so."""
+        """The state when ``capture`` isn't worked on any more; another capture in flight stays in flight."""
         held = self.in_flight
         is_held = held is not None and (held.number, held.run_id) == (capture.number, capture.run_id)
         return replace(self, in_flight=None) if is_held else self
 
     def with_committed(self, capture: Capture, target: TargetMark | None) -> EdgeState:
-        """``capture`` is consumed; without a ``target`` it published nothing and the earlier mark stays."""
+        """The state when ``capture`` is consumed; without a ``target``, it published nothing and the old mark stays."""
         return replace(
             self._having_consumed(capture),
             number=capture.number,
@@ -181,7 +184,7 @@ class EdgeState:
         )
 
     def with_stamp(self, stamp: Stamp) -> EdgeState:
-        """What ``stamp`` vouches for is consumed, and no more: a run published it and did not live to say so here.
+        """The state when exactly what ``stamp`` records is consumed: its run published, but died before it stored this.
 
         If a person changed what is consumed after that run began, the stamp only says what the target holds.
         """
@@ -195,7 +198,7 @@ class EdgeState:
         return replace(self._having_consumed(stamp), number=number, in_flight=None, target=stamp.target)
 
     def _having_consumed(self, what: Capture | Stamp) -> EdgeState:
-        """``what`` is consumed; if it isn't known what it left out nothing is, so that all is computed anew."""
+        """The state when ``what`` is consumed; if its left-out keys are unknown, nothing is, and all is recomputed."""
         now = replace(self, committed=None, file_set=None, left_out=frozenset(), is_beginning=False, reread_to=None)
         if what.left_out is None:
             return now
@@ -205,7 +208,7 @@ class EdgeState:
     def with_intervention(
         self, kind: InterventionKind, after: Watermark | None, *, who: str, why: str, at_ms: int
     ) -> EdgeState:
-        """What is consumed is ``after`` from now on. It takes the next number: nothing that was begun counts."""
+        """The state when a person sets what is consumed to ``after``. Its number voids all captures begun before."""
         number = self.next_number
         done = Intervention(kind, who, why, at_ms, number, self.holds_up_to, after)
         kept = (*self.interventions, done)[-_KEPT_INTERVENTIONS:]

@@ -1,4 +1,4 @@
-"""Which changes a run follows from: a backfill, a run or an outside commit that started a cascade."""
+"""Which changes caused a run: a backfill, a run or an outside commit that started a cascade."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ class Cascade:
 
     @classmethod
     def of(cls, ids: Iterable[str], *, more: int = 0) -> Cascade:
-        """Of ids newest first, each once; of very many the first."""
-        # Snapshots are numbers, and what a person started is looked for more often.
+        """The cascade of ``ids``, newest first, each once; of very many, the first ones."""
+        # Snapshot ids are numbers; what a person started comes first, as it is looked for more often.
         ordered = sorted(dict.fromkeys(ids), key=str.isdigit)
         return cls(tuple(ordered[:_MOST]), more + len(ordered[_MOST:]))
 
     @classmethod
     def from_text(cls, text: str) -> Cascade:
-        """What ``str`` of one says."""
+        """The cascade whose ``str`` is ``text``."""
         parts = [part for part in text.split(",") if part]
         more = _MORE.fullmatch(parts[-1]) if parts else None
         return cls(tuple(parts[:-1]), int(more[1])) if more else cls(tuple(parts))
 
     @property
     def main(self) -> str | None:
-        """The one that the run is found by; None if there is none."""
+        """The id by which the run is found; None if there is none."""
         return self.ids[0] if self.ids else None
 
     def __str__(self) -> str:
@@ -48,7 +48,7 @@ class Cascade:
 
 
 def together(cascades: Iterable[Cascade]) -> Cascade:
-    """All that meet, of cascades newest first. Those that are left out of several may be the same, and count each.
+    """One cascade of all ids, newest cascade first. Ids left out of several may be the same, but are all counted.
 
     Example:
         >>> str(together([Cascade(("a", "b")), Cascade(("b",), more=2)]))

@@ -28,11 +28,11 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class ChangeSet:
-    """The data files whose rows may have changed in an interval. Empty interval, empty change set.
+    """The data files whose rows may have changed in an interval. An empty interval has an empty change set.
 
     ``added`` are live at its end and weren't at its start; they may hold rows carried over from files that are gone.
-    ``removed`` were live at its start and are gone. ``hidden`` are live at both, and delete files came or went that may
-    apply to them. ``has_deletes`` says whether delete files may apply to any of what is live at the end.
+    ``removed`` were live at its start and are gone. ``hidden`` are live at both ends, and delete files that may apply
+    to them came or went. ``has_deletes`` says whether delete files may apply to any file that is live at the end.
     """
 
     added: tuple[DataFile, ...] = ()
@@ -42,7 +42,7 @@ class ChangeSet:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no row changed for certain."""
+        """Whether it is certain that no row changed."""
         return not self.touched
 
     @property

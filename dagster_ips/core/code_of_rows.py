@@ -1,4 +1,4 @@
-"""By which code the rows of a table were made, and whether some are there that the code of now would make otherwise."""
+"""Which code produced the rows of a table, and whether the current code would produce some of them differently."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _MOST_SHOWN = 20
 
 @dataclass(frozen=True, slots=True)
 class Making:
-    """How the rows of a table, or of a partition, were made since all of them were last computed.
+    """How the rows of a table, or of a partition, were produced since all of them were last computed.
 
-    ``codes`` are the code versions that are known to have made some, oldest first; of very many the first and the last.
-    ``schema_id`` is the table's schema when all were computed, ``declared`` how their asset was declared, as in
-    ``Maker``; None if that isn't known.
+    ``codes`` are the code versions that are known to have produced some, oldest first; of very many, the first ones and
+    the last. ``schema_id`` is the table's schema when all rows were computed, ``declared`` the declaration of their
+    asset, as in ``Maker``; None if unknown.
     """
 
     codes: tuple[str, ...] = ()
@@ -23,7 +23,7 @@ class Making:
     declared: str | None = None
 
     def gone_on_by(self, code: str | None) -> Making:
-        """With rows that were made since by ``code``; None is a version that isn't known.
+        """With rows that ``code`` has produced since; None is an unknown version.
 
         Example:
             >>> Making(("1",)).gone_on_by("2").gone_on_by(None).gone_on_by("1").codes
@@ -36,11 +36,12 @@ class Making:
 
 @dataclass(frozen=True, slots=True)
 class Maker:
-    """How an asset makes its rows, as far as that decides whether it can go on with those that are there.
+    """How an asset produces its rows, as far as that decides whether it can continue with the existing ones.
 
-    ``declared`` is its write mode and the inputs that it follows. ``code`` is the one by which all rows must have been
-    made if a change is to be added to them; None if that doesn't matter. ``keeps_more`` says that by its declaration
-    the table isn't a full recompute: it holds what inputs have no more, or lacks what they had before it began.
+    ``declared`` is its write mode and the inputs that it follows. ``code`` is the version that must have produced all
+    rows if a change is to be added to them; None if that doesn't matter. ``keeps_more`` says that the table, by its
+    declaration, doesn't equal a full recompute: it keeps rows that its inputs no longer have, or lacks rows from before
+    it began.
     """
 
     declared: str | None = None
@@ -49,13 +50,13 @@ class Maker:
 
 
 UNDECLARED = Maker()
-"""Goes on with any rows."""
+"""Continues with any rows."""
 
 
 def not_made_by(makings: Mapping[str | None, Making], maker: Maker, partitions: Iterable[str | None]) -> str | None:
-    """Why ``maker`` can't go on with the rows of ``partitions``, as a sentence; None if it can.
+    """Why ``maker`` can't continue with the rows of ``partitions``, as a sentence; None if it can.
 
-    Where all rows must be of one code, those of which it isn't known are taken for another's.
+    If all rows must come from one code version, rows of an unknown version count as those of another one.
 
     Example:
         >>> not_made_by({None: Making(("1",))}, Maker(code="2"), [None])
@@ -81,7 +82,7 @@ def not_made_by(makings: Mapping[str | None, Making], maker: Maker, partitions: 
 
 @dataclass(frozen=True, slots=True)
 class ColumnChanges:
-    """What became of a table's columns since a schema of it: which came, and which are of a wider type."""
+    """How a table's columns changed since an earlier schema: which were added, and which have a wider type now."""
 
     added: tuple[str, ...] = ()
     widened: tuple[str, ...] = ()
@@ -89,7 +90,7 @@ class ColumnChanges:
 
 @dataclass(frozen=True, slots=True)
 class OlderRows:
-    """What of a table isn't as a full run would make it now. As text, what that means and how to compute it anew."""
+    """The rows of a table that a full run would now produce differently; as text, also how to recompute them."""
 
     code: str | None
     codes: tuple[str, ...] = ()
@@ -129,10 +130,10 @@ def older_rows(
     changes: Mapping[int | None, ColumnChanges],
     declared: str | None = None,
 ) -> OlderRows | None:
-    """What of the rows that were made so is older than ``code``, or than columns; None if nothing is known to be.
+    """The rows that are older than ``code``, or than columns; None if none are known to be.
 
-    ``makings`` are by partition, of an asset without under None; ``changes`` by the id of the schema since which. With
-    ``declared``, what an asset that is declared otherwise has made is older, too.
+    ``makings`` are keyed by partition, None for an asset without partitions; ``changes`` by the id of the schema since
+    which the columns changed. With ``declared``, rows that were written with another declaration are older, too.
 
     Example:
         >>> str(older_rows({None: Making(("1",))}, "2", {}))

@@ -1,4 +1,4 @@
-"""Whether a frame's columns fit its table's, and what of the table follows the frame.
+"""Whether a frame's columns fit its table's, and how the table can follow the frame.
 
 Columns are matched by name, as Spark writes them; types are Iceberg's.
 """
@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 VOID = "void"
-"""The type of what is only ever NULL: any column holds it, and none can be made of it."""
+"""The type of a column that is always NULL: any table column can hold it, but none can be created from it."""
 
 UNSTORABLE = "unstorable "
-"""What the name of a type begins with that no Iceberg table has; the rest is Spark's name of it."""
+"""The prefix of the name of a type that no Iceberg table can have; the rest is Spark's name of the type."""
 
 _WIDER = {("int", "long"), ("float", "double")}
 _DECIMAL = re.compile(r"decimal\((\d+), *(\d+)\)")
@@ -59,7 +59,7 @@ Fold: TypeAlias = Callable[[str], str]
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """A column that the frame has and the table is to get."""
+    """A column of the frame that is to be added to the table."""
 
     path: Path
     kind: Kind
@@ -67,7 +67,7 @@ class Added:
 
 @dataclass(frozen=True, slots=True)
 class Widened:
-    """A column whose type in the frame holds every value of its type in the table, which is to become that."""
+    """A column whose type in the table is to become its type in the frame, which holds every value of the old one."""
 
     path: Path
     kind: str
@@ -75,14 +75,14 @@ class Widened:
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """A column that the table has and the frame hasn't."""
+    """A column of the table that the frame lacks."""
 
     path: Path
 
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
-    """A column that can't be stored; ``problem`` goes on after its name, and ``remedy`` says what would fit."""
+    """A column that can't be stored; ``problem`` continues a sentence after its name, ``remedy`` says what to do."""
 
     path: Path
     problem: str
@@ -109,7 +109,7 @@ class Fit:
 
 
 def fit(table: Struct, frame: Struct, *, is_case_sensitive: bool = False) -> Fit:
-    """How ``frame`` differs from ``table``; an empty ``table`` is one that is still to be made."""
+    """How ``frame`` differs from ``table``; an empty ``table`` is one that is still to be created."""
     found = list(_between_structs((), table, frame, str if is_case_sensitive else str.lower))
     return Fit(
         tuple(each for each in found if isinstance(each, Added)),
@@ -125,7 +125,7 @@ def _between_structs(path: Path, table: Struct, frame: Struct, fold: Fold) -> It
     returned = {fold(column.name): column for column in frame.fields}
     for name, column in returned.items():
         if name in there:
-            # The table's own name, by which it is to be altered.
+            # The name in the table, by which the column is altered.
             own = (*path, there[name].name)
             yield from _between(own, there[name].kind, column.kind, fold)
         else:
@@ -148,7 +148,7 @@ def _between(path: Path, table: Kind, frame: Kind, fold: Fold) -> Iterator[Diffe
         case ListOf(of), ListOf(returned):
             yield from _between((*path, _ELEMENT), of, returned, fold)
         case MapOf(key, value), MapOf(returned_key, returned_value):
-            # A key's type is fixed: what it is found by must not change.
+            # A key's type can't change, because entries are found by their keys.
             if any(_between((), key, returned_key, fold)):
                 yield _retyped((*path, _KEY), key, returned_key)
             yield from _between((*path, _VALUE), value, returned_value, fold)
@@ -161,12 +161,12 @@ def _between(path: Path, table: Kind, frame: Kind, fold: Fold) -> Iterator[Diffe
 
 
 def _holds(table: str, frame: str) -> bool:
-    """Whether a column of the one type takes every value of the other as it is."""
+    """Whether a column of the table's type can store every value of the frame's type unchanged."""
     return table == frame or (table, frame) == ("uuid", "string") or (table.startswith("fixed[") and frame == "binary")
 
 
 def _is_wider(table: str, frame: str) -> bool:
-    """Whether Iceberg lets the one type become the other: every value stays what it is, and where it is partitioned.
+    """Whether Iceberg lets the table's type become the frame's: every value and its partition stay the same.
 
     Source: Iceberg table spec, "Schema Evolution".
     """
@@ -207,7 +207,7 @@ def _unstorable(path: Path, kind: Kind, fold: Fold) -> Iterator[Misfit]:
 
 
 def type_text(kind: Kind, name: Fold = str) -> str:
-    """A type as it is written in Spark SQL, with ``name`` of each field.
+    """A type as it is written in Spark SQL; ``name`` is applied to the name of each field.
 
     Example:
         >>> type_text(Struct((Column("a", ListOf("long")), Column("b", "timestamptz"))))

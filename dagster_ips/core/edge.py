@@ -1,4 +1,4 @@
-"""What belongs to one numbered line of captures."""
+"""Edges between consumers and upstreams, each with its own numbered captures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 class Edge:
     """A consumer and the upstream it reads, by their asset keys (``"a/b"``).
 
-    A partitioned consumer has one per partition; without ``partition`` it is the line that those belong to.
+    A partitioned consumer has one edge per partition; an edge without ``partition`` is the line to which they belong.
 
     Example:
         >>> Edge("playback_daily", "playback").slug
@@ -27,7 +27,7 @@ class Edge:
 
     @property
     def line(self) -> Edge:
-        """All partitions of the consumer and this upstream."""
+        """The line of all partitions of the consumer and this upstream."""
         return Edge(self.consumer, self.upstream)
 
     def of(self, partition: str) -> Edge:

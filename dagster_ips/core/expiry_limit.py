@@ -1,4 +1,4 @@
-"""Up to where a table's snapshots may expire without taking what its consumers still have to read."""
+"""Up to where a table's snapshots may expire without removing what its consumers still have to read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dagster_ips.core.ancestry import Ancestry, Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """``consumer`` still reads what the ``ref`` holds beyond the snapshot ``after``; None if that isn't known."""
+    """``consumer`` still reads what the ``ref`` holds beyond the snapshot ``after``; None if that is unknown."""
 
     consumer: str
     ref: str
@@ -19,7 +19,7 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Expiry:
-    """Snapshots that were committed before ``before_ms`` may expire; ``held_by`` is who keeps more than was wanted."""
+    """Snapshots committed before ``before_ms`` may expire; ``held_by`` is the consumer for which more are kept."""
 
     before_ms: int
     held_by: str | None = None
@@ -30,7 +30,7 @@ def expiry(
 ) -> Expiry:
     """The latest moment up to ``wanted_ms`` before which nothing is needed; ``ancestries`` are those of the refs.
 
-    A need that isn't known keeps everything. A snapshot that is gone already keeps nothing.
+    An unknown need keeps everything. A need for a snapshot that is already gone keeps nothing.
 
     Example:
         >>> history = {n: Snapshot(n, n - 1 or None, n, n * 10, "append", f"m{n}") for n in (1, 2, 3)}
@@ -49,7 +49,7 @@ def expiry(
 
 
 def _kept(need: Need, snapshots: Mapping[int, Snapshot], ancestries: Mapping[str, Ancestry]) -> list[Snapshot]:
-    """The snapshots that the need can't do without: from the one it names to the ref's head, by whatever way."""
+    """The snapshots that the need requires: all from the one that it names to the ref's head, also via a rollback."""
     if need.after is None or need.ref not in ancestries:
         return list(snapshots.values())
     if need.after not in snapshots:

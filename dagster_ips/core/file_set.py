@@ -1,7 +1,7 @@
 """What is consumed of a change that is taken in several bites.
 
-The files of one snapshot stand in its manifest list and manifests in an order that never changes, as those files don't.
-A number therefore says which of them are consumed, however many there are.
+A snapshot's manifest list and manifests never change, so they list its data files in an order that never changes. A
+single number therefore says which data files are consumed, however many there are.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class HeldRows:
-    """The ``partitions`` that a table may hold rows of, of those that were asked for; of the others it has none.
+    """Those of the requested partitions of which a table may hold rows: ``partitions``. It holds none of the others.
 
     ``most`` is how many rows it holds in them at most; None if that is unknown.
     """

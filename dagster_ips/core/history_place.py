@@ -23,7 +23,7 @@ class AtSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class AtTime:
-    """Right after the last snapshot that was committed by then."""
+    """Right after the last snapshot that was committed by this time."""
 
     timestamp_ms: int
 
@@ -43,7 +43,7 @@ Start: TypeAlias = Everywhere | Place
 
 
 class Nowhere(StrEnum):
-    """Why a place isn't one, as the end of a sentence; ``BEFORE_ALL`` is before the table's first snapshot."""
+    """Why a place can't be found, as the end of a sentence; ``BEFORE_ALL`` is before the table's first snapshot."""
 
     BEFORE_ALL = "lies before its first snapshot"
     EXPIRED = "lies before its oldest retained snapshot"
@@ -68,7 +68,7 @@ def parse_place(text: str) -> Place:
 
 
 def parse_start(text: str) -> Start:
-    """As ``parse_place``, or ``all`` or ``latest``.
+    """A place as in ``parse_place``, or ``all`` or ``latest``.
 
     Raises:
         ValueError: it is none of them.

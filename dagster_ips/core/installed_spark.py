@@ -8,12 +8,12 @@ from importlib.metadata import version
 
 @cache
 def installed_version() -> str:
-    """As ``4.1.4``."""
+    """The version, such as ``4.1.4``."""
     return version("pyspark")
 
 
 def minor_version(version: str) -> tuple[int, int]:
-    """The parts of a Spark's version that say what it does.
+    """The parts of a Spark version on which its behavior depends.
 
     >>> minor_version("4.1.4"), minor_version("4.0.1-amzn-0"), minor_version("4.2.0.dev1")
     ((4, 1), (4, 0), (4, 2))

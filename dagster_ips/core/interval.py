@@ -15,9 +15,9 @@ class Break(StrEnum):
     """Why a history can't be followed from a watermark.
 
     ``RECREATED``: another table has the name. ``REPLACED``: CREATE OR REPLACE, which keeps the uuid and cuts the
-    ancestry. ``ROLLED_BACK``: the ref moved behind the watermark, and what both have in common has been expired since.
-    ``EXPIRED``: snapshots on the way from the watermark are gone, so that it isn't known what happened there; a
-    rollback may be part of it.
+    ancestry. ``ROLLED_BACK``: the ref moved back behind the watermark, and their common ancestors have expired since.
+    ``EXPIRED``: snapshots on the way from the watermark have expired, so that it is unknown what happened there,
+    possibly a rollback.
     """
 
     RECREATED = "recreated"
@@ -30,9 +30,9 @@ class Break(StrEnum):
 class Interval:
     """The snapshots in ``(start, to]``, oldest first; none if nothing was committed.
 
-    ``start`` is the consumed snapshot, None if it was expired and only its child is left to say so. After a rollback
-    ``abandoned`` are the consumed snapshots that are no longer in the ancestry, newest first, and ``snapshots`` go on
-    from the nearest common ancestor.
+    ``start`` is the consumed snapshot; None if it has expired and only its child shows that it existed. After a
+    rollback, ``abandoned`` are the consumed snapshots that are no longer in the ancestry, newest first, and
+    ``snapshots`` continue from the nearest common ancestor.
     """
 
     start: Snapshot | None
@@ -45,7 +45,7 @@ class Interval:
         return not self.abandoned and all(snapshot.only_adds for snapshot in self.snapshots)
 
     def oldest(self, count: int) -> Interval:
-        """The part of it with the ``count`` oldest snapshots, and all of what was abandoned."""
+        """The part of it with the ``count`` oldest snapshots, and all abandoned ones."""
         return replace(self, snapshots=self.snapshots[:count])
 
     @property
@@ -64,8 +64,9 @@ def interval_since(
 ) -> Interval | Break:
     """The interval from ``committed``, exclusive, to the head of ``ancestry``, inclusive.
 
-    ``retained`` are all snapshots of the table, also those of other refs and of none. ``descends`` says whether what a
-    snapshot lists proves that the watermark's was among its ancestors; it is asked where expiry took parents' ids away.
+    ``retained`` are all snapshots of the table, also those of other refs and of none. ``descends`` says whether the
+    manifests and files that a snapshot lists prove that it descends from the watermark's snapshot; it is called if
+    expiry has removed parent ids.
     """
     if committed.table_uuid != table_uuid:
         return Break.RECREATED
@@ -77,10 +78,10 @@ def interval_since(
 
 
 def _followed(consumed: Snapshot, retained: Mapping[int, Snapshot], ancestry: Ancestry) -> Interval | None:
-    """The interval from the nearest common ancestor, which is ``consumed`` but for a rollback; None if none is left."""
+    """The interval from the nearest common ancestor: ``consumed``, unless rolled back. None if none is retained."""
     newer: list[Snapshot] = []
     for snapshot in ancestry.snapshots:
-        if snapshot.snapshot_id == consumed.snapshot_id:  # and what is older, however much it is, needn't be read
+        if snapshot.snapshot_id == consumed.snapshot_id:  # older snapshots, however many there are, needn't be read
             return Interval(consumed, tuple(reversed(newer)))
         newer.append(snapshot)
     position = {snapshot.snapshot_id: index for index, snapshot in enumerate(ancestry.snapshots)}
@@ -98,7 +99,7 @@ def _beyond_a_hole(
     snapshots: Sequence[Snapshot],
     descends: Callable[[Snapshot], bool],
 ) -> Interval | Break:
-    """What can be told of ``snapshots``, newest first, of which none that is retained leads to the watermark's."""
+    """What ``snapshots``, newest first, show if the retained ones don't lead back to the watermark's snapshot."""
     oldest = snapshots[-1]
     if is_certainly_before(oldest.position, committed.position):
         return Break.ROLLED_BACK
@@ -107,7 +108,7 @@ def _beyond_a_hole(
     elif oldest.begins_history:
         return Break.REPLACED
     else:
-        # PyIceberg takes an expired parent's id away. Sequence numbers count every commit, so the next one is the
+        # PyIceberg removes the id of an expired parent. Sequence numbers count every commit, so the next one is the
         # child's, unless main was rolled back in between.
         is_child = 0 < committed.sequence_number == oldest.sequence_number - 1 and descends(oldest)
     return Interval(consumed, tuple(snapshots[::-1])) if is_child else Break.EXPIRED

@@ -19,7 +19,7 @@ class InterventionKind(StrEnum):
 class Intervention:
     """Who changed what counts as consumed, and why: from ``before`` to ``after``, None being nothing.
 
-    ``number`` is the one it used up: no capture of that number or a lower one counts any more.
+    ``number`` is the number that it used up: captures up to that number are no longer valid.
     """
 
     kind: InterventionKind

@@ -26,7 +26,7 @@ class Limits:
         return self.max_bytes is not None or self.max_files is not None
 
     def allow(self, files: int, size_bytes: int) -> bool:
-        """Whether so much may be taken at once."""
+        """Whether this much may be taken at once."""
         within_bytes = self.max_bytes is None or size_bytes <= self.max_bytes
         return within_bytes and (self.max_files is None or files <= self.max_files)
 
@@ -36,9 +36,10 @@ class Limits:
 
 
 def snapshots_within(snapshots: Iterable[Snapshot], limits: Limits) -> int:
-    """How many of ``snapshots``, oldest first, are taken together, going by their summaries: at least one if there are.
+    """How many of ``snapshots``, oldest first, are taken together, by their summaries: at least one if there are any.
 
-    One that doesn't say how much it added may have added anything. A ``replace`` adds no row and counts as nothing.
+    A snapshot that doesn't say how much it added may have added any amount. A ``replace`` adds no row and isn't
+    counted.
 
     Example:
         >>> counts = {"total-data-files": "9", "added-data-files": "2", "added-files-size": "10"}

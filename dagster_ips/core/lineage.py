@@ -1,9 +1,9 @@
-"""Which frames of its inputs a result is made of, in which way, and which of its columns are theirs, unchanged.
+"""Which input frames a result is computed from, how, and which of its columns are unchanged input columns.
 
-Known from the analysed plan by a list of what is allowed: what isn't on it is a fault, never guessed. A *leaf* is a
-frame that a view handed out, as it stands in the plan. Its *unit* says what a result may put together without rows that
-the frame leaves out: single rows of a fragment (``added``), rows that share the keys of whole groups (``affected``), or
-anything of a whole table (``source``).
+This is read from the analyzed plan against a list of allowed operations. What isn't on the list is a fault; nothing is
+guessed. A *leaf* is a frame that a view handed out, as it appears in the plan. Its *unit* says which rows a result may
+combine without needing rows that the frame leaves out: single rows of a fragment (``added``), rows that share the keys
+of whole groups (``affected``), or any rows of a whole table (``source``).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dagster_ips.core.spark_plan import Node, PlanUnreadableError, elements, equ
 RESULT = "__ips_result_"
 _RESULT_COLUMN = re.compile(rf"(?P<source>.+) AS {RESULT}(?P<at>\d+)#\d+L?", re.DOTALL)
 _NAME = re.compile(r"(?P<name>.+)#\d+L?", re.DOTALL)
-# The name twice: of a strange one, as "a AS b", a part can't be taken for another's.
+# The name occurs twice, so that part of an odd name, such as "a AS b", isn't mistaken for another name.
 _OWN_COLUMN = re.compile(r"(?P<name>.+)#\d+L? AS (?P<token>(?P=name)#\d+L?)", re.DOTALL)
 
 _ROW_BY_ROW = {
@@ -29,7 +29,7 @@ _ROW_BY_ROW = {
 }
 _CONSTANT = {"LocalRelation", "OneRowRelation", "Range", "CTERelationRef", "LogicalRDD"}
 _LIMITS = {"GlobalLimit": "limit", "LocalLimit": "limit", "Offset": "offset", "Tail": "tail", "Sample": "sample"}
-# Not every generator makes rows of one row alone: one of Python's may keep what it saw of earlier ones.
+# Not every generator depends on one row alone: one written in Python may remember earlier rows.
 _GENERATORS = re.compile(r"Generate (?:explode|posexplode|inline|stack|json_tuple|variant_explode)\(")
 _NUMBERING = re.compile(r"monotonically_increasing_id\(\)(?!#)")  # not a column of that name
 _DECIDING = {"Filter", "Join", "LateralJoin", "Window", "Deduplicate", "Generate"}
@@ -42,13 +42,13 @@ _WITHOUT_EXPRESSIONS = {
     "RebalancePartitions",
 }
 _SETS = {"Intersect": "an intersection", "Except": "a difference"}
-# Casts by which unequal values stay unequal, as unions and joins of two types make them: Iceberg's name, Spark's name.
+# Casts that keep unequal values unequal, as Spark adds to unions and joins of two types: Iceberg's name, Spark's name.
 _WIDER = {("int", "bigint"), ("float", "double")}
 _WIDENED = re.compile(r"cast\((?P<token>.+#\d+l?) as (?P<to>[a-z]+)\)(?: as (?P<new>[^,\[\]]+#\d+l?))?")
 
 
 class Unit(StrEnum):
-    """What of a frame belongs together."""
+    """Which rows of a frame belong together."""
 
     ROW = "row"
     GROUP = "group"
@@ -57,12 +57,12 @@ class Unit(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A frame of a view: the name that marks it in a plan, who it is of, and what of it belongs together.
+    """A frame of a view: the name that marks it in a plan, its upstream, and which of its rows belong together.
 
-    ``keys`` are the columns that rows of a group share; a group without keys is the whole table. ``on`` says, where the
-    groups also hold what another input's change touches, which columns of theirs equal which of that input.
-    ``weight`` is the column that says of each row whether it came or went. ``types`` are Iceberg's, by column, as far
-    as they are known.
+    ``keys`` are the columns whose values the rows of a group share; a group without keys is the whole table. If the
+    groups also hold the rows that another input's change touches, ``on`` maps that input to the columns of this frame
+    and the equal columns of that input. ``weight`` is the column that says whether a row was added or removed.
+    ``types`` are the known Iceberg types, by column.
     """
 
     name: str
@@ -75,15 +75,15 @@ class Leaf:
 
     @property
     def is_everything(self) -> bool:
-        """Whether all rows are there that anything of it could be made of."""
+        """Whether it leaves out no row that a result could need."""
         return self.unit is Unit.WHOLE or (self.unit is Unit.GROUP and not self.keys)
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Something above a leaf that needs rows which the leaf leaves out; ``is_unknown`` if it only may.
+    """An operation above a leaf that needs rows which the leaf leaves out; ``is_unknown`` if it only may need them.
 
-    ``varies``: it doesn't, but decides otherwise in each run.
+    If it ``varies``, it needs no such rows, but decides differently in each run.
     """
 
     leaf: str
@@ -98,12 +98,13 @@ Origin = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """What a result is made of.
+    """What a result is computed from.
 
-    ``leaves`` are the names of all leaves in the plan; ``rows`` are those of them whose units are in the result row by
-    row or group by group. ``columns`` are the result's that are columns of leaves, unchanged: of a union, of each
-    branch's. ``tables`` are the other tables that are read. ``weighed`` are the leaves whose weight is more than passed
-    on. ``varying`` are the result's columns that are made of the clock or of chance.
+    ``leaves`` are the names of all leaves in the plan; ``rows`` are those among them that enter the result row by row
+    or group by group. ``columns`` maps each result column that is an unchanged column of leaves to its origins; for a
+    union, to those in each branch. ``tables`` are the other tables that the plan reads. ``weighed`` are the leaves
+    whose weight is used for more than being passed on. ``varying`` are the result columns that depend on the clock or
+    on chance.
     """
 
     leaves: frozenset[str]
@@ -120,12 +121,12 @@ class Lineage:
 
 
 def lineage(plan: Node, columns: Sequence[str], leaves: Iterable[Leaf]) -> Lineage:
-    """What a frame of ``columns`` is made of, whose analysed ``plan`` ends in a projection to ``RESULT`` and a number.
+    """The lineage of a frame with ``columns``, whose analyzed ``plan`` ends by naming them ``RESULT`` and a number.
 
-    Columns that occur in no leaf, and leaves that the plan doesn't have, are simply not in it.
+    It has neither columns that come from no leaf, nor leaves that aren't in the plan.
 
     Raises:
-        PlanUnreadableError: it is too deep, or refers to a part that it doesn't have.
+        PlanUnreadableError: the plan is too deep, or refers to a part that it doesn't have.
     """
     walk = _Walk({leaf.name: leaf for leaf in leaves})
     try:
@@ -166,10 +167,11 @@ def _is_result(node: Node) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """What a part of the plan is made of: ``rows`` as in ``Lineage``, and all ``leaves``.
+    """The inputs of a part of the plan: ``rows`` as in ``Lineage``, and all ``leaves``.
 
-    ``columns`` are by the plan's own names of them, as ``k#12``: what they are in all rows that are made of the leaf.
-    They are in lower case, because a query may write a name in another case than the table.
+    ``columns`` maps the plan's own name of a column, such as ``k#12``, to the leaf columns that it equals in all rows
+    that come from that leaf. The names are in lower case, because a query may write a name in another case than the
+    table.
     """
 
     rows: frozenset[str] = frozenset()
@@ -182,7 +184,7 @@ class _Walk:
 
     def __init__(self, leaves: Mapping[str, Leaf]) -> None:
         joined_to = {of: on for leaf in leaves.values() for of, on in leaf.on.items()}
-        # What changed groups are joined with may be put together by the columns that join it, and in no other way.
+        # The rows of an input that changed groups are joined with may be combined only by the join columns.
         joined = {
             name: replace(leaf, unit=Unit.GROUP, keys=tuple(joined_to[leaf.upstream].values()))
             for name, leaf in leaves.items()
@@ -199,15 +201,15 @@ class _Walk:
         self._shared: dict[str, tuple[Node, _Made]] = {}
 
     def fault(self, leaf: str, what: str, *, is_unknown: bool = False) -> None:
-        """Remember that ``what`` stands above ``leaf``."""
+        """Record that ``what`` occurs above ``leaf``."""
         self.faults.append(Fault(leaf, what, is_unknown))
 
     def varies(self, text: str) -> bool:
-        """Whether an expression, in lower case, is made of the clock or of chance."""
+        """Whether an expression, given in lower case, depends on the clock or on chance."""
         return varying.IN_PLANS.search(text) is not None or any(_has(token, text) for token in self._varying)
 
     def visit(self, node: Node) -> _Made:
-        """What the part of the plan below and with ``node`` is made of."""
+        """The inputs of the part of the plan that has ``node`` at its top."""
         made = self._leaf(node) or self._combined(node)
         self._follow_varying(node, made)
         for subquery in node.subqueries:
@@ -269,7 +271,7 @@ class _Walk:
         return replace(all_, columns=self._passed_on(node, below[0]))
 
     def _allows(self, node: Node, below: _Made) -> bool:
-        """Whether the operator is known; faults of a known one are remembered."""
+        """Whether the operator is known; faults of a known operator are recorded."""
         lists = node.lists
         if _NUMBERING.search(node.text):
             for name in self._partial(below.rows):
@@ -289,7 +291,7 @@ class _Walk:
             case "Distinct":
                 self._require_keys(below, _order(node.children[0]) or (), "distinct rows", "told apart")
             case limit if limit in _LIMITS:
-                # No rows at all are no rows of a full run, either; and so the plan is asked for.
+                # Limit 0 has no rows in a full run either, and Spark is asked for the plan with it.
                 partial = [] if node.text.endswith("Limit 0") else self._partial(below.rows)
                 for name in partial:
                     self.fault(name, f"a {_LIMITS[limit]}")
@@ -298,7 +300,7 @@ class _Walk:
         return True
 
     def _follow_varying(self, node: Node, made: _Made) -> None:
-        """Remember columns that vary, and that a choice of rows or groups does."""
+        """Record the columns that vary, and a fault if a choice of rows or groups varies."""
         text = node.text.lower()
         grouping = node.lists[0].lower() if node.operator == "Aggregate" and len(node.lists) > 1 else ""
         if self.varies(text if node.operator in _DECIDING else grouping):
@@ -310,7 +312,7 @@ class _Walk:
                 self._varying.add(new)
 
     def _renamed(self, node: Node) -> Iterator[tuple[str, str]]:
-        """The columns that a node makes, and what each is made of, in lower case; of several rows, each."""
+        """The columns that a node makes, each with its expression, in lower case; once per row if it makes several."""
         match node.operator:
             case "Project" | "Aggregate":
                 made = [each.rpartition(" as ") for each in elements("".join(node.lists[-1:]).lower()) or ()]
@@ -327,7 +329,7 @@ class _Walk:
                 yield from zip(_order(node) or (), _order(definition) or (), strict=False)
 
     def _weigh(self, node: Node, below: _Made) -> None:
-        """Remember the leaves whose weight an expression of the node has in it."""
+        """Record the leaves whose weight is used in an expression of the node."""
         if node.operator in _WITHOUT_EXPRESSIONS:
             return
         text = node.text.lower()
@@ -337,7 +339,7 @@ class _Walk:
                 self.weighed |= leaves
 
     def _require_keys(self, below: _Made, by: Sequence[str], what: str, how: str) -> None:
-        """Rows that are put together must share the keys of whole groups."""
+        """Record a fault unless the rows that are combined share the keys of whole groups."""
         for name in self._partial(below.rows):
             leaf = self.leaves[name]
             kept = {column for token in by for of, column in below.columns.get(token.lower(), ()) if of == name}
@@ -350,7 +352,7 @@ class _Walk:
         return sorted(name for name in rows if not self.leaves[name].is_everything)
 
     def _passed_on(self, node: Node, below: _Made) -> Mapping[str, frozenset[Origin]]:
-        """The columns that a node passes on as they are, under their own names or new ones."""
+        """The columns that a node passes on unchanged, under their own names or new ones."""
         if node.operator not in {"Project", "Aggregate"}:
             return below.columns
         listed = node.text.lower()
@@ -365,7 +367,7 @@ class _Walk:
         return passed
 
     def _widens(self, cast: re.Match[str], columns: Mapping[str, frozenset[Origin]]) -> bool:
-        """Whether what is cast is a column of a frame, and none of its values becomes another's."""
+        """Whether a column of a frame is cast, and unequal values of it stay unequal."""
         types = {self.leaves[name].types.get(column, "") for name, column in columns.get(cast["token"], ())}
         return bool(types) and all((each, cast["to"]) in _WIDER for each in types)
 
@@ -436,7 +438,7 @@ class _Walk:
         return _Made(rows - absorbed, columns, left.leaves | right.leaves)
 
     def _uncast(self, side: str, columns: Mapping[str, frozenset[Origin]]) -> str:
-        """The column of a side of an equality that is only widened to the other's type."""
+        """One side of an equality; just its column if the side only widens that to the other side's type."""
         cast = _WIDENED.fullmatch(side)
         return cast["token"] if cast and self._widens(cast, columns) else side
 
@@ -444,13 +446,13 @@ class _Walk:
         return all(self._pair(name, made, each, other, equal) for each in self._partial(other.rows))
 
     def _goes_with(self, name: str, other: _Made, made: _Made, equal: Sequence[tuple[str, str]]) -> bool:
-        """Whether each row of a side that is kept has groups of the other side with it that are whole."""
+        """Whether each row of the side that the join keeps meets only whole groups of the other side's leaf."""
         if name not in self.looked_up and other.rows & self.looked_up:
-            return False  # what is looked up is there as a whole, also what no affected row looks up
+            return False  # a looked-up input is read whole, including rows that no affected row looks up
         return bool(self._partial(other.rows)) and self._goes_with_any(name, made, other, equal)
 
     def _pair(self, one: str, made: _Made, two: str, other: _Made, equal: Sequence[tuple[str, str]]) -> bool:
-        """Whether rows of two leaves meet only within groups that both have as a whole."""
+        """Whether rows of two leaves meet only within groups that both leaves hold completely."""
         first, second = self.leaves[one], self.leaves[two]
         if Unit.ROW in {first.unit, second.unit}:
             return False
@@ -466,7 +468,7 @@ class _Walk:
 
 
 def _is_used(token: str, text: str) -> bool:
-    """Whether a column stands in an expression of an operator, and isn't only listed, be it under another name."""
+    """Whether an operator uses a column in an expression, and doesn't only list it, under its own or another name."""
     for inside in Node("", text).lists:
         for element in elements(inside) or [f"({inside})"]:
             passes = element == token or re.fullmatch(rf"{re.escape(token)} as [^,()\[\]]+#\d+l?", element)
@@ -481,7 +483,7 @@ def _has(token: str, text: str) -> bool:
 
 
 def _is_repeated(token: str, node: Node) -> bool:
-    """Whether an operator that makes several rows of one lists the column elsewhere than where it stays itself."""
+    """Whether an operator that turns one row into several moves, repeats or drops the column in any of them."""
     if node.operator != "Expand":
         return False
     kept = elements(node.lists[-1].lower()) or ()
@@ -493,7 +495,7 @@ def _is_repeated(token: str, node: Node) -> bool:
 
 
 def _together(below: Sequence[_Made]) -> _Made:
-    """What several parts are made of, whose columns aren't known any more."""
+    """The inputs of several parts together; their columns are no longer known."""
     rows = frozenset[str]().union(*[each.rows for each in below])
     return _Made(rows, leaves=frozenset[str]().union(*[each.leaves for each in below]))
 
@@ -506,7 +508,7 @@ def _are_equal(one: Origin, made: _Made, two: Origin, other: _Made, equal: Seque
     )
 
 
-def _order(node: Node) -> list[str] | None:  # noqa: PLR0911  # one return an operator
+def _order(node: Node) -> list[str] | None:  # noqa: PLR0911  # one return per operator
     """The plan's names of a node's columns, in order; None if they are unknown."""
     match node.operator:
         case "Project" | "Aggregate":

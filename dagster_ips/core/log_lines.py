@@ -1,4 +1,4 @@
-"""What a run does with a change, as lines of its log that a person reads and a program parses."""
+"""What a run does with a change, as log lines that people read and programs parse."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PLAIN = re.compile(r'[^\s"=\\]+')
 
 
 class Event(StrEnum):
-    """In the order in which they happen; ``SKIP`` stands for ``WRITE`` and ``PUBLISH`` where nothing was written."""
+    """Events in the order in which they happen; ``SKIP`` replaces ``WRITE`` and ``PUBLISH`` if nothing was written."""
 
     CAPTURE = "capture"
     WRITE = "write"
@@ -25,7 +25,7 @@ class Event(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """One event and what belongs to it, each as text; what is None is left out of the line.
+    """One event and its values, each as text; a value that is None is left out of the line.
 
     Example:
         >>> line = LogLine.of(Event.SKIP, asset="daily", reason="no change", snapshot=None)
@@ -40,12 +40,12 @@ class LogLine:
 
     @classmethod
     def of(cls, event: Event, **values: object) -> LogLine:
-        """With each value's ``str``."""
+        """The line with the ``str`` of each value."""
         return cls(event, {name: str(value) for name, value in values.items() if value is not None})
 
     @classmethod
     def parse(cls, text: str) -> LogLine | None:
-        """What ``str`` made ``text`` of; None of any other text."""
+        """The line whose ``str`` is ``text``; None for any other text."""
         event, _, rest = text.removeprefix(_START).partition(" ")
         if not text.startswith(_START) or event not in set(Event):
             return None
@@ -58,11 +58,11 @@ class LogLine:
 
 
 Tell = Callable[[LogLine], None]
-"""Takes a line as soon as what it says has happened."""
+"""Receives a line as soon as its event has happened."""
 
 
 def tell_nobody(_: LogLine) -> None:
-    """Nobody wants to know."""
+    """Ignore the line."""
 
 
 def _written(value: str) -> str:

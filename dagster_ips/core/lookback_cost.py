@@ -1,4 +1,4 @@
-"""What a table's history says that rewriting cost, and what following the change would have."""
+"""What rewriting a table cost, by its history, and what following the change would have cost."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _DAY_MS = 86_400_000
 
 @dataclass(frozen=True, slots=True)
 class CommitCost:
-    """What one commit wrote. ``bytes_in_changed`` are those of its files in partitions that came out different."""
+    """What one commit wrote. ``bytes_in_changed`` are the bytes of its files in partitions that it really changed."""
 
     timestamp_ms: int
     rows_added: int
@@ -20,7 +20,7 @@ class CommitCost:
 
     @property
     def bytes_of_net_rows(self) -> int:
-        """The bytes of the rows that it added beyond those that it took away, at its rows' average size."""
+        """The bytes of the rows that it added beyond those that it removed, at the average size of its rows."""
         net = max(0, self.rows_added - self.rows_removed)
         return round(self.bytes_added * net / self.rows_added) if self.rows_added else 0
 
@@ -29,9 +29,10 @@ class CommitCost:
 class LookbackCost:
     """What was written to a table in ``days``, and how much of it was new.
 
-    At least the net new rows were: ``bytes_new_at_least``. At most it was all that is in partitions which came out
-    different, by the sizes and statistics of their files: ``bytes_new_at_most``. What an overwrite changed in place is
-    in the second alone. ``unknown`` counts the commits of which nothing is known; they are in none of the numbers.
+    At least the net new rows were new: ``bytes_new_at_least``. At most everything written to partitions that really
+    changed, by the sizes and statistics of their files, was new: ``bytes_new_at_most``. Rows that an overwrite changed
+    in place are only in the latter. ``unknown`` counts the commits of which nothing is known; they are in ``commits``,
+    but in none of the other numbers.
     """
 
     days: float
@@ -44,12 +45,12 @@ class LookbackCost:
 
     @property
     def bytes_written_per_day(self) -> float:
-        """On average."""
+        """The bytes written per day, on average."""
         return self.bytes_written / self.days
 
     @property
     def saved(self) -> tuple[float, float] | None:
-        """The least and the most of what was written that following the change needn't have; None of no bytes.
+        """The least and the greatest share of the bytes that following the change would have saved; None without any.
 
         Example:
             >>> LookbackCost(1.0, 1, 1, 0, 100, 5, 20).saved
@@ -62,7 +63,7 @@ class LookbackCost:
 
 
 def lookback_cost(commits: Sequence[CommitCost], *, unknown: int = 0) -> LookbackCost:
-    """Of commits, newest first. A history shorter than a day counts as one day; of no commits everything is 0."""
+    """The cost of commits, newest first. A history shorter than a day counts as one day; no commits, no bytes."""
     span = commits[0].timestamp_ms - commits[-1].timestamp_ms if commits else 0
     return LookbackCost(
         days=max(1.0, span / _DAY_MS),
@@ -76,7 +77,7 @@ def lookback_cost(commits: Sequence[CommitCost], *, unknown: int = 0) -> Lookbac
 
 
 def total(costs: Iterable[LookbackCost]) -> LookbackCost:
-    """Of several tables together, over the longest of their histories."""
+    """The cost of several tables together, over the longest of their histories."""
     every = list(costs)
     return LookbackCost(
         days=max((each.days for each in every), default=1.0),

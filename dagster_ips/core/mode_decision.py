@@ -16,7 +16,7 @@ class ModeDecision:
     reason: str
 
     def or_full(self, *reasons: str | None) -> ModeDecision:
-        """Full, if there is a reason for it; as it is if there is none.
+        """Full if there is a reason for it; unchanged if there is none.
 
         Example:
             >>> ModeDecision(Mode.INCREMENTAL, "goes on").or_full(None, "its history was cut").mode
@@ -34,12 +34,12 @@ def decide_mode(
     named_by_person: bool = False,
     taken_from: str | None = None,
 ) -> ModeDecision:
-    """One mode for all inputs of a run: full if it is asked for and until something of every input is consumed.
+    """One mode for all inputs of a run: full if requested, and until something of every input is consumed.
 
-    Partitions that a person named are computed anew, unless the run says otherwise, and so is a table that is
-    ``taken_from`` another asset. New partitions among others that have a watermark are no reason to compute those anew.
+    Partitions that a person named are recomputed, unless the run requests another mode, and so is a table that is
+    ``taken_from`` another asset. New partitions are no reason to recompute others that have a watermark.
 
-    Where all inputs only begin, at what ``start`` says, the target may be missing: what was before is left out on
+    If all inputs only begin, at their declared ``start``, the target may be missing: earlier rows are left out on
     purpose.
 
     Example:
@@ -63,7 +63,7 @@ def decide_mode(
 
 
 def _asked_for(asked_for: Mode | None, taken_from: str | None, *, named_by_person: bool) -> str | None:
-    """Why everything is computed whatever was consumed; None if nobody asked for that."""
+    """Why everything is computed, whatever was consumed; None if nobody asked for that."""
     if taken_from:
         return f"takes over the table from {taken_from}"
     if asked_for is Mode.FULL:
@@ -78,6 +78,6 @@ def _names(states: Sequence[EdgeState]) -> str:
 
 
 def _without_new_partitions(states: Sequence[EdgeState]) -> list[EdgeState]:
-    """Those of partitions of which any input was consumed before."""
+    """The states of the partitions that have consumed any input before."""
     known = {state.edge.partition for state in states if state.committed is not None}
     return [state for state in states if state.edge.partition in known]

@@ -1,4 +1,4 @@
-"""Whose table a target is, and what others than its asset wrote to it since all of it was known."""
+"""Which asset owns a target, and what others wrote to the target since all of its contents were known."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from dagster_ips.core.ancestry import Ancestry, Snapshot
 ATTEMPT = "dagster-ips.attempt"
 EDGE = "dagster-ips.edge."
 ASSET = "dagster-ips.asset"
-"""The asset that wrote a snapshot; as a property of the table, which no expiry takes, the one whose table it is."""
+"""The asset that wrote a snapshot; as a property of the table, which never expires, the asset that owns the table."""
 ACCEPTED = "dagster-ips.accepted"
-"""The snapshot up to which a run took the table as it was, because a person said so."""
+"""The snapshot up to which a run accepted the table as it was, because a person said so."""
 
 
 @dataclass(frozen=True, slots=True)
 class Consent:
-    """What a person allows a run that would be refused otherwise.
+    """What a person permits a run to do that would otherwise be refused.
 
-    ``accept`` is the target's snapshot up to which what others wrote is taken as it is; ``take_over`` the asset whose
-    table it was until now. ``any_writes``: jobs write the table of which nothing is known but what they report.
+    ``accept`` is the target's snapshot up to which the writes of others are accepted. ``take_over`` is the asset that
+    owned the table until now. ``any_writes`` says that the table is written by jobs of which only the reports are
+    known.
     """
 
     accept: int | None = None
@@ -33,8 +34,8 @@ class Consent:
 class ForeignWrites:
     """The snapshots of a target by which someone else may have changed its rows, newest first.
 
-    ``places`` says how many snapshots are newer than each that is retained. ``accepted`` is the place from which on all
-    is taken as it is; as many as there are snapshots if nothing was accepted.
+    ``places`` maps each retained snapshot to the number of newer ones. ``accepted`` is the place from which on all
+    snapshots are accepted; it is the number of snapshots if none was accepted.
     """
 
     found: tuple[Snapshot, ...]
@@ -43,7 +44,7 @@ class ForeignWrites:
 
     @classmethod
     def of(cls, ancestry: Ancestry, asset: str, *, accept: int | None = None) -> ForeignWrites:
-        """Those that ``asset`` didn't write. Compactions and commits of nothing are nobody's."""
+        """The snapshots that ``asset`` didn't write. Compactions and empty commits are nobody's."""
         places = {snapshot.snapshot_id: place for place, snapshot in enumerate(ancestry.snapshots)}
         ids = [int(s.summary[ACCEPTED]) for s in ancestry.snapshots if ACCEPTED in s.summary]
         accepted = [places[number] for number in (*ids, accept) if number in places]
@@ -51,9 +52,9 @@ class ForeignWrites:
         return cls(found, places, min(accepted, default=len(places)))
 
     def after(self, known: Iterable[int]) -> tuple[Snapshot, ...]:
-        """Those that are newer than each of the snapshots ``known`` and than what is accepted.
+        """The foreign writes that are newer than all snapshots ``known`` and than what is accepted.
 
-        Of one that isn't retained everything that is retained is newer: what came before that is unknown.
+        All retained snapshots are newer than a known one that isn't retained: what came before them is unknown.
         """
         end = min((self.places.get(number, len(self.places)) for number in known), default=len(self.places))
         return tuple(each for each in self.found if self.places[each.snapshot_id] < min(end, self.accepted))
@@ -61,30 +62,30 @@ class ForeignWrites:
 
 @dataclass(frozen=True, slots=True)
 class RowCount:
-    """How many rows a table has, as far as summaries tell.
+    """How many rows a table has, as far as summaries say.
 
-    Deletes by position count for all that they name: also rows of files that a compaction has dropped since, which hide
-    nothing any more.
+    All position deletes are counted, also those of rows in files that a compaction has dropped since, which no longer
+    hide anything.
     """
 
     least: int
     most: int
 
     def minus(self, other: RowCount) -> int:
-        """By how many more this certainly is, or fewer if negative; 0 if both may be the same number."""
+        """By how many rows this is certainly more than ``other`` (negative: fewer); 0 if both may be equal."""
         return max(0, self.least - other.most) or min(0, self.most - other.least)
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What a run said of the table before it published a snapshot, where no expiry takes it: how many rows it has."""
+    """What a run recorded, where it never expires, before it published a snapshot: how many rows the table has then."""
 
     snapshot_id: int
     rows: RowCount
 
     @classmethod
     def parse(cls, text: str | None) -> Published | None:
-        """What ``str`` of it is; None of nothing, or of what another version wrote."""
+        """The value that ``str`` wrote as ``text``; None without text, or if another version wrote it."""
         parts = (text or "").split()
         if len(parts) != 3 or not parts[0].isdecimal() or not all(each.lstrip("-").isdecimal() for each in parts):  # noqa: PLR2004  # as below
             return None
@@ -96,10 +97,10 @@ class Published:
 
 
 def hidden_change(ancestry: Ancestry, last: Published | None, known: Iterable[int]) -> int | None:
-    """By how many rows at least others changed a table in commits since ``last`` that are expired; None if none tells.
+    """The least number of rows by which others changed a table in expired commits since ``last``; None if none is seen.
 
-    Compactions keep the count, and whatever the asset itself publishes is ``last``. ``known`` are the snapshots that
-    its cursors know of: what isn't among them was never published.
+    Compactions keep the count, and whatever the asset itself publishes becomes ``last``. ``known`` are the snapshots in
+    the asset's cursors: a snapshot that isn't among them was never published.
     """
     if last is None or last.snapshot_id not in set(known) or ancestry.find(last.snapshot_id) or not ancestry.snapshots:
         return None
@@ -111,12 +112,12 @@ def hidden_change(ancestry: Ancestry, last: Published | None, known: Iterable[in
 
 
 def live_rows(snapshot: Snapshot) -> RowCount | None:
-    """How many rows a table has; None if its summary doesn't tell."""
+    """How many rows a table has; None if its summary doesn't say."""
     return _rows(snapshot, "total-records", "total-position-deletes", "total-equality-deletes")
 
 
 def rows_before(snapshot: Snapshot) -> RowCount | None:
-    """How many rows a table had before the snapshot; None if its summary doesn't tell.
+    """How many rows a table had before the snapshot; None if its summary doesn't say.
 
     >>> counts = {"total-records": "9", "total-position-deletes": "1", "total-equality-deletes": "0"}
     >>> rows_before(Snapshot(7, 6, 7, 70, "append", "", counts | {"added-records": "2"}))
@@ -131,7 +132,7 @@ def rows_before(snapshot: Snapshot) -> RowCount | None:
 
 
 def _rows(snapshot: Snapshot, records: str, hidden: str, unknown: str, missing: str = "") -> RowCount | None:
-    """Records less those that deletes by position may hide; how many deletes by equality do isn't known."""
+    """Records, less those that position deletes may hide; None with equality deletes, which may hide any number."""
     found = [snapshot.summary.get(count, missing) for count in (records, hidden, unknown)]
     if not all(map(str.isdecimal, found)) or found[2] != "0":
         return None
@@ -139,7 +140,7 @@ def _rows(snapshot: Snapshot, records: str, hidden: str, unknown: str, missing: 
 
 
 def writer_of(snapshot: Snapshot) -> str | None:
-    """The asset that wrote it, as it says itself or by its stamps; None if it doesn't tell."""
+    """The asset that wrote a snapshot, by its own entry or by its stamps; None if it has neither."""
     stamps = [value for key, value in snapshot.summary.items() if key.startswith(EDGE)]
     if ASSET in snapshot.summary or not stamps:
         return snapshot.summary.get(ASSET)
@@ -147,7 +148,7 @@ def writer_of(snapshot: Snapshot) -> str | None:
 
 
 def owner_of(ancestry: Ancestry, properties: Mapping[str, str]) -> str | None:
-    """The asset that wrote to a table last, or that it was made for; None if nothing tells."""
+    """The asset that last wrote to a table, or for which the table was created; None if unknown."""
     writers = (writer_of(snapshot) for snapshot in ancestry.snapshots)
     return next((writer for writer in writers if writer is not None), None) or properties.get(ASSET)
 
@@ -173,5 +174,5 @@ def told(snapshot: Snapshot) -> str:
 
 
 def _is_by(snapshot: Snapshot, asset: str) -> bool:
-    # A statement of a block says whose it is only by the attempt that a last commit of the block names.
+    # A statement of a block records only the attempt; the block's last commit names that, and the asset.
     return ATTEMPT in snapshot.summary and writer_of(snapshot) in (None, asset)

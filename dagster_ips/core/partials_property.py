@@ -1,4 +1,4 @@
-"""Tables of partials: what a table's own property says of how its rows are added up."""
+"""Tables of partials: the table property that says how their rows are added up."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from dagster_ips.core.aggregates import parse_aggregate
 from dagster_ips.core.write_mode import Combine, WriteMode
 
 PARTIALS = "dagster-ips.partials"
-"""The property of a table that keeps partials: its keys and aggregates, as JSON. No reader needs more."""
+"""The property of a table that keeps partials: its keys and aggregates, as JSON. That is all that readers need."""
 
 
 def partials_property(write_mode: WriteMode | None) -> str | None:
-    """What the property says of a table that is written by ``write_mode``; None if it keeps no partials.
+    """The value of the property for a table that is written by ``write_mode``; None if it keeps no partials.
 
     Example:
         >>> partials_property(Combine(("day",), (parse_aggregate("plays", "count(*)"),), keeps_partials=True))

@@ -1,4 +1,4 @@
-"""How a table's rows belong to the partition keys of an asset, as far as files and SQL can tell."""
+"""Which partition keys of an asset the rows of a table have, as far as files and SQL show it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dagster_ips.core.ranges import Bound, Predicate
 
 
 class ColumnKind(StrEnum):
-    """What a column's values are, as far as partition keys are made of them."""
+    """The kind of a column's values, as far as it matters for partition keys."""
 
     DATE = "date"
     TIMESTAMP = "timestamp without time zone"
@@ -22,10 +22,9 @@ class ColumnKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The values of a column in one file: from ``lower`` to ``upper``, None where that isn't known; maybe nulls.
+    """The values of a column in one file: from ``lower`` to ``upper`` (None if unknown), and maybe nulls.
 
-    ``has_null`` is None where it isn't known. ``is_exact`` says that both bounds are values of rows and not only bounds
-    of them.
+    ``has_null`` is None if unknown. ``is_exact`` says that both bounds are values of rows, not only limits.
     """
 
     lower: Bound | None
@@ -40,7 +39,7 @@ class Span:
 
     @property
     def values(self) -> tuple[Bound | None, ...] | None:
-        """Every value that occurs; None if that isn't known."""
+        """Every value that occurs; None if that is unknown."""
         if self.holds_only_nulls:
             return (None,)
         if self.lower is None or self.lower != self.upper or self.has_null is None:
@@ -50,11 +49,11 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class KeysFound:
-    """The keys of a file's rows; None if they aren't known, which is neither none nor all.
+    """The keys of a file's rows; None if they are unknown, which means neither no key nor every key.
 
-    A key needn't have a partition. ``unmapped`` are values that have no key. If it isn't ``is_exact``, rows have no
-    other keys than these, and may not have each of them. Where keys of several dimensions aren't known, ``dimensions``
-    says what is known of each.
+    A key needn't have a partition. ``unmapped`` are values that have no key. If ``is_exact`` is False, the rows have no
+    other keys than these, but there may be no row with some of them. If keys of several dimensions are unknown,
+    ``dimensions`` says what is known of each.
     """
 
     keys: frozenset[str] | None
@@ -64,12 +63,12 @@ class KeysFound:
 
     @classmethod
     def unknown(cls, dimensions: tuple[KeysFound, ...] = ()) -> KeysFound:
-        """Nothing is known, but of ``dimensions``."""
+        """The keys if nothing is known, except about ``dimensions``."""
         return cls(None, is_exact=False, dimensions=dimensions)
 
 
 NULL = "null"
-"""A value that has no key in any partitioning, as it is shown."""
+"""How the value null is shown, which has no key in any partitioning."""
 
 
 class PartitionKeys(Protocol):
@@ -77,48 +76,49 @@ class PartitionKeys(Protocol):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that it looks at."""
+        """The columns whose values decide the key."""
 
     @property
     def by_minute(self) -> tuple[str, ...]:
-        """Those of them of whose times only the minute matters."""
+        """Those of ``columns`` whose times matter only to the minute."""
 
     @property
     def division(self) -> str:
-        """What a key means, as text: as long as it stays the same, so do the rows of a key, whatever keys there are."""
+        """What a key means, as text: while it stays the same, a key has the same rows, whatever keys there are."""
 
     def of_file(self, spans: Sequence[Span]) -> KeysFound:
         """The keys of a file's rows, from one span per column."""
 
     def of_values(self, rows: Collection[tuple[Bound | None, ...]]) -> KeysFound:
-        """The keys of ``rows``, which have a value for each column; unknown if they have one of a type without keys."""
+        """The keys of ``rows``, which have a value for each column; unknown if a value's type can't have keys."""
 
     def possible(self, found: KeysFound, keys: Collection[str]) -> frozenset[str]:
-        """Those of ``keys`` that rows may have of which ``found`` is known."""
+        """Those of ``keys`` that rows may have, given what was ``found`` of them."""
 
     def predicate(self, keys: Collection[str], kinds: Mapping[str, ColumnKind]) -> Predicate:
-        """The rows that have one of ``keys``; none for no key. It takes a row if and only if ``of_values`` says so."""
+        """The condition for rows that have one of ``keys``, exactly as ``of_values`` says; without keys, for no row."""
 
     def known(self) -> frozenset[str]:
-        """Every key there is a partition of now."""
+        """Every key that has a partition now."""
 
     def outside(self, keys: Collection[str]) -> frozenset[str]:
-        """Those of ``keys`` that have no partition, now or ever, unless the definition is changed."""
+        """Those of ``keys`` that have no partition and never will, unless the definition is changed."""
 
     def landmarks(self) -> frozenset[str]:
-        """What to remember of ``known``, so that it shows later whether any of it is gone."""
+        """What to remember of ``known`` in order to see later whether any of these keys is gone."""
 
     def lacks_any(self, landmarks: Collection[str]) -> bool:
-        """Whether of the partitions that there were, by the ``landmarks`` of then, any isn't there now."""
+        """Whether any of the partitions that existed when the ``landmarks`` were taken is gone now."""
 
     def to_be_added(self, keys: Collection[str]) -> frozenset[str]:
-        """Those of ``keys`` that get a partition when someone adds it; the others have one, or time will bring it."""
+        """Those of ``keys`` that get a partition only when someone adds it; others have one, or will as time passes."""
 
 
 class Slicing(Protocol):
-    """How the partitions of a consumer are made of an upstream's rows.
+    """How the partitions of a consumer are computed from an upstream's rows.
 
-    The upstream's rows have keys of their own, its partitions', and each partition of the consumer takes some of them.
+    The upstream's rows have the keys of the upstream's partitions, and each partition of the consumer takes the rows of
+    some of these keys.
     """
 
     @property
@@ -127,23 +127,23 @@ class Slicing(Protocol):
 
     @property
     def division(self) -> str:
-        """What the keys of the consumer's partitions mean, as the upstream's say it."""
+        """What the keys of the consumer's partitions mean, as text like that of the upstream's keys."""
 
     @property
     def sharing(self) -> frozenset[str]:
-        """The partitions of the consumer there are now that may be made of keys of which others are made as well."""
+        """The present partitions of the consumer that may be computed from keys that other partitions use too."""
 
     def taken_by(self, consumer_key: str) -> frozenset[str]:
-        """The upstream's keys whose rows a partition of the consumer is made of."""
+        """The upstream's keys from whose rows a partition of the consumer is computed."""
 
     def left_out(self, consumer_key: str, upstream_keys: Collection[str]) -> frozenset[str]:
-        """Those of the upstream's keys without a partition yet that one of the consumer may take once they have one."""
+        """Those of the upstream's keys that have no partition yet and that ``consumer_key`` may take once they do."""
 
     def made_of(self, upstream_keys: Collection[str]) -> frozenset[str]:
-        """The partitions of the consumer, of those there are now, that are made of rows with one of these keys."""
+        """The present partitions of the consumer that are computed from rows with one of these keys."""
 
     def lost(self, upstream_keys: Collection[str]) -> frozenset[str]:
-        """Those of the upstream's keys that no partition of the consumer is made of, now or ever.
+        """Those of the upstream's keys that no partition of the consumer uses now or will use later.
 
-        Unless a partitions definition is changed.
+        This holds unless a partitions definition is changed.
         """

@@ -9,10 +9,10 @@ from dagster_ips.core.capture import EdgeState
 def is_pending(state: EdgeState, *, table_uuid: str, ancestry: Ancestry) -> bool:
     """Whether a capture of the edge would find anything.
 
-    An append of no file doesn't count. A rewrite that changed no row does, so that the watermark goes on before its
-    snapshot is expired; the run it causes publishes nothing, so nobody further is woken. What can't be followed (a
-    re-created table, a rollback) counts too: the run it causes says so, instead of nobody. So does a change of which
-    only some files are consumed.
+    An append of no file doesn't count. A rewrite that changed no row does, so that the watermark advances before its
+    snapshot expires; the run it causes publishes nothing, so no other consumer is triggered. What can't be followed (a
+    re-created table, a rollback) counts too: the run it causes reports it, as nothing else would. So does a change of
+    which only some files are consumed.
     """
     if ancestry.head is None:
         return False

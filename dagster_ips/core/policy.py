@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class OnRollback(StrEnum):
-    """``ERROR`` stops; ``CONTINUE`` takes the rows that are gone as removed; ``FULL`` recomputes everything."""
+    """``ERROR`` stops; ``CONTINUE`` treats the rows that are gone as removed; ``FULL`` recomputes everything."""
 
     ERROR = "error"
     CONTINUE = "continue"
@@ -22,14 +22,14 @@ class OnExpired(StrEnum):
 
 
 class OnRemoved(StrEnum):
-    """``APPLY`` takes removed rows away from the target; ``IGNORE`` follows added rows only."""
+    """``APPLY`` also deletes removed rows from the target; ``IGNORE`` follows added rows only."""
 
     APPLY = "apply"
     IGNORE = "ignore"
 
 
 class OnUnmapped(StrEnum):
-    """Rows that belong to no partition of the consumer: ``ERROR`` stops; ``IGNORE`` leaves them out and says so."""
+    """Rows that belong to no partition of the consumer: ``ERROR`` stops; ``IGNORE`` leaves them out and reports it."""
 
     ERROR = "error"
     IGNORE = "ignore"

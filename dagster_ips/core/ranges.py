@@ -47,7 +47,7 @@ class Predicate(str):
         return _joined(self, "OR", other, neutral="FALSE") if isinstance(other, str) else NotImplemented
 
     def __ror__(self, other: str) -> Predicate:
-        """As ``|``."""
+        """Same as ``|``."""
         return Predicate(other) | self if isinstance(other, str) else NotImplemented
 
     def __and__(self, other: str) -> Predicate:
@@ -55,12 +55,12 @@ class Predicate(str):
         return _joined(self, "AND", other, neutral="TRUE") if isinstance(other, str) else NotImplemented
 
     def __rand__(self, other: str) -> Predicate:
-        """As ``&``."""
+        """Same as ``&``."""
         return Predicate(other) & self if isinstance(other, str) else NotImplemented
 
 
 def _joined(left: str, operator: str, right: str, *, neutral: str) -> Predicate:
-    """Without what says nothing, so that a range that is empty or open costs no pruning."""
+    """Both conditions joined, without one that has no effect, so that an empty or open range keeps the pruning."""
     decisive = "FALSE" if neutral == "TRUE" else "TRUE"
     if decisive in (left, right):
         return Predicate(decisive)
@@ -147,8 +147,8 @@ class ChangeRange:
     def __or__(self, other: ChangeRange) -> ChangeRange:
         """The smallest range that holds both; columns may differ, the left one names the result.
 
-        Dates and timestamps unite to whole days, wide enough for a column of either type: a date is its midnight. As
-        the midnight of which time zone isn't known here, timestamps with one get a day more on either side.
+        Dates and timestamps unite to whole days, wide enough for a column of either type: a date is its midnight. The
+        time zone of that midnight is unknown here, so timestamps with a time zone get one more day on either side.
 
         Raises:
             RangeTypesError: the columns' values have no common order.
@@ -187,18 +187,18 @@ class ChangeRange:
         sides += [f"{name} <= {literal(_highest_equal(upper))}"] if upper is not None else []
         condition = " AND ".join(sides)
         if isinstance(lower, float) and upper is None:
-            # To Spark NaN is above every number; Iceberg would leave out a file that holds nothing else.
+            # In Spark, NaN is above every number; Iceberg would skip a file that holds only NaN.
             condition += f" OR isnan({name})"
         return Predicate(f"({condition} OR {name} IS NULL)" if self.has_null else f"({condition})")
 
 
 def _extreme(pick: Callable[[list[Any]], Bound], values: list[Bound | None]) -> Bound | None:
-    """The lowest or highest of one column's values; None, an open side, wins."""
+    """The lowest or highest of one column's values; None, an open side, if any of them is None."""
     return None if any(value is None for value in values) else pick(values)
 
 
 class _Order(StrEnum):
-    """Values of one of these can be compared with each other."""
+    """Kinds of values; only values of the same kind can be compared with each other."""
 
     BOOLEAN = "boolean"
     NUMBER = "number"
@@ -226,7 +226,7 @@ def _order(found: ChangeRange) -> _Order | None:
 
 
 def _of_one_type(left: ChangeRange, right: ChangeRange) -> tuple[ChangeRange, ChangeRange]:
-    """Both as they are if their bounds can be compared, in whole days if that makes them so.
+    """Both unchanged if their bounds can be compared; in whole days if that makes them comparable.
 
     Raises:
         RangeTypesError: they can't be compared.
@@ -240,7 +240,7 @@ def _of_one_type(left: ChangeRange, right: ChangeRange) -> tuple[ChangeRange, Ch
 
 
 def _in_days(found: ChangeRange) -> ChangeRange:
-    """The range in dates, such that as timestamps, at midnight, they hold it too; one in dates as it is."""
+    """The range in dates, wide enough to cover it if they are read as midnights; a range in dates is unchanged."""
     order = _order(found)
     if order is _Order.DATE:
         return found
@@ -272,7 +272,7 @@ def quoted(name: str) -> str:
 
 
 def equals(expression: str, value: Bound) -> str:
-    """The condition that ``expression`` has the value; both zeros of a float are one, as they are to a join.
+    """The condition that ``expression`` has the value; both zeros of a float are equal, as they are in a join.
 
     Example:
         >>> equals("x", 1), equals("x", 0.0)
@@ -280,17 +280,17 @@ def equals(expression: str, value: Bound) -> str:
         >>> equals("x", False)
         '(x = FALSE AND x IS NOT NULL)'
     """
-    if value is False:  # Spark makes it NOT x, which Iceberg takes to hold of a null
+    if value is False:  # Spark turns it into NOT x, which Iceberg takes to be true of a null
         return f"({expression} = FALSE AND {expression} IS NOT NULL)"
     low, high = _lowest_equal(value), _highest_equal(value)
-    # repr tells the zeros apart.
+    # Only repr tells the zeros apart.
     if repr(low) != repr(high):
         return f"({expression} >= {literal(low)} AND {expression} <= {literal(high)})"
     return f"{expression} = {literal(value)}"
 
 
 def _lowest_equal(value: Bound) -> Bound:
-    """The value itself, or the lower zero: Iceberg orders -0.0 below 0.0, which are equal to Spark."""
+    """The value itself, or the lower zero: Iceberg orders -0.0 below 0.0, which are equal in Spark."""
     return -0.0 if isinstance(value, float) and value == 0 else value
 
 
@@ -301,7 +301,7 @@ def _highest_equal(value: Bound) -> Bound:
 def literal(value: object) -> str:  # noqa: PLR0911  # one return per type reads best
     """``value`` as a Spark SQL literal of its own type.
 
-    A text that Spark's settings could change on the way, as ``${...}`` or a backslash, is written in bytes.
+    A string that Spark's settings could change, such as one with ``${...}`` or a backslash, is written as bytes.
 
     Raises:
         TypeError: the type has no literal here.

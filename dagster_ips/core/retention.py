@@ -1,4 +1,4 @@
-"""Which ICDC tables of an edge are kept, and which go."""
+"""Which ICDC tables of an edge are kept, and which are dropped."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class Retention:
 
     @classmethod
     def of_days(cls, keep_last: int, max_age_days: float) -> Retention:
-        """As a setting says it.
+        """The retention with an age in days, as the settings have it.
 
         Raises:
-            RetentionError: as for any, or ``max_age_days`` is no number of days that time can be counted in.
+            RetentionError: as for the class, or ``max_age_days`` is out of the range of a timedelta.
         """
         try:
             max_age = timedelta(days=max_age_days)
@@ -47,7 +47,7 @@ class Retention:
 class IcdcTable:
     """A registered ICDC table by its full name, and the number of the capture that it belongs to.
 
-    ``partitions`` are those of a partitioned consumer that it was made for.
+    ``partitions`` are the partitions of a partitioned consumer for which it was made.
     """
 
     name: str
@@ -59,7 +59,7 @@ class IcdcTable:
 def expired(
     tables: Iterable[IcdcTable], retention: Retention, *, spared: Collection[int], now_ms: int
 ) -> tuple[IcdcTable, ...]:
-    """Of one edge's ``tables`` those that ``retention`` no longer keeps; no tables give none.
+    """Those of one edge's ``tables`` that ``retention`` no longer keeps; empty without tables.
 
     A capture's tables go together: when it is beyond the newest ``keep_last`` captures or older than ``max_age``,
     counted from its newest table. The newest capture and those with a number in ``spared`` stay in any case.

@@ -1,4 +1,4 @@
-"""How often a failing consumer is tried again by itself."""
+"""How often a failing consumer is retried automatically."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class RetryState:
     run_id: str = ""
 
     def after_failure(self, fingerprint: str, run_id: str) -> RetryState:
-        """Count ``run_id`` once. New data or new code starts the count afresh, at this failure."""
+        """Count ``run_id`` once. New data or new code restarts the count with this failure."""
         if fingerprint != self.fingerprint:
             return RetryState(fingerprint, 1, run_id)
         return self if run_id == self.run_id else RetryState(fingerprint, self.failures + 1, run_id)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 class Rewrite:
     """Files whose rows a ``replace`` snapshot moved, and the files it moved them to, by path.
 
-    Of several rewrites merged into one, ``between`` are the files that one wrote and another moved on.
+    If several rewrites were merged into one, ``between`` are the files that one of them wrote and another rewrote.
     """
 
     inputs: frozenset[str]
@@ -20,12 +20,12 @@ class Rewrite:
 
     @property
     def files(self) -> frozenset[str]:
-        """All of them."""
+        """All of its files."""
         return self.inputs | self.between | self.outputs
 
 
 def merged(rewrites: Iterable[Rewrite]) -> list[Rewrite]:
-    """Rewrites of rewrites, oldest first, as one each: from the files that no rewrite wrote to those still there.
+    """The rewrites, oldest first, with chains of them merged: from files that none wrote to the files still there.
 
     Example:
         >>> one, two = merged([Rewrite(frozenset("ab"), frozenset("c")), Rewrite(frozenset("cd"), frozenset("e"))]), []
@@ -48,9 +48,10 @@ def without_change(
 ) -> list[Rewrite]:
     """The merged ``rewrites`` that changed no row as far as the interval's ends can tell.
 
-    ``added`` and ``removed`` are what is live at only one end; ``disturbed`` are files that a delete file of the
-    interval may apply to. Such a rewrite took in at least one file that was live at the start (one that didn't is a
-    way to write new rows), all of its outputs are live at the end, and nothing was deleted on the way.
+    ``added`` and ``removed`` are the files that are live only at the end or only at the start; ``disturbed`` are files
+    to which a delete file of the interval may apply. Such a rewrite took in at least one file that was live at the
+    start (one that didn't is a way to write new rows), all of its outputs are live at the end, and nothing was deleted
+    on the way.
     """
     return [
         rewrite

@@ -27,9 +27,9 @@ class SideOfRows:
 
 @dataclass(frozen=True, slots=True)
 class RowChanges:
-    """What was added, removed and changed; a row is changed if one of its key was there and differs.
+    """How many rows were added, removed and changed; a row is changed if its key existed with other values.
 
-    ``columns`` says in how many changed rows each column differs. Without a key, rows come and go and don't change.
+    ``columns`` says in how many changed rows each column differs. Without a key, rows are only added and removed.
     """
 
     added: int = 0

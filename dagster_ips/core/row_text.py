@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def row_text(columns: Sequence[str], values: Sequence[object]) -> str:
-    """Each column and its value; texts in quotes, so that a number isn't taken for one.
+    """Each column and its value; strings in quotes, so that they differ from numbers.
 
     Example:
         >>> row_text(["day", "id", "title"], ["2026-01-05", 7, None])

@@ -1,4 +1,4 @@
-"""How long a run will take, by how long others took."""
+"""How long a run will take, estimated from how long others took."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class PastRun:
 
 
 def seconds_of_run(size_bytes: int, past: Sequence[PastRun]) -> float | None:
-    """What a run that reads ``size_bytes`` will take; None if no run tells.
+    """How many seconds a run that reads ``size_bytes`` will take; None without past runs.
 
-    By a line through three runs or more of different sizes, never below the quickest of them; otherwise as long as
-    half of them took.
+    With three or more different sizes, a line is fitted through the runs, and the result is never below the quickest
+    of them. Otherwise, or if the line doesn't rise, it is the median.
 
     Example:
         >>> seconds_of_run(300, [PastRun(100, 2.0), PastRun(200, 3.0), PastRun(400, 5.0)])

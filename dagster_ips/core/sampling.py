@@ -1,4 +1,4 @@
-"""Which of a table's keys or partitions a proof looks at: the same ones again for the same seed."""
+"""Which of a table's keys or partitions a proof checks: the same ones every time for the same seed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LEAST = 2
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A ``share`` above 0 and up to 1, and the ``seed`` that says which."""
+    """A ``share`` above 0 and up to 1, and the ``seed`` that decides which values are in it."""
 
     share: float
     seed: int
@@ -25,7 +25,7 @@ class Sample:
         return self.share >= 1
 
     def at_least(self, rows: int, *, of: int | None) -> Sample:
-        """A share that is about ``rows`` of a table's rows or more; it stays as it is where those aren't known.
+        """A share that gives at least about ``rows`` of the ``of`` rows of a table; unchanged if these are unknown.
 
         Example:
             >>> Sample(0.01, seed=7).at_least(1000, of=4000).share, Sample(0.01, seed=7).at_least(1000, of=900).share
@@ -51,7 +51,7 @@ class Sample:
         return sorted([*first, *others[: count - len(first)]], key=repr)
 
     def within(self, *, chosen: int, of: int) -> Sample:
-        """What is to be taken of the rows of ``chosen`` partitions of ``of``, so that it is the share of all rows."""
+        """The share to take of the rows in ``chosen`` of ``of`` partitions, so that it is this share of all rows."""
         return Sample(min(1.0, self.share * of / chosen) if chosen else 1.0, self.seed)
 
     def _shuffled(self, values: Collection[_Value]) -> Sequence[_Value]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def size_text(size_bytes: int) -> str:
-    """In the largest unit that leaves something before the point.
+    """The size in the largest unit in which it is at least 1.
 
     Example:
         >>> size_text(999), size_text(5_923_842)

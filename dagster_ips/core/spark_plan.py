@@ -1,8 +1,8 @@
-"""Spark's analysed plan, from the text in which Spark explains it.
+"""Spark's analyzed plan, from the text in which Spark explains it.
 
-The text is what every session gives: a classic one, Spark Connect, and both of them for SQL as for frames. It has an
-operator a line; a line's indentation is its depth. A child stands one level below its parent, the plan of a subquery in
-one of its expressions two levels. Checked on Spark 4.1.
+Every session gives this text, a classic one as well as Spark Connect, for SQL as well as for frames. It has one
+operator per line; a line's indentation is its depth. A child is one level below its parent, the plan of a subquery in
+one of the parent's expressions two levels. Checked on Spark 4.1.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ _OPENING, _CLOSING = "([", ")]"
 
 
 class PlanUnreadableError(ValueError):
-    """The text isn't a plan as it is known."""
+    """The text isn't a plan in the known format."""
 
 
 @dataclass(slots=True)
 class Node:
-    """An operator: its name, all that Spark says of it, the plans it is over, and those in its expressions."""
+    """An operator: its name, its whole text, the plans below it, and the plans of subqueries in its expressions."""
 
     operator: str
     text: str
@@ -31,17 +31,17 @@ class Node:
 
     @property
     def lists(self) -> list[str]:
-        """What stands in each of the operator's own brackets, in order; none if they don't match."""
+        """The content of each of the operator's own square brackets, in order; empty if brackets don't match."""
         return [inside for opening, inside in _enclosed(self.text) if opening == "["]
 
 
 def parse_plan(text: str) -> Node:
     r"""The tree that ``text`` draws.
 
-    A line that isn't drawn as one belongs to the line before it: a literal may hold line breaks.
+    A line without tree marks continues the line before it: a literal may contain line breaks.
 
     Raises:
-        PlanUnreadableError: a line stands below nothing.
+        PlanUnreadableError: a line has no parent.
 
     Example:
         >>> parse_plan("Project [k#1]\n+- Filter (v#2 > 1)\n   +- Range (0, 5)").children[0].operator
@@ -70,7 +70,7 @@ def parse_plan(text: str) -> Node:
 
 
 def elements(inside: str) -> list[str] | None:
-    """The parts of a list, split at its own commas; None if brackets in it don't match, as in a literal.
+    """The parts of a list, split at its own commas; None if brackets in it don't match, as may be in a literal.
 
     >>> elements("k#1, concat(a#2, b#3) AS c#4")
     ['k#1', 'concat(a#2, b#3) AS c#4']
@@ -115,7 +115,7 @@ def equalities(condition: str) -> Iterator[tuple[str, str]]:
 
 
 def _split_once(text: str, sign: str) -> tuple[str, str] | None:
-    """The two sides of the only ``sign`` that stands in no brackets."""
+    """The two sides of the only ``sign`` outside of brackets; None if there are none or several."""
     depth, places = 0, []
     for at, letter in enumerate(text):
         depth += (letter in _OPENING) - (letter in _CLOSING)

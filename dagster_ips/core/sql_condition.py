@@ -1,4 +1,4 @@
-"""What can be told of a SQL condition from its text."""
+"""What the text of a SQL condition shows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator
 
 
 def mentions(condition: str, columns: Iterable[str]) -> Iterator[str]:
-    """What stands in ``condition`` and is one of the names in any case, as it stands there, if only in a literal.
+    """The names of ``columns``, in any case, that ``condition`` contains, as spelled there; even if in a literal.
 
     Example:
         >>> list(mentions("`event_date` >= DATE '2026-01-03' AND Account = 'a'", ["account", "event", "event_date"]))
@@ -19,7 +19,7 @@ def mentions(condition: str, columns: Iterable[str]) -> Iterator[str]:
 
 
 def mentions_only(condition: str, columns: Collection[str], *, of: Iterable[str]) -> bool:
-    """Whether each column ``of`` a table that stands in ``condition`` is one of ``columns``, spelled as it is.
+    """Whether every column ``of`` a table that ``condition`` contains is one of ``columns``, spelled the same way.
 
     Example:
         >>> mentions_only("event_date >= DATE '2026-01-03'", ["event_date"], of=["event_date", "account"])

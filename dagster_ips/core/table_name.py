@@ -1,6 +1,6 @@
 """A table's name in a catalog: its parts, and the one text that stands for them.
 
-Everything that has a name of a table has it in the form of ``name_of``, so that equal tables have equal names.
+Table names are stored in the form of ``name_of`` everywhere, so that equal tables have equal names.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def name_of(parts: Sequence[str]) -> str:
 
 
 def namespace_of(name: str) -> str:
-    """All of a table's name but its last part.
+    """A table's name without its last part.
 
     Example:
         >>> namespace_of("media.playback"), namespace_of("media.`my.table`")

@@ -13,7 +13,7 @@ from dagster_ips.core.capture import Capture, EdgeState, Mode, Stamp, TargetMark
 class TargetHistory:
     """The target's ``main``, newest first, and the newest stamp of one edge in it.
 
-    ``announced`` is the snapshot that a run was last about to publish for the edge; None if none ever was.
+    ``announced`` is the last snapshot that a run was about to publish for the edge; None if no run ever was.
     """
 
     table_uuid: str
@@ -23,7 +23,7 @@ class TargetHistory:
 
 
 class Standing(StrEnum):
-    """Whether a capture may be published as the target is now; if neither that nor superseded, the value says why."""
+    """Whether a capture may be published to the target as it is now. All values but the first two say why not."""
 
     MAY_PUBLISH = "may publish"
     SUPERSEDED = "superseded"
@@ -33,11 +33,11 @@ class Standing(StrEnum):
 
 
 def settle(state: EdgeState, history: TargetHistory | None) -> EdgeState:
-    """``state``, brought up to what the target's newest stamp of the edge vouches for.
+    """``state``, updated to what the target's newest stamp of the edge records as consumed.
 
-    A run that was killed between publishing and committing left such a stamp, and so does a lost cursor. Without a
-    stamp newer than the one that the state knows of, it comes back as it is. Numbers don't tell which is newer: a run
-    that had nothing to write uses one up without a stamp, while another of the same number may publish.
+    The stamp is newer if a run was killed between publishing and committing, or if the cursor was lost. Without a stamp
+    newer than the one that the state knows of, the state is returned unchanged. Numbers don't show which is newer: a
+    run that had nothing to write uses one up without a stamp, while another run may publish with the same number.
     """
     if history is None or history.newest is None or not _is_newer(history.newest, state.target, history):
         return state
@@ -45,20 +45,20 @@ def settle(state: EdgeState, history: TargetHistory | None) -> EdgeState:
 
 
 def is_older(known: TargetMark | None, other: TargetMark) -> bool:
-    """Whether what is known of the target is from before ``other``, or of a table that was there before it."""
+    """Whether the ``known`` mark is missing, older than ``other``, or of a table that this one replaced."""
     if known is None or known.table_uuid != other.table_uuid:
         return True
     return (known.sequence_number, known.timestamp_ms) < (other.sequence_number, other.timestamp_ms)
 
 
 def committed(state: EdgeState, capture: Capture, history: TargetHistory | None) -> EdgeState:
-    """``state`` after a run of ``capture`` published, or had nothing to write, which ``history`` tells.
+    """``state`` after a run of ``capture`` published or had nothing to write; ``history`` shows which.
 
-    What is published is consumed as its stamp says, whatever others wrote to the cursor meanwhile. Without a stamp
-    the capture counts only if the state is still what it was taken from; else it is as if the run had not been, and
-    what it looked at is looked at again.
+    What is published is consumed as its stamp says, whatever others wrote to the cursor in the meantime. Without a
+    stamp, the capture counts only if the state is still the one that it was taken from. Otherwise the run has no
+    effect, and the next one captures the same changes again.
     """
-    known = replace(state, in_flight=capture)  # another may have captured since, and be in flight instead
+    known = replace(state, in_flight=capture)  # another capture may have been taken since, and be in flight instead
     settled = settle(known, history)
     if settled is not known:
         return replace(settled, in_flight=state.without(capture).in_flight)
@@ -66,14 +66,14 @@ def committed(state: EdgeState, capture: Capture, history: TargetHistory | None)
 
 
 def shows_all_since(mark: TargetMark | None, history: TargetHistory) -> bool:
-    """Whether nothing can have been published for the edge after ``mark`` that ``history`` doesn't show.
+    """Whether ``history`` shows everything that can have been published for the edge after ``mark``.
 
-    Snapshots expire, and stamps with them, but not the table's properties: there a run says which snapshot it is about
-    to publish, before it does. Whatever was published was announced, and an announcement is only ever written over by
-    a later one. So if ``mark`` is what was announced last, nothing came after it, however much is expired: of two runs
-    that announced and raced, the one that was announced first can't have published after the other, which moved
-    ``main``. If something else was announced, it was published or never was, which ``main``'s history tells, as far
-    as it is retained. Where it isn't, that can't be known.
+    Snapshots expire, and stamps with them, but the table's properties don't: in a property, a run announces which
+    snapshot it is about to publish. Everything that was published was announced before, and an announcement is only
+    overwritten by a later one. So if ``mark`` was announced last, nothing was published after it, however many
+    snapshots have expired: if two runs announced and raced, the one that announced first can't have published after the
+    other, which moved ``main``. If another snapshot was announced last, it was either published or never will be. The
+    history of ``main`` shows which, as far as it is retained; beyond that, it can't be known.
     """
     known = mark.snapshot_id if mark is not None else None
     if history.announced in (None, known) or history.ancestry.is_whole:
@@ -82,7 +82,7 @@ def shows_all_since(mark: TargetMark | None, history: TargetHistory) -> bool:
 
 
 def standing_of(capture: Capture, history: TargetHistory) -> Standing:
-    """Whether another run has published since ``capture`` was taken what it holds, or may have."""
+    """Whether ``capture`` may be published, or another run has, or may have, published its changes in the meantime."""
     newest = history.newest
     if newest is not None and newest.number >= capture.number:
         is_partial = capture.mode is Mode.FULL and newest.mode is not Mode.FULL
@@ -95,10 +95,10 @@ def standing_of(capture: Capture, history: TargetHistory) -> Standing:
 
 
 def unexpected_change(state: EdgeState, history: TargetHistory | None) -> str | None:
-    """Why the target isn't what the cursor vouches for, as the end of a sentence; None when it is.
+    """Why the target isn't in the state that the cursor records, as the end of a sentence; None if it is.
 
-    A target that is gone holds nothing that could be wrong: it is built anew. A mark whose snapshot was expired is
-    believed as long as everything that is retained is newer and the oldest of it says to have had a parent.
+    A target that is gone holds nothing that could be wrong: it is rebuilt. A mark whose snapshot has expired is
+    believed as long as all retained snapshots are newer and the oldest of them says that it had a parent.
     """
     mark = state.target
     if mark is None or history is None:
@@ -120,7 +120,7 @@ def unexpected_change(state: EdgeState, history: TargetHistory | None) -> str | 
 
 def _is_as_it_began(capture: Capture, history: TargetHistory) -> bool:
     if history.newest is not None:
-        # What was expired when the capture was taken may have been found in older metadata since.
+        # A stamp that had expired when the capture was taken may have been found in older metadata since.
         return history.newest.target.snapshot_id == capture.after_stamp or history.newest.target == capture.target
     expired = EdgeState(capture.edge, target=capture.target)
     return capture.after_stamp is None or (capture.target is not None and not unexpected_change(expired, history))

@@ -6,7 +6,7 @@ import datetime as dt
 
 
 def moment(timestamp_ms: int | None) -> str:
-    """To the second, in UTC; a question mark if it isn't known.
+    """The time to the second, in UTC; a question mark if it is unknown.
 
     Example:
         >>> moment(1767225600000)
@@ -18,7 +18,7 @@ def moment(timestamp_ms: int | None) -> str:
 
 
 def age(milliseconds: int) -> str:
-    """In the two largest units that it has.
+    """The span in the two largest units that it has.
 
     Example:
         >>> age(45_000), age(3_720_000), age(200_000_000)

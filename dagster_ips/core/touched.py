@@ -1,7 +1,7 @@
 """Which partitions of an upstream changed since when: what a partitioned consumer remembers of the whole upstream.
 
-A partition that nothing touched for a year is consumed up to a snapshot that expired long ago. That nothing touched it
-since is remembered here, so that its next late row is read from where the upstream was last looked at.
+A partition that hasn't changed for a year is consumed up to a snapshot that expired long ago. The state kept here shows
+that it hasn't changed since, so that its next late row is read from where the upstream was last scanned.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MOST_STRAYS = 20
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """Rows of an upstream's partition changed after ``since`` (None: at any time) and at last up to ``last``."""
+    """Rows of an upstream's partition changed after ``since`` (None: at any time), the latest of them by ``last``."""
 
     since: Watermark | None
     last: Watermark
@@ -29,16 +29,16 @@ class Touched:
         since = first_of([self.since, other.since])
         if self.last == other.last or _is_told_apart(self.last, other.last):
             return Touched(since, later(self.last, other.last))
-        # Which of them was committed last isn't known, so that only what is certainly after both reaches it.
+        # Which of them was committed last is unknown, so only a watermark that is certainly after both reaches it.
         newest = max(self.last.timestamp_ms, other.last.timestamp_ms)
         return Touched(since, replace(self.last, snapshot_id=-1, timestamp_ms=newest))
 
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """A data file whose rows came or went, of keys that aren't known: why, and whether another look may tell.
+    """A data file whose rows came or went, but whose keys are unknown: why, and whether another scan may find them.
 
-    It may as long as the file is live: one that is gone isn't read any more.
+    Another scan may find them as long as the file is live; a file that is gone isn't read any more.
     """
 
     changed: Touched
@@ -48,7 +48,7 @@ class Unread:
 
 @dataclass(frozen=True, slots=True)
 class Stray:
-    """Some of what a data file holds for no partition: values that have no key, and keys that have no partition."""
+    """Examples from a data file of what belongs to no partition: values without a key, and keys without a partition."""
 
     values: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
@@ -56,9 +56,10 @@ class Stray:
 
 @dataclass(frozen=True, slots=True)
 class FoundKeys:
-    """What a look finds of files: the ``keys`` of their rows, whether or not they have a partition.
+    """What a scan finds in files: the ``keys`` of their rows, whether or not they have a partition.
 
-    ``unread`` are the files that may have rows of other keys, by path, and why; those of ``live`` may be told later.
+    ``unread`` maps the path of each file that may have rows of other keys to the reason. For files in ``live``, a later
+    scan may find the keys.
     """
 
     keys: frozenset[str] = frozenset()
@@ -68,15 +69,16 @@ class FoundKeys:
 
 @dataclass(frozen=True, slots=True)
 class LineState:
-    """How far an upstream was looked at for all partitions of a consumer, and which of its keys changed.
+    """How far an upstream was scanned for all partitions of a consumer, and which of its keys changed.
 
-    A key without an entry didn't change after what its consumers have consumed, up to ``scanned``, unless it is one of
-    an ``unread`` file's, by path, of which nothing is known. ``strays`` are some of the files, by path, that hold rows
-    of no partition; no path is of any. ``abandoned`` are the snapshots that a rollback took away. Unless it
-    ``knows_keys_to_come``, an earlier release wrote it, which forgot keys that had no partition yet. ``partitions`` are
-    those of the consumer that were there, as far as they share keys; None if that isn't known. ``landmarks`` are those
-    of the upstream's that were there then. ``division`` says what the keys mean, the upstream's and the consumer's;
-    None if an earlier release wrote it.
+    A key without an entry in ``touched`` didn't change between what its consumers have consumed and ``scanned``, unless
+    it is one of the unknown keys of an ``unread`` file, by path. ``strays`` are some of the files, by path, with rows
+    that belong to no partition; an empty path stands for any file. ``abandoned`` are the snapshots that a rollback
+    removed. If ``knows_keys_to_come`` is False, an earlier release wrote the state, which dropped keys that had no
+    partition yet. ``partitions`` are the consumer's partitions at that time, as far as they share keys; None if
+    unknown. ``landmarks`` are the landmarks of the upstream's partitions at that time; None if none are kept.
+    ``division`` says what the keys of the upstream and of the consumer mean; None if an earlier release wrote the
+    state.
     """
 
     edge: Edge
@@ -92,13 +94,13 @@ class LineState:
 
     @property
     def unmapped(self) -> tuple[str, ...]:
-        """Some of the values, or keys, of rows that belong to no partition."""
+        """Some of the values and keys of rows that belong to no partition."""
         found = {each for stray in self.strays.values() for each in (*stray.values, *stray.keys)}
         return tuple(sorted(found)[:_SHOWN])
 
     @property
     def unread_text(self) -> str:
-        """What an unread file means, with an example and its cause; empty if there is none."""
+        """What the unread files mean, with one as an example and its cause; empty if there are none."""
         if not self.unread:
             return ""
         path, example = min(self.unread.items())
@@ -109,7 +111,7 @@ class LineState:
         )
 
     def looked_at(self, scanned: Watermark, found: FoundKeys, *, abandoned: Iterable[int] = ()) -> LineState:
-        """What ``found`` says changed after what was looked at before, up to ``scanned``."""
+        """The state after a scan from the previous one up to ``scanned``, with the changes that it ``found``."""
         changed = {key: Touched(self._since(key), scanned) for key in found.keys}
         unread = {
             path: Unread(Touched(self._since_unread(path), scanned), cause, path in found.live)
@@ -124,14 +126,14 @@ class LineState:
         )
 
     def with_strays(self, strays: Mapping[str, Stray]) -> LineState:
-        """Of the files that are live at ``scanned``, some that hold rows of no partition; no file, none does."""
+        """With some of the files, live at ``scanned``, that hold rows of no partition; without any, no file does."""
         return replace(self, strays={path: strays[path] for path in sorted(strays)[:_MOST_STRAYS]})
 
     def with_read_beyond(self, keys: Iterable[str], before: Watermark, *, abandoned: Iterable[int] = ()) -> LineState:
-        """Partitions that are made of ``keys`` have read beyond ``before``, where the look before this one was.
+        """The state if partitions computed from ``keys`` have read beyond ``before``, where the previous scan ended.
 
-        What they were made of may have come after that look and gone before this one, so that neither shows it: it was
-        removed, or it was in a snapshot that a rollback ``abandoned``.
+        The rows that they read may have come after that scan and gone before this one, so that neither scan shows them:
+        they were removed, or they were in a snapshot that a rollback ``abandoned``.
         """
         if self.scanned is None:
             return self
@@ -143,7 +145,7 @@ class LineState:
         )
 
     def with_keys_to_come(self, keys: Iterable[str]) -> LineState:
-        """With ``keys`` that rows have now: those that it forgot are pending where they were never computed."""
+        """With ``keys`` that rows have now: those that were dropped are pending where they were never computed."""
         if self.scanned is None:
             return replace(self, knows_keys_to_come=True)
         before_all = replace(self.scanned, snapshot_id=-1, sequence_number=-1, timestamp_ms=-1)
@@ -151,24 +153,24 @@ class LineState:
         return replace(self, touched={**self.touched, **forgotten}, knows_keys_to_come=True)
 
     def with_back(self, state: EdgeState, keys: Iterable[str]) -> LineState:
-        """With a partition, made of ``keys``, that wasn't there for a while: others have consumed what changed then."""
+        """The state if a partition computed from ``keys`` is back: others have consumed what changed meanwhile."""
         if self.scanned is None or state.committed is None or _is_same(state.committed, self.scanned):
             return self
         missed = Touched(state.committed, self.scanned)
         return replace(self, touched={**self.touched, **{key: self._joined(key, missed) for key in keys}})
 
     def told(self, path: str, keys: Iterable[str]) -> LineState:
-        """A file that couldn't be read is read by now: those are the keys that it changed."""
+        """The state if a file that couldn't be read has now been read: it changed ``keys``."""
         both = {key: self._joined(key, self.unread[path].changed) for key in keys}
         left = {other: each for other, each in self.unread.items() if other != path}
         return replace(self, touched={**self.touched, **both}, unread=left)
 
     def still_unread(self, path: str, *, cause: str) -> LineState:
-        """A file was looked at again, and couldn't be read."""
+        """The state if a file was scanned again and still couldn't be read."""
         return replace(self, unread={**self.unread, path: replace(self.unread[path], cause=cause)})
 
     def gone_unread(self, path: str, live: FoundKeys) -> LineState:
-        """A file that couldn't be read is gone; a rewrite may have left its rows in any of the ``live`` ones."""
+        """The state if a file that couldn't be read is gone; a rewrite may have moved its rows to any ``live`` file."""
         known = self.unread[path]
         found = {key: self._joined(key, known.changed) for key in live.keys}
         others = {
@@ -185,19 +187,19 @@ class LineState:
         return changed.joined(self.touched[key]) if key in self.touched else changed
 
     def without(self, keys: Collection[str]) -> LineState:
-        """What changed of ``keys`` is consumed by all that are made of them."""
+        """The state if all partitions computed from ``keys`` have consumed their changes."""
         touched = {key: each for key, each in self.touched.items() if key not in keys}
         is_needed = touched or self.unread
         return replace(self, touched=touched, abandoned=self.abandoned if is_needed else frozenset())
 
     def without_consumed_unread(self, states: Collection[EdgeState]) -> LineState:
-        """Without unread files that are gone and that each partition has consumed, of those computed ever.
+        """Without the unread files that are gone and that every partition computed so far has consumed.
 
-        ``states`` are those of every partition there is. One that was never computed reads what is there then, and
-        what is there has keys.
+        ``states`` are the states of all partitions. A partition that was never computed will read the files that are
+        live then, and those have keys.
         """
         seen = [state.committed for state in states if state.committed is not None]
-        # What a run has captured it is about to have consumed.
+        # A run in flight will soon have consumed what it captured.
         reading = [state.in_flight.to_inclusive for state in states if state.in_flight is not None]
 
         def is_needed(each: Unread) -> bool:
@@ -207,7 +209,7 @@ class LineState:
         return replace(self, unread=left).without(())
 
     def start_of(self, state: EdgeState, keys: Iterable[str]) -> Watermark | None:
-        """From where a partition that is made of ``keys`` must be read: as late as it can be."""
+        """The latest watermark from which a partition computed from ``keys`` can be read without missing a change."""
         committed = state.committed
         if committed is None or self.scanned is None:
             return committed
@@ -219,16 +221,16 @@ class LineState:
         return later(committed, oldest) if oldest else committed
 
     def consumed_up_to(self, state: EdgeState, keys: Collection[str]) -> Watermark | None:
-        """Up to where a pending partition that is made of ``keys`` is complete: None if it never was.
+        """Up to where a pending partition computed from ``keys`` is complete; None if it never was.
 
-        One that was never computed had no row before its keys changed first.
+        A partition that was never computed had no row before its keys first changed.
         """
         lacking = keys if state.committed is None else state.left_out.intersection(keys)
         first = [each.since for key in lacking if (each := self.touched.get(key))]
         return first_of(first if state.committed is None else [self.start_of(state, keys), *first])
 
     def is_pending(self, state: EdgeState, keys: Collection[str]) -> bool:
-        """Whether any of ``keys`` is known to have changed after what a partition made of them has consumed."""
+        """Whether any of ``keys`` is known to have changed after what a partition computed from them has consumed."""
         committed, found = state.committed, self.touched.keys() & keys
         if committed is None or not state.left_out.isdisjoint(found):
             return bool(found)
@@ -241,7 +243,7 @@ class LineState:
     def _is_unseen(self, touched: Touched, committed: Watermark) -> bool:
         if committed.snapshot_id in self.abandoned:
             return True
-        # Then it has seen all that any look found, which in version 1 clocks might deny.
+        # Then it has seen all that any scan found, even if the clocks of a v1 table say otherwise.
         is_up_to_date = self.scanned is not None and _is_same(committed, self.scanned)
         return not is_up_to_date and not reaches(committed, touched.last)
 
@@ -255,20 +257,20 @@ class LineState:
 
 
 def reaches(committed: Watermark, last: Watermark) -> bool:
-    """Whether what was consumed certainly reaches ``last``; of another table it never does."""
+    """Whether ``committed`` certainly reaches ``last``; it never does if they are of two tables or refs."""
     if committed.table_uuid != last.table_uuid or committed.ref != last.ref:
         return False
     return _is_same(committed, last) or is_certainly_before(last.position, committed.position)
 
 
 def later(one: Watermark, other: Watermark) -> Watermark:
-    """The later one; the first where that isn't certain, and of two tables or refs, whose history then is an error."""
+    """The later mark; ``one`` if that isn't certain, or for two tables or refs, whose history is an error anyway."""
     is_comparable = one.table_uuid == other.table_uuid and one.ref == other.ref
     return other if is_comparable and is_certainly_before(one.position, other.position) else one
 
 
 def first_of(marks: Sequence[Watermark | None]) -> Watermark | None:
-    """The one that was committed first; None of none, if one of them isn't known, or if which is the first isn't."""
+    """The mark that was committed first; None without marks, if one is None, or if it is unknown which is the first."""
     known = [each for each in marks if each is not None]
     first = min(known, key=lambda each: each.position, default=None)
     if first is None or len(known) < len(marks):

@@ -1,4 +1,4 @@
-"""Up to which event time a table is complete: every event before it has arrived, and what is made of it is in."""
+"""Up to which event time a table is complete: it contains every event before it, or what is computed from them."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 ALWAYS = dt.datetime.max.replace(tzinfo=dt.UTC)
-"""Of a table without event time, which is never behind."""
+"""The time of a table without event time, which is always complete."""
 
 _ALWAYS = "always"
 
 
 @dataclass(frozen=True, slots=True)
 class EventTime:
-    """How the rows of an outside table say up to when it is complete: no event is more than ``lateness`` late.
+    """How the rows of an outside table show up to when it is complete: no event is more than ``lateness`` late.
 
-    ``column`` None is a table without event time, as one of titles or plans is: it is complete always.
+    ``column`` is None for a table without event time, such as one of titles or plans: it is always complete.
     """
 
     column: str | None
     lateness: dt.timedelta = dt.timedelta(0)
 
     def through(self, highest: dt.datetime | None, *, committed_ms: int) -> dt.datetime | None:
-        """The time before which everything has arrived; None where nothing did.
+        """The time before which everything has arrived; None if nothing has.
 
-        ``highest`` is the newest event time seen, ``committed_ms`` when it was. A clock that is ahead makes nothing
-        complete that hasn't happened yet.
+        ``highest`` is the newest event time seen, ``committed_ms`` is when its commit was. If a clock was ahead, the
+        commit's time counts, as nothing is complete that hasn't happened yet.
 
         Example:
             >>> seen = dt.datetime(2026, 1, 5, 12, tzinfo=dt.UTC)
@@ -41,7 +41,7 @@ class EventTime:
 
 
 def least(times: Iterable[dt.datetime | None]) -> dt.datetime | None:
-    """What is complete of all: the earliest. One of which it isn't known, None, makes it None; so does no time at all.
+    """The time up to which all are complete: the earliest. None if one of them is None, unknown, or there are none.
 
     Example:
         >>> least([ALWAYS, None]) is None
@@ -52,7 +52,7 @@ def least(times: Iterable[dt.datetime | None]) -> dt.datetime | None:
 
 
 def instant(value: dt.date | dt.datetime) -> dt.datetime:
-    """A column's value as a time: dates begin at midnight, and what names no time zone is UTC.
+    """A column's value as a time: dates begin at midnight, and values without a time zone are UTC.
 
     Example:
         >>> instant(dt.date(2026, 1, 5)).isoformat()
@@ -64,12 +64,12 @@ def instant(value: dt.date | dt.datetime) -> dt.datetime:
 
 
 def as_text(time: dt.datetime) -> str:
-    """In a stamp: ISO 8601 in UTC, or ``always``."""
+    """The time as text for a stamp: ISO 8601 in UTC, or ``always``."""
     return _ALWAYS if time == ALWAYS else time.astimezone(dt.UTC).isoformat()
 
 
 def from_text(text: str) -> dt.datetime:
-    """What ``as_text`` wrote, or a job of another hand: a date or a time, UTC unless it says otherwise.
+    """The time that ``as_text`` or someone else's job wrote: a date or a time, UTC unless it says otherwise.
 
     Raises:
         ValueError: it is neither.

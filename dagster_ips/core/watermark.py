@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from dagster_ips.core.ancestry import Snapshot
 
 _SKEW_MS = 60_000
-"""By how much the clocks of those who commit may differ; Iceberg's own metadata refuses more."""
+"""By how much the clocks of committers may differ; Iceberg's own metadata refuses more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
     """All of ``ref`` up to and including ``snapshot_id`` is consumed.
 
-    The table's uuid tells a re-created table from the one consumed; the sequence number and the timestamp still place
-    the watermark when its snapshot has been expired. ``schema_id`` is the schema that its rows were read by; None where
-    an earlier release didn't say.
+    The table's uuid distinguishes a re-created table from the one consumed. The sequence number and the timestamp give
+    the watermark's position even if its snapshot has expired. ``schema_id`` is the schema by which its rows were read;
+    None if an earlier release didn't record it.
     """
 
     table_uuid: str
@@ -38,7 +38,7 @@ class Watermark:
 
 
 def is_certainly_before(one: tuple[int, int], other: tuple[int, int]) -> bool:
-    """Whether what has position ``one`` was committed before ``other``; clocks that are close don't tell.
+    """Whether position ``one`` was committed before ``other``; False if their clock times are too close to tell.
 
     Example:
         >>> is_certainly_before((1, 900), (2, 100)), is_certainly_before((0, 100), (0, 900))

@@ -11,40 +11,40 @@ from dagster_ips.core.sql_condition import mentions
 
 
 class WritesRows:
-    """What others ask of any write mode. A new one says here what differs; none of those who ask knows it by name."""
+    """What other code asks of any write mode. A new mode overrides what differs; no caller needs to know it by name."""
 
     __slots__ = ()
 
     @property
     def declaration(self) -> str:
-        """As it is declared: another if rows that the one left can't be gone on with by the other.
+        """The declaration as text; two differ if one can't continue with rows that the other has written.
 
-        Of code and query a table says more than that (``code_of``).
+        The code, and the signature of a combine() or a query, are compared separately (``code_of``).
         """
         return ""
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The columns by which rows are told apart; none if nothing tells them apart."""
+        """The columns that tell rows apart; empty if none do."""
         return ()
 
     @property
     def adds_up(self) -> bool:
-        """Whether what is made of some of a change's files stays as it is once the others come."""
+        """Whether rows computed from some of a change's files stay valid once the other files are consumed."""
         return False
 
     @property
     def may_repeat(self) -> bool:
-        """Whether a change may be written once more without doubling rows."""
+        """Whether a change may be written a second time without duplicating rows."""
         return True
 
     @property
     def changes_rows_within_files(self) -> bool:
-        """Whether single rows of large files change, so that deletes beside the files are cheaper than new files."""
+        """Whether single rows of large files change, so that delete files are cheaper than rewritten files."""
         return False
 
-    def columns_needed(self, partition_columns: Sequence[str]) -> tuple[str, ...]:  # noqa: ARG002  # see overwrites
-        """The columns that a frame must have, whatever it is made of."""
+    def columns_needed(self, partition_columns: Sequence[str]) -> tuple[str, ...]:  # noqa: ARG002  # overwrites need it
+        """The columns that a frame must have, whatever its inputs are."""
         return self.keys
 
     def finds_rows_by(self, column: str) -> bool:
@@ -54,9 +54,9 @@ class WritesRows:
 
 @dataclass(frozen=True, slots=True)
 class Append(WritesRows):
-    """Add rows; with ``dedup_on`` leave out those whose key is already there.
+    """Add rows; with ``dedup_on``, leave out those whose key is already there.
 
-    With ``remove_on``, rows that were removed upstream are taken away by that key.
+    With ``remove_on``, rows that were removed upstream are deleted by that key.
     """
 
     dedup_on: tuple[str, ...] = ()
@@ -69,12 +69,12 @@ class Append(WritesRows):
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The key that nothing is added twice of, else the one that removed rows are found by."""
+        """The key of which no value is added twice, or else the key by which removed rows are found."""
         return self.dedup_on or self.remove_on
 
     @property
     def adds_up(self) -> bool:
-        """Each row is made of rows of one file."""
+        """Each row is computed from rows of one file."""
         return True
 
     @property
@@ -106,7 +106,7 @@ class Merge(WritesRows):
 
     @property
     def adds_up(self) -> bool:
-        """Each row is made of rows of one file."""
+        """Each row is computed from rows of one file."""
         return True
 
     @property
@@ -121,11 +121,11 @@ class Merge(WritesRows):
 
 @dataclass(frozen=True, slots=True)
 class Combine(WritesRows):
-    """Add the change's aggregates to those that are there, by the key ``on``; without one, to those of all rows.
+    """Add the change's aggregates to the stored ones, by the key ``on``; without a key, to those of all rows.
 
-    ``approximate`` allows sums of floating point, which depend on the order in which values come and go.
-    ``keeps_partials`` says that a change's aggregates are appended beside those that are there, and folded when the
-    table is read. ``computed`` are columns that are made of these anew whenever they change.
+    ``approximate`` allows floating-point sums, which depend on the order in which values come and go.
+    ``keeps_partials`` says that a change's aggregates are appended to the stored ones, and all are folded when the
+    table is read. ``computed`` columns are recomputed from keys and aggregates whenever these change.
     """
 
     on: tuple[str, ...]
@@ -136,17 +136,17 @@ class Combine(WritesRows):
 
     @property
     def declaration(self) -> str:
-        """Without the aggregates, which its signature says."""
+        """Without the aggregates, which are in its signature."""
         return _called("combine", on=self.on)
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """What a group has in common."""
+        """The columns that the rows of a group have in common."""
         return self.on
 
     @property
     def adds_up(self) -> bool:
-        """Groups that are computed again are made of rows that other files have."""
+        """Not if groups may be recomputed, because this also needs rows of other files."""
         return not self.may_compute_groups_again
 
     @property
@@ -159,23 +159,23 @@ class Combine(WritesRows):
         """Groups are updated, unless parts of them are only appended."""
         return not self.keeps_partials
 
-    def finds_rows_by(self, column: str) -> bool:  # noqa: ARG002  # it holds of any
-        """A new column lacks what came before, whichever it is."""
+    def finds_rows_by(self, column: str) -> bool:  # noqa: ARG002  # it is true of any column
+        """True for any column: a new aggregate lacks the rows from before it."""
         return True
 
     @property
     def layout(self) -> Layout:
-        """What the table keeps."""
+        """The columns that the table keeps."""
         return layout_of(self.aggregates, is_partial=self.keeps_partials)
 
     @property
     def may_compute_groups_again(self) -> bool:
-        """Whether a removed row may leave a group of which only its live rows tell the value."""
+        """Whether a removed row may leave a group whose value is only known from its live rows."""
         return self.approximate or any(kept.part in EXTREMES for kept in self.layout.columns)
 
     @property
     def signature(self) -> str:
-        """Another if a table that was made by the one can't be added to by the other."""
+        """The declaration as text; two differ if one can't add to a table that the other has written."""
         return signature(self.on, self.aggregates) + (" in partials" if self.keeps_partials else "")
 
 
@@ -189,7 +189,7 @@ class OverwritePartitions(WritesRows):
         return _called("overwrite_partitions")
 
     def columns_needed(self, partition_columns: Sequence[str]) -> tuple[str, ...]:
-        """Those that say of which partition a row is."""
+        """The columns that decide to which partition a row belongs."""
         return tuple(partition_columns)
 
 
@@ -206,21 +206,21 @@ class OverwriteWhere(WritesRows):
 
 @dataclass(frozen=True, slots=True)
 class ReplaceKeys(WritesRows):
-    """Replace the rows of affected keys, which come with the rows, by the columns ``on``."""
+    """Replace the rows of affected keys, by the columns ``on``; the keys are given together with the new rows."""
 
     on: tuple[str, ...]
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Those by which rows are replaced; several rows may have one."""
+        """The columns by which rows are replaced; several rows may have the same key."""
         return self.on
 
 
 @dataclass(frozen=True, slots=True)
 class ByQuery(WritesRows):
-    """As each run finds best for the query ``text``: it says one of the other modes itself.
+    """Each run chooses one of the other modes, as is best for the query ``text``.
 
-    ``signature`` is another if what the one left can't be gone on with by the other.
+    Two signatures differ if one query can't continue with rows that the other has written.
     """
 
     text: str
@@ -228,7 +228,7 @@ class ByQuery(WritesRows):
 
     @property
     def declaration(self) -> str:
-        """Without the text, which its signature says."""
+        """Without the text, which is in its signature."""
         return "a query"
 
     @property
@@ -248,7 +248,7 @@ class Replace(WritesRows):
 
     @property
     def declaration(self) -> str:
-        """It has nothing more."""
+        """It has no arguments."""
         return _called("replace")
 
 
@@ -262,7 +262,7 @@ def _called(function: str, **columns: tuple[str, ...] | str | None) -> str:
 
 
 def may_repeat(write_mode: WriteMode | None) -> bool:
-    """Whether a change may be written twice without doubling rows; None is a mode that an Overwrite chooses.
+    """Whether a change may be written twice without duplicating rows; None is a mode that an Overwrite chooses.
 
     Example:
         >>> may_repeat(Merge(on=("account",))), may_repeat(Append())

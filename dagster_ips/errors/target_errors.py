@@ -85,7 +85,7 @@ class ForeignWriteError(IpsError):
 
 @dataclass(eq=False)
 class TargetColumnsChangedError(IpsError):
-    """Column names of the table refer to other columns than when it was written; None if that is unknown."""
+    """Column names of the table refer to other columns than when it was written; ``columns`` None: it is unknown."""
 
     table: str
     asset: str

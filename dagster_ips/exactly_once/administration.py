@@ -1,4 +1,4 @@
-"""What a person, or a job that reports back, does to an edge's state: each change is one write, under a new number."""
+"""What a person, or a job that reports back, does to an edge's state; each change is one write with a new number."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ from dagster_ips.state.store import EdgeStore
 
 @dataclass(frozen=True, slots=True)
 class Rewind:
-    """A rewind as it would be done: the next run reads again what lies between ``after`` and ``before``: ``pending``.
+    """A planned rewind: the next run reads again what lies between ``after`` and ``before``, which is ``pending``.
 
-    What came later is read by the run after it: in one go, rows that came and went since would stay in the target.
+    What came after ``before`` is read by the run after that: if one run read both, rows that came and went since then
+    would stay in the target.
     """
 
     edge: Edge
@@ -40,8 +41,8 @@ class Rewind:
 class Administrator:
     """Changes what counts as consumed by one consumer, whose table is ``target``.
 
-    A run that is at work meanwhile can't publish any more what it captured before, and if it just did, that doesn't
-    count as consumed.
+    A run that is at work in the meantime can no longer publish what it captured before. If it has just done so, that
+    doesn't count as consumed.
     """
 
     catalog: LakeCatalog
@@ -60,12 +61,12 @@ class Administrator:
     def plan_rewind(self, consumer: str, tracked: TrackedInput, place: Place, *, may_repeat: bool) -> Rewind:
         """What a rewind of the edge to ``place`` would do; nothing is changed.
 
-        ``may_repeat`` says whether the consumer may write a change twice without doubling rows.
+        ``may_repeat`` says whether the consumer may write a change twice without duplicating rows.
 
         Raises:
-            RewindError: rows would double, or the place isn't behind what is consumed.
-            TargetChangedError: the table isn't what was published last, which a rewind can't mend.
-            UnknownPublicationError: what was published last can't be known, so neither what is to be read again.
+            RewindError: rows would be duplicated, or the place isn't older than what is consumed.
+            TargetChangedError: the table isn't what was published last, which a rewind can't repair.
+            UnknownPublicationError: it is unknown what was published last, and so what is to be read again.
             UnknownPlaceError: the place isn't in the history of the upstream's table.
             BrokenHistoryError: the table can't be followed from there.
         """
@@ -93,14 +94,14 @@ class Administrator:
                 "consumed"
             )
             raise _cant_rewind(edge, problem)
-        # What isn't read again stays as the columns were when it was consumed.
+        # The rows that aren't read again were read with the columns of that time, so the schema id stays.
         after = replace(source.watermark_at(found, tracked.ref), schema_id=before.schema_id)
         rewound = replace(state, committed=after, reread_to=before)
         inspector = Inspector(self.catalog, self.store, self.target, self.icdc_namespace)
         return Rewind(edge, before, after, inspector.pending(rewound, source, tracked))
 
     def rewind(self, planned: Rewind, *, who: str, why: str) -> EdgeState:
-        """Do what was planned.
+        """Carry out the plan.
 
         Raises:
             RewindError: something was consumed or changed since the plan was made.
@@ -111,12 +112,12 @@ class Administrator:
         return self._intervene(state, InterventionKind.REWIND, planned.after, who, why)
 
     def commit(self, consumer: str, upstreams: Sequence[str], run_id: str) -> tuple[EdgeState, ...]:
-        """What the captures of ``run_id`` hold is consumed: the job that took them has published what it made of them.
+        """Commit the captures of ``run_id``: the job that took them has published what it made of them.
 
         If its writes were stamped, that is known already, and nothing is left to do.
 
         Raises:
-            CaptureNotInFlightError: one of them isn't in flight (any more). Nothing changed.
+            CaptureNotInFlightError: one of them isn't in flight, or no longer. Nothing is changed.
         """
         edges = [Edge(consumer, upstream) for upstream in upstreams]
         stored = [self.store.get(edge) for edge in edges]
@@ -124,7 +125,7 @@ class Administrator:
         if not any(_is_in_flight(state, run_id) for state in stored):
             raise _not_in_flight(run_id, stored)
         for before, state in zip(stored, settled, strict=True):
-            # Of several inputs, those may be done of which a commit that was cut short had written it down.
+            # With several inputs, some may be done: a commit that was interrupted had recorded them.
             is_done = before.in_flight is None and before.has_begun
             if not is_done and not _is_in_flight(before, run_id):
                 raise _not_in_flight(run_id, [before])
@@ -140,7 +141,7 @@ class Administrator:
     def _intervene(
         self, state: EdgeState, kind: InterventionKind, after: Watermark | None, who: str, why: str
     ) -> EdgeState:
-        # What others made of the target is that person's to judge: it is known as it is from now on.
+        # Whether what others did to the target is right is up to that person: it counts as known from now on.
         known = replace(state, target=self._mark())
         changed = known.with_intervention(kind, after, who=who, why=why, at_ms=time.time_ns() // 1_000_000)
         with effect(Effect.INTERVENE):
@@ -167,7 +168,7 @@ def _is_in_flight(state: EdgeState, run_id: str) -> bool:
 
 
 def _committed(state: EdgeState, run_id: str, target: TargetMark | None) -> EdgeState:
-    """``state`` after the job of ``run_id`` has published, by which its table came to be what it is now."""
+    """``state`` after the job of ``run_id`` has published, which made its table what it is now."""
     held = state.in_flight
     return state.with_committed(held, target) if held is not None and held.run_id == run_id else state
 

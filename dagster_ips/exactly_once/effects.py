@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class Effect(StrEnum):
-    """What a run changes outside its process, in the order in which it happens; last, what only a person causes."""
+    """What a run changes outside its process, in the order in which it happens; what only a person causes is last."""
 
     RECORD_LOOK = "record_look"
     WRITE_ICDC_FILES = "write_icdc_files"
@@ -48,7 +48,7 @@ _OF_OTHERS = (
     Effect.END_BACKFILL,
 )
 OF_RUNS = [each for each in Effect if each not in _OF_OTHERS]
-"""What any run causes; the others are a person's, the sensor's, and what only the first run of an instance does."""
+"""What any run causes. A person or a sensor causes the others, or only the first run of an instance does."""
 
 Observer = Callable[[Effect, str], None]
 """Called with the effect and ``"before"`` or ``"after"``, in the process and thread that causes it."""
@@ -58,7 +58,7 @@ observers: list[Observer] = []
 
 @contextlib.contextmanager
 def effect(name: Effect) -> Iterator[None]:
-    """Tell the observers before and, if it didn't fail, after."""
+    """Tell the observers before the effect and, if it didn't fail, after it."""
     for observer in observers:
         observer(name, "before")
     yield

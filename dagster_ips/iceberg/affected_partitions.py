@@ -1,4 +1,4 @@
-"""Which partitions a change set touches, by its files' partition values.
+"""Which partitions a change set touches, according to its files' partition values.
 
 Source: Iceberg table spec, "Partition Transforms".
 """
@@ -23,10 +23,11 @@ _WITH_WIDTH = re.compile(r"(bucket|truncate)\[(\d+)\]")
 
 @dataclass(frozen=True, slots=True)
 class PartitionField:
-    """A field of the current partition spec: its name, its source column and how that becomes the field's value.
+    """A field of the current partition spec: its name, its source column and how the field's value is computed from it.
 
-    ``can_prune`` is whether Iceberg may look for the value in every spec of the table. It mustn't if one has the column
-    as it is: it would compare a month, for instance, with the day of the month's files, and leave them out (1.11).
+    ``can_prune`` says whether Iceberg may filter by the value in every spec of the table. It must not if a spec has the
+    column itself (``identity``): Iceberg (1.11) would compare a month, for instance, with the day of the month's files,
+    and leave these out.
     """
 
     name: str
@@ -40,15 +41,15 @@ class PartitionField:
         return self.transform == "identity"
 
     def condition(self, value: Bound | None, catalog: str) -> str:
-        """The rows that have the value."""
+        """The condition that selects the rows with the value."""
         expression, wanted = self.expression(catalog), "NULL" if value is None else literal(value)
         if self.is_identity and value is not None:
             return equals(expression, value)
-        # Iceberg isn't asked about arrays.
+        # Iceberg doesn't filter by arrays.
         return f"{expression} <=> {wanted}" if self.can_prune else f"array({expression}) <=> array({wanted})"
 
     def expression(self, catalog: str) -> str:
-        """The field's value of a row in Spark SQL, by the functions that come with an Iceberg catalog."""
+        """A row's value of the field in Spark SQL, by the functions that come with an Iceberg catalog."""
         if self.is_identity:
             return quoted(self.column)
         if self.transform in _TIME:
@@ -60,14 +61,14 @@ class PartitionField:
 
 @dataclass(frozen=True, slots=True)
 class AffectedPartitions:
-    """The values of ``fields``, in their order, that occur in a change. No value: nothing changed."""
+    """The values of ``fields``, in their order, that occur in a change. No values: nothing changed."""
 
     fields: tuple[PartitionField, ...]
     values: frozenset[tuple[Bound | None, ...]]
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns whose own values make the partition; none if a transform has a part in it."""
+        """The columns whose own values make up the partition; none if a transform is involved."""
         return tuple(f.column for f in self.fields) if all(f.is_identity for f in self.fields) else ()
 
     def as_mappings(self) -> tuple[Mapping[str, Bound | None], ...]:
@@ -76,7 +77,7 @@ class AffectedPartitions:
         return tuple(dict(zip(names, value, strict=True)) for value in sorted(self.values, key=repr))
 
     def predicate(self, catalog: str) -> Predicate:
-        """The rows that are in one of the partitions; beyond 1,000 of them simply every row."""
+        """The rows that are in one of the partitions; if these are more than 1,000, simply every row."""
         if len(self.values) > _MOST:
             return Predicate("TRUE")
         partitions = [self._condition(values, catalog) for values in sorted(self.values, key=repr)]
@@ -88,10 +89,11 @@ class AffectedPartitions:
 
 
 def affected_partitions(changes: ChangeSet, metadata: TableMetadata) -> AffectedPartitions | None:
-    """The partitions of the current spec that ``changes`` touch, rows that were removed included.
+    """The partitions of the current spec that ``changes`` touch, including those of removed rows.
 
-    None if they are unknown: the table isn't partitioned, or a file was written under another spec, or a column's own
-    value, such as binary, has no literal, or rows from before a column have a default of it.
+    None if they are unknown: the table isn't partitioned, or a file was written with another spec, or a column
+    partitioned by its own value has a type without a literal, such as binary, or rows from before a column have a
+    default of it.
     """
     names = {field.field_id: name for name, field in metadata.columns.items()}
     spec = [field for field in metadata.default_spec if field["transform"] != "void"]

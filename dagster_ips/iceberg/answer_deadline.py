@@ -1,4 +1,4 @@
-"""Waiting for answers of a server no longer than a while: its own drivers may wait forever."""
+"""Waits for a server's answer for a limited time: its own drivers may wait forever."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ _LONGEST_REST_SECONDS = 600.0
 
 
 class NoAnswerError(Exception):
-    """There was none in time, or none shortly before; its text names nothing secret."""
+    """There was no answer in time, or none shortly before; its text contains nothing secret."""
 
 
 @dataclass(eq=False)
 class Patience:
-    """Waits ``seconds`` for an answer; who gave none, or took long to fail, isn't asked again for a minute and longer.
+    """Waits ``seconds`` for an answer. A server that gave none, or failed slowly, rests for a minute or more.
 
-    So a server that doesn't answer costs whoever asks it for many things that time once, and not once for each.
+    While it rests, it isn't asked. So many requests to a server that doesn't answer take that time once in all, and not
+    once each.
 
     Example:
         >>> patience = Patience(0.05)
@@ -42,13 +43,13 @@ class Patience:
         """What ``call`` returns or raises.
 
         Raises:
-            NoAnswerError: it does neither in time. It goes on in a thread of its own, which may never end.
+            NoAnswerError: it does neither in time. It continues in its own thread, which may never end.
         """
         if (left := self._resting_until - time.monotonic()) > 0:
             message = f"it recently failed to answer in time; the next attempt is in {left:.0f} seconds"
             raise NoAnswerError(message)
         started, outcome = time.monotonic(), _Outcome()
-        # Not a pool's: Python waits for those as it exits.
+        # Not a pool's thread: Python waits for those when it exits.
         thread = threading.Thread(target=outcome.fill, args=(call,), daemon=True)
         thread.start()
         thread.join(self.seconds)
@@ -75,5 +76,5 @@ class _Outcome:
     def fill(self, call: Callable[[], object]) -> None:
         try:
             self.answer = call()
-        except BaseException as error:  # noqa: BLE001  # whoever asked raises it
+        except BaseException as error:  # noqa: BLE001  # the caller raises it
             self.error = error

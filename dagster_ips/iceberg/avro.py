@@ -1,8 +1,8 @@
-"""Avro files read and written without losing a bit.
+"""Reads and writes Avro files without losing a bit.
 
-Logical types are taken out of the schema while fastavro decodes, so that dates, decimals and uuids stay the integers
-and bytes they are on disk; a file written back carries the original schema, field ids included. PyIceberg's own reader
-and writer reassign types on the way (``equality_ids`` becomes a list of long, which Java refuses).
+Logical types are removed from the schema while fastavro decodes, so that dates, decimals and uuids stay the integers
+and bytes that they are on disk; a file written back has the original schema, including field ids. PyIceberg's own
+reader and writer change types on the way (``equality_ids`` becomes a list of long, which Java refuses).
 
 Source: Apache Avro specification, "Object Container Files".
 """
@@ -24,7 +24,7 @@ _MAGIC = b"Obj\x01"
 
 @dataclass(frozen=True, slots=True)
 class AvroFile:
-    """The header of an Avro file, values as text, and its records as plain dicts."""
+    """The header of an Avro file, with values as text, and its records as plain dicts."""
 
     header: Mapping[str, str]
     records: list[dict[str, Any]]
@@ -39,14 +39,14 @@ def read_avro(content: bytes) -> AvroFile:
     """All records of ``content``.
 
     Raises:
-        ValueError: it isn't a whole Avro file, or the package that decompresses it isn't installed.
+        ValueError: it isn't a complete Avro file, or the package that decompresses it isn't installed.
     """
     header, body = _split(content)
     plain = {**header, SCHEMA_KEY: json.dumps(_without_logical_types(header[SCHEMA_KEY]))}
     try:
         records = list(fastavro.reader(io.BytesIO(_join(plain, body))))
     except Exception as error:
-        if "codec" in str(error):  # as fastavro says which package to install
+        if "codec" in str(error):  # the error in which fastavro names the package to install
             message = f"the file may be intact, but it can't be decompressed here: {error}"
             raise ValueError(message) from error
         # Damage shows as whatever the decoder trips over: zlib.error, struct.error, MemoryError, a StopIteration.

@@ -1,6 +1,6 @@
-"""Some of the files of one snapshot, in the order in which its manifest list and manifests have them.
+"""Some of the files of one snapshot, in the order in which its manifest list and manifests list them.
 
-Both are immutable, so a number of files is a place in that order for as long as the snapshot is retained.
+Both are immutable, so a file's number is its place in that order as long as the snapshot is retained.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from dagster_ips.iceberg.storage import Storage
 def appended_bite(
     storage: Storage, metadata: TableMetadata, snapshot: Snapshot, *, first: int, limits: Limits
 ) -> tuple[ChangedFiles, Bite]:
-    """Files from number ``first`` on of those that ``snapshot``, an append, added: within ``limits``, or one file.
+    """Files that ``snapshot``, an append, added, from number ``first`` on: as many as ``limits`` allow, at least one.
 
     Cost: the manifests that the snapshot wrote.
     """
@@ -48,9 +48,9 @@ def appended_bite(
 def live_bite(
     storage: Storage, metadata: TableMetadata, snapshot: Snapshot, *, first: int, limits: Limits
 ) -> tuple[ChangedFiles, Bite]:
-    """Files from number ``first`` on of those that are live at ``snapshot``, with the delete files that may apply.
+    """Files live at ``snapshot``, from number ``first`` on, with the delete files that may apply.
 
-    Cost: the manifests that list the files taken, and those of delete files.
+    Cost: the manifests that list the files taken, and those that list delete files.
     """
     rows = [r for r in read_manifest_list(storage, snapshot, table=metadata.table) if may_hold_live_files(r)]
     data = [row for row in rows if content_of(row) is Content.DATA]
@@ -71,9 +71,9 @@ _Read = Callable[[], list[ManifestEntry]]
 
 
 def _reader(storage: Storage, row: ManifestRow, metadata: TableMetadata, *, of: Snapshot | None = None) -> _Read:
-    """Reads the manifest's live files, ``of`` one snapshot if it is given.
+    """A function that reads the manifest's live files, only those ``of`` a snapshot if one is given.
 
-    What another bite counted without opening the manifest must be what is found in it.
+    It fails if the number of files isn't the one that another bite counted without opening the manifest.
     """
 
     def read() -> list[ManifestEntry]:
@@ -88,13 +88,13 @@ def _reader(storage: Storage, row: ManifestRow, metadata: TableMetadata, *, of: 
 
 
 def _live_count(row: ManifestRow) -> int | None:
-    """The manifest's files that aren't marked as deleted; None if the list doesn't count them, as v1 needn't."""
+    """How many of the manifest's files aren't marked as deleted; None if the list doesn't say, as v1 allows."""
     counts = (row.get("added_files_count"), row.get("existing_files_count"))
     return None if None in counts else sum(int(count or 0) for count in counts)
 
 
 def _cut(manifests: Iterable[tuple[int | None, _Read]], first: int, limits: Limits) -> tuple[list[ManifestEntry], Bite]:
-    """Entries from number ``first`` on, as many as ``limits`` allow and at least one; manifests aside aren't opened."""
+    """Entries from number ``first`` on, as many as ``limits`` allow, at least one; other manifests aren't opened."""
     chosen: list[ManifestEntry] = []
     position = size_bytes = 0
     is_full = False

@@ -14,15 +14,15 @@ CASCADE = "dagster-ips.cascade"
 
 
 def properties(cascade: Cascade) -> dict[str, str]:
-    """Summary properties of what follows from ``cascade``; none if there is none."""
+    """Summary properties for what follows from ``cascade``; none if it is empty."""
     return {CASCADE: str(cascade)} if cascade.ids else {}
 
 
 def caused_by(consumed: Iterable[tuple[TableMetadata, Capture]], target: TableMetadata | None) -> Cascade:
-    """What the snapshots that captures consume follow from; ``target`` is the consumer's table, None before it is made.
+    """The cascade of the snapshots that captures consume; ``target`` is the consumer's table, None before it exists.
 
-    Of what an outside job committed, the newest snapshot stands for all. Where everything is read, of an asset or of
-    partitions that were never computed, it is what came since the consumer last published.
+    Of the commits of outside jobs, the newest one stands for all. If everything is read, of an asset or of partitions
+    that were never computed, it is the cascade of what came since the consumer last published.
     """
     snapshots: list[Snapshot] = []
     for metadata, capture in consumed:
@@ -34,13 +34,13 @@ def caused_by(consumed: Iterable[tuple[TableMetadata, Capture]], target: TableMe
 
 
 def cascade_at_head(metadata: TableMetadata) -> Cascade:
-    """What the newest commit to ``main`` follows from; nothing where it doesn't say."""
+    """The cascade that the newest commit to ``main`` belongs to; empty if it doesn't say."""
     newest = next((s for s in metadata.ancestry().snapshots if _changes_rows(s)), None)
     return _of(newest) if newest and (CASCADE in newest.summary or RUN not in newest.summary) else Cascade()
 
 
 def _consumed(metadata: TableMetadata, capture: Capture, target: TableMetadata | None) -> tuple[Snapshot, ...]:
-    """Newest first; only the newest where the history doesn't reach back, or nothing came since."""
+    """The consumed snapshots, newest first; only the newest if the history doesn't reach back, or nothing is new."""
     to, start = capture.to_inclusive, capture.from_exclusive
     if to is None:
         return ()
@@ -55,7 +55,7 @@ def _consumed(metadata: TableMetadata, capture: Capture, target: TableMetadata |
 
 
 def _changes_rows(snapshot: Snapshot) -> bool:
-    """Whether it may have, as far as its summary says; our own last commit of several statements adds none itself."""
+    """Whether it may have, by its summary; the last commit of a statement block counts too, though it adds none."""
     return CASCADE in snapshot.summary or not (snapshot.only_moves or snapshot.changes_no_file)
 
 

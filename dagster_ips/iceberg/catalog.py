@@ -1,4 +1,4 @@
-"""One configuration for PyIceberg and Spark, and the few things we ask of a catalog."""
+"""One catalog configuration for PyIceberg and Spark, and the few operations that a catalog is needed for."""
 
 from __future__ import annotations
 
@@ -44,21 +44,21 @@ if TYPE_CHECKING:
 
 _Answer = TypeVar("_Answer")
 _Row = tuple[str, str]
-"""Namespace and name of a table, as a database catalog keeps them."""
+"""The namespace and name of a table, as a database catalog stores them."""
 _SQLITE = "sqlite:///"
 _UNREADABLE = (ValidationError, ResponseError)
-"""What PyIceberg raises on metadata with something that it doesn't know, from a file and from a catalog's response."""
+"""What PyIceberg raises if a metadata file, or a catalog's response, has something that it doesn't know."""
 _MOST_LISTED = 20
 _SPARK_CATALOG_TYPES = {"sql": "jdbc", "rest": "rest", "glue": "glue", "hive": "hive"}
 
 
 @dataclass(frozen=True, eq=False)
 class LakeCatalog:
-    """A catalog by its PyIceberg properties. Properties may hold secrets and are in no repr, log or error.
+    """A catalog by its PyIceberg properties. These may contain secrets, so they are in no repr, log or error.
 
-    With ``patience_seconds`` pointers and files are waited for no longer than that, as ``Patience`` says. With
-    ``branch`` the tables that have such a branch are as if ``main`` were there. Metadata of ICDC tables is written
-    under ``icdc_location``, or beside the tables that they are made of.
+    With ``patience_seconds``, pointers and files are waited for no longer than that, as ``Patience`` says. With
+    ``branch``, tables that have such a branch look as if ``main`` were there. Metadata of ICDC tables is written under
+    ``icdc_location``, or beside the tables whose changes they hold.
 
     Example:
         >>> lake = LakeCatalog.embedded("lake", Path("/data/lake"))
@@ -79,19 +79,19 @@ class LakeCatalog:
 
     @classmethod
     def embedded(cls, name: str, folder: Path) -> LakeCatalog:
-        """One SQLite file and one warehouse folder, for PyIceberg and Spark alike."""
+        """A catalog of one SQLite file and one warehouse folder, for PyIceberg and Spark alike."""
         uri = f"{_SQLITE}{folder.absolute()}/catalog.db?timeout=30"
         return cls(name, {"type": "sql", "uri": uri, "warehouse": f"file://{folder.absolute()}/warehouse"})
 
     def on_branch(self, branch: str | None) -> LakeCatalog:
-        """The same catalog with ``branch`` instead of ``main``, of the tables that have it; with ``main`` if None."""
+        """This catalog with ``branch`` instead of ``main`` in the tables that have it; with ``main`` if it is None."""
         found = replace(self, branch=branch)
         vars(found)["client"] = self.client  # Its connections are shared.
         return found
 
     @classmethod
     def configured(cls, name: str) -> LakeCatalog:
-        """The one that PyIceberg's own configuration has: a file or environment variables.
+        """The catalog in PyIceberg's own configuration: a file or environment variables.
 
         Raises:
             CatalogUnreachableError: there is none, or it doesn't answer.
@@ -100,10 +100,11 @@ class LakeCatalog:
         return cls(name, dict(found.properties))
 
     def spark_configuration(self) -> dict[str, str]:
-        """Spark configuration of the same catalog under the same name.
+        """The Spark configuration of the same catalog under the same name.
 
-        Properties pass through by name, as most are the same on both sides, and those of object stores by Spark's name
-        as well; ``spark_properties`` adds or overrides, for what else Spark calls differently.
+        Properties are passed on under their names, as most have the same name on both sides, and those of object stores
+        under Spark's names as well. ``spark_properties`` adds or overrides properties, for what else Spark calls
+        differently.
         """
         prefix = f"spark.sql.catalog.{self.name}"
         kind = _SPARK_CATALOG_TYPES.get(self.properties.get("type", ""), self.properties.get("type", ""))
@@ -130,13 +131,13 @@ class LakeCatalog:
         return Storage(self.properties, self.name, self._new_patience())
 
     def locate(self, tables: Sequence[str]) -> Located:
-        """As ``metadata_locations``; what fails for one of them doesn't affect the others."""
+        """As ``metadata_locations``; a failure for one table doesn't affect the others."""
         try:
             return Located(self.metadata_locations(tables))
         except IpsError as error:
             if len(tables) == 1:
                 return Located({}, {tables[0]: error})
-        # Together they fail for one: each by itself.
+        # Together they fail because of one of them, so each is looked up by itself.
         parts = [self.locate([table]) for table in tables]
         found = {table: location for part in parts for table, location in part.found.items()}
         return Located(found, {table: error for part in parts for table, error in part.errors.items()})
@@ -144,7 +145,7 @@ class LakeCatalog:
     def metadata_locations(self, tables: Sequence[str]) -> dict[str, str]:
         """Where each of ``tables`` has its current metadata.json; tables that don't exist are left out.
 
-        One query for all of them where the catalog is a database.
+        If the catalog is a database, this is one query for all of them.
 
         Raises:
             CatalogUnreachableError: the catalog did not answer.
@@ -160,7 +161,7 @@ class LakeCatalog:
             return dict(self._locations_one_by_one(catalog, tables))
 
     def metadata_locations_by_prefix(self, namespace: str, start: str) -> dict[str, str]:
-        """As ``metadata_locations``, of every table of ``namespace`` whose own name starts with ``start``.
+        """As ``metadata_locations``, for every table of ``namespace`` whose own name starts with ``start``.
 
         Raises:
             CatalogUnreachableError: the catalog did not answer.
@@ -172,7 +173,7 @@ class LakeCatalog:
                 in_namespace = sql.IcebergTables.table_namespace == _stored(within)
                 starts = sql.IcebergTables.table_name.startswith(start, autoescape=True)
                 rows = self._locations_by_sql(catalog, sqlalchemy.and_(in_namespace, starts))
-                # To SQLite's LIKE upper and lower case are one.
+                # SQLite's LIKE doesn't distinguish upper and lower case.
                 return {name_of([*within, name]): at for (_, name), at in rows.items() if name.startswith(start)}
             names = [identifier for identifier in catalog.list_tables(within) if identifier[-1].startswith(start)]
             return dict(self._locations_one_by_one(catalog, [name_of(each) for each in names]))
@@ -181,8 +182,8 @@ class LakeCatalog:
         """The table's current metadata, never from a cache.
 
         Raises:
-            UnknownTableError: there is no such table; ``asset`` is who asked, and up to where it was consumed before.
-            UnsupportedTableError: it is a view, or no table that can be captured.
+            UnknownTableError: there is no such table. The error names ``asset``, and what that had consumed.
+            UnsupportedTableError: it is a view, or a table of a kind that can't be captured.
             CatalogUnreachableError: the catalog did not answer.
             MetadataUnreadableError: the metadata file is missing or damaged.
         """
@@ -202,7 +203,7 @@ class LakeCatalog:
         return metadata if self.branch is None else metadata.on_branch(self.branch)
 
     def _what_there_is(self, table: str) -> str:
-        """What somebody may have meant by a ``table`` that isn't there, as a sentence; empty if nothing tells."""
+        """A sentence about what may have been meant by a ``table`` that doesn't exist; empty if there is no hint."""
         with (
             contextlib.suppress(CatalogUnreachableError, NoSuchNamespaceError, NotImplementedError),
             self._reaching("listing tables"),
@@ -216,13 +217,13 @@ class LakeCatalog:
         return ""
 
     def _is_view(self, table: str) -> bool:
-        """Whether the catalog keeps views apart from tables, and has one of that name."""
+        """Whether the catalog keeps views apart from tables, and has a view of that name."""
         with self._reaching(f"asking for {table}"), contextlib.suppress(NotImplementedError):
             return self.client.view_exists(parts_of(table))
         return False
 
     def register(self, table: str, metadata_location: str) -> None:
-        """Make a metadata.json known as ``table``, in a namespace that is created if it is missing.
+        """Register a metadata.json as ``table``, in a namespace that is created if it is missing.
 
         Raises:
             NoRegisterError: the catalog can't do that.
@@ -238,7 +239,7 @@ class LakeCatalog:
                     raise
 
     def require_register(self) -> None:
-        """Do nothing if the catalog can make a table of a metadata file, as far as it says.
+        """Fail unless the catalog can register a metadata file as a table, as far as the catalog says.
 
         Raises:
             NoRegisterError: it can't.
@@ -248,18 +249,18 @@ class LakeCatalog:
             raise NoRegisterError(self.name)
 
     def drop(self, table: str) -> None:
-        """Make the catalog forget ``table``; every file stays. A table that is gone already is no error."""
+        """Remove ``table`` from the catalog; all files stay. A table that is gone already is no error."""
         with self._reaching(f"dropping {table}"), contextlib.suppress(NoSuchTableError):
             self.client.drop_table(parts_of(table))
 
     def create_namespace(self, namespace: str) -> None:
-        """Create the namespace unless it is there."""
+        """Create the namespace unless it exists."""
         with self._reaching(f"creating namespace {namespace}"):
             self.client.create_namespace_if_not_exists(parts_of(namespace))
 
     @cached_property
     def client(self) -> Catalog:
-        """PyIceberg's catalog of this configuration."""
+        """PyIceberg's catalog with this configuration."""
         with self._reaching("connecting to it"):
             self._create_embedded_folder()
             return self._asked(lambda: pyiceberg_catalog.load_catalog(self.name, **self.properties))
@@ -301,14 +302,14 @@ class LakeCatalog:
         except (OSError, Exception) as error:
             if _is_answer(error):
                 raise
-            # Drivers put addresses with passwords into their messages: only the kind of error is passed on.
+            # Drivers put addresses with passwords into their messages, so only the kind of error is passed on.
             cause = str(error) if isinstance(error, NoAnswerError) else kind_of(error)
             raise CatalogUnreachableError(catalog=self.name, doing=doing, cause=cause) from None
 
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """Where tables have their current metadata.json, without those that don't exist; and why some are unknown."""
+    """Where tables have their current metadata.json, without those that don't exist; and why others are unknown."""
 
     found: Mapping[str, str]
     errors: Mapping[str, IpsError] = field(default_factory=dict)
@@ -320,18 +321,18 @@ def _row_of(table: str) -> _Row:
 
 
 def _stored(namespace: Sequence[str]) -> str:
-    """A namespace as databases keep it, which tells no dot in a part from one between parts."""
+    """A namespace as databases store it: dots within a part look like dots between parts."""
     return ".".join(namespace)
 
 
 def _is_answer(error: Exception) -> bool:
-    """Whether the catalog answered, if only to say that there is no such thing or that there is one already."""
+    """Whether the catalog answered, even if only that something doesn't exist or exists already."""
     answers = (NoSuchTableError, NoSuchNamespaceError, TableAlreadyExistsError, NamespaceAlreadyExistsError)
     return isinstance(error, (*answers, CommitFailedException, ValidationError, IpsError))
 
 
 def _problems(error: Exception) -> str:
-    """What PyIceberg doesn't know, without the values that it quotes."""
+    """What PyIceberg doesn't know, without the values that its message quotes."""
     cause = error if isinstance(error, ResponseError) else error.__cause__
     if not isinstance(cause, ResponseError):
         return type(error).__name__

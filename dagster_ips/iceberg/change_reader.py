@@ -1,4 +1,4 @@
-"""From an interval to the files whose rows it changed, by metadata alone."""
+"""Finds the files whose rows changed in an interval, by metadata alone."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from dagster_ips.iceberg.storage import Storage
 
 @dataclass(frozen=True, slots=True)
 class FilesWithDeletes:
-    """Data files, and the delete files that apply to them, at one moment of a table."""
+    """Data files, and the delete files that apply to them, at one snapshot of a table."""
 
     data: tuple[ManifestEntry, ...] = ()
     deletes: tuple[ManifestEntry, ...] = ()
@@ -39,12 +39,12 @@ class FilesWithDeletes:
 
 @dataclass(frozen=True, slots=True)
 class ChangedFiles:
-    """The change set, and where its files stand.
+    """The change set, and the manifests and entries that list its files.
 
-    ``whole`` are manifests taken as they are. Of the added files, ``fresh`` can't hold a row that was there before, and
-    ``rewritten`` may. ``hidden`` are the files that delete files came to or went from, as at the interval's end;
-    ``before`` is all that was there and may be gone, as at its start. ``restored`` says that rows of ``hidden`` may be
-    there again, because what deleted them was rolled back.
+    ``whole`` are manifests that are taken as they are. Of the added files, ``fresh`` can't hold a row that existed
+    before, and ``rewritten`` may. ``hidden`` are the files for which delete files were added or dropped, as of the
+    interval's end; ``before`` is everything that existed at its start and may be gone, as of then. ``restored`` says
+    that rows of ``hidden`` may exist again, because what deleted them was rolled back.
     """
 
     changes: ChangeSet
@@ -65,10 +65,11 @@ class ChangedFiles:
 def appended_files(
     storage: Storage, metadata: TableMetadata, snapshots: tuple[Snapshot, ...], *, head: Snapshot
 ) -> ChangedFiles:
-    """The files that ``snapshots``, all of them appends up to ``head``, added; none gives no files.
+    """The files that ``snapshots``, all of them appends up to ``head``, added; no snapshots give no files.
 
-    The head's manifest list suffices: over appends nothing that was added is gone again, and a manifest merged on the
-    way names each entry's own snapshot. Cost: one manifest list, and the manifests added in the interval.
+    The head's manifest list is enough: in a series of appends, nothing that was added is gone again, and a manifest
+    that was merged in between names each entry's own snapshot. Cost: one manifest list, and the manifests added in the
+    interval.
     """
     wanted = {snapshot.snapshot_id for snapshot in snapshots}
     whole: list[ManifestRow] = []
@@ -88,7 +89,7 @@ def appended_files(
 
 
 def live_files(storage: Storage, metadata: TableMetadata, *, head: Snapshot) -> ChangedFiles:
-    """Every file live at ``head``, with every delete file that applies: a full read is a change set like any other."""
+    """Every file live at ``head``, with the delete files that apply, so that a full read is a change set as well."""
     rows = [row for row in read_manifest_list(storage, head, table=metadata.table) if may_hold_live_files(row)]
     whole = [row for row in rows if content_of(row) is Content.DELETES]
     has_deletes = bool(whole)
@@ -106,10 +107,10 @@ def live_files(storage: Storage, metadata: TableMetadata, *, head: Snapshot) -> 
 
 
 def _can_be_copied(entries: Sequence[ManifestEntry], metadata: TableMetadata) -> bool:
-    """Whether every engine reads a manifest with these entries as it is.
+    """Whether every engine can read a manifest with these entries as it is.
 
-    One that version 1 wrote has no sequence numbers. Where it stands in a newer table by now, DuckDB takes it for
-    damaged if it holds a file that was carried over.
+    Manifests written in format version 1 have no sequence numbers. If the table has been upgraded since, DuckDB takes
+    such a manifest to be damaged if it lists a file that was carried over.
     """
     if metadata.format_version == 1:
         return True
@@ -119,11 +120,11 @@ def _can_be_copied(entries: Sequence[ManifestEntry], metadata: TableMetadata) ->
 def changed_files(storage: Storage, metadata: TableMetadata, interval: Interval, *, head: Snapshot) -> ChangedFiles:
     """The files whose rows differ between the interval's start and ``head``, whatever happened in between.
 
-    Where the start was expired, its snapshots may only have added rows or moved them, and all are needed.
+    If the start has expired, the interval's snapshots may only have added or moved rows, and all of them are needed.
 
-    Manifests that both snapshots list say nothing of the difference and aren't opened, except to find the files that
-    new delete files apply to, and then only in their partitions. Rewrites that moved rows and changed none are
-    followed to the files they read, so that their rows are neither added nor removed.
+    Manifests that both snapshots list don't contribute to the difference. They aren't opened, except to find the files
+    that new delete files apply to, and then only in the partitions of those. Rewrites that moved rows and changed none
+    are followed back to the files that they read, so that their rows are neither added nor removed.
     """
     kind = _Difference if interval.start else _DifferenceToExpired
     return kind(storage, metadata, interval, head).files()
@@ -132,8 +133,8 @@ def changed_files(storage: Storage, metadata: TableMetadata, interval: Interval,
 def lists_work_of(storage: Storage, metadata: TableMetadata, snapshot: Snapshot, ancestor: Watermark) -> bool:
     """Whether what ``snapshot`` lists proves that the watermark's snapshot was among its ancestors.
 
-    It does if a manifest that was written there is listed, or a file that was added there is carried over or removed.
-    One that left no such trace isn't found.
+    It does if it lists a manifest that was written there, or if a file that was added there is carried over or removed.
+    A snapshot that left no such trace isn't found.
     """
     rows = read_manifest_list(storage, snapshot, table=metadata.table)
     if any(row["added_snapshot_id"] == ancestor.snapshot_id for row in rows):
@@ -145,7 +146,7 @@ def lists_work_of(storage: Storage, metadata: TableMetadata, snapshot: Snapshot,
 
 @dataclass(frozen=True, slots=True)
 class _OneSided:
-    """Files that are live at the end of an interval only, and at its start only."""
+    """The files that are live only at the end of an interval, and those that are live only at its start."""
 
     came: Sequence[ManifestEntry]
     went: Sequence[ManifestEntry]
@@ -185,12 +186,12 @@ class _Difference:
         )
 
     def _follow_rewrites(self, added: _ByPath, removed: _ByPath) -> None:
-        """Take the rewrites that changed no row out of both, but for new files among what they read."""
+        """Take rewrites that changed no row out of both; files that they read and that are new count as added."""
         rewrites, moved, repeated = self._rewrites()
         if not rewrites:
             return
         disturbed = {path for path, entry in moved.items() if self._was_deleted_from(entry)}
-        # How often the rows of a file that is listed several times were moved isn't said by its path.
+        # If a file is listed several times, its path doesn't say how often its rows were moved.
         disturbed |= repeated.union(*[[path for path in files if len(files[path]) > 1] for files in (added, removed)])
         for rewrite in without_change(rewrites, added=added.keys(), removed=removed.keys(), disturbed=disturbed):
             if not self._keeps_rows(rewrite, moved):
@@ -202,7 +203,7 @@ class _Difference:
                     added[path] = [moved[path]]
 
     def _keeps_rows(self, rewrite: Rewrite, moved: Mapping[str, ManifestEntry]) -> bool:
-        """Whether as many rows went in as came out; fewer may only where they were deleted before."""
+        """Whether as many rows came out as went in; fewer may come out only if rows were deleted before."""
         rows_in, rows_out = (sum(moved[p].record_count for p in paths) for paths in (rewrite.inputs, rewrite.outputs))
         return rows_in == rows_out or (rows_in > rows_out and self._had_deletes)
 
@@ -236,7 +237,7 @@ class _Difference:
         return self._one_sided(Content.DELETES)
 
     def _one_sided(self, content: Content) -> _OneSided:
-        """The files that are live at one end only; each manifest that isn't listed at both is read once."""
+        """The files that are live at one end only; each manifest that isn't listed at both ends is read once."""
         shared = {r["manifest_path"] for r in self._rows_before} & {r["manifest_path"] for r in self._rows_after}
         before = list(self._live(content, self._rows_before, leave_out=shared))
         after = list(self._live(content, self._rows_after, leave_out=shared))
@@ -255,7 +256,7 @@ class _Difference:
     def _rewrites(self) -> tuple[list[Rewrite], dict[str, ManifestEntry], set[str]]:
         """What the interval's ``replace`` snapshots did, oldest first, and an entry of each file that they moved.
 
-        Last, the files that one of them lists several times.
+        The third result is the files that one of them lists several times.
         """
         rewrites: list[Rewrite] = []
         moved: dict[str, ManifestEntry] = {}
@@ -277,7 +278,7 @@ class _Difference:
         return rewrites, moved, repeated
 
     def _own(self, snapshot: Snapshot, content: Content) -> Iterator[ManifestEntry]:
-        """The entries for what ``snapshot`` itself added and deleted."""
+        """The entries of the files that ``snapshot`` itself added or deleted."""
         for row in read_manifest_list(self.storage, snapshot, table=self.metadata.table):
             if content_of(row) is content and row["added_snapshot_id"] == snapshot.snapshot_id:
                 for entry in read_entries(self.storage, row, table=self.metadata.table):
@@ -286,7 +287,7 @@ class _Difference:
 
     @cached_property
     def _own_deletes(self) -> list[ManifestEntry]:
-        """The delete files that the interval's snapshots added or dropped, other than to rewrite them."""
+        """The delete files that the interval's snapshots added or dropped, except in rewrites."""
         writers = [s for s in self.interval.snapshots if not (s.only_adds or s.only_moves)]
         return [entry for snapshot in writers for entry in self._own(snapshot, Content.DELETES)]
 
@@ -302,15 +303,15 @@ class _Difference:
         return DeleteReach.of([*self._came(Content.DELETES), *self._went(Content.DELETES)])
 
     def _was_deleted_from(self, data: ManifestEntry) -> bool:
-        """Whether a row of the file may have been deleted, or be there again, between the interval's ends.
+        """Whether a row of the file may have been deleted or restored between the interval's ends.
 
-        Delete files that came or went by ``replace`` snapshots alone say the same at both ends. What the abandoned
+        Delete files that only ``replace`` snapshots added or dropped have the same effect at both ends. What abandoned
         snapshots did isn't looked at, so after a rollback every difference counts.
         """
         return self._own_reach.covers(data) or (bool(self.interval.abandoned) and self._changed.covers(data))
 
     def _hidden(self, dealt_with: AbstractSet[str]) -> tuple[ManifestEntry, ...]:
-        """The files live at both ends that rows were deleted from, so that delete files came or went."""
+        """The files live at both ends from which rows were deleted, so that delete files were added or dropped."""
         reach = self._changed.without_paths(dealt_with)
         if reach.is_nowhere:
             return ()
@@ -323,16 +324,16 @@ class _Difference:
         oldest = min((entry.sequence_number for entry in data), default=None)
         if oldest is None:
             return ()
-        # What a manifest lists is at most as new as the manifest, and only applies to files that are as old or older.
+        # No delete file is newer than the manifest that lists it, and none applies to files newer than itself.
         recent = [row for row in rows if (row.get("sequence_number") or 0) >= oldest]
         return tuple(applying_to(self._live(Content.DELETES, recent), data))
 
     def _by_pairing(
         self, added: Iterable[ManifestEntry], before: Sequence[ManifestEntry]
     ) -> tuple[tuple[ManifestEntry, ...], tuple[ManifestEntry, ...]]:
-        """Added files that can't hold a row that was there before, and those that may.
+        """The added files that can't hold a row that existed before, and those that may.
 
-        Equal rows are in equal partitions, as long as one spec holds for all and its source columns can be seen.
+        Equal rows are in equal partitions if all files have one spec and its source columns can be seen.
         """
         entries = tuple(added)
         if not before:
@@ -346,7 +347,7 @@ class _Difference:
 
 
 class _DifferenceToExpired(_Difference):
-    """To a start that can't be read any more: all that is known of it is what was added to it and moved in it since."""
+    """The difference to an expired start: all that is known of it is what was added to it and moved in it since."""
 
     @cached_property
     def _rows_before(self) -> list[ManifestRow]:
@@ -354,7 +355,7 @@ class _DifferenceToExpired(_Difference):
 
     @property
     def _had_deletes(self) -> bool:
-        return True  # It may have had.
+        return True  # It may have had some.
 
     def _came(self, content: Content) -> list[ManifestEntry]:
         ids = {snapshot.snapshot_id for snapshot in self.interval.snapshots}
@@ -369,7 +370,7 @@ class _DifferenceToExpired(_Difference):
 
 
 def _beyond(entries: Iterable[ManifestEntry], others: Iterable[ManifestEntry]) -> list[ManifestEntry]:
-    """Those of ``entries`` that aren't among ``others``, as often as they are listed more."""
+    """Those of ``entries`` that aren't among ``others``; if one is listed more often, as often as the difference."""
     known = Counter(entry.identity for entry in others)
     found = []
     for entry in entries:
@@ -384,7 +385,7 @@ def _paths(entries: Iterable[ManifestEntry], status: Status) -> frozenset[str]:
 
 
 _ByPath = dict[str, list[ManifestEntry]]
-"""Entries by the path of their file, which engines read as often as it is listed."""
+"""Entries by the path of their file; engines read a file as often as it is listed."""
 
 
 def _by_path(entries: Iterable[ManifestEntry]) -> _ByPath:

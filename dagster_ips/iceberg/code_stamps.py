@@ -1,7 +1,7 @@
-"""What a table's snapshots say of the code that made its rows.
+"""What a table's snapshots say about the code that made its rows.
 
-Each says it of all rows, or of all rows of the partitions that it wrote, and not of its own alone: what was said before
-may be expired.
+Each snapshot says it about all rows, or about all rows of the partitions that it wrote, and not just about its own:
+what earlier snapshots said may have expired.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ def properties(
     declared: str | None = None,
     replaces_all: bool,
 ) -> dict[str, str]:
-    """Summary properties of a write of ``captures`` to ``target`` by the code version ``code``, None if it isn't known.
+    """Summary properties for a write of ``captures`` to ``target`` by code version ``code``, None if that is unknown.
 
     ``declared`` is how the asset is declared, as in ``Maker``. ``replaces_all`` says that every row of what the run
-    computes is computed anew, as a run in mode ``full`` does.
+    computes is recomputed, as by a run in mode ``full``.
     """
     known = makings(target) if target else {}
     wanted: dict[Making | None, list[str]] = {}
@@ -42,9 +42,9 @@ def properties(
 
 
 def restored(before: TableMetadata, partitions: Sequence[str | None]) -> dict[str, str]:
-    """Summary properties of a write that brings the rows of ``partitions`` back as ``before`` has them.
+    """Summary properties for a write that restores the rows of ``partitions`` as they are in ``before``.
 
-    Of an asset without partitions that is None alone.
+    For an asset without partitions, ``partitions`` is a single None.
     """
     known = makings(before)
     by_making: dict[Making, list[str]] = {}
@@ -56,7 +56,7 @@ def restored(before: TableMetadata, partitions: Sequence[str | None]) -> dict[st
 
 
 def makings(metadata: TableMetadata) -> dict[str | None, Making]:
-    """How the table's rows were made, by partition, as far as it says so; of an asset without partitions under None."""
+    """How the table's rows were made, by partition, as far as it says; the key is None without partitions."""
     found: dict[str | None, Making] = {}
     for snapshot in metadata.ancestry().snapshots:
         for each in json.loads(snapshot.summary.get(MADE, "[]")):
@@ -75,9 +75,10 @@ def older_rows_of(
     *,
     declared: str | None = None,
 ) -> OlderRows | None:
-    """What of the table, or of some of its partitions, the code version ``code`` would make otherwise.
+    """What in the table, or in some of its partitions, the code version ``code`` would make differently.
 
-    With ``declared`` also what an asset that isn't declared so has made. None if nothing is known to be older.
+    With ``declared``, this includes what was made while the asset was declared differently. None if nothing is known to
+    be older.
     """
     wanted = None if partitions is None else set(partitions)
     made = {key: each for key, each in makings(metadata).items() if wanted is None or key in wanted}
@@ -90,13 +91,13 @@ def _changes(metadata: TableMetadata, schema_id: int | None) -> ColumnChanges:
 
 
 def _is_whole(capture: Capture) -> bool:
-    """Whether all of what it computes is computed anew: in mode ``full``, and where a partition is new."""
+    """Whether all that it computes is recomputed: in mode ``full``, and for a new partition."""
     is_new = capture.edge.partition is not None and capture.from_exclusive is None
     return capture.mode is Mode.FULL or is_new
 
 
 def _value(before: Making | None, code: str | None, declared: str | None, partitions: Sequence[str]) -> dict[str, Any]:
-    """What is said of rows made ``before`` and by ``code``; without what was before of the snapshot's own schema."""
+    """The entry for rows made as in ``before`` and by ``code``; without ``before``, the snapshot's schema counts."""
     making = (before or Making()).gone_on_by(code)
     value: dict[str, Any] = {"codes": list(making.codes)}
     if declared is not None:

@@ -26,14 +26,14 @@ _NOT_PLAIN = {"map", "list", "struct", "nested", "variant"}
 
 
 def change_range(changes: ChangeSet, metadata: TableMetadata, column: str) -> ChangeRange:
-    """Lower and upper value of ``column`` over the files of ``changes``; no file gives ``nothing``.
+    """The lower and upper value of ``column`` over the files of ``changes``; no file gives ``nothing``.
 
-    ``exact`` when every row of the files is new and each file's partition holds one value of the column, ``bounded``
-    when column bounds were needed or some rows may be old or deleted, ``unbounded`` when a file has neither.
+    It is ``exact`` if every row of the files is new and each file's partition holds one value of the column,
+    ``bounded`` if column bounds were needed or some rows may be old or deleted, ``unbounded`` if a file has neither.
 
     Raises:
         UnknownColumnError: the table has no such top-level column.
-        UnorderedColumnError: its values are no plain ones.
+        UnorderedColumnError: its values aren't plain ones.
     """
     field = require_plain_column(metadata, column)
     if field is None or not can_prune(field):
@@ -55,7 +55,7 @@ def change_range(changes: ChangeSet, metadata: TableMetadata, column: str) -> Ch
         nulls = file.null_counts.get(field.field_id)
         has_null |= nulls is None or nulls > 0
         if nulls is None or nulls < file.record_count:
-            # Bounds leave NaN out, and Spark orders it above every number: a float's upper side stays open.
+            # Bounds leave out NaN, which Spark orders above every number, so a float's upper side stays open.
             is_float = isinstance(field.field_type, types.FloatType | types.DoubleType)
             upper = None if is_float else column_bound(file.upper_bounds, field)
             bounds.append((column_bound(file.lower_bounds, field), upper))
@@ -80,21 +80,21 @@ def _ordered() -> tuple[type[IcebergType], ...]:
 
 
 def is_ordered(field: NestedField) -> bool:
-    """Whether the column's values are bounds: they have an order and a SQL literal."""
+    """Whether the column's values can serve as bounds: they have an order and a SQL literal."""
     return isinstance(field.field_type, _ordered())
 
 
 def can_prune(field: NestedField) -> bool:
-    """Whether Iceberg may look for values of the column.
+    """Whether Iceberg may filter by values of the column.
 
-    It mustn't if rows from before the column have a default: it takes the column of their files to be null, and leaves
-    them out (1.11).
+    It must not if rows from before the column have a default: Iceberg (1.11) takes the column to be null in their
+    files, and leaves these out.
     """
     return is_ordered(field) and field.initial_default is None
 
 
 def require_column(metadata: TableMetadata, column: str) -> NestedField | None:
-    """The top-level column; None if the table has it with a type we can't interpret.
+    """The top-level column; None if the table has it with a type that can't be interpreted here.
 
     Raises:
         UnknownColumnError: the table doesn't have it.
@@ -110,7 +110,7 @@ def require_column(metadata: TableMetadata, column: str) -> NestedField | None:
 
 
 def require_plain_column(metadata: TableMetadata, column: str) -> NestedField | None:
-    """As ``require_column``, one that may have a range.
+    """As ``require_column``, for a column that may have a range.
 
     Raises:
         UnknownColumnError: the table doesn't have it.
@@ -124,13 +124,13 @@ def require_plain_column(metadata: TableMetadata, column: str) -> NestedField | 
 
 
 def identity_value(file: DataFile, metadata: TableMetadata, field: NestedField) -> tuple[Bound | None] | None:
-    """The one value of the column in this file as a 1-tuple, if its spec partitions by the column as it is.
+    """The column's only value in this file, as a 1-tuple, if the file's spec partitions by the column's own value.
 
-    None also for NaN, which has no place in Python's order.
+    Otherwise None; also for NaN, which has no place in Python's order.
     """
     for partition in metadata.spec(file.spec_id):
         if partition["source-id"] == field.field_id and partition["transform"] == "identity":
-            if not has_partition_value(file, partition["name"]):  # a spelling we don't know: the bounds must tell
+            if not has_partition_value(file, partition["name"]):  # an unknown spelling: the bounds are used
                 return None
             raw = partition_value(file, partition["name"])
             if raw != raw:  # noqa: PLR0124  # finds NaN
@@ -148,7 +148,7 @@ def has_partition_value(file: DataFile, name: str) -> bool:
 
 
 def partition_value(file: DataFile, name: str) -> Any:  # noqa: ANN401  # a raw Avro value
-    """The file's value of a partition field; None also where it has no such field."""
+    """The file's value of a partition field; None also if it has no such field."""
     return file.partition.get(_avro_name(name), file.partition.get(name))
 
 
@@ -173,7 +173,7 @@ def _from_avro(raw: Any, kind: Any) -> Bound:  # noqa: ANN401  # an Avro value o
 
 
 def column_bound(bounds: Any, field: NestedField) -> Bound | None:  # noqa: ANN401  # bytes by field id
-    """A file's lower or upper bound of the column; None where it has none that can be read."""
+    """A file's lower or upper bound of the column; None if it has none that can be read."""
     content = bounds.get(field.field_id)
     try:
         return None if content is None else _from_bytes(content, field.field_type)
@@ -182,7 +182,7 @@ def column_bound(bounds: Any, field: NestedField) -> Bound | None:  # noqa: ANN4
 
 
 def _from_bytes(content: bytes, kind: Any) -> Bound:  # noqa: ANN401  # a primitive Iceberg type
-    """A bound, also one written before the column was widened: those keep their narrower, four-byte form."""
+    """A bound, even one written before the column was widened: such bounds keep their narrower, four-byte form."""
     if len(content) == _FOUR_BYTES:
         match kind:
             case types.LongType():
@@ -205,7 +205,7 @@ def _from_bytes(content: bytes, kind: Any) -> Bound:  # noqa: ANN401  # a primit
 
 
 def partition_values(changes: ChangeSet, metadata: TableMetadata, column: str) -> set[Bound | None] | None:
-    """Every value of ``column`` in ``changes``, when each file's partition tells it; else None.
+    """Every value of ``column`` in ``changes`` if each file's partition determines it; otherwise None.
 
     Raises:
         UnknownColumnError: the table has no such top-level column.

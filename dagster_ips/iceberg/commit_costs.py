@@ -1,4 +1,4 @@
-"""What the commits of a table wrote, and in which partitions that changed anything."""
+"""What the commits of a table wrote, and how much of it in partitions in which anything changed."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _TOGETHER_MS = 10_000
 def cost_of_history(
     storage: Storage, metadata: TableMetadata, *, ref: str = "main", since_ms: int | None = None
 ) -> LookbackCost:
-    """What was written to ``ref``, as far as its snapshots are retained, or since ``since_ms``.
+    """What was written to ``ref``, as far back as its snapshots are retained, or since ``since_ms``.
 
-    Compactions and commits that changed no file don't count: following changes doesn't spare them. PyIceberg overwrites
-    by two snapshots, of which the first takes away and the second adds; they count as one. Cost: one manifest list for
-    each commit, and the manifests that it wrote.
+    Compactions and commits that changed no file don't count: following changes doesn't avoid these. PyIceberg
+    overwrites by two snapshots, of which the first removes and the second adds; they count as one. Cost: one manifest
+    list for each commit, and the manifests that it wrote.
     """
     snapshots = [s for s in metadata.ancestry(ref).snapshots if since_ms is None or s.timestamp_ms >= since_ms]
     commits = _commits([snapshot for snapshot in reversed(snapshots) if not snapshot.keeps_rows])
@@ -34,7 +34,7 @@ def cost_of_history(
 
 
 def _commits(snapshots: Sequence[Snapshot]) -> list[list[Snapshot]]:
-    """Oldest first, each with what was taken away right before it."""
+    """The commits, oldest first, each together with a removal right before it."""
     found: list[list[Snapshot]] = []
     for snapshot in snapshots:
         before = found[-1][-1] if found else None
@@ -51,7 +51,7 @@ def _only_takes(snapshot: Snapshot) -> bool:
 
 
 def _cost(storage: Storage, metadata: TableMetadata, commit: Sequence[Snapshot]) -> CommitCost | None:
-    """None if its manifests can't be read."""
+    """The cost of one commit; None if its manifests can't be read."""
     try:
         own = [entry for snapshot in commit for entry in _own_data(storage, metadata, snapshot)]
     except MetadataUnreadableError:
@@ -80,7 +80,7 @@ def _own_data(storage: Storage, metadata: TableMetadata, snapshot: Snapshot) -> 
 
 
 def _looks(files: list[DataFile]) -> Counter[Hashable]:
-    """All that metadata says of what is in the files: the same rows, written again, look the same."""
+    """All that metadata says about the files' content: the same rows, written again, look the same."""
     return Counter(
         (
             file.record_count,

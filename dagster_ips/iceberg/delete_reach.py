@@ -19,7 +19,7 @@ _EQUALITY_DELETES = 2
 _FILE_PATH = 2147483546  # The reserved field id of position deletes' column file_path.
 
 PartitionKey = tuple[int, tuple[Any, ...]]
-"""Spec id and the partition's values, so that two files of one partition have equal keys, NaN and -0.0 included."""
+"""The spec id and the partition's values: equal for two files of one partition, even with NaN and -0.0."""
 
 
 def partition_key(entry: ManifestEntry) -> PartitionKey:
@@ -29,7 +29,7 @@ def partition_key(entry: ManifestEntry) -> PartitionKey:
 
 @dataclass(frozen=True)
 class DeleteReach:
-    """What a set of delete files may apply to; ``scopes`` are the partitions of those that name one data file."""
+    """What a set of delete files may apply to; ``scopes`` are the partitions of those that name a single data file."""
 
     paths: AbstractSet[str] = frozenset()
     scopes: AbstractSet[PartitionKey] = frozenset()
@@ -38,7 +38,7 @@ class DeleteReach:
 
     @classmethod
     def of(cls, deletes: Iterable[ManifestEntry]) -> DeleteReach:
-        """What ``deletes`` may apply to; no deletes, nothing."""
+        """What ``deletes`` may apply to; without deletes, nothing."""
         paths, scopes, partitions, everywhere = set(), set(), set(), False
         for delete in deletes:
             key, path = partition_key(delete), data_file_of(delete)
@@ -51,13 +51,13 @@ class DeleteReach:
         return cls(paths, scopes, partitions, everywhere)
 
     def without_paths(self, paths: AbstractSet[str]) -> DeleteReach:
-        """What is left to look for when the files ``paths`` are dealt with."""
+        """What is left to look for once the files ``paths`` have been handled."""
         left = self.paths - paths
         return DeleteReach(left, self.scopes if left else frozenset(), self.partitions, self.is_everywhere)
 
     @property
     def is_nowhere(self) -> bool:
-        """Whether there is nothing that it could apply to."""
+        """Whether it can't apply to anything."""
         return not (self.paths or self.partitions or self.is_everywhere)
 
     def covers(self, data: ManifestEntry) -> bool:
@@ -65,7 +65,7 @@ class DeleteReach:
         return self.is_everywhere or data.path in self.paths or partition_key(data) in self.partitions
 
     def may_cover_files_of(self, row: ManifestRow) -> bool:
-        """Whether the manifest, going by its partition summaries, may list a file that is covered."""
+        """Whether the manifest may list a covered file, according to its partition summaries."""
         if self.is_everywhere:
             return True
         keys = [values for spec, values in self.scopes | self.partitions if spec == row["partition_spec_id"]]
@@ -88,7 +88,7 @@ def applying_to(deletes: Iterable[ManifestEntry], data: Iterable[ManifestEntry])
 
 
 def data_file_of(delete: ManifestEntry) -> str | None:
-    """The one data file that the delete file is for, if it is for one."""
+    """The data file that the delete file is for; None if it isn't for a single one."""
     file = delete.raw["data_file"]
     if file["content"] == _EQUALITY_DELETES:
         return None
@@ -110,9 +110,9 @@ def _bound(bounds: list[dict[str, Any]] | None) -> bytes | None:
 
 
 def _comparable(value: Any) -> Any:  # noqa: ANN401  # a raw Avro value
-    """Equal for values that a file may share a partition with: NaN is itself, and zero has no sign.
+    """Equal for values that may share a partition: NaN equals itself, and zero has no sign.
 
-    Bytes are compared as numbers: a decimal has more of them once its column was widened.
+    Bytes are compared as numbers: a decimal has more bytes once its column was widened.
     """
     match value:
         case float():

@@ -1,4 +1,4 @@
-"""Up to when a table is complete, as it says itself: by the stamps on its snapshots, or by the bounds of a column.
+"""Up to when a table is complete, as it says itself: by stamps on its snapshots, or by the bounds of a column.
 
 Source: Iceberg table spec, "Manifest Lists" (field summaries), "Partition Transforms".
 """
@@ -36,7 +36,7 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 def properties(valid_through: dt.datetime | None) -> dict[str, str]:
-    """Summary properties of what makes a table complete up to then; none where that isn't known."""
+    """Summary properties for a commit that makes a table complete up to then; none if that is unknown."""
     return {} if valid_through is None else {VALID_THROUGH: as_text(valid_through)}
 
 
@@ -45,11 +45,11 @@ def valid_through_at(
 ) -> dt.datetime | None:
     """Up to when the table is complete at a snapshot of ``ref``; None if nothing says so.
 
-    What a snapshot is stamped with goes before what is ``declared``, as who wrote it knows more than its rows tell.
+    A stamp on a snapshot takes precedence over what is ``declared``, as its writer knows more than the rows show.
 
     Raises:
         UnknownColumnError: the table doesn't have the declared column.
-        ValidThroughError: a stamp is no time, or the column doesn't tell.
+        ValidThroughError: a stamp isn't a time, or the column doesn't say.
     """
     ancestry = metadata.ancestry(ref)
     snapshot = ancestry.find(snapshot_id)
@@ -70,15 +70,15 @@ def valid_through_at(
 
 
 def highest_value(storage: Storage, metadata: TableMetadata, column: str, snapshot: Snapshot) -> dt.datetime | None:
-    """The newest event time of any file that is live at ``snapshot``; None if no row has one.
+    """The newest event time in any file that is live at ``snapshot``; None if no row has one.
 
-    What delete files hide counts: it arrived. Manifests are read from the newest on, by what the manifest list says of
-    a partition field made of the column, as long as one may hold something newer: where there is such a field that is
-    one or two of them, otherwise all. A file without bounds says nothing.
+    Rows that delete files hide count: they have arrived. Manifests are read from the newest on, by what the manifest
+    list says about a partition field made from the column, as long as one may hold something newer. If there is such a
+    field, that is one or two manifests, otherwise all of them. A file without bounds says nothing.
 
     Raises:
         UnknownColumnError: the table has no such top-level column.
-        ValidThroughError: its values aren't dates or times, or there are rows and no file has bounds of it.
+        ValidThroughError: its values aren't dates or times, or there are rows but no file has bounds of it.
     """
     field = require_time_column(metadata, column)
     rows = read_manifest_list(storage, snapshot, table=metadata.table)
@@ -126,7 +126,7 @@ def require_time_column(metadata: TableMetadata, column: str) -> NestedField:
 def _stamp_at(ancestry: Ancestry, snapshot: Snapshot) -> str | None:
     """The stamp that holds at ``snapshot``: its own, or that of the last commit before it that says anything.
 
-    What one attempt of a run wrote in several commits is complete with the last of them only. A run that wrote no stamp
+    What an attempt of a run wrote in several commits is complete only with the last of them. A run that wrote no stamp
     didn't know, whatever was stamped before it.
     """
     at = ancestry.snapshots.index(snapshot)
@@ -140,7 +140,7 @@ def _stamp_at(ancestry: Ancestry, snapshot: Snapshot) -> str | None:
 
 
 def _ceiling(row: ManifestRow, metadata: TableMetadata, field: NestedField) -> dt.datetime | None:
-    """No file of the manifest has a value after this, by its partitions' summaries; None if those don't tell."""
+    """An upper limit of the values in the manifest's files, by its partition summaries; None if those don't say."""
     summaries = row.get("partitions") or ()
     for partition, summary in zip(metadata.spec(row["partition_spec_id"]), summaries, strict=False):
         length = _LENGTHS.get(partition["transform"])

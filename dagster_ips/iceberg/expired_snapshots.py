@@ -1,4 +1,4 @@
-"""Snapshots that a table has expired, as older versions of its metadata still list them."""
+"""Snapshots that a table has expired, but that older versions of its metadata still list."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from dagster_ips.iceberg.storage import Storage
 
 
 def with_expired_snapshots(storage: Storage, table: TableMetadata) -> Iterator[TableMetadata]:
-    """``table`` with what one older version of its metadata lists as well, then with two, and so on.
+    """``table`` with what one older version of its metadata lists in addition, then with two, and so on.
 
-    Its refs stay where they are, so what was rolled back isn't in their history. It ends with the metadata log, which
-    has the last hundred versions unless the table says otherwise, or at a file that is gone: what is before it is not
-    known.
+    Its refs stay where they are, so what was rolled back isn't in their history. The series ends with the metadata log,
+    which keeps the last hundred versions unless the table says otherwise, or at a file that is gone: what was before
+    that is unknown.
 
     Source: Iceberg table spec, "Table Metadata", ``metadata-log``.
     """
@@ -30,6 +30,6 @@ def with_expired_snapshots(storage: Storage, table: TableMetadata) -> Iterator[T
         if older.uuid != table.uuid:
             return
         if listed.keys() - known.keys():
-            # The older one is the original: PyIceberg cuts the children of what it expires off their parents.
+            # The older one is the original: PyIceberg removes the parent id from snapshots whose parent it expires.
             known |= listed
             yield replace(table, raw={**table.raw, "snapshots": list(known.values())})

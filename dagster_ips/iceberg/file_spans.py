@@ -1,4 +1,4 @@
-"""Which values of a column a data file holds, as far as its manifest tells."""
+"""Which values of a column a data file holds, as far as its manifest says."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _kinds() -> dict[type[IcebergType], ColumnKind]:
 
 
 def column_kinds(metadata: TableMetadata, columns: tuple[str, ...]) -> dict[str, ColumnKind]:
-    """What kind of values each of ``columns`` has.
+    """The kind of values that each of ``columns`` has.
 
     Raises:
         UnknownColumnError: the table has no such top-level column.
@@ -48,7 +48,7 @@ def column_kinds(metadata: TableMetadata, columns: tuple[str, ...]) -> dict[str,
 
 
 def span(file: DataFile, metadata: TableMetadata, column: str) -> Span:
-    """The values of ``column`` in ``file``; open on both sides where the manifest doesn't tell."""
+    """The values of ``column`` in ``file``; open on both sides if the manifest doesn't say."""
     field = metadata.columns.get(column)
     if field is None or not is_ordered(field) or isinstance(field.field_type, types.FloatType | types.DoubleType):
         return _ANYTHING

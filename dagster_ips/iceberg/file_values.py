@@ -1,6 +1,6 @@
-"""The values of a few columns of data files, read where their manifests don't tell them.
+"""The values of a few columns in data files, read from the files if their manifests don't say.
 
-Only Parquet files, and of those only the columns asked for. What is read of a file is kept: data files never change.
+Only Parquet files are read, and only the columns asked for. What was read is cached, as data files never change.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _BATCH_ROWS = 131_072
 _AT_ONCE = 8
 _MOST_KEPT = 2_000_000
 _WHOLE_MINUTES_SINCE = dt.datetime(1972, 5, 1)  # noqa: DTZ001  # compared with times of either kind, as those of UTC
-"""Since then every zone is whole minutes from UTC, so a partition begins and ends with a whole minute of either."""
+"""Since then, every zone is whole minutes from UTC, so partitions begin and end at whole minutes in either."""
 
 Row = tuple[Bound | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Top-level columns to read, and those of them whose times are cut to the minute that they lie in."""
+    """Top-level columns to read, and those of them whose times are truncated to the minute."""
 
     names: tuple[str, ...]
     by_minute: tuple[str, ...] = ()
@@ -52,7 +52,7 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class DistinctRows:
-    """The distinct rows of the columns. ``size_bytes`` were read."""
+    """The distinct rows of the columns. ``size_bytes`` were read to find them."""
 
     rows: frozenset[Row]
     size_bytes: int
@@ -60,13 +60,13 @@ class DistinctRows:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """Why a file's values aren't known."""
+    """Why a file's values are unknown."""
 
     cause: str
 
 
 NOT_YET = Unreadable("it hasn't been read yet")
-"""There was no time for it in this tick."""
+"""There was no time to read it in this tick."""
 
 
 def read_values(
@@ -74,8 +74,7 @@ def read_values(
 ) -> Mapping[str, DistinctRows | Unreadable]:
     """The values of ``columns`` in each of ``files``, by path.
 
-    With a patient storage none of the files ``later`` is begun after its patience has ended: those are ``NOT_YET``
-    known.
+    With a patient storage, none of the files ``later`` is begun once its patience has ended: these are ``NOT_YET``.
 
     Raises:
         CatalogUnreachableError: the storage did not answer.
@@ -107,7 +106,7 @@ def read_values(
 
 
 def known_values(source: TableMetadata, file: DataFile, columns: Columns) -> DistinctRows | None:
-    """What was read before of the file; None if it wasn't."""
+    """What was read of the file before; None if nothing was."""
     return _KEPT.get(_key_of(source, file, columns))
 
 
@@ -136,7 +135,7 @@ class _Reader:
         except FileNotFoundError:
             return Unreadable("it no longer exists")
         except (PermissionError, pa.ArrowException, ValueError, OverflowError) as error:
-            # Its text may hold addresses.
+            # Its text may contain addresses.
             return Unreadable(f"it can't be read ({type(error).__name__})")
         except OSError as error:
             doing = f"reading {file.path}"
@@ -166,7 +165,7 @@ class _Reader:
 
 
 def _names(schema: pa.Schema, source: TableMetadata) -> Mapping[int, str] | None:
-    """The file's top-level columns by field id; None if nothing tells those."""
+    """The file's top-level columns by field id; None if their field ids are unknown."""
     ids = {int(f.metadata[_FIELD_ID]): f.name for f in schema if f.metadata and _FIELD_ID in f.metadata}
     if ids:
         return ids
@@ -178,10 +177,10 @@ def _names(schema: pa.Schema, source: TableMetadata) -> Mapping[int, str] | None
 
 
 def _of_missing(field: NestedField) -> Bound | None:
-    """What rows have in a column that was added after their file.
+    """What rows have in a column that was added after their file was written.
 
     Raises:
-        ValueError: it isn't known how the default is written.
+        ValueError: it is unknown how the default is written.
     """
     default = field.initial_default
     if default is not None and not isinstance(default, bool | int | float | str | dt.date | Decimal):
@@ -191,7 +190,7 @@ def _of_missing(field: NestedField) -> Bound | None:
 
 
 def _distinct(batch: pa.RecordBatch, *, cut: Sequence[str | None]) -> Mapping[str, list[Any]]:
-    """The distinct rows of ``batch``, column by column, times of the columns ``cut`` cut to minutes."""
+    """The distinct rows of ``batch``, column by column; times in the columns ``cut`` are truncated to the minute."""
     names = batch.schema.names
     plain = [_plain(column, by_minute=name in cut) for name, column in zip(names, batch.columns, strict=True)]
     table = pa.Table.from_arrays(plain, names=names)
@@ -200,7 +199,7 @@ def _distinct(batch: pa.RecordBatch, *, cut: Sequence[str | None]) -> Mapping[st
 
 
 def _plain(column: pa.Array, *, by_minute: bool) -> pa.Array:
-    """The column in microseconds and without a dictionary."""
+    """The column with times in microseconds and without a dictionary."""
     if pa.types.is_dictionary(column.type):
         return column.dictionary_decode()
     if not pa.types.is_timestamp(column.type):
@@ -216,7 +215,7 @@ def _plain(column: pa.Array, *, by_minute: bool) -> pa.Array:
 
 
 def _as_declared(value: Any, field: NestedField) -> Bound | None:  # noqa: ANN401  # of any primitive type
-    """As the column's type is now, which may be a wider one than when the file was written."""
+    """The value in the column's current type, which may be wider than when the file was written."""
     if value is None:
         return None
     match field.field_type:
@@ -247,7 +246,7 @@ def _key_of(source: TableMetadata, file: DataFile, columns: Columns) -> tuple[ob
 
 
 class _ValuesCache:
-    """What was read last, up to some number of rows."""
+    """The values that were read last, up to some number of rows."""
 
     def __init__(self) -> None:
         self._values: OrderedDict[tuple[object, ...], DistinctRows] = OrderedDict()

@@ -1,4 +1,4 @@
-"""Changed files, fewer of them: those that some partitions are made of."""
+"""Reduces changed files to those that some partitions are made of."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class RowShare(Enum):
 def narrowed(
     storage: Storage, metadata: TableMetadata, captured: ChangedFiles, share: Callable[[DataFile], RowShare]
 ) -> ChangedFiles:
-    """``captured`` with the data files of which any row is wanted, and every delete file."""
+    """``captured`` with only those data files of which some row is wanted, and with every delete file."""
 
     def wanted(file: DataFile) -> bool:
         return share(file) is not RowShare.NONE
@@ -48,7 +48,7 @@ def narrowed(
             added=tuple(filter(wanted, changes.added)),
             removed=tuple(filter(wanted, changes.removed)),
             hidden=tuple(filter(wanted, changes.hidden)),
-            # Where but some of a file's rows are wanted, its bounds are no more theirs than where some were deleted.
+            # If only some of a file's rows are wanted, its bounds don't fit them, as after deletes.
             has_deletes=changes.has_deletes or any(share(file) is RowShare.SOME for file in changes.touched),
         ),
         whole=tuple(deletes),
@@ -60,9 +60,9 @@ def narrowed(
 
 
 def united(parts: Sequence[ChangedFiles]) -> ChangedFiles | None:
-    """Narrowed captures of intervals that begin at different snapshots and end at the same, as one.
+    """Narrowed captures of intervals with different starts and the same end, combined into one.
 
-    No file may be in two of them. None where rows were removed in two, which are told by what was there at each start.
+    No file may be in two of them. None if rows were removed in two: those are found by what existed at each start.
     """
     if len(parts) == 1:
         return parts[0]

@@ -1,4 +1,4 @@
-"""PyIceberg and what reads files, imported when it is used first. Only annotations name its classes directly."""
+"""PyIceberg and what reads files, imported on first use. Only annotations name their classes directly."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What a table's snapshots say of the tables that its rows were looked up in.
+"""What a table's snapshots say about the tables that its rows were looked up in.
 
-Each says it of all rows, and not of its own alone: what was said before may be expired.
+Each snapshot says it about all rows, and not just about its own: what earlier snapshots said may have expired.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ LOOKUPS = "dagster-ips.lookups"
 def properties(
     target: TableMetadata | None, read: Mapping[str, TableMetadata], *, replaces_all: bool
 ) -> dict[str, str]:
-    """Summary properties of a write that looks rows up in the tables ``read``.
+    """Summary properties for a write that looks rows up in the tables ``read``.
 
-    ``replaces_all`` says that every row of the table is computed anew.
+    ``replaces_all`` says that every row of the table is recomputed.
     """
     is_new = replaces_all or target is None or target.head_snapshot_id() is None
     before = {} if is_new or target is None else _said(target)
@@ -28,25 +28,25 @@ def properties(
 
 
 def restored(before: TableMetadata) -> dict[str, str]:
-    """Summary properties of a write that brings all rows back as ``before`` has them."""
+    """Summary properties for a write that restores all rows as they are in ``before``."""
     said = _said(before)
     return {LOOKUPS: json.dumps(said, separators=(",", ":"), ensure_ascii=False)} if said else {}
 
 
 def unchanged(target: TableMetadata | None, read: Mapping[str, TableMetadata]) -> frozenset[str]:
-    """Those of ``read`` in which every row of ``target`` was looked up as they are now."""
+    """Those of ``read`` that were the same as now when each row of ``target`` was looked up in them."""
     before = _said(target) if target else {}
     return frozenset(name for name, table in read.items() if _stays_as(before.get(name), table))
 
 
 def _state_of(table: TableMetadata) -> str | None:
-    """What stays the same as long as no row of the table may have changed, and its schema; None if it can't be told."""
+    """What stays the same as long as neither the table's rows nor its schema may have changed; None if unknown."""
     change = table.ancestry().newest_change
     return f"{table.uuid}@{change.snapshot_id}@{table.current_schema_id}" if change else None
 
 
 def _stays_as(said: str | None, table: TableMetadata) -> bool:
-    """Whether no row may have changed, and no name has come to stand for another column, which no snapshot shows."""
+    """Whether no row may have changed, and no name stands for another column now; no snapshot shows the latter."""
     now = _state_of(table)
     if said is None or now is None:
         return False

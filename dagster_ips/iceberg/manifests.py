@@ -1,4 +1,4 @@
-"""Manifest lists and manifests: what they say, with every inherited value made explicit.
+"""Reads manifest lists and manifests, and makes every inherited value explicit.
 
 Source: Iceberg table spec, "Manifests", "Manifest Lists", "Sequence Number Inheritance", "First Row ID Inheritance".
 """
@@ -19,7 +19,7 @@ from dagster_ips.iceberg.avro import AvroFile, read_avro
 from dagster_ips.iceberg.storage import Storage
 
 ManifestRow = dict[str, Any]
-"""A row of a manifest list: one manifest file, raw Avro values by the spec's field names."""
+"""A row of a manifest list, which describes one manifest: raw Avro values by the spec's field names."""
 
 # Older Iceberg and other writers call them added_data_files_count and so on; the field ids are the same.
 _NAMES = {504: "added_files_count", 505: "existing_files_count", 506: "deleted_files_count"}
@@ -42,9 +42,9 @@ class Content(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ManifestEntry:
-    """An entry with its snapshot id and sequence numbers explicit; ``raw`` is ready to be written again.
+    """An entry with explicit snapshot id and sequence numbers; ``raw`` is ready to be written again.
 
-    ``manifest`` is the header of the manifest it stands in, ``spec_id`` that manifest's partition spec.
+    ``manifest`` is the header of the manifest that lists the entry, ``spec_id`` that manifest's partition spec.
     """
 
     manifest: Mapping[str, str]
@@ -69,7 +69,7 @@ class ManifestEntry:
 
     @property
     def record_count(self) -> int:
-        """The file's rows, those included that delete files hide."""
+        """The file's number of rows, including those that delete files hide."""
         return int(self.raw["data_file"]["record_count"])
 
     @property
@@ -79,14 +79,14 @@ class ManifestEntry:
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """Two entries with this in common are the same file in the same place of history.
+        """Equal for two entries that are the same file at the same place in the history.
 
-        One Puffin file holds many deletion vectors, each at an offset of its own.
+        A Puffin file holds many deletion vectors, each at its own offset.
         """
         return self.path, self.raw["data_file"].get("content_offset"), self.sequence_number
 
     def is_from(self, mark: Watermark) -> bool:
-        """Whether the watermark's snapshot added the file; of one that is removed the sequence number still says so."""
+        """Whether the watermark's snapshot added the file; for a removed file, the sequence number still says so."""
         added_at = self.raw.get("file_sequence_number")
         is_live_from = self.status is not Status.DELETED and self.snapshot_id == mark.snapshot_id
         return is_live_from or (bool(added_at) and added_at == mark.sequence_number)
@@ -151,13 +151,13 @@ def content_of(row: ManifestRow) -> Content:
 
 
 def may_hold_live_files(row: ManifestRow) -> bool:
-    """Whether the manifest has files that aren't marked as deleted; counts are optional in v1."""
+    """Whether the manifest has files that aren't marked as deleted; the counts are optional in v1."""
     counts = (row.get("added_files_count"), row.get("existing_files_count"))
     return any(count is None or count > 0 for count in counts)
 
 
 def live_rows(row: ManifestRow) -> int | None:
-    """How many rows the manifest's files hold that aren't marked as deleted; None where it doesn't say, in v1."""
+    """How many rows the manifest's files that aren't marked as deleted hold; None if v1 doesn't record it."""
     counts = (row.get("added_rows_count"), row.get("existing_rows_count"))
     return None if None in counts else sum(int(count or 0) for count in counts)
 

@@ -1,7 +1,7 @@
-"""A table's metadata.json, parsed as far as we need it.
+"""A table's metadata.json, parsed as far as it is needed.
 
-Read as JSON and not through PyIceberg's models: those take four times as long for a long history and refuse types they
-don't know yet.
+It is read as JSON and not through PyIceberg's models: those take four times as long for a long history and refuse types
+that they don't know yet.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _GZIP = b"\x1f\x8b"
 
 @dataclass(frozen=True)
 class TableMetadata:
-    """One version of a table's metadata. ``raw`` is the file as it is.
+    """One version of a table's metadata. ``raw`` is the parsed file, unchanged.
 
     Source: Iceberg table spec, "Table Metadata".
     """
@@ -45,7 +45,7 @@ class TableMetadata:
 
         Raises:
             MetadataUnreadableError: it isn't one.
-            UnsupportedTableError: it is a view's, its format is newer than we know, or the table is encrypted.
+            UnsupportedTableError: it is a view's, its format is newer than known here, or the table is encrypted.
         """
         try:
             raw = _loaded(gzip.decompress(content) if content.startswith(_GZIP) else content)
@@ -68,7 +68,7 @@ class TableMetadata:
 
     @property
     def uuid(self) -> str:
-        """The table's uuid, which a re-created table doesn't share."""
+        """The table's uuid; a re-created table has another one."""
         return str(self.raw["table-uuid"])
 
     @property
@@ -93,7 +93,7 @@ class TableMetadata:
 
     @cached_property
     def snapshots(self) -> Mapping[int, Snapshot]:
-        """Every retained snapshot, by id; one that isn't as it should be fails when it is asked for."""
+        """Every retained snapshot, by id; a malformed one raises only when it is looked up."""
         return _Snapshots(self)
 
     def head_snapshot_id(self, ref: str = "main") -> int | None:
@@ -104,12 +104,12 @@ class TableMetadata:
         return int(current) if ref == "main" and current not in (None, -1) else None
 
     def as_of(self, snapshot_id: int, ref: str) -> TableMetadata:
-        """As it would be if ``ref`` still pointed to ``snapshot_id``; its columns are those of now."""
+        """A copy in which ``ref`` points to ``snapshot_id``; its columns are the current ones."""
         refs = {**self.raw.get("refs", {}), ref: {"snapshot-id": snapshot_id, "type": "branch"}}
         return replace(self, raw={**self.raw, "refs": refs})
 
     def on_branch(self, branch: str) -> TableMetadata:
-        """As it would be if ``main`` were where ``branch`` is; as it is if it has no such branch."""
+        """A copy in which ``main`` is where ``branch`` is; unchanged if there is no such branch."""
         head = self.head_snapshot_id(branch) if branch in self.branches else None
         return self if head is None else self.as_of(head, "main")
 
@@ -127,14 +127,14 @@ class TableMetadata:
 
     @property
     def tags(self) -> tuple[str, ...]:
-        """The names of its tags, none of which ever moves."""
+        """The names of its tags, which commits never move."""
         return self._refs("tag")
 
     def _refs(self, kind: str) -> tuple[str, ...]:
         return tuple(name for name, ref in (self.raw.get("refs") or {}).items() if ref["type"] == kind)
 
     def watermark_at(self, snapshot: Snapshot, ref: str) -> Watermark:
-        """Where a consumer is that has consumed all of ``ref`` up to ``snapshot``, read by the current schema."""
+        """The watermark of a consumer that has consumed all of ``ref`` up to ``snapshot``, with the current schema."""
         return Watermark.at(snapshot, table_uuid=self.uuid, ref=ref, schema_id=self.current_schema_id)
 
     def ancestry(self, ref: str = "main") -> Ancestry:
@@ -143,7 +143,7 @@ class TableMetadata:
 
     @cached_property
     def column_names(self) -> tuple[str, ...]:
-        """The current schema's top-level columns."""
+        """The names of the current schema's top-level columns."""
         return tuple(field["name"] for field in self._current_fields)
 
     @cached_property
@@ -161,12 +161,12 @@ class TableMetadata:
 
     @cached_property
     def columns_with_defaults(self) -> frozenset[str]:
-        """The top-level columns of which rows from before them, or a nested field of them, have a default but null."""
+        """The top-level columns with a default other than null, also in a nested field, for rows from before them."""
         return frozenset(field["name"] for field in self._current_fields if _has_default(field))
 
     @cached_property
     def struct(self) -> Struct:
-        """The current schema, nested columns as they are."""
+        """The current schema, with nested columns."""
         return _struct(self._current_fields)
 
     def shows_current_schema(self, snapshot: Snapshot) -> bool:
@@ -174,17 +174,17 @@ class TableMetadata:
         return snapshot.schema_id in (None, self.current_schema_id)
 
     def fields_at(self, snapshot: Snapshot) -> list[dict[str, Any]]:
-        """The columns that time travel to ``snapshot`` shows, which is retained, as ``current_fields``."""
+        """The columns that time travel to the retained ``snapshot`` shows, in the form of ``current_fields``."""
         return self._fields_of(snapshot.schema_id) or self._current_fields
 
     @property
     def current_fields(self) -> list[dict[str, Any]]:
-        """The current schema's top-level columns as the metadata has them."""
+        """The current schema's top-level columns as they are in the metadata."""
         return self._current_fields
 
     @cached_property
     def current_schema_id(self) -> int:
-        """The id of the schema that the table's rows are read by now."""
+        """The id of the schema with which the table's rows are read now."""
         return int(self.raw.get("current-schema-id", 0))
 
     @cached_property
@@ -193,14 +193,14 @@ class TableMetadata:
         return self._fields_of(self.current_schema_id) or list(newest["fields"])
 
     def _fields_of(self, schema_id: int | None) -> list[dict[str, Any]] | None:
-        """The fields of a schema; None of one that isn't known any more."""
+        """The fields of a schema; None if the schema is no longer in the metadata."""
         schemas = self.raw.get("schemas") or [self.raw["schema"]]
         return next((list(each["fields"]) for each in schemas if each.get("schema-id", 0) == schema_id), None)
 
     def columns_since(self, schema_id: int | None) -> tuple[str, ...]:
-        """The columns, and fields of nested ones as ``a.b``, that the table has now and hadn't in that schema.
+        """The columns that the table has now and didn't have in that schema; fields of nested ones as ``a.b``.
 
-        None of a schema that isn't known any more.
+        Empty if the schema is no longer in the metadata.
         """
         if (fields := self._fields_of(schema_id)) is None:
             return ()
@@ -209,25 +209,26 @@ class TableMetadata:
         return tuple(name for name in new if not any(name.startswith(f"{other}.") for other in new))
 
     def columns_widened_since(self, schema_id: int | None) -> tuple[str, ...]:
-        """As ``columns_since``, those that the table had and that are of a wider type now."""
+        """As ``columns_since``, but those that the table had then and that have a wider type now."""
         before = _struct(self._fields_of(schema_id) or ())
         return tuple(".".join(each.path) for each in fit(before, self.struct).widened)
 
     def columns_lost_since(self, schema_id: int | None) -> tuple[str, ...]:
-        """The names, fields of nested columns as ``a.b``, that the table had by that schema and has no more."""
+        """The names that the table had in that schema and has no longer; fields of nested columns as ``a.b``."""
         now = {name for name, _ in _named_ids(self._current_fields)}
         return tuple(name for name, _ in _named_ids(self._fields_of(schema_id) or ()) if name not in now)
 
     def unwritten_columns(self) -> tuple[str, ...]:
-        """The columns that no commit to ``main`` knows of: null in every row."""
+        """The columns that are newer than the last commit to ``main``, so that they are null in every row."""
         head = self.ancestry().head
         return self.columns_since(head.schema_id) if head else self.column_names
 
     def columns_of_other_meaning(self, schema_id: int | None) -> tuple[str, ...] | None:
-        """The names that stood for another column in that schema than now, fields of nested columns as ``a.b``.
+        """The names that stood for another column in that schema than now; fields of nested columns as ``a.b``.
 
-        None if that is unknown: the schema was cleaned out of the metadata. Of an unknown schema, None, it can be
-        told if in every one that the table ever had the names stand for the same.
+        None if that is unknown because the schema was removed from the metadata. If ``schema_id`` is None, the schema
+        is unknown. Even then the answer is known if the metadata has every schema that the table ever had, and the
+        names stand for the same columns in all of them.
         """
         if schema_id is not None:
             fields = self._fields_of(schema_id)
@@ -245,8 +246,8 @@ class TableMetadata:
     def shows_partition_columns(self, spec_id: int) -> bool:
         """Whether a row, as the current schema shows it, says which partition of the spec it is in.
 
-        Not if a column that the spec partitions by was dropped, nor for floating point, of which equal values (-0.0 and
-        0.0) are in different partitions.
+        It doesn't if a column that the spec partitions by was dropped, nor with a floating-point column, whose equal
+        values (-0.0 and 0.0) are in different partitions.
         """
         kinds = dict(_leaf_kinds(self._current_fields))
         fields = [field for field in self.spec(spec_id) if field["transform"] != "void"]
@@ -272,7 +273,7 @@ class TableMetadata:
 
     @property
     def default_spec_id(self) -> int:
-        """The partition spec that new files get."""
+        """The id of the partition spec that new files get."""
         return int(self.raw.get("default-spec-id", 0))
 
     @property
@@ -281,11 +282,11 @@ class TableMetadata:
         return self.spec(self.default_spec_id)
 
     def identity_partition_columns(self) -> tuple[str, ...]:
-        """The columns that the default spec partitions by as they are, in its order."""
+        """The columns whose own values (``identity``) the default spec partitions by, in its order."""
         return self._identity_columns(self.default_spec)
 
     def whole_file_columns(self) -> tuple[str, ...]:
-        """The columns of which every file holds one value: those that every spec partitions by as they are."""
+        """The columns of which every file holds a single value: those that every spec partitions by ``identity``."""
         specs = [self._identity_columns(spec["fields"]) for spec in self.raw.get("partition-specs", ())]
         return tuple(c for c in self.identity_partition_columns() if all(c in columns for columns in specs))
 
@@ -299,7 +300,7 @@ class TableMetadata:
 
 
 def unsupported_view(table: str) -> UnsupportedTableError:
-    """What to say of a view where a table was expected."""
+    """The error for a view where a table was expected."""
     return UnsupportedTableError(
         table=table,
         problem="it is a view, which has no files and no snapshots, so its changes are unknown",
@@ -308,7 +309,7 @@ def unsupported_view(table: str) -> UnsupportedTableError:
 
 
 def _leaf_kinds(fields: list[dict[str, Any]]) -> Iterator[tuple[int, str]]:
-    """Field id and type of every primitive column that a spec may partition by, nested ones included."""
+    """The field id and type of every primitive column that a spec may partition by, including nested ones."""
     for field in fields:
         if isinstance(field["type"], str):
             yield int(field["id"]), field["type"]
@@ -335,7 +336,7 @@ def _kind(kind: str | dict[str, Any]) -> Kind:
 
 
 def _named_ids(fields: Sequence[dict[str, Any]], prefix: str = "") -> Iterator[tuple[str, int]]:
-    """Every field's full name and id. Of maps and lists only what they hold has names that can be changed."""
+    """Every field's full name and id, except list elements and map keys and values, whose names can't be changed."""
     for field in fields:
         name = prefix + str(field["name"])
         yield name, int(field["id"])
@@ -351,7 +352,7 @@ def _nested_ids(kind: str | dict[str, Any], prefix: str) -> Iterator[tuple[str, 
 
 
 class _Snapshots(Mapping[int, Snapshot]):
-    """The snapshots of a metadata.json, each parsed when it is first asked for: most are never looked at."""
+    """The snapshots of a metadata.json, each parsed when it is first looked up: most never are."""
 
     def __init__(self, metadata: TableMetadata) -> None:
         self._metadata = metadata
@@ -381,7 +382,7 @@ class _Snapshots(Mapping[int, Snapshot]):
 
 
 def _loaded(content: bytes) -> Any:  # noqa: ANN401  # what JSON may hold
-    """``content`` parsed, by a parser that is twice as fast as Python's where it can read it."""
+    """``content`` parsed, if possible by a parser that is twice as fast as Python's."""
     try:
         return from_json(content)
     except ValueError:
@@ -404,7 +405,7 @@ def _snapshot(raw: dict[str, Any]) -> Snapshot:
 
 
 def _field(raw: dict[str, Any]) -> NestedField | None:
-    """A column as PyIceberg knows it, or None for a type it can't load (``variant``, ``geometry``)."""
+    """A column as PyIceberg represents it; None for a type that it can't load (``variant``, ``geometry``)."""
     try:
         return schema.Schema.model_validate({"type": "struct", "fields": [raw]}).fields[0]
     except ValueError:

@@ -1,7 +1,7 @@
 """What Spark calls the properties by which PyIceberg reaches an object store.
 
-Most have one name. Where PyIceberg has another, or another default, Spark is told in its own words, so that one
-configuration means one place to both.
+Most have the same name. If PyIceberg has another name, or another default, Spark gets its own property, so that one
+configuration means the same place to both.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ _S3_SCHEMES = ("s3", "s3a", "s3n")
 _LOCAL_SCHEMES = ("", "file")
 _S3 = "s3."
 _LOGIN = ("access-key-id", "secret-access-key", "session-token")
-"""PyIceberg takes them for all of AWS as ``client.*``; Spark's Iceberg only for S3, by name."""
+"""PyIceberg applies them to all of AWS as ``client.*``; Spark's Iceberg only to S3, under their S3 names."""
 _KEEPS_TO_HADOOP = ("sql", "hive")
-"""Catalogs whose files Spark reads by Hadoop, which knows no ``s3://``, unless it is told otherwise."""
+"""Catalogs whose files Spark reads through Hadoop, which doesn't know ``s3://``, unless it is told otherwise."""
 
 
 def is_on_s3(properties: Mapping[str, str]) -> bool:
-    """Whether a catalog of PyIceberg's ``properties`` keeps tables in S3 or what speaks like it, as far as they say.
+    """Whether a catalog with PyIceberg's ``properties`` keeps tables in S3 or a compatible store, as far as they say.
 
     >>> is_on_s3({"type": "sql", "warehouse": "s3://lake/warehouse"}), is_on_s3({"warehouse": "file:///lake"})
     (True, False)
@@ -28,7 +28,7 @@ def is_on_s3(properties: Mapping[str, str]) -> bool:
 
 
 def spark_storage(properties: Mapping[str, str]) -> dict[str, str]:
-    """What Spark's catalog needs besides ``properties``, PyIceberg's own, to reach the same storage.
+    """What Spark's catalog needs besides ``properties``, which are PyIceberg's, to reach the same storage.
 
     >>> properties = {"type": "sql", "warehouse": "s3://lake", "s3.endpoint": "http://store", "s3.region": "eu"}
     >>> sorted(spark_storage(properties))
@@ -39,10 +39,10 @@ def spark_storage(properties: Mapping[str, str]) -> dict[str, str]:
     found = {}
     is_remote = is_on_s3(properties) or _scheme(properties) not in _LOCAL_SCHEMES
     if properties.get("type") in _KEEPS_TO_HADOOP and is_remote:
-        found["io-impl"] = "org.apache.iceberg.io.ResolvingFileIO"  # It goes by each file's scheme.
+        found["io-impl"] = "org.apache.iceberg.io.ResolvingFileIO"  # It chooses by each file's scheme.
     if region := properties.get("client.region") or properties.get("s3.region"):
         found["client.region"] = region
-    if "s3.endpoint" in properties:  # Few stores have a name of its own for each bucket, and PyIceberg asks for none.
+    if "s3.endpoint" in properties:  # Few stores have a host name for each bucket, and PyIceberg expects none.
         is_virtual = properties.get("s3.force-virtual-addressing", "false").lower() == "true"
         found["s3.path-style-access"] = "false" if is_virtual else "true"
     shared = {name: properties[f"client.{name}"] for name in _LOGIN if f"client.{name}" in properties}

@@ -1,4 +1,4 @@
-"""Which of given partitions a table may hold rows of, and how many, from its manifest list alone.
+"""Which of given partitions a table may hold rows of, and how many rows, from its manifest list alone.
 
 Source: Iceberg table spec, "Manifest Lists", field summaries.
 """
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 def partitions_held(
     storage: Storage, table: TableMetadata, columns: Sequence[str], values: Sequence[tuple[object, ...]]
 ) -> HeldRows:
-    """Those of ``values`` that the ``columns`` of a row at the head of ``table`` may have.
+    """Those of ``values`` that a row at the head of ``table`` may have in ``columns``.
 
-    That the others are nowhere is certain. Without columns: the empty tuple if the table may hold rows at all. Rows
-    count with all others of their manifest, also where a delete hides them.
+    It is certain that no row has the others. Without columns, it is the empty tuple if the table may hold rows at all.
+    Rows count with all others of their manifest, even those that a delete hides.
 
     Raises:
         MetadataUnreadableError: the manifest list is missing or damaged.
@@ -60,7 +60,7 @@ def partitions_held(
 
 
 class _Bounds:
-    """What a manifest says of the values that its files' partitions have of a column."""
+    """What a manifest says about a column's values in the partitions of its files."""
 
     def __init__(self, summary: dict[str, Any], field: NestedField) -> None:
         self.has_null = bool(summary["contains_null"])
@@ -69,19 +69,19 @@ class _Bounds:
         ]
 
     def may_be(self, value: object) -> bool:
-        """Whether ``value`` may be among them; of kinds that are equal in several forms it always may."""
+        """Whether ``value`` may be among them; always so for kinds of values that are equal in several forms."""
         if value is None:
             return self.has_null
         if type(value) not in (int, str, dt.date, dt.datetime):
             return True
         try:
-            return not (value < self.lower or value > self.upper)  # type: ignore[operator]  # the except's business
-        except TypeError:  # an end that isn't known, or a column of another type then
+            return not (value < self.lower or value > self.upper)  # type: ignore[operator]  # the except handles it
+        except TypeError:  # an unknown end, or the column was of another type then
             return True
 
 
 def _bounds(row: ManifestRow, table: TableMetadata, field: NestedField | None) -> _Bounds | None:
-    """None where the manifest doesn't say."""
+    """The bounds of the column; None if the manifest doesn't say."""
     summaries = row.get("partitions") or ()
     if field is None or not is_ordered(field):
         return None

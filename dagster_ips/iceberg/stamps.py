@@ -1,7 +1,7 @@
 """Stamps: snapshot summary properties on the target that say which captures a commit came from.
 
-A stamp is one property per consumer and upstream, whatever the number of partitions, so that looking for an edge's
-newest stamp is one look-up per snapshot.
+There is one property per consumer and upstream, whatever the number of partitions, so that finding an edge's newest
+stamp takes one look-up per snapshot.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dagster_ips.iceberg.metadata import TableMetadata
 
 RUN = "dagster-ips.run"
 REVERTED = "dagster-ips.reverted"
-"""On a snapshot, the backfill that it took back; as a property of the table, that it may have such snapshots."""
+"""On a snapshot: the backfill that it took back. As a property of the table: it may have such snapshots."""
 _ANNOUNCED = "dagster-ips.announced."
 _PUBLISHED = "dagster-ips.published"
 _MOST_LISTED = 200
@@ -32,7 +32,7 @@ _DIVISION = "by"
 def stamp_properties(captures: tuple[Capture, ...], *, attempt: str, run_id: str) -> dict[str, str]:
     """Summary properties for a write of ``captures``: the attempt's name, the run's id, and one value per line.
 
-    A capture of a table that has no snapshot yet vouches for nothing and leaves no stamp.
+    A capture of a table that has no snapshot yet proves nothing and leaves no stamp.
     """
     lines: dict[Edge, list[Capture]] = {}
     for capture in captures:
@@ -43,36 +43,36 @@ def stamp_properties(captures: tuple[Capture, ...], *, attempt: str, run_id: str
 
 
 def attempt_properties(attempt: str, run_id: str) -> dict[str, str]:
-    """Summary properties for a write that vouches for no capture yet."""
+    """Summary properties for a write that isn't stamped with any capture yet."""
     return {ATTEMPT: attempt, RUN: run_id}
 
 
 def announcement(captures: Sequence[Capture], snapshot_id: int) -> dict[str, str]:
-    """Table properties that say ``snapshot_id`` to be about to be published with stamps of ``captures``.
+    """Table properties that announce ``snapshot_id``, which is about to be published with stamps of ``captures``.
 
-    They are some 80 characters for each edge, so for each partition of a partitioned consumer.
+    They take some 80 characters for each edge, and so for each partition of a partitioned consumer.
     """
     return announcements({capture.edge: snapshot_id for capture in captures if capture.to_inclusive is not None})
 
 
 def announcements(snapshots: Mapping[Edge, int]) -> dict[str, str]:
-    """As ``announcement``, of the snapshot that is about to be published for each edge."""
+    """As ``announcement``, with the snapshot that is about to be published for each edge."""
     return {_ANNOUNCED + edge.id: str(snapshot_id) for edge, snapshot_id in snapshots.items()}
 
 
 def published(snapshot: Snapshot | None) -> dict[str, str]:
-    """Table properties that say how many rows there are with ``snapshot``, which is about to be published."""
+    """Table properties that record how many rows there are with ``snapshot``, which is about to be published."""
     rows = live_rows(snapshot) if snapshot else None
     return {_PUBLISHED: str(Published(snapshot.snapshot_id, rows))} if snapshot and rows is not None else {}
 
 
 def last_published(metadata: TableMetadata) -> Published | None:
-    """What the last run that was about to publish said of the table; None if it couldn't."""
+    """What the last run that was about to publish recorded about the table; None if it couldn't."""
     return Published.parse(metadata.properties.get(_PUBLISHED))
 
 
 def owner_properties(asset: str, accepted: Snapshot | None) -> dict[str, str]:
-    """Summary properties that say whose the write is, and up to which snapshot the table was taken as it was."""
+    """Summary properties that say which asset wrote, and up to which snapshot the table was accepted as it was."""
     return {ASSET: asset} | ({ACCEPTED: str(accepted.snapshot_id)} if accepted else {})
 
 
@@ -82,7 +82,7 @@ def target_history(metadata: TableMetadata, edge: Edge) -> TargetHistory:
 
 
 def target_histories(metadata: TableMetadata, edges: Iterable[Edge]) -> dict[Edge, TargetHistory]:
-    """As ``target_history``, of each of ``edges``, reading every stamp once."""
+    """As ``target_history``, for each of ``edges``; every stamp is read once."""
     ancestry = metadata.ancestry()
     asked = list(edges)
     newest: dict[Edge, Stamp] = {}
@@ -102,7 +102,7 @@ def target_histories(metadata: TableMetadata, edges: Iterable[Edge]) -> dict[Edg
 
 
 def partitions_read(metadata: TableMetadata, line: Edge) -> dict[str, Watermark]:
-    """Up to where each partition has read, by the newest stamp of ``line`` in ``main`` that names it."""
+    """Up to where each partition has read, according to the newest stamp of ``line`` in ``main`` that names it."""
     read: dict[str, Watermark] = {}
     for snapshot in metadata.ancestry().snapshots:
         if stamp := snapshot.summary.get(EDGE + line.id):
@@ -112,7 +112,7 @@ def partitions_read(metadata: TableMetadata, line: Edge) -> dict[str, Watermark]
 
 
 def taken_back(metadata: TableMetadata, line: Edge) -> dict[str | None, Watermark]:
-    """The partitions of ``line``, None without partitions, whose newest stamp took a backfill back, and to where."""
+    """The partitions of ``line`` (None without partitions) whose newest stamp took a backfill back, and to where."""
     if REVERTED not in metadata.properties:
         return {}
     seen: dict[str | None, Watermark | None] = {}
@@ -125,7 +125,7 @@ def taken_back(metadata: TableMetadata, line: Edge) -> dict[str | None, Watermar
 def stamped_partitions(snapshot: Snapshot, line: Edge) -> dict[str | None, tuple[Watermark, Mode]]:
     """The partitions that the snapshot has stamps of for ``line``, up to where each had read, and in which mode.
 
-    Of a consumer without partitions, it under None.
+    The key is None for a consumer without partitions.
     """
     stamp = snapshot.summary.get(EDGE + line.id)
     if stamp is None:
@@ -138,7 +138,7 @@ def stamped_partitions(snapshot: Snapshot, line: Edge) -> dict[str | None, tuple
 def last_divided_otherwise(metadata: TableMetadata, line: Edge, division: str | None) -> TargetMark | None:
     """The newest snapshot in ``main`` that a run of ``line`` wrote while its partitions, if any, had another meaning.
 
-    ``division`` is what they mean now, None without partitions.
+    ``division`` is what they mean now; None without partitions.
     """
     name = EDGE + line.id
     stamped = ((s, s.summary.get(name)) for s in metadata.ancestry().snapshots)
@@ -146,7 +146,7 @@ def last_divided_otherwise(metadata: TableMetadata, line: Edge, division: str | 
 
 
 def _is_divided_by(division: str | None, stamp: str) -> bool:
-    """Asked of its text, as it may list thousands of partitions. What an earlier release wrote doesn't say more."""
+    """Searches the stamp's text, as it may list thousands of partitions. A stamp of an earlier release fits any."""
     has_partitions = '"partitions":' in stamp
     if division is None or not has_partitions:
         return has_partitions == (division is not None)
@@ -156,7 +156,7 @@ def _is_divided_by(division: str | None, stamp: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class BranchStamps:
-    """What a branch has stamped for an edge: the number it began with, and the newest snapshot that says so."""
+    """What a branch is stamped with for an edge: its first number, and the newest snapshot with a stamp of the edge."""
 
     first_number: int
     newest_snapshot_id: int
@@ -165,7 +165,7 @@ class BranchStamps:
 def stamps_on_branch(
     metadata: TableMetadata, branch: str, lines: Iterable[Edge], *, from_snapshot_id_exclusive: int
 ) -> dict[Edge, BranchStamps]:
-    """The stamps of ``lines`` on ``branch`` since it was cut, by edge; none of a branch that isn't there."""
+    """The stamps of ``lines`` on ``branch`` since it was created, by edge; none if there is no such branch."""
     found: dict[Edge, BranchStamps] = {}
     of_lines = list(lines)
     for snapshot in metadata.ancestry(branch).snapshots:
@@ -180,19 +180,19 @@ def stamps_on_branch(
 
 
 def last_consumed(metadata: TableMetadata, line: Edge) -> int | None:
-    """The snapshot up to which the newest stamp of ``line``, of whatever partition, says to have read; None if none."""
+    """The snapshot up to which the newest stamp of ``line``, of any partition, has read; None if there is no stamp."""
     stamps = (s.summary.get(EDGE + line.id) for s in metadata.ancestry().snapshots)
     newest = next((stamp for stamp in stamps if stamp), None)
     return int(json.loads(newest)["to"]) if newest else None
 
 
 def bears_stamp(metadata: TableMetadata, edge: Edge) -> bool:
-    """Whether any snapshot has a stamp of ``edge``, also one that isn't in ``main``'s history any more."""
+    """Whether any snapshot has a stamp of ``edge``, even one that is no longer in ``main``'s history."""
     return any(EDGE + edge.id in snapshot.summary for snapshot in metadata.snapshots.values())
 
 
 def has_attempt(snapshot: Snapshot) -> bool:
-    """Whether the snapshot says which attempt wrote it; what only drops whole files can't."""
+    """Whether the snapshot says which attempt wrote it; a commit that only drops whole files can't."""
     return ATTEMPT in snapshot.summary
 
 
@@ -202,18 +202,18 @@ def is_of_attempt(snapshot: Snapshot, attempt: str) -> bool:
 
 
 def is_of_same_attempt(snapshot: Snapshot, other: Snapshot) -> bool:
-    """Whether one attempt of a run wrote both."""
+    """Whether the same attempt of a run wrote both."""
     return has_attempt(snapshot) and is_of_attempt(other, snapshot.summary[ATTEMPT])
 
 
 def mark(snapshot: Snapshot, table_uuid: str) -> TargetMark:
-    """Where to find the snapshot again."""
+    """The mark by which the snapshot can be found again."""
     placed = (snapshot.snapshot_id, snapshot.sequence_number, snapshot.timestamp_ms)
     return TargetMark(table_uuid, *placed, schema_id=snapshot.schema_id)
 
 
 def _value(line: Edge, captures: Sequence[Capture]) -> str:
-    # Stamps of a run end in one snapshot; those that take a backfill back, where each partition was before it.
+    # A run's captures end at one snapshot; when a backfill is taken back, each ends where its partition was before it.
     by_end: dict[Watermark, list[str]] = {}
     for capture in captures:
         assert capture.to_inclusive is not None  # noqa: S101  # stamp_properties leaves such captures out
@@ -246,7 +246,7 @@ def _value(line: Edge, captures: Sequence[Capture]) -> str:
 
 
 def _left_out(captures: Sequence[Capture]) -> list[tuple[list[str] | None, list[str]]]:
-    """Keys that are left out, and of which partitions; None for keys that aren't known, or are too many for a stamp."""
+    """The keys that are left out, and by which partitions; None for keys that are unknown or too many for a stamp."""
     partitions: dict[frozenset[str] | None, list[str]] = {}
     for capture in captures:
         if capture.left_out is None or capture.left_out:
@@ -260,7 +260,7 @@ def _read_up_to(value: Mapping[str, Any]) -> Watermark:
 
 
 def _read_by_partition(value: Mapping[str, Any]) -> dict[str, Watermark]:
-    """Up to where each partition that a stamp names has read; none without partitions."""
+    """Up to where each partition that a stamp names has read; empty without partitions."""
     read: dict[str, Watermark] = dict.fromkeys(value.get("partitions", ()), _read_up_to(value))
     for end, keys in value.get("elsewhere", ()):
         read |= dict.fromkeys(keys, Watermark(*end))

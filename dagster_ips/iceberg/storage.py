@@ -1,4 +1,4 @@
-"""A table's own files: metadata, manifest lists and manifests whole, data files in parts."""
+"""A table's own files: metadata, manifest lists and manifests as a whole, data files in parts."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from pyiceberg.io import FileIO, InputStream
 
 _ANSWERS = (FileNotFoundError, FileExistsError, PermissionError, IsADirectoryError, NotADirectoryError)
-"""What a storage says of one file; its other errors are the storage's own."""
+"""What a storage answers about one file; its other errors are about the storage itself."""
 _AWS_ERROR = re.compile(r"\bAWS Error (\w+(?: \(HTTP status \d+\))?)")
 
 
 @dataclass(frozen=True)
 class Storage:
-    """Reads and writes whole files by the catalog's own storage configuration; waits for reads with ``patience``."""
+    """Reads and writes whole files with the catalog's own storage configuration; reads wait with ``patience``."""
 
     properties: Mapping[str, str] = field(repr=False)
     catalog: str = ""
@@ -35,8 +35,8 @@ class Storage:
         """The file's content.
 
         Raises:
-            MetadataUnreadableError: it isn't there, or isn't one that can be opened.
-            CatalogUnreachableError: the storage did not answer, or not in time. The file may be whole.
+            MetadataUnreadableError: it doesn't exist, or can't be opened.
+            CatalogUnreachableError: the storage did not answer, or not in time. The file may be intact.
         """
         try:
             with self._reaching(f"reading {location}"):
@@ -52,7 +52,7 @@ class Storage:
             return stream.read()
 
     def open(self, location: str) -> InputStream:
-        """A file to read parts of; whatever the storage raises if it isn't there."""
+        """Open a file to read parts of it; raises whatever the storage does if it doesn't exist."""
         return self._io(location).new_input(location).open(seekable=True)
 
     def exists(self, location: str) -> bool:
@@ -65,7 +65,7 @@ class Storage:
             return self._io(location).new_input(location).exists()
 
     def size(self, location: str) -> int:
-        """The bytes of a file that exists.
+        """The size in bytes of a file that exists.
 
         Raises:
             CatalogUnreachableError: the storage did not answer.
@@ -77,7 +77,7 @@ class Storage:
         """Create the file; an existing one is never overwritten.
 
         Raises:
-            CatalogUnreachableError: the storage did not answer. The file may be there.
+            CatalogUnreachableError: the storage did not answer. The file may have been written.
         """
         output = self._io(location).new_output(location)
         with self._reaching(f"writing {location}"), output.create(overwrite=False) as stream:
@@ -95,7 +95,8 @@ class Storage:
     def remove_empty_folder(self, location: str) -> None:
         """Remove a folder unless a file is in it.
 
-        An object store has none, but what deletes a file of PyArrow's leaves an empty object in a folder's place.
+        An object store has no folders, but deleting a file through PyArrow leaves an empty object in its folder's
+        place.
 
         Raises:
             CatalogUnreachableError: the storage did not answer.
@@ -114,7 +115,7 @@ class Storage:
                         files.delete_dir(path)
 
     def _io(self, location: str) -> FileIO:
-        """One for each kind of storage: it keeps its connections, which cost an object store more than small files."""
+        """One FileIO for each kind of storage: it keeps its connections, which cost more than reading small files."""
         scheme = urlsplit(location).scheme
         if scheme not in self._ios:
             self._ios[scheme] = io.load_file_io(dict(self.properties), location)
@@ -133,7 +134,7 @@ class Storage:
 
 
 def kind_of(error: Exception) -> str:
-    """What kind of error it is: drivers put addresses, with passwords, into their messages.
+    """The kind of an error, without its message: drivers put addresses, with passwords, into their messages.
 
     >>> kind_of(OSError("When reading 's3://lake/a': AWS Error ACCESS_DENIED during HeadObject operation: …"))
     'AWS error ACCESS_DENIED'

@@ -57,9 +57,9 @@ _SHOWN = frozenset(
 
 @dataclass(frozen=True)
 class ConnectServer:
-    """A running server at ``remote`` (``sc://127.0.0.1:port``) that answers those who show it ``token``.
+    """A running server at ``remote`` (``sc://127.0.0.1:port``) that answers clients that have its ``token``.
 
-    ``ui`` serves Spark's page and REST API, to everyone on this machine; None if it wasn't asked for.
+    ``ui`` serves Spark's page and REST API, to everyone on this machine; None if it wasn't requested.
     """
 
     remote: str
@@ -70,21 +70,21 @@ class ConnectServer:
 
     @property
     def pid(self) -> int:
-        """Its process."""
+        """The id of its process."""
         return self.process.pid
 
     def session(self, configuration: Mapping[str, str] = NO_CONF) -> SparkSession:
-        """A session of its own on the server. Once that has ended, whatever is asked of it is a `SparkEndedError`."""
+        """A separate session on the server. If the server has ended, using the session raises a `SparkEndedError`."""
         return connect_session(self.remote, configuration, token=self.token, ended=self._ended)
 
     def _ended(self) -> SparkEndedError | None:
         return None if self.process.is_alive() else SparkEndedError(self.pid, str(self.log))
 
     def environment(self) -> dict[str, str]:
-        """What lets a process that has PySpark alone, without this library, find the server.
+        """The variables by which a process that has only PySpark, without this library, finds the server.
 
-        PySpark insists on the name ``localhost``. Where that is also ``::1``, and other users are on the machine, they
-        could listen there and be told the token: such machines use ``session``, which asks 127.0.0.1.
+        PySpark insists on the name ``localhost``. If that is also ``::1``, and the machine has other users, they could
+        listen there and receive the token: on such machines use ``session``, which connects to 127.0.0.1.
         """
         return {"SPARK_REMOTE": self.remote.replace("127.0.0.1", "localhost"), TOKEN_VARIABLE: self.token}
 
@@ -107,7 +107,7 @@ class SparkStartError(IpsError):
 
 @dataclass(eq=False)
 class SparkEndedError(IpsError):
-    """The local Spark Connect server ended while somebody used it."""
+    """The local Spark Connect server ended while it was in use."""
 
     pid: int
     log: str
@@ -139,7 +139,7 @@ class SparkServerDiffersError(IpsError):
         )
 
 
-def ensure_connect_server(  # noqa: PLR0913  # each is a thing of its own
+def ensure_connect_server(  # noqa: PLR0913  # all are independent
     folder: Path | None = None,
     *,
     driver_memory: str = "2g",
@@ -149,20 +149,20 @@ def ensure_connect_server(  # noqa: PLR0913  # each is a thing of its own
     extra_jars: Collection[str] = (),
     say: Callable[[str], None] = lambda _: None,
 ) -> ConnectServer:
-    """The server of ``folder``: the one that runs there, else a new one, started and warmed.
+    """The server of ``folder``: the one that runs there, otherwise a new one, started and warmed up.
 
-    That takes about 20 seconds, and minutes on a machine that is busy or has to download Spark's jars.
+    A start takes about 20 seconds, and minutes on a machine that is busy or has to download Spark's jars.
 
-    Processes that ask at once get the same server. A server that died or doesn't answer is replaced.
+    Processes that ask at the same time get the same server. A server that died or doesn't answer is replaced.
 
     Args:
         folder: Holds ``server.json``, the lock and the log; ``spark-connect`` in `cache_folder` if None.
         driver_memory: The JVM's heap, as Spark writes sizes (``"2g"``). Local Spark has no other memory.
         cores: Threads for tasks; every core of the machine if None.
-        conf: Spark configuration that is set last. ``spark.jars`` and ``spark.plugins`` are added to ours.
+        conf: Spark configuration that is set last. ``spark.jars`` and ``spark.plugins`` are added to the needed ones.
         jars: What Spark loads from the start; `spark_jars` if None.
-        extra_jars: Names in `EXTRAS`, which are loaded as well; of no account if ``jars`` are given.
-        say: Told what takes long, a sentence at a time; nothing if the server runs already.
+        extra_jars: Names in `EXTRAS`, which are loaded as well; ignored if ``jars`` are given.
+        say: Called with a sentence about each thing that takes long; not called if the server runs already.
 
     Example:
         >>> import tempfile
@@ -172,7 +172,7 @@ def ensure_connect_server(  # noqa: PLR0913  # each is a thing of its own
     Raises:
         SparkServerDiffersError: a live server there was started with other arguments, another Python or another Spark.
         SparkFolderNotPrivateError: the folder is somebody else's, or holds other things and is open to others.
-        SparkStartError: a new one did not come up. Nothing is left running.
+        SparkStartError: a new server did not come up. Nothing is left running.
     """
     folder = _folder(folder)
     make_private(folder, markers=("lock", "server.json"))
@@ -213,7 +213,7 @@ def connect_server_problem(
 ) -> str | None:
     """Why a run couldn't use the server that runs in ``folder``; None if it could, or if none runs there.
 
-    Starts nothing, downloads nothing and waits for nobody. One that is starting is no problem.
+    Starts nothing, downloads nothing and waits for nobody. A server that is starting is no problem.
     """
     folder = _folder(folder)
     try:
@@ -234,7 +234,7 @@ def connect_server_problem(
 
 
 def stop_connect_server(folder: Path | None = None) -> bool:
-    """Stops the server of ``folder``, with whatever it is running. Returns whether there was one alive.
+    """Stop the server of ``folder``, with whatever it is running. Return whether there was one alive.
 
     >>> import tempfile
     >>> stop_connect_server(Path(tempfile.mkdtemp()))
@@ -256,7 +256,7 @@ def _folder(folder: Path | None) -> Path:
 def _configuration(
     folder: Path, *, driver_memory: str, cores: int | None, conf: Mapping[str, str], jars: Sequence[Path]
 ) -> dict[str, str]:
-    """Everything that makes this server what it is, except its ports, which differ from start to start."""
+    """Everything that defines this server, except its ports, which differ from start to start."""
 
     def with_more(key: str, *own: str) -> str:
         return ",".join([*own, *filter(None, [conf.get(key)])])
@@ -267,33 +267,33 @@ def _configuration(
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.connect.grpc.binding.address": "127.0.0.1",
-        # It shows queries to everyone on this machine, and would let them end jobs.
+        # The UI shows queries to everyone on this machine, and would let them end jobs.
         "spark.ui.enabled": "false",
         "spark.ui.killEnabled": "false",
-        # The ports by which Spark's parts talk to each other. In local mode Spark makes up the secret.
+        # For the ports by which Spark's parts talk to each other. In local mode, Spark generates the secret.
         "spark.authenticate": "true",
-        # Rows of shuffles and uploaded code: in the machine's own folder for such, every user could read them.
+        # Rows of shuffles and uploaded code: in the machine's default folder, every user could read them.
         "spark.local.dir": str(folder / "scratch"),
         "spark.driver.defaultJavaOptions": f'"-Djava.io.tmpdir={folder / "scratch"}"',
-        # A port that was taken in the meantime must fail, not move to one that nobody knows.
+        # If a port was taken in the meantime, Spark must fail, and not move to a port that nobody knows.
         "spark.port.maxRetries": "0",
-        # Runs of the same assets use the same generated code; Spark's default of 100 holds that of few assets.
+        # Runs of the same assets use the same generated code; Spark's default of 100 is enough for few assets only.
         "spark.sql.codegen.cache.maxEntries": "1000",
-        # A run's session goes with the run, and what it held with the next full collection: connections to a database.
+        # A run's session ends with the run; what it held (database connections) is freed by the next full collection.
         "spark.cleaner.periodicGC.interval": "5min",
         "spark.sql.extensions": EXTENSIONS,
         "spark.sql.session.timeZone": "UTC",
         # Spark's default of 200 is for clusters: on one machine most of a small shuffle's time goes into its files.
         "spark.sql.shuffle.partitions": str(2 * (cores or os.cpu_count() or 1)),
         "spark.sql.warehouse.dir": (folder / "spark-warehouse").as_uri(),
-        # Spark's own doesn't know Iceberg's s3.access-key-id, which its UI would show with each query.
+        # Spark's own pattern doesn't cover Iceberg's s3.access-key-id, which its UI would show with each query.
         "spark.redaction.regex": "(?i)secret|password|token|access[.-]?key",
         # At INFO the log of a server that runs for weeks grows by megabytes a day.
         "spark.log.level": "WARN",
         **conf,
         "spark.jars": with_more("spark.jars", *map(str, jars)),
         "spark.plugins": with_more("spark.plugins", "org.apache.spark.sql.connect.SparkConnectPlugin"),
-        # Not Spark's, but a server with another of them runs user functions elsewhere or in another Spark.
+        # Not Spark's settings, but a server that differs in them runs user functions elsewhere or in another Spark.
         "python": sys.prefix,
         "pyspark": pyspark.__version__,
         "SPARK_HOME": str(spark_home()),
@@ -301,7 +301,7 @@ def _configuration(
 
 
 def _differences(running: Mapping[str, str], wanted: Mapping[str, str]) -> tuple[str, ...]:
-    """What keeps a server from being used. One that has a UI, or more jars, serves also those who asked for none."""
+    """What keeps a server from being used. A server with a UI or more jars also serves those who asked for none."""
     return tuple(
         f"{key} is {_shown(key, running)}, requested {_shown(key, wanted)}"
         for key in sorted(running.keys() | wanted.keys())
@@ -317,14 +317,14 @@ def _has_more_extras(running: str, wanted: str) -> bool:
 
 
 def _shown(key: str, configuration: Mapping[str, str]) -> str:
-    """A value as errors may show it: anything else that a user configures may hold a password."""
+    """A value as errors may show it: any other value that a user configures may contain a password."""
     if key not in configuration:
         return "unset"
     return configuration[key] if key in _SHOWN else "a hidden value"
 
 
 def _start(folder: Path, configuration: Mapping[str, str], say: Callable[[str], None]) -> ConnectServer:
-    """Starts and warms a server; the caller holds the lock. Tries other ports when somebody took the chosen ones."""
+    """Start and warm up a server; the caller holds the lock. Other ports are tried if someone took the chosen ones."""
     started = time.monotonic()
     for attempt in range(1, PORT_ATTEMPTS + 1):
         record = _launch(folder, configuration)
@@ -371,7 +371,7 @@ def _launch(folder: Path, configuration: Mapping[str, str]) -> ServerRecord:
         str(Path(__file__).with_name("driver.py")),
     ]
     token = secrets.token_urlsafe(32)
-    # Our file names must not shadow others'.
+    # This package's file names must not shadow those of others.
     environment = spark_environment({TOKEN_VARIABLE: token, "PYTHONSAFEPATH": "1"})
     process = launch_detached(command, env=environment, cwd=folder, log=log)
     record = ServerRecord(process, port, token, ui_port, str(log), configuration)
@@ -400,7 +400,7 @@ def _answers(port: int) -> bool:
 
 
 def _every_few_seconds(say: Callable[[str], None]) -> Callable[[str], None]:
-    """Says what it is given and for how long it has lasted, but only every ``SAY_SECONDS``."""
+    """A function that reports what it is given, and for how long it has lasted, but only every ``SAY_SECONDS``."""
     started = said = time.monotonic()
 
     def say_so(what: str) -> None:
@@ -424,9 +424,10 @@ def _await_port(record: ServerRecord, say: Callable[[str], None]) -> None:
 
 
 def _warm_up(record: ServerRecord, say: Callable[[str], None]) -> None:
-    """Runs a first client, in a process of its own so that this one's Spark sessions and environment stay untouched.
+    """Run a first client in a separate process, so that this one's Spark sessions and environment stay untouched.
 
-    Watches the server meanwhile: if somebody else got the port first, the client talks to them while our server ends.
+    The server is watched meanwhile: if someone else got the port first, the client talks to them while this server
+    ends.
     """
     script = Path(__file__).with_name("warm_up.py")
     inherited = {name: value for name, value in os.environ.items() if name not in {"SPARK_REMOTE", "SPARK_HOME"}}
@@ -434,7 +435,7 @@ def _warm_up(record: ServerRecord, say: Callable[[str], None]) -> None:
     deadline, still = time.monotonic() + WARM_UP_SECONDS, _every_few_seconds(say)
     with tempfile.NamedTemporaryFile("w+", errors="replace") as output:
         client = subprocess.Popen(
-            [sys.executable, "-P", str(script), _remote(record)],  # -P: our file names must not shadow others'.
+            [sys.executable, "-P", str(script), _remote(record)],  # -P: file names here must not shadow others.
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -457,7 +458,7 @@ def _warm_up(record: ServerRecord, say: Callable[[str], None]) -> None:
 
 
 def _python_path() -> str:
-    """Where a process that starts with ``-P`` finds this package, and whatever else it was told to find."""
+    """Where a process that starts with ``-P`` finds this package, and what else the caller's PYTHONPATH names."""
     return os.pathsep.join(filter(None, [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")]))
 
 
@@ -493,7 +494,7 @@ def _stop(folder: Path, record: ServerRecord) -> bool:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line: starts, stops or shows the server of a folder, or what lets a shell use it."""
+    """The command line: starts, stops or shows the server of a folder, or prints what lets a shell use it."""
     parser = argparse.ArgumentParser(prog="python -m dagster_ips.local_spark.connect_server", description=__doc__)
     parser.add_argument("action", choices=["start", "stop", "status", "environment"])
     parser.add_argument("--folder", type=Path, help="default: spark-connect in the cache folder")

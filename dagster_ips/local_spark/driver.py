@@ -1,8 +1,8 @@
-"""What ``spark-submit`` runs as the local Spark: a session that serves clients by the Connect plugin until it is ended.
+"""What ``spark-submit`` runs as the local Spark: a session that serves clients by the Connect plugin until it ends.
 
-Spark's own ``SparkConnectServer`` gives each client session a class loader, and Spark keeps the code that it generates
-by class loader: every run would generate, compile and warm up the same queries again. Sessions of the plugin share it,
-but for those that add jars of their own.
+Spark's own ``SparkConnectServer`` gives each client session a class loader, and Spark caches the code that it generates
+by class loader: every run would generate, compile and warm up the same queries again. Sessions of the plugin share a
+class loader, except for those that add jars of their own.
 """
 
 import sys
@@ -11,4 +11,4 @@ from pyspark.sql import SparkSession
 
 if __name__ == "__main__":
     SparkSession.builder.getOrCreate()
-    sys.stdin.read()  # The JVM holds the other end, however it ends.
+    sys.stdin.read()  # Returns when the JVM, which holds the other end, has ended in any way.

@@ -1,8 +1,8 @@
-"""Spark's jars for Iceberg: resolved once, by Spark's own resolver, and checked; offline ever after.
+"""Spark's jars for Iceberg: resolved once, by Spark's own resolver, and checked; later starts need no network.
 
-``spark.jars.packages`` would resolve them in every process. Several Sparks starting at once on an empty cache then
-download over each other, and one of them dies with nothing but ``JAVA_GATEWAY_EXITED``. Here one process resolves under
-a lock, the files are checked against pinned checksums, and each process gets plain paths for ``spark.jars``.
+``spark.jars.packages`` would resolve them in every process. If several Sparks start at once with an empty cache, they
+download over each other, and one of them dies with nothing but ``JAVA_GATEWAY_EXITED``. Here one process resolves the
+jars under a lock and checks the files against pinned checksums, and each process gets plain paths for ``spark.jars``.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ from dagster_ips.errors import IpsError
 from dagster_ips.local_spark.launch import cache_folder, exclusive_lock, last_lines, spark_environment, spark_home
 
 RESOLVE_SECONDS = 1800
-"""A resolver that hasn't finished after this long is given up: on 1 Mbit/s the 62 MB take about ten minutes."""
+"""A resolver that hasn't finished after this long is stopped: at 1 Mbit/s, the 62 MB take about ten minutes."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Package:
 
     @property
     def coordinate(self) -> str:
-        """As ``spark.jars.packages`` takes it.
+        """The artifact as ``spark.jars.packages`` takes it.
 
         >>> SQLITE.coordinate
         'org.xerial:sqlite-jdbc:3.50.3.0'
@@ -72,7 +72,7 @@ RUNTIMES: Mapping[str, Package] = MappingProxyType(
         ),
     }
 )
-"""Iceberg for each Spark that works, by the first two parts of its version."""
+"""Iceberg for each supported Spark, by the first two parts of its version."""
 SQLITE = Package(
     "org.xerial",
     "sqlite-jdbc",
@@ -104,7 +104,7 @@ EXTRAS: Mapping[str, Package] = MappingProxyType(
 
 @dataclass(eq=False)
 class JarsError(IpsError):
-    """Spark's resolver did not bring the jars; ``output`` is what it printed."""
+    """Spark's resolver did not deliver the jars; ``output`` is what it printed."""
 
     coordinates: tuple[str, ...]
     output: str
@@ -165,23 +165,23 @@ def spark_jars(
 ) -> tuple[Path, ...]:
     """The local jars that Spark needs for Iceberg, in the order of `needed_packages`, as absolute paths.
 
-    The first call on an empty cache resolves them (62 MB, some seconds); any number of processes may make it at once.
-    Later calls look at names and sizes only and need no network. A jar whose size is wrong is resolved again.
+    The first call with an empty cache resolves them (62 MB, some seconds); any number of processes may call it at once.
+    Later calls check only names and sizes, and need no network. A jar with the wrong size is resolved again.
 
     Args:
-        cache: The folder that has them in ``jars``; `cache_folder` if None.
-        extras: Which of `EXTRAS` as well.
-        say: Told what takes long.
+        cache: The folder whose subfolder ``jars`` has them; `cache_folder` if None.
+        extras: Which of `EXTRAS` are needed as well.
+        say: Called with a sentence about what takes long.
 
     Example:
         >>> [jar.name for jar in spark_jars()]
         ['iceberg-spark-runtime-4.1_2.13-1.11.0.jar', 'sqlite-jdbc-3.50.3.0.jar']
 
     Raises:
-        UnsupportedSparkError: there are none for the PySpark that is installed.
+        UnsupportedSparkError: there are none for the installed PySpark.
         UnknownExtraError: an extra is none of `EXTRAS`.
         JarsError: they could not be resolved. Nothing was kept.
-        JarChecksumError: the repository answered with other content than the pinned. Nothing was kept.
+        JarChecksumError: the repository delivered other content than what is pinned. Nothing was kept.
     """
     cache, jars = (cache or cache_folder()).absolute(), jar_paths(cache, extras=extras)
     missing = _missing(cache, extras)
@@ -202,7 +202,7 @@ def jar_paths(cache: Path | None = None, *, extras: Collection[str] = ()) -> tup
 
 
 def missing_jars(cache: Path | None = None, *, extras: Collection[str] = ()) -> tuple[str, ...]:
-    """The names of those that `spark_jars` would have to download; downloads nothing."""
+    """The names of the jars that `spark_jars` would have to download; downloads nothing."""
     return tuple(package.file_name for package in _missing((cache or cache_folder()).absolute(), extras))
 
 
@@ -231,8 +231,8 @@ def _missing(cache: Path, extras: Collection[str]) -> tuple[Package, ...]:
 
 
 def _resolve(packages: tuple[Package, ...], cache: Path) -> None:
-    """Brings ``packages`` into the cache: each file appears whole and checked, or not at all."""
-    for abandoned in (cache / "jars").glob(".resolving-*"):  # By a process that was killed: the lock is ours now.
+    """Bring ``packages`` into the cache: each file appears whole and checked, or not at all."""
+    for abandoned in (cache / "jars").glob(".resolving-*"):  # Left by a killed process: this one has the lock now.
         shutil.rmtree(abandoned, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=".resolving-", dir=cache / "jars") as scratch:
         ivy = Path(scratch, "ivy")
@@ -255,9 +255,10 @@ def _resolve(packages: tuple[Package, ...], cache: Path) -> None:
 
 
 def _run_resolver(packages: tuple[Package, ...], ivy: Path, scratch: Path) -> str:
-    """Runs ``spark-submit --packages`` on a script that does nothing, and returns its output.
+    """Run ``spark-submit --packages`` on a script that does nothing; return its output.
 
-    It is spark-submit so that the resolver, its mirrors and its credentials are the ones the user configured for Spark.
+    It is spark-submit so that the resolver, its mirrors and its credentials are those that the user configured for
+    Spark.
     """
     script = scratch / "resolve.py"
     script.write_text("# spark-submit has resolved its packages by the time it runs this.\n")

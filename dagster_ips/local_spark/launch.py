@@ -39,9 +39,9 @@ def spark_home() -> Path:
 def spark_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """The environment for a process started with ``spark-submit``: this Python, this machine only.
 
-    Three variables of the caller are left out, because each would silently make another process of it:
-    ``SPARK_REMOTE`` (a client instead of a server), ``PYSPARK_SUBMIT_ARGS`` and ``SPARK_DAEMON_MEMORY`` (which
-    overrides the heap that was asked for).
+    Four variables of the caller are left out, because each would silently make it a different process: ``SPARK_REMOTE``
+    and ``SPARK_CONNECT_MODE_ENABLED`` (a client instead of a server), ``PYSPARK_SUBMIT_ARGS`` and
+    ``SPARK_DAEMON_MEMORY`` (which overrides the requested heap).
     """
     inherited = {
         name: value
@@ -59,11 +59,11 @@ def spark_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
 
 @contextmanager
 def exclusive_lock(path: Path, *, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Holds the lock file ``path`` (made if absent) against every other process and thread; waits for it.
+    """Hold the lock file ``path`` (created if missing) against every other process and thread; waits for it.
 
-    ``on_wait`` is called if it has to wait, and again every ten seconds as long as it does.
+    ``on_wait`` is called if it has to wait, and again every ten seconds while it does.
 
-    The lock goes with its holder: a killed process leaves none behind, and child processes don't inherit it.
+    The lock ends with its holder: a killed process leaves none behind, and child processes don't inherit it.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder, exclusive_lock(Path(folder) / "cache" / "lock"):
@@ -91,9 +91,9 @@ def _acquire(lock: TextIO, on_wait: Callable[[], None]) -> None:
 
 
 def last_lines(text: str, count: int = 15) -> str:
-    r"""The last ``count`` lines that say something, indented for the end of an error message.
+    r"""The last ``count`` lines with content, indented for the end of an error message.
 
-    The frames of a Java stack trace say nothing here: without them the exception's own message is in sight.
+    Frames of Java stack traces are left out, so that the exception's own message is visible.
 
     >>> print(last_lines("one\n\ntwo\n\tat a.b.C(D.java:1)\nthree\n", 2))
       two

@@ -1,4 +1,4 @@
-"""Files that nobody but their owner reads, in a folder that nobody else enters."""
+"""Files that only their owner can read, in a folder that nobody else can enter."""
 
 import os
 import stat
@@ -25,7 +25,7 @@ class SparkFolderNotPrivateError(IpsError):
 
 
 def make_private(folder: Path, *, markers: Iterable[str]) -> None:
-    """Make ``folder``, or close it to other users if it is empty or holds one of ``markers``, and so is ours.
+    """Create ``folder``, or close it to other users, which is only done if it is empty or contains one of ``markers``.
 
     >>> import tempfile
     >>> within = Path(tempfile.mkdtemp()) / "cache" / "spark"
@@ -47,7 +47,7 @@ def make_private(folder: Path, *, markers: Iterable[str]) -> None:
 
 
 def require_own(folder: Path) -> None:
-    """Do nothing if ``folder`` belongs to this process's user, or doesn't exist.
+    """Fail if ``folder`` belongs to another user than this process's; a missing folder is fine.
 
     Raises:
         SparkFolderNotPrivateError: it belongs to somebody else.
@@ -63,7 +63,7 @@ def require_own(folder: Path) -> None:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a file that only its owner reads; whoever reads it meanwhile sees the old one or the new one.
+    """Write a file that only its owner can read; meanwhile, readers get either the old or the new content.
 
     >>> import tempfile
     >>> file = Path(tempfile.mkdtemp()) / "token"

@@ -1,4 +1,4 @@
-"""Processes that outlive the one that started them: launched apart, recognised later, stopped by their own id."""
+"""Processes that outlive their starter: launched detached, recognized later, stopped by their own id."""
 
 import os
 import signal
@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-# Where Ctrl-C is ignored, as behind nohup, Dagster has its processes ignore a request to end as well, and so do those
-# that they start. The two others are what Python itself ignores.
+# If Ctrl-C is ignored, as with nohup, Dagster makes its processes ignore SIGTERM as well, and so do those that they
+# start. Python itself ignores the other two.
 _WITH_DEFAULT_SIGNALS = """
 import os, signal, sys
 for each in (signal.SIGTERM, signal.SIGPIPE, signal.SIGXFSZ):
@@ -21,13 +21,13 @@ os.execvp(sys.argv[1], sys.argv[1:])
 
 @dataclass(frozen=True)
 class ProcessIdentity:
-    """A process that can't be confused with a later one that got the same id: ``started`` is its start time."""
+    """A process that can't be confused with a later one that has the same id: ``started`` is its start time."""
 
     pid: int
     started: str
 
     def is_alive(self) -> bool:
-        """Whether this very process still runs. A dead one that its parent hasn't reaped (a zombie) doesn't.
+        """Whether exactly this process still runs. A dead process that its parent hasn't reaped (a zombie) doesn't.
 
         >>> own = identity_of(os.getpid())
         >>> own.is_alive(), ProcessIdentity(own.pid, "at another time").is_alive()
@@ -36,13 +36,13 @@ class ProcessIdentity:
         return identity_of(self.pid) == self
 
     def stop(self, grace_seconds: float = 20.0) -> bool:
-        """Asks the process to end, and ends it after ``grace_seconds``. Returns whether it was alive."""
+        """Ask the process to end, and kill it after ``grace_seconds``. Return whether it was alive."""
         if not self.is_alive():
             return False
         for order, seconds in ((signal.SIGTERM, grace_seconds), (signal.SIGKILL, 10.0)):
             deadline = time.monotonic() + seconds
             while time.monotonic() < deadline:
-                # Said again: one that has just been launched may not listen yet.
+                # Sent again: a process that has just been launched may not handle it yet.
                 try:
                     os.kill(self.pid, order)
                 except ProcessLookupError:
@@ -61,7 +61,7 @@ class ProcessIdentity:
 
 
 def identity_of(pid: int) -> ProcessIdentity | None:
-    """The process that has the id ``pid`` now, or None if there is none, or only a zombie.
+    """The process that has the id ``pid`` now; None if there is none, or only a zombie.
 
     >>> identity_of(os.getpid()).pid == os.getpid()
     True
@@ -69,8 +69,8 @@ def identity_of(pid: int) -> ProcessIdentity | None:
     stat = Path(f"/proc/{pid}/stat")
     if Path("/proc/self/stat").exists():
         try:
-            # The name in parentheses may hold anything, so the fields are counted from its end: state is the third of
-            # all, the start time in clock ticks since boot the twenty-second.
+            # The name in parentheses may contain anything, so fields are counted from its end. Of all fields, state is
+            # the 3rd, and the start time, in clock ticks since boot, is the 22nd.
             fields = stat.read_text(errors="replace").rpartition(")")[2].split()
         except OSError:
             return None
@@ -87,11 +87,11 @@ def identity_of(pid: int) -> ProcessIdentity | None:
 
 
 def launch_detached(command: Sequence[str], *, env: Mapping[str, str], cwd: Path, log: Path) -> ProcessIdentity:
-    """Starts ``command`` in a session of its own, with its output in ``log``, as nobody's child.
+    """Start ``command`` in a session of its own, with its output in ``log``, and not as a child of this process.
 
     A shell starts it in the background and ends at once, so the process survives the caller, and the caller never has
-    to reap it. ``command`` keeps the id that is returned as long as it ends in ``exec``, as Spark's scripts do. It
-    hears a request to end even if the caller ignores such requests.
+    to reap it. The returned id stays that of ``command`` as long as it ends in ``exec``, as Spark's scripts do. The
+    process handles SIGTERM even if the caller ignores it.
     """
     started = subprocess.run(
         ["/bin/sh", "-c", '"$@" >"$LAUNCH_LOG" 2>&1 </dev/null & echo $!', "sh", *_with_default_signals(command)],
@@ -104,7 +104,7 @@ def launch_detached(command: Sequence[str], *, env: Mapping[str, str], cwd: Path
         check=True,
     )
     pid = int(started.stdout)
-    # A command that has failed already is still a process to the caller: one that is dead.
+    # If the command has failed already, the caller still gets a process: a dead one.
     return identity_of(pid) or ProcessIdentity(pid, "ended at once")
 
 

@@ -7,7 +7,7 @@ _ESCAPED_IN_KEYS = _ESCAPED | {each: f"\\{each}" for each in "=: #!"}
 
 
 def properties_text(configuration: Mapping[str, str]) -> str:
-    r"""What Java's ``Properties`` reads as ``configuration``.
+    r"""The text that Java's ``Properties`` reads as ``configuration``.
 
     >>> print(properties_text({"spark.app.name": "a=b", "spark.x": "C:\\new"}), end="")
     spark.app.name=a=b

@@ -1,4 +1,4 @@
-"""What is known of a server that runs: ``server.json`` in its folder, which holds its token and is private."""
+"""What is recorded about a running server: ``server.json`` in its folder, which contains its token and is private."""
 
 import json
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ _WITHOUT_TOKEN = 1
 
 @dataclass(frozen=True)
 class ServerRecord:
-    """What ``server.json`` says. A server that isn't ``ready`` belongs to a starter that was killed."""
+    """The content of ``server.json``. A server that isn't ``ready`` is starting, or its starter was killed."""
 
     process: ProcessIdentity
     port: int
@@ -26,7 +26,7 @@ class ServerRecord:
     version: int = RECORD_VERSION
 
     def unknown_version(self) -> str | None:
-        """What another release of this library started, and why it can't be used; None if this one did."""
+        """Why a server that another release of this library started can't be used; None if this release started it."""
         if self.version == _WITHOUT_TOKEN:
             return "an earlier release started it without a token: anyone who can reach its port can run code as you"
         if self.version != RECORD_VERSION:
@@ -35,10 +35,10 @@ class ServerRecord:
 
 
 def read_record(folder: Path) -> ServerRecord | None:
-    """The record of the server in ``folder``, or None if there is none. Of other versions only the process is known.
+    """The record of the server in ``folder``; None if there is none. For other versions, only the process is known.
 
     Raises:
-        SparkFolderNotPrivateError: the folder belongs to somebody else, so what it says isn't believed.
+        SparkFolderNotPrivateError: the folder belongs to somebody else, so its content isn't trusted.
     """
     require_own(folder)
     try:

@@ -1,9 +1,9 @@
 """The first client of a new Spark Connect server: ``python warm_up.py sc://127.0.0.1:15002``.
 
-The server's token is in the environment, where PySpark's own clients have it, too.
+The server's token is in the environment, where PySpark's own clients look for it too.
 
-Whoever comes first waits some fifteen seconds for classes to load. This client comes first, and touches what every run
-touches: a session, an Iceberg table written, merged into and read back.
+The first client of a server waits some fifteen seconds for classes to load. This client is that first one, and uses
+what every run uses: a session, and an Iceberg table that is written, merged into and read back.
 """
 
 import os
@@ -22,9 +22,9 @@ _SESSION_SECONDS = 30
 
 
 def warm_up(remote: str) -> None:
-    """Opens a session on ``remote``, runs a query, and uses a small Iceberg table that is gone afterwards.
+    """Open a session on ``remote``, run a query, and use a small Iceberg table that is dropped afterwards.
 
-    Prints what it is at, for those who wait.
+    Prints its progress, for those who wait.
     """
     _say("opening a session")
     spark = connect_session(remote, {}, token=os.environ["SPARK_CONNECT_AUTHENTICATE_TOKEN"])
@@ -38,7 +38,7 @@ def warm_up(remote: str) -> None:
 
 
 def _count(spark: SparkSession) -> None:
-    """A first query. Spark 4.0 answers a little before it has the session that those of clients are made of."""
+    """Run a first query. Spark 4.0 answers a little before it has the session that clients' sessions are made from."""
     until = time.monotonic() + _SESSION_SECONDS
     while True:
         try:

@@ -1,4 +1,4 @@
-"""with_incremental: from plain definitions to ones whose incremental assets run by themselves."""
+"""``with_incremental``: turns plain definitions into definitions whose incremental assets run automatically."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from dagster_ips.orchestration.watch.watched_tables import WatchedInputs, Watche
 
 _INTERVAL_SECONDS = 5
 _LONGEST_WAIT_SECONDS = 30
-"""Dagster gives a tick 60 seconds, and evaluates the sensors one after the other."""
+"""Dagster allows a tick 60 seconds, and evaluates the sensors one after the other."""
 
 
 def with_incremental(
@@ -130,7 +130,7 @@ def _watched(
     managers: Mapping[str, IcdcIOManager],
     together: Mapping[str, WatchedTables],
 ) -> dict[dg.AssetKey, WatchedInputs]:
-    """Every consumer's inputs, checked; those of one IO manager are watched ``together``."""
+    """Every consumer's inputs, checked. Consumers with the same IO manager share its entry in ``together``."""
     namespace = next(iter(managers.values())).default_namespace
     watched = {}
     for assets in executable_assets(list(items)):
@@ -160,7 +160,7 @@ def _require_own_tables(
     managers: Mapping[str, IcdcIOManager],
     outside: Sequence[OutsideTable],
 ) -> None:
-    """Of two assets that write one table each takes away the other's rows; so they do from an outside job's."""
+    """Refuse an asset whose table another asset or an outside job writes: they would delete each other's rows."""
     owners = {each.catalog.name_of(each.table): each.key for each in outside}
     namespaces = {key: manager.default_namespace for key, manager in managers.items()}
     for assets in executable_assets(list(items)):
@@ -179,7 +179,7 @@ def _require_own_tables(
 def _bound_sensors(
     sensors: Iterable[Any], watched: Mapping[dg.AssetKey, WatchedInputs]
 ) -> tuple[list[Any], list[dg.SensorDefinition]]:
-    """The user's sensors as they are, and those of ``pending_sensor`` told what to watch."""
+    """The user's own sensors unchanged, and the ``pending_sensor`` ones, bound to what they watch."""
     own, bound = [], []
     for sensor in sensors:
         if not isinstance(sensor, PendingSensor):
@@ -259,7 +259,7 @@ def _outside(specs: Sequence[dg.AssetSpec], managers: Mapping[str, IcdcIOManager
 
 
 def _with_backfill_policy(assets: dg.AssetsDefinition) -> dg.AssetsDefinition:
-    """Its function needn't know how many partitions a run computes: what it reads and writes is theirs."""
+    """Let one run compute all partitions by default; an asset's function needn't know how many a run computes."""
     if assets.partitions_def is None or assets.backfill_policy is not None:
         return assets
     return assets.with_attributes(backfill_policy=dg.BackfillPolicy.single_run())

@@ -1,4 +1,4 @@
-"""Outside tables, their catalog and their Spark as a Dagster Component, declared in YAML."""
+"""A Dagster Component for outside tables, their catalog and their Spark, declared in YAML."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dagster_ips.orchestration.run.io_manager import IcdcIOManager
 
 
 class CatalogModel(dg.Model, dg.Resolvable):
-    """As ``IcebergCatalog``: either ``folder``, or PyIceberg's ``properties``."""
+    """Like ``IcebergCatalog``: either ``folder``, or PyIceberg's ``properties``."""
 
     name: str = "lake"
     folder: str | None = None
@@ -23,7 +23,7 @@ class CatalogModel(dg.Model, dg.Resolvable):
 
 
 class SparkModel(dg.Model, dg.Resolvable):
-    """``remote`` is a Spark Connect server's address; without one it is the local Spark, as ``LocalSparkConnect``."""
+    """The Spark to use: the Spark Connect server at the address ``remote``, or else a ``LocalSparkConnect``."""
 
     remote: str | None = None
     spark_config: dict[str, str] = Field(default_factory=dict)
@@ -33,7 +33,7 @@ class SparkModel(dg.Model, dg.Resolvable):
 
 
 class OutsideTableModel(dg.Model, dg.Resolvable):
-    """As ``iceberg_asset``: a table that an outside job writes."""
+    """A table that an outside job writes, like ``iceberg_asset``."""
 
     key: str
     table: str
@@ -45,10 +45,10 @@ class OutsideTableModel(dg.Model, dg.Resolvable):
 
 
 class ExampleScaffolder(dg.Scaffolder):
-    """Writes a declaration to change, with everything that it needs."""
+    """Writes an example declaration with everything that is required, for the user to change."""
 
     def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
-        """As ``dg scaffold defs`` asks."""
+        """Write the files that ``dg scaffold defs`` asks for."""
         example = {
             "catalog": {"folder": "/data/lake"},
             "tables": [{"key": "playback", "table": "media.playback"}],
@@ -89,10 +89,10 @@ class IcebergTablesComponent(dg.Component, dg.Model, dg.Resolvable):
         return dg.Definitions(assets=assets, resources={self.io_manager_key: manager})
 
 
-def _spark(declared: SparkModel) -> Any:  # noqa: ANN401  # dagster-pyspark's resource or ours
+def _spark(declared: SparkModel) -> Any:  # noqa: ANN401  # dagster-pyspark's resource or this library's
     if declared.remote is None:
         return LocalSparkConnect(**declared.model_dump(exclude={"remote"}))
-    from dagster_pyspark import LazyPySparkResource  # noqa: PLC0415  # only for those who have a Spark of their own
+    from dagster_pyspark import LazyPySparkResource  # noqa: PLC0415  # needed only with a separate Spark
 
     return LazyPySparkResource(spark_config={**declared.spark_config, "spark.remote": declared.remote})
 

@@ -1,4 +1,4 @@
-"""A table's SQL: what it reads, how its result is maintained from a change of that, and why not better.
+"""A table's SQL: what it reads, how its result is maintained when that changes, and why not in a better way.
 
-Pure but for sqlglot: text comes in, text and plain values go out.
+Pure code except for sqlglot: text comes in, text and plain values go out.
 """

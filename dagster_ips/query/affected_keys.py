@@ -1,11 +1,11 @@
-"""Which keys of the result a change reaches, as a query over the changed rows, and the query restricted to such keys.
+"""Which keys of the result a change affects, as a query over the changed rows.
 
-The theorem that all of this rests on: let A hold every value of the result's columns K at which the result before and
-the result after differ. Then deleting the target's rows with K in A and inserting those of the result after gives the
-result after. So it is enough to overestimate A, and everything here does.
+All of this rests on a theorem. Let A contain every value of the result's columns K for which the result before and
+the result after the change differ. Deleting the target's rows with K in A and inserting the rows with K in A of the
+result after then gives the result after. So it is enough to overestimate A, and everything here does.
 
-Places where a source is read change one after another in thought. While one does, others may stand before or after
-their own change: their rows that are there, and those that were removed, hold both.
+The places where a source is read are treated as if they changed one after another. While one changes, the others may
+be in their state before or after their own change: their current rows and their removed rows together cover both.
 """
 
 from __future__ import annotations
@@ -29,33 +29,33 @@ from dagster_ips.query.query_tree import (
 )
 
 Wanted = Sequence[tuple[exp.Expr, str]]
-"""Expressions over a block's columns, and what each is called."""
+"""Expressions over a block's columns, each with its name."""
 AFFECTED = "ips_affected"
 
 
 def added(source: int) -> str:
-    """What rows that came are called in queries."""
+    """The name in queries of the rows added to a source."""
     return f"ips_added_{source}"
 
 
 def removed(source: int) -> str:
-    """What rows that went are called in queries."""
+    """The name in queries of the rows removed from a source."""
     return f"ips_removed_{source}"
 
 
 def after(source: int) -> str:
-    """What a source as it is now is called in queries."""
+    """The name in queries of a source in its current state."""
     return f"ips_after_{source}"
 
 
 def before(source: int) -> str:
-    """What a source as it was is called in queries."""
+    """The name in queries of a source in its state before the change."""
     return f"ips_before_{source}"
 
 
 @dataclass(frozen=True, slots=True)
 class SourceChange:
-    """What happened to a source: whether rows came, and whether rows went."""
+    """What happened to a source: whether rows were added, and whether rows were removed."""
 
     adds: bool
     removes: bool
@@ -63,21 +63,21 @@ class SourceChange:
 
 @dataclass(frozen=True)
 class AffectedReach:
-    """Where a change reaches. ``changed`` has the sources that changed."""
+    """The keys that a change affects. ``changed`` has the sources that changed."""
 
     changed: Mapping[int, SourceChange]
     _known: dict[tuple[Relation, str, Scan | None], bool] = field(default_factory=dict, repr=False)
 
     def keys(self, node: Node, scan: Scan, places: Sequence[int]) -> exp.Query:
-        """A superset of the values that the columns ``places`` have in rows of ``node`` that differ by ``scan``.
+        """A superset of the values of the columns ``places`` in rows of ``node`` that differ when ``scan`` changes.
 
         Raises:
-            NotDerivedError: they can't be told.
+            NotDerivedError: they can't be derived.
         """
         return self._columns(node, scan, {place: node.names[place] for place in places})
 
     def has_itself(self, block: SelectBlock, scan: Scan, column: exp.Column) -> bool:
-        """Whether the rows of what changed have ``column`` of the block's body themselves, or what equals it."""
+        """Whether the changed relation itself has ``column`` of the block's body, or a column that equals it."""
         start = block.relation_of(scan)
         try:
             return _EqualityWalk(self, block, scan, start).stand_in(column).table == start.alias
@@ -85,11 +85,11 @@ class AffectedReach:
             return False
 
     def body_keys(self, block: SelectBlock, scan: Scan, columns: Mapping[exp.Column, str]) -> exp.Select:
-        """A superset of the values that ``columns`` have in rows of the block's body that differ by ``scan``."""
+        """A superset of the values of ``columns`` in rows of the block's body that differ when ``scan`` changes."""
         return self._body(block, scan, list(columns.items()))
 
     def _columns(self, node: Node, scan: Scan | None, wanted: Mapping[int, str]) -> exp.Query:
-        """As ``keys``, by other names; of all rows, before and after, if ``scan`` is None."""
+        """Like ``keys``, with the names ``wanted``; if ``scan`` is None, from all rows, before and after the change."""
         match node:
             case Scan():
                 return self._rows(node, wanted, is_changed=scan is not None)
@@ -116,9 +116,9 @@ class AffectedReach:
         return union([select(columns or [_one()], exp.table_(table)) for table in tables])
 
     def _body(self, block: SelectBlock, scan: Scan | None, wanted: Wanted) -> exp.Select:
-        """The values of expressions in rows of the block's body that differ by ``scan``; in all of them if it is None.
+        """The values of expressions in body rows of the block that differ when ``scan`` changes; in all if it is None.
 
-        Each such row has the relation that changed, and everything that equalities lead to from there.
+        Each such row contains a row of the changed relation, and of every relation that equalities lead to from there.
         """
         columns = list(dict.fromkeys(column for expression, _ in wanted for column in within(expression, exp.Column)))
         start = block.relation_of(scan) if scan is not None else _first_of(block, columns)
@@ -139,18 +139,18 @@ class AffectedReach:
         return query.where(*(each.copy() for each in filters), copy=False) if filters else query
 
     def rows_of(self, relation: Relation, scan: Scan | None, names: Sequence[str]) -> exp.Query:
-        """The columns ``names`` of a relation, in its rows that differ by ``scan``, or in all of them.
+        """The columns ``names`` of a relation, in its rows that differ when ``scan`` changes; in all if it is None.
 
         Raises:
-            NotDerivedError: they can't be told.
+            NotDerivedError: they can't be derived.
         """
         if relation.inside is not None:
-            assert isinstance(relation.node, SelectBlock)  # noqa: S101  # only such have anything inside
+            assert isinstance(relation.node, SelectBlock)  # noqa: S101  # only those have expressions inside
             return self._body(relation.node, scan, [(relation.inside[int(name[1:])], name) for name in names])
         return self._columns(relation.node, scan, {relation.node.names.index(name): name for name in names})
 
     def knows(self, relation: Relation, scan: Scan | None, name: str) -> bool:
-        """Whether ``rows_of`` can tell the column ``name``."""
+        """Whether ``rows_of`` can derive the column ``name``."""
         asked = (relation, name, scan)
         if asked not in self._known:
             try:
@@ -163,7 +163,7 @@ class AffectedReach:
 
 
 class _EqualityWalk:
-    """From a relation that is there in every row that matters, along equalities, to those that are there with it."""
+    """Follows equalities from a relation that all relevant rows contain to other relations that they contain too."""
 
     def __init__(self, reach: AffectedReach, block: SelectBlock, scan: Scan | None, start: Relation) -> None:
         self._reach = reach
@@ -184,10 +184,10 @@ class _EqualityWalk:
         self._equalities = [equality for equality in block.equalities if self._holds(equality)]
 
     def stand_in(self, column: exp.Column) -> exp.Column:
-        """``column``, or one that equals it, of the relations that are joined; joins what it takes.
+        """``column``, or a column equal to it, of a joined relation; joins further relations if necessary.
 
         Raises:
-            NotDerivedError: no equality leads there, or its values can't be told.
+            NotDerivedError: no equality leads to the column, or its values can't be derived.
         """
         equal = self._equal_to(column)
         found = next((each for each in equal if self._relation(each) in self._inside and self._is_known(each)), None)
@@ -202,19 +202,19 @@ class _EqualityWalk:
         while relation not in self._inside:
             self._inside.append(relation)
             link = self._parents[relation]
-            assert link is not None  # noqa: S101  # but for the start, which is inside
+            assert link is not None  # noqa: S101  # only the start has no link, and it is inside
             relation = link[0]
         return column
 
     def has_all_of(self, condition: exp.Expr) -> bool:
-        """Whether a condition on every row can be asked of the relations that are joined."""
+        """Whether the joined relations have all columns of a condition that holds in every row."""
         columns = within(condition, exp.Column)
         relations = [self._block.relation(column.table) for column in columns]
         is_there = all(each is not None and each.role is Role.INNER and each in self._inside for each in relations)
         return bool(columns) and is_there and all(self._is_known(column) for column in columns)
 
     def joined(self, expressions: Sequence[exp.Expr]) -> exp.Select:
-        """The relations that are joined, with the columns that ``expressions`` need."""
+        """The join of the relations found so far, with the columns that ``expressions`` need."""
         order = [relation for relation in self._parents if relation in self._inside]
         conditions: dict[Relation, list[exp.Expr]] = {relation: [] for relation in order}
         for place, relation in enumerate(order):
@@ -263,7 +263,7 @@ class _EqualityWalk:
                     yield mine, its, equality
 
     def _equal_to(self, column: exp.Column) -> list[exp.Column]:
-        """The columns that have the same value in every row that matters, ``column`` first."""
+        """The columns with the same value in all relevant rows, ``column`` first."""
         found = [column]
         for each in found:
             for equality in self._equalities:
@@ -284,7 +284,7 @@ class _EqualityWalk:
 
 
 def _first_of(block: SelectBlock, columns: Sequence[exp.Column]) -> Relation | None:
-    """A relation that is there in every row: the first that has any of ``columns``."""
+    """A relation that every row contains: the first that has any of ``columns``; None if there is none."""
     relations = [block.relation(column.table) for column in columns] or block.relations
     return next((each for each in relations if each is not None and each.role is Role.INNER), None)
 
@@ -322,7 +322,7 @@ def derived(query: exp.Query, alias: str) -> exp.Subquery:
 
 
 def union(queries: Sequence[exp.Query], *, distinct: bool = False) -> exp.Query:
-    """All of ``queries``' rows."""
+    """The rows of all ``queries``."""
     found, *others = queries
     for each in others:
         found = exp.Union(this=found, expression=each, distinct=distinct)

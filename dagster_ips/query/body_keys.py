@@ -1,7 +1,7 @@
-"""Keys of the rows that a query groups, by which a change is told that the query over changed rows doesn't tell.
+"""Keys of the rows that a query groups, for changes that the query over the changed rows alone doesn't show.
 
-The result needn't have such keys. Of the rows that are grouped, those with an affected key as they are now came, and
-those as they were went: groups take both, and rows that stayed the same cancel out.
+The result needn't have these keys. Of the rows that are grouped, those that now have an affected key count as added,
+and those that had one before count as removed. Both are combined into the groups, and unchanged rows cancel out.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from dagster_ips.query.query_tree import Role, Scan, SelectBlock
 
 
 def body_keys(block: SelectBlock, scans: Sequence[Scan], reach: AffectedReach) -> dict[exp.Column, str]:
-    """Columns that every place that changed has itself, and what they are called.
+    """Columns that every changed place has itself, each with a name for the key.
 
-    None if the groups have one of them: then whole groups are as little.
+    Empty if the query groups by one of them: recomputing whole groups is then as cheap.
     """
     found: list[exp.Column] = []
     for column in dict.fromkeys(_candidates(block)):
@@ -30,7 +30,7 @@ def body_keys(block: SelectBlock, scans: Sequence[Scan], reach: AffectedReach) -
 
 
 def _candidates(block: SelectBlock) -> Iterator[exp.Column]:
-    """Columns of relations that are there in every row: those that equalities name, and what inner queries group by."""
+    """Columns of relations in every row: those in equalities, and plain columns of inner queries with a key's type."""
     for equality in block.equalities:
         for column in (equality.left, equality.right):
             relation = block.relation(column.table)

@@ -1,7 +1,7 @@
 """The exact change of a query's result: the query over changed rows, a term for each place where a source is read.
 
-Let places 1 … n change one after another. The change at place i is the query over that place's changed rows, where
-those before it are read as they are now and those after it as they were: the terms add up to the whole change.
+Let places 1 … n change one after another. The change at place i is the query over that place's changed rows, with the
+places before it in their new state and the places after it in their old state. The terms add up to the whole change.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ WEIGHT = "_weight"
 
 
 def why_not_linear(node: Node, changed: frozenset[Scan]) -> str | None:
-    """Why the result doesn't change by the query over changed rows alone; None if it does."""
+    """Why the change of the result isn't simply the query over the changed rows; None if it is."""
     match node:
         case Sides() if not isinstance(node.tree, exp.Union) or node.tree.args.get("distinct"):
             return f"{type(node.tree).__name__.upper()} compares rows with one another"
@@ -40,7 +40,7 @@ def _why_made_of_several(block: SelectBlock) -> str | None:
 
 
 def why_body_not_linear(block: SelectBlock, changed: frozenset[Scan]) -> str | None:
-    """As ``why_not_linear``, of the rows that the block selects, groups or compares."""
+    """Like ``why_not_linear``, for the rows that the block selects, groups or compares."""
     for relation in block.relations:
         if not relation.node.scans & changed:
             continue
@@ -56,9 +56,9 @@ def why_body_not_linear(block: SelectBlock, changed: frozenset[Scan]) -> str | N
 def terms(
     tree: exp.Query, places: Sequence[tuple[int, int]], changed: Mapping[int, SourceChange]
 ) -> tuple[list[exp.Query], list[exp.Query]]:
-    """What came and what went: the query ``tree`` over the changed rows of each of ``places`` in turn.
+    """The added and the removed rows: the query ``tree`` over the changed rows of each of ``places`` in turn.
 
-    ``places`` are the scans whose source changed, as (scan, source), in any order that is kept.
+    ``places`` are the scans whose source changed, as (scan, source), in any fixed order.
     """
     came, went = [], []
     for place, (scan, source) in enumerate(places):
@@ -71,7 +71,7 @@ def terms(
 
 
 def _term(tree: exp.Query, scan: int, rows: str, later: frozenset[int]) -> exp.Query:
-    """The query that reads ``rows`` at ``scan``, sources as they were at the ``later`` scans, and as they are now."""
+    """The query that reads ``rows`` at ``scan``, the old state at the ``later`` scans, and the new state elsewhere."""
 
     def read(number: int, source: int) -> exp.Query:
         if number == scan:
@@ -82,7 +82,7 @@ def _term(tree: exp.Query, scan: int, rows: str, later: frozenset[int]) -> exp.Q
 
 
 def weighted(came: Sequence[exp.Query], went: Sequence[exp.Query], live: Sequence[exp.Query] = ()) -> exp.Query:
-    """All of the rows, with a weight of 1, -1 or 0."""
+    """The rows of all queries, with weight 1 if they came, -1 if they went, and 0 if they are live."""
     every = [*((query, 1) for query in came), *((query, -1) for query in went), *((query, 0) for query in live)]
     return union([_weighing(query, weight) for query, weight in every])
 
@@ -95,9 +95,9 @@ def _weighing(query: exp.Query, weight: int) -> exp.Select:
 
 
 def _only(tree: exp.Query, scan: int) -> exp.Query:
-    """A copy of ``tree`` in which every UNION ALL around a scan has no rows of its other side.
+    """A copy of ``tree`` in which the other side of every UNION ALL around a scan has no rows.
 
-    The side stays, as it has a say in the columns' types.
+    The empty side stays, because the columns' types depend on it.
     """
     copied = tree.copy()
     table = next(each for each in copied.find_all(exp.Table) if each.meta["scan"] == scan)

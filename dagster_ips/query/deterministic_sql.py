@@ -53,10 +53,10 @@ SYNTAX = frozenset(_SYNTAX.split())
 SCALAR = frozenset(_SCALAR.split())
 AGGREGATES = frozenset(_AGGREGATES.split())
 WINDOWED = frozenset(_WINDOWED.split())
-"""Functions whose value depends on the order of rows: known over a window that has an ORDER BY."""
+"""Functions whose value depends on the order of rows: accepted over a window that has an ORDER BY."""
 BY_NAME = frozenset(_BY_NAME.split())
-"""Spark's functions that sqlglot has no class for. Aggregates among them aren't: they'd be taken for scalar ones."""
+"""Scalar Spark functions that sqlglot has no class for. Aggregates would be mistaken for scalars, so none is listed."""
 COLLECTED = frozenset(("ArrayAgg", "ArrayUniqueAgg"))
-"""Aggregates whose array has any order: known where they are sorted at once."""
+"""Aggregates whose array has an arbitrary order: accepted where the array is sorted at once."""
 OF_THE_MOMENT = frozenset(("now", "today", "tomorrow", "yesterday"))
-"""Texts that are another date or time on another day."""
+"""Strings that mean a different date or time on another day."""

@@ -1,4 +1,4 @@
-"""What a change of each source of a query would do to its result, told before anything changes."""
+"""How a query's result would be maintained when each of its sources changes, predicted before anything changes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _CHANGES = {
 
 @dataclass(frozen=True)
 class ForeseenStep:
-    """The step of a run in which only ``source``, by its number in the query, changed in this way."""
+    """The step of a run in which only ``source`` (its number in the query) changed in this way."""
 
     source: int
     change: KindOfChange
@@ -33,7 +33,7 @@ class ForeseenStep:
 
 
 def foreseen_steps(plan: MaintenancePlan, sources: Sequence[int]) -> Iterator[ForeseenStep]:
-    """The step for each source of the query and each kind of change, as long as older snapshots can be read."""
+    """The step for each source of the query and each kind of change, provided that older snapshots can be read."""
     for source in sources:
         for change, found in _CHANGES.items():
             yield ForeseenStep(source, change, plan.step({source: found}, known_before=frozenset(sources)))

@@ -1,4 +1,4 @@
-"""The query as it is now, restricted to affected keys: where it is read, as far down as that changes nothing."""
+"""The query restricted to affected keys, as close to its scans as that doesn't change the result."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from dagster_ips.query.affected_keys import AFFECTED, after, derived, select
 from dagster_ips.query.query_tree import Equality, Node, Relation, Role, Scan, SelectBlock, Sides, key_expression
 
 KeyLimits = dict[int, dict[str, str]]
-"""By scan, which of its columns must hold a value of which key."""
+"""For each scan: which of its columns must hold a value of which key."""
 
 
 def restricted(tree: exp.Query, node: Node, places: Sequence[int]) -> exp.Select:
     """The rows of ``tree`` whose columns ``places`` of ``node`` are among the affected keys.
 
-    ``tree`` is that of ``node``, or one that has the same body and these columns.
+    ``tree`` is the tree of ``node``, or another one with the same body and these columns.
     """
     limits: KeyLimits = {}
     keys = [node.names[place] for place in places]
@@ -30,7 +30,7 @@ def restricted_body(
 ) -> exp.Select:
     """The rows of ``tree``, which has the body of ``block``, whose columns ``keys`` are among the affected keys.
 
-    ``state`` calls each source as it is to be read: as it is now, or as it was.
+    ``state`` gives the name of each source in the state to be read: the current one or the one before the change.
     """
     limits: KeyLimits = {}
     _push_body(block, dict(keys), limits)
@@ -42,7 +42,7 @@ def restricted_body(
 
 
 def reading(tree: exp.Query, read: Callable[[int, int], exp.Query]) -> exp.Query:
-    """A copy of ``tree`` that reads at each scan, of a source, what ``read`` gives for the two numbers."""
+    """A copy of ``tree`` that reads ``read(scan, source)`` at each scan; the arguments are their numbers."""
     copied = tree.copy()
     for table in list(copied.find_all(exp.Table)):
         query = read(table.meta["scan"], table.meta["source"])
@@ -51,7 +51,7 @@ def reading(tree: exp.Query, read: Callable[[int, int], exp.Query]) -> exp.Query
 
 
 def whole(name: str) -> exp.Select:
-    """All of a table."""
+    """All rows of a table."""
     return select([exp.Star()], exp.table_(name))
 
 
@@ -73,7 +73,7 @@ def _among(table: exp.Expr, columns: Mapping[str, str]) -> exp.Select:
 
 
 def _push(node: Node, keys: Mapping[int, str], limits: KeyLimits) -> None:
-    """Limit what ``node`` reads, if of its rows only those are wanted whose columns hold such keys."""
+    """Limit what ``node`` reads if only its rows with affected ``keys`` in these columns are wanted."""
     match node:
         case Scan():
             limits[node.number] = {node.names[place]: key for place, key in keys.items()}
@@ -110,5 +110,5 @@ def _push_body(block: SelectBlock, have: dict[exp.Column, str], limits: KeyLimit
 
 
 def _may_be_limited(equality: Equality, relation: Relation) -> bool:
-    """Whether rows of ``relation`` without a wanted key matter to no row with one."""
+    """Whether rows of ``relation`` without a wanted key don't affect any row with a wanted key."""
     return relation.role is Role.INNER if equality.owner is None else equality.owner is relation

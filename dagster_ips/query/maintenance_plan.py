@@ -1,4 +1,4 @@
-"""How the result of a query is brought up to date, by what changed of its sources."""
+"""How the result of a query is brought up to date, depending on what changed in its sources."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ class Strategy(StrEnum):
     NOTHING = "nothing"
     """No source changed."""
     APPEND = "append"
-    """Insert the query's rows over the rows that came."""
+    """Insert the rows that the query gives for the added rows."""
     COMBINE = "combine"
-    """Add the aggregates of rows that came and went to those that are there."""
+    """Combine the aggregates of added and removed rows with the stored ones."""
     KEYS = "keys"
-    """Delete the rows of affected keys and insert those that the query has of them now."""
+    """Delete the rows of affected keys and insert the rows that the query now gives for these keys."""
     FULL = "full"
     """Compute everything."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueryColumn:
-    """A column of a table or a result: its name and its type in Spark's SQL."""
+    """A column of a table or a result: its name and its Spark SQL type."""
 
     name: str
     type: str
@@ -66,11 +66,11 @@ class QueryColumn:
 class MaintenanceStep:
     """What to do in one run.
 
-    ``rows`` is a query over tables that ``reads`` names: for ``append`` of the rows to insert; for ``combine`` of the
-    keys and values of rows that came and went, with their ``_weight``; for ``keys`` of those to insert, or of the keys
-    and values that they are groups of, if the plan has a grouping. ``affected`` is that of affected keys, where
-    ``rows`` reads them; for ``keys`` they are the result's columns ``keys``, to delete by. ``why_not`` has the reason
-    for each better strategy that isn't taken.
+    ``rows`` is a query over the tables that ``reads`` names. For ``append``, it gives the rows to insert. For
+    ``combine``, it gives the keys and values of added and removed rows, with their ``_weight``. For ``keys``, it gives
+    the rows to insert, or, if the plan has a grouping, the keys and values to be grouped into these rows. ``affected``
+    is the query of the affected keys, if ``rows`` reads them; for ``keys``, they are the result's columns ``keys``, by
+    which rows are deleted. ``why_not`` has the reason for each better strategy that isn't used.
     """
 
     strategy: Strategy
@@ -81,7 +81,7 @@ class MaintenanceStep:
 
     @property
     def reason(self) -> str:
-        """Why it isn't done better; empty if it couldn't be."""
+        """Why no better strategy is used; empty if there is none."""
         return "; ".join(f"no {strategy}: {why}" for strategy, why in self.why_not.items())
 
     @property
@@ -92,12 +92,13 @@ class MaintenanceStep:
 
 
 class MaintenancePlan:
-    """How the result of ``query`` is maintained, whose sources have the columns ``columns``, in order.
+    """How the result of ``query`` is maintained; ``columns`` are the columns of each of its sources, in order.
 
-    ``result`` are the columns that the engine gives the result; without, they are those that the text tells.
-    ``no_grouping`` is why the result isn't kept as groups that a change is added to, though it may be some. ``refused``
-    says why nothing can be derived; None if something can. Then ``text`` is the whole query as it is read here, over
-    sources as they are now: what the engine must take alike.
+    ``result`` are the result's columns according to the engine; without it, they are derived from the query's text.
+    ``no_grouping`` says why the result isn't stored as groups to which a change can be added, even if the query has
+    such groups. ``refused`` says why nothing can be derived, and is None if something can. In that case, ``text`` is
+    the whole query as understood here, over the current state of the sources; the engine must understand it the same
+    way.
     """
 
     def __init__(
@@ -129,23 +130,23 @@ class MaintenancePlan:
                 self.refused = "Spark gives its result different columns than its text does"
 
     def without_grouping(self, why: str) -> MaintenancePlan:
-        """The plan of a result that isn't kept as groups."""
+        """The plan for a result that isn't stored as groups."""
         return MaintenancePlan(*self._given, no_grouping=why)
 
     def refusing(self, why: str) -> MaintenancePlan:
-        """The plan from which nothing is derived."""
+        """The same plan, from which nothing is derived because of ``why``."""
         plan = MaintenancePlan(*self._given)
         plan.refused = why
         return plan
 
     @property
     def tables(self) -> frozenset[str]:
-        """The names of the sources as they are now."""
+        """The names of the sources in their current state."""
         return frozenset(after(source) for source in range(len(self._given[1])))
 
     @cached_property
     def grouping(self) -> Grouping | str:
-        """The result as groups to which a change can be added; or why it is none."""
+        """The result as groups to which a change can be added; or the reason why it can't be stored so."""
         if self._no_grouping is not None:
             return self._no_grouping
         found = grouping(self._node, tuple(each.name for each in self._result))
@@ -157,18 +158,18 @@ class MaintenancePlan:
 
     @property
     def all_rows(self) -> exp.Query:
-        """All that the result is made of: its rows, or the keys and values that it is groups of."""
+        """The query of the whole result: its rows, or the keys and values to be grouped into its rows."""
         return reading(self._made_of(), lambda _, source: whole(after(source)))
 
     def step(self, changes: Mapping[int, SourceChange], *, known_before: frozenset[int]) -> MaintenanceStep:
-        """What to do when sources changed as ``changes`` says; those in ``known_before`` can be read as they were."""
+        """What to do after these ``changes``; sources in ``known_before`` can be read in their state before them."""
         changed = {source: each for source, each in changes.items() if each.adds or each.removes}
         if self.refused is not None:
             return self.whole(self.refused) if changed else MaintenanceStep(Strategy.NOTHING)
         scans = sorted((each for each in self._node.scans if each.source in changed), key=lambda scan: scan.number)
         if not scans:
             return MaintenanceStep(Strategy.NOTHING)
-        # What a place was before is read by the terms of those that change earlier.
+        # The old state at a place is read by the terms of the places that change earlier.
         is_lost = any(scan.source not in known_before for scan in scans[1:])
         lost = "several places changed, and the old state of a source can no longer be read" if is_lost else None
         exact, why_not = self._exact(scans, changed, known_before, lost)
@@ -186,7 +187,7 @@ class MaintenancePlan:
         known_before: frozenset[int],
         lost: str | None,
     ) -> tuple[MaintenanceStep | None, dict[Strategy, str]]:
-        """The step by the exact change of the result; None if there is none, and why."""
+        """The step that applies the exact change of the result, or None; and why better strategies aren't used."""
         places = [(scan.number, scan.source) for scan in scans]
         found = self.grouping
         if isinstance(found, Grouping) and isinstance(self._node, SelectBlock):
@@ -208,7 +209,7 @@ class MaintenancePlan:
     def _by_body_keys(
         self, found: Grouping, block: SelectBlock, scans: Sequence[Scan], changed: Mapping[int, SourceChange]
     ) -> MaintenanceStep | None:
-        """The step by keys of the rows that are grouped; None if there are none, or whole groups are as good."""
+        """The step by keys of the rows that are grouped; None without such keys, or if whole groups are as good."""
         reach = AffectedReach(changed)
         keys = body_keys(block, scans, reach)
         if not keys or found.has_extremes:
@@ -219,7 +220,7 @@ class MaintenancePlan:
         return MaintenanceStep(Strategy.COMBINE, weighted([came], [went]), affected)
 
     def whole(self, why: str) -> MaintenanceStep:
-        """To compute everything, for a reason that the plan doesn't know."""
+        """The step that computes everything, for a reason from outside the plan."""
         return MaintenanceStep(Strategy.FULL, why_not={Strategy.KEYS: why})
 
     def _by_keys(
@@ -263,7 +264,7 @@ class MaintenancePlan:
 
 
 def _qualified(query: Query, columns: Sequence[Sequence[QueryColumn]]) -> exp.Query:
-    """The tree with every column qualified, and columns' types noted that may be compared as keys."""
+    """The tree with every column qualified, and with the kinds of the columns that can be compared as keys."""
     schema: dict[str, object] = {
         named(source): {each.name: each.type for each in found} for source, found in enumerate(columns)
     }
@@ -284,7 +285,7 @@ def _qualified(query: Query, columns: Sequence[Sequence[QueryColumn]]) -> exp.Qu
 
 
 def _simplify_using(tree: exp.Select) -> None:
-    """Make ``coalesce(left.x, right.x)``, which USING stands for, to ``left.x`` where that is the same."""
+    """Turn ``coalesce(left.x, right.x)``, which USING expands to, into ``left.x`` where both are the same."""
     joins = tree.args.get("joins") or []
     equal = set[tuple[exp.Expr, exp.Expr]]()
     if any((join.side or "").upper() in ("RIGHT", "FULL") for join in joins):
@@ -317,7 +318,7 @@ def _require_all_read(tree: exp.Query, node: Node) -> None:
 
 
 def _is_constant(node: Node, scan: Scan, places: Sequence[int]) -> bool:
-    """Whether all rows that differ by ``scan`` have one value of these columns, whichever they are."""
+    """Whether all rows that differ when ``scan`` changes have the same values in these columns, whatever the change."""
     match node:
         case SelectBlock():
             return all(not within(each, exp.Column) for place in places if (each := key_expression(node, place)))

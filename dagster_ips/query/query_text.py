@@ -1,7 +1,7 @@
-"""Read a query: which tables it reads, and whether it always gives the same rows for the same rows of those.
+"""Read a query: which tables it reads, and whether it always gives the same rows for the same rows of these tables.
 
-What can be known from the text alone is refused here, when definitions load. Columns and types come later, with
-``Plan``.
+Queries that can be refused by their text alone are refused here, when definitions load. Columns and types are checked
+later, by ``MaintenancePlan``.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class RefusedQueryError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class NameSpan:
-    """Where a table's name stands in the text, both ends inclusive, which source it is, and the alias it needs there.
+    """Where a table's name is in the text (both ends inclusive), which source it is, and the alias it needs there.
 
-    ``source`` is None where a column is called by its table's whole name: there what is before the table's own goes.
-    ``alias`` is None if the text gives one.
+    ``source`` is None in the name of a column that is qualified by several parts of its table's name: the span is what
+    precedes the last part, and is removed. ``alias`` is None if the text has one.
     """
 
     start: int
@@ -55,9 +55,9 @@ class Query:
     """A query that is known to be deterministic.
 
     ``sources`` are the tables that it reads, each once, as the parts of their names; ``{a/b}`` is the asset key a/b.
-    ``tree`` is its syntax tree, in which a table is called by ``named(its number in sources)``, common table
-    expressions stand where they are used, and no final ORDER BY is left. ``notes`` say what of the result depends on
-    the order of rows.
+    In its syntax tree ``tree``, a table has the name ``named(its number in sources)``, common table expressions are
+    inlined where they are used, and a final ORDER BY without LIMIT is removed. ``notes`` say which parts of the result
+    depend on the order of rows.
     """
 
     text: str
@@ -68,12 +68,12 @@ class Query:
 
     @property
     def words(self) -> str:
-        """The text without comments, line breaks and spaces: another if the query may be another."""
+        """The text without comments, line breaks and spaces: it differs if the query may differ."""
         found = sqlglot.tokenize(self.text, read=DIALECT)
         return " ".join(f"{token.token_type.name} {token.text!r}" for token in found)
 
     def over(self, names: Mapping[int, str]) -> str:
-        """The text as it was given, over other tables: ``names`` has one for each source."""
+        """The text as it was given, but over other tables: ``names`` has the name for each source."""
         text, at = [], 0
         for span in self.spans:
             text += [self.text[at : span.start], "" if span.source is None else names[span.source]]
@@ -83,15 +83,16 @@ class Query:
 
 
 def named(source: int) -> str:
-    """What a source is called in trees."""
+    """The name of a source in trees."""
     return f"ips_source_{source}"
 
 
 def read(text: str) -> Query:
-    """The query that ``text`` is, in Spark's SQL.
+    """The query in ``text``, which is Spark SQL.
 
     Raises:
-        RefusedQueryError: it is no query, or it may give other rows for the same rows of its tables.
+        RefusedQueryError: it isn't a single query that reads tables, or it may give different rows for the same rows
+            of its tables.
 
     Example:
         >>> read("SELECT day, count(*) AS n FROM {media/plays} JOIN title USING (id) GROUP BY day").sources
@@ -141,7 +142,7 @@ def read(text: str) -> Query:
 
 
 def _without_qualifiers(tree: exp.Query, tables: Collection[tuple[str, ...]]) -> Iterator[NameSpan]:
-    """Call columns by the last part of their table's name, which is what it is called; where the others stood."""
+    """Qualify columns only by the last part of their table's name, its alias, and yield where the other parts were."""
     for column in list(tree.find_all(exp.Column)):
         parts = column.parts
         for length in range(len(parts) - 1, 1, -1):
@@ -169,12 +170,12 @@ def _is_asset_key(table: exp.Table) -> bool:
 
 
 def _regardless_of_case(table: exp.Table, parts: tuple[str, ...]) -> tuple[str, ...]:
-    """What two names of one source have in common: case is nothing to SQL, and something to an asset key."""
+    """The form in which all names of one source are equal: case matters in an asset key, but not in SQL."""
     return parts if _is_asset_key(table) else tuple(part.lower() for part in parts)
 
 
 def _tables(node: exp.Expr, hidden: frozenset[str]) -> Iterator[exp.Table]:
-    """The tables that aren't common table expressions, which ``hidden`` has the names of."""
+    """The tables that aren't common table expressions; ``hidden`` has the names of these expressions."""
     with_ = node.args.get("with_")
     if with_ is not None:
         for each in with_.expressions:
@@ -203,12 +204,12 @@ def _inlined(query: exp.Expr, known: Mapping[str, exp.Expr]) -> exp.Query:
             child.replace(exp.Subquery(this=known[child.name.lower()].copy(), alias=alias))
         else:
             _inlined(child, known)
-    assert isinstance(query, exp.Expr)  # noqa: S101  # for the type's sake
+    assert isinstance(query, exp.Expr)  # noqa: S101  # for the type checker
     return query  # type: ignore[return-value]
 
 
 def _named(body: exp.Query, expression: exp.CTE) -> exp.Query:
-    """The body of ``WITH name (columns) AS (body)``, whose columns are called so."""
+    """The body of ``WITH name (columns) AS (body)``, with its columns renamed to ``columns``."""
     columns = expression.args["alias"].args.get("columns")
     if not columns:
         return body
@@ -228,7 +229,7 @@ def _require_known(tree: exp.Expr) -> None:
             raise RefusedQueryError(problem)
 
 
-def _problem(node: exp.Expr) -> str | None:  # noqa: PLR0911  # one for each thing that is refused
+def _problem(node: exp.Expr) -> str | None:  # noqa: PLR0911  # one return per kind of refusal
     match node:
         case exp.With() if node.args.get("recursive"):
             return "recursive queries aren't supported"

@@ -1,6 +1,6 @@
-"""A query as relations, the equalities that join them, and the columns that come out.
+"""A query as relations, the equalities that join them, and the columns of the result.
 
-Whatever the rules can't follow raises ``NotDerivedError`` with the reason, for which the query runs in full.
+Anything that the rules can't follow raises ``NotDerivedError`` with the reason why the query runs in full.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from dagster_ips.query.spark_dialect import DIALECT
 
 
 class NotDerivedError(ValueError):
-    """How to maintain the query from a change isn't known; the text says why."""
+    """It isn't known how to maintain the query from a change; the text says why."""
 
 
 class Role(StrEnum):
     """How a relation takes part in the rows of its block."""
 
     INNER = "inner"
-    """It is there in every row: FROM, an inner or a cross join, the left side of a left join."""
+    """Every row contains a row of it: FROM, an inner or a cross join, the left side of a left join."""
     LEFT = "left"
-    """It is there or all null."""
+    """A row contains a row of it, or nulls in all of its columns: the right side of a left join."""
     HIDDEN = "hidden"
-    """Rows depend on it and don't have its columns: a semi or anti join, or a subquery in an expression."""
+    """Rows depend on it but don't have its columns: a semi or anti join, or a subquery in an expression."""
 
 
 @dataclass(frozen=True, eq=False)
 class Scan:
-    """One place where the query reads a source. ``number`` tells the places apart."""
+    """One place where the query reads a source. ``number`` identifies the place."""
 
     source: int
     number: int
@@ -55,12 +55,12 @@ class Sides:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Those of its left side."""
+        """The column names, which are those of its left side."""
         return self.left.names
 
     @cached_property
     def scans(self) -> frozenset[Scan]:
-        """All that it reads."""
+        """All scans of both sides."""
         return self.left.scans | self.right.scans
 
     def side_of(self, scan: Scan) -> Node:
@@ -72,8 +72,8 @@ class Sides:
 class Relation:
     """A relation of a block.
 
-    Of a hidden one that is a subquery in an expression, the columns ``k0``, ``k1``, … are the expressions ``inside`` of
-    it that are compared with the block's columns.
+    If it is a hidden one for a subquery in an expression, its columns ``k0``, ``k1``, … are the expressions ``inside``
+    the subquery that are compared with the block's columns.
     """
 
     alias: str
@@ -85,9 +85,9 @@ class Relation:
 
 @dataclass(frozen=True, eq=False)
 class Equality:
-    """``left = right``, two columns of one type that has but one form of each value.
+    """``left = right``: two columns of the same ``kind_of`` type, in which equal values are identical.
 
-    It holds in every row of the block, or in every row that has the relation ``owner``.
+    It holds in every row of the block, or, with an ``owner``, in every row that has that relation.
     """
 
     left: exp.Column
@@ -97,7 +97,7 @@ class Equality:
 
 @dataclass(eq=False)
 class SelectBlock:
-    """One SELECT. ``filters`` hold in every row of its body, and have no subquery in them."""
+    """One SELECT. ``filters`` are the conditions without a subquery that hold in every row of its body."""
 
     tree: exp.Select
     relations: list[Relation] = field(default_factory=list)
@@ -111,11 +111,11 @@ class SelectBlock:
 
     @cached_property
     def scans(self) -> frozenset[Scan]:
-        """All that it reads."""
+        """All scans of its relations."""
         return frozenset().union(*(each.node.scans for each in self.relations))
 
     def relation(self, alias: str) -> Relation | None:
-        """The relation of that name."""
+        """The relation with that alias; None if the block has none."""
         return next((each for each in self.relations if each.alias == alias), None)
 
     def relation_of(self, scan: Scan) -> Relation:
@@ -124,13 +124,13 @@ class SelectBlock:
 
     @cached_property
     def windows(self) -> list[exp.Window]:
-        """The windows that decide about its rows or values."""
+        """The windows that its rows or values depend on."""
         parts = [*self.tree.selects, *(self.tree.args[key] for key in ("qualify", "order") if self.tree.args.get(key))]
         return [window for part in parts for window in within(part, exp.Window)]
 
     @property
     def group(self) -> list[exp.Expr]:
-        """What it groups by."""
+        """The expressions of its GROUP BY."""
         group = self.tree.args.get("group")
         return [plain(each) for each in group.expressions] if group else []
 
@@ -142,7 +142,7 @@ class SelectBlock:
 
     @cached_property
     def unkeyed(self) -> str | None:
-        """Why no column of its result tells which rows a change reaches; None if some may."""
+        """Why no column of its result can identify the rows that a change affects; None if some column may."""
         group = self.tree.args.get("group")
         several = ("grouping_sets", "cube", "rollup", "totals", "all")
         if group and (
@@ -171,8 +171,8 @@ _INTEGERS = exp.DataType.INTEGER_TYPES
 def build(tree: exp.Query, columns: Mapping[str, Sequence[str]], sources: Mapping[str, int]) -> Node:
     """The nodes of a tree whose columns are all qualified and typed.
 
-    Tables get a number in their ``meta``, by which they are found again in copies. ``columns`` and ``sources`` have
-    the columns and the number of each table by its name.
+    Each table gets the number of its scan in its ``meta``, so that it can be found in copies of the tree. ``columns``
+    and ``sources`` map a table's name to its columns and to its number as a source.
     """
     return _Builder(columns, sources).node(tree)
 
@@ -248,7 +248,7 @@ class _Builder:
                 block.equalities.append(equality)
 
     def _subquery(self, block: SelectBlock, query: exp.Query) -> None:
-        """A subquery in an expression: rows of the block that it matters to meet the equalities in its WHERE."""
+        """Add a subquery in an expression: block rows that its rows affect satisfy the equalities in its WHERE."""
         node = self.node(query)
         tree, pairs = plain(query), list[tuple[exp.Column, exp.Expr]]()
         where = tree.args.get("where")
@@ -267,7 +267,7 @@ class _Builder:
 
 
 def _begin_with_the_preserved_side(tree: exp.Select) -> None:
-    """Make ``a RIGHT JOIN b`` to ``b LEFT JOIN a``, where it is the first join."""
+    """Turn ``a RIGHT JOIN b`` into ``b LEFT JOIN a`` if it is the first join."""
     joins = tree.args.get("joins") or []
     if joins and (joins[0].side or "").upper() == "RIGHT":
         first, join = tree.args["from_"], joins[0]
@@ -331,7 +331,7 @@ def _equality(block: SelectBlock, condition: exp.Expr, owner: Relation | None) -
 
 
 def _correlation(block: SelectBlock, inner: SelectBlock, condition: exp.Expr) -> list[tuple[exp.Column, exp.Expr]]:
-    """The block's column and the subquery's that ``condition`` says are equal; none if it says something else."""
+    """The block's column and the subquery's column that ``condition`` equates; empty if it is another condition."""
     if isinstance(condition := plain(condition), exp.EQ):
         left, right = plain(condition.this), plain(condition.expression)
         for mine, its in ((left, right), (right, left)):
@@ -344,9 +344,9 @@ def _correlation(block: SelectBlock, inner: SelectBlock, condition: exp.Expr) ->
 
 
 def _compared_with(block: SelectBlock, query: exp.Query, inner: SelectBlock) -> tuple[exp.Column, exp.Expr] | None:
-    """The column ``x`` of ``x IN (query)`` and what it is compared with, where null is as good as false.
+    """The column ``x`` of ``x IN (query)`` and the column it is compared with, where null has the effect of false.
 
-    Rows of ``inner`` with one value decide alone whether that is in its result.
+    Whether a value is in the result of ``inner`` depends only on the rows of ``inner`` that have this value.
     """
     parent = query.parent
     while isinstance(parent, exp.Subquery):
@@ -364,9 +364,9 @@ def _compared_with(block: SelectBlock, query: exp.Query, inner: SelectBlock) -> 
 
 
 def key_expression(block: SelectBlock, place: int) -> exp.Expr | None:
-    """A column of the block's result, if all rows of the body agree on it that make one row or share a window.
+    """The expression of a result column on which all body rows agree that form one result row or share a window.
 
-    None if they needn't, or if it may be null for want of a relation.
+    None if they may differ, or if the column may be null because a relation has no matching row.
     """
     expression = block.tree.selects[place].unalias()
     if within(expression, exp.AggFunc, exp.Window, exp.Explode, exp.Lambda) or expression.find(exp.Query):
@@ -400,14 +400,15 @@ def _subqueries(part: exp.Expr) -> Iterator[exp.Query]:
 
 
 def _are_alike(left: exp.Column, right: exp.Column) -> bool:
-    """Whether equal values of both are one and the same, so that one may stand for the other."""
+    """Whether equal values of both columns are identical, so that one column may replace the other."""
     return left.meta.get("kind") is not None and left.meta.get("kind") == right.meta.get("kind")
 
 
 def kind_of(kind: exp.DataType | None) -> str | None:
-    """What columns must have in common so that one may stand for the other; None of a type that no key may have.
+    """What columns must have in common so that one may replace the other; None for a type that keys can't have.
 
-    Two floats may be equal and differ, as may decimals of different scales; maps, arrays and structs may hold such.
+    Two floats may be equal without being identical, as may decimals of different scales. Maps, arrays and structs may
+    contain such values.
     """
     if kind is None:
         return None
@@ -420,10 +421,10 @@ def kind_of(kind: exp.DataType | None) -> str | None:
 
 
 def plain(expression: exp.Expr) -> exp.Expr:
-    """Without brackets around it.
+    """The expression without the brackets around it.
 
     Raises:
-        NotDerivedError: there is more in the brackets.
+        NotDerivedError: there is also a join or a LIMIT in the brackets.
     """
     while isinstance(expression, exp.Paren | exp.Subquery):
         if any(expression.args.get(key) for key in ("joins", "limit", "offset", "pivots", "sample", "with_")):
@@ -446,13 +447,13 @@ _Kind = TypeVar("_Kind", bound=exp.Expr)
 
 
 def within(expression: exp.Expr, *kinds: type[_Kind]) -> list[_Kind]:
-    """The nodes of these kinds in an expression, but for those in its subqueries."""
+    """The nodes of these kinds in an expression, except those in its subqueries."""
     walk = expression.walk(prune=lambda node: isinstance(node, exp.Query) and node is not expression)
     return [node for node in walk if isinstance(node, kinds)]
 
 
 def is_aggregated(expression: exp.Expr) -> bool:
-    """Whether it has an aggregate that isn't over a window."""
+    """Whether the expression has an aggregate that isn't over a window."""
     for call in within(expression, exp.AggFunc):
         up = call.parent
         while isinstance(up, exp.Filter | exp.IgnoreNulls | exp.RespectNulls | exp.WithinGroup):

@@ -1,4 +1,4 @@
-"""Whether a run goes by what changed, or computes everything: what was asked for, and what costs less."""
+"""Whether a run processes only what changed or computes everything: by what is requested and what costs less."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ class Refresh(StrEnum):
     """How a table that is declared by its query is refreshed."""
 
     AUTO = "auto"
-    """By what changed where that is known to be right and costs less than everything."""
+    """From what changed, where that is known to be correct and costs less than computing everything."""
     INCREMENTAL = "incremental"
-    """By what changed where that is known to be right, whatever it costs."""
+    """From what changed, where that is known to be correct, whatever it costs."""
     STRICT = "strict"
-    """By what changed, or the run fails."""
+    """From what changed; if that isn't possible, the run fails."""
     FULL = "full"
     """Everything, each time."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceSize:
-    """How many rows of a source changed, and how many it has; None where its metadata doesn't say."""
+    """How many rows of a source changed, and how many it has; None if its metadata doesn't say."""
 
     changed_rows: int
     rows: int | None
 
 
 _MOST = {Strategy.APPEND: 1.0, Strategy.COMBINE: 0.5, Strategy.KEYS: 0.2}
-"""The share of changed rows up to which a strategy is taken to cost less than everything.
+"""The share of changed rows up to which a strategy is assumed to cost less than computing everything.
 
-Each changed source adds a term that reads the other sources, rows that went one more, and affected keys make Spark
-read sources twice.
+Each changed source adds a term that reads the other sources, and its removed rows add another one. With affected keys,
+Spark reads sources twice.
 """
 
 
@@ -52,7 +52,7 @@ class PastRefresh:
 
 
 def share_of_rows(sizes: Iterable[SourceSize]) -> float:
-    """The shares of changed rows of the sources that changed, added up; 1 of each that doesn't tell.
+    """The sum of the shares of changed rows over the changed sources; 1 for a source of unknown size.
 
     Example:
         >>> share_of_rows([SourceSize(900, 1000), SourceSize(1, None)])
@@ -64,10 +64,11 @@ def share_of_rows(sizes: Iterable[SourceSize]) -> float:
 def why_full_is_cheaper(
     strategy: Strategy, share: float, rows: int | None = None, past: Sequence[PastRefresh] = ()
 ) -> str | None:
-    """Why everything costs less than ``strategy`` if ``share`` of the sources' ``rows`` changed; None if it doesn't.
+    """Why a full refresh costs less than ``strategy`` if ``share`` of all source ``rows`` changed; None if it doesn't.
 
-    By what earlier runs took, where one had no more changed rows and was slower than everything, or had no fewer and
-    wasn't: their seconds grow as the sources do. Else by an estimate.
+    Earlier runs of ``strategy`` decide, if one had no larger share of changed rows and was slower than a full refresh,
+    or had no smaller share and wasn't slower. Their seconds are scaled up to the present number of rows. Otherwise, an
+    estimate decides.
 
     Example:
         >>> print(why_full_is_cheaper(Strategy.KEYS, 0.9))

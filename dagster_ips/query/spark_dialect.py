@@ -1,4 +1,4 @@
-"""Spark's SQL as Spark reads it: a query that is written again for the rows that changed has to mean the same."""
+"""Spark SQL as Spark reads it: a query that is rewritten for changed rows must keep its meaning."""
 
 from __future__ import annotations
 
@@ -81,10 +81,10 @@ def _text(call: exp.Expr) -> str:
 
 
 class SparkSql(Spark):
-    """sqlglot's dialect, but for what it takes for something else than Spark does."""
+    """sqlglot's dialect, corrected where it understands SQL differently from Spark."""
 
     class Tokenizer(Spark.Tokenizer):
-        """Since Spark 4.1 ``'it''s'`` is ``it's``, and not the two texts ``it`` and ``s``."""
+        """Since Spark 4.1 ``'it''s'`` is ``it's``, and not the two strings ``it`` and ``s``."""
 
         STRING_ESCAPES = ["\\"] if minor_version(installed_version()) < (4, 1) else ["\\", "'", '"']
 
@@ -110,7 +110,7 @@ class SparkSql(Spark):
             return str(super().not_sql(expression))
 
     def to_json_path(self, path: exp.Expr | None) -> exp.Expr | None:
-        """``path`` as it is: to read it would be to write it as another engine does."""
+        """``path`` unchanged: if it were parsed, it would be written in the form of another engine."""
         return path
 
 
@@ -118,7 +118,7 @@ DIALECT = SparkSql
 
 
 def in_spark(expression: exp.Expr) -> str:
-    """``expression`` as Spark's SQL, with every name quoted.
+    """``expression`` as Spark SQL, with every name quoted.
 
     Raises:
         UnsupportedError: it can't be written without leaving out a part.

@@ -1,4 +1,4 @@
-"""A top GROUP BY whose aggregates a change can be added to."""
+"""A GROUP BY at the top of a query, to whose aggregates a change can be added."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ _OWN, _KEPT = "ips_", "ips_is_kept"
 class Grouping:
     """A query as groups of the rows of another, ``rows``, which has a column for each key and each aggregated value.
 
-    Its result is called ``names``. ``keys`` are the places of the keys in it, in the order of the columns of ``rows``;
-    without any, all rows are one group. ``aggregates`` are over the columns of ``rows``, by the column of the result,
-    or by a hidden one if the result has but something that is ``computed`` of it.
+    ``names`` are the columns of its result. ``keys`` are the places of the keys among them, in the order of the columns
+    of ``rows``; without keys, all rows are one group. ``aggregates`` over the columns of ``rows`` are keyed by the
+    result's column, or by a hidden column if the result only has a ``computed`` column that uses the aggregate.
     """
 
     rows: exp.Select
@@ -46,19 +46,19 @@ class Grouping:
 
     @property
     def has_extremes(self) -> bool:
-        """Whether a removed row may leave a group of which only its live rows tell the value."""
+        """Whether a removed row may leave a group whose value is only known from its live rows."""
         return any(function in (Function.MIN, Function.MAX) for function, _ in self.aggregates.values())
 
     @property
     def combine(self) -> Combine:
-        """How the change of its rows is added to what a table keeps of it."""
+        """The write mode that adds a change of its rows to a table that stores the result."""
         aggregates = tuple(Aggregate(name, *found) for name, found in self.aggregates.items())
         computed = [ComputedColumn(name, in_spark(each)) for name, each in self.computed.items()]
         return Combine(tuple(self.names[place] for place in self.keys), aggregates, computed=tuple(computed))
 
 
 def grouping(node: Node, names: tuple[str, ...]) -> Grouping | str:
-    """The query of ``node``, whose result is called ``names``, as a grouping; or why it is none."""
+    """The query of ``node``, whose result has the columns ``names``, as a grouping; or the reason why it isn't one."""
     if not isinstance(node, SelectBlock) or not (node.group or node.is_one_group):
         return "there is no GROUP BY at the top"
     if why := _why_not_alone(node, names):
@@ -81,9 +81,9 @@ def grouping(node: Node, names: tuple[str, ...]) -> Grouping | str:
 
 
 def _rows_of(tree: exp.Select, columns: Sequence[tuple[exp.Expr, str]]) -> exp.Select:
-    """The rows that ``tree`` makes groups of, with these columns."""
+    """The rows that ``tree`` groups, with these columns."""
     rows = tree.copy()
-    # Some column there has to be, also of rows that are but counted.
+    # There must be a column, even if the rows are only counted.
     listed = columns or [(exp.Literal.number(1), f"{_OWN}value_0")]
     rows.set("expressions", [exp.alias_(each.copy(), name, quoted=True) for each, name in listed])
     for key in ("group", "order", "sort", "cluster", "distribute"):
@@ -92,7 +92,7 @@ def _rows_of(tree: exp.Select, columns: Sequence[tuple[exp.Expr, str]]) -> exp.S
 
 
 class _Parts:
-    """What a result is made of: the columns ``keys`` by what they are, and aggregates by the column that has them."""
+    """The parts of a result: the columns of ``keys`` by their expressions, and aggregates by their columns."""
 
     def __init__(self, keys: dict[exp.Expr, str]) -> None:
         self._keys = keys
@@ -100,11 +100,11 @@ class _Parts:
         self.kept: dict[str, tuple[Function, str]] = {}
 
     def keep(self, aggregates: Mapping[str, tuple[Function, exp.Expr | None]]) -> None:
-        """Have each of ``aggregates`` in the column that it is given by."""
+        """Keep each of ``aggregates`` in the column given for it."""
         self.kept |= {name: self._over_values(each) for name, each in aggregates.items()}
 
     def computed(self, expression: exp.Expr) -> exp.Expr | None:
-        """``expression`` over columns that are kept; None if it isn't made of such."""
+        """``expression`` over the kept columns; None if it needs more than these."""
         if within(expression, *_NOT_SCALAR):
             return None
         root = exp.Paren(this=expression.copy())
@@ -124,7 +124,7 @@ class _Parts:
                 each.replace(column)
 
     def _column_of(self, expression: exp.Expr) -> str | None:
-        """The column that has this aggregate, a new one if need be; None if it is none that can be kept."""
+        """The column that keeps this aggregate, a new one if necessary; None if it isn't one that can be kept."""
         found = _aggregate(expression)
         if found is None:
             return None
@@ -145,7 +145,7 @@ class _Parts:
 
 
 def _why_not_alone(block: SelectBlock, names: tuple[str, ...]) -> str | None:
-    """Why a group's row isn't made of its own rows alone; or of which column the name is taken."""
+    """Why a group's result row needs more than the group's own rows, or which column's name is reserved; else None."""
     for key in ("having", "distinct", "qualify"):
         if block.tree.args.get(key):
             return f"{key.upper()} looks at whole groups"
@@ -158,7 +158,7 @@ def _why_not_alone(block: SelectBlock, names: tuple[str, ...]) -> str | None:
 
 
 def _aggregate(expression: exp.Expr) -> tuple[Function, exp.Expr | None] | None:
-    """The function and its value, None for every row; None if it is no aggregate that a change can be added to."""
+    """The function and its argument (None: every row); None if it isn't an aggregate that a change can be added to."""
     if within(expression, exp.Query, exp.Distinct, exp.Window) or len(within(expression, exp.AggFunc)) != 1:
         return None
     if isinstance(expression, exp.Count):

@@ -1,1 +1,1 @@
-"""PySpark: sessions, frames and one file per write mode. The only room that imports it."""
+"""PySpark: sessions, frames and one file per write mode. Only this package and ``local_spark`` import it."""

@@ -1,7 +1,7 @@
-"""Branches: a run's writes are prepared on one, and published by fast-forwarding ``main``.
+"""Branches: a run's writes are prepared on a branch, and published by fast-forwarding ``main``.
 
-The statements here are exact on purpose: ``AS OF VERSION`` because Spark's idea of the head may be old, and the branch
-inside the table's name because the write option ``branch`` is silently ignored by ``writeTo``.
+The statements here are worded like this on purpose: ``AS OF VERSION`` because Spark's idea of the head may be old, and
+the branch inside the table's name because ``writeTo`` silently ignores the write option ``branch``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Branch:
 
     @property
     def sql_name(self) -> str:
-        """The branch as a table's name: what is written to it goes to the branch alone."""
+        """The branch as a table's name: what is written to it goes only to the branch."""
         return f"{self.table_sql_name}.{quoted('branch_' + self.name)}"
 
     @property
@@ -43,7 +43,7 @@ class Branch:
         return sql_name(self.catalog, self.table)
 
     def create(self, session: SparkSession, *, head_snapshot_id: int | None) -> None:
-        """Cut the branch at ``head_snapshot_id``; on a table without snapshots it starts empty."""
+        """Create the branch at ``head_snapshot_id``; on a table without snapshots it starts empty."""
         at = f" AS OF VERSION {head_snapshot_id}" if head_snapshot_id is not None else ""
         retain = f" RETAIN {_RETAIN_DAYS} DAYS"
         session.sql(f"ALTER TABLE {self.table_sql_name} CREATE BRANCH {quoted(self.name)}{at}{retain}")
@@ -55,27 +55,27 @@ class Branch:
         return int(found[0])
 
     def cut_for_days(self, session: SparkSession, *, head_snapshot_id: int, days: int) -> None:
-        """Cut the branch, or move it, at ``head_snapshot_id``; expiry leaves its snapshots alone for ``days``."""
+        """Create the branch at ``head_snapshot_id``, or move it there; expiry keeps its snapshots for ``days``."""
         session.sql(
             f"ALTER TABLE {self.table_sql_name} CREATE OR REPLACE BRANCH {quoted(self.name)} "
             f"AS OF VERSION {head_snapshot_id} RETAIN {days} DAYS WITH SNAPSHOT RETENTION {days} DAYS"
         )
 
     def fast_forward(self, session: SparkSession, *, onto: str) -> None:
-        """Make the branch's head the head of ``onto``; fails if that isn't its ancestor any more."""
+        """Make the branch's head the head of ``onto``; fails if ``onto`` is no longer an ancestor of the branch."""
         table, branch = table_argument(self.table), literal(self.name)
         call = f"CALL {quoted(self.catalog)}.system.fast_forward({table}, {literal(onto)}, {branch})"
         session.sql(call).collect()
 
     def drop(self, session: SparkSession) -> None:
-        """Drop the branch if it is there."""
+        """Drop the branch if it exists."""
         session.sql(f"ALTER TABLE {self.table_sql_name} DROP BRANCH IF EXISTS {quoted(self.name)}")
 
 
-def tag_snapshot(  # noqa: PLR0913  # each is a thing of its own
+def tag_snapshot(  # noqa: PLR0913  # all are independent
     session: SparkSession, catalog: str, table: str, tag: str, *, snapshot_id: int, retain_days: int
 ) -> None:
-    """Give a snapshot a tag, or move the tag there; expiry leaves it as long as the snapshot is ``retain_days`` old."""
+    """Tag a snapshot, or move the tag to it; expiry keeps it until the snapshot is ``retain_days`` old."""
     session.sql(
         f"ALTER TABLE {sql_name(catalog, table)} CREATE OR REPLACE TAG {quoted(tag)} "
         f"AS OF VERSION {snapshot_id} RETAIN {retain_days} DAYS"
@@ -83,12 +83,12 @@ def tag_snapshot(  # noqa: PLR0913  # each is a thing of its own
 
 
 def drop_tag(session: SparkSession, catalog: str, table: str, tag: str) -> None:
-    """Drop a tag if it is there."""
+    """Drop a tag if it exists."""
     session.sql(f"ALTER TABLE {sql_name(catalog, table)} DROP TAG IF EXISTS {quoted(tag)}")
 
 
 def is_branch_of_run(name: str) -> bool:
-    """Whether a branch has a name that runs give theirs.
+    """Whether a branch has a name like those that runs give to their branches.
 
     Example:
         >>> is_branch_of_run("ips_3f2a91bc_0d5e7a12"), is_branch_of_run("ips_stable")
@@ -113,7 +113,7 @@ def sql_name(catalog: str, table: str) -> str:
 
 
 def table_argument(table: str) -> str:
-    """A table's name as an argument of one of Iceberg's procedures, which are called in its catalog.
+    """A table's name as an argument of one of Iceberg's procedures, which are called in the table's catalog.
 
     Example:
         >>> table_argument("media.playback")
@@ -128,7 +128,7 @@ def _quoted_parts(table: str) -> str:
 
 @contextlib.contextmanager
 def stamped(session: SparkSession, properties: Mapping[str, str]) -> Iterator[None]:
-    """Every commit that this session makes inside carries ``properties`` in its snapshot's summary."""
+    """Have every commit that this session makes inside carry ``properties`` in its snapshot's summary."""
     try:
         for key, value in properties.items():
             session.conf.set(_PROPERTY + key, value)

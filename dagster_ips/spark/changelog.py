@@ -1,8 +1,8 @@
-"""The exact change of a table's rows, from the files that may hold it.
+"""The exact change of a table's rows, computed from the files that may hold it.
 
-Rows are compared by value, as EXCEPT ALL compares them, and also where it can't: maps by their entries, variants by
-what they hold. Net rows have a last column that is theirs, of a name that was free: their weight, 1 for an added row
-and -1 for a removed one.
+Rows are compared by value, as in EXCEPT ALL, and also where EXCEPT ALL can't: maps by their entries, variants by their
+content. Net rows have an additional last column, with a name that was free: their weight, 1 for an added row and -1 for
+a removed one.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 def net_rows(before: DataFrame, after: DataFrame, fresh: DataFrame | None = None) -> DataFrame:
     """The rows that ``after`` and ``fresh`` have more of than ``before``, and the other way round, each with a weight.
 
-    Columns: those of the frames, and the weight. A row that is there three times more often comes three times. Rows of
-    ``fresh`` are known not to occur in ``before`` and aren't compared.
+    The columns are those of the frames, and the weight. A row that occurs three times more often is returned three
+    times. Rows of ``fresh`` are known not to occur in ``before`` and aren't compared.
     """
     columns = before.columns
     own = free_prefix(columns)
@@ -47,7 +47,7 @@ def all_added(rows: DataFrame) -> DataFrame:
 
 
 def all_apart(before: DataFrame, fresh: DataFrame | None) -> DataFrame:
-    """Net rows of a change that took ``before`` away and added ``fresh``, which have no row in common."""
+    """Net rows of a change that removed ``before`` and added ``fresh``, which have no row in common."""
     return _weighing(before, -1) if fresh is None else _weighing(before, -1).unionAll(_weighing(fresh, 1))
 
 
@@ -57,7 +57,7 @@ def weighted(net: DataFrame, name: str) -> DataFrame:
 
 
 def with_live_rows(weighted: DataFrame, live: DataFrame) -> DataFrame:
-    """``weighted`` and the ``live`` rows of its table, those with weight 0: a filter by it leaves them unread."""
+    """``weighted`` and the ``live`` rows of its table, with weight 0: a filter by weight leaves those unread."""
     return weighted.unionByName(live.withColumn(weighted.columns[-1], F.lit(0)), allowMissingColumns=True)
 
 
@@ -72,7 +72,7 @@ def removed(net: DataFrame) -> DataFrame:
 
 
 def changelog(net: DataFrame, keys: Sequence[str], change_type: str) -> DataFrame:
-    """``net`` with a column ``change_type``: insert or delete, and update_before or update_after for shared ``keys``.
+    """``net`` with a column ``change_type``: insert or delete; for shared ``keys``, update_before or update_after.
 
     A null key is a key like any other. Without ``keys`` there are no updates.
     """
@@ -106,7 +106,7 @@ def _weight(net: DataFrame) -> Column:
 
 
 def _needs_form(kind: types.DataType) -> bool:
-    """Whether Spark can't group by values of this type as they are."""
+    """Whether Spark can't group by values of this type directly."""
     match kind:
         case types.MapType() | types.VariantType():
             return True
@@ -119,7 +119,7 @@ def _needs_form(kind: types.DataType) -> bool:
 
 
 def comparable(value: Column, kind: types.DataType) -> Column:
-    """``value`` in a form that Spark can compare and group by, and that is equal exactly when the value is."""
+    """``value`` in a form that Spark can compare and group by; forms are equal exactly if the values are."""
     if not _needs_form(kind):
         return value
     match kind:

@@ -1,7 +1,7 @@
-"""Two frames of rows that should be the same, compared row by row.
+"""Compares two frames of rows that should be the same, row by row.
 
-Values are equal as EXCEPT ALL says, maps by their entries and variants by what they hold. Columns of floating point may
-differ by what an order of summing makes of them.
+Values are equal as in EXCEPT ALL, maps by their entries and variants by their content. Floating-point columns may
+differ by as much as another order of summing may cause.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """How many rows there should be and are, how many aren't as they should be, and some of those."""
+    """How many rows there should be and are, how many aren't as they should be, and examples of those."""
 
     expected: int
     actual: int
@@ -50,9 +50,9 @@ class Comparison:
 
 
 def alike(expected: DataFrame, actual: DataFrame) -> tuple[DataFrame, DataFrame]:
-    """Both with the columns of either and ``actual``'s types, as a write would make them.
+    """Both frames with the columns of either and ``actual``'s types, as a write would make them.
 
-    A column that one of them lacks is null there. Names are told apart by more than their case.
+    A column that one of them lacks is null there. Names that differ only in case are the same column.
     """
     fields = {field.name.lower(): field for field in (*expected.schema.fields, *actual.schema.fields)}
     names = {field.name.lower(): field.name for field in (*expected.schema.fields, *actual.schema.fields)}
@@ -69,16 +69,16 @@ def columns_of_one(expected: DataFrame, actual: DataFrame) -> tuple[list[str], l
 
 
 def hashable(frames: Sequence[DataFrame], keys: Sequence[str]) -> list[str]:
-    """The columns among ``keys``, or without any among all that the ``frames`` share, whose equal values hash alike.
+    """The columns whose equal values hash alike, among ``keys`` or, without keys, all that the ``frames`` share.
 
-    Values that are equal and have two forms, as 0.0 has, don't. None may be left.
+    Values that can be equal in two forms, like 0.0, don't hash alike. There may be no such column.
     """
     kinds = [{field.name.lower(): field.dataType for field in frame.schema.fields} for frame in frames]
     named = keys or frames[0].columns
     return [name for name in named if all(_has_one_form(of.get(name.lower())) for of in kinds)]
 
 
-def rows_among(  # noqa: PLR0913, PLR0917  # each is a thing of its own
+def rows_among(  # noqa: PLR0913, PLR0917  # all are independent
     rows: DataFrame,
     keys: Sequence[str],
     sample: Sample,
@@ -86,9 +86,9 @@ def rows_among(  # noqa: PLR0913, PLR0917  # each is a thing of its own
     columns: Sequence[str] = (),
     partitions: Sequence[tuple[object, ...]] | None = None,
 ) -> DataFrame:
-    """The rows in ``partitions``, by the values of ``columns``, whose ``keys`` are in the sample.
+    """The rows in ``partitions``, which are values of ``columns``, whose ``keys`` are in the sample.
 
-    With them come the rows whose keys have one of the hashes ``recent``, as `changed_keys` gives them.
+    Rows whose keys have one of the hashes ``recent``, as returned by `changed_keys`, are included.
     """
     if partitions is not None:
         rows = rows.where(exactly(columns, partitions))
@@ -109,7 +109,7 @@ def without(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
 
 
 def rows_outside(rows: DataFrame, condition: str) -> int:
-    """How many rows don't meet a condition on partitions; null doesn't."""
+    """How many rows don't meet a condition on partitions; those for which it is null don't."""
     return rows.where(f"({condition}) IS DISTINCT FROM TRUE").count()
 
 
@@ -120,13 +120,13 @@ def floating(rows: DataFrame) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class FilesAt:
-    """Data files of a table, with the rows that they have at a snapshot of it."""
+    """Data files of a table, with the rows that they have at one of its snapshots."""
 
     snapshot_id: int
     paths: tuple[str, ...]
 
 
-def changed_keys(  # noqa: PLR0913  # each is a thing of its own
+def changed_keys(  # noqa: PLR0913  # all are independent
     session: SparkSession,
     catalog: str,
     table: str,
@@ -137,9 +137,9 @@ def changed_keys(  # noqa: PLR0913  # each is a thing of its own
     most: int,
     seed: int,
 ) -> list[int]:
-    """Hashes of up to ``most`` keys whose rows differ between ``before`` and ``after``; none if the files are many.
+    """Hashes of up to ``most`` keys whose rows differ between ``before`` and ``after``; none if there are many files.
 
-    A condition on hashes costs a row one look, and one on as many values as many comparisons.
+    A condition on hashes costs one look-up per row; a condition on as many values costs as many comparisons.
     """
     sides = [at for at in (before, after) if at.paths]
     if not sides or any(len(at.paths) > _MOST_FILES for at in sides):
@@ -169,8 +169,8 @@ def compare(
 ) -> Comparison:
     """The rows that ``actual`` lacks, has too many of, or has different from ``expected``. Both have the same columns.
 
-    With ``keys``, a row that is missing and one that is extra of the same key are one that is different. With
-    ``any_row_of_key``, ``expected`` holds all rows that have a key, of which ``actual`` should have one, whichever.
+    With ``keys``, a missing and an extra row of the same key count as one different row. With ``any_row_of_key``,
+    ``expected`` holds all rows that have a key, and ``actual`` should have any one of them.
     """
     compared = RowPairs(expected, keys)
     with computed_once(compared.counted(expected, actual)) as counted:
@@ -192,7 +192,7 @@ def compare(
 class RowPairs:
     """Pairs rows that should be the same.
 
-    The columns go by number: ``c0``, ``c1``, … as they are, ``f0``, ``f1``, … in a form that can be compared.
+    The columns are numbered: ``c0``, ``c1``, … are the original values, ``f0``, ``f1``, … a form that can be compared.
     """
 
     def __init__(self, rows: DataFrame, keys: Sequence[str]) -> None:
@@ -209,11 +209,11 @@ class RowPairs:
 
     @staticmethod
     def own(name: str) -> Column:
-        """How often a row is in one of the two."""
+        """How often a row is in one of the two frames."""
         return F.col(f"n_{name}")
 
     def counted(self, expected: DataFrame, actual: DataFrame) -> DataFrame:
-        """Every row once, and how often it is in each."""
+        """Every row once, with how often it is in each frame."""
         both = self._numbered(expected, 1, 0).unionAll(self._numbered(actual, 0, 1))
         values = [F.first(f"c{i}").alias(f"c{i}") for i in self._numbers]
         sums = [F.sum(self.own(n)).alias(f"n_{n}") for n in ("e", "a")]
@@ -229,7 +229,7 @@ class RowPairs:
         )
 
     def one_per_key(self, counted: DataFrame) -> DataFrame:
-        """With but one row expected of a key: the one that is there if it may be. Null is no key."""
+        """Expect only one row of a key: the one that exists, if it is among the expected rows. Null is no key."""
         key = sql.Window.partitionBy(*[f"f{i}" for i in self.keys])
         is_key = all_of([F.col(f"f{i}").isNotNull() for i in self.keys])
         fits = (self.own("e") > 0) & (self.own("a") > 0)
@@ -239,7 +239,7 @@ class RowPairs:
         return counted.withColumn("n_e", F.when(is_key, wanted).otherwise(self.own("e")))
 
     def pairs(self, counted: DataFrame) -> DataFrame:
-        """``kind``, what was ``expected`` and what is there, a row each that isn't as it should be."""
+        """``kind``, the ``expected`` and the ``actual`` row of each pair that isn't as it should be."""
         more = self.own("e") - self.own("a")
         one_each = F.explode(F.array_repeat(F.signum(more).cast("int"), F.abs(more).cast("int"))).alias("sign")
         rows = counted.where(more != 0).select("*", one_each)
@@ -264,14 +264,14 @@ class RowPairs:
         same = comparable(expected, self.kinds[i]).eqNullSafe(comparable(actual, self.kinds[i]))
         if i in self.floats:
             most = F.greatest(F.abs(expected), F.abs(actual))
-            # NaN is above infinity to Spark, and equal to itself.
+            # To Spark, NaN is above infinity, and equal to itself.
             finite = most < F.lit(float("inf"))
             close = F.abs(expected - actual) <= most * F.lit(_TOLERANCE[self.kinds[i].typeName()])
             same |= F.coalesce(finite & close, F.lit(False))  # noqa: FBT003
         return same
 
     def examples(self, pairs: DataFrame, most: int) -> tuple[Example, ...]:
-        """Some of each kind."""
+        """Some examples of each kind."""
         nth = F.row_number().over(sql.Window.partitionBy("kind").orderBy(F.lit(1)))
         some = pairs.withColumn("nth", nth).orderBy("nth", "kind").limit(most)
         differ = F.array(*[~self.same(i) for i in self._numbers])

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def count_where(rows: DataFrame, conditions: Sequence[Predicate]) -> tuple[int, ...]:
-    """How many of ``rows`` meet each of ``conditions``, and how many there are; one query."""
+    """How many of ``rows`` meet each of ``conditions``, and how many rows there are; one query."""
     (found,) = rows.agg(*[F.count_if(_is_true(each)) for each in conditions], F.count(F.lit(1))).collect()
     return tuple(found)
 

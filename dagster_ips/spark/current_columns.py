@@ -1,4 +1,4 @@
-"""Rows of a snapshot by the columns that its table has now: time travel shows those that it had then.
+"""The rows of a snapshot with the columns that its table has now; time travel shows the columns of then.
 
 A table gets, loses and renames columns without a snapshot. Fields are matched by id. Source: Iceberg table spec,
 "Column Projection" and "Default values".
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 Fields: TypeAlias = Sequence[Mapping[str, Any]]
-"""Columns, or fields of a nested one, as a table's metadata has them."""
+"""Columns, or fields of a nested column, as they are in a table's metadata."""
 
 _BINARY = "binary"
 
 
 def by_current_columns(rows: DataFrame, then: Fields, now: Fields, columns: Struct) -> DataFrame:
-    """``rows``, which were read by the columns ``then``, as those ``now`` show them; these are ``columns``."""
+    """``rows``, read with the columns ``then``, converted to the columns ``now``, whose types are ``columns``."""
     return rows.select(*_fields({field["name"]: F.col(quoted(field["name"])) for field in then}, then, now, columns))
 
 
@@ -62,6 +62,6 @@ def _shown(value: Column, then: Any, now: Any, kind: Kind) -> Column:  # noqa: A
 
 
 def _new(field: Mapping[str, Any], kind: Kind) -> Column:
-    """What a column that came later holds in rows from before."""
+    """The value of a new column in rows from before it."""
     text, default = type_text(kind, quoted), field.get("initial-default")
     return F.unhex(F.lit(default)) if default is not None and text == _BINARY else F.lit(default).cast(text)

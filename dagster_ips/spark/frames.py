@@ -23,10 +23,10 @@ def table_frame(session: SparkSession, catalog: str, table: str, *, snapshot_id:
 
 
 def with_defaults(rows: DataFrame, columns: Collection[str]) -> DataFrame:
-    """The ``rows`` of a table, whatever they are asked for: ``columns`` have a default in rows from before them.
+    """The ``rows`` of a table, correct in any query, if ``columns`` have a default in rows from before them.
 
-    Iceberg takes those to be null there (1.11), and leaves out files that a filter or a join by them can't match. It
-    isn't asked about elements of arrays.
+    Iceberg (1.11) takes such columns to be null in those rows, and leaves out files that a filter or a join by them
+    can't match. It doesn't look at elements of arrays, so the columns are taken from one.
     """
     if not columns:
         return rows
@@ -49,7 +49,7 @@ def rows_with_keys(rows: DataFrame, changed: DataFrame, keys: Sequence[str], pru
 
 
 def free_prefix(columns: Sequence[str]) -> str:
-    """What none of ``columns`` starts with, in any case, for the names of columns of our own."""
+    """A prefix that none of ``columns`` starts with, in any case, for the names of internal columns."""
     prefix = "__ips_"
     while any(column.lower().startswith(prefix) for column in columns):
         prefix += "_"
@@ -67,17 +67,17 @@ def renamed(rows: DataFrame, names: Mapping[str, str]) -> DataFrame:
 
 
 def all_of(conditions: Sequence[Column]) -> Column:
-    """The conjunction; of no conditions, true."""
+    """The conjunction; true if there are no conditions."""
     return _balanced(operator.and_, conditions) if conditions else F.lit(True)  # noqa: FBT003
 
 
 def any_of(conditions: Sequence[Column]) -> Column:
-    """The disjunction; of no conditions, false."""
+    """The disjunction; false if there are no conditions."""
     return _balanced(operator.or_, conditions) if conditions else F.lit(False)  # noqa: FBT003
 
 
 def _balanced(join: Callable[[Column, Column], Column], conditions: Sequence[Column]) -> Column:
-    """A tree, not a chain: Spark Connect refuses expressions that are a thousand deep."""
+    """A tree and not a chain: Spark Connect refuses expressions that are a thousand levels deep."""
     if len(conditions) == 1:
         return conditions[0]
     half = len(conditions) // 2
@@ -86,10 +86,10 @@ def _balanced(join: Callable[[Column, Column], Column], conditions: Sequence[Col
 
 @contextlib.contextmanager
 def computed_once(frame: DataFrame) -> Iterator[DataFrame]:
-    """``frame``, kept by Spark while it is used several times.
+    """``frame``, cached by Spark while it is used several times.
 
-    Not ``localCheckpoint``: over Spark Connect a response that is sent twice makes the client drop the checkpoint at
-    once (seen on pyspark 4.1.4), and the next use fails.
+    It isn't a ``localCheckpoint``: over Spark Connect, a response that is sent twice makes the client drop the
+    checkpoint at once (seen on pyspark 4.1.4), and the next use fails.
     """
     kept = frame.persist()
     try:

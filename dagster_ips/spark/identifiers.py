@@ -1,4 +1,4 @@
-"""Names in whole statements, in which Spark replaces ``${...}`` wherever it stands, also in a quoted name."""
+"""Names in whole statements, in which Spark replaces ``${...}`` everywhere, even in a quoted name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def identifier(name: str, *, table: str) -> str:
     """``name``, of ``table`` or of one of its columns, quoted for a statement.
 
     Raises:
-        UnsupportedTableError: Spark would read another name, with the value of one of its settings in it.
+        UnsupportedTableError: Spark would read another name, which contains the value of one of its settings.
 
     Example:
         >>> identifier("odd`name", table="media.plays")

@@ -1,4 +1,4 @@
-"""PySpark as this room uses it, imported when it is used first. Only annotations name its classes directly."""
+"""PySpark as this package uses it, imported on first use. Only annotations name its classes directly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tidying a table up: fewer files, and snapshots that nobody needs any more. Neither changes a row."""
+"""Tidies up a table: fewer files, and no snapshots that are no longer needed. Neither changes a row."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ class Compacted:
 def compact(session: SparkSession, catalog: str, table: str, *, min_input_files: int) -> Compacted:
     """Rewrite partitions with ``min_input_files`` small files or more, and every file that has deletes beside it.
 
-    Sources: Iceberg's Spark procedure ``rewrite_data_files``; deletes are applied because a read pays for each.
+    Deletes are applied because every read pays for each of them. Source: Iceberg's Spark procedure
+    ``rewrite_data_files``.
     """
     options = {"min-input-files": str(min_input_files), "delete-file-threshold": "1", "remove-dangling-deletes": "true"}
     listed = ", ".join(f"'{key}', '{value}'" for key, value in options.items())
@@ -35,7 +36,7 @@ def compact(session: SparkSession, catalog: str, table: str, *, min_input_files:
 
 
 def expire_snapshots(session: SparkSession, catalog: str, table: str, *, before_ms: int) -> None:
-    """Expire what was committed before ``before_ms`` and is no head of a branch or tag, with the files of its own.
+    """Expire snapshots committed before ``before_ms`` that no branch or tag points to, with the files of their own.
 
     Source: Iceberg's Spark procedure ``expire_snapshots``.
     """

@@ -1,4 +1,4 @@
-"""Rows that are looked at while they are written, instead of by a query of its own before."""
+"""Checks rows while they are written, instead of by a separate query before."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FOUND = "__ips_found"
 
 @dataclass(frozen=True)
 class Watched:
-    """``rows``, to be written once: whether a condition holds of any of them is known after that."""
+    """``rows``, to be written once; after that it is known whether a condition holds for any of them."""
 
     rows: DataFrame
     _unwatched: DataFrame
@@ -23,15 +23,15 @@ class Watched:
     _observation: Observation
 
     def found(self) -> bool:
-        """Whether it holds of one; runs a job only where Spark had nothing to count, as of a frame without rows."""
+        """Whether it holds for any row; runs a job only if Spark had nothing to count, as for a frame without rows."""
         counted = self._observation.get.get(_FOUND)
         return not self._unwatched.where(self._condition).isEmpty() if counted is None else counted > 0
 
 
 def watched(rows: DataFrame, condition: Column) -> Watched:
-    """``rows`` with an eye on those of which ``condition`` holds.
+    """``rows`` with a count of those for which ``condition`` holds.
 
-    To be used in one query, and once in it: Spark Connect refuses a join of two frames that are watched by one eye.
+    They may be used in one query, and once in it: Spark Connect refuses a join of two frames with one observation.
     """
     observation = sql.Observation()
     return Watched(rows.observe(observation, F.count_if(condition).alias(_FOUND)), rows, condition, observation)

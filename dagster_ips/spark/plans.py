@@ -1,4 +1,4 @@
-"""Frames that are known again in Spark's plans, and the analysed plan of one."""
+"""Frames that can be recognized in Spark's plans, and the analyzed plan of a frame."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NUMBERED = re.compile(r"[\w.]*#(?P<number>\d+)L?")
 
 
 def marked(frame: DataFrame, mark: str, *, name: str) -> DataFrame:
-    """``frame``, which plans show as ``mark``, with columns that no other frame has; ``name`` qualifies them in SQL."""
+    """``frame``, shown by plans as ``mark``, with columns that no other frame has; ``name`` qualifies them in SQL."""
     return frame.select(*[F.col(quoted(column)).alias(column) for column in frame.columns]).alias(mark).alias(name)
 
 
@@ -49,19 +49,19 @@ def _optimized(frame: DataFrame) -> str:
 
 
 def result_plan(frame: DataFrame) -> Node:
-    """The analysed plan of ``frame``, its columns numbered as ``core.lineage`` wants them; runs no job.
+    """The analyzed plan of ``frame``, with its columns numbered as ``core.lineage`` expects; runs no job.
 
     Raises:
-        PlanUnreadableError: Spark explains it in a way that isn't known, or two columns have the name that it gives.
+        PlanUnreadableError: Spark explains it in an unknown way, or two columns have the name that the error gives.
     """
     columns = frame.columns
-    lowered = [column.lower() for column in columns]  # Spark tells no cases apart
+    lowered = [column.lower() for column in columns]  # Spark ignores case
     if len(set(lowered)) < len(columns):
         twice = next(column for column in columns if lowered.count(column.lower()) > 1)
         named = f"two columns are named {twice}"
         raise PlanUnreadableError(named)
     numbered = [F.col(quoted(column)).alias(f"{RESULT}{at}") for at, column in enumerate(columns)]
-    # Without rows there is nothing for Spark to plan beyond what is looked at.
+    # Without rows, Spark has nothing to plan beyond the part that is used.
     empty = frame.select(*numbered).limit(0)
     with with_settings(frame.sparkSession, _ALL_FIELDS):
         text = explained(empty)

@@ -16,7 +16,7 @@ def query_over(session: SparkSession, text: str, frames: Mapping[str, DataFrame]
     """The query ``text`` of ``asset``, in which a name of ``frames`` in backquotes stands for that frame. Lazy.
 
     Raises:
-        UnresolvedQueryError: it names what its sources don't have.
+        UnresolvedQueryError: the query names something that its sources don't have.
     """
     found = text.replace("{", "{{").replace("}", "}}")
     for name in frames:

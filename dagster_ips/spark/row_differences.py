@@ -21,13 +21,13 @@ _SUMS = "decimal(38,0)"
 
 @dataclass(frozen=True, slots=True)
 class RowDifferences:
-    """What differs, by the values of the columns that rows are divided by, and some rows that do."""
+    """The differences, by the values of the columns that rows are divided by, and examples of rows that differ."""
 
     by_values: Mapping[tuple[Any, ...], RowChanges]
     examples: tuple[Example, ...]
 
 
-def differences(  # noqa: PLR0913  # each is a thing of its own
+def differences(  # noqa: PLR0913  # all are independent
     before: DataFrame,
     after: DataFrame,
     *,
@@ -38,8 +38,8 @@ def differences(  # noqa: PLR0913  # each is a thing of its own
 ) -> RowDifferences:
     """How ``after`` differs from ``before``; a column that one of them lacks is null there.
 
-    Rows with the same ``keys`` are one that changed; without keys rows only come and go. Times in ``by_minute`` are
-    divided by their minute.
+    Two rows with the same ``keys`` are a changed row; without keys, rows are only added and removed. Times in
+    ``by_minute`` are divided by their minute.
     """
     old, new = alike(before, after)
     compared = RowPairs(old, keys)
@@ -73,7 +73,7 @@ class _Part:
 
 
 def _sides(frame: DataFrame, compared: RowPairs, parts: Sequence[_Part]) -> dict[tuple[Any, ...], SideOfRows]:
-    """Rows, sums and nulls by the values of ``parts``."""
+    """Numbers of rows, sums and numbers of nulls, by the values of ``parts``."""
     columns = [F.col(quoted(name)) for name in compared.names]
     numbers = [i for i, kind in enumerate(compared.kinds) if isinstance(kind, types.NumericType)]
     sums = [F.sum(_addable(columns[i], compared.kinds[i])).alias(f"s{i}") for i in numbers]
@@ -92,7 +92,7 @@ def _sides(frame: DataFrame, compared: RowPairs, parts: Sequence[_Part]) -> dict
 
 
 def _addable(column: Column, kind: types.DataType) -> Column:
-    """As a type whose sums don't overflow."""
+    """The column in a type whose sums don't overflow."""
     match kind:
         case types.IntegralType():
             return column.cast(_SUMS)
@@ -103,7 +103,7 @@ def _addable(column: Column, kind: types.DataType) -> Column:
 
 
 def _changes(pairs: DataFrame, compared: RowPairs, parts: Sequence[_Part]) -> dict[tuple[Any, ...], RowChanges]:
-    """How many rows of each kind, and in how many each column differs, by the values of ``parts``."""
+    """How many rows of each kind there are, and in how many each column differs, by the values of ``parts``."""
 
     def count(kind: str, also: Column | None = None) -> Column:
         is_it = F.col("kind") == kind

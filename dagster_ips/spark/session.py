@@ -1,4 +1,4 @@
-"""Spark sessions: by Spark Connect or in this process, and the catalogs they know."""
+"""Spark sessions, by Spark Connect or in this process, and the catalogs that they know."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def connect_session(
     token: str,
     ended: Callable[[], Exception | None] = lambda: None,
 ) -> SparkSession:
-    """A session on the Spark Connect server of this machine at ``remote`` (``sc://127.0.0.1:port``), configured.
+    """A configured session on the Spark Connect server of this machine at ``remote`` (``sc://127.0.0.1:port``).
 
-    What ``configuration`` says goes before what the server was started with. Where the server doesn't answer, it fails
-    with what ``ended`` gives; with None it asks again for up to ten minutes.
+    ``configuration`` takes precedence over what the server was started with. If the server doesn't answer, the session
+    fails with the error that ``ended`` returns; if that is None, it keeps asking for up to ten minutes.
     """
     forget_ended_sessions()
     session = session_with_token(remote, token)
@@ -53,22 +53,22 @@ def connect_session(
     release_at_exit(session)
     known = settings_of(session, configuration)
     for key, value in configuration.items():
-        # What can't be changed in a session may still be named as it is.
+        # A setting that can't be changed in a session may still be given with the value that it has.
         if known[key] != value:
             session.conf.set(key, value)
     return session
 
 
 def classic_configuration(jars: Sequence[Path]) -> dict[str, str]:
-    """What a Spark session in this process must be started with to read and write Iceberg."""
+    """The configuration that a Spark session in this process must be started with to read and write Iceberg."""
     return {"spark.sql.extensions": EXTENSIONS, "spark.jars": ",".join(str(jar) for jar in jars)}
 
 
 def configure(session: SparkSession, configuration: Mapping[str, str]) -> None:
-    """Set what the session doesn't have yet; a catalog may be configured as long as it hasn't been used.
+    """Set what the session doesn't have yet; a catalog can be configured as long as it hasn't been used.
 
     Raises:
-        SparkVersionsDifferError: the session's Spark isn't of the minor version that is installed.
+        SparkVersionsDifferError: the session's Spark has another minor version than the one that is installed.
     """
     if minor_version(session.version) != minor_version(installed_version()):
         raise SparkVersionsDifferError(session.version, installed_version())
@@ -84,5 +84,5 @@ def is_frame(found: object) -> TypeGuard[DataFrame]:
 
 
 def is_frame_class(annotation: object) -> bool:
-    """Whether it is the class of Spark's DataFrames, or one of classic or Connect frames alone."""
+    """Whether it is the class of Spark's DataFrames, or of only classic or only Connect frames."""
     return isinstance(annotation, type) and issubclass(annotation, sql.DataFrame)

@@ -1,4 +1,4 @@
-"""Settings of a session: those that it has, and others for as long as something lasts."""
+"""Reads the settings of a session, and changes them for a while."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 
 def settings_of(session: SparkSession, names: Collection[str]) -> dict[str, str | None]:
-    """What the session has by ``names``, None where it has nothing; one request by Spark Connect.
+    """The values of the settings ``names`` in the session, None for unset ones; one request over Spark Connect.
 
-    Spark 4.0's server can't list all that a session has.
+    Spark 4.0's server can't list all settings of a session.
     """
     client: Any = getattr(session, "client", None)
     if client is None or not names:
@@ -23,7 +23,7 @@ def settings_of(session: SparkSession, names: Collection[str]) -> dict[str, str 
 
 @contextlib.contextmanager
 def with_settings(session: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Within, ``settings`` hold; then what the session had instead does again."""
+    """Set ``settings`` within the block; afterwards the session has its previous values again."""
     before = settings_of(session, settings)
     try:
         for key, value in settings.items():

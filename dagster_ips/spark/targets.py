@@ -1,4 +1,4 @@
-"""Creating the table that an asset writes, and letting it follow the asset's frame."""
+"""Creates the table that an asset writes, and lets it follow the asset's frame."""
 
 from __future__ import annotations
 
@@ -42,17 +42,18 @@ class TableDescription:
     properties: Mapping[str, str] = field(default_factory=dict)
 
     def with_property(self, key: str, value: str) -> TableDescription:
-        """With one more property, whatever the user set it to."""
+        """A copy with one more property, whatever the user set it to."""
         return replace(self, properties=dict(self.properties) | {key: value})
 
     def tuned_for(self, write_mode: WriteMode) -> TableDescription:
-        """With the properties that serve ``write_mode``, where the user didn't set them, and what says how to read it.
+        """A copy with properties that suit ``write_mode``, if the user didn't set them, and what says how to read it.
 
-        A merged table keeps deletes beside its files: rewriting every file that holds an updated row costs more than
-        the whole partition did (measured at 1.3 times a 14-day rewrite). Format version 1 can't. In version 2, delete
-        files collect, and every reader of a data file opens all of its own; in version 3 it has one deletion vector at
-        most. Each run leaves small files in every partition that it touches; a reader that takes each, and each of its
-        deletes, for 4 MB, as Iceberg's default is, makes a task of every file.
+        A merged table keeps deletes beside its files: rewriting every file that has an updated row costs more than
+        rewriting the whole partition (measured: 1.3 times a 14-day rewrite). Format version 1 can't do that. In version
+        2, delete files accumulate, and every reader of a data file opens all that apply to it; in version 3, a data
+        file has at most one deletion vector. Each run leaves small files in every partition that it touches; a reader
+        that counts each of them, and each of its deletes, as 4 MB, which is Iceberg's default, makes a task of every
+        file.
         """
         partials = partials_property(write_mode)
         described = self if partials is None else self.with_property(PARTIALS, partials)
@@ -71,12 +72,12 @@ _ICEBERG_REFUSED = "org.apache.iceberg.exceptions.ValidationException"
 
 
 def create_table(session: SparkSession, catalog: str, table: str, frame: DataFrame, like: TableDescription) -> None:
-    """Create ``table`` with ``frame``'s columns, empty; one that exists stays as it is.
+    """Create ``table`` with ``frame``'s columns, empty; an existing table stays as it is.
 
-    A partition expression that is the very name of a column is that column, whatever characters it has.
+    A partition expression that is exactly the name of a column is that column, whatever characters it has.
 
     Raises:
-        LayoutError: ``like`` names a column or transform that isn't there, or a property that Iceberg refuses.
+        LayoutError: ``like`` names a column or transform that doesn't exist, or a property that Iceberg refuses.
     """
     name_of = partial(identifier, table=table)
     columns = ", ".join(
@@ -92,10 +93,10 @@ def create_table(session: SparkSession, catalog: str, table: str, frame: DataFra
 
 
 def order_table(session: SparkSession, catalog: str, table: str, sort_by: Sequence[str]) -> None:
-    """Have writes to ``table`` sorted; Iceberg has no way to say it as the table is created.
+    """Have writes to ``table`` sorted; Iceberg has no way to say so when the table is created.
 
     Raises:
-        LayoutError: ``sort_by`` names what isn't there, or isn't understood.
+        LayoutError: ``sort_by`` names something that doesn't exist or isn't understood.
     """
     with _declared_layout(table):
         session.sql(f"ALTER TABLE {sql_name(catalog, table)} WRITE ORDERED BY {', '.join(sort_by)}")
@@ -106,7 +107,7 @@ def _declared_layout(table: str, columns: Sequence[str] = ()) -> Iterator[None]:
     try:
         yield
     except errors.PySparkException as error:
-        # Spark knows no class of its own for what Iceberg's own validation refuses.
+        # Spark has no error class of its own for what Iceberg's own validation refuses.
         refused = (errors.AnalysisException, errors.UnsupportedOperationException, errors.IllegalArgumentException)
         if not isinstance(error, refused) and _ICEBERG_REFUSED not in str(error):
             raise
@@ -122,15 +123,15 @@ def set_properties(session: SparkSession, catalog: str, table: str, properties: 
 
 
 def columns_of(frame: DataFrame) -> Struct:
-    """The frame's columns, by the types that Iceberg stores them as."""
+    """The frame's columns, with the types that Iceberg stores them as."""
     return _struct(frame.schema)
 
 
 def as_columns(frame: DataFrame, columns: Struct) -> DataFrame:
-    """``frame``, which fits ``columns``, by their types, and with the fields of nested ones named and ordered as there.
+    """``frame``, which fits ``columns``, with their types, and with nested fields named and ordered as there.
 
-    What is compared with rows of a table must be, as structs are compared by position. A frame whose types are the
-    same comes back as it is.
+    What is compared with rows of a table must have this form, as structs are compared by position. A frame that has the
+    same types already is returned unchanged.
     """
     kinds = {column.name.lower(): column.kind for column in columns.fields}
     if all(kinds.get(each.name.lower()) == each.kind for each in columns_of(frame).fields):
@@ -139,25 +140,25 @@ def as_columns(frame: DataFrame, columns: Struct) -> DataFrame:
 
 
 def is_case_sensitive(session: SparkSession) -> bool:
-    """Whether Spark takes columns for different whose names differ only in case."""
+    """Whether Spark distinguishes columns whose names differ only in case."""
     return str(session.conf.get("spark.sql.caseSensitive", "false")).lower() == "true"
 
 
 def add_columns(session: SparkSession, catalog: str, table: str, added: Sequence[Added]) -> None:
-    """Give ``table`` the columns, and fields of nested ones, at the end; in the rows that are there they are null."""
+    """Give ``table`` the columns, and fields of nested ones, at the end; in existing rows they are null."""
     name_of = partial(identifier, table=table)
     columns = ", ".join(f"{_column(each.path, table)} {type_text(each.kind, name_of)}" for each in added)
     session.sql(f"ALTER TABLE {sql_name(catalog, table)} ADD COLUMNS ({columns})")
 
 
 def drop_columns(session: SparkSession, catalog: str, table: str, dropped: Sequence[Path]) -> None:
-    """Take columns away from ``table``."""
+    """Drop columns of ``table``."""
     columns = ", ".join(_column(path, table) for path in dropped)
     session.sql(f"ALTER TABLE {sql_name(catalog, table)} DROP COLUMNS ({columns})")
 
 
 def widen_column(session: SparkSession, catalog: str, table: str, widened: Widened) -> None:
-    """Let a column of ``table`` have a type that holds every value it has."""
+    """Give a column of ``table`` a type that holds every value it has."""
     name, kind = _column(widened.path, table), type_text(widened.kind)
     session.sql(f"ALTER TABLE {sql_name(catalog, table)} ALTER COLUMN {name} TYPE {kind}")
 
@@ -167,7 +168,7 @@ def _column(path: Path, table: str) -> str:
 
 
 def empty_frame(session: SparkSession, columns: str) -> DataFrame:
-    """No rows of ``columns``, given as in SQL: ``"day DATE, plays BIGINT"``."""
+    """A frame without rows; ``columns`` are given as in SQL: ``"day DATE, plays BIGINT"``."""
     return session.createDataFrame([], columns)
 
 
@@ -210,10 +211,10 @@ _ICEBERG = {
     "timestamp_ntz": "timestamp",
     "variant": "variant",
 }
-"""Spark's names of types, and Iceberg's for them."""
+"""Spark's type names, and Iceberg's for the same types."""
 
 
 def _text(value: str) -> str:
-    """A property's key or value, where only a plain literal may stand; ``${...}`` in it stays as it is."""
+    """A property's key or value, where only a plain literal is allowed; ``${...}`` in it stays as it is."""
     escaped = value.replace("\\", "\\\\").replace("'", "\\'").replace("$", "\\u0024")
     return f"'{escaped}'"

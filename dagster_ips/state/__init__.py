@@ -1,1 +1,1 @@
-"""The cursor: how an edge's state is written down, and where."""
+"""The cursor: how an edge's state is stored, and where."""

@@ -1,4 +1,4 @@
-"""Plans of backfills and what is remembered of those that were launched, as versioned JSON; a long one is packed."""
+"""Backfill plans and records of launched backfills, as versioned JSON; a long text is compressed."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from dagster_ips.errors import BackfillRecordError
 
 BACKFILL_VERSION = 1
 _STAGED_VERSION = 2
-"""An older release would take a staged backfill for one that is launched live."""
+"""For staged backfills, which an older release would take for backfills that are launched live."""
 _PACKED = "zlib:"
 _LONG = 16_000
 
 
 def plan_as_json(plan: BackfillPlan) -> dict[str, Any]:
-    """A plan as it is saved and shown; snapshots as text, as JavaScript would round them."""
+    """A plan as it is saved and shown; snapshot ids as text, because JavaScript would round them."""
     tables = [
         {**asdict(each), "snapshot_id": None if each.snapshot_id is None else str(each.snapshot_id)}
         for each in plan.tables
@@ -37,10 +37,10 @@ def plan_as_json(plan: BackfillPlan) -> dict[str, Any]:
 
 
 def plan_from_json(value: Any, *, where: str) -> BackfillPlan:  # noqa: ANN401  # what JSON may hold
-    """The plan that ``plan_as_json`` gave, as ``where`` has it.
+    """The plan that ``plan_as_json`` gave; ``where`` is the place where it was found.
 
     Raises:
-        BackfillRecordError: it isn't one, or a newer version wrote it.
+        BackfillRecordError: it isn't a plan, or a newer version wrote it.
     """
     try:
         _require_known(int(value["version"]), where)
@@ -56,7 +56,7 @@ def plan_from_json(value: Any, *, where: str) -> BackfillPlan:  # noqa: ANN401  
 
 
 def encode_backfill(backfill: BackfillPlan | LaunchedBackfill) -> str:
-    """A plan, or a backfill that was launched, as text."""
+    """A plan or a launched backfill, as text."""
     if isinstance(backfill, BackfillPlan):
         value: dict[str, Any] = {"plan": plan_as_json(backfill)}
     else:
@@ -67,7 +67,7 @@ def encode_backfill(backfill: BackfillPlan | LaunchedBackfill) -> str:
 
 
 def decode_backfill(text: str, *, where: str) -> BackfillPlan | LaunchedBackfill:
-    """What ``encode_backfill`` made text of.
+    """The plan or launched backfill that ``encode_backfill`` wrote as ``text``.
 
     Raises:
         BackfillRecordError: it isn't such a text, or a newer version wrote it.

@@ -1,6 +1,6 @@
-"""States as compact, versioned JSON: an edge's, and that of a line of partitioned captures.
+"""States as compact, versioned JSON: that of an edge, and that of a line of partitioned captures.
 
-In a line's, keys that changed together are listed together, and a long list is packed.
+In a line's state, keys that changed together are listed together, and a long text is compressed.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import StateUnreadableError, StateVersionError
 
 EDGE_VERSION = 5
-"""1 knew no bites, so that it would read a change of which some files are consumed as one of which none is, and nothing
-of what a person's interventions leave; 2 knew nothing of what a capture knew of its target; 3 nothing of keys that had
-no partition; 4 nothing of what a key meant."""
+"""Version 1 has no bites, so it would read a change of which some files are consumed as one of which none is. It also
+lacks what a person's interventions leave. Version 2 lacks what a capture knows of its target, version 3 the keys that
+had no partition, and version 4 what a key meant."""
 
 LINE_VERSION = 2
 _PACKED = "zlib:"
@@ -31,7 +31,7 @@ _LONG = 16_000
 
 
 def encode(state: EdgeState) -> str:
-    """``state`` as JSON of 0.3 to 1.5 kB, whatever the size of the table and of a change that is taken in bites.
+    """``state`` as JSON of 0.3 to 1.5 kB, whatever the size of the table, and of a change that is taken in bites.
 
     Example:
         >>> state = EdgeState(Edge("playback_daily", "playback"))
@@ -187,7 +187,7 @@ def _line_state(value: Mapping[str, Any]) -> LineState:
 
 
 def _strays(value: Mapping[str, Any]) -> dict[str, Stray]:
-    if value["version"] == 1:  # which didn't say in which file they are
+    if value["version"] == 1:  # it doesn't say in which files they are
         return {"": Stray(tuple(value["unmapped"]))} if value["unmapped"] else {}
     return {each["path"]: Stray(tuple(each["values"]), tuple(each["keys"])) for each in value["strays"]}
 

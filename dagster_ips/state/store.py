@@ -19,29 +19,29 @@ class EdgeStore(Protocol):
         """The stored state, or a fresh one if nothing was ever stored."""
 
     def get_many(self, edges: Iterable[Edge]) -> dict[Edge, EdgeState]:
-        """As ``get``, of each of ``edges``, in few questions."""
+        """Like ``get`` for each of ``edges``, in few requests."""
 
     def set(self, *states: EdgeState) -> None:
-        """Store each of ``states`` as its edge's; a run's, which doesn't undo what a person did unknown to it.
+        """Store each of a run's ``states`` for its edge; this undoes no intervention that the run didn't know of.
 
-        Of several, some may be stored and others not if the process dies meanwhile.
+        If the process dies meanwhile, some of several states may be stored and others not.
         """
 
     def intervene(self, state: EdgeState) -> None:
-        """Store ``state`` as what a person made of its edge."""
+        """Store ``state`` of its edge as a person's intervention left it."""
 
     def get_line(self, edge: Edge) -> LineState:
-        """What is known of all partitions of the line ``edge``; a fresh state if nothing was ever stored."""
+        """The state of the line ``edge``, for all of its partitions; a fresh one if nothing was ever stored."""
 
     def set_line(self, state: LineState) -> None:
-        """Store ``state`` as its line's."""
+        """Store ``state`` of its line."""
 
 
 def stored_state(edge: Edge, of_runs: str | None, of_person: str | None) -> EdgeState:
-    """The state of ``edge`` by the texts that runs and a person stored last; a fresh one by neither.
+    """The state of ``edge`` from the texts that runs and a person stored last; a fresh one if there is neither.
 
-    They are kept apart because a run reads, decides and writes, and no storage of cursors can tell that a person wrote
-    meanwhile. What runs write over among themselves, the target's stamps still say.
+    The texts are kept apart because a run reads, decides and writes, and no cursor storage can detect that a person
+    wrote in the meantime. What runs overwrite of each other, the target's stamps still say.
 
     Raises:
         StateVersionError, StateUnreadableError: see ``dagster_ips.state.codec.decode``.
@@ -54,7 +54,7 @@ def stored_state(edge: Edge, of_runs: str | None, of_person: str | None) -> Edge
 class UntouchedStore:
     """An EdgeStore that shows what ``store`` has and changes nothing there.
 
-    For runs whose stamps alone say what they consumed, as those on the branches of a staged backfill.
+    It is for runs for which only stamps record what they consumed, such as those on the branches of a staged backfill.
     """
 
     store: EdgeStore
@@ -82,7 +82,7 @@ class UntouchedStore:
 
 
 class MemoryEdgeStore:
-    """An EdgeStore that lives as long as the process; holds text, so that the codec is used as in real life."""
+    """An EdgeStore that lives as long as the process. It holds text, so that the codec is used as in production."""
 
     def __init__(self) -> None:
         self._values: dict[str, str] = {}

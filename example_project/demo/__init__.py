@@ -1,1 +1,1 @@
-"""The show behind ``make demo``: the pipeline taking in days with late rows by itself, measured and checked."""
+"""``make demo``: the pipeline processes days with late rows automatically; this is measured and checked."""

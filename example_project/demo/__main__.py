@@ -1,6 +1,6 @@
-"""``python -m example_project.demo``: watch two stages follow new days and late rows by themselves.
+"""``python -m example_project.demo``: watch two stages follow new days and late rows automatically.
 
-``--check`` ends instead of staying, with 1 if anything is not as it should be.
+With ``--check`` it exits at the end instead of staying, with exit code 1 if a check fails.
 """
 
 import argparse
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--patience", type=float, default=180.0, help="give up after this many seconds without any activity"
     )
     given = parser.parse_args(arguments)
-    for ending in (signal.SIGTERM, signal.SIGHUP):  # Asked to end, or the terminal was closed.
+    for ending in (signal.SIGTERM, signal.SIGHUP):  # The demo is asked to end, or the terminal was closed.
         signal.signal(ending, lambda number, _: sys.exit(128 + number))
     show = Show()
     try:
@@ -91,7 +91,7 @@ def _run(services: Services, show: Show, given: argparse.Namespace) -> list[str]
 
 
 def _start(services: Services, show: Show, given: argparse.Namespace) -> SparkMeter:
-    """Spark, the first days and Dagster, all at once."""
+    """Start Spark and Dagster while the first days land."""
     with show.phase(f"starting Spark and Dagster, while an outside job lands {ROUNDS[0]}") as at:
         spark, landing = services.begin_spark(), _begin_landing(services, HISTORY_DAYS, given.rows_per_day)
         services.begin_dagster()
@@ -116,10 +116,10 @@ def _await_job(job: Job, at: Callable[[str], None]) -> None:
 def _await_caught_up(
     services: Services, pipeline: Pipeline, meter: SparkMeter, patience: float, at: Callable[[str], None]
 ) -> None:
-    """Wait until both stages and the report have followed, as long as anything happens in Dagster or in Spark.
+    """Wait until all assets have caught up, as long as anything happens in Dagster or Spark.
 
     Raises:
-        SystemExit: a run failed, a service ended, or nothing more happened; the message says what is known.
+        SystemExit: a run failed, a service ended, or nothing happened any more; the message says what is known.
     """
     seen: tuple[int | None, int] = (None, 0)
     since = time.monotonic()
@@ -144,7 +144,7 @@ def _await_caught_up(
 
 
 def _read(meter: SparkMeter, runs: list[Materialization]) -> Read:
-    """What was read while any of ``runs`` was at work. Where several were at once, that time counts once."""
+    """What was read while any of ``runs`` was working. Time in which several worked counts once."""
     spans: list[tuple[float, float]] = []
     for start, end in sorted((run.start, run.end) for run in runs):
         if spans and start <= spans[-1][1]:
@@ -168,7 +168,7 @@ def _recompute(services: Services, pipeline: Pipeline) -> list[str]:
 
 
 def _unmet(pipeline: Pipeline, rounds: list[dict[str, list[Materialization]]], landed: list[int]) -> list[str]:
-    """What the demo claims and isn't so."""
+    """The demo's claims that turned out to be wrong."""
     problems = [f"run {run_id} was not launched by the automation sensor" for run_id in pipeline.runs_not_by_sensor()]
     computed: dict[str, frozenset[str]] = defaultdict(frozenset)
     for number, (stages, rows) in enumerate(zip(rounds, landed, strict=True), start=1):

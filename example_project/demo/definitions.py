@@ -1,4 +1,4 @@
-"""What the demo's Dagster loads: of the example's pipeline the two stages, and what follows from them."""
+"""What the demo's Dagster loads: the two stages of the example's pipeline, and two assets that follow from them."""
 
 import dagster as dg
 

@@ -1,4 +1,4 @@
-"""What the pipeline has done, as Dagster's own event log and the tables tell it."""
+"""What the pipeline has done, from Dagster's event log and the tables."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ class Materialization:
 class Pipeline:
     """Reads the demo's Dagster instance and lake; changes nothing.
 
-    ``more`` are the tables beside the two stages and the report, with their upstreams.
+    ``more`` are the tables other than the two stages and the report, with their upstreams.
     """
 
     def __init__(self, home: Path, lake: Path, more: Mapping[str, tuple[str, ...]] = MORE) -> None:
@@ -50,7 +50,7 @@ class Pipeline:
         self._lake = lake
 
     def materializations(self, stage: str) -> list[Materialization]:
-        """Those of ``stage``, oldest first; one of each run, as it says the same of all partitions it computed."""
+        """The materializations of ``stage``, oldest first; one per run, as it reports the same for all partitions."""
         fetched = self._instance.fetch_materializations(dg.AssetKey(stage), limit=1000)
         by_run: dict[str, list[dg.EventLogRecord]] = {}
         for record in fetched.records:
@@ -58,7 +58,7 @@ class Pipeline:
         return [self._parse(stage, records) for records in reversed(by_run.values())]
 
     def is_caught_up(self) -> bool:
-        """Whether every stage has consumed its upstreams' heads, and the report has been made from the result."""
+        """Whether every stage has consumed its upstreams' heads, and the report was computed from the result."""
         upstreams = {stage: (upstream,) for stage, upstream in STAGES.items()} | self._more
         if any(self.head(name) not in self.consumed(s, name) for s, names in upstreams.items() for name in names):
             return False
@@ -69,14 +69,14 @@ class Pipeline:
         return bool(newest) and newest[0].timestamp > made_from.end and not self._is_busy()
 
     def consumed(self, stage: str, upstream: str) -> list[int]:
-        """The snapshots of ``upstream`` up to which runs of ``stage`` consumed it, the newest run's first."""
+        """The snapshots up to which runs of ``stage`` consumed ``upstream``, newest run first."""
         records = self._instance.fetch_materializations(dg.AssetKey(stage), limit=1000).records
         made = [record.asset_materialization for record in records if record.asset_materialization is not None]
         shown = [str(each.metadata[f"{upstream}: to snapshot, inclusive"].value) for each in made]
         return [int(snapshot) for snapshot in shown if snapshot.isdigit()]
 
     def _has_nothing_pending(self, stage: str) -> bool:
-        """Whether the asset's check says so, which a sensor keeps true."""
+        """Whether nothing is pending, by the asset's check, which a sensor keeps up to date."""
         newest = self._instance.get_latest_asset_check_evaluation_record(
             dg.AssetCheckKey(dg.AssetKey(stage), "pending")
         )
@@ -103,7 +103,7 @@ class Pipeline:
         return [self._describe(record.dagster_run.run_id) for record in self._instance.get_run_records(filters)]
 
     def runs_not_by_sensor(self) -> list[str]:
-        """Runs that anything but the automation sensor launched."""
+        """Runs that weren't launched by the automation sensor."""
         records = self._instance.get_run_records()
         return [
             r.dagster_run.run_id for r in records if r.dagster_run.tags.get("dagster/sensor_name") != AUTOMATION_SENSOR
@@ -114,11 +114,11 @@ class Pipeline:
         return self._instance.get_runs_count()
 
     def newest_event(self) -> int | None:
-        """The number of the newest event in Dagster's log; whenever anything happened it is another."""
+        """The number of the newest event in Dagster's log, which changes whenever anything happens."""
         return self._instance.event_log_storage.get_maximum_record_id()
 
     def current_step(self) -> str:
-        """What runs now, for the progress line."""
+        """What is running now, for the progress line."""
         records = self._instance.get_run_records(dg.RunsFilter(statuses=[DagsterRunStatus.STARTED]))
         keys = [key.to_user_string() for r in records for key in (r.dagster_run.asset_selection or ())]
         return f"Dagster is running {', '.join(sorted(keys))}" if keys else "waiting for the sensor's next tick"

@@ -1,4 +1,4 @@
-"""Everything that the demo starts, and the end of it: Spark, Dagster's code server, daemon and webserver."""
+"""Starts and stops everything that the demo needs: Spark, Dagster's code server, daemon and webserver."""
 
 import os
 import shutil
@@ -27,7 +27,7 @@ _PROJECT = Path(__file__).parents[1]
 
 @dataclass(frozen=True)
 class Job:
-    """A process that ends by itself: what it was called with, and its log."""
+    """A process that ends by itself, with its command and its log."""
 
     command: str
     process: "subprocess.Popen[bytes]"
@@ -38,7 +38,7 @@ class Job:
         return self.process.poll() is None
 
     def last_line(self) -> str:
-        """What it said last; empty if nothing."""
+        """The last line of its log; empty if there is none."""
         lines = self.log.read_text(errors="replace").splitlines()
         return lines[-1] if lines else ""
 
@@ -46,7 +46,7 @@ class Job:
         """Wait for its end.
 
         Raises:
-            SystemExit: it failed; the message holds the end of its log.
+            SystemExit: it failed; the message contains the end of its log.
         """
         if self.process.wait():
             message = f"{self.command} failed ({self.process.returncode}):\n{_tail(self.log)}"
@@ -54,7 +54,7 @@ class Job:
 
 
 class Services:
-    """Processes under ``folder``, each in a group of its own with a log; leaving the block ends all of them.
+    """Processes with data and logs under ``folder``, each in its own process group; leaving the block ends all of them.
 
     ``definitions`` is the module that Dagster loads.
     """
@@ -76,7 +76,7 @@ class Services:
         }
 
     def __enter__(self) -> Self:
-        """An empty folder, whatever an earlier demo left or still runs."""
+        """Prepare an empty folder: stop the Spark of an earlier demo, and delete what it left."""
         stop_connect_server(self._spark_folder)
         shutil.rmtree(self.folder, ignore_errors=True)
         for folder in (self.lake, self.home, self.folder / "logs"):
@@ -89,8 +89,8 @@ class Services:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """End what was started, the newest first; what doesn't go is killed."""
-        interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)  # A second Ctrl-C would leave some of it running.
+        """End what was started, newest first, and kill what doesn't end."""
+        interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)  # A second Ctrl-C would leave processes running.
         started = [*(process for _, process in self._running), *(job.process for job in self._jobs if job.is_running())]
         for process in reversed(started):
             _signal_group(process, signal.SIGTERM)
@@ -102,25 +102,26 @@ class Services:
         signal.signal(signal.SIGINT, interrupt)
 
     def start_spark(self) -> ConnectServer:
-        """The warm Spark that every run uses, with the UI that rows are counted by."""
+        """Start the warm Spark that every run uses, with the UI that is needed to count rows."""
         return ensure_connect_server(self._spark_folder, conf=WITH_UI)
 
     def begin_spark(self) -> Job:
-        """As ``start_spark``, while other things start, too. For a few minutes Java's better compiler doesn't pay.
+        """Like ``start_spark``, but without waiting for it.
 
-        Without it Java keeps 48 MB of machine code unless told otherwise, which are full in minutes.
+        Java's optimizing compiler is turned off, because it doesn't pay off within a few minutes. Without it, Java
+        reserves only 48 MB for compiled code by default, which is full within minutes.
         """
         options = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
         start = ["-m", "dagster_ips.local_spark.connect_server", "start", "--ui", "--folder", str(self._spark_folder)]
         return self.begin("spark-start", "python", *start, JDK_JAVA_OPTIONS=options)
 
     def begin_dagster(self) -> None:
-        """The code server, which takes some seconds before anything can be asked of it."""
+        """Start the code server, which takes some seconds until it answers."""
         module = ["-m", self._definitions, "-h", "127.0.0.1", "-p", str(self._code_port)]
         self._start("code-server", "dagster", "code-server", "start", *module)
 
     def start_dagster(self, *, automation: bool) -> None:
-        """Code server, daemon and webserver; without ``automation`` its sensor is off from the start."""
+        """Start code server, daemon and webserver; without ``automation``, turn the automation sensor off first."""
         if not self._running:
             self.begin_dagster()
         self._await_port(self._code_port, "code-server")
@@ -136,7 +137,7 @@ class Services:
         """The Spark that was started.
 
         Raises:
-            SystemExit: it doesn't answer any more.
+            SystemExit: it no longer answers.
         """
         if server := connect_server_status(self._spark_folder):
             return server
@@ -144,7 +145,7 @@ class Services:
         raise SystemExit(message)
 
     def begin(self, name: str, program: str, *arguments: str, **environment: str) -> Job:
-        """A job of its own that runs beside what follows, with a log of its name."""
+        """Start a job in the background, with a log called ``name``."""
         log = self.folder / "logs" / f"{name}.log"
         with log.open("wb") as stream:
             process = subprocess.Popen(
@@ -159,14 +160,14 @@ class Services:
         return self._jobs[-1]
 
     def run_on_spark(self, program: str, *arguments: str) -> str:
-        """As ``run``, by the warm Spark."""
+        """Like ``run``, with the warm Spark."""
         return self.run(program, *arguments, **self.spark.environment())
 
     def run(self, program: str, *arguments: str, **environment: str) -> str:
-        """A job of its own, to its end; what it printed. Its errors go to the log of its name.
+        """Run a job to its end and return what it printed. Its errors go to a log with the program's name.
 
         Raises:
-            SystemExit: it failed; the message holds the end of its log.
+            SystemExit: it failed; the message contains the end of its log.
         """
         known = self.environment | environment
         log = self.folder / "logs" / f"{Path(program).name}.log"
@@ -189,7 +190,7 @@ class Services:
         """Fail if a service has ended.
 
         Raises:
-            SystemExit: one has; the message holds the end of its log.
+            SystemExit: a service has; the message contains the end of its log.
         """
         for name, process in self._running:
             if process.poll() is not None:

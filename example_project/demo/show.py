@@ -1,4 +1,4 @@
-"""Progress while the demo works, and the table at its end."""
+"""Shows the demo's progress, and the table at its end."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ from example_project.spark_meter import Read
 
 @dataclass(frozen=True)
 class Comparison:
-    """One stage: what it read and took by change, beside the 14-day lookback."""
+    """One stage: what it read and how long it took incrementally, and with the 14-day lookback."""
 
     stage: str
     by_change: Read
@@ -24,7 +24,7 @@ class Comparison:
 
 
 class Show:
-    """Lines that stay, and one that moves where there is a terminal."""
+    """Prints lines that stay and, in a terminal, one line that is updated."""
 
     def __init__(self) -> None:
         self.console = Console(highlight=False)
@@ -33,12 +33,12 @@ class Show:
         self._started = time.monotonic()
 
     def say(self, text: str) -> None:
-        """A line that stays, with the time since the start."""
+        """Print a line that stays, with the time since the start."""
         self.console.print(f"[dim]{time.monotonic() - self._started:6.1f} s[/]  {text}")
 
     @contextmanager
     def phase(self, title: str) -> Iterator[Callable[[str], None]]:
-        """Show that ``title`` is under way and what it is said to be at; then that it is done and how long it took."""
+        """Show that ``title`` is in progress and what it is doing, and at the end how long it took."""
         began, at = time.monotonic(), ""
 
         def line() -> Text:
@@ -64,7 +64,7 @@ class Show:
             self.say(f"{mark} {title}  [dim]{time.monotonic() - began:.1f} s[/]")
 
     def table(self, comparisons: list[Comparison], total: Comparison) -> None:
-        """Rows, bytes and seconds per stage, by change beside by lookback; ``total`` is the last line."""
+        """Print rows, bytes and seconds per stage, incrementally and with the lookback; ``total`` is the last line."""
         table = Table(
             title="One more day with late rows: rows and bytes read, and seconds, per stage", title_justify="left"
         )

@@ -1,1 +1,1 @@
-"""``dagster-ips doctor``: what is wrong with what runs depend on, each with its fix."""
+"""``dagster-ips doctor``: finds problems in what runs depend on, each with its fix."""

@@ -1,4 +1,4 @@
-"""Whether the Dagster instance does its part: it keeps cursors, its daemon lives, its sensors run."""
+"""Whether the Dagster instance works: it keeps cursors, its daemon runs, and its sensors are on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _AS_DECLARED = "DECLARED_IN_CODE"
 
 
 def cursors(instance: dg.DagsterInstance, workplace: Workplace) -> Iterator[Finding]:
-    """Whether what was consumed is remembered, and can be read."""
+    """Whether the instance stores cursors and can read them back."""
     try:
         workplace.store.require_working()
     except CursorStorageError as error:
@@ -26,7 +26,7 @@ def cursors(instance: dg.DagsterInstance, workplace: Workplace) -> Iterator[Find
 
 
 def daemon(instance: dg.DagsterInstance) -> Iterator[Finding]:
-    """Whether the daemons live that evaluate sensors and launch runs."""
+    """Whether the daemons that evaluate sensors and launch runs are running."""
     found = {kind: each for kind, each in instance.get_daemon_statuses().items() if kind in _DAEMONS and each.required}
     if ill := {kind: each.last_heartbeat for kind, each in found.items() if not each.healthy}:
         beats = [beat.timestamp for beat in ill.values() if beat]
@@ -40,7 +40,7 @@ def daemon(instance: dg.DagsterInstance) -> Iterator[Finding]:
 
 
 def sensors(instance: dg.DagsterInstance, definitions: Sequence[dg.Definitions]) -> Iterator[Finding]:
-    """Whether those that with_incremental added are on, and their last ticks went well."""
+    """Whether automation sensors and those that ``with_incremental`` added are on, and their last ticks succeeded."""
     states = {state.name: state for state in instance.all_instigator_state()}
     for sensor in _watching(definitions):
         state = states.get(sensor.name)
@@ -61,7 +61,7 @@ def sensors(instance: dg.DagsterInstance, definitions: Sequence[dg.Definitions])
 
 
 def triggers(warnings: Mapping[str, str]) -> Iterator[Finding]:
-    """Whether anything runs the assets that read incrementally."""
+    """Whether anything triggers the assets that read incrementally."""
     for asset, warning in warnings.items():
         what, _, fix = warning.partition(". ")
         yield Finding("with_incremental", asset, f"{what}.", fix)

@@ -1,4 +1,4 @@
-"""What ``dagster-ips doctor`` does: every check, whatever the others find."""
+"""``dagster-ips doctor``: runs every check, whatever the others find."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dagster_ips.orchestration.platform.resources import LocalSparkConnect
 
 
 def doctor(workplace: Workplace, *, as_json: bool) -> bool:
-    """Print what was found; whether that is nothing."""
+    """Print the findings; returns whether there are none."""
     with shown_while("Checking the machine, the instance and the tables"):
         found = list(findings(workplace))
     if as_json:
@@ -34,7 +34,10 @@ def doctor(workplace: Workplace, *, as_json: bool) -> bool:
 
 
 def findings(workplace: Workplace) -> Iterator[Finding]:
-    """Of every check: first the machine and the instance, then each catalog with its tables, then each consumer."""
+    """The findings of every check: the machine and the instance, then each catalog with its tables, then each consumer.
+
+    Checks that need a catalog are left out if it has findings itself.
+    """
     instance, home = workplace.instance, "DAGSTER_HOME"
     managers = {id(each.manager): each.manager for each in workplace.known_tables}
     sparks = [each.spark for each in managers.values() if isinstance(each.spark, LocalSparkConnect)]

@@ -1,4 +1,4 @@
-"""What the doctor found."""
+"""A finding of the doctor."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Severity(StrEnum):
-    """``FAILURE``: runs fail, or don't happen. ``WARNING``: they will, or something is left to tidy up."""
+    """``FAILURE``: runs fail or don't start. ``WARNING``: they may later, or something should be cleaned up."""
 
     FAILURE = "failure"
     WARNING = "warning"
@@ -15,7 +15,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that is wrong: which ``check`` found it, ``where``, what it is and what to do."""
+    """A problem: which ``check`` found it, ``where`` it is, ``what`` it is, and how to ``fix`` it."""
 
     check: str
     where: str

@@ -1,4 +1,4 @@
-"""Whether catalogs answer, their storage can be written, and the tables in them are as consumers need them."""
+"""Whether catalogs answer, their storage is writable, and the tables in them are as consumers need them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from dagster_ips.spark.branches import Branch, is_branch_of_run
 
 _EXPIRY = "history.expire.max-snapshot-age-ms"
 _USUAL_EXPIRY_MS = 5 * 24 * 60 * 60 * 1000
-"""What Iceberg's own maintenance expires by where a table doesn't say."""
+"""The age at which Iceberg's own maintenance expires snapshots by default."""
 _AT_WORK = [
     dg.DagsterRunStatus.STARTING,
     dg.DagsterRunStatus.STARTED,
@@ -35,7 +35,7 @@ _AT_WORK = [
 
 
 def catalog(manager: IcdcIOManager) -> Iterator[Finding]:
-    """Whether the catalog answers, and can make tables of changes."""
+    """Whether the catalog answers, and can register ICDC tables."""
     lake = manager.catalog.open_for_ticks()
     try:
         lake.metadata_locations([f"{manager.icdc_namespace}.nothing"])
@@ -49,7 +49,7 @@ def catalog(manager: IcdcIOManager) -> Iterator[Finding]:
 
 
 def storage(known: KnownTable) -> Iterator[Finding]:
-    """Whether ICDC tables can be written beside the table, as every capture does."""
+    """Whether ICDC tables can be written where every capture of the table writes them."""
     lake = known.manager.catalog.open()
     metadata = lake.find(known.table)
     if metadata is None:
@@ -67,7 +67,7 @@ def storage(known: KnownTable) -> Iterator[Finding]:
 
 
 def owners(tables: Sequence[KnownTable]) -> Iterator[Finding]:
-    """Whether two assets write one table."""
+    """Whether two assets write the same table."""
     by_table: dict[object, str] = {}
     for known in sorted(tables, key=lambda each: each.asset):
         name = known.manager.catalog.name_of(known.table)
@@ -82,7 +82,7 @@ def owners(tables: Sequence[KnownTable]) -> Iterator[Finding]:
 
 
 def edges(workplace: Workplace, known: KnownConsumer) -> Iterator[Finding]:
-    """What would make the next run fail, and what may do so later."""
+    """What makes the consumer's next run fail, and what may make later runs fail."""
     consumer = known.consumer
     if consumer.is_partitioned:
         yield from _retention_of_lag(known, [])
@@ -98,7 +98,7 @@ def edges(workplace: Workplace, known: KnownConsumer) -> Iterator[Finding]:
 
 
 def failures(workplace: Workplace, known: KnownConsumer) -> Iterator[Finding]:
-    """Whether its last run failed."""
+    """Whether the consumer's last run failed."""
     failed, blocked = workplace.failed(known), workplace.blocked(known)
     if not failed:
         return
@@ -115,7 +115,7 @@ def failures(workplace: Workplace, known: KnownConsumer) -> Iterator[Finding]:
 
 
 def branches(workplace: Workplace, known: KnownTable) -> Iterator[Finding]:
-    """Whether runs that ended left branches behind."""
+    """Whether finished runs left branches behind."""
     lake = known.manager.catalog.open()
     metadata = lake.find(known.table)
     if metadata is None or known.is_outside:
@@ -139,7 +139,7 @@ def _is_at_work(branch: str, runs: set[str]) -> bool:
 
 
 def _problem_and_fix(problem: str) -> tuple[str, str]:
-    """Our errors say both, the fix last."""
+    """Split an error's message into the problem and the fix, which is the last sentence."""
     what, _, fix = problem.rpartition(". ")
     return (f"{what}.", fix) if what else (problem, "See the message.")
 
@@ -206,11 +206,11 @@ def _kept_ms(source: TableMetadata) -> int:
 
 
 def guarded(check: str, where: str, findings: Iterator[Finding]) -> Iterator[Finding]:
-    """The findings; a check that fails itself is one, so that the others are still made."""
+    """The findings; if a check itself fails, that is a finding too, so that the other checks still run."""
     try:
         yield from findings
     except IpsError as error:
         what, fix = _problem_and_fix(str(error))
         yield Finding(check, where, what, fix)
-    except Exception as error:  # noqa: BLE001  # whatever it is, the others are still to be made
+    except Exception as error:  # noqa: BLE001  # whatever it is, the other checks must still run
         yield Finding(check, where, f"the check itself failed: {type(error).__name__}: {error}", "See the message.")

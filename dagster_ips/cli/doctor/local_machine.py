@@ -1,4 +1,4 @@
-"""What the local Spark needs of this machine: Java, its jars, and a server that answers."""
+"""What the local Spark needs on this machine: Java, its jars, and a server that answers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _VERSION = re.compile(r'version "(\d+)')
 
 
 def java() -> Iterator[Finding]:
-    """Whether there is the Java that Spark starts with."""
+    """Whether there is a Java with which Spark can start."""
     home = os.environ.get("JAVA_HOME")
     path = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     fix = f"Install Java {OLDEST_JAVA} (for example openjdk-17-jre-headless), or point JAVA_HOME to one."
@@ -40,7 +40,7 @@ def java() -> Iterator[Finding]:
 
 
 def jars(extras: Collection[str]) -> Iterator[Finding]:
-    """Whether Spark's jars for Iceberg are there; the first run downloads them, which needs the network."""
+    """Whether Spark's jars for Iceberg are present; otherwise the next run downloads them, which needs the network."""
     if missing := missing_jars(extras=extras):
         command = " ".join(["python -m dagster_ips.local_spark.jars", *extras])
         yield Finding(
@@ -53,7 +53,7 @@ def jars(extras: Collection[str]) -> Iterator[Finding]:
 
 
 def extra_jars(manager: IcdcIOManager) -> Iterator[Finding]:
-    """Whether the local Spark is given the jars that its catalog needs."""
+    """Whether the local Spark is configured with the jars that its catalog needs."""
     if not isinstance(manager.spark, LocalSparkConnect) or "spark.jars" in manager.spark.server_config:
         return
     if missing := sorted({*manager.catalog.open().spark_extras()} - {*manager.spark.extra_jars}):
@@ -63,7 +63,7 @@ def extra_jars(manager: IcdcIOManager) -> Iterator[Finding]:
 
 
 def spark_server(spark: LocalSparkConnect) -> Iterator[Finding]:
-    """Whether the local Spark Connect server, if one runs, is one that runs can use."""
+    """Whether runs can use the local Spark Connect server, if there is one."""
     folder = Path(spark.server_folder) if spark.server_folder else None
     problem = connect_server_problem(
         folder,

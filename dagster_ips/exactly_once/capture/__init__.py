@@ -1,1 +1,1 @@
-"""Freeze what changed of a consumer's inputs, durably and under a number, before any work starts."""
+"""Freeze what changed in a consumer's inputs, durably and under a number, before any work starts."""

@@ -1,8 +1,8 @@
-"""What of an input's change one capture takes, when its limits don't let it take all.
+"""Which part of an input's change one capture takes if its limits don't allow all of it.
 
-A backlog is cut between snapshots, oldest first, so that a capture is what it would have been at that time. Only one
-append that is too large by itself, and a first read of everything, are cut by files; the snapshot captured up to stays
-where it is then until all of its files are consumed. What can't be cut is taken whole.
+A backlog is cut between snapshots, oldest first, so that each capture is what it would have been at that time. Only two
+things are cut by files: a single append that is too large, and a first read of everything. The snapshot captured up to
+then stays the same until all of its files are consumed. What can't be cut is taken whole.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _NO_FILES = ChangedFiles(ChangeSet())
 
 @dataclass(frozen=True, slots=True)
 class BacklogShare:
-    """What a capture takes, up to snapshot ``to``; None if the source has none.
+    """What a capture takes, up to snapshot ``to``, which is None if the source has no snapshot.
 
-    ``bite`` is set where only some of the files up to it are taken. ``snapshots_left`` follow after it.
-    ``is_beyond`` says that it is more than the limits allow, because it can't be cut.
+    ``bite`` is set if only some of the files up to ``to`` are taken. ``snapshots_left`` is how many snapshots follow.
+    ``is_beyond`` says that it exceeds the limits, because it can't be cut.
     """
 
     to: Snapshot | None
@@ -42,9 +42,9 @@ class BacklogShare:
 def share_of(
     storage: Storage, source: TableMetadata, tracked: TrackedInput, state: EdgeState, interval: Interval | None
 ) -> BacklogShare:
-    """What the next capture takes of ``interval``, or of everything where that is None.
+    """What the next capture takes of ``interval``, or of everything if ``interval`` is None.
 
-    While ``state`` has a file set, which ``follow`` knows to be readable, the rest of that comes first.
+    If ``state`` has a file set, the rest of that comes first; ``follow`` has checked that it is readable.
     """
     head, limits = source.ancestry(tracked.ref).head, tracked.limits
     if head is None:
@@ -55,7 +55,7 @@ def share_of(
         share = _rest(storage, source, limits, state, snapshots_left=len(interval.snapshots))
     else:
         end = end_of(state, source, tracked.ref) or head
-        # What is read again after a rewind is read up to where it was at once: only then is the target right again.
+        # After a rewind, all that was consumed before is read again at once: only then is the target right again.
         share = _oldest(storage, source, limits if state.reread_to is None else Limits(), interval, end)
     return replace(share, is_beyond=not limits.allow_change(share.files.changes))
 
@@ -74,7 +74,7 @@ def _rest(
     consumed = state.file_set
     assert consumed is not None  # noqa: S101  # share_of asked
     to = source.snapshots[consumed.to_inclusive.snapshot_id]
-    # What was begun in bites is ended in bites; in a single one if the asset is written otherwise by now.
+    # What was begun in bites is finished in bites; in a single one if the write mode no longer allows for bites.
     within = limits if limits.cuts_files else Limits()
     read = live_bite if state.committed is None else appended_bite
     files, bite = read(storage, source, to, first=consumed.taken, limits=within)
@@ -91,7 +91,7 @@ def _oldest(
         files = files_in(storage, source, part, to)
         if count <= 1 or limits.allow_change(files.changes):
             break
-        count //= 2  # A rewrite that its summary counts as nothing could not be followed.
+        count //= 2  # A rewrite counted as nothing by its summary, but couldn't be followed.
     is_append = limits.cuts_files and part.is_append_only and len(files.changes.added) > 1
     if is_append and not limits.allow_change(files.changes):
         files, bite = appended_bite(storage, source, to, first=0, limits=limits)

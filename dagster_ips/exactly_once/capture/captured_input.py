@@ -1,4 +1,4 @@
-"""What a run reads of one input, once it is captured."""
+"""What a run reads of one input once it is captured."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ from dagster_ips.iceberg.metadata import TableMetadata
 
 @dataclass(frozen=True, slots=True)
 class CapturedInput:
-    """What a run reads of one input, as ``tracked`` declares it: all that the rooms above must know of it.
+    """What a run reads of one input, as ``tracked`` declares it: all that the layers above need to know about it.
 
-    ``captures`` are what is consumed by it: one, or one for each partition that the run computes, whose ``rows`` of the
-    source are those that it reads. ``share`` says what of the change it is. ``tags`` are the ICDC table's snapshots of
-    what was there before and after, if rows may have been removed. ``unmapped`` are some values that belong to no
-    partition. ``of_any`` are the rows of any partition, to be counted by the values of ``columns``; None where there is
-    no need to. ``accepted`` is what others wrote to the consumer's table and a person takes as it is.
+    ``captures`` are what is consumed: one capture, or one for each partition that the run computes. ``rows`` are the
+    source's rows that these partitions read. ``share`` says which part of the change was taken. ``tags`` are the ICDC
+    table's snapshots of what was live before and after, if rows may have been removed. ``unmapped`` are examples of
+    values that belong to no partition. ``of_any`` are the rows of any partition, to be counted by the values of
+    ``columns``; None if no count is needed. ``accepted`` is what others wrote to the consumer's table and a person
+    accepts.
     """
 
     tracked: TrackedInput
@@ -44,7 +45,7 @@ class CapturedInput:
 
     @property
     def capture(self) -> Capture:
-        """The run's capture; of several partitions what they have in common, beginning where the first begins."""
+        """The run's capture; for several partitions what they have in common, starting where the first starts."""
         first, *others = self.captures
         if not others:
             return first
@@ -61,12 +62,12 @@ class CapturedInput:
 
     @property
     def policies(self) -> InputPolicies:
-        """What the consumer does when the input's history did more than grow."""
+        """What the consumer does if the input's history does more than grow."""
         return self.tracked.policies
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The source's columns that the partitions of its asset are made of; none of an asset without."""
+        """The source's columns that determine the asset's partitions; empty for an asset without partitions."""
         return self.tracked.slicing.upstream_keys.columns if self.tracked.slicing else ()
 
     @property
@@ -76,5 +77,5 @@ class CapturedInput:
 
     @property
     def head(self) -> Snapshot | None:
-        """The source's snapshot captured up to; None if it has none."""
+        """The source's snapshot that was captured up to; None if the source has no snapshot."""
         return self.share.to

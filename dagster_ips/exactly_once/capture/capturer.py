@@ -72,7 +72,7 @@ _NOTHING = Consent()
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """What a capture of an input takes, and from where each of its edges reads it; from the beginning if not said."""
+    """The share of an input that a capture takes, and where each edge starts to read; at the beginning if missing."""
 
     share: BacklogShare
     starts: Mapping[Edge, Watermark | None] = field(default_factory=dict)
@@ -86,7 +86,7 @@ class Capturer:
     store: EdgeStore
     icdc_namespace: str = "ips"
 
-    def capture(  # noqa: PLR0913  # each is a thing of its own
+    def capture(  # noqa: PLR0913  # all are independent
         self,
         consumer: str,
         inputs: Sequence[TrackedInput],
@@ -98,14 +98,14 @@ class Capturer:
         consent: Consent = _NOTHING,
         maker: Maker = UNDECLARED,
     ) -> tuple[CapturedInput, ...]:
-        """One capture per input and partition, all of one mode, recorded as in flight.
+        """Take one capture per input and partition, all in one mode, and record them as in flight.
 
-        First what an earlier run published but did not live to commit is committed, so its rows are never read again.
-        Rows that ``maker`` can't go on with are computed anew.
+        What an earlier run published but did not live to commit is committed first, so its rows are never read again.
+        If ``maker`` can't continue from the target's rows, everything is recomputed.
 
         Raises:
             IpsError: a table is unknown or unreadable, a column is unknown, the history can't be followed, or the
-                target isn't what is known of it; nothing was recorded then.
+                target differs from what is recorded about it; nothing is recorded then.
         """
         ready = self.look(
             consumer,
@@ -129,7 +129,7 @@ class Capturer:
         consent: Consent = _NOTHING,
         maker: Maker = UNDECLARED,
     ) -> ReadyToCapture:
-        """The first half of ``capture``: what is captured from where, and in which mode.
+        """Decide what to capture from where, and in which mode: the first half of ``capture``.
 
         Raises:
             IpsError: as in ``capture``.
@@ -169,7 +169,7 @@ class Capturer:
         return ReadyToCapture(consumer, tuple(found), decision, partitions, accepted)
 
     def take(self, ready: ReadyToCapture, *, run_id: str) -> tuple[CapturedInput, ...]:
-        """The second half of ``capture``: what changed up to the heads of the inputs' sources.
+        """Capture what changed up to the heads of the inputs' sources: the second half of ``capture``.
 
         Raises:
             IpsError: as in ``capture``.
@@ -192,7 +192,7 @@ class Capturer:
         return tuple(captured)
 
     def _read(self, ready: ReadyToCapture) -> tuple[ModeDecision, list[_Read]]:
-        """What is read of each input: what changed, or everything if that is decided or an input must start over."""
+        """What to read of each input: its changes, or everything if that was decided or an input must start over."""
         decision = ready.decision
         if decision.mode is Mode.INCREMENTAL:
             followed = [self._changed(each) for each in ready.inputs]
@@ -204,7 +204,7 @@ class Capturer:
     def _captured(
         self, ready: ReadyToCapture, each: InputToCapture, read: _Read, *, run_id: str, started: float
     ) -> CapturedInput:
-        """The captures of one input and their ICDC table, which is registered then."""
+        """Take the captures of one input; write and register their ICDC table."""
         tracked, source, share, decision, partitions = (
             each.tracked,
             each.source,
@@ -270,7 +270,7 @@ class Capturer:
         target: str,
         asked_for: Mode | None,
     ) -> tuple[EdgeToCapture, ...]:
-        """One input's edges, brought up to what the target's stamps say."""
+        """One input's edges, with their states brought up to what the target's stamps say."""
         states = self._states(edges, asked_for)
         histories = histories_of(self.catalog.storage, metadata, states.values())
         settled = store_settled(self.store, states, histories)
@@ -282,7 +282,7 @@ class Capturer:
         return found
 
     def _states(self, edges: Sequence[Edge], asked_for: Mode | None) -> dict[Edge, EdgeState]:
-        """What is stored; a run that computes everything anew also makes anew what can't be read of it."""
+        """The stored states; a run that recomputes everything replaces unreadable ones by empty ones."""
         try:
             return self.store.get_many(edges)
         except StateUnreadableError:
@@ -304,7 +304,7 @@ class Capturer:
         consumer: str,
         target: TableMetadata | None,
     ) -> Line | None:
-        """What is known of all partitions of an input, up to its head; None if the consumer has none.
+        """What is known about all partitions of an input, up to its head; None if the consumer isn't partitioned.
 
         Raises:
             UnmappedRowsError: rows belong to no partition, and the input's policy doesn't say to ignore them.
@@ -321,7 +321,7 @@ class Capturer:
         if line.unmapped and tracked.policies.on_unmapped is OnUnmapped.ERROR:
             columns = tracked.slicing.upstream_keys.columns
             raise UnmappedRowsError(consumer=consumer, upstream=tracked.upstream, columns=columns, values=line.unmapped)
-        # The first look finds what has rows now, and not what had some when it was consumed.
+        # The first look finds which keys have rows now, but not which keys had rows when they were consumed.
         return Line(line if known.scanned else known, line)
 
     def _rows_of_any(
@@ -332,7 +332,7 @@ class Capturer:
         return rows_of_any(self.catalog.storage, source, tracked.slicing, share.files, line.looked)
 
     def _changed(self, each: InputToCapture) -> _Read | StartOver:
-        """What changed of each of the input's edges since it was consumed."""
+        """What changed in the input since its edges consumed it."""
         storage, tracked, source, line, states = self.catalog.storage, each.tracked, each.source, each.line, each.states
         if line is not None:
             found = changed_in_partitions(storage, source, tracked, line.known, states)
@@ -348,7 +348,7 @@ class Capturer:
         return _Read(share_of(storage, source, tracked, state, interval), {state.edge: state.committed})
 
     def _everything(self, each: InputToCapture, partitions: RunPartitions | None) -> _Read:
-        """All that is live, of the run's partitions."""
+        """All that is live in the input, limited to the run's partitions if it has any."""
         storage, tracked, source = self.catalog.storage, each.tracked, each.source
         if partitions is None:
             (state,) = each.states
@@ -375,7 +375,7 @@ class Capturer:
 
 
 def _left_out(each: InputToCapture, state: EdgeState, mode: Mode) -> frozenset[str]:
-    """The keys of rows that a partition lacks after its capture, as Dagster has no partition of them yet."""
+    """The keys whose rows a partition lacks after its capture, because Dagster has no partition for them yet."""
     if each.line is None or each.tracked.slicing is None:
         return frozenset()
     lacked = state.left_out if mode is Mode.INCREMENTAL else frozenset[str]()
@@ -383,18 +383,18 @@ def _left_out(each: InputToCapture, state: EdgeState, mode: Mode) -> frozenset[s
 
 
 def _taken_back(edges: Sequence[EdgeToCapture]) -> dict[str, Watermark]:
-    """The partitions that a revert took back, by their newest stamps, and to where."""
+    """The partitions that a revert took back, according to their newest stamps, and up to where."""
     stamps = {edge.state.edge.partition or "": edge.history.newest for edge in edges if edge.history}
     return {key: stamp.to_inclusive for key, stamp in stamps.items() if stamp and stamp.takes_back}
 
 
 def _computes_named(partitions: RunPartitions | None, decision: ModeDecision) -> bool:
-    """Whether a person has partitions computed anew, which are right then, whatever was made of them."""
+    """Whether a person has partitions recomputed; they are right afterwards, whatever they contained before."""
     return decision.mode is Mode.FULL and partitions is not None and partitions.named_by_person
 
 
 def _made_otherwise(target: TableMetadata | None, maker: Maker, states: Sequence[EdgeState]) -> str | None:
-    """Why ``maker`` can't go on with the target's rows; None if it can."""
+    """Why ``maker`` can't continue from the target's rows; None if it can."""
     if target is None or target.head_snapshot_id() is None:
         return None
     begun = [state.edge.partition for state in states if state.committed or state.file_set]
@@ -425,13 +425,13 @@ def _edges(consumer: str, tracked: TrackedInput, partitions: RunPartitions | Non
 
 
 def require_ref_and_columns(tracked: TrackedInput, source: TableMetadata, consumer: str) -> None:
-    """Refuse what is declared of the input if its table can't have it.
+    """Fail unless the input can be followed as declared: by its ref, its columns and the kind of its table.
 
     Raises:
         TagFollowedError: its ref is a tag.
         UnknownRefError: there is no such branch.
         UnknownColumnError: there is no such column.
-        UnsupportedTableError: it keeps partials.
+        UnsupportedTableError: the table stores partials.
     """
     if PARTIALS in source.properties:
         raise UnsupportedTableError(

@@ -1,4 +1,4 @@
-"""Where an edge begins of which nothing is consumed: as ``start`` says, but never twice."""
+"""Where an edge begins that has consumed nothing: where ``start`` says, but never twice."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from dagster_ips.iceberg.stamps import bears_stamp
 
 @dataclass(frozen=True, slots=True)
 class StartFinder:
-    """Finds where the edges of one consumer begin; ``target`` is its table, None if it isn't there."""
+    """Finds where the edges of one consumer begin; ``target`` is its table, None if it doesn't exist."""
 
     catalog: LakeCatalog
     icdc_namespace: str
     target: TableMetadata | None
 
     def begin(self, state: EdgeState, source: TableMetadata, tracked: TrackedInput) -> EdgeState:
-        """``state`` with the watermark that ``tracked.start`` says; as it is if it has one or all is to be read.
+        """``state`` with the watermark that ``tracked.start`` asks for; unchanged if it has one or all is to be read.
 
-        Once a capture of a table without snapshots was committed, all that comes is new. ``latest`` stays what it was
-        at the first capture, also if that was abandoned. A cursor that is lost is rebuilt from what the edge's ICDC
-        tables say, unless something was published that doesn't show any more: to start again would leave rows out.
+        Once a capture of a table without snapshots was committed, everything that comes is new. ``latest`` stays what
+        it was at the first capture, even if that was abandoned. A lost cursor is rebuilt from the edge's ICDC tables,
+        unless something was published that is no longer visible: starting again would then leave rows out.
 
         Raises:
             UnknownPlaceError: the start isn't in the history of the upstream's table.
-            LostCursorError: something was consumed before, and what is unknown.
+            LostCursorError: something was consumed before, and it is unknown what.
         """
         if state.has_begun or (state.committed is not None and not state.is_beginning):
             return state
@@ -50,9 +50,9 @@ class StartFinder:
         return replace(state, committed=at, is_beginning=found is not None)
 
     def _rebuilt(self, state: EdgeState, known: RememberedCapture, source: TableMetadata, ref: str) -> EdgeState:
-        """What was consumed before the capture ``known``, which was the last and published nothing, like all others."""
+        """``state`` before the capture ``known``, which was the last one and, like all others, published nothing."""
         if self.target is None:
-            # It is created before the first commit, so it was there and is gone with all that was published.
+            # The target is created before the first commit. So it existed, and is gone with all that was published.
             may_have_published = known.number > 1
         else:
             may_have_published = bears_stamp(self.target, state.edge) or not self.target.ancestry().is_whole
@@ -67,10 +67,10 @@ class StartFinder:
 
 
 def snapshot_at(place: Start, source: TableMetadata, ref: str, *, asked_by: str) -> Snapshot | None:
-    """The snapshot of ``ref`` that ``place`` is right after; None if that is before all of them.
+    """The snapshot of ``ref`` that ``place`` comes right after; None if ``place`` is before all of them.
 
     Raises:
-        UnknownPlaceError: the place isn't in the table's history, or not any more. ``asked_by`` is who named it.
+        UnknownPlaceError: the place isn't in the table's history, or no longer. ``asked_by`` is who named it.
     """
     ancestry = source.ancestry(ref)
     if isinstance(place, Everywhere):

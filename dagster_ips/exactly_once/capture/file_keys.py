@@ -1,4 +1,4 @@
-"""Which of an upstream's keys the rows of its files have, by manifests, and by the files where those don't tell."""
+"""Finds which keys of an upstream the rows of its files have: from manifests, or else from the files themselves."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NO_KEYS = "its values have a type that has no partition keys"
 
 @dataclass(frozen=True, slots=True)
 class KeysOfRows:
-    """The keys of a file's rows; ``unread`` says why it may have rows of others, if it may."""
+    """The keys of a file's rows; ``unread`` says why its rows may have other keys too, if they may."""
 
     found: KeysFound
     unread: str = ""
@@ -27,7 +27,7 @@ class KeysOfRows:
 
 @dataclass(frozen=True)
 class FileKeys:
-    """Which of the upstream's keys the rows of a file have."""
+    """Finds which of the upstream's keys the rows of a file have."""
 
     storage: Storage
     source: TableMetadata
@@ -41,7 +41,7 @@ class FileKeys:
         return self.slicing.upstream_keys
 
     def of(self, file: DataFile) -> KeysFound:
-        """What the file's partition values and bounds tell, or what was read of it before; nothing is read."""
+        """The keys by the file's partition values and bounds, or by what was read of it earlier; nothing is read."""
         if not file.record_count:
             return KeysFound(frozenset())
         spans = self._spans(file)
@@ -52,13 +52,13 @@ class FileKeys:
         return told if known is None else self._of_values(spans, known)
 
     def is_by_partition(self, file: DataFile) -> bool:
-        """Whether the file's partition values tell its rows' keys."""
+        """Whether the file's partition values determine its rows' keys."""
         return all(each.is_exact for each in self._spans(file))
 
     def each(self, files: Iterable[DataFile], *, live: Collection[str] = ()) -> Mapping[str, KeysOfRows]:
-        """What is known of each of ``files``, by path, of which the ones are read that metadata doesn't tell enough of.
+        """What is known about each of ``files``, by path; a file is read if its metadata doesn't say enough.
 
-        ``live`` are the paths that can be read another time.
+        ``live`` are the paths of the files that can still be read later.
         """
         unsure: dict[tuple[str, ...], list[DataFile]] = {}
         every = list(files)
@@ -68,7 +68,7 @@ class FileKeys:
                 if not self._read[file.path].found.is_exact:
                     unsure.setdefault(self._unknown(self._spans(file)).names, []).append(file)
         for of_some in unsure.values():
-            # What is gone soon can't be read another time.
+            # Files that aren't live can't be read later, so they come first.
             ordered = sorted(of_some, key=lambda file: file.path in live)
             columns = self._unknown(self._spans(of_some[0]))
             values = read_values(self.storage, self.source, ordered, columns, later=live)
@@ -76,7 +76,7 @@ class FileKeys:
         return {file.path: self._read[file.path] for file in every}
 
     def read(self, files: Iterable[DataFile], *, live: Collection[str] = ()) -> FoundKeys:
-        """What is known of all of ``files``, as in ``each``."""
+        """What is known about all of ``files`` together, as in ``each``."""
         told = self.each(files, live=live)
         unread = {path: each.unread for path, each in told.items() if each.unread}
         keys = frozenset[str]().union(*[each.found.keys for each in told.values() if each.found.keys is not None])
@@ -101,7 +101,7 @@ class FileKeys:
         return tuple(span(file, self.source, column) for column in self.keys.columns)
 
     def _unknown(self, spans: Sequence[Span]) -> Columns:
-        """The columns that don't have one value in a file."""
+        """The columns that aren't known to have a single value in the file."""
         names = [c for c, each in zip(self.keys.columns, spans, strict=True) if len(each.values or ()) != 1]
         return Columns(tuple(names), tuple(name for name in names if name in self.keys.by_minute))
 

@@ -1,4 +1,4 @@
-"""A capture as strings, for whatever reads its ICDC table outside this process."""
+"""A capture as strings, for programs that read its ICDC table outside of this process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dagster_ips.spark.branches import sql_name
 
 
 def parameters(captured: CapturedInput, catalog: str) -> Mapping[str, str]:
-    """As ``IcdcView.parameters`` tells; ``catalog`` is what Spark calls it."""
+    """The parameters that ``IcdcView.parameters`` describes; ``catalog`` is the catalog's name in Spark."""
     capture = captured.capture
     start, end = capture.from_exclusive, capture.to_inclusive
     values = {

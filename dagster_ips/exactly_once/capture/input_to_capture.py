@@ -1,4 +1,4 @@
-"""How a consumer and its inputs stand before a capture."""
+"""A consumer and its inputs before a capture."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dagster_ips.iceberg.metadata import TableMetadata
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What is known of all partitions of an input: by what each is read, and with what was found just now."""
+    """What is known about all partitions of an input: ``known`` decides what is read; ``looked`` is the latest look."""
 
     known: LineState
     looked: LineState
@@ -27,7 +27,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class EdgeToCapture:
-    """An edge before a capture: ``state`` is from where it is read, ``history`` what the target's stamps say of it."""
+    """An edge before a capture: ``state`` says from where it is read, ``history`` what the target's stamps say."""
 
     state: EdgeState
     history: TargetHistory | None
@@ -35,9 +35,9 @@ class EdgeToCapture:
 
 @dataclass(frozen=True, slots=True)
 class InputToCapture:
-    """An input before a capture: its table, and its edges, one or one for each partition of the run.
+    """An input before a capture: its table and its edges, a single edge or one for each partition of the run.
 
-    ``line`` is what is known of all partitions; None if the consumer has none.
+    ``line`` is what is known about all partitions; None if the consumer isn't partitioned.
     """
 
     tracked: TrackedInput
@@ -47,19 +47,19 @@ class InputToCapture:
 
     @property
     def states(self) -> list[EdgeState]:
-        """From where each edge is read."""
+        """The state of each edge."""
         return [edge.state for edge in self.edges]
 
     def with_states(self, change: Callable[[EdgeState], EdgeState]) -> InputToCapture:
-        """The same with each edge's state changed."""
+        """A copy in which each edge's state is replaced by ``change`` of it."""
         return replace(self, edges=tuple(replace(edge, state=change(edge.state)) for edge in self.edges))
 
 
 @dataclass(frozen=True, slots=True)
 class ReadyToCapture:
-    """How a consumer stands before it captures, and the mode that it captures in.
+    """A consumer before it captures, and the mode in which it captures.
 
-    ``accepted`` is what others wrote to the target and a person takes as it is.
+    ``accepted`` is what others wrote to the target and a person accepts.
     """
 
     consumer: str
@@ -69,6 +69,6 @@ class ReadyToCapture:
     accepted: Accepted = field(default_factory=Accepted)
 
     def with_sources(self, sources: Sequence[TableMetadata]) -> ReadyToCapture:
-        """The same, to capture up to the heads of ``sources``, one for each input."""
+        """A copy that captures up to the heads of ``sources``, one for each input."""
         inputs = (replace(each, source=source) for each, source in zip(self.inputs, sources, strict=True))
         return replace(self, inputs=tuple(inputs))

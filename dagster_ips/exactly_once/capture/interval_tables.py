@@ -1,4 +1,4 @@
-"""The change of any interval of a table as an ICDC table that belongs to no consumer: nothing is consumed by it."""
+"""ICDC tables of the change in any interval of a table. They belong to no consumer, and nothing is consumed."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from dagster_ips.iceberg.icdc.icdc_tables import Tag, author_icdc_table
 from dagster_ips.iceberg.metadata import TableMetadata
 
 NOBODY = "dagster-ips icdc"
-"""Stands where an ICDC table's consumer does. No asset key has a space in it."""
+"""Takes the place of the consumer in an ICDC table. No asset key contains a space."""
 
 
 @dataclass(frozen=True, slots=True)
 class IntervalTable:
-    """An ICDC table of ``(from_exclusive, to_inclusive]``; from the table's birth if ``from_exclusive`` is None."""
+    """An ICDC table of ``(from_exclusive, to_inclusive]``; ``from_exclusive`` None is the table's beginning."""
 
     name: str
     source: str
@@ -41,21 +41,21 @@ class IntervalTable:
 
 @dataclass(frozen=True)
 class IntervalTables:
-    """Makes and drops ICDC tables of one catalog that are of no consumer, in ``icdc_namespace``."""
+    """Makes and drops ICDC tables of one catalog that belong to no consumer, in ``icdc_namespace``."""
 
     catalog: LakeCatalog
     icdc_namespace: str = "ips"
 
     def make(self, table: str, *, start: Place | None, end: Place | None, ref: str = "main") -> IntervalTable:
-        """What changed in ``table`` after ``start``, up to and including ``end``; up to its head if that is None.
+        """Make a table of what changed in ``table`` after ``start``, up to and including ``end`` (None: its head).
 
-        Without ``start`` it is all that is live at ``end``. An empty interval gives an empty table.
+        Without ``start``, it is all that is live at ``end``. An empty interval gives an empty table.
 
         Raises:
             UnknownTableError: there is no such table.
-            UnknownPlaceError: a place isn't in the table's history, or not any more.
-            IntervalError: it ends before it begins, or the table has no snapshot.
-            BrokenHistoryError: columns mean something else at its end.
+            UnknownPlaceError: a place isn't in the table's history, or no longer.
+            IntervalError: the interval ends before it begins, or the table has no snapshot before the end.
+            BrokenHistoryError: column names stand for other columns at the end.
         """
         source = self.catalog.load(table, asset=NOBODY)
         last = snapshot_at(end, source, ref, asked_by="--to") if end else source.ancestry(ref).head
@@ -96,12 +96,12 @@ class IntervalTables:
         return IntervalTable(capture.icdc_table, table, begin, end_mark, files.changes, authored.tags)
 
     def names(self, table: str) -> list[str]:
-        """Those of ``table`` that there are, oldest first."""
+        """The names of the existing ICDC tables of ``table``, oldest first."""
         found = icdc_tables(self.catalog, Edge(NOBODY, table), namespace=self.icdc_namespace)
         return [each.name for each in sorted(found, key=lambda each: each.number)]
 
     def remove(self, name: str) -> str:
-        """Drop one with its own metadata files; the table whose change it was.
+        """Drop an ICDC table with its own metadata files; return the name of the table whose change it contained.
 
         Raises:
             UnknownIcdcTableError: there is no such table, or it belongs to a consumer.

@@ -1,4 +1,4 @@
-"""Looking at an upstream for all partitions of a consumer: which keys changed since it was last looked at."""
+"""Looks at an upstream for all partitions of a consumer: which keys have changed since the last look."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from dagster_ips.state.store import EdgeStore
 
 
 def known_line(store: EdgeStore, consumer: str, tracked: TrackedInput, target: TableMetadata | None) -> LineState:
-    """What is known of all partitions of ``consumer``, whose table is ``target``.
+    """What is known about all partitions of ``consumer``, whose table is ``target``.
 
-    Nothing, if it was looked for another table, or when the keys meant something else.
+    Nothing, if the line was recorded for another table, or when the keys had another meaning.
     """
     slicing = tracked.slicing
     assert slicing is not None  # noqa: S101  # asked for partitioned consumers only
@@ -48,9 +48,9 @@ def known_line(store: EdgeStore, consumer: str, tracked: TrackedInput, target: T
 def as_divided_now(
     states: Iterable[EdgeState], target: TableMetadata | None, line: Edge, slicing: Slicing
 ) -> dict[Edge, EdgeState]:
-    """``states`` of partitions. Nothing is consumed of those in another table, or whose keys meant something else.
+    """``states`` of partitions; those in another table, or whose keys had another meaning, have consumed nothing.
 
-    Their rows in ``target`` are computed anew then, and replaced, whatever they are.
+    Their rows in ``target`` are then recomputed and replaced, whatever they are.
     """
     other = last_divided_otherwise(target, line, slicing.division) if target else None
     head = target.ancestry().head if target else None
@@ -64,12 +64,12 @@ def as_divided_now(
 
 
 def _is_elsewhere(state: EdgeState, target: TableMetadata | None) -> bool:
-    """Whether what was consumed is in another table than ``target``, which is gone, or the asset's no more."""
+    """Whether what was consumed went to another table than ``target``, which is gone or no longer the asset's."""
     return state.target is not None and (target is None or state.target.table_uuid != target.uuid)
 
 
 def _is_divided_otherwise(state: EdgeState, division: str, other: TargetMark | None) -> bool:
-    """Whether the key meant something else when it was consumed, or has since, as of the snapshot ``other``."""
+    """Whether the key had another meaning when it was consumed, or later, as of the target's snapshot ``other``."""
     if other is None or state.division not in (None, division):
         return state.division not in (None, division)
     is_known_as_it = state.target is not None and state.target.snapshot_id == other.snapshot_id
@@ -77,11 +77,11 @@ def _is_divided_otherwise(state: EdgeState, division: str, other: TargetMark | N
 
 
 def look(storage: Storage, line: LineState, source: TableMetadata, tracked: TrackedInput) -> LineState:
-    """``line`` with what changed since the upstream was last looked at, up to its head.
+    """``line`` with what has changed since the last look at the upstream, up to its head.
 
-    The first time every key that has rows did. If the history can't be followed, every key there is did as well, so
-    that the runs that this causes say what is the matter. Files that metadata doesn't tell enough of are read; one that
-    can't be is ``unread``, until it can.
+    For the first look, every key that has rows has changed. If the history can't be followed, every existing key counts
+    as changed too, so that the runs this causes report what is wrong. A file is read if its metadata doesn't say
+    enough; if it can't be read, it is ``unread`` until it can.
     """
     slicing, head = tracked.slicing, source.ancestry(tracked.ref).head
     assert slicing is not None  # noqa: S101  # asked for partitioned consumers only
@@ -108,10 +108,10 @@ def look(storage: Storage, line: LineState, source: TableMetadata, tracked: Trac
 def with_newcomers(
     storage: Storage, line: LineState, source: TableMetadata, tracked: TrackedInput, states: Collection[EdgeState]
 ) -> LineState:
-    """``line`` with partitions, in ``states``, that weren't there at the look before, though what they are made of was.
+    """``line`` with the partitions in ``states`` that didn't exist at the last look, although their keys did.
 
-    What others consumed of that is forgotten. So one that was never computed waits for the rows that its keys have now,
-    and one that is back for all that may have changed meanwhile.
+    The line has forgotten what all other partitions consumed of these keys. So a partition that was never computed is
+    pending with the rows that its keys have now, and one that is back with all that may have changed in the meantime.
     """
     slicing, head = tracked.slicing, source.ancestry(tracked.ref).head
     assert slicing is not None  # noqa: S101  # as above
@@ -129,9 +129,10 @@ def with_newcomers(
 def with_taken_back(
     line: LineState, slicing: Slicing, back: Mapping[str, Watermark], states: Iterable[EdgeState]
 ) -> LineState:
-    """``line`` with the partitions that a revert took ``back``, and that have consumed nothing since.
+    """``line`` with the partitions that a revert took ``back`` and that have consumed nothing since.
 
-    What was forgotten of them once they had consumed it is theirs to consume again, from where they are back at.
+    The line forgot their changes once they had consumed them. They have to consume these changes again, starting where
+    the revert took them back to.
     """
     for state in states:
         at = back.get(state.edge.partition or "")
@@ -141,7 +142,7 @@ def with_taken_back(
 
 
 def may_lack_rows(line: LineState, scanned: Watermark, source: TableMetadata, ref: str) -> bool:
-    """Whether rows may have come and gone after ``scanned``, so that the look that made ``line`` lacks them."""
+    """Whether rows may have come and gone after ``scanned``, so that the look that produced ``line`` missed them."""
     return _loses_rows(line, scanned, source, ref) or _may_have_gone_back(scanned, source, ref)
 
 
@@ -152,9 +153,9 @@ def with_rows_read(
     tracked: TrackedInput,
     read: Mapping[str, Watermark | None],
 ) -> LineState:
-    """``line`` with the partitions that ``read`` rows after ``scanned`` which no look has seen, as they are gone.
+    """``line`` with the partitions that have read rows after ``scanned`` which no look saw before they were gone.
 
-    ``read`` says up to where each partition has read, None where that isn't known.
+    ``read`` contains up to where each partition has read, None where that is unknown.
     """
     slicing, ancestry = tracked.slicing, source.ancestry(tracked.ref)
     assert slicing is not None  # noqa: S101  # as above
@@ -170,7 +171,7 @@ def _loses_rows(line: LineState, scanned: Watermark, source: TableMetadata, ref:
     if line.scanned == scanned:
         return False
     newer = _newer_than(scanned, source, ref)
-    # Of a history that it isn't in, any snapshot may be newer.
+    # If the history doesn't contain ``scanned``, any of its snapshots may be newer.
     newer = list(source.ancestry(ref).snapshots) if newer is None else newer
     return any(not (snapshot.keeps_rows or snapshot.only_adds) for snapshot in newer)
 
@@ -178,8 +179,8 @@ def _loses_rows(line: LineState, scanned: Watermark, source: TableMetadata, ref:
 def _may_have_gone_back(scanned: Watermark, source: TableMetadata, ref: str) -> bool:
     """Whether snapshots after ``scanned`` may have been in the history and left it by a rollback.
 
-    Every commit takes the next sequence number: one that is missing in the history was taken by a snapshot that was
-    rolled back, or that is on a branch. In version 1 there are none, and it is never certain.
+    Every commit takes the next sequence number. So a number that is missing in the history belongs to a snapshot that
+    was rolled back or that is on a branch. Format version 1 has no sequence numbers, so there it is always possible.
     """
     if source.format_version == 1:
         return True
@@ -188,7 +189,7 @@ def _may_have_gone_back(scanned: Watermark, source: TableMetadata, ref: str) -> 
 
 
 def _newer_than(scanned: Watermark, source: TableMetadata, ref: str) -> list[Snapshot] | None:
-    """The snapshots of ``ref`` after ``scanned``; None if it isn't in the history."""
+    """The snapshots of ``ref`` after ``scanned``; None if ``scanned`` isn't in the history."""
     newer: list[Snapshot] = []
     for snapshot in source.ancestry(ref).snapshots:
         if snapshot.snapshot_id == scanned.snapshot_id:
@@ -198,12 +199,12 @@ def _newer_than(scanned: Watermark, source: TableMetadata, ref: str) -> list[Sna
 
 
 def _has_lost_partitions(line: LineState, slicing: Slicing) -> bool:
-    """Whether the upstream had partitions at the look before that it doesn't have now, and that consumers share."""
+    """Whether the upstream lost partitions since the last look, and partitions of the consumer may share keys."""
     return bool(line.landmarks and slicing.sharing) and slicing.upstream_keys.lacks_any(line.landmarks or ())
 
 
 def _is_stray(path: str, stray: Stray, slicing: Slicing) -> bool:
-    """Whether it is known to be one by the definitions as they are now."""
+    """Whether the file is known to hold rows of no partition, by the current definitions."""
     return bool(path) and bool(stray.values or slicing.lost(stray.keys))
 
 
@@ -217,7 +218,7 @@ class _Looking:
     files: FileKeys
 
     def further(self, line: LineState, ref: str) -> LineState:
-        """``line`` up to the head."""
+        """``line`` brought up to the head."""
         now, ancestry = self.source.watermark_at(self.head, ref), self.source.ancestry(ref)
         if line.scanned is None:
             return self.with_strays(line.looked_at(now, self._of_live), self._live.values())
@@ -232,15 +233,15 @@ class _Looking:
         return self.with_strays(line.looked_at(now, changed, abandoned=abandoned), changes.added)
 
     def with_keys_to_come(self, line: LineState) -> LineState:
-        """``line`` with what an earlier release forgot, once all of it is known."""
+        """``line`` with the keys that an earlier release forgot, once all of them are known."""
         if line.knows_keys_to_come or NOT_YET.cause in self._of_live.unread.values():
             return line
         return line.with_keys_to_come(self._of_live.keys)
 
     def with_partitions_lost(self, line: LineState) -> LineState:
-        """``line`` with the keys whose partitions are gone, once all of them are known.
+        """``line`` with the keys whose partitions are gone, once all of these keys are known.
 
-        What is computed meanwhile is made without their rows, and is to be computed again when they are back.
+        What is computed in the meantime lacks their rows, and must be recomputed when the partitions are back.
         """
         keys = self.files.keys
         if not _has_lost_partitions(line, self.files.slicing) or NOT_YET.cause in self._of_live.unread.values():
@@ -249,7 +250,7 @@ class _Looking:
         return self.with_strays(replace(line, landmarks=keys.landmarks()), self._live.values())
 
     def unread_again(self, line: LineState) -> LineState:
-        """``line`` with what can be read by now of its files that couldn't be."""
+        """``line`` with what can be read by now of its files that couldn't be read before."""
         waiting = [path for path, each in line.unread.items() if each.is_live]
         if not waiting:
             return line
@@ -262,13 +263,13 @@ class _Looking:
         return line.with_strays({**line.strays, **self.files.strays(there)})
 
     def with_strays(self, line: LineState, added: Iterable[DataFile] = ()) -> LineState:
-        """``line`` with files that hold rows of no partition: of ``added``, and of those that it knows."""
+        """``line`` with the files that hold rows of no partition: those of ``added``, and those that it already has."""
         found = dict(self.files.strays(added))
         known = {path: each for path, each in line.strays.items() if _is_stray(path, each, self.files.slicing)}
         found |= {path: each for path, each in known.items() if path in self._live}
         if found or not line.strays:
             return line.with_strays(found)
-        # Those that were known are gone, or have partitions by now. There may be others.
+        # The known ones are gone, or their rows have partitions by now. There may be others.
         found |= self.files.strays(self._live.values(), live=self._live)
         if not found and NOT_YET.cause in self._of_live.unread.values():
             return line.with_strays({"": Stray(line.unmapped)})
@@ -276,7 +277,7 @@ class _Looking:
 
     @property
     def keys_of_live(self) -> frozenset[str]:
-        """The keys that rows may have now: where a file can't be read, any that there is a partition of."""
+        """The keys that rows may have now; if a file can't be read, that includes every key with a partition."""
         return self._of_live.keys | (self.files.keys.known() if self._of_live.unread else frozenset())
 
     @cached_property
@@ -290,29 +291,29 @@ class _Looking:
 
 
 def keys_there(storage: Storage, source: TableMetadata, slicing: Slicing) -> frozenset[str]:
-    """The keys that rows of ``main`` have now; they may be keys that no partition has yet.
+    """The keys that rows of ``main`` have now, whether or not they have a partition yet.
 
-    Where a file can't be read, every key there is a partition of.
+    If a file can't be read, every key with a partition is included.
 
     Raises:
-        UnknownColumnError: the table lacks a column that keys are made of.
+        UnknownColumnError: the table lacks a column that the keys are computed from.
         MetadataUnreadableError: a manifest can't be read.
         CatalogUnreachableError: the storage didn't answer.
     """
     column_kinds(source, slicing.upstream_keys.columns)
     head = source.ancestry().head
     live = live_files(storage, source, head=head).changes.added if head else ()
-    # Of a whole table no more is read than there is time for.
+    # Files of a whole table are read only as far as time allows.
     return _keys_of(FileKeys(storage, source, slicing), live, live={file.path for file in live})
 
 
 def keys_changed(
     storage: Storage, source: TableMetadata, slicing: Slicing, *, since: Watermark
 ) -> Mapping[str, int] | None:
-    """The keys of rows of ``main`` that came or went after ``since``, and the newest snapshot that changed each.
+    """The keys of rows of ``main`` that came or went after ``since``, with the newest snapshot that changed each key.
 
     None if the history can't be followed from there. The snapshot doesn't depend on ``since``, except after a rollback
-    or an expiry: there it is the newest of all.
+    or an expiry: then it is the table's newest change for every key.
 
     Raises:
         As ``keys_there``.
@@ -336,9 +337,10 @@ def keys_changed(
 
 
 def _keys_of(files: FileKeys, some: Iterable[DataFile], *, live: Collection[str] = ()) -> frozenset[str]:
-    """Their keys, but those that no partition will have; where one can't be read, all there are partitions of.
+    """The keys of the files' rows, without those that never get a partition.
 
-    Whoever is told of these is told of too many rather than of too few, and computes nothing from them.
+    If a file can't be read, every key with a partition is included: callers get too many keys rather than too few, and
+    compute nothing from them.
     """
     found = files.read(some, live=live)
     keys = found.keys | files.keys.known() if found.unread else found.keys

@@ -1,4 +1,4 @@
-"""What an engine's error says about a file or table that a run captured, in words that help."""
+"""Turns an engine's error about a captured file or table into an error that helps."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from dagster_ips.iceberg.storage import Storage
 
 _DATA_FILE = re.compile(r"[^\s'\"(]+\.(?:parquet|orc|avro|puffin)\b")
 _OUT_OF_RANGE = re.compile(r"\b416\b|InvalidRange|Range ?Not ?Satisfiable", re.IGNORECASE)
-"""What an object store says of a part that a file doesn't have. Spark passes it on without the file's name."""
+"""What an object store answers if a file lacks the part asked for. Spark passes it on without the file's name."""
 _SAID, _MOST_MEASURED = 200, 1_000
 
 
 def unreadable(error: Exception, inputs: Iterable[CapturedInput], catalog: LakeCatalog) -> IpsError | None:
-    """What ``error`` deserves to be called if something of ``inputs`` can't be read; None if it is of no such."""
+    """The error to raise for ``error`` if something of ``inputs`` can't be read; None if that isn't its cause."""
     captured = list(inputs)
     return lost_table(error, captured, catalog) or lost_file(error, captured, catalog.storage)
 
 
 def lost_table(error: Exception, inputs: Iterable[CapturedInput], catalog: LakeCatalog) -> IcdcTableGoneError | None:
-    """As ``unreadable``, of an ICDC table that was dropped."""
+    """As ``unreadable``, for an ICDC table that was dropped."""
     if isinstance(error, IpsError):
         return None
     for captured in inputs:
@@ -35,10 +35,10 @@ def lost_table(error: Exception, inputs: Iterable[CapturedInput], catalog: LakeC
 
 
 def lost_file(error: Exception, inputs: Iterable[CapturedInput], storage: Storage) -> FilesGoneError | None:
-    """What a missing or damaged data file of one of ``inputs`` deserves to be called; None if ``error`` is of no such.
+    """The error to raise for a missing or damaged data file of one of ``inputs``; None if ``error`` isn't about one.
 
-    Engines name the file somewhere in a message of many screens. Where an object store has less of it than the table's
-    metadata says they don't, and the files are measured.
+    Engines name the file somewhere in a very long message. They don't name it if an object store has less of the file
+    than the table's metadata says; then the files are measured.
     """
     if isinstance(error, IpsError):
         return None

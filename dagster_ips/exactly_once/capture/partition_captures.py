@@ -1,4 +1,4 @@
-"""Captures of single partitions: which files they are made of, and from which snapshot on each reads."""
+"""Captures of single partitions: which files they contain, and from which snapshot on each partition reads."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SHOWN = 5
 
 @dataclass(frozen=True)
 class RunPartitions:
-    """The partitions of the consumer that a run computes; a person who named them wants them computed anew."""
+    """The partitions of the consumer that a run computes; if a person named them, they are recomputed."""
 
     keys: tuple[str, ...]
     named_by_person: bool = False
@@ -38,7 +38,7 @@ class RunPartitions:
 
 @dataclass(frozen=True, slots=True)
 class PartitionFiles:
-    """The files of some partitions' captures, and from where each of them reads; None is from the beginning."""
+    """The files of some partitions' captures, and from where each edge reads; None stands for the beginning."""
 
     files: ChangedFiles
     starts: Mapping[Edge, Watermark | None]
@@ -47,10 +47,10 @@ class PartitionFiles:
 def changed_in_partitions(
     storage: Storage, source: TableMetadata, tracked: TrackedInput, line: LineState, states: Sequence[EdgeState]
 ) -> PartitionFiles | StartOver:
-    """What changed in the partitions of ``states`` since each was consumed; of one that never was, all that is live.
+    """What changed in the partitions of ``states`` since each consumed; all that is live for one that never did.
 
     Raises:
-        BrokenHistoryError: the history can't be followed from where one of them was consumed.
+        BrokenHistoryError: the history can't be followed from where one of them has consumed.
     """
     slicing, head = tracked.slicing, source.ancestry(tracked.ref).head
     assert slicing is not None  # noqa: S101  # asked for partitioned consumers only
@@ -78,7 +78,7 @@ def changed_in_partitions(
 
 
 def _reads_from(line: LineState, state: EdgeState, keys: Collection[str]) -> Watermark | None:
-    """From where a partition is read; its rows were made by the columns as they were when it was consumed."""
+    """From where a partition is read; its rows were computed with the columns of the time when it last consumed."""
     start = line.start_of(state, keys)
     return replace(start, schema_id=state.committed.schema_id) if start and state.committed else start
 
@@ -94,7 +94,7 @@ def live_in_partitions(
 
 
 def _are_apart(parts: Sequence[ChangedFiles], taken: Sequence[frozenset[str]], found: FileKeys) -> bool:
-    """Whether no file of a part may hold rows with a key of another, which may have consumed them."""
+    """Whether no file of one part may hold rows with keys of another part, which may have consumed them already."""
     for index, part in enumerate(parts):
         others = frozenset[str]().union(*taken[:index], *taken[index + 1 :])
         if any(found.keys.possible(found.of(file), others) for file in part.changes.touched if others):
@@ -129,8 +129,8 @@ def rows_of_any(
 ) -> Predicate | None:
     """The rows of captured files that any partition takes, now or later, as far as ``line`` knows.
 
-    None if there is nothing to count: the files' partition values tell their rows, or files can't be read, so that what
-    they hold for partitions to come isn't known.
+    None if there is nothing to count: the files' partition values say which keys their rows have; or files can't be
+    read, so it is unknown what they hold for future partitions.
     """
     found = FileKeys(storage, source, slicing)
     told = {found.of(file) for file in files.changes.added if file.record_count and not found.is_by_partition(file)}

@@ -1,4 +1,4 @@
-"""How much of a capture of several partitions is each partition's."""
+"""How much of a capture of several partitions belongs to each partition."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ class Count:
     size_bytes: int = 0
 
     def plus(self, other: Count) -> Count:
-        """Both together."""
+        """The sum of both."""
         return Count(self.files + other.files, self.rows + other.rows, self.size_bytes + other.size_bytes)
 
 
 def counts_by_partition(
     storage: Storage, captured: CapturedInput, slicing: Slicing, partitions: Collection[str]
 ) -> Mapping[str, Count] | None:
-    """What was captured for each of ``partitions``, those of a run.
+    """What was captured for each of ``partitions``, the partitions of a run.
 
-    None if a file may hold rows of a partition that another is made of as well, or of none of them. No file is read.
+    None if a file may hold rows that several of them take, or none of them. No file is read.
     """
     files, taken = FileKeys(storage, captured.source, slicing), {key: slicing.taken_by(key) for key in partitions}
     counts = dict.fromkeys(partitions, Count())
@@ -43,7 +43,7 @@ def counts_by_partition(
 
 
 def _owner(keys: frozenset[str] | None, taken: Mapping[str, frozenset[str]]) -> str | None:
-    """The partition that alone is made of a file's rows; None if that isn't known."""
+    """The only partition that takes a file's rows, all of them; None if there is none or that is unknown."""
     made = [partition for partition, of_it in taken.items() if keys is not None and not keys.isdisjoint(of_it)]
     return made[0] if keys and len(made) == 1 and keys <= taken[made[0]] else None
 

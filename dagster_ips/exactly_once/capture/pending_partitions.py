@@ -1,4 +1,4 @@
-"""Which partitions of a consumer have something to do, and looking at its upstreams for that."""
+"""Finds which partitions of a consumer are pending, by looking at its upstreams."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from dagster_ips.state.store import EdgeStore
 
 @dataclass(frozen=True, slots=True)
 class _PendingKeys:
-    """What was found: the partitions that are made of each key that changed, and the states of those that wait."""
+    """What a look found: which partitions are made of each changed key, and the states of the pending partitions."""
 
     line: LineState
     made_of: Mapping[str, frozenset[str]]
@@ -50,9 +50,9 @@ class PartitionWatch:
     target: TableMetadata | None
 
     def pending(self, tracked: TrackedInput, source: TableMetadata) -> frozenset[str]:
-        """The partitions that exist and are made of rows that changed after what they have consumed.
+        """The existing partitions that are made of rows that changed after what they have consumed.
 
-        What was found is remembered, less what every partition has consumed, so that the next look starts from here.
+        What was found is stored, without what every partition has consumed, so that the next look starts from here.
         """
         known = known_line(self.store, self.consumer, tracked, self.target)
         found = self._look(known, tracked, source)
@@ -67,18 +67,18 @@ class PartitionWatch:
         return frozenset(pending)
 
     def waiting(self, tracked: TrackedInput, source: TableMetadata) -> Mapping[str, Watermark | None]:
-        """As ``pending``, each with up to where it is consumed, None if never. Nothing is remembered."""
+        """As ``pending``, each with the watermark up to which it has consumed, None if never. Nothing is stored."""
         found = self._look(known_line(self.store, self.consumer, tracked, self.target), tracked, source)
         return {key: state.committed for key, state in found.pending.items()}
 
     def consumed_up_to(
         self, tracked: TrackedInput, source: TableMetadata, *, but: Collection[str] = (), by_time: bool
     ) -> Watermark | None:
-        """Up to where every partition has consumed the upstream, ``but`` taken as if they had consumed all.
+        """Up to where every partition has consumed the upstream, if the partitions ``but`` are taken to be up to date.
 
-        None if one was never computed, or where clocks alone don't tell which is behind. Rows of keys that no partition
-        is made of yet aren't consumed; of an asset that is partitioned ``by_time``, those of times after its last
-        partition don't count. Nothing is remembered.
+        None if that is unknown: a partition was never computed and may have had rows from the beginning, or only clocks
+        could say which partition is behind. Rows whose keys have no partition yet count as not consumed; for an asset
+        that is partitioned ``by_time``, times after its last partition don't count. Nothing is stored.
         """
         slicing = tracked.slicing
         assert slicing is not None  # noqa: S101  # as above
@@ -100,14 +100,14 @@ class PartitionWatch:
         return first_of([line.scanned, *known])
 
     def needs(self, tracked: TrackedInput, source: TableMetadata) -> Iterator[Need]:
-        """What is still to be read of the upstream's history. Nothing is remembered."""
+        """What is still to be read of the upstream's history. Nothing is stored."""
         slicing = tracked.slicing
         assert slicing is not None  # noqa: S101  # as above
         known = known_line(self.store, self.consumer, tracked, self.target)
         found = self._look(known, tracked, source)
         starts = [found.line.start_of(state, slicing.taken_by(key)) for key, state in found.pending.items()]
         starts += [being_read(state) for state in self._every_state(known.edge, tracked).values()]
-        # The next look begins where the last one ended, as this one isn't remembered.
+        # The next look begins where the last stored one ended, as this one isn't stored.
         return needs_of_line(known, [*starts, *(each.changed.since for each in found.line.unread.values())], source)
 
     def _look(self, known: LineState, tracked: TrackedInput, source: TableMetadata) -> _PendingKeys:
@@ -126,17 +126,17 @@ class PartitionWatch:
         line = with_taken_back(line, slicing, *back)
         made_of = {key: slicing.made_of([key]) for key in line.touched}
         states = self._states(line.edge, slicing, frozenset[str]().union(*made_of.values()))
-        # A run that was killed before it committed left an older state; who took it back, a newer one.
+        # If a run was killed before it committed, the cursor is behind the stamps; if a revert was, it is ahead.
         states |= {state.edge.partition or "": state for state in back[1] if state.edge.partition in states}
         pending = {key: state for key, state in states.items() if line.is_pending(state, slicing.taken_by(key))}
         pending |= self._read_by_other_columns(line.edge, tracked, source)
         return _PendingKeys(line, made_of, pending)
 
     def _read_by_other_columns(self, line: Edge, tracked: TrackedInput, source: TableMetadata) -> dict[str, EdgeState]:
-        """The partitions that consumed rows in which a name stood for another column than now, which no file tells.
+        """The partitions that consumed rows in which a name meant another column than now, which no file shows.
 
-        A run of theirs is refused, and says so. Which names a schema had that was cleaned out of the metadata is asked
-        when a change of theirs is to be read.
+        A run of these partitions is refused, with the reason. If the schema that they were read with was removed from
+        the metadata, that is decided only when a change of theirs is to be read.
         """
         if source.columns_of_other_meaning(None) == ():
             return {}
@@ -146,7 +146,7 @@ class PartitionWatch:
         return {key: states[key] for key, at in consumed.items() if others[at.schema_id]}
 
     def _with_newcomers(self, line: LineState, tracked: TrackedInput, source: TableMetadata) -> LineState:
-        """``line`` with the partitions that came since the look before, or came back, and share keys with others."""
+        """``line`` with the partitions that are new or back since the last look and share keys with others."""
         assert tracked.slicing is not None  # noqa: S101  # as above
         there = tracked.slicing.sharing
         if there == line.partitions:
@@ -156,7 +156,7 @@ class PartitionWatch:
         return replace(line, partitions=there)
 
     def _taken_back(self, line: Edge, slicing: Slicing) -> tuple[dict[str, Watermark], list[EdgeState]]:
-        """The partitions that a revert took back and to where, and their states by what the target says."""
+        """The partitions that a revert took back, up to where, and their states according to the target."""
         found = taken_back(self.target, line) if self.target is not None else {}
         back = {key: at for key, at in found.items() if key is not None}
         states = self._states(line, slicing, frozenset(back))
@@ -164,9 +164,9 @@ class PartitionWatch:
         return back, [settle(state, histories.get(state.edge)) for state in states.values()]
 
     def _read_up_to(self, target: TableMetadata, line: Edge, tracked: TrackedInput) -> dict[str, Watermark | None]:
-        """Up to where each partition has read, None where that isn't known.
+        """Up to where each partition has read, None where that is unknown.
 
-        Where stamps expired, cursors and notices tell.
+        If stamps have expired, the cursors and the announcements in the table say so.
         """
         read: dict[str, Watermark | None] = dict(partitions_read(target, line))
         if not target.ancestry().is_whole:
@@ -181,14 +181,14 @@ class PartitionWatch:
         return read
 
     def _holding_what_is_gone(self, line: LineState, tracked: TrackedInput) -> dict[str, EdgeState]:
-        """The partitions that consumed an upstream which has no snapshot now, as it was created again without rows."""
+        """The partitions that consumed an upstream that now has no snapshot, because it was re-created without rows."""
         states = self._every_state(line.edge, tracked)
         return {key: state for key, state in states.items() if state.committed is not None}
 
     def _with_consumed(self, line: LineState, tracked: TrackedInput) -> LineState:
         """``line`` after the first look, with the partitions that were computed before it.
 
-        All their rows may be gone since, so that no file tells of them.
+        All their rows may be gone by now, so that no file shows them.
         """
         slicing, scanned = tracked.slicing, line.scanned
         assert slicing is not None  # noqa: S101  # as above
@@ -202,7 +202,7 @@ class PartitionWatch:
         return replace(line, touched=touched, partitions=slicing.sharing)
 
     def _every_state(self, line: Edge, tracked: TrackedInput) -> dict[str, EdgeState]:
-        """The states of all partitions there are."""
+        """The states of all existing partitions."""
         slicing = tracked.slicing
         assert slicing is not None  # noqa: S101  # as above
         return self._states(line, slicing, slicing.made_of(slicing.upstream_keys.known()))

@@ -1,4 +1,4 @@
-"""Counting the rows that a run's partitions take of what it captured, whatever metadata said of them."""
+"""Counts the captured rows that a run's partitions take, whatever the metadata said about them."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class TakenRows:
-    """Of the rows of captured files, how many the run's partitions take and how many there are."""
+    """How many rows of the captured files the run's partitions take, and how many rows there are."""
 
     taken: int
     captured: int
 
 
 def count_rows(captured: CapturedInput, session: SparkSession, catalog: str) -> TakenRows | None:
-    """How many rows the run's partitions take; None where the files' partition values tell, which costs nothing.
+    """How many rows the run's partitions take; None if the files' partition values say so already.
 
     Raises:
-        UnmappedRowsError: no partition takes some of them, now or later.
+        UnmappedRowsError: no partition takes some of the rows, now or later.
     """
     if captured.of_any is None:
         return None

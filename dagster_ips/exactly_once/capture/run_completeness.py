@@ -1,4 +1,4 @@
-"""Up to which event time a run makes its table complete: the least of what it has consumed of each input then."""
+"""Up to which event time a run makes its table complete: the minimum over all inputs of what it has consumed."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from dagster_ips.iceberg.storage import Storage
 
 @dataclass(frozen=True)
 class Completion:
-    """What it takes to say up to when an asset is complete.
+    """What is needed to say up to when an asset is complete.
 
-    ``watch`` looks at what its partitions have consumed; None of an asset without any. ``last_window_end`` is when the
-    last partition of an asset that is partitioned by time ends.
+    ``watch`` looks at what the asset's partitions have consumed; None for an asset without partitions.
+    ``last_window_end`` is when the last partition ends of an asset that is partitioned by time.
     """
 
     storage: Storage
@@ -30,24 +30,24 @@ class Completion:
     last_window_end: dt.datetime | None = None
 
     def after(self, inputs: Iterable[CapturedInput]) -> dt.datetime | None:
-        """Up to when the asset is complete once the captures are published; None if an input doesn't tell.
+        """Up to when the asset is complete once the captures are published; None if an input doesn't say.
 
-        Lookups aren't asked: of what an asset is told to ignore there is nothing to wait for.
+        Lookups don't count: an asset doesn't wait for changes that it is told to ignore.
 
         Raises:
-            UnknownColumnError, ValidThroughError: an input's table doesn't tell, though it is declared to.
+            UnknownColumnError, ValidThroughError: an input's table doesn't say, though it is declared to.
         """
         return self.capped(least(self._of(captured) for captured in inputs))
 
     def capped(self, time: dt.datetime | None) -> dt.datetime | None:
-        """Not beyond the last partition that there is: what comes after it isn't in the table."""
+        """``time``, but not after the end of the last partition: what comes after that isn't in the table."""
         return min(time, self.last_window_end) if time and self.last_window_end else time
 
     def _of(self, captured: CapturedInput) -> dt.datetime | None:
         tracked = captured.tracked
         head = captured.source.head_snapshot_id(tracked.ref)
         if time_at(self.storage, captured.source, tracked.event_time, head, ref=tracked.ref) is None:
-            return None  # What doesn't tell needn't be looked at partition by partition.
+            return None  # If the head doesn't say, there is no need to look at each partition.
         consumed = self._consumed(captured)
         at = consumed.snapshot_id if consumed else None
         return time_at(self.storage, captured.source, tracked.event_time, at, ref=tracked.ref)
@@ -65,10 +65,12 @@ class Completion:
 def time_at(
     storage: Storage, table: TableMetadata | None, declared: EventTime | None, snapshot_id: int | None, ref: str = MAIN
 ) -> dt.datetime | None:
-    """Up to when a table is complete at one of its snapshots; None if that isn't known, or there is no snapshot.
+    """Up to when a table is complete at one of its snapshots; None if that is unknown.
+
+    It is unknown without a snapshot, unless the table is declared to have no event time: then it is always complete.
 
     Raises:
-        UnknownColumnError, ValidThroughError: it doesn't tell, though it is declared to.
+        UnknownColumnError, ValidThroughError: the table doesn't say, though it is declared to.
     """
     if table is None or snapshot_id is None:
         return ALWAYS if declared and declared.column is None else None

@@ -1,4 +1,4 @@
-"""Rows of a snapshot by the columns that its table has now."""
+"""The rows of a snapshot, with the columns that its table has now."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 def snapshot_rows(session: SparkSession, catalog: str, found: TableMetadata, snapshot: Snapshot | None) -> DataFrame:
-    """The rows of ``found`` at a retained snapshot, whatever becomes of the table while the frame is used.
+    """The rows of ``found`` at a retained snapshot, whatever happens to the table while the frame is used.
 
-    Without a snapshot it is the table as it is when the frame is used, which has none yet. Of a table of partials these
-    are the groups that they make.
+    Without a snapshot, it is the table, which has no snapshot yet, as it is when the frame is used. For a table of
+    partials, it is the groups that they add up to.
     """
     rows = table_frame(session, catalog, found.table, snapshot_id=snapshot.snapshot_id if snapshot else None)
     if snapshot is not None and not found.shows_current_schema(snapshot):

@@ -1,9 +1,9 @@
-"""Tables that one step makes together: one change is read for all of them.
+"""Tables that one step writes together: one change is read for all of them.
 
-Each table has edges of its own, and is published and committed by itself. So some of them may be behind: a run was
-killed after it had published others, or made only those; a table is new, or what was consumed for it was reset. Then
-the next run is made for those alone that are furthest behind, up to where the next ones are, and takes the others along
-again once all are at one place. No table gets a change twice or misses one, or is computed anew because another is.
+Each table has its own edges, and is published and committed separately. So some of them may be behind: a run was killed
+after it had published others, or wrote only those; a table is new, or what it consumed was reset. Then the next run
+computes only the tables that are furthest behind, up to where the next ones are. Once all are at the same place, they
+are computed together again. No table gets a change twice or misses one, or is recomputed because another table is.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _NOTHING = Consent()
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """A consumer, and its table. ``maker`` is as in ``Capturer.capture``."""
+    """A consumer and its table. ``maker`` is as in ``Capturer.capture``."""
 
     consumer: str
     table: str
     maker: Maker = UNDECLARED
 
 
-def capture_together(  # noqa: PLR0913  # each is a thing of its own
+def capture_together(  # noqa: PLR0913  # all are independent
     capturer: Capturer,
     outputs: Sequence[Output],
     inputs: Sequence[TrackedInput],
@@ -42,9 +42,9 @@ def capture_together(  # noqa: PLR0913  # each is a thing of its own
     run_id: str,
     consent: Consent = _NOTHING,
 ) -> dict[str, tuple[CapturedInput, ...]]:
-    """One capture per input of each consumer that is furthest behind, all of the same change; the others aren't in it.
+    """Take one capture per input for each consumer that is furthest behind, all of the same change; skip the others.
 
-    A consumer that must read everything is behind all that needn't.
+    Consumers that must read everything are the furthest behind.
 
     Raises:
         IpsError: as in ``Capturer.capture``.
@@ -53,7 +53,7 @@ def capture_together(  # noqa: PLR0913  # each is a thing of its own
         capturer.look(each.consumer, inputs, target=each.table, asked_for=asked_for, consent=consent, maker=each.maker)
         for each in outputs
     ]
-    # What was looked at last is the newest, so everything that is consumed is in its history.
+    # The sources that were loaded last are the newest, so all that is consumed is in their history.
     chosen, sources = _furthest_behind(ready, [each.source for each in ready[-1].inputs])
     return {each.consumer: capturer.take(each.with_sources(sources), run_id=run_id) for each in chosen}
 
@@ -61,9 +61,10 @@ def capture_together(  # noqa: PLR0913  # each is a thing of its own
 def _furthest_behind(
     ready: Sequence[ReadyToCapture], sources: Sequence[TableMetadata]
 ) -> tuple[list[ReadyToCapture], Sequence[TableMetadata]]:
-    """The consumers that are furthest behind, all at one place, and the sources as they were where the next ones are.
+    """The consumers that are furthest behind, all at one place, and the sources as of where the next consumers are.
 
-    Of several inputs the first counts first. One that the next are behind in stays where it is.
+    If there are several inputs, the first input decides first. An input in which the next consumers are further behind
+    stays where it is.
     """
     if unread := [each for each in ready if each.decision.mode is Mode.FULL]:
         return unread, sources
@@ -80,9 +81,9 @@ def _furthest_behind(
 
 
 def _ages(ready: ReadyToCapture, sources: Sequence[TableMetadata]) -> tuple[float, ...]:
-    """How many snapshots behind the head each input is consumed up to.
+    """How many snapshots each input's watermark is behind the head.
 
-    Infinite where that isn't in its history any more, or the state says itself up to where it is to be read next.
+    Infinite if the watermark is no longer in the history, or the state itself says up to where to read next.
     """
     return tuple(
         _age(state, source, each.tracked.ref)
@@ -100,6 +101,6 @@ def _age(state: EdgeState, source: TableMetadata, ref: str) -> float:
 
 
 def _place(ready: ReadyToCapture) -> list[object]:
-    """Equal where a capture takes the same."""
+    """Equal for consumers whose captures would take the same."""
     marks = [(state, state.committed) for each in ready.inputs for state in each.states]
     return [(at and (at.table_uuid, at.snapshot_id), state.file_set, state.reread_to) for state, at in marks]

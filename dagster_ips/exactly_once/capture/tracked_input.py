@@ -1,4 +1,4 @@
-"""Whether an input can be followed from where it was consumed, by its own policies."""
+"""Decides whether an input can be followed from where it was consumed, by its own policies."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ MAIN = "main"
 
 @dataclass(frozen=True, slots=True)
 class TrackedInput:
-    """An upstream that a consumer reads incrementally: its key, its table and the ref of it that is watched.
+    """An upstream that a consumer reads incrementally: its asset key, its table and the ref that is watched.
 
-    ``ranges`` are the columns whose change ranges it wants, ``limits`` what one capture takes at most, ``start`` is
-    where it begins while nothing is consumed. ``slicing`` says how the partitions of a partitioned consumer are made of
-    its rows, ``event_time`` up to when it is complete.
+    ``ranges`` are the columns whose change ranges the consumer wants, ``limits`` is the most that one capture takes,
+    ``start`` is where the edge begins while nothing is consumed. ``slicing`` says which of the upstream's rows the
+    partitions of a partitioned consumer are made of, ``event_time`` up to when the upstream is complete.
     """
 
     upstream: str
@@ -51,7 +51,7 @@ class TrackedInput:
 
 @dataclass(frozen=True, slots=True)
 class StartOver:
-    """The input's policy is to recompute everything; why, as part of a sentence."""
+    """The input's policy is to recompute everything; ``reason`` says why, as part of a sentence."""
 
     reason: str
 
@@ -59,13 +59,13 @@ class StartOver:
 def follow(storage: Storage, state: EdgeState, source: TableMetadata, tracked: TrackedInput) -> Interval | StartOver:
     """The interval since ``state``'s watermark, up to ``end_of``.
 
-    ``StartOver`` if there is none and the policy allows for that.
+    ``StartOver`` if there is no such interval and the policy allows to start over.
 
-    Where only some files of a change are consumed it is what follows that change, whose other files are to be read
-    from its own snapshot: that must be retained.
+    If only some files of a change are consumed, the interval is what follows that change. The other files of the change
+    are read from its own snapshot, which must be retained.
 
     Raises:
-        BrokenHistoryError: there is none; the subclass says why.
+        BrokenHistoryError: there is no such interval; the subclass says why.
     """
     committed = state.file_set.to_inclusive if state.file_set else state.committed
     if committed is None:
@@ -82,7 +82,7 @@ def follow(storage: Storage, state: EdgeState, source: TableMetadata, tracked: T
             raise SourceColumnsChangedError(**values, columns=others)
         if others is not None:
             return found
-    # A rollback can't be followed where what it took back was expired.
+    # A rollback can't be followed if the snapshots that it took back have expired.
     if policies.on_expired is OnExpired.FULL:
         return StartOver(_why_over(found, tracked.upstream))
     raise _error(found, state, committed, source, tracked.ref)
@@ -102,10 +102,10 @@ def _is_rollback(found: Interval | Break) -> bool:
 
 
 def interval_of(storage: Storage, source: TableMetadata, committed: Watermark, ancestry: Ancestry) -> Interval | Break:
-    """What happened on ``ancestry`` since ``committed``, as ``interval_since`` says by what is retained of the table.
+    """What happened on ``ancestry`` since ``committed``: ``interval_since`` applied to the retained snapshots.
 
     Raises:
-        MetadataUnreadableError: a manifest that was needed for that can't be read.
+        MetadataUnreadableError: a manifest that is needed for that can't be read.
     """
     return interval_since(
         committed,
@@ -117,25 +117,25 @@ def interval_of(storage: Storage, source: TableMetadata, committed: Watermark, a
 
 
 def end_of(state: EdgeState, source: TableMetadata, ref: str) -> Snapshot | None:
-    """Up to where ``follow`` goes: the head of ``ref``, but after a rewind what was consumed before it."""
+    """Where ``follow`` ends: at the head of ``ref``, but after a rewind at what was consumed before the rewind."""
     end = state.reread_to
     return source.snapshots.get(end.snapshot_id) if end else source.ancestry(ref).head
 
 
 def files_in(storage: Storage, source: TableMetadata, interval: Interval, head: Snapshot) -> ChangedFiles:
-    """The files whose rows changed in an interval that ``follow`` gave."""
+    """The files whose rows changed in an interval that ``follow`` returned."""
     if interval.is_append_only:
         return appended_files(storage, source, interval.snapshots, head=head)
     return changed_files(storage, source, interval, head=head)
 
 
 def is_readable(interval: Interval) -> bool:
-    """Whether what was there at the start can be read, or needn't be."""
+    """Whether what was live at the start of the interval can be read, or isn't needed."""
     return interval.start is not None or interval.first_removal is None
 
 
 def _can_go_on(interval: Interval, state: EdgeState) -> bool:
-    """Whether it is readable; the rest of a file set's snapshot is read from that snapshot itself."""
+    """Whether the interval is readable; with a file set, its start must be retained too, as the rest is read there."""
     return is_readable(interval) and (interval.start is not None or state.file_set is None)
 
 

@@ -1,4 +1,4 @@
-"""What consumers of a table still have to read of its history, also those of other code locations."""
+"""What the consumers of a table, also those in other code locations, still have to read of its history."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from dagster_ips.state.store import EdgeStore
 
 
 def needs_of_state(state: EdgeState, source: TableMetadata) -> Iterator[Need]:
-    """Of a consumer without partitions, or of one partition. What was never consumed is read as it is then."""
+    """The needs of a consumer without partitions, or of one partition. A first read takes the table as it is then."""
     return _needs(state.edge, [state.committed, being_read(state)], source)
 
 
 def being_read(state: EdgeState) -> Watermark | None:
-    """From where a run reads right now, which reads a single snapshot if it reads everything; None if none does."""
+    """From where a run in flight reads; if it reads everything, the snapshot that it reads; None without a run."""
     held = state.in_flight
     return (held.from_exclusive or held.to_inclusive) if held else None
 
 
 def needs_of_line(line: LineState, starts: Iterable[Watermark | None], source: TableMetadata) -> Iterator[Need]:
-    """Of a partitioned consumer: where it looked last, and where each pending partition and unread file ``starts``."""
+    """The needs of a partitioned consumer: its last look, each pending partition's start and each unread file's."""
     marks = [line.scanned, *starts, *(each.changed.since for each in line.unread.values())]
     return _needs(line.edge, marks, source)
 
@@ -36,10 +36,10 @@ def needs_of_line(line: LineState, starts: Iterable[Watermark | None], source: T
 def needs_of_others(
     lake: LakeCatalog, store: EdgeStore, source: TableMetadata, *, icdc_namespace: str, but: Collection[Edge]
 ) -> Iterator[Need]:
-    """Of the consumers that other code locations have, as far as their captures are kept in ``icdc_namespace``.
+    """The needs of consumers in other code locations, if their captures are kept in ``icdc_namespace``.
 
-    What they consumed is asked of ``store``, which is theirs as well if they share the Dagster instance. Else their
-    newest capture tells where it began. Of a partitioned consumer that tells of a part only: nothing is known then.
+    ``store`` says what they consumed, if they share the Dagster instance. Otherwise their newest capture says where it
+    began. For a partitioned consumer, that covers only some partitions, so nothing is known.
 
     Raises:
         CatalogUnreachableError: the catalog did not answer.
@@ -61,7 +61,7 @@ def _needs_of_other(origin: IcdcOrigin, store: EdgeStore, source: TableMetadata)
     elif origin.is_partitioned:
         yield Need(edge.consumer, MAIN, None)
     else:
-        # A table is kept back to there from main's head, also if it is another branch that is followed.
+        # Snapshots back to there are kept, counted from main's head, even if the consumer follows another branch.
         yield Need(edge.consumer, MAIN, origin.from_exclusive or origin.to_inclusive)
 
 

@@ -1,1 +1,1 @@
-"""Look and change nothing: how far an edge is, and what a table claims to be made of."""
+"""Look and change nothing: how far an edge has consumed, and what a table claims to be made of."""

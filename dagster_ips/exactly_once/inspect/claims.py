@@ -1,4 +1,4 @@
-"""What a target claims to have been made of, as inputs of a full run: reads metadata and changes nothing."""
+"""What a target claims to be made of, as inputs of a full run: reads metadata and changes nothing."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ KeyValues = tuple[Bound | None, ...]
 
 @dataclass(frozen=True, slots=True)
 class ClaimedPart:
-    """The inputs of a full run that would make what the target holds; of ``partitions`` if the asset has any."""
+    """The inputs of a full run that would produce the target's rows, those of ``partitions`` if the asset has any."""
 
     inputs: tuple[CapturedInput, ...]
     partitions: tuple[str, ...] = ()
@@ -44,7 +44,7 @@ class ClaimedPart:
 
 @dataclass(frozen=True, slots=True)
 class LastChange:
-    """What the newest run that published to a target changed of it: ``touched`` files, between two snapshots."""
+    """What the newest run that published to a target changed in it: the ``captured`` files, between two snapshots."""
 
     captured: ChangedFiles
     start: Snapshot
@@ -52,22 +52,23 @@ class LastChange:
 
     @property
     def before(self) -> FilesAt:
-        """The files that may hold rows which aren't there any more."""
+        """The files that may hold rows which are no longer there."""
         files = self.captured.changes
         return FilesAt(self.start.snapshot_id, tuple(file.path for file in (*files.removed, *files.hidden)))
 
     @property
     def after(self) -> FilesAt:
-        """The files that may hold rows which weren't there."""
+        """The files that may hold rows which weren't there before."""
         files = self.captured.changes
         return FilesAt(self.head.snapshot_id, tuple(file.path for file in (*files.added, *files.hidden)))
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What the newest stamps and cursors of a consumer say, an entry for each of ``inputs``. ``target`` is its table.
+    """What the newest stamps and cursors of a consumer say, with an entry for each of ``inputs``.
 
-    ``states`` are by partition; of an asset without partitions that is None.
+    ``target`` is the consumer's table. ``states`` and ``histories`` are by partition; the key is None for an asset
+    without partitions.
     """
 
     consumer: str
@@ -80,12 +81,12 @@ class Claim:
 
     @property
     def begun(self) -> tuple[str | None, ...]:
-        """The partitions that something was published or consumed of."""
+        """The partitions for which something was published or consumed."""
         return tuple(key for key in self.states[0] if any(_has_begun(of[key]) for of in self.states))
 
     @property
     def recent(self) -> frozenset[str | None]:
-        """The partitions of the newest stamp."""
+        """The partitions that the newest stamp names."""
         newest: dict[str | None, int] = {}
         for of in self.histories:
             for key, history in of.items():
@@ -102,7 +103,7 @@ class Claim:
 
     @property
     def keeps_removed_rows(self) -> bool:
-        """Whether rows that are gone upstream are meant to stay."""
+        """Whether rows that were removed upstream are meant to stay."""
         return any(tracked.policies.on_removed is OnRemoved.IGNORE for tracked in self.inputs)
 
 
@@ -116,9 +117,9 @@ class Prover:
     def claim(
         self, consumer: str, table: str, inputs: Sequence[TrackedInput], partitions: Collection[str] | None
     ) -> Claim | None:
-        """What is claimed of ``table``, and of each of ``partitions`` if the asset has any; None if it isn't there.
+        """What ``table`` claims, and each of ``partitions`` if the asset has any; None without a table or snapshot.
 
-        Lines are read first, then cursors, then the target: what a run does meanwhile is claimed by nobody then.
+        Lines are read first, then cursors, then the target, so that what a run does in the meantime isn't claimed.
 
         Raises:
             IpsError: a table or a cursor can't be read.
@@ -150,9 +151,9 @@ class Prover:
     def parts(
         self, claim: Claim, keys: Iterable[str | None], *, each_alone: bool = False
     ) -> tuple[list[ClaimedPart], dict[str | None, UnprovableError]]:
-        """The inputs of ``keys``, and what is unknown, and why.
+        """The inputs of ``keys``, and the reason for each key whose inputs are unknown.
 
-        Partitions that were made of the same snapshots are one part, unless each is wanted alone.
+        Partitions that were made of the same snapshots are one part, unless ``each_alone``.
 
         Raises:
             IpsError: a table's metadata can't be read.
@@ -184,7 +185,7 @@ class Prover:
         mark: Watermark | None,
         partitions: Sequence[str],
     ) -> CapturedInput:
-        """As a full run would capture it. Spark reads the snapshot where it would read the table of the change."""
+        """The input as a full run would capture it. Spark reads the snapshot itself instead of an ICDC table."""
         snapshot = source.snapshots[mark.snapshot_id] if mark else None
         files = ChangedFiles.nothing()
         if snapshot is not None and tracked.slicing is not None:
@@ -215,7 +216,7 @@ class Prover:
         )
 
     def last_change(self, target: TableMetadata) -> LastChange | None:
-        """What the newest run changed of ``target``; None if that was all that it holds, or is unknown."""
+        """What the newest run changed in ``target``; None if that is all that the target holds, or unknown."""
         snapshots = target.ancestry().snapshots
         newest = next((snapshot for snapshot in snapshots if has_attempt(snapshot)), None)
         if newest is None:
@@ -229,7 +230,7 @@ class Prover:
         return LastChange(files, start, newest)
 
     def partition_values(self, table: TableMetadata, columns: Sequence[str]) -> frozenset[KeyValues] | None:
-        """The values of ``columns`` that rows of ``table`` have; None if it isn't partitioned by just these columns."""
+        """The values of ``columns`` in the rows of ``table``; None if it isn't partitioned by exactly these columns."""
         head = table.ancestry().head
         files = live_files(self.catalog.storage, table, head=head) if head else ChangedFiles.nothing()
         return values_in(files, table, columns)
@@ -249,7 +250,7 @@ def _edge(consumer: str, tracked: TrackedInput, key: str | None) -> Edge:
     return line if key is None else line.of(key)
 
 
-def _settled(  # noqa: PLR0913, PLR0917  # each is a thing of its own
+def _settled(  # noqa: PLR0913, PLR0917  # all are independent
     edges: Mapping[str | None, Edge],
     stored: Mapping[Edge, EdgeState],
     histories: Mapping[Edge, TargetHistory],
@@ -267,13 +268,13 @@ def _has_begun(state: EdgeState) -> bool:
     return state.holds_up_to is not None or state.has_begun
 
 
-def _made_of(claim: Claim, i: int, key: str | None) -> Watermark | None:  # a reason after the other
+def _made_of(claim: Claim, i: int, key: str | None) -> Watermark | None:  # one reason after the other
     """Up to where input ``i`` of a partition was read; None if it had no snapshot then.
 
-    Of a partition it is as late as the upstream is known not to have changed there.
+    For a partition, it is the last point up to which the upstream is known not to have changed there.
 
     Raises:
-        UnprovableError: that isn't known, or can't be read.
+        UnprovableError: that is unknown, or can't be read.
     """
     tracked, source, state, line = claim.inputs[i], claim.sources[i], claim.states[i][key], claim.lines[i]
 

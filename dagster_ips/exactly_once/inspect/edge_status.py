@@ -1,4 +1,4 @@
-"""How far an edge is, and what its next capture would hold: reads metadata only and changes nothing."""
+"""How far an edge has consumed, and what its next capture would hold: reads only metadata and changes nothing."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from dagster_ips.state.store import EdgeStore
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """What a capture would hold. ``partitions`` is None if they are unknown, and where it is everything.
+    """What a capture would hold. ``partitions`` is None if they are unknown, and if the capture holds everything.
 
-    ``waiting`` are the snapshots it is made of, oldest first.
+    ``waiting`` are the snapshots that it consists of, oldest first.
     """
 
     is_full: bool
@@ -46,16 +46,16 @@ class Pending:
 
     @property
     def oldest_ms(self) -> int | None:
-        """When the oldest change that waits was committed; None if none does. Snapshots without a change don't wait."""
+        """When the oldest pending change was committed; None if none is. Snapshots without changes don't count."""
         return next((each.timestamp_ms for each in self.waiting if not each.changes_no_file), None)
 
 
 @dataclass(frozen=True, slots=True)
 class EdgeStatus:
-    """One edge: its state as the next run would find it, what is pending, and what is in flight since when.
+    """One edge: its state as the next run would find it, what is pending, and since when a capture is in flight.
 
-    ``problem`` says why the next run would fail; None if nothing is known to be in its way. ``is_waiting``: the
-    upstream's table isn't there yet and never was. ``pending`` is None in both cases.
+    ``problem`` says why the next run would fail; None if no reason is known. ``is_waiting`` says that the upstream's
+    table doesn't exist and never did. ``pending`` is None in both cases.
     """
 
     edge: Edge
@@ -79,7 +79,7 @@ class Inspector:
     icdc_namespace: str = "ips"
 
     def status(self, consumer: str, tracked: TrackedInput) -> EdgeStatus:
-        """How it stands; what is wrong with it is told and not raised.
+        """The edge's status; what is wrong with the edge is reported in it and not raised.
 
         Raises:
             CatalogUnreachableError: the catalog did not answer.
@@ -163,7 +163,7 @@ class Inspector:
         return self.pending(EdgeState(Edge(consumer, tracked.upstream)), source, tracked)
 
     def _since(self, state: EdgeState) -> int | None:
-        """When the capture in flight was taken: as its ICDC table was made."""
+        """When the capture in flight was taken: when its ICDC table was created."""
         held = state.in_flight
         metadata = self.catalog.find(held.icdc_table) if held else None
         return min((s.timestamp_ms for s in metadata.snapshots.values()), default=None) if metadata else None

@@ -19,10 +19,10 @@ _MOST_RECENT_KEYS = 100
 
 @dataclass(frozen=True)
 class SampledRows:
-    """A condition on the rows of a result and of its target alike, and what it is in words.
+    """A condition on the rows of both a result and its target, and its description.
 
-    Rows in one of the ``partitions``, values of ``columns``, of which the ``sample`` of the values of ``keys`` is taken
-    and those with the hashes ``recent``. None is no condition.
+    It selects the rows in one of ``partitions``, which are values of ``columns`` (None is no condition), whose ``keys``
+    are in the ``sample`` or have one of the hashes ``recent``.
     """
 
     keys: Sequence[str]
@@ -50,11 +50,11 @@ class SampledRows:
 
 
 def key_of(write_mode: WriteMode | None) -> tuple[str, ...]:
-    """The columns by which a write mode tells rows apart; none if it doesn't."""
+    """The columns by which a write mode identifies rows; none if it doesn't."""
     return write_mode.keys if write_mode else ()
 
 
-def sampled_rows(  # noqa: PLR0913, PLR0917  # each is a thing of its own
+def sampled_rows(  # noqa: PLR0913, PLR0917  # all are independent
     prover: Prover,
     claim: Claim,
     part: ClaimedPart,
@@ -62,10 +62,10 @@ def sampled_rows(  # noqa: PLR0913, PLR0917  # each is a thing of its own
     keys: Sequence[str],
     sample: Sample,
 ) -> SampledRows:
-    """What is compared of a ``part``'s result and the target, the ``frames``, by ``keys`` or by all their values.
+    """What is compared of a ``part``'s result and the target, the ``frames``, by ``keys`` or by all their columns.
 
-    Whole partitions of the target where they are made of plain columns that a key has, so that what is read follows
-    the sample; else keys by their hash.
+    These are whole partitions of the target if it is partitioned by plain columns that the key contains, so that less
+    is read for a smaller sample; otherwise keys, chosen by their hash.
 
     Raises:
         IpsError: the target's metadata can't be read.
@@ -73,7 +73,7 @@ def sampled_rows(  # noqa: PLR0913, PLR0917  # each is a thing of its own
     hashed_by = hashable(frames, keys)
     if sample.is_everything or not hashed_by:
         return SampledRows(hashed_by, Sample(1.0, sample.seed))
-    if part.partitions:  # They are a sample of those there are already.
+    if part.partitions:  # They are already a sample of the existing ones.
         return SampledRows(hashed_by, sample)
     change, columns = prover.last_change(claim.target), claim.target.identity_partition_columns()
     if columns and (not keys or set(columns) <= set(keys)):
@@ -90,7 +90,7 @@ def sampled_rows(  # noqa: PLR0913, PLR0917  # each is a thing of its own
 
 
 def _values_of_inputs(part: ClaimedPart, columns: Sequence[str]) -> frozenset[KeyValues]:
-    """Values of partitions that an input has, which the target may lack as a whole."""
+    """Values of partitions that an input has, but that the target may lack altogether."""
     found = frozenset[KeyValues]()
     for captured in part.inputs:
         if captured.head is not None and set(columns) <= set(captured.source.column_names):
@@ -99,7 +99,7 @@ def _values_of_inputs(part: ClaimedPart, columns: Sequence[str]) -> frozenset[Ke
     return found
 
 
-def _recent_keys(  # noqa: PLR0913, PLR0917  # each is a thing of its own
+def _recent_keys(  # noqa: PLR0913, PLR0917  # all are independent
     session: SparkSession, catalog: str, claim: Claim, change: LastChange, keys: Sequence[str], sample: Sample
 ) -> list[int]:
     return changed_keys(

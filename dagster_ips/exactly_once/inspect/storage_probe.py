@@ -1,4 +1,4 @@
-"""Whether a storage can be written where ICDC tables lie."""
+"""Checks whether a storage can be written to where ICDC tables are stored."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _CONTENT = b"dagster-ips doctor was here"
 
 
 def try_storage(storage: Storage, folder: str) -> str | None:
-    """Write, read and delete a small file under ``folder``; what went wrong, None if nothing did."""
+    """Write, read and delete a small file under ``folder``; return what went wrong, None if nothing did."""
     location = f"{folder}/{uuid.uuid4().hex}.txt"
     try:
         with effect(Effect.TRY_STORAGE):

@@ -1,4 +1,4 @@
-"""Let a target's columns follow the frame that is written to it, as far as no row that is there becomes wrong."""
+"""Adapts a target's columns to the frame that is written to it, as far as no existing row becomes wrong."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def require_columns_fit(frame: DataFrame, target: TableMetadata | None, *, catalog: str, table: str) -> None:
-    """Fail unless ``table`` has the frame's columns or may be given them; ``target`` is None before it is made.
+    """Fail unless ``table`` has the frame's columns or may be given them; ``target`` is None before it is created.
 
     Raises:
-        FrameColumnsError: the frame lacks a column, or has one of a type that the table's can't become.
+        FrameColumnsError: the frame lacks a column, or has one of a type that the table's column can't be changed to.
     """
     found = _fit(frame.sparkSession, columns_of(frame), target)
     found = replace(found, gone=tuple(each for each in found.gone if not _is_hidden(each)))
@@ -40,10 +40,10 @@ def require_columns_fit(frame: DataFrame, target: TableMetadata | None, *, catal
 
 
 def require_rows_found(frame: DataFrame, write_mode: WriteMode, target: TableMetadata) -> None:
-    """Fail if an incremental run would find rows of ``target`` by a column that is new in it, and null in all of them.
+    """Fail if an incremental run would find rows of ``target`` by a new column, which is null in all of them.
 
     Raises:
-        UnknownColumnError: it would; what is there would stay beside what takes its place.
+        UnknownColumnError: it would; the existing rows would stay beside the rows that replace them.
     """
     found = _fit(frame.sparkSession, columns_of(frame), target)
     new = {*(each.path[0] for each in found.added if len(each.path) == 1), *target.unwritten_columns()}
@@ -60,10 +60,10 @@ def require_rows_found(frame: DataFrame, write_mode: WriteMode, target: TableMet
 
 
 def require_types_fit(frame: DataFrame, target: TableMetadata, *, catalog: str) -> None:
-    """As ``require_columns_fit``, of statements that may leave columns out.
+    """As ``require_columns_fit``, for statements that may leave columns out.
 
     Raises:
-        FrameColumnsError: a column has a type that the table's can't become.
+        FrameColumnsError: a column has a type that the table's column can't be changed to.
     """
     found = _fit(frame.sparkSession, columns_of(frame), target)
     if found.misfits:
@@ -72,11 +72,11 @@ def require_types_fit(frame: DataFrame, target: TableMetadata, *, catalog: str) 
 
 
 def follow_frame(frame: DataFrame, catalog: LakeCatalog, table: str) -> DataFrame:
-    """Give ``table`` the columns that it lacks and the wider types; the frame, with nested fields in the table's order.
+    """Give ``table`` the new columns and wider types; return the frame, with nested fields in the table's order.
 
-    Hidden columns of aggregates that aren't kept any more go: other aggregates are computed anew from all rows. The
-    new columns are the table's and not a branch's, so they stay if what is written next isn't published: null in
-    every row, until a run that is published fills them.
+    Hidden columns of aggregates that are no longer kept are dropped: if the aggregates change, all rows are recomputed.
+    New columns belong to the table and not to a branch, so they stay even if what is written next isn't published. They
+    are null in every row until a run that fills them is published.
     """
     session, columns, failures = frame.sparkSession, columns_of(frame), 0
     while True:
@@ -143,5 +143,5 @@ def _name(each: Added | Gone | Misfit) -> str:
 
 
 def _sql(*path: str) -> str:
-    """A column as one pastes it into SQL, in backquotes where it needs them."""
+    """A column as it is pasted into SQL, in backquotes if it needs them."""
     return ".".join(part if _PLAIN.fullmatch(part) else quoted(part) for part in path)

@@ -1,7 +1,7 @@
-"""Whether the frame an asset returned fits the way it is to be written: what can be known before anything is.
+"""Checks, before anything is written, whether the frame an asset returned fits the way it is to be written.
 
-Only what is known to be right is let through. What isn't known is refused as well, unless the run computes everything
-or the asset says by ``trusted()`` that it is right.
+Only what is known to be right is accepted. What is unknown is refused as well, unless the run computes everything or
+the asset declares by ``trusted()`` that it is right.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 
 def require_columns(frame: DataFrame, write_mode: WriteMode, *, table: str, partition_columns: Sequence[str]) -> None:
-    """Fail unless ``frame`` has every column by which its rows are written to ``table``.
+    """Fail unless ``frame`` has every column that is needed to write its rows to ``table``.
 
     Raises:
-        UnknownColumnError: it lacks one that the write mode names or the table is partitioned by.
+        UnknownColumnError: it lacks a column that the write mode names or the table is partitioned by.
     """
     for column in write_mode.columns_needed(partition_columns):
         if column not in frame.columns:
@@ -45,17 +45,17 @@ def require_columns(frame: DataFrame, write_mode: WriteMode, *, table: str, part
 
 
 def require_known(made: Provenance, write_mode: WriteMode, mode: Mode, *, table: str) -> None:
-    """Fail unless the plan shows that the result is what it would be of all rows, as far as they changed.
+    """Fail unless the plan shows that the result equals the changed part of a result of all rows.
 
-    A full run is made of all rows. What only isn't known it therefore lets through; what is wrong it refuses as every
-    other run would, so that you hear of it with the first.
+    A full run is computed from all rows, so it accepts what is only unknown. It refuses what is wrong, as every other
+    run would, so that the first run already reports it.
 
     Raises:
         UnfitFrameError: something in the plan needs rows that the frames leave out, or keys aren't the upstream's.
-        UntracedResultError: what the result is made of isn't known.
+        UntracedResultError: it is unknown what the result is computed from.
     """
     if isinstance(write_mode, OverwriteWhere | Replace):
-        return  # made of source alone, of which nothing is left out
+        return  # computed from source alone, which leaves nothing out
     for change, taken, fault in made.faults:
         raise UnfitFrameError(
             table=table,
@@ -93,7 +93,7 @@ def require_known(made: Provenance, write_mode: WriteMode, mode: Mode, *, table:
 
 
 def _require_lasting_keys(made: Provenance, write_mode: WriteMode, table: str) -> None:
-    """What a row is found by, or taken off as, must be what it was when the row came."""
+    """Fail if columns by which rows are found or subtracted may differ when the same row is computed again."""
     by: Sequence[str] = ()
     match write_mode:
         case Append(dedup_on, remove_on):
@@ -119,7 +119,7 @@ def _require_lasting_keys(made: Provenance, write_mode: WriteMode, table: str) -
 
 
 def _require_weights_as_they_are(made: Provenance, table: str) -> None:
-    """A row that went must count as the same row, the other way round."""
+    """A removed row must count as the same row that was added, with the opposite sign."""
     for change in made.inputs:
         for taken in change.taken:
             if taken.frame is Frame.WEIGHTED and (made.uses_weight(taken) or not made.keeps(WEIGHT, taken)):
@@ -134,9 +134,9 @@ def _require_weights_as_they_are(made: Provenance, table: str) -> None:
 
 
 def _require_groups_of_one_choice(inputs: Sequence[InputChange], table: str) -> None:
-    """What is made of two frames lacks the rows that only one of them has, or has to be made again for other groups.
+    """A result of two frames lacks rows that only one of them has, or must be recomputed for other groups as well.
 
-    An input that is joined with its own groups, by ``on``, is there as a whole.
+    The ``source`` of an input with which the groups are joined, by ``on``, has all rows, so it may be used.
     """
     for change in inputs:
         first = next((taken for taken in change.taken if taken.frame in _GROUPS), None)
@@ -168,7 +168,7 @@ _ALLOWED = {
 
 
 def _kept(write_mode: WriteMode, change: InputChange, taken: TakenFrame) -> Sequence[str]:
-    """The columns of the result that must be the frame's own."""
+    """The columns of the result that must be the frame's own columns."""
     if taken.frame in _GROUPS:
         return taken.keys
     match write_mode:
@@ -181,13 +181,13 @@ def _kept(write_mode: WriteMode, change: InputChange, taken: TakenFrame) -> Sequ
 
 
 def require_followed(inputs: Sequence[InputChange], made: Provenance, write_mode: WriteMode, *, table: str) -> None:
-    """Fail unless the result follows each of ``inputs``, with all that was taken of them, whose rows changed.
+    """Fail unless the result follows each input whose rows changed; ``inputs`` have all frames that were taken.
 
-    What an Overwrite replaces is its author's word; but a condition that was made of the changes of some inputs, and
-    not of another's, has left that one out.
+    What an Overwrite replaces is up to its author. But if its condition was built from the changes of some inputs and
+    not of another, it has left that one out.
 
     Raises:
-        UnfollowedChangeError: the result has nothing of the change of one, which would be consumed with it.
+        UnfollowedChangeError: the result has nothing of an input's change, which would be consumed with it.
     """
     if isinstance(write_mode, Replace):
         return
@@ -213,8 +213,8 @@ def require_fit(
     """Fail unless the frames of ``inputs`` that the result is made of give what a run writes to ``table``.
 
     Raises:
-        ConditionError: what an Overwrite replaces isn't said by a condition.
-        FragmentOverwriteError: what was made of a part of the rows would replace more than that.
+        ConditionError: an Overwrite's condition can't select the rows to replace.
+        FragmentOverwriteError: a result of only a part of the rows would replace more than that part.
         UnfitFrameError: the frames that were taken don't give what the write mode writes.
         RemovedRowsError: rows may have been removed upstream, and the write mode can't follow that.
     """
@@ -256,9 +256,9 @@ def require_fit(
 
 
 def _require_fragments(table: str, inputs: Sequence[InputChange]) -> None:
-    """Only changed rows are appended; every other frame has rows again that the table was made of before.
+    """Only changed rows may be appended; every other frame repeats rows whose results are in the table already.
 
-    ``source`` of an input may be looked up for the changed rows of another.
+    The ``source`` of an input may be looked up for the changed rows of another.
     """
     has_fragments = any(change.fragments for change in inputs)
     for change in inputs:
@@ -275,7 +275,7 @@ def _require_fragments(table: str, inputs: Sequence[InputChange]) -> None:
 
 
 def _require_one_way_of_counting(table: str, inputs: Sequence[InputChange]) -> None:
-    """Rows count by their weight, or once; what of ``changes`` was there before would count again."""
+    """Rows count by their weight, or once; rows of ``changes`` that were there before would count again."""
     fragments = [(change, taken) for change in inputs for taken in change.fragments]
     is_weighted = any(taken.frame is Frame.WEIGHTED for _, taken in fragments)
     for change, taken in fragments:
@@ -292,7 +292,7 @@ def _require_one_way_of_counting(table: str, inputs: Sequence[InputChange]) -> N
 
 
 def _require_groups_of_one_input(table: str, inputs: Sequence[InputChange]) -> None:
-    """Groups that changed in one input say nothing of those that changed in another, though the result has both."""
+    """The groups that changed in one input lack those that changed in another, though the result has both."""
     joined = {upstream for change in inputs for taken in change.taken for upstream in taken.on}
     taken_from = [
         change
@@ -316,7 +316,7 @@ def _require_groups_of_one_input(table: str, inputs: Sequence[InputChange]) -> N
 
 
 def _require_nothing_beside_fragments(table: str, inputs: Sequence[InputChange]) -> None:
-    """What a changed row makes of all rows of its own input is made again with each change of those."""
+    """A result of a changed row and of all rows of its input must be recomputed when any of these rows change."""
     for change in inputs:
         others = [taken for taken in change.taken if taken not in change.fragments]
         if change.fragments and others:
@@ -332,7 +332,7 @@ def _require_nothing_beside_fragments(table: str, inputs: Sequence[InputChange])
 
 
 def _require_groups_of_key(table: str, on: Sequence[str], change: InputChange) -> None:
-    """A key's rows must all be in the frame if some are, or a part of a sum replaces the sum."""
+    """If some rows of a key are in the frame, all must be, or a part of a sum would replace the sum."""
     for taken in () if change.is_empty else change.taken:
         is_grouped = taken.frame is Frame.AFFECTED or (taken.frame is Frame.SCOPE and change.partitions is not None)
         if is_grouped and not (taken.keys and set(taken.keys) <= set(on)):
@@ -400,7 +400,7 @@ def _require_whole_partitions(table: str, partition_columns: Sequence[str], chan
 
 
 def _require_known_partitions(table: str, inputs: Sequence[InputChange]) -> None:
-    """The source as a whole, or a part of it, doesn't tell which partitions became empty."""
+    """Neither the source as a whole nor a part of it shows which partitions became empty."""
     taken = [(change.upstream, each.frame) for change in inputs for each in change.taken]
     if taken and all(frame is Frame.SOURCE for _, frame in taken):
         raise UnfitFrameError(
@@ -414,7 +414,7 @@ def _require_known_partitions(table: str, inputs: Sequence[InputChange]) -> None
 
 
 def _require_followed_removals(table: str, change: InputChange) -> None:
-    """What replaces partitions has none of the removed rows in it, so they can't be kept by ``on_removed="ignore"``."""
+    """A frame that replaces partitions has no removed rows, so ``on_removed="ignore"`` can't keep their results."""
     for taken in change.taken:
         if change.ignores_removed and taken.frame in (Frame.SCOPE, Frame.SOURCE):
             raise UnfitFrameError(
@@ -428,7 +428,7 @@ def _require_followed_removals(table: str, change: InputChange) -> None:
 
 
 def _require_sources(table: str, frames: Sequence[TakenFrame], *, replaced: str, remedy: str) -> None:
-    """What is replaced may be rows of any partition and key, and only ``source`` holds what all of them are made of."""
+    """The replaced rows may be of any partition and key, and only ``source`` holds what all of them are made of."""
     for taken in frames:
         if taken.frame is not Frame.SOURCE:
             raise FragmentOverwriteError(

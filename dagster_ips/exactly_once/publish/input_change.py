@@ -1,4 +1,4 @@
-"""What a writer must know of an input: what changed of it, and which of its frames the asset took."""
+"""What a writer needs to know about an input: what changed in it, and which of its frames the asset took."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ _FRAGMENTS = (Frame.CHANGES, Frame.ADDED, Frame.REMOVED, Frame.WEIGHTED, Frame.C
 
 @dataclass(frozen=True)
 class TakenFrame:
-    """A frame that an asset took from a view, and the columns by which whole groups of rows are in it.
+    """A frame that an asset took from a view, and the columns by which it holds whole groups of rows.
 
-    ``mark`` is what Spark's plans show it as. ``on`` says, where the groups hold also what changes of other inputs
-    touch, which columns of theirs equal which of each of those, by upstream; ``changed`` are the keys of the groups
-    then, which otherwise are those of the input's changed rows.
+    ``mark`` identifies the frame in Spark's plans. ``on`` is set if the groups also include what changes of other
+    inputs touch: for each of those upstreams, it says which of its columns equal which columns of the frame.
+    ``changed`` are the keys of the groups then; otherwise they are those of the input's changed rows.
     """
 
     frame: Frame
@@ -50,7 +50,7 @@ class TakenFrame:
     changed: DataFrame | None = field(default=None, compare=False)
 
     def leaf(self, upstream: str, types: Mapping[str, str]) -> Leaf:
-        """The frame as it stands in a plan."""
+        """The frame as a leaf of a plan."""
         whole = Unit.WHOLE if self.frame is Frame.SOURCE else Unit.GROUP
         unit = Unit.ROW if self.frame in _FRAGMENTS else whole
         weight = WEIGHT if self.frame is Frame.WEIGHTED else None
@@ -66,14 +66,14 @@ class TakenFrame:
 
 @dataclass(frozen=True)
 class InputChange:
-    """What a writer must know of one input: what changed, and which of it the result was made of.
+    """What a writer needs to know about one input: what changed, and what of it the result is made of.
 
-    ``net`` are the added and removed rows with their weight, ``source`` the rows there are now. They are made when they
-    are asked for: Spark looks for a table's snapshot as soon as a frame of it is made, and it may be expired by then.
-    ``pruning`` gives a condition that every row meets whose value of a column occurs in the change. ``is_bite`` says
-    that the change is only some files of one, of which ``source`` has all. ``table`` is the upstream's, as plans show
-    it. ``is_asked`` says that the asset asked which values changed: for ranges, partitions or parameters. ``types`` are
-    Iceberg's of the columns that aren't nested.
+    ``net`` are the added and removed rows with their weight, ``source`` the current rows. Both are built only when they
+    are asked for: Spark looks up a table's snapshot as soon as a frame of it is built, and the snapshot may have
+    expired by then. ``pruning`` returns a condition that every row meets whose value of a column occurs in the change.
+    ``is_bite`` says that the change is only some files of a change, while ``source`` has all. ``table`` is the
+    upstream's table, as plans show it. ``is_asked`` says that the asset asked which values changed: for ranges,
+    partitions or parameters. ``types`` are the Iceberg types of the columns that aren't nested.
     """
 
     upstream: str
@@ -98,20 +98,20 @@ class InputChange:
 
     @property
     def source(self) -> DataFrame:
-        """The rows there are now."""
+        """The current rows."""
         return self.make_source()
 
     def has_no_change(self) -> bool:
-        """Whether no row changed; runs a job only if files changed whose rows may all be as they were."""
+        """Whether no row changed; runs a job only if files changed whose rows may all be the same as before."""
         return self.is_empty or (self.may_remove_rows and self.net.isEmpty())
 
     def removes_rows(self) -> bool:
-        """Whether a row is gone; runs a job only if files changed whose rows may all be as they were."""
+        """Whether a row was removed; runs a job only if files changed whose rows may all be the same as before."""
         return self.may_remove_rows and not removed(self.net).isEmpty()
 
     @property
     def is_whole(self) -> bool:
-        """Whether the result was made of every row, because it is unknown which partitions changed."""
+        """Whether the result is made of every row, because it is unknown which partitions changed."""
         return self.partitions is None and any(taken.frame is Frame.SCOPE for taken in self.taken)
 
     @property
@@ -120,11 +120,11 @@ class InputChange:
         return [taken for taken in self.taken if taken.frame is Frame.AFFECTED]
 
     def changed_keys(self, group: TakenFrame) -> DataFrame:
-        """The keys of the groups in one of ``groups``, distinct."""
+        """The distinct keys of the groups in one of ``groups``."""
         return distinct_keys(self.net if group.changed is None else group.changed, group.keys)
 
     def made_of(self, keys: Sequence[str]) -> DataFrame:
-        """The values of ``keys`` that rows of the result have if it keeps those columns as they are."""
+        """The values of ``keys`` in the rows of the result, if it keeps those columns unchanged."""
         if self.fragments:
             return distinct_keys(added(self.net), keys)
         if self.groups and self.groups[0].changed is None:

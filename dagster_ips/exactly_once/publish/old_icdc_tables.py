@@ -1,4 +1,4 @@
-"""Retention: after a commit the edge's old ICDC tables go."""
+"""Retention: drops the edge's old ICDC tables after a commit."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _LOG = logging.getLogger(__name__)
 def drop_expired_tables(catalog: LakeCatalog, store: EdgeStore, capture: Capture, retention: Retention) -> None:
     """Drop the ICDC tables of ``capture``'s edge that ``retention`` no longer keeps.
 
-    ``capture`` is the one just committed; it and what is in flight stay. Best effort, and never an error: what can't be
-    dropped now is logged, and the edge's next run tries again.
+    ``capture`` is the one just committed; its table, and that of a capture in flight, stay. This is best effort and
+    never an error: what can't be dropped now is logged, and the edge's next run tries again.
     """
     edge = capture.edge.line
     try:
@@ -40,7 +40,7 @@ def drop_expired_tables(catalog: LakeCatalog, store: EdgeStore, capture: Capture
         try:
             with effect(Effect.DROP_ICDC_TABLE):
                 drop_icdc_table(catalog, table.name, edge)
-        except Exception as error:  # noqa: BLE001  # as above; one table must not keep the others
+        except Exception as error:  # noqa: BLE001  # as above; one table must not hold up the others
             _LOG.warning("ICDC table %s could not be dropped completely (%s)", table.name, type(error).__name__)
 
 

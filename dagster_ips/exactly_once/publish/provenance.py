@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 class Provenance:
     """What a result is made of.
 
-    ``inputs`` have just those of the taken frames that are in its plan; all that were taken where that isn't known.
-    ``faults`` need rows that a frame leaves out. ``unknown`` is what the plan doesn't show, as parts of sentences.
-    ``lineage`` is None where the plan can't be read.
+    ``inputs`` have only those of the taken frames that are in its plan; all that were taken if the plan can't be read.
+    ``faults`` are operations that need rows which a frame leaves out. ``unknown`` is what the plan doesn't show, as
+    parts of sentences. ``lineage`` is None if the plan can't be read.
     """
 
     inputs: Sequence[InputChange]
@@ -30,33 +30,34 @@ class Provenance:
     lineage: Lineage | None = None
 
     def trusted(self, inputs: Sequence[InputChange]) -> Provenance:
-        """Inputs of which nothing is in the plan are taken to be in the result by all that was taken of them."""
+        """Assume that inputs which the plan lacks are in the result, with all frames that were taken of them."""
         both = zip(inputs, self.inputs, strict=True)
         return Provenance([seen if seen.taken else replace(seen, taken=change.taken) for change, seen in both])
 
     def keeps(self, column: str, taken: TakenFrame) -> bool:
-        """Whether the result's ``column`` is the frame's of that name, unchanged, in all that is made of the frame."""
+        """Whether the result's ``column`` is the frame's column of that name, unchanged, wherever the frame is used."""
         return self.lineage is not None and self.lineage.keeps(column, leaf=taken.mark, as_=column)
 
     @property
     def varying(self) -> frozenset[str]:
-        """The result's columns that are made of the clock or of chance."""
+        """The result's columns that depend on the clock or on chance."""
         return self.lineage.varying if self.lineage else frozenset()
 
     @property
     def looked_up(self) -> tuple[str, ...]:
-        """The tables that it is made of beside its inputs, as plans show them; none where that isn't known."""
+        """The tables that the result reads beside its inputs, as plans show them; none if that is unknown."""
         return tuple(sorted(self.lineage.tables)) if self.lineage else ()
 
     def uses_weight(self, taken: TakenFrame) -> bool:
-        """Whether the frame's weight is more than passed on."""
+        """Whether the frame's weight is used, and not just passed on."""
         return self.lineage is None or taken.mark in self.lineage.weighed
 
 
 def provenance(frame: DataFrame, inputs: Sequence[InputChange], *, table: str, shares_views: bool) -> Provenance:
-    """What ``frame``, the result for ``table`` as plans show it, is made of; runs no job.
+    """What ``frame``, which is to be written to ``table``, is made of; runs no job.
 
-    ``shares_views`` says that frames may have been taken for other tables of the same step.
+    ``table`` is named as in plans. ``shares_views`` says that frames may have been taken for other tables of the same
+    step.
     """
     leaves = [taken.leaf(change.upstream, change.types) for change in inputs for taken in change.taken if taken.mark]
     whole = [Leaf(change.table, change.upstream, Unit.WHOLE, types=change.types) for change in inputs]
@@ -81,7 +82,7 @@ def provenance(frame: DataFrame, inputs: Sequence[InputChange], *, table: str, s
 
 
 def _in_plan(change: InputChange, found: Lineage) -> tuple[TakenFrame, ...]:
-    """The taken frames that are in the plan, and the upstream itself where it is read beside its view."""
+    """The taken frames that are in the plan, and the upstream's table if it is read beside its view."""
     return tuple(each for each in (*change.taken, _read_beside(change)) if each.mark in found.leaves)
 
 

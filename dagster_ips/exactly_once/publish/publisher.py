@@ -44,10 +44,10 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """What became of a run's writes.
+    """The outcome of a run's writes.
 
-    ``snapshots`` are the ones that are now on the target's ``main``, oldest first; none when there was nothing to
-    write or when another run had published the same captures (``superseded_by`` says what it stamped).
+    ``snapshots`` are those that are now on the target's ``main``, oldest first; none if there was nothing to write or
+    another run had published the same captures (``superseded_by`` are its stamps).
     """
 
     metadata: TableMetadata | None
@@ -56,23 +56,23 @@ class Publication:
 
 
 Write = Callable[[Branch, TableMetadata], None]
-"""Writes a run's result to the branch; the metadata is the target's as the branch was cut."""
+"""Writes a run's result to the branch; the metadata is the target's from before the branch was created."""
 
 Check = Callable[[Branch], None]
-"""Looks at what was written to the branch before it is published, and raises if it must not be."""
+"""Checks what was written to the branch before it is published, and raises if it must not be."""
 
 
 def unchecked(_: Branch) -> None:
-    """What was written is published as it is."""
+    """Publish what was written without a check."""
 
 
 @dataclass(frozen=True)
 class Publisher:
     """Publishes to one target table by the session's commits.
 
-    ``properties`` are what the snapshots say beside their stamps, once all of the run's work is in; ``consent`` is what
-    a person allows the run; ``tell`` hears of each step. In a ``catalog`` with a branch that is published to instead of
-    ``main``: nobody but those who look there sees it, and nothing is announced.
+    ``properties`` are added to the stamps of the snapshots that complete the run's work; ``consent`` is what a person
+    allows the run; ``tell`` is called for each step. If the ``catalog`` has a branch, that is published to instead of
+    ``main``: only those who look at the branch see it, and nothing is announced.
     """
 
     catalog: LakeCatalog
@@ -88,14 +88,14 @@ class Publisher:
     ) -> Publication:
         """Make ``write``'s result the head of ``table``, if ``check`` allows it, and commit ``captures``, its stamps.
 
-        If ``main`` moves meanwhile, or another commit comes in between, the branch is dropped and written again on the
-        newest head. If another run published the same captures first, the own work is dropped and what that run
-        stamped is committed.
+        If ``main`` moves in the meantime, or another commit comes in between, the branch is dropped and written again
+        on the newest head. If another run published the same captures first, this run's work is dropped and what the
+        other run stamped is committed.
 
         Raises:
-            CaptureVoidError: a person changed meanwhile what is consumed.
+            CaptureVoidError: a person has meanwhile changed what is consumed.
             TargetOfAnotherError, ForeignWriteError, TargetColumnsChangedError: see ``require_own``.
-            StagedBranchGoneError: the catalog has a branch, and the table hasn't.
+            StagedBranchGoneError: the catalog has a branch that the table doesn't have.
             PublishError: ``main`` kept moving, or the branch holds commits that aren't this run's.
             Exception: whatever ``write`` or ``check`` raised; nothing is published or consumed then.
         """
@@ -110,7 +110,7 @@ class Publisher:
                 published_it = self._write_and_fast_forward(branch, before, captures, write, check, asset=consumer)
             except Exception as error:
                 after = self.catalog.load(table, asset=consumer)
-                # An error may come after the fast-forward took effect: only main's own history can tell.
+                # The error may have come after the fast-forward took effect: only main's own history shows that.
                 if not _own_snapshots(after, branch):
                     self.drop_branch(branch)
                     moved = is_conflict(error) or after.head_snapshot_id() != before.head_snapshot_id()
@@ -131,16 +131,16 @@ class Publisher:
         raise AssertionError  # the last attempt returned or raised
 
     def stamp(self, captures: Sequence[Capture], branch: Branch) -> dict[str, str]:
-        """The summary properties of what is written to ``branch``."""
+        """The summary properties of the commits to ``branch``."""
         stamp = stamp_properties(tuple(captures), attempt=branch.name, run_id=self.run_id)
         return stamp | dict(self.properties)
 
     def superseded(self, target: TableMetadata, captures: Sequence[Capture]) -> Publication | None:
-        """What another run published of ``captures``, which is consumed by that; None if none did.
+        """What another run published of ``captures``, after committing it; None if none did.
 
         Raises:
-            CaptureVoidError: a person changed meanwhile what is consumed.
-            PublishError: as ``published_by_another``; or it published some of a run's partitions, and not all.
+            CaptureVoidError: a person has meanwhile changed what is consumed.
+            PublishError: as in ``published_by_another``; or another run published some of the partitions, and not all.
         """
         self.require_valid(captures)
         superseded = published_by_another(self.catalog.storage, target, captures)
@@ -157,7 +157,7 @@ class Publisher:
         Raises:
             TargetOfAnotherError: another asset writes it.
             ForeignWriteError: someone else changed rows after the captures were taken.
-            TargetColumnsChangedError: someone gave the names of columns to others.
+            TargetColumnsChangedError: someone gave the names of columns to other columns.
         """
         require_own(target, asset, self.consent)
         edges = [capture.edge for capture in captures if capture.mode is Mode.INCREMENTAL]
@@ -166,20 +166,20 @@ class Publisher:
         require_same_columns(target, asset, states)
 
     def new_branch(self, table: str) -> Branch:
-        """A branch of a name that is this attempt's alone; not made yet."""
+        """A branch with a name that only this attempt uses; it isn't created yet."""
         return Branch(self.catalog.name, table, f"ips_{self.run_id[:8]}_{uuid.uuid4().hex[:8]}")
 
     def commit_without_writing(self, captures: Sequence[Capture]) -> None:
-        """``captures`` held nothing to write: they are consumed, and nothing is published.
+        """Commit ``captures`` that held nothing to write; nothing is published.
 
         Raises:
-            CaptureVoidError: a person changed meanwhile what is consumed.
+            CaptureVoidError: a person has meanwhile changed what is consumed.
         """
         self.require_valid(captures)
         self.tell(LogLine.of(Event.SKIP, reason="no change"))
         self.commit(captures, None)
 
-    def _write_and_fast_forward(  # noqa: PLR0913  # each is a thing of its own
+    def _write_and_fast_forward(  # noqa: PLR0913  # all are independent
         self,
         branch: Branch,
         before: TableMetadata,
@@ -189,9 +189,9 @@ class Publisher:
         *,
         asset: str,
     ) -> bool:
-        """Whether it was published.
+        """Write and publish; return whether it was published.
 
-        Not if an incremental run wrote nothing, so that no consumer of the table is woken.
+        It isn't if an incremental run wrote nothing, so that no consumer of the table is woken.
         """
         with effect(Effect.CREATE_BRANCH):
             branch.create(self.session, head_snapshot_id=before.head_snapshot_id())
@@ -219,16 +219,16 @@ class Publisher:
         return True
 
     def _require_branch(self, target: TableMetadata) -> None:
-        """A branch that is missing would be made anew by the fast-forward, or ``main`` written in its stead."""
+        """Fail if the branch is missing: the fast-forward would re-create it, or ``main`` would be written instead."""
         branch = self.catalog.branch
         if branch is not None and branch not in target.branches:
             raise StagedBranchGoneError(table=target.table, branch=branch)
 
     def announce(self, captures: Sequence[Capture], target: TableMetadata, branch: Branch, *, asset: str) -> None:
-        """Say in the table's properties that the head of ``branch`` is about to be published: see ``shows_all_since``.
+        """Announce in the table's properties that ``branch``'s head is about to be published: see ``shows_all_since``.
 
-        And whose table it is, if they don't say so, and how many rows it has. Not one step with the publication, and
-        therefore before it: a publication that isn't announced can't be.
+        Also record whose table it is, if the properties don't say so, and how many rows it has. This can't be one step
+        with the publication, so it comes first: nothing can be published without having been announced.
         """
         head = target.head_snapshot_id(branch.name)
         properties = {ASSET: asset} if target.properties.get(ASSET) != asset else {}
@@ -239,9 +239,9 @@ class Publisher:
                 set_properties(self.session, branch.catalog, branch.table, properties)
 
     def commit(self, captures: Sequence[Capture], target: TableMetadata | None) -> None:
-        """``captures`` are consumed, as far as the stamps of ``target`` and what is known of others allow it.
+        """Commit ``captures`` as consumed, as far as the stamps of ``target`` and what is known about others allow it.
 
-        ``target`` is None if the run did not look at it, as nothing was to be written.
+        ``target`` is None if the run did not look at it, because there was nothing to write.
         """
         edges = [capture.edge for capture in captures]
         histories, states = target_histories(target, edges) if target else {}, self.store.get_many(edges)
@@ -254,10 +254,10 @@ class Publisher:
             self.tell(_committed([capture for capture in done if capture.edge.line == line]))
 
     def require_valid(self, captures: Sequence[Capture]) -> None:
-        """Fail if a person changed meanwhile what is consumed.
+        """Fail if a person has meanwhile changed what is consumed.
 
         Raises:
-            CaptureVoidError: one did.
+            CaptureVoidError: a person has.
         """
         states = self.store.get_many(capture.edge for capture in captures)
         for capture in captures:
@@ -274,12 +274,12 @@ class Publisher:
                 )
 
     def adopt(self, superseded: Sequence[tuple[Capture, TargetHistory]]) -> None:
-        """What other runs published is consumed, as far as their stamps say."""
+        """Commit as consumed what other runs published, as far as their stamps say."""
         histories = {capture.edge: history for capture, history in superseded}
         store_settled(self.store, self.store.get_many(histories), histories)
 
     def drop_branch(self, branch: Branch) -> None:
-        """Best effort: a branch left behind expires by its own retention, and its work is published or void."""
+        """Try to drop the branch: one left behind expires by its own retention, and its work is published or void."""
         for _ in range(_MOST_ATTEMPTS):
             try:
                 with effect(Effect.DROP_BRANCH):
@@ -293,7 +293,7 @@ class Publisher:
 
 
 def written(branch: Branch, snapshots: Sequence[Snapshot]) -> LogLine:
-    """What the snapshots on a branch say to have added and taken away."""
+    """The log line with what the snapshots on a branch have added and removed, by their summaries."""
     counts = {
         "rows_added": "added-records",
         "rows_removed": "deleted-records",
@@ -305,7 +305,7 @@ def written(branch: Branch, snapshots: Sequence[Snapshot]) -> LogLine:
 
 
 def _committed(captures: Sequence[Capture]) -> LogLine:
-    """The captures of one line: one, or one of each partition."""
+    """The log line for captures of one line: a single capture, or one for each partition."""
     capture, up_to = captures[0], captures[0].to_inclusive
     is_partitioned = capture.edge.partition is not None
     return LogLine.of(
@@ -320,12 +320,13 @@ def _committed(captures: Sequence[Capture]) -> LogLine:
 def published_by_another(
     storage: Storage, target: TableMetadata, captures: Sequence[Capture]
 ) -> list[tuple[Capture, TargetHistory]]:
-    """The captures whose number, or a later one, is stamped on the target already, and what says so.
+    """The captures whose number, or a later one, is stamped on the target already, with the history that says so.
 
     Raises:
-        PublishError: the newest stamp is another than when the capture began, but not a later capture's: the target
-            was changed from outside, and what the capture builds on may be gone. Or a full run was asked for, and what
-            another published meanwhile isn't one. Or another may have published what is expired already.
+        PublishError: the target's newest stamp isn't the one from when the capture began, nor that of a later capture:
+            the target was changed from outside, and what the capture builds on may be gone. Or a full run was
+            requested, and what another run published meanwhile isn't one. Or another run may have published something
+            that has expired already.
     """
     superseded = []
     histories = histories_since(storage, target, {capture.edge: capture.target for capture in captures})
@@ -344,7 +345,7 @@ def published_by_another(
 def _require_all_superseded(
     table: str, captures: Sequence[Capture], superseded: Sequence[tuple[Capture, TargetHistory]]
 ) -> None:
-    """Partitions that nobody published can't be taken out of what is written with the others.
+    """Fail if others published only some partitions: the rest can't be separated from what is written with them.
 
     Raises:
         PublishError: another run published some of a run's partitions, and not all.
@@ -365,10 +366,12 @@ def _own_snapshots(target: TableMetadata, branch: Branch) -> tuple[Snapshot, ...
 
 
 def _require_own_work_only(now: TableMetadata, branch: Branch, before: TableMetadata) -> None:
-    """A branch that someone drops is silently made anew, on a newer head, by the next commit: rows would double.
+    """Fail if the branch isn't the one that was created: the next commit after a drop re-creates it on a newer head.
+
+    Nothing reports that, and rows would be duplicated.
 
     Raises:
-        PublishError: the branch isn't exactly this attempt's snapshots on top of the head it was cut at.
+        PublishError: the branch isn't exactly this attempt's snapshots on top of the head where it was created.
     """
     own_root = before.head_snapshot_id()
     for snapshot in now.ancestry(branch.name).snapshots:
@@ -383,5 +386,5 @@ def _require_own_work_only(now: TableMetadata, branch: Branch, before: TableMeta
 
 
 def is_empty_root(snapshot: Snapshot, own_root: int | None) -> bool:
-    """Whether this is the empty snapshot that cutting a branch from a table without snapshots commits."""
+    """Whether this is the empty snapshot that creating a branch of a table without snapshots commits."""
     return own_root is None and snapshot.parent_id is None and snapshot.summary.get("total-records", "0") == "0"

@@ -30,8 +30,8 @@ from dagster_ips.spark.writes.overwrite_where import overwrite_matching
 class MadeOf:
     """What rows were made of: an upstream up to ``to_inclusive``, without the keys that were ``left_out``.
 
-    Of a change that was taken in part, from ``from_exclusive`` on, the ``bite``. ``division`` is what the key of the
-    partition meant then, None if that isn't known.
+    If a change was consumed only in part, ``bite`` is that part, and the change begins after ``from_exclusive``.
+    ``division`` is what the key of the partition meant then; None if that is unknown.
     """
 
     to_inclusive: Watermark
@@ -43,9 +43,9 @@ class MadeOf:
 
 @dataclass(frozen=True, slots=True)
 class Restoration:
-    """What is restored in a ``table`` of ``asset``: ``rows`` as ``snapshot_id`` has them, all of them if None.
+    """What is restored in a ``table`` of ``asset``: ``rows`` as they are in ``snapshot_id``; None stands for all rows.
 
-    ``consumed`` is what they were made of, by edge: what came later is consumed again.
+    ``consumed`` is what they were made of, by edge; what came later is consumed again.
     """
 
     backfill: str
@@ -57,13 +57,13 @@ class Restoration:
 
     @property
     def partitions(self) -> list[str | None]:
-        """The partitions that are restored; of an asset without it is None alone."""
+        """The partitions that are restored; for an asset without partitions, a single None."""
         return list(dict.fromkeys(edge.partition for edge in self.consumed)) or [None]
 
 
 @dataclass(frozen=True)
 class Restorer:
-    """Restores by a publisher: on a branch, published at once or not at all, unless someone else published first."""
+    """Restores through a publisher: on a branch, published at once or not at all, unless someone published first."""
 
     publisher: Publisher
 
@@ -77,13 +77,13 @@ class Restorer:
         """Publish the rows as they were.
 
         Raises:
-            RevertError: the table lost columns since, or another run published meanwhile.
+            RevertError: the table has lost columns since, or another run published meanwhile.
             PublishError: ``main`` kept moving.
         """
         before = self.publisher.catalog.load(wanted.table, asset=wanted.asset)
         _require_same_columns(before, wanted)
         captures = self._captures(before, wanted)
-        # Before it can be published: whoever looks for such snapshots looks where a table says to have some.
+        # Set before it can be published: such snapshots are looked for only in tables with this property.
         if before.properties.get(REVERTED) != wanted.backfill:
             with effect(Effect.ANNOUNCE):
                 set_properties(
@@ -116,7 +116,7 @@ class Restorer:
         return published
 
     def _captures(self, target: TableMetadata, wanted: Restoration) -> list[Capture]:
-        """What the commit vouches for, as a run's captures: numbered after all that was consumed before."""
+        """The captures that the commit is stamped with, like a run's; numbered after all that was consumed before."""
         states = self.publisher.store.get_many(wanted.consumed)
         histories = histories_of(self.publisher.catalog.storage, target, states.values())
         captures = []

@@ -1,4 +1,4 @@
-"""From a write mode and a frame to rows on a branch."""
+"""Writes the frame that an asset returned to a branch, by its write mode."""
 
 from __future__ import annotations
 
@@ -57,14 +57,15 @@ if TYPE_CHECKING:
 class Result:
     """What an asset returned, and how it is to be written.
 
-    ``partitions`` is a condition on the rows of the partitions that the run computes, which are all that it may write;
-    None if the asset has no partitions. ``new_partitions`` is one on those of them that it computes for the first time:
-    what the target has there is no result of earlier runs. ``is_trusted`` says that the asset's author vouches for what
-    the plan doesn't show. With ``storage``, the target's own metadata says in which partitions it has no row.
-    ``looked_up`` are the tables that the frame is made of beside its inputs, ``unchanged`` those that every row of the
-    target was looked up in as they are now. ``is_derived`` says that a query's plan gave the frame and the write mode
-    for this very change; ``affected`` are the keys to replace, if it is by keys. ``own_columns`` are those of the frame
-    that are a changed input's of the same name, unchanged, in every row.
+    ``partitions`` is a condition on the rows of the partitions that the run computes, which are the only rows that it
+    may write; None if the asset has no partitions. ``new_partitions`` is a condition on those of them that the run
+    computes for the first time: what the target contains there is no result of earlier runs. ``is_trusted`` says that
+    the asset's author guarantees what the plan doesn't show. With ``storage``, the target's own metadata says which
+    partitions have no row. ``looked_up`` are the tables that the frame reads beside its inputs; ``unchanged`` are those
+    that were the same as now when each row of the target was looked up in them. ``is_derived`` says that a query's plan
+    gave the frame and the write mode for this very change; ``affected`` are the keys to replace, if it replaces keys.
+    ``own_columns`` are those columns of the frame that are, in every row, an unchanged column of the same name of a
+    changed input.
     """
 
     frame: DataFrame
@@ -82,7 +83,7 @@ class Result:
     own_columns: frozenset[str] = frozenset()
 
     def stored(self, table: str) -> DataFrame:
-        """What ``table`` has after a full run: what was returned, and of aggregates its groups.
+        """What ``table`` contains after a full run: what was returned, or the groups if these are aggregates.
 
         Raises:
             UnknownColumnError, AggregateError: as ``Aggregates.over``.
@@ -92,10 +93,10 @@ class Result:
         return self.frame
 
     def checked(self, table: str, partition_columns: Sequence[str], *, catalog: str, shares_views: bool) -> Result:
-        """The result as it is to be written: of ``inputs`` just the frames that it is made of.
+        """The result as it is to be written; its ``inputs`` have only the frames that it is made of.
 
-        What can be known to be wrong is refused before anything is written. A run of everything refuses what any later
-        one would, so that the first says it. ``shares_views`` is as in ``provenance``.
+        What can be known to be wrong is refused before anything is written. A full run refuses what any later run
+        would, so that the first run reports it. ``shares_views`` is as in ``provenance``.
 
         Raises:
             IpsError: as the functions of ``frame_fitness`` do.
@@ -124,19 +125,19 @@ class Result:
 
     @property
     def replaces_all(self) -> bool:
-        """Whether every row of what the run computes is written anew."""
+        """Whether every row of what the run computes is replaced."""
         is_whole = isinstance(self.write_mode, OverwritePartitions) and any(change.is_whole for change in self.inputs)
         return self.mode is Mode.FULL or isinstance(self.write_mode, Replace) or is_whole
 
     def write(self, branch: Branch, target: TableMetadata) -> None:
-        """Write to ``branch``; ``target`` is the table as the branch was cut. Mode ``full`` replaces every row.
+        """Write to ``branch``; ``target`` is the table when the branch was created. Mode ``full`` replaces every row.
 
         Raises:
             RemovedRowsError: rows were removed upstream, and the target can't follow that.
             DuplicateKeysError: several rows for one merge key.
             UnknownColumnError: the target has no column that an Overwrite's condition names.
             OutsideConditionError: rows don't match the Overwrite's condition.
-            CombineError: the change can't be added to what is there.
+            CombineError: the change can't be added to the existing rows.
         """
         if self.new_partitions is not None and not _holds_no_rows(target):
             delete_where(self.new_partitions, branch, self.frame.sparkSession)
@@ -156,12 +157,12 @@ class Result:
                 replace(self, frame=rows).write_rows(branch, target)
 
     def _is_checked_by_merge(self) -> bool:
-        """Whether the merge looks at every row before it writes any."""
+        """Whether the merge checks every row before it writes any."""
         is_merged = isinstance(self.write_mode, Merge) and self.write_mode.latest_by is None
         return is_merged and self.mode is Mode.INCREMENTAL
 
     def _is_read_once(self) -> bool:
-        """Whether one query reads the frame, the one that writes it."""
+        """Whether only one query reads the frame: the one that writes it."""
         if self.mode is Mode.FULL:
             return True
         match self.write_mode:
@@ -175,7 +176,7 @@ class Result:
                 return False
 
     def write_rows(self, branch: Branch, target: TableMetadata) -> None:
-        """As ``write``, of a frame that is known to hold nothing but rows of the run's partitions."""
+        """As ``write``, for a frame that is known to hold only rows of the run's partitions."""
         columns = target.identity_partition_columns()
         if self.mode is Mode.FULL:
             self._write_all(branch, target)
@@ -215,7 +216,7 @@ class Result:
                 within = where if self.partitions is None else f"({where}) AND {self.partitions}"
                 replace_where(self.frame, branch, where=within, whole_file_columns=target.whole_file_columns())
             case ReplaceKeys(on):
-                assert self.affected is not None  # noqa: S101  # whoever says the mode gives them
+                assert self.affected is not None  # noqa: S101  # a result with this mode has them
                 replace_keys(self.frame, branch, self.affected, on=on, partition_columns=columns)
             case Replace():
                 self._replace_all(self.frame, branch, target)
@@ -259,11 +260,11 @@ class Result:
         )
 
     def _came_to(self, columns: Sequence[str], target: TableMetadata) -> Partitions | None:
-        """The values of ``columns`` that rows may have which came, by the inputs' metadata; None if it doesn't tell.
+        """The values of ``columns`` that added rows may have, by the inputs' metadata; None if that is unknown.
 
-        Also if rows may have gone: from an input, or by a weight that isn't an input's own, as a derived query's or a
-        trusted asset's may be where rows only came. Or if a MERGE would read what is written twice, as one that copies
-        on write does.
+        It is also None if rows may have been removed: from an input, or by a weight that isn't an input's own, which
+        derived queries and trusted assets may have even if rows were only added. Also if a MERGE would read what is
+        written twice, as copy-on-write does.
         """
         is_copied = target.properties.get("write.merge.mode") != "merge-on-read"
         changed = [change for change in self.inputs if not change.is_empty]
@@ -283,7 +284,7 @@ class Result:
         return sorted(found, key=repr) if changed else None
 
     def _refuse_removed_rows(self, branch: Branch, *, is_weighted: bool) -> None:
-        """A removed row is taken off as what it counted as when it came, which the result must tell."""
+        """Fail unless the result shows what a removed row counted as when it was added: that is subtracted now."""
         for change in self.inputs:
             if is_weighted and self.unchanged.issuperset(self.looked_up):
                 return
@@ -302,7 +303,7 @@ class Result:
                 )
 
     def _replace_all(self, rows: DataFrame, branch: Branch, target: TableMetadata) -> None:
-        """Replace all that the run computes: every row, or those of its partitions."""
+        """Replace all that the run computes: every row, or the rows of its partitions."""
         if self.partitions is None:
             replace_rows(rows, branch, table_is_empty=_holds_no_rows(target))
         else:
@@ -327,7 +328,7 @@ class Result:
                 )
 
     def _gone(self, branch: Branch, on: Sequence[str]) -> Iterator[ChangedKeys]:
-        """Keys that the target must not have any more unless the result has them."""
+        """The keys that the target must no longer have, unless the result has them."""
         for change in self.inputs:
             if change.may_remove_rows and (change.groups or change.fragments):
                 self._require_same_keys(branch, change.groups[0].keys if change.groups else on, change)
@@ -338,7 +339,7 @@ class Result:
                 yield ChangedKeys(on, distinct_keys(removed(change.net), on))
 
     def _renewed(self, on: Sequence[str]) -> Sequence[DataFrame]:
-        """Keys whose row upstream was removed, so that another one may take its place."""
+        """The keys whose row was removed upstream, so that another row may take its place."""
         return [
             distinct_keys(removed(change.net), on)
             for change in self.inputs
@@ -346,9 +347,9 @@ class Result:
         ]
 
     def _require_same_keys(self, branch: Branch, keys: Sequence[str], change: InputChange) -> None:
-        """What was made of removed rows is found in the target by its keys, so the asset must not have changed those.
+        """Fail if the asset changed the keys, by which the results of removed rows are found in the target.
 
-        The plan shows that. Where the asset is trusted instead, the returned rows are looked at.
+        Usually the plan shows that it didn't. If the asset is trusted instead, the returned rows are checked.
         """
         if not self.is_trusted:
             return
@@ -359,9 +360,9 @@ class Result:
             raise _changed_key(branch, keys, change, tuple(strange[0]))
 
     def _require_no_live_rows(self, branch: Branch, keys: Sequence[str], change: InputChange) -> None:
-        """The key doesn't tell what was made of a removed row from what was made of another that is still there.
+        """Fail if a removed row and a live row share a key: then the key doesn't say which result to remove.
 
-        The other may be another input's, where rows of several are put together.
+        The live row may be another input's, if rows of several inputs are put together.
         """
         gone, names = removed(change.net), [quoted(key) for key in keys]
         for other in self.inputs:
@@ -394,7 +395,7 @@ class Result:
                 self._replace_all(first_per_key(self.frame, dedup_on), branch, target)
             case Merge(on, latest_by):
                 self._replace_all(latest_rows(self.frame, on, latest_by), branch, target)
-                # On what was written, which is read back by its keys alone, instead of computing the frame twice.
+                # Checks what was written, which is read back by its keys alone, instead of computing the frame twice.
                 written = self.frame.sparkSession.table(branch.sql_name)
                 written = written if self.partitions is None else written.where(self.partitions)
                 refuse_repeated_keys(written, on, table=branch.table)

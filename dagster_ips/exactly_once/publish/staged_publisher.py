@@ -1,4 +1,4 @@
-"""Publishes what a backfill has staged on a branch: the branch's own stamps are what is consumed then."""
+"""Publishes what a backfill has staged on a branch; the branch's own stamps then say what is consumed."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StagedPublisher:
-    """Makes a branch that was written by many runs, each with its stamps, the ``main`` of its table."""
+    """Makes a branch that many runs wrote, each with its stamps, the ``main`` of its table."""
 
     catalog: LakeCatalog
     store: EdgeStore
     session: SparkSession
 
     def consumed_since(self, target: TableMetadata, stamped: Mapping[Edge, BranchStamps]) -> list[Edge]:
-        """The edges of which a run, or a person, has consumed or changed more since the branch was written.
+        """The edges for which a run has consumed more, or a person has changed something, since the branch was written.
 
-        Stamps of the branch would take them back behind that.
+        The branch's stamps would take these edges back to before that.
         """
         states = self.store.get_many(stamped)
         histories = histories_of(self.catalog.storage, target, states.values())
@@ -40,12 +40,12 @@ class StagedPublisher:
         return [edge for edge, each in stamped.items() if settled[edge].next_number != each.first_number]
 
     def publish(self, target: TableMetadata, branch: Branch, stamped: Mapping[Edge, BranchStamps]) -> None:
-        """Make the head of ``branch`` that of ``main``, and commit what it is made of.
+        """Make the head of ``branch`` the head of ``main``, and commit what it is made of.
 
-        Announced first, as what any run publishes, so that it is known once the snapshots have expired.
+        It is announced first, like everything that runs publish, so that it is known even after the snapshots expired.
 
         Raises:
-            Exception: the engine's, if ``main`` isn't an ancestor of the branch any more; nothing was published.
+            Exception: the engine's, if ``main`` is no longer an ancestor of the branch; nothing was published.
         """
         head = target.head_snapshot_id(branch.name)
         assert head is not None  # noqa: S101  # a branch has a snapshot
@@ -58,12 +58,12 @@ class StagedPublisher:
                 branch.fast_forward(self.session, onto="main")
         except Exception:
             now = self.catalog.load(branch.table, asset=branch.table)
-            if now.ancestry().find(head) is None:  # Else the error came after it took effect.
+            if now.ancestry().find(head) is None:  # Otherwise the error came after it took effect.
                 raise
         self.commit(branch.table, stamped)
 
     def commit(self, table: str, edges: Collection[Edge]) -> None:
-        """What the stamps of ``main`` say is consumed; again, it is none the worse."""
+        """Commit as consumed what the stamps of ``main`` say; doing it again does no harm."""
         states = self.store.get_many(edges)
         target = self.catalog.load(table, asset=table)
         store_settled(self.store, states, histories_of(self.catalog.storage, target, states.values()))

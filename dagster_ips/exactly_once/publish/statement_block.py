@@ -1,8 +1,8 @@
 """Publish what a block of a user's own statements writes: all of it when the block ends, or nothing.
 
-Other than a write of ours the block can't be run again on a new head, and where its statements go isn't ours to choose.
-So its commits say only whose they are; which captures they are made of is said by a last commit, after all of them were
-found to be on the branch.
+Unlike the library's own writes, the block can't be run again on a new head, and the library doesn't choose where its
+statements write. So the block's commits say only whose they are. A last commit says which captures they are made of,
+after all of them were found to be on the branch.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from dagster_ips.spark.writes.overwrite import replace_rows
 
 @dataclass
 class Block:
-    """A block's branch; ``publication`` is None until the block has ended well."""
+    """A block's branch; ``publication`` is None until the block has succeeded."""
 
     publisher: Publisher
     branch: Branch
@@ -51,14 +51,14 @@ class Block:
 
         Raises:
             DirectWriteError: a statement of the block moved the target's ``main``.
-            PublishError: someone else did, or the branch isn't this block's commits since the last check.
+            PublishError: someone else did, or the branch has other commits than this block's since the last check.
         """
         now = self._load()
         self._require_main_as_it_was(now)
         for snapshot in now.ancestry(self.branch.name).snapshots:
             if snapshot.snapshot_id == self._seen:
                 break
-            # Where only whole files are dropped, Spark's commit carries no properties.
+            # If only whole files are dropped, Spark's commit carries no properties.
             is_own = is_of_attempt(snapshot, self.branch.name) or (
                 snapshot.operation == "delete" and not has_attempt(snapshot)
             )
@@ -71,7 +71,7 @@ class Block:
         return now
 
     def publish(self, seal: int) -> None:
-        """Make the branch, of which ``seal`` is the head, the table's ``main``.
+        """Make the branch, whose head is ``seal``, the table's ``main``.
 
         Raises:
             PublishError: ``main`` moved since the last check.
@@ -79,7 +79,7 @@ class Block:
         try:
             with effect(Effect.PUBLISH):
                 self.branch.fast_forward(self.publisher.session, onto="main")
-        except Exception as error:  # noqa: BLE001  # whatever it is, main's own history tells what took effect
+        except Exception as error:  # noqa: BLE001  # whatever it is, main's own history shows what took effect
             if self._load().ancestry().find(seal) is None:
                 self.publisher.drop_branch(self.branch)
                 self._fail(f"it could not become the table's main ({type(error).__name__})")
@@ -90,7 +90,7 @@ class Block:
         return tuple(s for s in reversed(now.ancestry(self.branch.name).snapshots) if s.snapshot_id not in known)
 
     def require_nothing_written_directly(self, now: TableMetadata | None = None) -> None:
-        """What is on ``main`` is seen by everyone and can't be dropped with the branch.
+        """Fail if the block wrote to ``main``, which everyone sees and which can't be dropped with the branch.
 
         Raises:
             DirectWriteError: a statement of the block wrote to the table itself.
@@ -118,10 +118,10 @@ class Block:
 def block(
     publisher: Publisher, table: str, captures: Sequence[Capture], *, consumer: str, check: Check
 ) -> Iterator[Block]:
-    """A branch of ``table`` to write to, published and ``captures`` committed when the block ends.
+    """A branch of ``table`` to write to; when the block ends, it is published and ``captures`` are committed.
 
-    In mode ``full`` it starts without rows. ``check`` sees it before it is published, if there is anything to publish.
-    An error leaves the table and the cursors as they were.
+    In mode ``full`` the branch starts without rows. ``check`` sees it before it is published, if there is anything to
+    publish. An error leaves the table and the cursors as they were.
 
     Raises:
         TargetOfAnotherError, ForeignWriteError, TargetColumnsChangedError: the table isn't the asset's, or someone else

@@ -1,1 +1,1 @@
-"""What a consumer's table says: which captures it holds, whose it is, and what others wrote to it."""
+"""What a consumer's table says: which captures it contains, who owns it, and what others wrote to it."""

@@ -1,4 +1,4 @@
-"""What a target says of its edges, also where snapshots of it have been expired."""
+"""What a target says about its edges, even if snapshots of it have expired."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from dagster_ips.state.store import EdgeStore
 def histories_since(
     storage: Storage, target: TableMetadata | None, marks: Mapping[Edge, TargetMark | None]
 ) -> dict[Edge, TargetHistory]:
-    """The target's history and the newest stamp of each edge; none of a target that isn't there.
+    """The target's history and the newest stamp of each edge; empty if the target doesn't exist.
 
-    Where something may have been published after an edge's mark that isn't retained any more, which is so after a run
-    was killed or Dagster's database restored, older metadata files are asked, as far back as there are some. After
-    mere maintenance of the table none is read.
+    Something may have been published after an edge's mark that is no longer retained, namely after a run was killed or
+    Dagster's database was restored. Then older metadata files are read, as far back as there are any. After mere
+    maintenance of the table, none is read.
     """
     if target is None:
         return {}
@@ -40,7 +40,7 @@ def histories_since(
 def histories_of(
     storage: Storage, target: TableMetadata | None, states: Iterable[EdgeState]
 ) -> dict[Edge, TargetHistory]:
-    """As ``histories_since``, since what each state knows of."""
+    """As ``histories_since``, with the mark of each state."""
     return histories_since(storage, target, {state.edge: state.target for state in states})
 
 
@@ -56,7 +56,7 @@ def store_settled(
 
 
 def require_known_publications(table: str, settled: Iterable[tuple[EdgeState, TargetHistory | None]]) -> None:
-    """Fail if something may have been published that none of the settled states knows of.
+    """Fail if something may have been published that a settled state doesn't know about.
 
     Raises:
         UnknownPublicationError: it may have been.

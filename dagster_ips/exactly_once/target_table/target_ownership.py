@@ -1,4 +1,4 @@
-"""Whether a consumer's table is its own, and holds nothing that others wrote without a person's consent."""
+"""Checks that a consumer's table is its own, and holds nothing that others wrote without a person's consent."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from dagster_ips.iceberg.stamps import last_published, mark
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """What others wrote to a target and a run takes as it is, newest first, up to ``head``; None if that is nothing."""
+    """What others wrote to a target and a run accepts, newest first, up to ``head``; None if that is nothing."""
 
     snapshots: tuple[Snapshot, ...] = ()
     head: Snapshot | None = None
 
     def known_to(self, state: EdgeState, target: TableMetadata) -> EdgeState:
-        """``state``, which knows of it from now on."""
+        """``state`` with a mark that includes the accepted writes."""
         if self.head is None or state.target is None:
             return state
         places = {snapshot.snapshot_id: place for place, snapshot in enumerate(target.ancestry().snapshots)}
@@ -30,7 +30,7 @@ class Accepted:
 
 
 def require_own(target: TableMetadata, asset: str, consent: Consent) -> str | None:
-    """The asset that ``asset`` takes the table over from; None if it is its own, or nobody's.
+    """The asset that ``asset`` takes the table over from; None if the table is its own or nobody's.
 
     Raises:
         TargetOfAnotherError: another asset writes it.
@@ -46,9 +46,9 @@ def require_own(target: TableMetadata, asset: str, consent: Consent) -> str | No
 def require_known_writes(
     target: TableMetadata, asset: str, states: Iterable[EdgeState], *, accept: int | None = None
 ) -> None:
-    """Fail if someone else changed rows since what the ``states`` know of; one that knows of nothing isn't asked.
+    """Fail if someone else changed rows after the marks of ``states``; states without a mark aren't checked.
 
-    ``accept`` is a snapshot up to which what is expired is taken as it is.
+    ``accept`` is a snapshot up to which changes by expired commits are accepted.
 
     Raises:
         ForeignWriteError: someone did.
@@ -61,7 +61,7 @@ def require_known_writes(
 
 
 def require_same_columns(target: TableMetadata, asset: str, states: Iterable[EdgeState]) -> None:
-    """Fail if a name stands for another column than when the rows that the ``states`` know of were published.
+    """Fail if a name stands for another column than when the rows that the ``states`` know about were published.
 
     Raises:
         TargetColumnsChangedError: one does, or may.
@@ -78,7 +78,7 @@ def require_no_strange_rows(
 ) -> None:
     """Fail if a run in ``mode``, which nobody asked for, is the first to write a table that has rows.
 
-    ``states`` are of the edges that it reads. What a full run replaces isn't taken as it is by any consent.
+    ``states`` are those of the edges that it reads. A consent to accept rows doesn't allow a full run to replace them.
 
     Raises:
         UnknownRowsError: it is.
@@ -95,10 +95,10 @@ def require_no_strange_rows(
 def accepted_writes(target: TableMetadata, asset: str, states: Sequence[EdgeState], consent: Consent) -> Accepted:
     """What others wrote to the target since the ``states`` knew all of it, if ``consent`` covers it.
 
-    A partition that was never computed is replaced, whatever is there.
+    A partition that was never computed is replaced, whatever it contains.
 
     Raises:
-        ForeignWriteError: it doesn't cover all.
+        ForeignWriteError: ``consent`` doesn't cover all of it.
     """
     if consent.any_writes:
         return Accepted()
@@ -122,7 +122,7 @@ def _require_none(found: Sequence[Snapshot], target: TableMetadata, asset: str) 
 
 
 def _require_none_hidden(target: TableMetadata, asset: str, states: Sequence[EdgeState], *, accept: int | None) -> None:
-    """Fail if the number of rows shows that someone changed them in a commit that was expired since."""
+    """Fail if the number of rows shows that someone changed them in a commit that has since expired."""
     ancestry = target.ancestry()
     is_accepted = accept is not None and ancestry.find(accept) is not None
     rows = None if is_accepted else hidden_change(ancestry, last_published(target), _known(states, target))
@@ -134,7 +134,7 @@ def _require_none_hidden(target: TableMetadata, asset: str, states: Sequence[Edg
 
 
 def _by_partition(states: Iterable[EdgeState]) -> list[list[EdgeState]]:
-    """The states of all inputs, partition by partition; what is published is so for all of a partition's inputs."""
+    """The states of all inputs by partition: what is published for a partition is so for all of its inputs."""
     found: dict[str | None, list[EdgeState]] = {}
     for state in states:
         found.setdefault(state.edge.partition, []).append(state)

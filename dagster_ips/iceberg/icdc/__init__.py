@@ -1,1 +1,1 @@
-"""ICDC tables: what they are called, writing them, reading them back and dropping them."""
+"""ICDC tables: naming, writing, reading back and dropping them."""

@@ -1,7 +1,7 @@
-"""An edge's registered ICDC tables, and dropping one with the files that are its own.
+"""Lists an edge's registered ICDC tables, and drops one with the files that are its own.
 
-Any other table is left alone. A file is deleted only if it lies directly in the metadata folder that such a table has,
-so that no metadata, damaged or forged, leads to a file of the source.
+Any other table is left alone. A file is deleted only if it is directly in the metadata folder that such a table has, so
+that no metadata, damaged or forged, leads to the deletion of a source's file.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _METADATA_FILE = re.compile(r"[\w.-]+\.(?:avro|json)")
 def icdc_tables(catalog: LakeCatalog, edge: Edge, *, namespace: str) -> list[IcdcTable]:
     """The edge's ICDC tables in ``namespace``.
 
-    A table that can't be read is left out: nothing shows that it is ours, or another run is just dropping it.
+    A table that can't be read is left out: nothing shows that it is an ICDC table, or another run is just dropping it.
 
     Raises:
         CatalogUnreachableError: the catalog did not answer.
@@ -50,7 +50,7 @@ def icdc_tables(catalog: LakeCatalog, edge: Edge, *, namespace: str) -> list[Icd
 
 @dataclass(frozen=True, slots=True)
 class IcdcOrigin:
-    """What the newest ICDC table of an edge says of the snapshots that it was made of; None where it says nothing."""
+    """Which snapshots an edge's newest ICDC table was made from, as its properties say; None if they don't."""
 
     edge: Edge
     is_partitioned: bool
@@ -59,7 +59,7 @@ class IcdcOrigin:
 
 
 def icdc_origins(catalog: LakeCatalog, source_uuid: str, *, namespace: str) -> list[IcdcOrigin]:
-    """Of every edge that has ICDC tables of the source in ``namespace``, the newest one's origin.
+    """The origin of the newest ICDC table of every edge that has ICDC tables of the source in ``namespace``.
 
     Raises:
         CatalogUnreachableError: the catalog did not answer.
@@ -110,7 +110,7 @@ def _read(storage: Storage, name: str, location: str) -> TableMetadata | None:
 
 
 def _created_ms(metadata: TableMetadata) -> int:
-    """When its first snapshot was made: an ICDC table is born with one."""
+    """When its first snapshot was created: an ICDC table is created with one."""
     return min((snapshot.timestamp_ms for snapshot in metadata.snapshots.values()), default=0)
 
 
@@ -125,7 +125,7 @@ def _own_files(storage: Storage, metadata: TableMetadata) -> list[str]:
 
 
 def _is_own_file(metadata: TableMetadata, file: str) -> bool:
-    """Whether ``file`` lies in the table's own metadata folder, and not somewhere else by way of ``..`` or the like."""
+    """Whether ``file`` is in the table's own metadata folder, and not somewhere else by way of ``..`` or the like."""
     folder = _folder(metadata) + "/"
     return file.startswith(folder) and _METADATA_FILE.fullmatch(file.removeprefix(folder)) is not None
 

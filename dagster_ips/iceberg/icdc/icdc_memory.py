@@ -1,4 +1,4 @@
-"""What an edge's ICDC tables still say of its captures, when nothing else does."""
+"""What an edge's ICDC tables still say about its captures when nothing else does."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dagster_ips.iceberg.icdc.icdc_names import FROM, SOURCE_UUID, TO
 
 @dataclass(frozen=True, slots=True)
 class RememberedCapture:
-    """A capture by its ICDC table: ``number`` was taken, so everything before ``from_snapshot_id`` was consumed."""
+    """A capture, known by its ICDC table: it was taken, so everything up to ``from_snapshot_id`` was consumed."""
 
     table: str
     number: int
@@ -22,7 +22,7 @@ class RememberedCapture:
 
 
 def newest_capture(catalog: LakeCatalog, edge: Edge, *, namespace: str) -> RememberedCapture | None:
-    """The edge's newest capture by number, and of several tries under it the first; None if no ICDC table is left.
+    """The edge's newest capture by number, the first if it was tried several times; None if no ICDC table is left.
 
     Raises:
         CatalogUnreachableError: the catalog did not answer.

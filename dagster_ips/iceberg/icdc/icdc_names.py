@@ -1,4 +1,4 @@
-"""What an ICDC table is called, where it lies and what its properties say: enough to recognise one of ours."""
+"""The name, location and properties of an ICDC table: enough to recognize one."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ _NUMBER_AND_ATTEMPT = re.compile(r"(\d{6,})_[0-9a-f]{6}")
 
 
 def name_prefix(edge: Edge) -> str:
-    """What the names of the edge's ICDC tables start with, readable and no other edge's."""
+    """What the names of the edge's ICDC tables start with: readable, and different from every other edge's."""
     return f"{edge.slug}_{edge.id[:6]}__"
 
 
 def new_name(edge: Edge, number: int) -> str:
     """The name, without namespace, of a table for the edge's capture ``number``.
 
-    Unique to this attempt: an abandoned capture of the same number may still be read.
+    It is unique to this attempt: an abandoned capture of the same number may still be read.
     """
     return f"{name_prefix(edge)}{number:06d}_{uuid.uuid4().hex[:6]}"
 
 
 def location(source: TableMetadata, table: str, *, under: str | None = None) -> str:
-    """The folder of the ICDC table ``table``: in ``under``, or beside the source's.
+    """The folder of the ICDC table ``table``: in ``under``, or beside the source's folder.
 
-    Never under the source's own, which its maintenance cleans.
+    It is never inside the source's own folder, which the source's maintenance cleans.
 
     Raises:
-        UnsupportedTableError: ``under`` is there; or there is nothing beside the source, as it is a whole bucket.
+        UnsupportedTableError: ``under`` is inside it; or nothing can be beside the source, as it is a whole bucket.
     """
     namespace, _, name = table.rpartition(".")
     if under is not None:
@@ -61,7 +61,7 @@ def location(source: TableMetadata, table: str, *, under: str | None = None) -> 
 
 
 def properties(captures: Sequence[Capture], number: int) -> dict[str, str]:
-    """Where the table comes from: one capture, or one of each partition of a run, which ``number`` counts."""
+    """Properties that say where table ``number`` of an edge comes from: one capture, or one per partition of a run."""
     capture = captures[0]
     starts, end = {each.from_exclusive for each in captures}, capture.to_inclusive
     start = capture.from_exclusive if len(starts) == 1 else None
@@ -93,14 +93,14 @@ def capture_number(metadata: TableMetadata, edge: Edge) -> int | None:
 
 
 def edge_of(metadata: TableMetadata) -> Edge | None:
-    """The edge that an ICDC table was made for; None of any other table."""
+    """The edge that an ICDC table was made for; None for any other table."""
     consumer, upstream = (metadata.properties.get(f"dagster-ips.{side}") for side in ("consumer", "upstream"))
     edge = Edge(consumer, upstream) if consumer and upstream else None
     return edge if edge is not None and capture_number(metadata, edge) is not None else None
 
 
 def partitions_of(metadata: TableMetadata) -> tuple[str, ...]:
-    """The consumer's partitions that an ICDC table was made for; none for one without partitions."""
+    """The consumer's partitions that an ICDC table was made for; none if the consumer has no partitions."""
     return tuple(json.loads(metadata.properties.get(PARTITIONS, "[]")))
 
 

@@ -2,8 +2,8 @@
 
 The table is a fork of the source's metadata: same schemas, field ids, specs and sequence numbers, so every engine reads
 each file exactly as it would in the source. It has its own uuid and its own folder. It never references the source's
-own manifests, which an engine that purges deletes in any case, and ``gc.enabled`` is false, because purging it would
-otherwise delete the source's files.
+own manifests, because an engine that purges a table deletes its manifests in any case. And ``gc.enabled`` is false,
+because purging the table would otherwise delete the source's files.
 """
 
 from __future__ import annotations
@@ -49,24 +49,24 @@ _COPIED = (
 )
 _COPIED_PROPERTIES = ("schema.name-mapping.default", "read.")
 _READ = {"read.split.open-file-cost": "262144"}
-"""How Spark shares out the files, where the source doesn't say.
+"""How Spark distributes the files over tasks if the source doesn't say.
 
-A change comes in many small files. By Iceberg's default of 4 MB each, most become a task of their own, which costs more
-than reading them.
+A change comes in many small files. With Iceberg's default of 4 MB each, most files would be a task of their own, which
+costs more than reading them.
 """
 _V2 = 2
 _V3 = 3
 
 
 class Tag(StrEnum):
-    """Tags of an ICDC table, each where it is needed.
+    """Tags of an ICDC table, each set only if it is needed.
 
-    Where the interval may have removed rows, ``AFTER EXCEPT ALL BEFORE`` are the rows that were added, ``BEFORE EXCEPT
-    ALL AFTER`` those that were removed, in any engine. ``AFTER`` is ``FRESH``, files without a row that was there
-    before, and ``REWRITTEN``, all others.
+    If the interval may have removed rows, ``AFTER EXCEPT ALL BEFORE`` gives the rows that were added, and ``BEFORE
+    EXCEPT ALL AFTER`` those that were removed, in any engine. ``AFTER`` consists of ``FRESH``, files without a row that
+    existed before, and ``REWRITTEN``, all others.
 
-    Where the schema changed after the snapshot captured up to, ``SOURCE`` is that whole snapshot with the columns as
-    they are now; time travel in the source would show them as they were.
+    If the schema changed after the snapshot captured up to, ``SOURCE`` is that whole snapshot with the current columns;
+    time travel in the source would show those of that time.
     """
 
     BEFORE = "before"
@@ -78,13 +78,13 @@ class Tag(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AuthoredTable:
-    """A written metadata.json, not yet registered anywhere, and the snapshots of its tags, if it has any."""
+    """A written metadata.json that isn't registered anywhere yet, and the snapshots of its tags, if it has any."""
 
     metadata_location: str
     tags: Mapping[Tag, int]
 
 
-def author_icdc_table(  # noqa: PLR0913  # each is a thing of its own
+def author_icdc_table(  # noqa: PLR0913  # all are independent
     storage: Storage,
     source: TableMetadata,
     captured: ChangedFiles,
@@ -95,7 +95,7 @@ def author_icdc_table(  # noqa: PLR0913  # each is a thing of its own
 ) -> AuthoredTable:
     """Write an ICDC table's metadata for ``captured`` under ``location``; an empty capture gives an empty table.
 
-    ``head`` is the source snapshot captured up to, ``properties`` become the table's own.
+    ``head`` is the source snapshot captured up to; ``properties`` become the table's own.
     """
     author = _Author(storage, source, location, head)
     fresh = [author.copy(row) for row in captured.whole] + author.manifests(captured.fresh)
@@ -134,12 +134,12 @@ class _Author:
         self._written = 0
 
     def copy(self, row: ManifestRow) -> ManifestRow:
-        """A manifest wanted whole: its bytes under a path of our own; its entries go on inheriting from the row."""
+        """Copy a whole manifest to a path of this table; its entries keep inheriting values from the row."""
         content = self._storage.read(row["manifest_path"], table=self._source.table)
         return {**row, "manifest_path": self._write_manifest(content), "manifest_length": len(content)}
 
     def manifests(self, entries: Iterable[ManifestEntry]) -> list[ManifestRow]:
-        """Manifests of chosen entries, as EXISTING with explicit ids; no entries, no manifest."""
+        """Manifests of the given entries, as EXISTING with explicit ids; without entries there is no manifest."""
         return [self._manifest(group) for group in _groups(entries)]
 
     def _manifest(self, entries: Sequence[ManifestEntry]) -> ManifestRow:
@@ -175,7 +175,7 @@ class _Author:
         }
 
     def snapshot(self, rows: Sequence[ManifestRow], files: Sequence[DataFile] = ()) -> dict[str, Any]:
-        """A snapshot of manifests that are written; its summary counts ``files``."""
+        """A snapshot of manifests that are already written; its summary counts ``files``."""
         version, snapshot_id = self._source.format_version, _new_snapshot_id()
         path = f"{self._location}/metadata/snap-{snapshot_id}-1-{uuid.uuid4()}.avro"
         header = {SCHEMA_KEY: _manifest_list_schema(version), "format-version": str(version)}
@@ -204,15 +204,15 @@ class _Author:
         return snapshot
 
     def _complete(self, row: ManifestRow) -> ManifestRow:
-        """``row`` with what older format versions leave out.
+        """``row`` with the values that older format versions leave out.
 
-        No partition summary is one that matches every filter; an empty one is only right where there are no partition
-        fields, and there it is needed: Spark's ``manifests`` table fails on null.
+        A missing partition summary matches every filter. An empty one is only right if there are no partition fields,
+        and then it is needed: Spark's ``manifests`` table fails on null.
         """
         is_partitioned = self._source.spec(row["partition_spec_id"])
         defaults: ManifestRow = {"content": 0, "sequence_number": 0, "min_sequence_number": 0, "first_row_id": None}
         defaults |= {"key_metadata": None, "partitions": None if is_partitioned else []}
-        # A count that isn't said may be any; only those that say 0 are skipped by readers.
+        # A missing count may be any number; readers skip only manifests whose counts are 0.
         unknown = dict.fromkeys((f"{files}_files_count" for files in ("added", "existing", "deleted")), 1)
         unknown |= dict.fromkeys((f"{rows}_rows_count" for rows in ("added", "existing", "deleted")), 0)
         return {**defaults, **unknown, **{key: value for key, value in row.items() if value is not None}}
@@ -250,7 +250,7 @@ def _new_snapshot_id() -> int:
 
 
 def _groups(entries: Iterable[ManifestEntry]) -> list[list[ManifestEntry]]:
-    """Entries that may share a manifest: one content, spec and Avro schema; with row ids apart from without."""
+    """Entries grouped by what may share a manifest: same content, spec and Avro schema, all or none with row ids."""
     groups: dict[tuple[object, ...], list[ManifestEntry]] = {}
     for entry in entries:
         has_row_id = entry.raw["data_file"].get("first_row_id") is not None
@@ -260,7 +260,7 @@ def _groups(entries: Iterable[ManifestEntry]) -> list[list[ManifestEntry]]:
 
 
 def _with_fields(schema: str, *, row_ids: bool, sequence_numbers: bool) -> str:
-    """A manifest's Avro schema with fields that one from before an upgrade to v2 or v3 has no place for."""
+    """A manifest's Avro schema with the fields that one from before an upgrade to v2 or v3 lacks."""
     entry = json.loads(schema)
     file = next(field for field in entry["fields"] if field["name"] == "data_file")["type"]
     if sequence_numbers:
@@ -277,7 +277,7 @@ def _add_field(record: dict[str, Any], name: str, field_id: int) -> None:
 
 
 def _partition_summaries(schema: str, records: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One summary per partition field; they must be complete, or Java prunes files that match."""
+    """One summary per partition field; they must be complete, or Java skips files that match."""
     entry_fields = json.loads(schema)["fields"]
     data_file = next(field for field in entry_fields if field["name"] == "data_file")["type"]
     partition = next(field for field in data_file["fields"] if field["name"] == "partition")["type"]
@@ -321,7 +321,7 @@ def _single_value(avro_type: str, value: Any) -> bytes:  # noqa: ANN401  # a raw
 
 
 def _manifest_list_schema(version: int) -> str:
-    """The manifest list's Avro schema of a format version. Source: Iceberg table spec, "Manifest Lists"."""
+    """The manifest list's Avro schema for a format version. Source: Iceberg table spec, "Manifest Lists"."""
     counts = [("added_files", 504), ("existing_files", 505), ("deleted_files", 506)]
     rows = [("added_rows", 512), ("existing_rows", 513), ("deleted_rows", 514)]
     fields = [_avro_field("manifest_path", 500, "string"), _avro_field("manifest_length", 501, "long")]

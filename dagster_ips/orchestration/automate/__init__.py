@@ -1,1 +1,1 @@
-"""What starts runs by itself: conditions, sensors and the job that tidies up."""
+"""What starts runs automatically: conditions, sensors and the hygiene job."""

@@ -1,4 +1,4 @@
-"""The sensors that evaluate the conditions of all assets that no sensor of the user's covers."""
+"""The sensors that evaluate the conditions of all assets that the user's own sensors don't cover."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from dagster_ips.orchestration.watch.watched_tables import WatchedInputs
 
 AUTOMATION_SENSOR = "ips_automation"
 MOST_ASSETS = 200
-"""In one sensor: Dagster evaluates 500 conditions in a tick at most, and an incremental asset's check has one, too."""
+"""The most assets of one sensor.
+
+Dagster evaluates at most 500 conditions in a tick, and the check of an incremental asset has a condition, too.
+"""
 
 
 def automation_sensors(
@@ -28,10 +31,10 @@ def automation_sensors(
     interval_seconds: int,
     wait_seconds: float,
 ) -> list[dg.AutomationConditionSensorDefinition]:
-    """One sensor for all assets of ``items`` with a condition, or one for each 200 of them; without those of ``own``.
+    """One sensor per 200 assets of ``items`` that have a condition, without the assets that sensors of ``own`` cover.
 
-    The first one covers what comes without a name, such as the conditions of checks. It alone waits for news: those
-    after it have their ticks when it has had its own.
+    The first sensor also covers everything else, such as the conditions of checks. Only the first one waits for
+    changes, because the others have their ticks after it.
     """
     free: dg.AssetSelection = dg.AssetSelection.all()
     for sensor in own:
@@ -59,8 +62,8 @@ def _sensor(
     wait_seconds: float,
 ) -> dg.AutomationConditionSensorDefinition:
     with warnings.catch_warnings():
-        # Evaluated where the user's code is: Dagster's daemon silently skips conditions that it doesn't know. That
-        # choice is ours and still beta, so the warning about it is no news for the user.
+        # Conditions are evaluated in the user's code server, because Dagster's daemon silently skips conditions that it
+        # doesn't know. This option is still beta, but the user didn't choose it, so the warning is suppressed.
         warnings.simplefilter("ignore", dg.BetaWarning)
         sensor = dg.AutomationConditionSensorDefinition(
             name,
@@ -82,7 +85,7 @@ def _tick(
     context: dg.SensorEvaluationContext,
     evaluate: Callable[[], dg.SensorResult],
 ) -> dg.SensorResult:
-    """What the conditions ask for, in few runs. Where that is nothing, they are asked again as long as news come."""
+    """Evaluate the conditions and request few runs; if there is nothing to run, wait for changes and evaluate again."""
     until = time.monotonic() + wait_seconds
     while True:
         if wait_seconds:

@@ -1,4 +1,4 @@
-"""The condition that keeps what failed from being tried again at once, and forever."""
+"""The condition that keeps failed assets from being retried immediately, and forever."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from dagster_ips.orchestration.watch.watched_tables import WatchedInputs, requir
 
 
 class BlockedCondition(AutomationCondition[dg.AssetKey]):
-    """True while what failed waits before it is tried again: longer each time, and for good after five failures.
+    """True while a failed asset waits for its retry: longer each time, and permanently after five failures.
 
-    Each partition by itself, so that the others go on. New data upstream or a new code version starts the count afresh;
-    so does a person who materialises it.
+    Each partition waits separately, so that the others continue. New data upstream, a new code version or a manual
+    materialization resets the count.
     """
 
     def __init__(self, watched: WatchedInputs | None = None) -> None:
         self._watched = watched
 
     def bound(self, watched: WatchedInputs) -> BlockedCondition:
-        """The same condition, told what to watch."""
+        """The same condition, bound to the inputs that it watches."""
         return BlockedCondition(watched)
 
     @property
@@ -43,13 +43,13 @@ class BlockedCondition(AutomationCondition[dg.AssetKey]):
 
     @property
     def description(self) -> str:
-        """What the UI shows."""
+        """The description in the UI."""
         return "Failed, and waiting for a retry, new data, new code or a manual run"
 
     def evaluate(self, context: AutomationContext[dg.AssetKey]) -> AutomationResult[dg.AssetKey]:
-        """All of an asset without partitions, or nothing of it; else the partitions that wait."""
+        """The partitions that wait; for an asset without partitions, all of it or nothing."""
         watched, view = require_watched(self._watched, context.key), context.asset_graph_view
-        if context.candidate_subset.is_empty:  # Nothing to hold back: two queries less for each asset that is idle.
+        if context.candidate_subset.is_empty:  # Nothing to hold back; this saves two queries for each idle asset.
             return AutomationResult(context, context.candidate_subset, cursor=context.cursor)
         partitioned = context.partitions_def
         failed = failed_runs(view.instance, context.key, is_partitioned=partitioned is not None)
@@ -83,15 +83,15 @@ class BlockedCondition(AutomationCondition[dg.AssetKey]):
                 }
             else:
                 found = watched.changes(context.asset_graph, context.asset_graph_view.instance, key)
-        except IpsError:  # Until it can be read again, one more try is as good as another.
+        except IpsError:  # As long as the tables can't be read, they count as unchanged.
             found = {}
         return json.dumps([found, context.asset_graph.get(context.key).code_version])
 
 
 def blocked_at_last_tick(instance: DagsterInstance, asset: dg.AssetKey) -> frozenset[str]:
-    """The partitions that automation held back when it looked last; an empty text stands for an asset without.
+    """The partitions that automation held back in its last evaluation; ``""`` stands for an asset without partitions.
 
-    Empty if nothing is held back, or automation never looked.
+    Empty if nothing is held back, or if the asset was never evaluated.
     """
     storage = instance.schedule_storage
     records = storage.get_auto_materialize_asset_evaluations(asset, limit=1) if storage else ()
@@ -104,7 +104,7 @@ def blocked_at_last_tick(instance: DagsterInstance, asset: dg.AssetKey) -> froze
 
 
 def _states(cursor: str | None, failed: Mapping[str, RunRecord]) -> dict[str, RetryState]:
-    """What was counted before of what is still failed."""
+    """The stored retry states of what is still failed."""
     stored = json.loads(cursor) if cursor else {}
     return {key: RetryState(**each) for key, each in stored.items() if key in failed and isinstance(each, dict)}
 

@@ -1,4 +1,4 @@
-"""Conditions that run exactly what is pending."""
+"""Automation conditions that run exactly what is pending."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from dagster_ips.orchestration.watch.watched_tables import WatchedInputs, requir
 
 
 class PendingCondition(AutomationCondition[dg.AssetKey]):
-    """True while a capture of any of the asset's incremental inputs would find something, and enough of it.
+    """True while a capture of any of the asset's incremental inputs would find changes, and enough of them.
 
-    Not before every input's table is there: one capture is taken of all of them.
+    It isn't true before every input's table exists, because all inputs are captured together.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class PendingCondition(AutomationCondition[dg.AssetKey]):
         self._max_wait = max_wait
 
     def bound(self, watched: WatchedInputs) -> PendingCondition:
-        """The same condition, told what to watch.
+        """The same condition, bound to the inputs that it watches.
 
         Raises:
             DeclarationError: it has limits, and the asset is partitioned.
@@ -50,21 +50,21 @@ class PendingCondition(AutomationCondition[dg.AssetKey]):
 
     @property
     def description(self) -> str:
-        """What the UI shows."""
+        """The description in the UI."""
         limits = [f"at least {self._min_bytes:,} bytes"] if self._min_bytes is not None else []
         limits += [f"the oldest has waited for {self._max_wait}"] if self._max_wait is not None else []
         return f"An incremental input has unconsumed changes{': ' if limits else ''}{' or '.join(limits)}"
 
     @property
     def requires_cursor(self) -> bool:
-        """It decides from the tables and the cursors alone."""
+        """False: it decides only by the tables and the library's own cursors."""
         return False
 
     def evaluate(self, context: AutomationContext[dg.AssetKey]) -> AutomationResult[dg.AssetKey]:
-        """All of an asset without partitions, or nothing of it; else the partitions that are pending.
+        """The partitions that are pending; for an asset without partitions, all of it or nothing.
 
-        An upstream that can't be read does not hold up the others. Its own consumer runs, to say so, unless the
-        catalog can't be reached or it is unknown which partitions should run.
+        An upstream that can't be read doesn't hold up the others. Its own consumer runs, so that the run reports the
+        error, unless the catalog can't be reached or it is unknown which partitions should run.
         """
         watched = require_watched(self._watched, context.key)
         try:
@@ -156,7 +156,7 @@ def _has_failed_blocking_check() -> AutomationCondition[dg.AssetKey]:
 
 
 def bind(condition: AutomationCondition[dg.AssetKey], watched: WatchedInputs) -> AutomationCondition[dg.AssetKey]:
-    """``condition`` with its parts of ours told what to watch."""
+    """``condition`` with this library's conditions in it bound to what they watch."""
     for part in list(parts(condition)):
         if isinstance(part, PendingCondition | BlockedCondition | SameRunCondition):
             condition = condition.replace(part, part.bound(watched))
@@ -164,7 +164,7 @@ def bind(condition: AutomationCondition[dg.AssetKey], watched: WatchedInputs) ->
 
 
 def parts(condition: AutomationCondition[dg.AssetKey]) -> Iterator[AutomationCondition[dg.AssetKey]]:
-    """The condition and all that it is made of."""
+    """The condition and all conditions that it is composed of."""
     yield condition
     for child in condition.children:
         yield from parts(child)

@@ -1,6 +1,7 @@
-"""A job that tidies the tables of incremental assets up: downstream sees no change, and keeps what it needs.
+"""A job that maintains the tables of incremental assets: downstream sees no change, and what it needs is kept.
 
-No ``from __future__ import annotations`` here: Dagster reads the annotations of ``context`` and ``config`` as they are.
+No ``from __future__ import annotations`` here: Dagster reads the annotations of ``context`` and ``config`` without
+resolving them.
 """
 
 import time
@@ -34,8 +35,8 @@ _DAY_MS = 24 * 60 * 60 * 1000
 class HygieneConfig(dg.Config):
     """What to tidy up, and how much.
 
-    ``assets`` are keys, all that are written through an ``IcdcIOManager`` by default. ``keep_days`` is for how long
-    snapshots are kept that no consumer needs. A partition is compacted if it has ``min_input_files`` small files.
+    ``assets`` are keys; by default all assets written through an ``IcdcIOManager``. Snapshots that no consumer needs
+    are kept for ``keep_days``. A partition is compacted if it has ``min_input_files`` small files.
     """
 
     assets: list[str] = Field(default_factory=list)
@@ -60,7 +61,7 @@ def hygiene_job(
     managers: Mapping[str, Any],
     graph: Callable[[], Any],  # Dagster's asset graph has no public type
 ) -> dg.JobDefinition:
-    """The job, for all of ``tables`` or those that a run names; no schedule starts it but one of the user's."""
+    """The job, for all of ``tables`` or those that a run names. Only users start or schedule it."""
 
     @dg.op(
         name="tidy_up",
@@ -76,7 +77,7 @@ def hygiene_job(
                 yield from _Tidying(context, config, each, manager, watched, graph).tidied_up()
             except Exception as error:  # noqa: BLE001  # one table doesn't hold up the others
                 said = str(error) if isinstance(error, IpsError) else f"{type(error).__name__}: {error}"
-                context.log.error("%s: %s", each.table, said)  # noqa: TRY400  # Spark's stack says nothing more
+                context.log.error("%s: %s", each.table, said)  # noqa: TRY400  # Spark's stack trace adds nothing
                 failed.append(each.table)
         if failed:
             names = ", ".join(failed)
@@ -110,7 +111,7 @@ def _chosen(tables: Sequence[Tidied], assets: Sequence[str]) -> list[Tidied]:
 
 @dataclass(frozen=True)
 class _Tidying:
-    """One table's turn."""
+    """The maintenance of one table."""
 
     context: dg.OpExecutionContext
     config: HygieneConfig
@@ -120,7 +121,7 @@ class _Tidying:
     graph: Callable[[], Any]
 
     def tidied_up(self) -> Iterator[dg.AssetObservation]:
-        """Compact, then expire, and say so in the asset's timeline."""
+        """Compact, then expire, and report it in the asset's timeline."""
         lake = self.manager.catalog.open()
         if lake.find(self.tidied.table) is None:
             self.context.log.info("%s doesn't exist yet.", self.tidied.table)
@@ -135,7 +136,7 @@ class _Tidying:
         yield dg.AssetObservation(asset_key=self.tidied.key, description="maintenance done", metadata=told)
 
     def _compact(self, lake: LakeCatalog) -> dict[str, Any]:
-        """A run that has begun would find its table changed when it publishes, and fail."""
+        """Compact the table, unless a run is writing it: the run would find its table changed and fail to publish."""
         if (run_id := run_at_work(self.context.instance, self.tidied.key)) is not None:
             return {"compaction": f"skipped: run {run_id} is writing the table"}
         table = lake.load(self.tidied.table, asset=self.tidied.key.to_user_string())
@@ -161,7 +162,7 @@ class _Tidying:
     def _needs(self, lake: LakeCatalog, source: TableMetadata) -> Iterator[Need]:
         store = CursorStore(self.context.instance)
         for tag in source.tags:
-            if backfill_of_tag(tag) is not None:  # A revert must see what came after the state that it goes back to.
+            if backfill_of_tag(tag) is not None:  # A revert must see the commits after the state that it restores.
                 yield Need(tag, "main", source.head_snapshot_id(tag))
         mine, known = self.manager.catalog.name_of(self.tidied.table), set()
         for each in self.watched:
@@ -183,9 +184,9 @@ class _Tidying:
 
 
 def _needs_of_reverts(each: WatchedInputs, tracked: TrackedInput, store: CursorStore) -> Iterator[Need]:
-    """What a consumer would have to read again if a backfill of it was taken back, as long as that can be.
+    """What a consumer would have to read again if a backfill of it were reverted, as long as that is possible.
 
-    Nothing of one whose table can't be read: it doesn't hold up the others, and its revert is refused if it must be.
+    Empty if the consumer's table can't be read: it must not hold up the others, and its revert is refused if necessary.
     """
     try:
         target = each.watched.catalog.open().find(each.consumer.table)

@@ -1,4 +1,4 @@
-"""Runs for what is pending by a plain sensor, for those who drive jobs by sensors and not by automation conditions."""
+"""A plain sensor that requests runs for what is pending, for users who don't use automation conditions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Bind = Callable[[Sequence[WatchedInputs]], dg.SensorDefinition]
 
 
 class PendingSensor(dg.SensorDefinition):
-    """What ``pending_sensor`` returns. Until ``with_incremental`` has told it what to watch, a tick is an error."""
+    """What ``pending_sensor`` returns. A tick raises an error until ``with_incremental`` has bound the sensor."""
 
     def __init__(self, assets: frozenset[dg.AssetKey], bind: Bind, **attributes: Any) -> None:  # noqa: ANN401  # SensorDefinition's
         super().__init__(evaluation_fn=_unbound, asset_selection=dg.AssetSelection.assets(*assets), **attributes)
@@ -40,7 +40,7 @@ class PendingSensor(dg.SensorDefinition):
         self.bind = bind
 
 
-def pending_sensor(  # noqa: PLR0913  # each is a thing of its own
+def pending_sensor(  # noqa: PLR0913  # independent parameters
     name: str,
     assets: Sequence[dg.CoercibleToAssetKey | dg.AssetsDefinition],
     *,
@@ -108,7 +108,7 @@ def _requests(
     due: Callable[..., bool],
     tags: Mapping[str, str],
 ) -> list[dg.RunRequest]:
-    """Runs for what is pending of one step's assets; none while one that was requested before is queued or going."""
+    """Runs for what is pending for one step's assets; none while a run requested earlier is queued or running."""
     names = ", ".join(each.name for each in together)
     all_tags = {**tags, CONSUMER_TAG: names}
     going = dg.RunsFilter(tags={CONSUMER_TAG: names}, statuses=list(_GOING))
@@ -128,7 +128,7 @@ def _requests(
 
 
 def _by_step(watched: Sequence[WatchedInputs]) -> list[list[WatchedInputs]]:
-    """What is driven, those together that one step makes: it is run for all of them at once."""
+    """The driven assets, grouped by step, because a step is run for all of its assets at once."""
     steps: dict[tuple[dg.AssetKey, ...], list[WatchedInputs]] = {}
     for each in watched:
         steps.setdefault(each.consumer.step, []).append(each)
@@ -138,7 +138,7 @@ def _by_step(watched: Sequence[WatchedInputs]) -> list[list[WatchedInputs]]:
 def _of_partitions(
     context: dg.SensorEvaluationContext, each: WatchedInputs, now: dt.datetime, tags: Mapping[str, str]
 ) -> list[dg.RunRequest]:
-    """Runs for the partitions that are pending, each once for what it has consumed and where the inputs are."""
+    """Runs for the pending partitions, each once for the same consumed numbers and the same heads of the inputs."""
     assert context.repository_def is not None  # noqa: S101  # the sensor runs where the definitions are
     graph, key = context.repository_def.asset_graph, dg.AssetKey.from_user_string(each.name)
     pending = each.pending_partitions(graph, context.instance, tick=now) or ()
@@ -154,7 +154,7 @@ def _partitions_of(request: dg.RunRequest) -> str:
 
 
 def _run_key(context: dg.SensorEvaluationContext, each: WatchedInputs, now: dt.datetime) -> str:
-    """One for each interval that is pending: where its inputs were consumed up to, and where they are."""
+    """A key for the pending interval: up to where each input was consumed, and each input's current head."""
     store, tables = CursorStore(context.instance), each.tables(tick=now)
     heads = [
         [t.upstream, store.get(each.edge(t)).number, tables[t.table].uuid, tables[t.table].head_snapshot_id(t.ref)]

@@ -1,4 +1,4 @@
-"""Which runs are requested: partitions that follow each other in one run, and first what most assets wait for."""
+"""Which runs are requested: adjacent partitions in one run, and first the runs that most assets wait for."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from dagster import AssetKey, BackfillPolicy, RunRequest
 from dagster_ips._compat import RANGE_END_TAG, RANGE_START_TAG
 
 _PARTS = 4
-"""Of a run that failed. Two would take long to find the one partition that fails, and more would be many runs that fail
-if all do."""
+"""Into how many runs a failed run is split.
+
+Two would take long to isolate the failing partition; more would be many failed runs if all partitions fail.
+"""
 
 
 def in_few_runs(
@@ -21,10 +23,10 @@ def in_few_runs(
     graph: Any,  # noqa: ANN401  # Dagster's asset graph has no public type
     failed: Mapping[AssetKey, Mapping[str, str]] = MappingProxyType({}),
 ) -> list[RunRequest]:
-    """``requests``, those for single partitions of the same assets joined to ranges, by the assets' backfill policy.
+    """``requests``, with those for single partitions of the same assets joined to ranges by their backfill policy.
 
-    Assets without a policy, or with different ones, keep a run per partition, as in Dagster. What failed together, in
-    a run whose id ``failed`` says by asset and partition, is tried again in four parts.
+    Assets without a policy, or with different policies, keep one run per partition, as in Dagster. ``failed`` has the
+    ids of failed runs by asset and partition: partitions that failed in the same run are retried in four parts.
     """
     joined: list[RunRequest] = []
     alike: dict[tuple[tuple[AssetKey, ...], tuple[str | None, ...]], dict[str, RunRequest]] = {}
@@ -46,7 +48,7 @@ def in_few_runs(
 
 
 def in_order_of_stages_below(requests: Iterable[RunRequest], graph: Any) -> list[RunRequest]:  # noqa: ANN401  # as above
-    """``requests``, first those that most assets wait for: in a queue nobody waits for what leads nowhere."""
+    """``requests``, those with the most assets downstream first, so that they don't wait in a queue behind others."""
 
     def below(request: RunRequest) -> int:
         selected = dg.AssetSelection.assets(*(request.asset_selection or ()))

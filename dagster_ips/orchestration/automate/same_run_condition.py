@@ -1,4 +1,4 @@
-"""The condition that lets a cascade be one run: what is made of an asset that is requested is requested with it."""
+"""The condition that makes a cascade one run: the consumers of a requested asset are requested together with it."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from dagster_ips.orchestration.watch.watched_tables import WatchedInputs, requir
 class SameRunCondition(AutomationCondition[dg.AssetKey]):
     """True while an incremental input's asset is requested in this tick and one run can compute both.
 
-    Each step captures as it begins, which is after the one before it has published; where that published nothing, it
-    finds no change. What can't be in the run of all its upstreams that are requested waits until they are done: it
-    would have to be run twice. So does what has an input whose table isn't there yet, unless this run makes it.
+    Each step captures when it begins, after the step before it has published. If that published nothing, it finds no
+    change. An asset that can't be in one run with all its requested upstreams waits until they are done, because
+    otherwise it would have to run twice. An asset also waits for an input whose table doesn't exist yet, unless this
+    run creates it.
     """
 
     def __init__(self, watched: WatchedInputs | None = None) -> None:
         self._watched = watched
 
     def bound(self, watched: WatchedInputs) -> SameRunCondition:
-        """The same condition, told what to watch."""
+        """The same condition, bound to the inputs that it watches."""
         return SameRunCondition(watched)
 
     @property
@@ -34,16 +35,16 @@ class SameRunCondition(AutomationCondition[dg.AssetKey]):
 
     @property
     def description(self) -> str:
-        """What the UI shows."""
+        """The description in the UI."""
         return "An incremental input is requested in this tick and can be computed in the same run"
 
     @property
     def requires_cursor(self) -> bool:
-        """It decides from the tick alone."""
+        """False: it decides only by what this tick requests."""
         return False
 
     def evaluate(self, context: AutomationContext[dg.AssetKey]) -> AutomationResult[dg.AssetKey]:
-        """What is made of what is requested: by partition, as both have the same."""
+        """The partitions whose upstream partitions are requested; for an asset without partitions, all of it."""
         watched = require_watched(self._watched, context.key)
         found: Any = context.get_empty_subset()
         asked = context.request_subsets_by_key
@@ -61,18 +62,18 @@ class SameRunCondition(AutomationCondition[dg.AssetKey]):
 
 
 def fits_in_one_run(graph: Any, key: dg.AssetKey, upstream: dg.AssetKey) -> bool:  # noqa: ANN401  # Dagster's asset graph has no public type
-    """Whether a run of ``upstream`` can compute ``key`` as well: both have the same partitions, if any, one of one."""
+    """Whether a run of ``upstream`` can also compute ``key``: both have the same partitions, mapped 1:1, or none."""
     own, other = graph.get(key), graph.get(upstream)
     if not other.is_materializable or own.partitions_def != other.partitions_def:
         return False
     if own.partitions_def is None:
         return True
-    # Of assets with different policies Dagster makes a run for each partition.
+    # For assets with different policies, Dagster creates a run for each partition.
     return own.backfill_policy == other.backfill_policy and _is_identity(graph.get_partition_mapping(key, upstream))
 
 
 def _is_identity(mapping: dg.PartitionMapping) -> bool:
-    """Between two assets with the same partitions."""
+    """Whether the mapping, between two assets with the same partitions, is one to one."""
     if isinstance(mapping, dg.TimeWindowPartitionMapping):
         return mapping.start_offset == 0 and mapping.end_offset == 0
     return isinstance(mapping, dg.IdentityPartitionMapping)
@@ -81,6 +82,6 @@ def _is_identity(mapping: dg.PartitionMapping) -> bool:
 def _are_there(inputs: Sequence[str], watched: WatchedInputs, context: AutomationContext[dg.AssetKey]) -> bool:
     try:
         tables = watched.tables(tick=context.evaluation_time)
-    except IpsError:  # It isn't known, and the run would only say so.
+    except IpsError:  # It is unknown, and the run would only fail with the same error.
         return False
     return tables.keys() >= set(inputs)

@@ -1,4 +1,4 @@
-"""A condition for assets that are to run once a day, or any other period, of an upstream is complete."""
+"""A condition for assets that run once a day, or another period, is complete in an upstream."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dagster_ips.orchestration.watch.asset_completeness import Completeness, Tic
 
 
 class ValidThroughCondition(AutomationCondition[dg.AssetKey]):
-    """True for what an upstream is complete for; see ``valid_through``."""
+    """True for the periods that are complete in an upstream; see ``valid_through``."""
 
     def __init__(
         self, upstream: dg.AssetKey, every: dt.timedelta | None, completeness: Completeness | None = None
@@ -26,10 +26,10 @@ class ValidThroughCondition(AutomationCondition[dg.AssetKey]):
         self._completeness = completeness
 
     def bound(self, completeness: Completeness, asset: dg.AssetsDefinition) -> ValidThroughCondition:
-        """The same condition, told where to look.
+        """The same condition, bound to what finds the upstream's completeness.
 
         Raises:
-            DeclarationError: the upstream can't be asked, or what is to run isn't made of periods.
+            DeclarationError: the upstream's completeness can't be found, or ``every`` is missing or superfluous.
         """
         name = ", ".join(sorted(key.to_user_string() for key in asset.keys))
         upstream = self.upstream.to_user_string()
@@ -56,12 +56,12 @@ class ValidThroughCondition(AutomationCondition[dg.AssetKey]):
 
     @property
     def description(self) -> str:
-        """What the UI shows."""
+        """The description in the UI."""
         what = f"Another period of {self._every}" if self._every else "The partition's time window"
         return f"{what} is complete in {self.upstream.to_user_string()}"
 
     def evaluate(self, context: AutomationContext[dg.AssetKey]) -> AutomationResult[dg.AssetKey]:
-        """The partitions whose windows are complete; of an asset without partitions all, until it ran since then."""
+        """The partitions whose windows are complete; with ``every``, all of the asset until it has run since then."""
         if self._completeness is None:
             raise DeclarationError(
                 asset=context.key.to_user_string(),
@@ -72,8 +72,8 @@ class ValidThroughCondition(AutomationCondition[dg.AssetKey]):
         tick = Tick(context.asset_graph, view.instance, context.evaluation_time)
         try:
             through = self._completeness.of(self.upstream, tick)
-        except IpsError as error:  # Nobody else is kept waiting.
-            context.log.error("can't tell when %s is complete: %s", self.upstream.to_user_string(), error)  # noqa: TRY400  # it says it all
+        except IpsError as error:  # It doesn't hold up other assets.
+            context.log.error("can't tell when %s is complete: %s", self.upstream.to_user_string(), error)  # noqa: TRY400  # says it all
             through = None
         if self._every is not None:
             return self._of_periods(context, through, self._every)
@@ -84,7 +84,10 @@ class ValidThroughCondition(AutomationCondition[dg.AssetKey]):
     def _of_periods(
         self, context: AutomationContext[dg.AssetKey], through: dt.datetime | None, every: dt.timedelta
     ) -> AutomationResult[dg.AssetKey]:
-        """The cursor holds the end of the newest complete period, and when it was first seen to be complete."""
+        """The result for an asset without time partitions.
+
+        The cursor holds the end of the newest complete period, and when it was first seen to be complete.
+        """
         seen: list[float] | None = json.loads(context.cursor) if context.cursor else None
         if through is not None and through != ALWAYS:
             end = period_begin(through, every).timestamp()
@@ -120,7 +123,7 @@ def valid_through(
 def bind_valid_through(
     condition: AutomationCondition[dg.AssetKey], completeness: Completeness, asset: dg.AssetsDefinition
 ) -> AutomationCondition[dg.AssetKey]:
-    """``condition`` with its parts of this kind told where to look; errors as of ``bound``."""
+    """``condition`` with its ``valid_through`` conditions bound; raises the same errors as ``bound``."""
     for part in list(parts(condition)):
         if isinstance(part, ValidThroughCondition):
             condition = condition.replace(part, part.bound(completeness, asset))
@@ -138,7 +141,7 @@ def _complete(
 
 
 def _made_since(context: AutomationContext[dg.AssetKey]) -> float:
-    """When the run was launched that materialised the asset last; never, before the first."""
+    """When the run that materialized the asset last was launched; 0 if the asset was never materialized."""
     instance = context.asset_graph_view.instance
     made = instance.get_latest_materialization_event(context.key)
     if made is None:

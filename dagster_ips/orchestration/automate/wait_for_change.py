@@ -1,4 +1,4 @@
-"""What makes it worth while to ask conditions again within a tick: a table changed, a run began or ended."""
+"""Waits within a tick for what may change the conditions' result: a changed table, or a run that began or ended."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from dagster_ips.orchestration.watch.watched_tables import WatchedTables
 
 _LOOK_SECONDS = 0.2
 _STILL_SECONDS = 1.0
-"""Outside jobs often commit several times in a row: one run for all of it is sooner done than two."""
+"""How long tables must stay unchanged.
+
+Outside jobs often commit several times in a row, and one run for all of it is done sooner than two.
+"""
 
 _UNFINISHED = dg.RunsFilter(
     statuses=[
@@ -27,7 +30,7 @@ _UNFINISHED = dg.RunsFilter(
 
 @dataclass(frozen=True)
 class Situation:
-    """Where each watched table has its current metadata.json, and which runs are not finished."""
+    """Where each watched table's current metadata.json is, and which runs are not finished."""
 
     tables: Sequence[Mapping[str, str]] = ()
     runs: frozenset[str] = frozenset()
@@ -35,10 +38,10 @@ class Situation:
 
 @dataclass
 class ChangeWait:
-    """Waits for a watched table that has changed, or a run that has begun or ended, since it was last looked.
+    """Waits until a watched table has changed, or a run has begun or ended, since the last look.
 
-    A look is a query of each SQL catalog and one of Dagster's storage; a REST catalog is asked table by table. Of a
-    catalog that doesn't answer there are no news.
+    A look is one query per SQL catalog and one of Dagster's storage; REST catalogs are queried table by table. A
+    catalog that doesn't answer counts as unchanged.
     """
 
     watched: Sequence[WatchedTables]
@@ -46,20 +49,20 @@ class ChangeWait:
 
     @classmethod
     def of(cls, watched: Iterable[WatchedTables]) -> ChangeWait:
-        """Of tables of which some may be named several times."""
+        """A wait for the tables in ``watched``, which may contain duplicates."""
         return cls(list({id(each): each for each in watched}.values()))
 
     def look(self, instance: dg.DagsterInstance, *, until: float) -> None:
-        """Look how things are; where a table has changed, when no more changes come.
+        """Take a look at the current situation; if a table has changed, repeat it until no more changes come.
 
-        Not after ``until``, a reading of ``time.monotonic``; at least once.
+        Stops at ``until``, a reading of ``time.monotonic``, but looks at least once.
         """
         self._seen, before = self._now(instance), self._seen.tables
         while self._seen.tables != before and _sleep(_STILL_SECONDS, until=until):
             self._seen, before = self._now(instance), self._seen.tables
 
     def came(self, instance: dg.DagsterInstance, *, until: float) -> bool:
-        """Wait; whether there were news before ``until``."""
+        """Wait for a change; returns whether there was one before ``until``."""
         while _sleep(_LOOK_SECONDS, until=until):
             if self._now(instance) != self._seen:
                 return True
@@ -70,7 +73,7 @@ class ChangeWait:
 
 
 def _sleep(seconds: float, *, until: float) -> bool:
-    """Whether there was time left to sleep."""
+    """Sleep, but not beyond ``until``; returns whether there was any time left."""
     left = until - time.monotonic()
     time.sleep(max(0.0, min(seconds, left)))
     return left > 0

@@ -1,1 +1,1 @@
-"""Managed backfill: plan, launch, follow, compare and take back what a person has computed anew."""
+"""Managed backfills: plan, launch, follow, compare and revert a recomputation that a person requests."""

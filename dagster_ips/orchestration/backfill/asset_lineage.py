@@ -1,4 +1,4 @@
-"""The assets that follow from one another, over all definitions at hand."""
+"""Which assets follow from which, across all available definitions."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class AssetLineage:
     instance: dg.DagsterInstance
 
     def node(self, asset: str) -> Any:  # noqa: ANN401  # as above
-        """The asset in the graph that can compute it, or else in one that knows of it.
+        """The asset's node in the graph that can compute it, or else in any graph that has it.
 
         Raises:
-            UnknownConsumerError: no graph knows it.
+            UnknownConsumerError: no graph has the asset.
         """
         key = dg.AssetKey.from_user_string(asset)
         known = [graph.get(key) for graph in self.graphs if graph.has(key)]
@@ -45,12 +45,12 @@ class AssetLineage:
         return {each.asset: each for each in self.tables if not each.is_outside}
 
     def table(self, asset: str) -> KnownTable:
-        """The table of an asset, which it writes or a job outside.
+        """The table of an asset, written by the asset or by an outside job.
 
-        What is outside for one code location may be written by an asset of another.
+        A table that is outside for one code location may be written by an asset of another, which takes precedence.
 
         Raises:
-            UnknownConsumerError: none is known.
+            UnknownConsumerError: no table of the asset is known.
         """
         found = min(
             (each for each in self.tables if each.asset == asset), key=lambda each: each.is_outside, default=None
@@ -65,23 +65,23 @@ class AssetLineage:
         return self.table(asset).manager.catalog.open()
 
     def metadata(self, asset: str) -> TableMetadata | None:
-        """The asset's table as it is; None if it isn't there."""
+        """The current metadata of the asset's table; None if the table doesn't exist."""
         return self.lake(asset).find(self.table(asset).table)
 
     def code_version(self, asset: str) -> str | None:
-        """By which code the asset would be computed now; None if that isn't known."""
+        """The version of the code that would compute the asset now; None if it is unknown."""
         if asset in self.consumers:
             return self.consumers[asset].code_version
         node = self.node(asset)
         return code_of(node.code_version, node.metadata)
 
     def partitions_def(self, asset: str) -> dg.PartitionsDefinition[str] | None:
-        """How the asset is partitioned; None if it isn't."""
+        """The asset's partitions definition; None if it isn't partitioned."""
         found: dg.PartitionsDefinition[str] | None = self.node(asset).partitions_def
         return found
 
     def own_slicing(self, asset: str) -> Slicing | None:
-        """How the rows of the asset's own table belong to its partitions; None without partitions, or if nothing says.
+        """How the rows of the asset's own table belong to its partitions; None if it has none or no ``partition_expr``.
 
         Raises:
             DeclarationError: its ``partition_expr`` doesn't fit.
@@ -92,7 +92,7 @@ class AssetLineage:
         return SameKeys(partition_keys(definition, expression, self.instance, asset=asset))
 
     def downstream(self, root: str) -> list[KnownConsumer]:
-        """The consumers that follow from ``root`` by changes, each after all that it follows from."""
+        """The consumers that follow the changes of ``root``, directly or not, each after its own upstreams."""
         found: dict[str, KnownConsumer] = {}
         reached = {root}
         while more := [each for each in self.consumers.values() if each.consumer.name not in reached | found.keys()
@@ -101,11 +101,11 @@ class AssetLineage:
         return list(_in_order(root, found, self))
 
     def upstreams(self, known: KnownConsumer) -> set[str]:
-        """The assets that a consumer follows by changes, itself left out."""
+        """The assets whose changes a consumer follows, except itself."""
         return {each.upstream for each in known.consumer.inputs.values()} - {known.consumer.name}
 
     def whole_readers(self, asset: str) -> tuple[str, ...]:
-        """The assets that read ``asset`` and don't follow its changes: nothing of ours starts them."""
+        """The assets that read ``asset`` without following its changes, so that this library doesn't start them."""
         key = dg.AssetKey.from_user_string(asset)
         children = {
             child.to_user_string()
@@ -125,7 +125,7 @@ def _in_order(root: str, found: Mapping[str, KnownConsumer], lineage: AssetLinea
     left, done = dict(found), {root}
     while left:
         ready = [name for name, each in left.items() if lineage.upstreams(each) & (found.keys() | {root}) <= done]
-        # Dagster's graphs have no cycles; of several code locations that isn't checked.
+        # A graph of Dagster's has no cycles, but cycles across several code locations aren't checked.
         for name in sorted(ready) or sorted(left):
             done.add(name)
             yield left.pop(name)

@@ -1,6 +1,6 @@
-"""A job in Dagster's UI for managed backfills: what ``dagster-ips backfill`` does, with its tables on the run's page.
+"""A job in Dagster's UI that does what ``dagster-ips backfill`` does, and shows its tables on the run's page.
 
-No ``from __future__ import annotations`` here: Dagster reads the annotation of ``context`` as it is.
+No ``from __future__ import annotations`` here: Dagster reads the annotation of ``context`` without resolving it.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -42,7 +42,7 @@ Each run performs one action; its output is in the run's log and, as tables, on 
 
 @dataclass(frozen=True)
 class _Act:
-    """One thing to do: what it does in words, what it must be told, and what it says once it is done."""
+    """One action: its description, its config fields, and the function that performs it and returns its report."""
 
     description: str
     fields: Mapping[str, Any]
@@ -54,7 +54,7 @@ class _Act:
 
 
 def backfill_job(definitions: Callable[[], dg.Definitions]) -> dg.JobDefinition:
-    """The job for the assets of ``definitions``, which are asked for in a run; nothing starts it but a person."""
+    """The job for the assets of ``definitions``, which is called only within a run. Only users start the job."""
 
     @dg.op(
         name="backfill",
@@ -78,7 +78,7 @@ def backfill_job(definitions: Callable[[], dg.Definitions]) -> dg.JobDefinition:
         name=BACKFILL_JOB,
         description=_DESCRIPTION,
         executor_def=dg.in_process_executor,
-        config={"ops": {"backfill": {"config": {"plan": {"asset": "ASSET"}}}}},  # What the launchpad begins with.
+        config={"ops": {"backfill": {"config": {"plan": {"asset": "ASSET"}}}}},  # The launchpad's initial config.
     )
     def ips_backfill() -> None:
         backfill()
@@ -151,7 +151,7 @@ def _at_least(least: int, name: str, config: _Config, *, unless_told: int) -> in
 
 
 def _metadata(report: Report) -> dict[str, Any]:
-    """The tables by their titles, and the sentences together."""
+    """Metadata with all sentences in one text, and each table under its title."""
     said = "\n".join(each for each in report if isinstance(each, str))
     tables = {each.title: _table(each) for each in report if isinstance(each, ShownTable) and each.rows}
     return {"says": dg.MetadataValue.text(said), **tables}
@@ -177,7 +177,7 @@ def _switch(description: str) -> dg.Field:
 
 
 def _optional(kind: object, description: str) -> dg.Field:
-    """Without a default value: the launchpad would fill it in for each thing to do, of which there may be but one."""
+    """A field without a default: the launchpad would fill defaults in for every action, but only one is allowed."""
     return dg.Field(kind, is_required=False, description=description)
 
 

@@ -1,4 +1,4 @@
-"""Everything that a person does with managed backfills, as the command line and the job in Dagster's UI offer it."""
+"""All actions on managed backfills, which the command line and the job in Dagster's UI offer."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class BackfillDesk:
 
     @property
     def store(self) -> CursorStore:
-        """What is remembered of backfills."""
+        """The store of the backfills' records."""
         return CursorStore(self.lineage.instance)
 
     def span(self, asset: str, span: str) -> list[str]:
-        """The partitions of ``asset`` from ``A`` to ``B`` of ``A..B``, both included; ``span`` itself if it is a key.
+        """The partitions of ``asset`` in the span ``A..B``, both ends included; ``span`` itself if it is a key.
 
         Raises:
             InstanceError: there are no such partitions.
@@ -71,7 +71,7 @@ class BackfillDesk:
         return keys[keys.index(first) : keys.index(last) + 1]
 
     def of_older_code(self, asset: str) -> list[str] | None:
-        """The partitions with rows that the asset's code of now didn't make; None of an asset without partitions.
+        """The partitions with rows that an older version of the asset's code computed; None without partitions.
 
         Raises:
             InstanceError: no such rows are known.
@@ -91,11 +91,11 @@ class BackfillDesk:
         return [key for key in older.partitions if key in there]
 
     def plan(self, asset: str, partitions: Sequence[str] | None) -> BackfillPlan:
-        """Plan a backfill of ``partitions`` of ``asset``, all that there are if None, and remember it.
+        """Plan a backfill of ``partitions`` of ``asset``, or of all partitions if None, and store the plan.
 
         Raises:
             UnknownConsumerError: no table of the asset is known.
-            InstanceError: it can't be computed here, or doesn't have such partitions.
+            InstanceError: the asset can't be computed here, or doesn't have such partitions.
             IpsError: a table can't be read.
         """
         made = planned(self.lineage, asset, partitions, now_ms=_now_ms())
@@ -104,10 +104,10 @@ class BackfillDesk:
         return made
 
     def planned(self, backfill: str) -> BackfillPlan:
-        """The plan of an id, launched or not.
+        """The plan with an id, launched or not.
 
         Raises:
-            UnknownBackfillError: there is none.
+            UnknownBackfillError: there is no such plan.
         """
         found = self.store.get_backfill(backfill)
         if found is None:
@@ -115,11 +115,11 @@ class BackfillDesk:
         return found if isinstance(found, BackfillPlan) else found.plan
 
     def launched(self, backfill: str) -> LaunchedBackfill:
-        """What is remembered of a backfill.
+        """The record of a launched backfill.
 
         Raises:
-            UnknownBackfillError: nothing is.
-            BackfillError: it was planned only.
+            UnknownBackfillError: there is no such backfill.
+            BackfillError: it has only been planned.
         """
         found = self.store.get_backfill(backfill)
         if found is None:
@@ -130,29 +130,29 @@ class BackfillDesk:
         return found
 
     def follower(self, backfill: str) -> BackfillFollower:
-        """Looks after a backfill that was launched.
+        """The follower of a launched backfill.
 
         Raises:
-            As ``launched``.
+            As for ``launched``.
         """
         launched = self.launched(backfill)
         return BackfillFollower(self.lineage, launched.plan, launched.is_staged)
 
     def staged(self, backfill: str) -> StagedBackfill | None:
-        """What is staged; None of a backfill that was launched live.
+        """The staged backfill; None if it was launched live.
 
         Raises:
-            As ``launched``.
+            As for ``launched``.
         """
         launched = self.launched(backfill)
         return StagedBackfill(self.lineage, launched) if launched.is_staged else None
 
     def reverter(self, backfill: str) -> BackfillReverter:
-        """Takes a backfill back that was launched, and published if it was staged.
+        """The reverter of a backfill that was launched and, if it was staged, published.
 
         Raises:
             BackfillError: nothing of it is published.
-            As ``launched``.
+            As for ``launched``.
         """
         if (staged := self.staged(backfill)) is not None:
             staged.require_published()
@@ -161,10 +161,10 @@ class BackfillDesk:
     def launch(
         self, plan: BackfillPlan, *, who: str, staged: bool, although_moved: bool, keep_days: int
     ) -> LaunchedBackfill:
-        """Launch a plan, live or staged; the states before are kept for ``keep_days``.
+        """Launch a plan, live or staged; the previous states are kept for ``keep_days``.
 
         Raises:
-            As ``BackfillLauncher.launch`` and ``stage``.
+            As for ``BackfillLauncher.launch`` and ``stage``.
         """
         launcher = BackfillLauncher(self.lineage, keep_days)
         by = launcher.stage if staged else launcher.launch
@@ -174,7 +174,7 @@ class BackfillDesk:
         """How each stage differs from its state ``before``, or from a ``full`` recompute.
 
         Raises:
-            As ``launched``, ``StageComparer.compare`` and ``StageValidator.compare``.
+            As for ``launched``, ``StageComparer.compare`` and ``StageValidator.compare``.
         """
         plan = self.launched(backfill).plan
         comparer: StageComparer | StageValidator = (
@@ -185,21 +185,21 @@ class BackfillDesk:
         return comparer.compare(most_examples=examples)
 
     def cancel(self, backfill: str) -> tuple[list[str], bool]:
-        """End a backfill: which runs were told to end, and whether all that was staged is dropped and nothing is left.
+        """Cancel a backfill; returns the runs that were told to end, and whether all of it was staged and is dropped.
 
         Raises:
-            As ``launched``.
+            As for ``launched``.
         """
         staged = self.staged(backfill)
         ended = self.follower(backfill).cancel()
         return ended, staged is not None and staged.discard()
 
     def publishable(self, backfill: str) -> StagedBackfill:
-        """What is staged.
+        """The staged backfill.
 
         Raises:
             BackfillError: it was launched live.
-            As ``launched``.
+            As for ``launched``.
         """
         staged = self.staged(backfill)
         if staged is None:
@@ -208,7 +208,7 @@ class BackfillDesk:
         return staged
 
     def publish(self, backfill: str) -> StagedPublication:
-        """Publish what a backfill has staged, or go on with that.
+        """Publish what a backfill has staged, or continue an interrupted publication.
 
         Raises:
             BackfillError: it isn't staged, or can't be published.
@@ -218,10 +218,10 @@ class BackfillDesk:
     def revert(
         self, backfill: str, partitions: Collection[str] | None, *, leave_out_changed: bool
     ) -> tuple[RevertPlan, Publication]:
-        """Take a backfill back; a publication of it that is under way doesn't go on.
+        """Revert a backfill; a publication of it that is in progress isn't continued.
 
         Raises:
-            As ``reverter`` and ``BackfillReverter.revert``.
+            As for ``reverter`` and ``BackfillReverter.revert``.
         """
         reverter = self.reverter(backfill)
         if (staged := self.staged(backfill)) is not None:
@@ -229,10 +229,10 @@ class BackfillDesk:
         return reverter.revert(partitions, leave_out_changed=leave_out_changed)
 
     def release(self, backfill: str) -> list[str]:
-        """Let the states before a backfill go, and its branches; the tables of which there was one.
+        """Stop keeping the states before a backfill, and drop its branches; returns the tables that had such a state.
 
         Raises:
-            As ``launched``.
+            As for ``launched``.
         """
         plan, launcher = self.launched(backfill).plan, BackfillLauncher(self.lineage)
         launcher.drop_branches(plan)

@@ -1,4 +1,4 @@
-"""Compares each stage of a backfill with its state before it."""
+"""Compares each stage of a backfill with its state before the backfill."""
 
 from __future__ import annotations
 
@@ -32,11 +32,12 @@ OF_NO_PARTITION = "rows outside all partitions"
 
 @dataclass(frozen=True, slots=True)
 class StageDifference:
-    """How a stage differs from before: by partition, ``""`` without partitions; those without rows are left out.
+    """How a stage differs from its state before, by partition; the key is ``""`` without partitions.
 
-    ``keys`` are the columns that tell a row; without any, a changed row is one that went and one that came. ``others``
-    are commits since that belong to other changes, whose rows are among what differs. ``against_full``: what is called
-    before is no earlier state, but what the asset's own function makes of all that the table was made of.
+    Partitions without rows are left out. ``keys`` are the columns that identify a row; without any, a changed row
+    counts as one removed and one added. ``others`` are commits since then that belong to other changes; the differences
+    include their rows. With ``against_full``, "before" isn't an earlier state but a recompute by the asset's own
+    function, from everything that the table was made of.
     """
 
     asset: str
@@ -51,22 +52,22 @@ class StageDifference:
 
     @property
     def total(self) -> RowChanges:
-        """Of all its parts."""
+        """The changes of all partitions together."""
         return all_together(self.parts.values())
 
 
 @dataclass(frozen=True)
 class StageComparer:
-    """Compares the tables of a backfill as they are, or as it has staged them, with their states before it."""
+    """Compares the tables of a backfill, as published or as staged, with their states before it."""
 
     lineage: AssetLineage
     plan: BackfillPlan
 
     def compare(self, *, most_examples: int) -> Iterator[StageDifference]:
-        """Stage after stage.
+        """Compare stage after stage.
 
         Raises:
-            BackfillError: the state before isn't kept any more.
+            BackfillError: the state before is no longer kept.
             IpsError: a table can't be read.
         """
         for stage in self.plan.stages:
@@ -106,7 +107,7 @@ class StageComparer:
 
 
 def row_keys(lineage: AssetLineage, asset: str) -> tuple[str, ...]:
-    """The columns that tell an asset's rows apart, by its write mode; none where it has none."""
+    """The columns that identify an asset's rows, by its write mode; empty if the write mode has no keys."""
     match write_mode_of(lineage.node(asset).metadata, asset):
         case Merge(on=on) | Combine(on=on):
             return tuple(on)
@@ -117,10 +118,10 @@ def row_keys(lineage: AssetLineage, asset: str) -> tuple[str, ...]:
 
 
 def before_snapshot(plan: BackfillPlan, stage: PlannedStage, metadata: TableMetadata) -> int | None:
-    """The stage's state before the backfill; None if its table wasn't there.
+    """The stage's state before the backfill; None if its table didn't exist.
 
     Raises:
-        BackfillError: it isn't kept any more.
+        BackfillError: the state is no longer kept.
     """
     if plan.before_tag in metadata.tags:
         return metadata.head_snapshot_id(plan.before_tag)
@@ -132,7 +133,7 @@ def before_snapshot(plan: BackfillPlan, stage: PlannedStage, metadata: TableMeta
 
 
 def rows_of_stage(stage: PlannedStage, metadata: TableMetadata, slicing: Slicing | None) -> Predicate | None:
-    """The rows of a stage's partitions; None where that is all of its table."""
+    """A condition for the rows of a stage's partitions; None if that is the whole table."""
     if slicing is None or stage.partitions is None:
         return None
     kinds = column_kinds(metadata, slicing.upstream_keys.columns)
@@ -140,7 +141,7 @@ def rows_of_stage(stage: PlannedStage, metadata: TableMetadata, slicing: Slicing
 
 
 def by_partition(found: RowDifferences, slicing: Slicing | None) -> dict[str, RowChanges]:
-    """What differs by the partition of the rows; by ``""`` without partitions."""
+    """The differences by the rows' partition; the key is ``""`` without partitions."""
     parts: dict[str, RowChanges] = {}
     for values, changes in found.by_values.items():
         key = "" if slicing is None else _key_of(values, slicing)
@@ -154,7 +155,7 @@ def _key_of(values: Sequence[Any], slicing: Slicing) -> str:
 
 
 def _others(metadata: TableMetadata, before: int | None, backfill: str) -> Iterator[int]:
-    """The commits after ``before`` that changed rows and aren't of the backfill, newest first."""
+    """The commits after ``before`` that changed rows and don't belong to the backfill, newest first."""
     for snapshot in metadata.ancestry().snapshots:
         if snapshot.snapshot_id == before:
             return

@@ -1,4 +1,4 @@
-"""Looks at a backfill that was launched: how far each stage is; and ends it with all of its runs."""
+"""Shows how far each stage of a launched backfill is, and cancels the backfill with all of its runs."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ _CANCELABLE = (
 
 @dataclass(frozen=True)
 class BackfillFollower:
-    """Looks after a backfill that was launched.
+    """Follows a backfill that was launched.
 
-    Of one that ``is_staged`` Dagster's backfill runs all stages, and no change on ``main`` waits for them.
+    If it ``is_staged``, Dagster's backfill runs all stages, so pending changes on ``main`` don't count.
     """
 
     lineage: AssetLineage
@@ -58,11 +58,11 @@ class BackfillFollower:
     is_staged: bool = False
 
     def dagsters(self) -> Any:  # noqa: ANN401  # it isn't public
-        """Dagster's own backfill; None if it knows of none."""
+        """Dagster's own backfill; None if there is none."""
         return self.lineage.instance.get_backfill(self.plan.id)
 
     def status(self) -> str:
-        """Dagster's status of the root's backfill."""
+        """The status of Dagster's backfill."""
         found = self.dagsters()
         return "not launched" if found is None else backfill_status(found)
 
@@ -77,10 +77,10 @@ class BackfillFollower:
             return progress(self.plan, {each.asset: self._seen(each, records) for each in self.plan.stages})
 
     def unfinished(self) -> list[str]:
-        """What isn't computed yet, by stage; nothing if all is.
+        """Sentences on the stages that aren't fully computed yet; empty if all are.
 
         Raises:
-            IpsError: as ``progress``.
+            IpsError: as for ``progress``.
         """
         found = []
         for stage in self.progress():
@@ -95,12 +95,12 @@ class BackfillFollower:
         return runs_of(self.lineage.instance, self.plan.id, commits_of(tables, self.plan.id))
 
     def cancel(self) -> list[str]:
-        """End Dagster's backfill and all runs that it caused; the ids of the runs that were told to end.
+        """Cancel Dagster's backfill and all runs that it caused; returns the ids of the runs that were told to end.
 
-        What was published stays, and what follows from that is followed: see the revert for taking it back.
+        Published results stay, and downstream assets still follow them; a revert undoes them.
         """
         instance = self.lineage.instance
-        for found in backfills_with_tag(instance, PLAN_TAG, self.plan.id):  # Also those that execute it again.
+        for found in backfills_with_tag(instance, PLAN_TAG, self.plan.id):  # Includes re-executions of it.
             if (ending := cancelling(found)) is not None:
                 with effect(Effect.END_BACKFILL):
                     instance.update_backfill(ending)
@@ -125,7 +125,7 @@ class BackfillFollower:
         return StageSeen(ran, self._waiting(stage) - _running(ran), size, rows, is_requested)
 
     def _is_at_work(self) -> bool:
-        """Whether Dagster still starts runs of it, or of what failed again."""
+        """Whether Dagster still starts runs of the backfill or of a re-execution of it."""
         found = backfills_with_tag(self.lineage.instance, PLAN_TAG, self.plan.id)
         return any(backfill_status(each) not in _ENDED for each in found)
 
@@ -139,7 +139,7 @@ class BackfillFollower:
         return [run.tags[_PARTITION_TAG]] if _PARTITION_TAG in run.tags else []
 
     def _waiting(self, stage: PlannedStage) -> frozenset[str]:
-        """The planned parts of a stage that a change waits for, of whatever cause."""
+        """The planned parts of a stage that have a pending change, whatever caused it."""
         known = self.lineage.consumers.get(stage.asset)
         if known is None or stage is self.plan.root or self.is_staged:
             return frozenset()
@@ -165,7 +165,7 @@ class BackfillFollower:
         )
         inputs = [each for each in known.consumer.inputs.values() if each.upstream in stage.upstreams]
         statuses = [inspector.status(stage.asset, each) for each in inputs]
-        # What can't be followed waits as well: its next run says why.
+        # An input that can't be followed counts as pending, too: the next run says why.
         return {"" for each in statuses if each.problem or (each.pending and each.pending.files)}
 
 

@@ -1,6 +1,6 @@
-"""Launches a planned backfill: the tables' states are tagged first, then Dagster's own backfill computes the root.
+"""Launches a planned backfill: it tags the tables' states first, then Dagster's own backfill computes the root.
 
-Of one that is staged it computes every stage, on branches that are cut at the tagged states.
+If the backfill is staged, Dagster's backfill computes every stage, on branches created at the tagged states.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MOST_LOOKS = 5
 
 @dataclass(frozen=True)
 class BackfillLauncher:
-    """Launches backfills; the states before them are kept for ``keep_days``."""
+    """Launches backfills, and keeps the tables' previous states for ``keep_days``."""
 
     lineage: AssetLineage
     keep_days: int = 30
@@ -43,22 +43,22 @@ class BackfillLauncher:
     def launch(self, plan: BackfillPlan, *, who: str, although_moved: bool, now_ms: int) -> LaunchedBackfill:
         """Tag the state of every table that ``plan`` writes, and let Dagster's daemon compute its root.
 
-        What a launch that was killed has done is done again, as long as Dagster doesn't know of the backfill: nothing
-        has changed a table for it until then. Once it does, what was launched is returned.
+        If an earlier launch was killed before Dagster had the backfill, all of it is done again, because no table has
+        been changed by then. If Dagster already has the backfill, its record is returned.
 
         Raises:
-            StalePlanError: tables or code are others than when the plan was made.
-            BackfillError: its root kept moving while its state was tagged.
-            InstanceError: the root isn't in these definitions any more, or not with these partitions.
+            StalePlanError: tables or code have changed since the plan was made.
+            BackfillError: the root's table kept changing while its state was tagged, or the backfill is already staged.
+            InstanceError: the root is no longer in these definitions, or no longer has these partitions.
         """
         return self._launched(plan, who, although_moved=although_moved, now_ms=now_ms, is_staged=False)
 
     def stage(self, plan: BackfillPlan, *, who: str, although_moved: bool, now_ms: int) -> LaunchedBackfill:
-        """As ``launch``, but let the daemon compute all stages, each on a branch of its table cut at that state.
+        """Like ``launch``, but the daemon computes all stages, each on a branch of its table created at that state.
 
         Raises:
-            BackfillError: a stage can't be computed on a branch; it was launched already, not staged.
-            As ``launch``.
+            BackfillError: a stage can't be computed on a branch, or the backfill was already launched live.
+            As for ``launch``.
         """
         require_stageable(self.lineage, plan)
         return self._launched(plan, who, although_moved=although_moved, now_ms=now_ms, is_staged=True)
@@ -83,7 +83,7 @@ class BackfillLauncher:
             if is_staged:
                 self._cut_branches(launched, now_ms)
             else:
-                self.drop_branches(plan)  # Those of a staging that was killed.
+                self.drop_branches(plan)  # Drops the branches of a staging that was killed.
             with effect(Effect.RECORD_BACKFILL):
                 store.set_backfill(launched)
             with effect(Effect.LAUNCH_BACKFILL):
@@ -103,7 +103,7 @@ class BackfillLauncher:
                 branch.cut_for_days(session, head_snapshot_id=at, days=self._days_since(cut.timestamp_ms, now_ms))
 
     def drop_branches(self, plan: BackfillPlan) -> list[str]:
-        """Drop what is staged: the tables that had a branch of it. What is on ``main`` stays."""
+        """Drop the plan's branches; returns the tables that had one. ``main`` is unchanged."""
         dropped = []
         for stage in plan.stages:
             metadata = self.lineage.metadata(stage.asset)
@@ -115,7 +115,10 @@ class BackfillLauncher:
         return dropped
 
     def release(self, plan: BackfillPlan) -> list[str]:
-        """Let the states before it go: the tables of which one was kept. It can't be compared or taken back after."""
+        """Stop keeping the previous states; returns the tables that had one.
+
+        Afterwards, the backfill can't be compared or reverted.
+        """
         released = []
         for stage in plan.stages:
             metadata = self.lineage.metadata(stage.asset)
@@ -133,7 +136,7 @@ class BackfillLauncher:
             raise StalePlanError(backfill=plan.id, asset=plan.root.asset, moved=moved)
 
     def _subset(self, plan: BackfillPlan, stage: PlannedStage) -> object | None:
-        """The partitions to compute as Dagster has them; None of an asset without."""
+        """The partitions to compute, in Dagster's form; None for an asset without partitions."""
         definition = self.lineage.partitions_def(stage.asset)
         if (definition is None) != (stage.partitions is None):
             problem = f"{stage.asset} is no longer partitioned as in plan {plan.id}."
@@ -149,10 +152,11 @@ class BackfillLauncher:
     def _before(
         self, plan: BackfillPlan, now_ms: int, *, is_staged: bool
     ) -> tuple[dict[str, int], tuple[ConsumedBefore, ...]]:
-        """The tagged state of each table, and what the root had consumed when that was its newest.
+        """The tagged state of each table, and what the root had consumed when its tagged state was the newest.
 
-        A run publishes before it commits: what is read while the table stays where it is knows of nothing newer. What
-        is staged goes on from all the states together, so that all of them must have been the newest at one time.
+        A run publishes before it commits, so cursors that are read while the table doesn't move contain nothing newer
+        than its state. A staged backfill continues from all states together, so all of them must have been the newest
+        at the same time.
         """
         root, *others = plan.stages
         changing: list[str] = []
@@ -172,11 +176,11 @@ class BackfillLauncher:
         return metadata.head_snapshot_id() if metadata else None
 
     def _days_since(self, timestamp_ms: int, now_ms: int) -> int:
-        """How long to keep a ref: Iceberg counts its age from when its snapshot was committed, maybe long ago."""
+        """How many days to keep a ref: Iceberg counts from its snapshot's commit, which may be long ago."""
         return max(0, now_ms - timestamp_ms) // _DAY_MS + self.keep_days + 1
 
     def _tagged(self, plan: BackfillPlan, asset: str, now_ms: int) -> dict[str, int]:
-        """The state of an asset's table, by its name, tagged; nothing of a table without one."""
+        """Tag the newest snapshot of an asset's table; returns it by the table's name, or nothing if there is none."""
         known, metadata = self.lineage.table(asset), self.lineage.metadata(asset)
         head = metadata.ancestry().head if metadata else None
         if head is None:
@@ -193,9 +197,9 @@ class BackfillLauncher:
         return {known.table: head.snapshot_id}
 
     def _consumed(self, plan: BackfillPlan) -> Iterator[ConsumedBefore]:
-        """Up to where the root's partitions have consumed each input; those that are alike together.
+        """Up to where the root's partitions have consumed each input; equal partitions are grouped.
 
-        A partition that nothing touched for a year is consumed up to where the input was last looked at.
+        A partition that no change has touched for a long time counts as consumed up to the last look at the input.
         """
         known = self.lineage.consumers.get(plan.root.asset)
         store, target = CursorStore(self.lineage.instance), self.lineage.metadata(plan.root.asset)
@@ -224,7 +228,7 @@ class BackfillLauncher:
                 yield ConsumedBefore(tracked.upstream, up_to, own, left_out, division)
 
     def _requested(self, launched: LaunchedBackfill, subsets: Mapping[str, object | None]) -> Any:  # noqa: ANN401  # it isn't public
-        """As a person's backfill from the UI; all of an asset without partitions by the tag that asks for it."""
+        """Dagster's backfill, as if requested in the UI; a live root without partitions gets the tag for ``full``."""
         plan = launched.plan
         tags = {PLAN_TAG: plan.id}
         if launched.is_staged:

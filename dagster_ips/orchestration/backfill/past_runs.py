@@ -1,4 +1,4 @@
-"""What earlier runs of an asset read, and for how long they worked, by what they materialised."""
+"""What earlier runs of an asset read and how long they took, from the metadata of their materializations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _BYTES = "bytes captured"
 
 
 def past_runs(instance: dg.DagsterInstance, asset: str) -> list[PastRun]:
-    """The newest runs that told, each once; without the start of their processes."""
+    """The newest runs that recorded it, each once; their times don't include starting the process."""
     key = dg.AssetKey.from_user_string(asset)
     found: dict[str, PastRun] = {}
     for record in instance.fetch_materializations(key, limit=_MOST_EVENTS).records:
@@ -31,7 +31,7 @@ def past_runs(instance: dg.DagsterInstance, asset: str) -> list[PastRun]:
 
 
 def captured_by(instance: dg.DagsterInstance, asset: str, run_ids: set[str]) -> tuple[int, int]:
-    """How many bytes and rows the runs ``run_ids`` captured for an asset, as far as they tell."""
+    """How many bytes and rows the runs ``run_ids`` captured for an asset, as far as they recorded it."""
     key = dg.AssetKey.from_user_string(asset)
     told: dict[str, tuple[int, int]] = {}
     cursor = None
@@ -49,8 +49,8 @@ def captured_by(instance: dg.DagsterInstance, asset: str, run_ids: set[str]) -> 
 
 
 def _number(metadata: object, name: str) -> float | None:
-    """The number of that name; that of the whole run if the materialisation is of one partition of several."""
-    assert isinstance(metadata, dict)  # noqa: S101  # what Dagster gives
+    """The number with that name; the whole run's number if the materialization is of one partition of several."""
+    assert isinstance(metadata, dict)  # noqa: S101  # Dagster gives a dict
     for each in (of_run(name), name):
         value = getattr(metadata.get(each), "value", None)
         if isinstance(value, int | float):

@@ -1,4 +1,4 @@
-"""Plans a backfill: which stages and partitions follow, what they read and how long that takes. Nothing is changed."""
+"""Plans a backfill: which stages and partitions follow, what they read and how long that takes. Changes nothing."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _ANYWHERE = "which rows of {} change is unknown until it runs, so these numbers 
 
 
 def planned(lineage: AssetLineage, asset: str, partitions: Sequence[str] | None, *, now_ms: int) -> BackfillPlan:
-    """What a backfill of ``partitions`` of ``asset`` will do; of all that there are if it is partitioned and None.
+    """The plan for a backfill of ``partitions`` of ``asset``, or of all its partitions if None.
 
     Raises:
         UnknownConsumerError: no table of the asset is known.
-        InstanceError: it can't be computed here, or doesn't have such partitions.
+        InstanceError: the asset can't be computed here, or doesn't have such partitions.
         IpsError: a table can't be read.
     """
     with knowing_partitions(lineage.instance):
@@ -50,7 +50,7 @@ def planned(lineage: AssetLineage, asset: str, partitions: Sequence[str] | None,
 
 
 def table_now(lineage: AssetLineage, asset: str) -> PlannedTable:
-    """Where the table of an asset is."""
+    """The current state of an asset's table, and the version of the code that writes it."""
     known, metadata = lineage.table(asset), lineage.metadata(asset)
     newest = metadata.ancestry().newest_change if metadata else None
     code = None if known.is_outside else lineage.code_version(asset)
@@ -62,7 +62,7 @@ def table_now(lineage: AssetLineage, asset: str) -> PlannedTable:
 def files_of_keys(
     storage: Storage, metadata: TableMetadata | None, slicing: Slicing | None, keys: Collection[str] | None
 ) -> list[DataFile]:
-    """The live files of a table that may hold rows with ``keys``; all of them where keys are None or aren't told."""
+    """The live files of a table that may hold rows with ``keys``; all files if ``keys`` or ``slicing`` is None."""
     head = metadata.ancestry().head if metadata else None
     if metadata is None or head is None:
         return []
@@ -96,13 +96,13 @@ def _root_partitions(lineage: AssetLineage, asset: str, partitions: Sequence[str
 
 @dataclass
 class _Planner:
-    """Plans stage after stage: of each what it will have changed is known by the ones before."""
+    """Plans stage after stage: the stages before a stage determine what will have changed for it."""
 
     lineage: AssetLineage
     stages: dict[str, PlannedStage] = field(default_factory=dict)
 
     def root(self, asset: str, keys: tuple[str, ...] | None) -> PlannedStage:
-        """What a person has computed anew."""
+        """The stage that the backfill recomputes."""
         lineage, known = self.lineage, self.lineage.consumers.get(asset)
         reads, unknown = [], []
         for name, tracked in known.consumer.tracked(known.graph, lineage.instance).items() if known else ():
@@ -135,7 +135,7 @@ class _Planner:
         )
 
     def follower(self, known: KnownConsumer) -> PlannedStage:
-        """A stage that follows by itself."""
+        """A stage that follows automatically."""
         lineage, consumer = self.lineage, known.consumer
         inputs = consumer.tracked(known.graph, lineage.instance)
         followed = {name: each for name, each in inputs.items() if each.upstream in self.stages}
@@ -159,7 +159,7 @@ class _Planner:
     def _partitions(self, followed: Collection[TrackedInput]) -> tuple[str, ...]:
         keys: set[str] = set()
         for tracked in followed:
-            assert tracked.slicing is not None  # noqa: S101  # asked for partitioned consumers only
+            assert tracked.slicing is not None  # noqa: S101  # called for partitioned consumers only
             changed = self.stages[tracked.upstream].partitions
             if changed is None:
                 source = self.lineage.metadata(tracked.upstream)
@@ -172,7 +172,7 @@ class _Planner:
         return (each.upstream for each in followed if self.stages[each.upstream].partitions is None)
 
     def _change_of(self, tracked: TrackedInput) -> PlannedRead:
-        """What changes of an upstream at most: all rows of its partitions, as many as there are now."""
+        """An upper limit of what changes in an upstream: all rows that its planned partitions have now."""
         source = self.lineage.metadata(tracked.upstream)
         slicing, keys = self.lineage.own_slicing(tracked.upstream), self.stages[tracked.upstream].partitions
         files = files_of_keys(self.lineage.lake(tracked.upstream).storage, source, slicing, keys)
@@ -198,7 +198,7 @@ def _read(tracked: TrackedInput, files: Sequence[DataFile]) -> PlannedRead:
 
 
 def _lookups_text(lineage: AssetLineage, asset: str, known: KnownConsumer) -> list[str]:
-    """What an asset reads besides, whole, which isn't counted."""
+    """A text on what an asset also reads as a whole, which isn't counted."""
     parents = {key.to_user_string() for key in lineage.node(asset).parent_keys}
     whole = sorted(parents - {each.upstream for each in known.consumer.inputs.values()})
     return [f"its reads of {', '.join(whole)}, which it reads as a whole (not counted)"] if whole else []

@@ -1,4 +1,4 @@
-"""What a managed backfill tells a person, as sentences and tables: for the command line and the page of a run."""
+"""Reports on managed backfills, as sentences and tables: for the command line and for a run's page."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from dagster_ips.orchestration.backfill.staging import StagedBackfill, StagedPub
 
 _MOST_SHOWN = 3
 KINDS_OF_CHANGE = {"missing": "removed", "extra": "added", "different": "changed"}
-"""What ``Example`` calls a row that differs, and what a person does."""
+"""The kinds of differing rows: ``Example``'s words and the words for users."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShownTable:
-    """A table to show; ``title`` names it among others."""
+    """A table to show; ``title`` distinguishes it from others."""
 
     title: str
     headings: tuple[str, ...]
@@ -30,7 +30,7 @@ class ShownTable:
 
 
 Report = Sequence[str | ShownTable]
-"""One below the other."""
+"""Sentences and tables, to be shown one below the other."""
 
 
 def plan_head(plan: BackfillPlan) -> Report:
@@ -43,7 +43,7 @@ def plan_head(plan: BackfillPlan) -> Report:
 
 
 def plan_report(plan: BackfillPlan) -> Report:
-    """As ``plan_head``, and what a person should know besides before launching it."""
+    """Like ``plan_head``, plus what else a user should know before launching the plan."""
     report = list(plan_head(plan))
     for asset, readers in plan.not_started.items():
         report.append(f"{', '.join(readers)}: reads all of {asset}, and this backfill doesn't start it.")
@@ -54,7 +54,7 @@ def plan_report(plan: BackfillPlan) -> Report:
 
 
 def launch_report(done: LaunchedBackfill) -> Report:
-    """What a launch has kept and begun."""
+    """Which states a launch has tagged, and what it has started."""
     plan = done.plan
     kept = [
         f"{name}: kept snapshot {snapshot_id} as tag {plan.before_tag}." for name, snapshot_id in done.before.items()
@@ -67,7 +67,7 @@ def launch_report(done: LaunchedBackfill) -> Report:
 def progress_report(
     backfill: str, status: str, stages: Sequence[StageProgress], staged: StagedBackfill | None
 ) -> Report:
-    """How far each stage is; ``status`` is Dagster's."""
+    """How far each stage is; ``status`` is that of Dagster's backfill."""
     rows = [
         (
             each.asset,
@@ -89,7 +89,7 @@ def progress_report(
 
 
 def difference_report(found: StageDifference) -> Report:
-    """How one stage differs: by partition, by column, and some rows."""
+    """How one stage differs: by partition, by column, and example rows."""
     differing = {part: each for part, each in found.parts.items() if not each.is_none}
     other = "a full recompute" if found.against_full else "the state before"
     if not differing:
@@ -128,14 +128,14 @@ def difference_report(found: StageDifference) -> Report:
 
 
 def publication_report(staged: StagedBackfill, done: StagedPublication) -> Report:
-    """What became of each staged stage."""
+    """Which stages were published, and why the others weren't."""
     backfill = staged.plan.id
     stages = [f"{stage.table}: {_published(stage, done)}." for stage in staged.plan.stages]
     return [*stages, f"Backfill {backfill} is published. To undo it: dagster-ips backfill revert {backfill}"]
 
 
 def cancel_report(backfill: str, ended: Sequence[str], *, is_dropped: bool) -> Report:
-    """Which runs end, and what stays; nothing if what was staged ``is_dropped``."""
+    """Which runs were asked to stop, and what stays: nothing if ``is_dropped``, as only staged results existed."""
     runs = f"{len(ended)} runs were asked to stop{': ' if ended else ''}{', '.join(ended)}"
     stays = (
         "The staged results are dropped; nothing was published."
@@ -147,12 +147,12 @@ def cancel_report(backfill: str, ended: Sequence[str], *, is_dropped: bool) -> R
 
 
 def revert_report(reverter: BackfillReverter, planned: RevertPlan) -> Report:
-    """What taking a backfill back will do, and what stands against it."""
+    """What a revert will do, and what it would lose."""
     return list(_revert_lines(reverter, planned))
 
 
 def reverted_report(backfill: str, done: RevertPlan, published: Publication) -> Report:
-    """What was taken back."""
+    """What was reverted."""
     if not published.snapshots:
         return ["Nothing is left to revert."]
     at = published.snapshots[-1].snapshot_id
@@ -163,12 +163,12 @@ def reverted_report(backfill: str, done: RevertPlan, published: Publication) -> 
 
 
 def release_report(released: Sequence[str]) -> Report:
-    """Which states aren't kept any longer."""
+    """Which states are no longer kept."""
     return [f"No longer kept: the previous state of {', '.join(released) or 'no table'}."]
 
 
 def partitions_text(keys: Sequence[str] | None) -> str:
-    """How many, and which: ``all of it`` of an asset without.
+    """How many partitions, and which; ``all of it`` for an asset without partitions.
 
     Example:
         >>> partitions_text(None), partitions_text(["a"]), partitions_text(["a", "b", "c", "d"])
@@ -180,7 +180,7 @@ def partitions_text(keys: Sequence[str] | None) -> str:
 
 
 def parts_text(parts: Sequence[str]) -> str:
-    """As ``partitions_text``, of parts among which ``""`` stands for an asset without partitions."""
+    """Like ``partitions_text``, for parts, where ``""`` stands for the whole of an asset without partitions."""
     return partitions_text(None if "" in parts else list(parts))
 
 

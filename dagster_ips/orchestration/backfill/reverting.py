@@ -1,4 +1,4 @@
-"""Takes a backfill back: the root's rows as they were, by a new commit that the stages below follow by themselves."""
+"""Reverts a backfill: a new commit restores the root's rows, and the later stages follow it automatically."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ from dagster_ips.orchestration.run.known_consumers import KnownConsumer
 from dagster_ips.orchestration.watch.run_at_work import run_at_work
 
 WHOLE = ""
-"""Stands for an asset without partitions where others have keys."""
+"""The key that stands for the whole of an asset without partitions."""
 
 
 @dataclass(frozen=True, slots=True)
 class RevertPlan:
-    """What taking a backfill back does to its root's table.
+    """What reverting a backfill does to its root's table.
 
-    ``restored`` are the partitions whose rows come back (``""`` without partitions). ``new`` were first computed by the
-    backfill, so that there is nothing to bring back. ``changed`` says of partitions what someone else did to them since
-    that would be lost. ``already`` are taken back. ``later_runs`` counts commits of the asset since, whose input is
-    consumed again.
+    ``restored`` are the partitions whose rows are restored (``""`` without partitions). ``new`` are partitions that the
+    backfill computed first, so there is nothing to restore. ``changed`` are partitions that were changed since in a way
+    that a revert would lose, each with what happened. ``already`` are already reverted. ``later_runs`` counts the later
+    commits of the asset's own runs; their input is consumed again.
     """
 
     restored: tuple[str, ...]
@@ -58,27 +58,27 @@ class RevertPlan:
 
 @dataclass(frozen=True)
 class BackfillReverter:
-    """Takes a backfill that was launched back."""
+    """Reverts a backfill that was launched."""
 
     lineage: AssetLineage
     backfill: LaunchedBackfill
 
     def plan(self, partitions: Collection[str] | None) -> RevertPlan:
-        """What would be done to ``partitions``, or to all that the backfill computed; nothing is changed.
+        """What a revert would do to ``partitions``, or to all that the backfill computed; changes nothing.
 
         Raises:
-            BackfillError: there is no state to go back to.
+            BackfillError: there is no previous state to restore.
             IpsError: a table can't be read.
         """
         with knowing_partitions(self.lineage.instance):
             return self._planned(partitions)
 
     def revert(self, partitions: Collection[str] | None, *, leave_out_changed: bool) -> tuple[RevertPlan, Publication]:
-        """Bring the rows back by one commit, under which what was consumed since is to be consumed again.
+        """Restore the rows by one commit, after which everything consumed since is consumed again.
 
         Raises:
-            BackfillError: a run is working on the root, or there is no state to go back to.
-            RevertError: what others did would be lost, or what is to be consumed again can't be followed any more.
+            BackfillError: a run is working on the root, or there is no previous state to restore.
+            RevertError: changes by others would be lost, or the changes to consume again can no longer be read.
             IpsError: a table can't be read or written.
         """
         with knowing_partitions(self.lineage.instance):
@@ -155,7 +155,7 @@ class BackfillReverter:
         )
 
     def _last(self, part: str, since: Sequence[_RootCommit]) -> str | None:
-        """Whether the backfill, or a revert of it, was the last of both to write a partition; None if neither did."""
+        """Which of the backfill and its revert wrote a partition last; None if neither did."""
         for each in since:
             if each.is_of_backfill and (part in each.modes or not self._lines()):
                 return _BACKFILL
@@ -164,10 +164,10 @@ class BackfillReverter:
         return None
 
     def _since(self, target: TableMetadata, before: int) -> list[_RootCommit]:
-        """The commits after the state before it that changed rows, newest first.
+        """The commits that changed rows since the snapshot ``before`` the backfill, newest first.
 
         Raises:
-            RevertError: the table's history doesn't reach back to there any more.
+            RevertError: the table's history no longer reaches back to that snapshot.
         """
         found: list[_RootCommit] = []
         for snapshot in target.ancestry().snapshots:
@@ -192,7 +192,7 @@ class BackfillReverter:
         )
 
     def _changed(self, parts: Sequence[str], since: Sequence[_RootCommit], target: TableMetadata) -> dict[str, str]:
-        """What was done to partitions that wouldn't come again: computed anew by others, or written from outside."""
+        """The changes to partitions that a revert would lose: other recomputations, or writes from outside."""
         changed: dict[str, str] = {}
         for each in since:
             if each.is_of_backfill or each.is_revert:
@@ -207,7 +207,7 @@ class BackfillReverter:
         return changed
 
     def _partitions_of(self, snapshot: Snapshot, target: TableMetadata) -> set[str]:
-        """The partitions that a commit from outside may have changed; all of them where nothing tells."""
+        """The partitions that a commit from outside may have changed; all of them if that is unknown."""
         slicing, parent = self._slicing(), target.snapshots.get(snapshot.parent_id or -1)
         if slicing is None or parent is None:
             return set(self._parts)
@@ -217,7 +217,7 @@ class BackfillReverter:
         return set(self._parts) if found.unread else set(found.keys)
 
     def _consumed(self, parts: Sequence[str], target: TableMetadata) -> dict[Edge, MadeOf]:
-        """What the rows before it were made of, by upstream; without edges of which that isn't known."""
+        """What the rows before the backfill were made of, by edge; edges for which that is unknown are left out."""
         edges = self._edges(parts)
         stamps = target_histories(target.as_of(self._before(target), "main"), edges)
         recorded: dict[Edge, MadeOf] = {}
@@ -248,7 +248,7 @@ class BackfillReverter:
         return Restoration(self.backfill.plan.id, stage.asset, stage.table, self._before(target), rows, consumed)
 
     def _redefined(self, consumed: Mapping[Edge, MadeOf]) -> Iterator[str]:
-        """That its partitions were other rows when it was computed; nothing if they weren't."""
+        """The problems if the asset's partitions have been redefined since the rows were computed."""
         known, instance = self._consumer, self.lineage.instance
         inputs = known.consumer.tracked(known.graph, instance).values() if known else ()
         slicings = {each.upstream: each.slicing for each in inputs}
@@ -259,7 +259,7 @@ class BackfillReverter:
                 yield f"the partitions of {self._root.asset} have since been redefined (they were {division})"
 
     def _unfollowed(self, consumed: Mapping[Edge, MadeOf]) -> Iterator[str]:
-        """Why what came after what the rows were made of can't be read again; nothing if it can."""
+        """The problems if the changes after those that the rows were made of can no longer be read."""
         by_line: dict[str, dict[Watermark, int]] = {}
         for edge, at in consumed.items():
             by_line.setdefault(edge.upstream, Counter())[at.to_inclusive] += 1
@@ -302,7 +302,7 @@ class BackfillReverter:
         return RevertError(self.backfill.plan.id, self._root.table, problems, remedy)
 
     def _report(self, planned: RevertPlan, published: Publication) -> None:
-        """Tell Dagster that the rows are others: its own conditions and timelines go by that."""
+        """Report the restored partitions to Dagster, whose own conditions and timelines rely on such events."""
         key, backfill = dg.AssetKey.from_user_string(self._root.asset), self.backfill.plan.id
         snapshot = str(published.snapshots[-1].snapshot_id) if published.snapshots else "none"
         for part in planned.restored:
@@ -323,7 +323,7 @@ _BACKFILL, _REVERT = "backfill", "revert"
 
 @dataclass(frozen=True, slots=True)
 class _RootCommit:
-    """A commit to the root's table, and by partition in which mode a run of it computed them."""
+    """A commit to the root's table. ``modes`` are the modes in which a run computed partitions, by partition."""
 
     snapshot: Snapshot
     is_own: bool
@@ -333,7 +333,7 @@ class _RootCommit:
 
 
 def revert_cascade(backfill: str) -> str:
-    """The cascade of what follows from taking a backfill back.
+    """The cascade of everything that follows from reverting a backfill.
 
     Example:
         >>> revert_cascade("qwertyui")

@@ -16,7 +16,7 @@ def require_stageable(lineage: AssetLineage, plan: BackfillPlan) -> None:
     """Fail unless each stage of ``plan`` can be computed on a branch.
 
     Raises:
-        BackfillError: one can't.
+        BackfillError: a stage can't.
     """
     if problems := [f"{stage.asset} {why}" for stage in plan.stages for why in _against(lineage, stage)]:
         problem = f"it can't be staged: {'; '.join(problems)}. Nothing was launched."
@@ -25,7 +25,7 @@ def require_stageable(lineage: AssetLineage, plan: BackfillPlan) -> None:
 
 
 def _against(lineage: AssetLineage, stage: PlannedStage) -> Iterator[str]:
-    """Why a stage can't, as the end of a sentence; nothing if it can."""
+    """Why a stage can't be computed on a branch, as ends of a sentence; empty if it can."""
     metadata, known = lineage.metadata(stage.asset), lineage.consumers.get(stage.asset)
     if metadata is None or metadata.head_snapshot_id() is None:
         yield "has no rows yet to cut a branch from"

@@ -1,6 +1,6 @@
-"""What a staged backfill has on its branches, and how it is published: stage after stage, each by a fast-forward.
+"""The branches of a staged backfill, and how they are published: stage after stage, each by a fast-forward.
 
-Nothing but the tables' own refs says how far a publication is, so that it can be killed anywhere.
+Only the tables' own refs record how far a publication is, so it can be killed at any point and continued.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from dagster_ips.spark.branches import Branch
 
 
 class BranchStanding(StrEnum):
-    """Where a stage's branch is, seen from ``main``."""
+    """The state of a stage's branch relative to ``main``."""
 
     STAGED = "staged"
-    """``main`` is where the branch was cut: it can be published."""
+    """``main`` is still where the branch was created, so the branch can be published."""
     UNCHANGED = "unchanged"
     """Nothing was written to the branch."""
     PUBLISHED = "published"
-    """``main`` has all of it."""
+    """``main`` contains everything on the branch."""
     MOVED = "moved"
-    """``main`` has something else."""
+    """``main`` has changed since the branch was created, and doesn't contain it."""
     GONE = "gone"
-    """There is no branch, and ``main`` has nothing of the backfill."""
+    """There is no branch, and ``main`` contains nothing of the backfill."""
 
 
 @dataclass(frozen=True, slots=True)
 class StagedTable:
-    """A stage and its table as it is."""
+    """A stage, its table's current metadata, and the state of its branch."""
 
     stage: PlannedStage
     metadata: TableMetadata | None
@@ -53,13 +53,13 @@ class StagedTable:
 
     @property
     def is_through(self) -> bool:
-        """Whether all that the stage has staged is on ``main``."""
+        """Whether everything that the stage has staged is on ``main``."""
         return self.standing in (BranchStanding.PUBLISHED, BranchStanding.UNCHANGED)
 
 
 @dataclass(frozen=True, slots=True)
 class StagedPublication:
-    """The assets whose tables were published, and those that were left to follow by themselves, as ``main`` moved."""
+    """The assets whose tables were ``published``, and those ``left`` to follow automatically because ``main`` moved."""
 
     published: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
@@ -74,16 +74,16 @@ class StagedBackfill:
 
     @property
     def plan(self) -> BackfillPlan:
-        """What it does."""
+        """The backfill's plan."""
         return self.backfill.plan
 
     def tables(self) -> list[StagedTable]:
-        """Each stage and where its branch is."""
+        """Each stage with the state of its branch."""
         found = ((stage, self.lineage.metadata(stage.asset)) for stage in self.plan.stages)
         return [StagedTable(stage, metadata, self._standing(stage, metadata)) for stage, metadata in found]
 
     def summary(self) -> str:
-        """Whether it is published, in a sentence."""
+        """A sentence on whether, and how far, it is published."""
         tables = self.tables()
         of = {
             standing: [each.stage.table for each in tables if each.standing is standing] for standing in BranchStanding
@@ -106,7 +106,7 @@ class StagedBackfill:
         return "Nothing of it is staged." if of[BranchStanding.GONE] else "Nothing staged so far differs from main."
 
     def require_published(self) -> None:
-        """Fail if there is nothing to take back.
+        """Fail if there is nothing to revert.
 
         Raises:
             BackfillError: nothing of it is on ``main``.
@@ -116,9 +116,9 @@ class StagedBackfill:
             raise BackfillError(self.plan.id, "nothing of it is published, so there is nothing to revert.", remedy)
 
     def discard(self) -> bool:
-        """Drop the branches; whether nothing of it was published, so that nothing is left of it.
+        """Drop the branches; returns whether nothing of the backfill was published.
 
-        The states before it are let go then: there is nothing to take back.
+        In that case the previous states are no longer kept either, because there is nothing to revert.
         """
         is_published = any(each.standing is BranchStanding.PUBLISHED for each in self.tables())
         launcher = BackfillLauncher(self.lineage)
@@ -130,11 +130,11 @@ class StagedBackfill:
     def publish(self, unfinished: Sequence[str]) -> StagedPublication:
         """Fast-forward ``main`` of each stage's table, in order; ``unfinished`` says what isn't computed yet.
 
-        One that was killed goes on. Where ``main`` moved since it began, a stage is left to follow by itself from what
-        was published before it.
+        A publication that was killed is continued. If ``main`` of a stage's table has moved since the publication
+        began, the stage is left to follow automatically from what was published before it.
 
         Raises:
-            BackfillError: not all is staged, nothing is, or something changed since; nothing was published then.
+            BackfillError: a stage isn't fully staged, or something has changed since; then nothing was published.
             IpsError: a table can't be read.
         """
         with knowing_partitions(self.lineage.instance):
@@ -168,7 +168,7 @@ class StagedBackfill:
         return False
 
     def _require_ready(self, tables: Sequence[StagedTable], unfinished: Sequence[str]) -> None:
-        """Fail unless each stage can be published as it is staged."""
+        """Fail unless each stage can be published as staged."""
         of = {
             standing: [each.stage.table for each in tables if each.standing is standing] for standing in BranchStanding
         }
@@ -185,7 +185,7 @@ class StagedBackfill:
             self._require_unconsumed(each)
 
     def _require_unconsumed(self, each: StagedTable) -> None:
-        assert each.metadata is not None  # noqa: S101  # asked before
+        assert each.metadata is not None  # noqa: S101  # _require_ready has checked it
         since = self._publisher(each).consumed_since(each.metadata, self._stamps(each))
         if since:
             parts = [edge.partition for edge in since if edge.partition]
@@ -215,8 +215,8 @@ class StagedBackfill:
         return StagedPublication(tuple(published), tuple(left))
 
     def _publish_one(self, each: StagedTable) -> bool:
-        """Whether it was published; not if ``main`` moved."""
-        assert each.metadata is not None  # noqa: S101  # what is staged is there
+        """Publish one stage; returns False if ``main`` has moved."""
+        assert each.metadata is not None  # noqa: S101  # a staged table exists
         branch = Branch(self.lineage.lake(each.stage.asset).name, each.stage.table, self.plan.staged_branch)
         try:
             self._publisher(each).publish(each.metadata, branch, self._stamps(each))
@@ -241,7 +241,7 @@ class StagedBackfill:
         return StagedPublisher(self.lineage.lake(each.stage.asset), store, manager.session())
 
     def _report(self, done: StagedPublication) -> None:
-        """Tell Dagster that the rows are others now: what staged runs said was not of ``main``."""
+        """Report the published partitions to Dagster: what staged runs reported was not about ``main``."""
         for stage in self.plan.stages:
             metadata = self.lineage.metadata(stage.asset) if stage.asset in done.published else None
             newest = metadata.ancestry().newest_change if metadata else None

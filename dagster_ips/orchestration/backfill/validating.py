@@ -1,4 +1,4 @@
-"""Compares each stage of a backfill with what its own function makes of everything that it was made of."""
+"""Compares each stage of a backfill with a recompute by its own function, from everything that it was made of."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from dagster_ips.spark.row_differences import differences
 
 @dataclass(frozen=True)
 class StageValidator:
-    """Computes the planned partitions anew, and compares the tables with that, as they are or as they are staged.
+    """Recomputes the planned partitions and compares the tables, as published or as staged, with the result.
 
-    ``definitions`` have the functions. Nothing is written or consumed.
+    ``definitions`` contain the assets' functions. Nothing is written or consumed.
     """
 
     lineage: AssetLineage
@@ -36,10 +36,10 @@ class StageValidator:
     definitions: Sequence[dg.Definitions]
 
     def compare(self, *, most_examples: int) -> Iterator[StageDifference]:
-        """Stage after stage, with the recompute in the place of the state before.
+        """Compare stage after stage, with the recompute in place of the state before.
 
         Raises:
-            UnprovableError: a stage can't be computed again.
+            UnprovableError: a stage can't be recomputed.
             IpsError: a table can't be read.
             Exception: what a function raises.
         """
@@ -107,7 +107,7 @@ class StageValidator:
         return by_partition(found, slicing), found.examples
 
     def _resources(self, asset: Asset) -> dict[str, object]:
-        """What the function of an asset needs, by the definitions that have it."""
+        """The resources that an asset's function needs, from the definitions that contain the asset."""
         key = asset.consumer.key
         of = next(each for each in self.definitions if each.resolve_asset_graph().has(key))
         return {name: (of.resources or {})[name] for name in asset.resources}

@@ -1,1 +1,1 @@
-"""What users say about their assets, and what Dagster's definitions say of it."""
+"""What users declare about their assets, and how it is read from Dagster's definitions."""

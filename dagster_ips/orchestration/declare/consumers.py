@@ -1,4 +1,4 @@
-"""What Dagster's definitions say about the assets that read incrementally."""
+"""The assets that read incrementally, as Dagster's definitions declare them."""
 
 from __future__ import annotations
 
@@ -48,21 +48,21 @@ _BY_CAPTURE = (
 
 PENDING_CHECK = "pending"
 WATCHED = "dagster_ips/watched"
-"""In the metadata of every asset that `with_incremental` saw."""
+"""Set in the metadata of every incremental asset that went through ``with_incremental``."""
 
 MetadataByKey = Mapping[dg.AssetKey, Mapping[str, Any]]
 Tables = dict[dg.AssetKey, tuple[str, str]]
-"""The key of the IO manager in whose catalog an asset's table is, and the table."""
+"""Each asset's IO manager key and table; the table is in that IO manager's catalog."""
 
 
 @dataclass(frozen=True)
 class Consumer:
     """An asset that reads at least one upstream incrementally.
 
-    ``step`` are the assets that are made together with it, itself included. ``partition_columns`` are the upstreams'
-    columns that the partitions of a partitioned asset are made of, where they were named, by input. ``target_lag`` is
-    for how long what changed may wait. ``weighs_live_rows`` is as in ``IcdcView``. ``maker`` says which rows it can
-    go on with.
+    ``step`` are the assets that are computed in the same step, including itself. ``partition_columns`` are, by input,
+    the upstreams' columns that hold the partition keys, where they were named explicitly. ``target_lag`` is how long a
+    change may wait. ``weighs_live_rows`` is as in ``IcdcView``. ``maker`` says to which existing rows the asset can add
+    changes.
     """
 
     key: dg.AssetKey
@@ -81,7 +81,7 @@ class Consumer:
         return self.key.to_user_string()
 
     def tracked(self, graph: Any, instance: DagsterInstance) -> dict[str, TrackedInput]:  # noqa: ANN401  # see slicing
-        """The inputs; those of a partitioned asset say how its partitions are made of them.
+        """The inputs; for a partitioned asset with the slicing, which assigns their rows to its partitions.
 
         Raises:
             DeclarationError: a ``partition_expr`` is missing or doesn't fit.
@@ -103,7 +103,7 @@ def incremental_input_names(assets: dg.AssetsDefinition) -> tuple[str, ...]:
 
 
 def consumers_of(assets: dg.AssetsDefinition, metadata: MetadataByKey, default_namespace: str) -> tuple[Consumer, ...]:
-    """The consumers that ``assets`` declare by ``incremental()`` inputs, checked: each asset reads all of them.
+    """The consumers that ``assets`` declare with ``incremental()`` inputs, checked. Each asset reads all of the inputs.
 
     Raises:
         DeclarationError: the declaration can't work.
@@ -117,7 +117,7 @@ def consumers_of(assets: dg.AssetsDefinition, metadata: MetadataByKey, default_n
 
 
 def keys_of_step(assets: dg.AssetsDefinition) -> tuple[dg.AssetKey, ...]:
-    """All assets that the step can make, also where a run selects but some of them."""
+    """All assets that the step can compute, even if a run selects only some of them."""
     return tuple(sorted(assets.node_keys_by_output_name.values()))
 
 
@@ -140,7 +140,7 @@ def _reading(
     for name in names:
         upstream = assets.keys_by_input_name[name]
         declared = plain(_inputs(assets)[name].metadata[INCREMENTAL])
-        # Of what several tables are made of no files are cut: some tables may be in the midst of it and others not.
+        # An input of several tables isn't split between files: some tables might be inside a split and others not.
         cut_by = write_mode if len(step) == 1 else None
         inputs[name] = _tracked(upstream, declared, cut_by, metadata, default_namespace)
         if declared["partition_column"]:
@@ -167,7 +167,7 @@ def _reading(
 def capturing_consumers(
     assets: dg.AssetsDefinition, metadata: MetadataByKey, default_namespace: str
 ) -> tuple[Consumer, ...]:
-    """The consumers among ``assets`` that capture by themselves: those with an ``incremental_dep``, each on its own.
+    """The consumers among ``assets`` that call ``capture()``: those with an ``incremental_dep``.
 
     Raises:
         DeclarationError: the declaration can't work.
@@ -180,7 +180,7 @@ def capturing_consumers(
 
 
 def captures_by_itself(assets: dg.AssetsDefinition, key: dg.AssetKey) -> bool:
-    """Whether ``key`` is written by statements of its own: it has an ``incremental_dep``."""
+    """Whether ``key`` is written by its own statements, inside ``capture()``: it has an ``incremental_dep``."""
     return any(_is_tracked(dep) for dep in assets.specs_by_key[key].deps)
 
 
@@ -229,7 +229,7 @@ def _capturing(
 
 
 def _maker(writes: str, inputs: Mapping[str, TrackedInput], code: str | None = None) -> Maker:
-    """Of an asset that ``writes`` so: what it follows decides which rows it can go on with, too."""
+    """The maker of an asset that ``writes`` this way; the inputs it follows also decide which rows it can add to."""
     followed = sorted(map(_followed, inputs.values()))
     keeps = any(
         each.policies.on_removed is OnRemoved.IGNORE or each.start is not Everywhere.ALL for each in inputs.values()
@@ -264,10 +264,10 @@ def _tracked(
 def check_consumer(
     assets: dg.AssetsDefinition, consumer: Consumer, known: MetadataByKey, io_managers: set[str]
 ) -> None:
-    """What can only be seen with all definitions at hand.
+    """Check what can only be checked with all definitions at hand.
 
     Raises:
-        DeclarationError: an upstream isn't there, or another IO manager would write the result.
+        DeclarationError: an upstream is missing, or the asset's IO manager isn't an ``IcdcIOManager``.
     """
     for name, tracked in consumer.inputs.items():
         upstream = dg.AssetKey.from_user_string(tracked.upstream)
@@ -287,8 +287,8 @@ def check_consumer(
 
 
 def without_triggers(key: dg.AssetKey, graph: Any) -> str | None:  # noqa: ANN401  # Dagster's asset graph has no public type
-    """What to say of an asset that reads incrementally and that nothing runs; None if ``with_incremental`` saw it."""
-    # Not by its check: a run that a sensor requested knows none of the checks that aren't in it.
+    """The warning for an incremental asset that nothing triggers; None if it went through ``with_incremental``."""
+    # The asset's check can't tell: a run that a sensor requested has only the checks that it includes.
     if WATCHED in graph.get(key).metadata:
         return None
     return (
@@ -298,9 +298,10 @@ def without_triggers(key: dg.AssetKey, graph: Any) -> str | None:  # noqa: ANN40
 
 
 def tables_written(assets: dg.AssetsDefinition, metadata: MetadataByKey, namespaces: Mapping[str, str]) -> Tables:
-    """The tables that ``assets`` write by the IO managers that ``namespaces`` has by key, each with its default.
+    """The tables that ``assets`` write.
 
-    An asset that returns nothing and captures nothing writes none.
+    ``namespaces`` are the default namespaces by IO manager key; assets with other IO managers are left out. An asset
+    that returns nothing and doesn't call ``capture()`` writes no table.
     """
     found = {}
     for key, output in _outputs(assets).items():
@@ -325,7 +326,7 @@ def _require_incremental_views(assets: dg.AssetsDefinition) -> None:
         return
     for name, declared in _inputs(assets).items():
         if declared.dagster_type.typing_type is IcdcView and INCREMENTAL not in declared.metadata:
-            if name not in assets.keys_by_input_name:  # Dagster keeps one of those that ask for an asset.
+            if name not in assets.keys_by_input_name:  # Dagster keeps only one of several parameters for an asset.
                 _refuse(
                     next(iter(assets.keys)),
                     f"its parameter {name} gets nothing, because another parameter reads the same asset.",
@@ -400,7 +401,7 @@ def _require_one_write_mode(key: dg.AssetKey, write_mode: WriteMode | None, *, r
 def _require_keys_within_partitions(
     key: dg.AssetKey, write_mode: WriteMode | None, metadata: Mapping[str, Any]
 ) -> None:
-    """Each partition is computed by itself, so a row must not be taken for one of another partition by its key."""
+    """Refuse keys without the partition columns: partitions are computed separately, so a key must be within one."""
     match write_mode:
         case Append(dedup_on, remove_on):
             keys, parameter = dedup_on or remove_on, "dedup_on" if dedup_on else "remove_on"
@@ -465,5 +466,5 @@ def _refuse(key: dg.AssetKey, problem: str, remedy: str) -> NoReturn:
 
 
 def executable_assets(definitions: Sequence[Any]) -> Iterator[dg.AssetsDefinition]:
-    """The assets among ``definitions`` that run."""
+    """The assets among ``definitions`` that Dagster can execute."""
     return (item for item in definitions if isinstance(item, dg.AssetsDefinition) and item.is_executable)

@@ -1,4 +1,4 @@
-"""Models of a dbt project as assets that are kept by what changed."""
+"""Models of a dbt project as assets that are maintained incrementally."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def dbt_models(
     *,
     refresh: str = "auto",
     io_manager_key: str = "io_manager",
-    **attributes: Any,  # noqa: ANN401  # those of dagster.asset
+    **attributes: Any,  # noqa: ANN401  # passed on to dagster.asset
 ) -> DbtModels:
     """Turn a dbt project's ``table`` models into assets, each a ``sql_asset`` of its compiled query.
 
@@ -107,12 +107,12 @@ def dbt_models(
 
 
 class _NotTakenError(ValueError):
-    """A model stays dbt's; the text says why."""
+    """A model isn't taken over from dbt; the text says why."""
 
 
 @dataclass(frozen=True)
 class _ModelQuery:
-    """A model's query, which reads the tables ``sources`` alone: what it calls them, and what they are of."""
+    """A model's query. ``sources`` are all tables that it reads: the node of each, by its name in the query."""
 
     text: str
     sources: Mapping[_Parts, _Node]
@@ -122,7 +122,7 @@ class _ModelQuery:
 
 @dataclass(frozen=True)
 class _Project:
-    """``nodes`` are all that have a name in the database, by that name in lower case."""
+    """A dbt project. ``nodes`` are all nodes that have a name in the database, by that name in lower case."""
 
     nodes: Mapping[_Parts, _Node]
     manifest: _Node
@@ -150,7 +150,7 @@ class _Project:
         return (node for node in self.manifest["nodes"].values() if node["resource_type"] == "model")
 
     def query(self, model: _Node) -> _ModelQuery:
-        """Raises: _NotTakenError, if the model stays dbt's."""
+        """A model's query; raises ``_NotTakenError`` if the model isn't taken over."""
         config = model["config"]
         if problem := next(_problems(model), None):
             raise _NotTakenError(problem)
@@ -159,7 +159,7 @@ class _Project:
         return _ModelQuery(text, sources, [by] if isinstance(by, str) else by, properties)
 
     def _expanded(self, model: _Node) -> tuple[str, dict[_Parts, _Node]]:
-        """The model's query with those of views in their place, and the tables that it reads then."""
+        """The model's query with the queries of views inlined, and the tables that it then reads."""
         try:
             query = query_text.read(model["compiled_code"])
         except query_text.RefusedQueryError as error:
@@ -176,7 +176,7 @@ class _Project:
                     raise _NotTakenError(_of(model, f"the manifest has no compiled SQL for the view {node['name']}"))
                 inner, its = self._expanded(node)
                 has_views = True
-                # Its last line may be a comment.
+                # A line break at the end, because the view's last line may be a comment.
                 names[number] = f"(\n{inner}\n)"
                 sources |= its
             else:
@@ -186,7 +186,7 @@ class _Project:
 
 
 def _problems(model: _Node) -> Iterator[str]:
-    """Why a model stays dbt's, whatever its query is."""
+    """Why a model isn't taken over, apart from its query."""
     config = model["config"]
     kind, stored, by = config.get("materialized"), config.get("file_format"), config.get("partition_by") or []
     if model.get("language", "sql") != "sql":
@@ -207,12 +207,12 @@ def _problems(model: _Node) -> Iterator[str]:
 
 
 def _of(model: _Node, problem: str) -> str:
-    """The problem, of the view whose it is: a model's own names it already."""
+    """The problem, preceded by the view's name if it is a view's; a model's own problems are listed by its name."""
     return f"the view {model['name']}: {problem}" if model["config"]["materialized"] == "view" else problem
 
 
 def _key(node: _Node) -> dg.AssetKey:
-    """As dagster-dbt's ``default_asset_key_fn`` (dagster-dbt 0.29)."""
+    """The asset key that dagster-dbt's ``default_asset_key_fn`` gives (dagster-dbt 0.29)."""
     config = node.get("config") or {}
     for meta in (node.get("meta") or {}, config.get("meta") or {}):
         if found := (meta.get("dagster") or {}).get("asset_key"):
@@ -226,7 +226,7 @@ def _key(node: _Node) -> dg.AssetKey:
 
 
 def _table(node: _Node) -> str:
-    """Its name in the catalog, by the last two parts of what dbt calls it."""
+    """The table's name in the catalog: the last two parts of dbt's relation name."""
     return name_of(parts_of(node["relation_name"])[-2:])
 
 

@@ -1,6 +1,6 @@
-"""What a user says about an asset: which inputs it reads incrementally, and how its table is written.
+"""What a user declares about an asset: which inputs it reads incrementally, and how its table is written.
 
-All of it ends up as plain JSON in Dagster's own metadata, so it shows in the UI and joins with other metadata by ``|``.
+All of it is stored as plain JSON in Dagster's metadata, so the UI shows it, and ``|`` combines it with other metadata.
 """
 
 from __future__ import annotations
@@ -80,14 +80,14 @@ def _event_time(asset: str, column: str, lateness: dt.timedelta) -> dict[str, An
 
 
 def event_time_of(metadata: Mapping[str, Any]) -> EventTime | None:
-    """How an outside table says up to when it is complete, from its asset's metadata; None if it doesn't."""
+    """How an outside table shows up to when it is complete, from its asset's metadata; None if it doesn't."""
     declared = plain(metadata.get(EVENT_TIME))
     if declared is None:
         return None
     return EventTime(declared["column"], dt.timedelta(seconds=declared["lateness_seconds"]))
 
 
-def incremental(  # noqa: PLR0913  # each is a thing of its own
+def incremental(  # noqa: PLR0913  # independent parameters
     key: dg.AssetKey | Sequence[str] | str | None = None,
     *,
     ranges: Sequence[str] = (),
@@ -103,7 +103,7 @@ def incremental(  # noqa: PLR0913  # each is a thing of its own
     max_files: int | None = None,
     metadata: Mapping[str, Any] | None = None,
 ) -> dg.AssetIn:
-    """Declare an input of which only the changes since the last run are read.
+    """Declare an input from which only the changes since the last run are read.
 
     Args:
         key: The upstream asset, by default the parameter's name.
@@ -169,9 +169,9 @@ def lookup(
 
 
 def trusted(because: str, *, proof: bool = True) -> dict[str, Any]:
-    """Vouch that an asset's result is right although Spark's plan doesn't show it; each run shows the reason.
+    """Guarantee that an asset's result is right although Spark's plan doesn't show it; each run shows the reason.
 
-    You vouch that each row of the result comes from one changed row or, with ``affected`` and ``scope``, from one
+    You guarantee that each row of the result comes from one changed row or, with ``affected`` and ``scope``, from one
     group. A plan doesn't show that for values that the asset collected, or for Python functions over whole partitions
     of a frame; without this, such results are refused. Because nothing else shows whether they are right, a ``proof``
     of a sample follows each run that automation requests, unless the definitions already have a proof of the asset or
@@ -212,7 +212,7 @@ def incremental_dep(  # noqa: PLR0913  # as for incremental
     max_files: int | None = None,
     metadata: Mapping[str, Any] | None = None,
 ) -> dg.AssetDep:
-    """Declare an upstream of which only the changes are read, by the asset's own statements inside ``capture``.
+    """Declare an upstream from which only the changes are read, by the asset's own statements inside ``capture``.
 
     ``asset`` is the upstream; everything else is as in ``incremental``.
 
@@ -414,16 +414,16 @@ def target_lag(longest: dt.timedelta) -> dict[str, Any]:
 
 
 def target_lag_of(metadata: Mapping[str, Any]) -> dt.timedelta:
-    """What ``target_lag()`` said in an asset's metadata."""
+    """The lag that ``target_lag()`` declared in an asset's metadata, or the default."""
     seconds = plain(metadata.get(TARGET_LAG))
     return USUAL_LAG if seconds is None else dt.timedelta(seconds=seconds)
 
 
 def write_mode_of(metadata: Mapping[str, Any], asset: str) -> WriteMode | None:  # noqa: PLR0911  # one for each mode
-    """The write mode in an asset's metadata; None if it says none.
+    """The write mode in an asset's metadata; None if it declares none.
 
     Raises:
-        DeclarationError: it names no mode that exists.
+        DeclarationError: the mode doesn't exist.
     """
     value = plain(metadata.get(WRITE))
     match value:
@@ -448,7 +448,7 @@ def write_mode_of(metadata: Mapping[str, Any], asset: str) -> WriteMode | None: 
 
 
 def code_of(code_version: str | None, metadata: Mapping[str, Any]) -> str | None:
-    """What an asset's rows are made by: its ``code_version``, and what combine() or a query says; None if unknown."""
+    """The code that computes an asset's rows: its ``code_version`` and its combine() or query; None if unknown."""
     write_mode = write_mode_of(metadata, "")
     if not isinstance(write_mode, Combine | ByQuery):
         return code_version
@@ -457,7 +457,7 @@ def code_of(code_version: str | None, metadata: Mapping[str, Any]) -> str | None
 
 
 def description_of(metadata: Mapping[str, Any]) -> TableDescription:
-    """What ``table()`` said in an asset's metadata; nothing said gives an unpartitioned table."""
+    """The layout that ``table()`` declared in an asset's metadata; without it, an unpartitioned table."""
     value = plain(metadata.get(TABLE)) or {}
     return TableDescription(
         tuple(value.get("partition_by", ())), tuple(value.get("sort_by", ())), value.get("properties", {})
@@ -480,13 +480,13 @@ def policies_of(declared: Mapping[str, Any]) -> InputPolicies:
 
 
 def limits_of(declared: Mapping[str, Any], write_mode: WriteMode | None) -> Limits:
-    """The limits in an incremental input's metadata. Files are cut where what is made of them only adds up by rows."""
+    """The limits in an incremental input's metadata. Files are only split for write modes that add up row by row."""
     cuts_files = write_mode is not None and write_mode.adds_up
     return Limits(declared["max_bytes"], declared["max_files"], cuts_files=cuts_files)
 
 
 def table_of(key: dg.AssetKey, metadata: Mapping[str, Any], default_namespace: str) -> str:
-    """The asset's table: what the metadata says, else its key, in ``default_namespace`` if that has but one part."""
+    """The asset's table: from the metadata, else its key, in ``default_namespace`` if the key has a single part."""
     named = plain(metadata.get(TABLE_NAME))
     if named:
         return _table_name(key.to_user_string(), str(named))
@@ -507,7 +507,7 @@ def _table_name(asset: str, name: str) -> str:
 
 
 def plain(value: Any) -> Any:  # noqa: ANN401  # metadata values are of any kind
-    """A metadata value as it was given, also after Dagster wrapped it."""
+    """A metadata value as it was given, even if Dagster has wrapped it."""
     return value.value if isinstance(value, dg.MetadataValue) else value
 
 
@@ -531,7 +531,7 @@ def _limit(value: object, parameter: str) -> int | None:
 
 
 def _start_text(start: str | int) -> str:
-    """As text: JavaScript would round a snapshot's id."""
+    """``start`` as text, because JavaScript would round a snapshot id."""
     try:
         parse_start(str(start))
     except ValueError as error:

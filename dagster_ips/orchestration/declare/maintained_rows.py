@@ -1,4 +1,4 @@
-"""What the function of an asset that is declared by its query returns."""
+"""What the function of a ``sql_asset`` returns."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MaintainedRows:
-    """Rows that bring a table up to date if they are written in this mode, by the plan of its query.
+    """Rows that bring a table up to date if they are written in this mode, as its query's plan determined.
 
-    ``affected`` are the distinct keys to replace, if it is by keys.
+    ``affected`` are the distinct keys to replace, if the mode replaces by keys.
     """
 
     frame: DataFrame

@@ -1,4 +1,4 @@
-"""Dagster's partitions definitions as conditions on the columns that partition keys are made of."""
+"""Dagster's partitions definitions as conditions on the columns that determine a row's partition key."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from dagster_ips.errors import DeclarationError
 
 _MOST_WINDOWS = 5_000
 _DELIMITER = "|"
-"""Dagster writes it between the dimensions of a key, and takes no key that has it."""
+"""Dagster puts it between the dimensions of a key, and rejects keys that contain it."""
 
 
 def partition_keys(
     definition: dg.PartitionsDefinition[str], expression: object, instance: DagsterInstance, *, asset: str
 ) -> PartitionKeys:
-    """How rows are divided among the keys of ``definition`` by the column, or columns, that ``expression`` names.
+    """Divide rows among the keys of ``definition`` by the column or columns that ``expression`` names.
 
     Raises:
         DeclarationError: ``expression`` doesn't fit the definition.
@@ -56,7 +56,7 @@ def _unfit(asset: str, wanted: str, found: object) -> DeclarationError:
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """A time window in the form of a column's values: from ``lower`` to before ``upper``."""
+    """A time window. A column's values are in it from ``lower`` (inclusive) to ``upper`` (exclusive)."""
 
     key: str
     start: dt.datetime
@@ -67,10 +67,11 @@ class _Window:
 
 @dataclass(frozen=True)
 class _TimeKeys:
-    """A row's key is the time window that its value lies in; of a column of another type, the value itself as text.
+    """A row's key is the time window that contains its value; if the column isn't a date or time, the value as text.
 
-    A time without zone is one of the definition's zone, a date its midnight. Where clocks are set back, a time that
-    occurs twice is the second one; where they are set forward, one that doesn't occur belongs to the window before.
+    A time without zone is in the definition's time zone, and a date counts as its midnight. When clocks are set back, a
+    local time that occurs twice counts as the second one. When they are set forward, a local time that doesn't occur
+    belongs to the window before.
     """
 
     definition: dg.TimeWindowPartitionsDefinition
@@ -82,7 +83,7 @@ class _TimeKeys:
 
     @property
     def by_minute(self) -> tuple[str, ...]:
-        return (self.column,)  # cron knows no seconds
+        return (self.column,)  # cron has no seconds
 
     @property
     def division(self) -> str:
@@ -141,7 +142,7 @@ class _TimeKeys:
         return frozenset(self.definition.get_partition_keys())
 
     def outside(self, keys: Collection[str]) -> frozenset[str]:
-        # Most have a partition, and the others are looked at one by one.
+        # Most keys have a partition, so only the others are checked one by one.
         return frozenset(key for key in frozenset(keys) - self._there if self._is_outside(key))
 
     def to_be_added(self, keys: Collection[str]) -> frozenset[str]:  # noqa: ARG002  # as others
@@ -166,7 +167,7 @@ class _TimeKeys:
         return is_late or window.start.timestamp() < self.definition.start_timestamp
 
     def _is_key(self, text: str) -> bool:
-        """Whether a window, of any time, has this key: as the definition writes it and in no other way."""
+        """Whether some window, at any time, has exactly this key as the definition formats it."""
         try:
             window = self.definition.time_window_for_partition_key(text)
             return self.definition.get_partition_key_for_timestamp(window.start.timestamp()) == text
@@ -181,16 +182,16 @@ class _TimeKeys:
 
     @cached_property
     def _longest(self) -> dt.timedelta:
-        """As long as some thousands of windows are: no file's keys are listed beyond that."""
+        """The length of ``_MOST_WINDOWS`` windows: the keys of a file that spans more aren't listed."""
         start = self.definition.start.astimezone(dt.UTC)
         window = self._at(start)
         return (window.end - window.start) * _MOST_WINDOWS
 
     def _window_of(self, value: dt.date) -> _Window | None:
-        """The window that the value is in; None if that is left out of the definition."""
+        """The window that contains the value; None if the definition excludes that window."""
         moment = _as_moment(value)
         is_local = moment.tzinfo is None
-        # Of a time without zone the window may be a neighbour, as clocks are set.
+        # For a time without zone, the window may be a later one because of clock changes.
         instant = moment.replace(tzinfo=self._zone, fold=1) if is_local else moment
         try:
             window = self._at(instant.astimezone(dt.UTC), is_local=is_local)
@@ -201,17 +202,17 @@ class _TimeKeys:
         return window if window.lower <= moment < window.upper else None
 
     def _next(self, window: _Window) -> _Window:
-        """The first one that begins when ``window`` has ended, or later."""
+        """The first window that begins when ``window`` ends or later."""
         is_local, instant = window.lower.tzinfo is None, window.end
         while True:
             found = self._at(instant, is_local=is_local)
             if found.start >= window.end:
                 return found
-            instant += window.end - window.start  # it is left out of the definition
+            instant += window.end - window.start  # The definition excludes this window.
 
     def _at(self, instant: dt.datetime, *, is_local: bool = False) -> _Window:
         """The last window that begins at ``instant`` or before it."""
-        # Half a second off: where clocks show midnight twice, Dagster 1.13 fails at the second one, to the second.
+        # Half a second later: where midnight occurs twice, Dagster 1.13 fails for exactly the second midnight.
         asked = instant.replace(microsecond=500_000)
         key = self.definition.get_partition_key_for_timestamp(asked.timestamp())
         window = self.definition.time_window_for_partition_key(key)
@@ -224,9 +225,10 @@ class _TimeKeys:
         return ZoneInfo(self.definition.timezone)
 
     def _local(self, instant: dt.datetime) -> dt.datetime:
-        """Where among times without zone ``instant`` divides windows: an hour that occurs twice isn't divided twice.
+        """The local time, without zone, of a window boundary at ``instant``.
 
-        Its first pass has no time of its own, so what begins there begins with the second.
+        When clocks are set back, an hour occurs twice. A local time in it counts as its second occurrence, so a
+        boundary within the first occurrence moves to the beginning of the second.
         """
         local = instant.astimezone(self._zone)
         first, second = (local.replace(fold=fold).utcoffset() for fold in (0, 1))
@@ -237,7 +239,7 @@ class _TimeKeys:
         return local.replace(tzinfo=None, fold=0)
 
     def _beginning_of_second_pass(self, before: dt.datetime, at_most: dt.timedelta) -> dt.datetime:
-        """The local time at which clocks are set back, after ``before``: what they show then."""
+        """The local time that clocks show right after they are set back, which happens after ``before``."""
         early, late = before, before + at_most
         offset = late.astimezone(self._zone).utcoffset()
         while late - early > dt.timedelta(seconds=1):
@@ -263,7 +265,7 @@ class _TimeKeys:
 
 @dataclass(frozen=True)
 class _NamedKeys:
-    """A row's key is its value as text: static and dynamic partitions."""
+    """Static and dynamic partitions: a row's key is its value as text."""
 
     definition: dg.PartitionsDefinition[str]
     column: str
@@ -301,7 +303,7 @@ class _NamedKeys:
         return frozenset(self.definition.get_partition_keys(dynamic_partitions_store=self.instance))
 
     def outside(self, keys: Collection[str]) -> frozenset[str]:
-        # A dynamic partition may be added after its rows.
+        # A dynamic partition may be added after its rows are written.
         is_static = isinstance(self.definition, dg.StaticPartitionsDefinition)
         return frozenset(keys) - self.known() if is_static else frozenset()
 
@@ -317,7 +319,7 @@ class _NamedKeys:
 
 @dataclass(frozen=True)
 class _MultiKeys:
-    """A key of several dimensions, each with a column of its own."""
+    """Keys with several dimensions, each with its own column."""
 
     definition: dg.MultiPartitionsDefinition
     dimensions: Mapping[str, PartitionKeys]
@@ -345,7 +347,7 @@ class _MultiKeys:
         if any(keys is None for keys in parts) or most > _MOST_WINDOWS:
             return KeysFound.unknown(tuple(found))
         keys = frozenset(self._joined(dict(zip(self.dimensions, c, strict=True))) for c in product(*map(sorted, parts)))  # type: ignore[arg-type]  # none is None
-        # Where two dimensions vary, not every combination needs to occur.
+        # If two dimensions vary in the file, not every combination needs to occur.
         is_exact = all(each.is_exact for each in found) and sum(len(s.values or ()) != 1 for s in spans) <= 1
         return KeysFound(keys, unmapped, is_exact=is_exact, dimensions=tuple(found))
 
@@ -356,7 +358,7 @@ class _MultiKeys:
         ]
         if any(found.keys is None for of_one in of_each for found in of_one.values()):
             return KeysFound.unknown()
-        # A value has one key at most. Many rows have the same: keys are put together once.
+        # A value has at most one key. Many rows share the same values, so each combination is joined only once.
         parts = [{value: next(iter(each.keys or ()), None) for value, each in of_one.items()} for of_one in of_each]
         combined = {tuple(of_one[value] for of_one, value in zip(parts, row, strict=True)) for row in rows}
         whole = [tuple(part for part in each if part is not None) for each in combined]
@@ -400,7 +402,7 @@ class _MultiKeys:
         return any(each.lacks_any({of for name, _, of in parts if name == n}) for n, each in self.dimensions.items())
 
     def to_be_added(self, keys: Collection[str]) -> frozenset[str]:
-        # Of a time to come nothing is missing yet, whatever is to be added by then.
+        # A key with a future time window isn't missing yet, even if another dimension's partition must be added first.
         missing = frozenset(keys) - self.known()
         parts = {key: self._parts(key) for key in missing}
         of_now = {
@@ -417,7 +419,7 @@ class _MultiKeys:
 
 
 def _of_dimension(found: KeysFound) -> KeysFound:
-    """What is found of one dimension, without the keys that Dagster can't join with another's."""
+    """The keys found for one dimension, without those that contain the delimiter, which Dagster can't combine."""
     strange = {key for key in found.keys or () if _DELIMITER in key}
     if found.keys is None or not strange:
         return found
@@ -427,7 +429,7 @@ def _of_dimension(found: KeysFound) -> KeysFound:
 def _of_dimensions(
     dimensions: Sequence[PartitionKeys], rows: Collection[tuple[str, ...]], kinds: Mapping[str, ColumnKind]
 ) -> Iterator[str]:
-    """Conditions that together are those of ``rows``, the keys of each dimension; those that share a part as one."""
+    """Conditions that together select ``rows``, the keys by dimension; keys that share a part share a condition."""
     first, *others = dimensions
     if not others:
         yield first.predicate({row[0] for row in rows}, kinds)
@@ -452,10 +454,10 @@ def _equals(name: str, kind: ColumnKind, key: str) -> str:
 
 
 def _joined(windows: Sequence[TimeWindow]) -> Iterator[tuple[dt.datetime, dt.datetime]]:
-    """Windows in order, those that follow each other without a gap as one."""
+    """The start and end of each window, in order; windows that follow each other without a gap are merged."""
     joined: list[tuple[dt.datetime, dt.datetime]] = []
     for window in windows:
-        # As instants: two of one zone are compared by what its clocks show.
+        # Compared as instants, because Python compares two times in the same zone by their local time.
         if joined and joined[-1][1].timestamp() == window.start.timestamp():
             joined[-1] = (joined[-1][0], window.end)
         else:
@@ -464,7 +466,7 @@ def _joined(windows: Sequence[TimeWindow]) -> Iterator[tuple[dt.datetime, dt.dat
 
 
 def _as_moment(value: dt.date) -> dt.datetime:
-    """A date as its midnight, without zone; a time as it is."""
+    """A date as its midnight, without zone; a datetime unchanged."""
     return value if isinstance(value, dt.datetime) else dt.datetime.combine(value, dt.time())
 
 
@@ -473,7 +475,7 @@ def _order(value: Bound) -> Any:  # noqa: ANN401  # what the values of one colum
 
 
 def text_of(value: Bound) -> str | None:
-    """As Spark casts it to a string; None where that depends on its version or settings.
+    """The value as Spark casts it to a string; None if that depends on Spark's version or settings.
 
     Example:
         >>> text_of(True), text_of(dt.datetime(2026, 1, 5, 3, 0, 0, 500_000)), text_of(0.1)

@@ -1,4 +1,7 @@
-"""How a consumer's partitions are made of an upstream's rows, by Dagster's partition mappings."""
+"""Which of an upstream's rows each of a consumer's partitions depends on, by Dagster's partition mappings.
+
+The methods of ``SameKeys`` and ``MappedKeys`` are described in ``Slicing``.
+"""
 
 from __future__ import annotations
 
@@ -30,12 +33,12 @@ class SameKeys:
 
     @property
     def division(self) -> str:
-        """That of its rows."""
+        """The division of the upstream's rows."""
         return self.upstream_keys.division
 
     @property
     def sharing(self) -> frozenset[str]:
-        """None: each has a key of its own."""
+        """None, because each partition takes only its own key."""
         return frozenset()
 
     def taken_by(self, consumer_key: str) -> frozenset[str]:
@@ -43,25 +46,25 @@ class SameKeys:
         return frozenset([consumer_key])
 
     def left_out(self, consumer_key: str, upstream_keys: Collection[str]) -> frozenset[str]:  # noqa: ARG002  # as others
-        """None: it takes its own key, whether there is a partition or not."""
+        """None, because a partition takes its own key whether or not the key has a partition yet."""
         return frozenset()
 
     def made_of(self, upstream_keys: Collection[str]) -> frozenset[str]:
-        """Those of them that are there now."""
+        """Those of the keys that are partitions now."""
         return frozenset(upstream_keys) & self._there
 
     @cached_property
     def _there(self) -> frozenset[str]:
-        return self.upstream_keys.known()  # of which there may be thousands, asked for each key
+        return self.upstream_keys.known()  # cached: there may be thousands, and they are looked up for each key
 
     def lost(self, upstream_keys: Collection[str]) -> frozenset[str]:
-        """Those that the definition, as it is now, has no partition for, now or ever."""
+        """The keys for which the current definition has no partition, now or ever."""
         return self.upstream_keys.outside(upstream_keys)
 
 
 @dataclass(frozen=True)
 class MappedKeys:
-    """The upstream is partitioned in Dagster, and a mapping says which of its partitions a consumer's is made of."""
+    """The upstream is partitioned in Dagster: a mapping says which of its partitions each consumer partition takes."""
 
     upstream_keys: PartitionKeys
     mapping: dg.PartitionMapping
@@ -73,11 +76,11 @@ class MappedKeys:
 
     @property
     def sharing(self) -> frozenset[str]:
-        """All of them."""
+        """All of the consumer's partitions."""
         return frozenset(self.consumer.get_partition_keys(dynamic_partitions_store=self.instance))
 
     def taken_by(self, consumer_key: str) -> frozenset[str]:
-        """By the mapping, those that aren't there yet included."""
+        """The upstream's partitions by the mapping, including those that don't exist yet."""
         if consumer_key not in self._taken:
             result = self.mapping.get_upstream_mapped_partitions_result_for_partitions(
                 self.consumer.subset_with_partition_keys([consumer_key]),
@@ -90,13 +93,16 @@ class MappedKeys:
         return self._taken[consumer_key]
 
     def left_out(self, consumer_key: str, upstream_keys: Collection[str]) -> frozenset[str]:
-        """Any that it doesn't take: what the mapping makes of a partition that isn't there, it doesn't say."""
+        """The keys without a partition that it doesn't take now, but may take later: a mapping doesn't cover them yet.
+
+        None with the identity mapping.
+        """
         if isinstance(self.mapping, dg.IdentityPartitionMapping):
             return frozenset()
         return frozenset(upstream_keys) - self._there - self.taken_by(consumer_key)
 
     def made_of(self, upstream_keys: Collection[str]) -> frozenset[str]:
-        """By the mapping, of the partitions that are there now."""
+        """The consumer's partitions by the mapping, for those of the keys that are partitions now."""
         there = frozenset(upstream_keys) & self._there
         subset = self.mapping.get_downstream_partitions_for_partitions(
             self.upstream.subset_with_partition_keys(sorted(there)),
@@ -107,10 +113,10 @@ class MappedKeys:
         return frozenset(subset.get_partition_keys())
 
     def lost(self, upstream_keys: Collection[str]) -> frozenset[str]:
-        """Those that the upstream has no partition for, and those that the consumer's partitions aren't made of.
+        """The keys that have no upstream partition, now or ever, and those that no consumer partition can ever take.
 
-        Of time windows, those that end before the consumer's begin; of static partitions, those without a mapping.
-        Others may have a partition later.
+        With time windows on both sides, the latter are the unused windows that end before the consumer's first one
+        begins; with a static consumer, all unused partitions. Other keys may be taken by a later partition.
         """
         outside = self.upstream_keys.outside(upstream_keys)
         return outside | self._unused(frozenset(upstream_keys) - outside)
@@ -131,7 +137,7 @@ class MappedKeys:
         return self.upstream_keys.known()  # as for SameKeys
 
 
-def slicing(  # each is a thing of its own
+def slicing(
     graph: Any,  # noqa: ANN401  # Dagster's asset graph has no public type
     consumer: dg.AssetKey,
     upstream: dg.AssetKey,
@@ -139,10 +145,10 @@ def slicing(  # each is a thing of its own
     *,
     column: str | None,
 ) -> SameKeys | MappedKeys:
-    """How ``consumer``'s partitions are made of the rows of ``upstream``.
+    """How the rows of ``upstream`` are divided among the partitions of ``consumer``.
 
-    ``column`` is that of an upstream without partitions in Dagster that the consumer's keys are made of; by default it
-    has the name that the consumer's own has.
+    If the upstream has no partitions in Dagster, ``column`` is its column that holds the consumer's keys. By default it
+    has the same name as the consumer's own column.
 
     Raises:
         DeclarationError: a ``partition_expr`` is missing or doesn't fit.
@@ -161,7 +167,7 @@ def slicing(  # each is a thing of its own
     return MappedKeys(keys, mapping, other.partitions_def, own.partitions_def, instance, own_keys.division)
 
 
-def rows_of_keys(  # noqa: PLR0913  # each is a thing of its own
+def rows_of_keys(  # noqa: PLR0913  # independent parameters
     table: TableMetadata,
     definition: dg.PartitionsDefinition[str],
     keys: Collection[str],
@@ -170,7 +176,7 @@ def rows_of_keys(  # noqa: PLR0913  # each is a thing of its own
     *,
     asset: str,
 ) -> Predicate:
-    """The rows of an asset's own ``table`` that are in its partitions ``keys``.
+    """A condition for the rows of an asset's own ``table`` that are in its partitions ``keys``.
 
     Raises:
         DeclarationError: its ``partition_expr`` doesn't fit.
@@ -181,15 +187,15 @@ def rows_of_keys(  # noqa: PLR0913  # each is a thing of its own
 
 
 def partition_expression(metadata: Mapping[str, Any]) -> object:
-    """The column, or columns by dimension, that an asset's partition keys are made of; None if it doesn't say."""
+    """The column, or the columns by dimension, that hold an asset's partition keys; None if its metadata has none."""
     return plain(metadata.get(PARTITION_EXPRESSION))
 
 
 def require_partition_expression(asset: str, metadata: Mapping[str, Any]) -> None:
-    """Fail unless it says.
+    """Fail if an asset's metadata has no ``partition_expr``.
 
     Raises:
-        DeclarationError: it doesn't.
+        DeclarationError: it has none.
     """
     if partition_expression(metadata) is None:
         raise DeclarationError(
@@ -200,9 +206,9 @@ def require_partition_expression(asset: str, metadata: Mapping[str, Any]) -> Non
 
 
 def last_window_end(definition: dg.PartitionsDefinition[str] | None) -> dt.datetime | None:
-    """When the last partition there is ends; where there is none yet, when the first begins.
+    """When the last existing partition ends; if there is none yet, when the first one begins.
 
-    None for an asset that isn't partitioned by time, or not by it alone.
+    None if the asset isn't partitioned by time alone.
     """
     if not isinstance(definition, dg.TimeWindowPartitionsDefinition):
         return None

@@ -1,4 +1,4 @@
-"""What earlier runs of an asset that is declared by its query did, and how long they took."""
+"""What earlier runs of a ``sql_asset`` did, and how long they took."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ REFRESH, ROWS = "refresh", "refresh, rows of sources"
 SHARE = "refresh, shares of rows that changed, added up over its sources"
 WRITE_SECONDS = "write and publish seconds"
 _MOST = 20
-"""So that what was slow once is tried again."""
+"""Older runs don't count, so a strategy that was slow once is tried again."""
 
 
 def past_refreshes(instance: dg.DagsterInstance, key: dg.AssetKey) -> list[PastRefresh]:
-    """The newest runs, as far as they tell."""
+    """The newest runs, without those whose metadata doesn't say what they did."""
     found = []
     for record in instance.fetch_materializations(key, limit=_MOST).records:
         if record.asset_materialization is not None:

@@ -1,4 +1,4 @@
-"""One run of an asset that is declared by its query: from views of what changed to rows that are to be written."""
+"""One run of a ``sql_asset``: from views of what changed to the rows to write."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class QueryRun:
-    """A run of ``asset``. ``views`` are its sources, in the query's order; ``past`` looks up what earlier runs did."""
+    """A run of ``asset``. ``views`` are its sources, in the query's order; ``past`` looks up earlier runs."""
 
     asset: str
     query: Query
@@ -42,11 +42,11 @@ class QueryRun:
     past: Callable[[], Sequence[PastRefresh]] = tuple
 
     def result(self) -> tuple[MaintainedRows, MaintenanceStep]:
-        """What is to be written, and the step that it is.
+        """The rows to write, and the maintenance step that they result from.
 
         Raises:
-            QueryNotDerivedError: only a step by what changed was asked for, and there is none.
-            UnresolvedQueryError: the query names what its sources don't have.
+            QueryNotDerivedError: the policy is ``strict``, and the query can't be maintained from what changed.
+            UnresolvedQueryError: the query names something that its sources don't have.
         """
         step = self._step()
         match step.strategy:
@@ -64,24 +64,24 @@ class QueryRun:
                 return MaintainedRows(made, ReplaceKeys(tuple(names)), renamed_to(affected, names)), step
 
     def foreseen(self) -> Iterator[ForeseenStep]:
-        """What a run would do if just one source changed, whatever it costs."""
+        """What a run would do if only one source changed, regardless of the cost."""
         if self.refresh is not Refresh.FULL:
             yield from foreseen_steps(self._plan, range(len(self.views)))
 
     @cached_property
     def sizes(self) -> list[SourceSize]:
-        """How many rows of each source changed, of how many."""
+        """How many rows each source has, and how many of them changed."""
         found = [view.stats for view in self.views]
         return [SourceSize(each.rows, each.source_rows) for each in found]
 
     @property
     def share(self) -> float:
-        """The share of its sources' rows that changed."""
+        """The shares of rows that changed, summed over the changed sources."""
         return share_of_rows(size for size, view in zip(self.sizes, self.views, strict=True) if not view.is_empty)
 
     @property
     def rows(self) -> int | None:
-        """How many rows all sources have; None if one doesn't tell."""
+        """How many rows all sources have together; None if the count of any is unknown."""
         known = [size.rows for size in self.sizes if size.rows is not None]
         return sum(known) if len(known) == len(self.sizes) else None
 
@@ -131,7 +131,7 @@ class QueryRun:
             return False
 
     def _why_not_kept(self, plan: MaintenancePlan, grouping: Grouping, result: Sequence[QueryColumn]) -> str | None:
-        """Why the groups can't be kept so that a change can be added to them; None if they can."""
+        """Why the groups can't be stored in a form to which changes can be added; None if they can."""
         rows = self._named(self._over(in_spark(plan.all_rows), plan.tables), _row_names(grouping, result))
         try:
             groups = Aggregates.over(rows, grouping.combine, table=self.asset).groups(rows)
@@ -150,7 +150,7 @@ class QueryRun:
 
     @cached_property
     def _as_given(self) -> DataFrame:
-        """The whole query, in the very words in which it was given."""
+        """The result of the whole query, with its text as it was given."""
         return self._over(self._given_text, {after(source) for source in range(len(self.views))})
 
     @property
@@ -178,12 +178,12 @@ class QueryRun:
 
     @property
     def _combine(self) -> Combine:
-        assert self._grouping is not None  # noqa: S101  # there is no such step otherwise
+        assert self._grouping is not None  # noqa: S101  # otherwise there is no combine step
         return self._grouping.combine
 
     def _groups(self, rows: DataFrame) -> DataFrame:
-        """The groups that ``rows`` of keys and values make, with what is kept beside them."""
-        assert self._grouping is not None  # noqa: S101  # whoever calls has asked
+        """The groups of ``rows``, which hold keys and values, with the hidden columns that are stored with them."""
+        assert self._grouping is not None  # noqa: S101  # callers have checked it
         named = self._named(rows, _row_names(self._grouping, self._result))
         aggregates = Aggregates.over(named, self._combine, table=self.asset)
         return aggregates.groups(named)
@@ -205,7 +205,7 @@ class QueryRun:
                 frames[after(source)] = view.source
             if before(source) in reads:
                 was = view.before
-                assert was is not None  # noqa: S101  # the step asked which are known
+                assert was is not None  # noqa: S101  # a step reads only known previous states
                 frames[before(source)] = was
             if added(source) in reads:
                 frames[added(source)] = view.added
@@ -215,7 +215,7 @@ class QueryRun:
 
 
 def _text(query: exp.Query | None) -> str:
-    assert query is not None  # noqa: S101  # a step of this strategy has it
+    assert query is not None  # noqa: S101  # a step of such a strategy has this query
     return in_spark(query)
 
 
@@ -224,6 +224,6 @@ def _change(view: IcdcView) -> SourceChange:
 
 
 def _row_names(grouping: Grouping, result: Sequence[QueryColumn]) -> list[str]:
-    """What the columns of the rows are called that groups are made of: keys as in the result."""
+    """The column names of the rows to be grouped; keys are named as in the result."""
     own = grouping.rows.named_selects[len(grouping.keys) :]
     return [*(result[place].name for place in grouping.keys), *own]

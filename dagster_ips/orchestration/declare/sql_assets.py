@@ -1,4 +1,4 @@
-"""An asset that is declared by the query that its table is the result of."""
+"""``sql_asset``: an asset that is declared by a query, and whose table is the query's result."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dagster_ips.query import query_text, refresh_choice
     from dagster_ips.query.foreseen_steps import ForeseenStep
     from dagster_ips.query.refresh_choice import PastRefresh
-else:  # sqlglot is imported by whoever declares such an asset.
+else:  # sqlglot is imported only when a sql_asset is declared.
     past_refreshes, query_run, query_text, refresh_choice = (
         LateModule(f"dagster_ips.{name}")
         for name in (
@@ -35,10 +35,10 @@ else:  # sqlglot is imported by whoever declares such an asset.
     )
 
 _LAYOUT = 2
-"""Raised when tables of the same query are laid out otherwise."""
+"""Increased when the tables of the same query get another layout."""
 
 
-def sql_asset(  # noqa: PLR0913  # each is a thing of its own
+def sql_asset(  # noqa: PLR0913  # independent parameters
     key: dg.AssetKey | Sequence[str] | str,
     sql: str | Path,
     *,
@@ -53,7 +53,7 @@ def sql_asset(  # noqa: PLR0913  # each is a thing of its own
     metadata: Mapping[str, Any] | None = None,
     description: str | None = None,
     io_manager_key: str = "io_manager",
-    **attributes: Any,  # noqa: ANN401  # those of dagster.asset
+    **attributes: Any,  # noqa: ANN401  # passed on to dagster.asset
 ) -> dg.AssetsDefinition:
     """Declare an asset whose table is the result of ``sql``, maintained from changes in the tables it reads.
 
@@ -132,14 +132,14 @@ def sql_asset(  # noqa: PLR0913  # each is a thing of its own
 
 
 def query_of(write_mode: WriteMode | None) -> query_text.Query | None:
-    """The query that an asset is declared by, whose sources are its inputs in order; None if it isn't by one."""
+    """The query of a ``sql_asset``, whose sources are the asset's inputs in order; None for other write modes."""
     if not isinstance(write_mode, ByQuery):
         return None
     return query_text.read(write_mode.text)
 
 
 def _table(upstreams: Sequence[dg.AssetKey], foreseen: Iterable[ForeseenStep]) -> dg.TableMetadataValue:
-    """What a run would do by what changed since the last one."""
+    """What a run would do, by which upstream changed and how, as a table for Dagster's UI."""
     rows = [
         {
             "upstream": upstreams[each.source].to_user_string(),
@@ -196,7 +196,7 @@ def _upstream(parts: tuple[str, ...], sources: Mapping[str, dg.AssetKey | Sequen
 
 
 def _inputs(asset: str, upstreams: Sequence[dg.AssetKey]) -> dict[str, dg.AssetKey]:
-    """A name for each input, which is shown in metadata: the last part of the key, unless that is taken or odd."""
+    """A name for each input, shown in metadata: the last part of its key, made a valid and unique parameter name."""
     inputs: dict[str, dg.AssetKey] = {}
     for key in upstreams:
         if key in inputs.values():

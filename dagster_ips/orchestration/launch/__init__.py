@@ -1,4 +1,4 @@
-"""Starting the processes of runs: ``dagster.yaml`` names the launcher."""
+"""Starts the processes of runs, if ``dagster.yaml`` names the launcher."""
 
 from dagster_ips.orchestration.launch.forking_run_launcher import ForkingRunLauncher
 

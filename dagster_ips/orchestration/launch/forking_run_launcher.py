@@ -1,4 +1,4 @@
-"""A run launcher that forks each run from a process in which the large libraries are imported."""
+"""A run launcher that forks each run from a process that has already imported the large libraries."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from dagster._serdes import ConfigurableClassData
 from dagster_ips._compat import code_server_host, run_arguments
 from dagster_ips.local_spark.process import ProcessIdentity, identity_of
 
-PROCESS_TAG = ".dagster/dagster_ips_process"  # Dagster shows no tag that begins so.
+PROCESS_TAG = ".dagster/dagster_ips_process"  # Dagster hides tags with this prefix.
 _MODULE = "dagster_ips.orchestration.launch.run_forker"
 
 
 class ForkingRunLauncher(dg.DefaultRunLauncher):
-    """Launches each run as a process of its own that has Dagster, PySpark and PyIceberg imported from its start.
+    """Launches each run as a separate process that has Dagster, PySpark and PyIceberg imported from its start.
 
-    A process that imports them takes seconds, one that is forked from it a fraction of one. The fork imports your
-    definitions afresh, so new code counts from the next run on. It runs beside the daemon, on Linux; on other systems,
-    and for code servers on other hosts, runs are launched as by Dagster's default launcher.
+    A process that imports them takes seconds to start; a fork of such a process takes a fraction of a second. The fork
+    imports your definitions itself, so new code takes effect with the next run. This works on Linux, on the daemon's
+    host; on other systems, and for code servers on other hosts, runs are launched as by Dagster's default launcher.
 
     In ``dagster.yaml``, with ``preload`` for other large libraries that your assets import::
 
@@ -49,12 +49,12 @@ class ForkingRunLauncher(dg.DefaultRunLauncher):
 
     @classmethod
     def config_type(cls) -> Mapping[str, Any]:
-        """What ``dagster.yaml`` may say."""
+        """The configuration that ``dagster.yaml`` may contain."""
         return {"preload": Field([str], is_required=False, default_value=[])}
 
     @classmethod
     def from_config_value(cls, inst_data: ConfigurableClassData, config_value: Mapping[str, Any]) -> Self:
-        """The launcher of an instance."""
+        """Create the launcher of an instance."""
         return cls(inst_data=inst_data, **config_value)
 
     def launch_run(self, context: LaunchRunContext) -> None:
@@ -74,7 +74,7 @@ class ForkingRunLauncher(dg.DefaultRunLauncher):
         self._run_ids.add(run.run_id)
 
     def terminate(self, run_id: str) -> bool:
-        """Ask the run's process to end, as Dagster's UI does when a run is cancelled; whether it was there to hear."""
+        """Ask the run's process to end, as when a run is canceled in the UI; returns whether it could be asked."""
         run = self._instance.get_run_by_id(run_id)
         if run is None or PROCESS_TAG not in run.tags:
             return bool(super().terminate(run_id))  # type: ignore[no-untyped-call]  # Dagster's
@@ -93,18 +93,18 @@ class ForkingRunLauncher(dg.DefaultRunLauncher):
 
     @property
     def supports_check_run_worker_health(self) -> bool:
-        """Run monitoring notices a process that is gone."""
+        """True: run monitoring can detect a process that is gone."""
         return True
 
     def check_run_worker_health(self, run: DagsterRun) -> CheckRunHealthResult:
-        """Whether the run's process is alive; taken to be where it isn't on this host, or the run isn't ours."""
+        """Whether the run's process is alive; assumed so if it is on another host or another launcher started it."""
         process = _process_of(run)
         if process is None or process.is_alive():
             return CheckRunHealthResult(WorkerStatus.RUNNING)
         return CheckRunHealthResult(WorkerStatus.NOT_FOUND, f"process {process.pid} is gone")
 
     def dispose(self) -> None:
-        """Let go of the processes that fork: each ends with the last run that it forked."""
+        """Release the forking processes; each ends with the last run that it forked."""
         with self._lock:
             for forker in self._forkers.values():
                 forker.let_go()
@@ -112,7 +112,7 @@ class ForkingRunLauncher(dg.DefaultRunLauncher):
 
 
 def _is_code_here(run: DagsterRun) -> bool:
-    """Whether the run's definitions can be imported on this host, as far as is known."""
+    """Whether the run's definitions can be imported on this host; assumed so if their host is unknown."""
     return code_server_host(run) in {None, "localhost", "127.0.0.1", "::1", socket.gethostname()}
 
 
@@ -123,7 +123,7 @@ def _process_of(run: DagsterRun) -> ProcessIdentity | None:
 
 
 class _Forker:
-    """A ``run_forker`` by the interpreter ``python``, on the other side of two pipes."""
+    """A ``run_forker`` process of the interpreter ``python``, connected by two pipes."""
 
     def __init__(self, python: str, preload: Sequence[str]) -> None:
         self._command = [python, "-m", _MODULE, *preload]
@@ -132,17 +132,17 @@ class _Forker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            start_new_session=True,  # Ctrl-C in the daemon's terminal isn't meant for runs.
+            start_new_session=True,  # So that Ctrl-C in the daemon's terminal doesn't reach the runs.
         )
 
     def is_alive(self) -> bool:
         return self._process.poll() is None
 
     def fork(self, arguments: str) -> ProcessIdentity:
-        """A process that does a run.
+        """Fork a process that executes a run.
 
         Raises:
-            RuntimeError: there is no process to fork from; its own output says why.
+            RuntimeError: the process to fork from has ended; its output says why.
         """
         assert self._process.stdin is not None and self._process.stdout is not None  # noqa: PT018, S101  # pipes
         with suppress(BrokenPipeError):

@@ -1,7 +1,7 @@
 """``python -m dagster_ips.orchestration.launch.run_forker [MODULE …]``: imports what runs need, and forks for each.
 
-Each line of standard input is one run; the answer, on standard output, is the id of its process. Once the input ends it
-goes on until its last run has ended.
+Each line of standard input describes one run; the answer on standard output is the id of the run's process. After the
+input ends, the forker continues until its last run has ended.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from functools import partial
 
 from dagster_ips._compat import execute_run, report_ended
 
-# What every incremental run imports, but for its definitions.
+# What every incremental run imports, except its definitions.
 _USUAL = (
     "dagster_ips.public",
     "dagster_ips.local_spark.connect_server",
@@ -31,21 +31,21 @@ _USUAL = (
 
 
 def main(preload: Sequence[str]) -> None:
-    """Fork for runs until the input ends; in a fork, do the run."""
+    """Fork for runs until the input ends; in a fork, execute the run."""
     answers = os.dup(sys.stdout.fileno())
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # What is printed is no answer.
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # So that printed text doesn't count as an answer.
     for name in (*_USUAL, *preload):
         try:
             importlib.import_module(name)
         except ImportError as error:
             logging.getLogger(__name__).warning("%s isn't preloaded: %s", name, error)
     gc.collect()
-    gc.freeze()  # What is there now stays shared between the processes.
+    gc.freeze()  # Keeps the memory of existing objects shared between the processes.
     Forks(sys.stdin.fileno(), answers).serve()()
 
 
 class Forks:
-    """The processes forked for the runs that ``inputs`` asks for, one a line; ``answers`` gets their ids."""
+    """The processes forked for the runs that are read from ``inputs``, one per line; ``answers`` gets their ids."""
 
     def __init__(self, inputs: int, answers: int) -> None:
         self._inputs, self._answers = inputs, answers
@@ -55,7 +55,7 @@ class Forks:
         self._is_open = True
 
     def serve(self) -> Callable[[], None]:
-        """Fork until the input and the last run have ended; returns, in each process, what is left for it to do."""
+        """Fork until the input and the last run have ended; returns, in each process, what it must do next."""
         os.set_blocking(self._wakes, False)
         signal.set_wakeup_fd(self._wakes)
         signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -73,7 +73,7 @@ class Forks:
         return _nothing
 
     def _fork_for_runs(self) -> Callable[[], None] | None:
-        """In a fork, its run."""
+        """Fork for the runs that can be read now; in a fork, returns its run."""
         more = os.read(self._inputs, 65536)
         self._is_open = bool(more)
         *lines, self._asked = (self._asked + more).split(b"\n")
@@ -86,7 +86,10 @@ class Forks:
         return None
 
     def _report_ended(self) -> Callable[[], None] | None:
-        """In a fork, what Dagster is told of a run whose process failed: it may not have told it itself."""
+        """Fork for each run whose process failed; in the fork, returns the report of it to Dagster.
+
+        The failed process may not have reported it.
+        """
         for pid, status in _ended():
             arguments = self._running.pop(pid, None)
             if arguments is not None and status and self._fork() == 0:
@@ -98,7 +101,8 @@ class Forks:
         if pid == 0:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            # A run that ignored it, as all that is started behind nohup does, would to Dagster ignore SIGTERM as well.
+            # Processes started in the background, such as with nohup, may ignore SIGINT. Dagster would then make the
+            # run ignore SIGTERM as well.
             signal.signal(signal.SIGINT, signal.default_int_handler)
             for each in (self._woken, self._wakes, self._answers):
                 os.close(each)
@@ -113,7 +117,7 @@ def _nothing() -> None:
 
 
 def _ended() -> Iterator[tuple[int, int]]:
-    """The forks that have ended since, with how they did."""
+    """The process ids and exit statuses of the forks that have ended since the last call."""
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)

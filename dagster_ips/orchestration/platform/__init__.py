@@ -1,1 +1,1 @@
-"""What all rooms of Dagster stand on: resources, the cursor store, standard metadata."""
+"""What all other packages of ``orchestration`` build on: resources, the cursor store, standard metadata."""

@@ -28,9 +28,10 @@ _Any = TypeVar("_Any")
 
 
 class CursorStore:
-    """One key per edge and one more once a person intervened, lowercase and under 64 characters.
+    """Stores edge states: one key per edge, and a second one once a person has intervened.
 
-    MySQL tells keys apart only by their first 64 characters and ignores case.
+    Keys are lowercase and shorter than 64 characters, because MySQL compares only the first 64 characters and ignores
+    case.
     """
 
     def __init__(self, instance: DagsterInstance) -> None:
@@ -40,10 +41,10 @@ class CursorStore:
         self._storage = storage
 
     def require_working(self) -> None:
-        """Set a value and get it back: some storages of cursors only say that they are one.
+        """Set a value and read it back, because some cursor storages don't really store anything.
 
         Raises:
-            CursorStorageError: it doesn't work.
+            CursorStorageError: the storage doesn't work.
         """
         try:
             kept = self._storage.get_cursor_values({_PROBE}).get(_PROBE)
@@ -57,7 +58,7 @@ class CursorStore:
             raise CursorStorageError(cause="a value that was set did not come back")
 
     def get(self, edge: Edge) -> EdgeState:
-        """The stored state, or a fresh one.
+        """The stored state, or an initial one.
 
         Raises:
             StateVersionError, StateUnreadableError: see ``dagster_ips.state.codec.decode``.
@@ -66,10 +67,10 @@ class CursorStore:
         return self.get_many([edge])[edge]
 
     def get_many(self, edges: Iterable[Edge]) -> dict[Edge, EdgeState]:
-        """The state of each edge, by one query per five hundred of them; no edges, no query.
+        """The state of each edge, read with one query per 500 edges; without edges there is no query.
 
         Raises:
-            As ``get``.
+            As for ``get``.
         """
         states: dict[Edge, EdgeState] = {}
         for some in _batches(list(dict.fromkeys(edges)), _MOST_READ):
@@ -80,35 +81,35 @@ class CursorStore:
         return states
 
     def set(self, *states: EdgeState) -> None:
-        """Store ``states``, by two or three queries per hundred; durable when this returns.
+        """Store ``states``, with two or three queries per 100. They are durable when this returns.
 
         Raises:
-            CursorStorageError: the storage doesn't work, or did not keep a whole value.
+            CursorStorageError: the storage doesn't work, or didn't keep a whole value.
         """
         # In order: two runs that write the same rows of a database in another order wait for each other for ever.
         for some in _batches(sorted((_key(state.edge), encode(state)) for state in states), _MOST_WRITTEN):
             self._write(dict(some))
 
     def intervene(self, state: EdgeState) -> None:
-        """As ``set``, so that a run which did not know of it doesn't undo it."""
+        """Like ``set``, but a run that had read the earlier state can't undo it."""
         self._write({_key(state.edge) + _VOIDED: encode(state)})
         self.set(state)
 
     def get_line(self, edge: Edge) -> LineState:
-        """What is known of all partitions of the line ``edge``; errors as of ``get``."""
+        """What is known about all partitions of the line ``edge``; raises the same errors as ``get``."""
         key = _LINE_PREFIX + edge.id
         text = self._values([key]).get(key)
         return decode_line(text, edge) if text else LineState(edge)
 
     def set_line(self, state: LineState) -> None:
-        """As ``set``."""
+        """Like ``set``, for the state of a line."""
         self._write({_LINE_PREFIX + state.edge.id: encode_line(state)})
 
     def get_backfill(self, backfill: str) -> BackfillPlan | LaunchedBackfill | None:
-        """The plan of that id, or what is remembered of it since it was launched; None if there is none.
+        """The plan with this id, or its record if it was launched; None if there is none.
 
         Raises:
-            BackfillRecordError: it can't be read.
+            BackfillRecordError: the record can't be read.
             CursorStorageError: the storage doesn't work.
         """
         key = _BACKFILL_PREFIX + backfill.lower()
@@ -116,7 +117,7 @@ class CursorStore:
         return decode_backfill(text, where=f"The stored record of backfill {backfill}") if text else None
 
     def set_backfill(self, backfill: BackfillPlan | LaunchedBackfill) -> None:
-        """Remember a plan, or that it was launched; durable when this returns."""
+        """Store a plan, or the record of a launched one. It is durable when this returns."""
         plan = backfill if isinstance(backfill, BackfillPlan) else backfill.plan
         self._write({_BACKFILL_PREFIX + plan.id.lower(): encode_backfill(backfill)})
 

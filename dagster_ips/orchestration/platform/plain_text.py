@@ -1,4 +1,4 @@
-"""Text of others in metadata that the UI shows as Markdown."""
+"""Text from elsewhere in metadata that the UI shows as Markdown."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ _BREAKS = re.compile(r"\s+")
 
 
 def plain(text: str) -> str:
-    r"""``text`` as Markdown that shows it as it is, on one line.
+    r"""Escape ``text`` so that Markdown shows it literally, on one line.
 
-    Keys of partitions and what others wrote into their snapshots may hold anything: a link, a table, HTML.
+    Partition keys, and what others wrote into their snapshots, may contain anything: a link, a table, HTML.
 
     Example:
         >>> print(plain("2026-01-03"), plain("event_date"), plain("[a](http://b)"), plain("<b>\n- c"))

@@ -71,8 +71,8 @@ class IcebergCatalog(dg.ConfigurableResource):  # type: ignore[type-arg]  # its 
     def spark_config(self) -> dict[str, str]:
         """Everything that a Spark session needs for this catalog, jars included.
 
-        For a session in the run's own process: ``LazyPySparkResource(spark_config=catalog.spark_config())``. Bring
-        jars of your own by overriding ``spark.jars``.
+        For a session in the run's own process: ``LazyPySparkResource(spark_config=catalog.spark_config())``. To use
+        your own jars, override ``spark.jars``.
         """
         from dagster_ips.local_spark.jars import spark_jars  # noqa: PLC0415  # see LocalSparkConnect.spark_session
 
@@ -81,13 +81,13 @@ class IcebergCatalog(dg.ConfigurableResource):  # type: ignore[type-arg]  # its 
 
 
 def _resolved(properties: dict[str, str]) -> tuple[tuple[str, str], ...]:
-    """With environment variables read: sensors use the resource as it was defined, before Dagster resolves them."""
+    """Resolve environment variables: sensors use the resource as it was defined, before Dagster resolves them."""
     values = {key: value.get_value() if isinstance(value, dg.EnvVar) else value for key, value in properties.items()}
     return tuple(sorted((key, value) for key, value in values.items() if value is not None))
 
 
 @lru_cache(maxsize=32)
-def _open(  # noqa: PLR0913, PLR0917  # together they are the key
+def _open(  # noqa: PLR0913, PLR0917  # together they are the cache key
     name: str,
     folder: str | None,
     properties: tuple[tuple[str, str], ...],
@@ -100,7 +100,7 @@ def _open(  # noqa: PLR0913, PLR0917  # together they are the key
 
 
 class SparkResource(Protocol):
-    """What gives a Spark session: ``LocalSparkConnect``, and dagster-pyspark's ``LazyPySparkResource``."""
+    """A resource that provides a Spark session: ``LocalSparkConnect``, or dagster-pyspark's ``LazyPySparkResource``."""
 
     @property
     def spark_session(self) -> Any:  # noqa: ANN401  # classic and Connect sessions have no class in common
@@ -128,7 +128,7 @@ class LocalSparkConnect(dg.ConfigurableResource):  # type: ignore[type-arg]  # a
     @property
     def spark_session(self) -> Any:  # noqa: ANN401  # as in SparkResource
         """The run's own session on the server, which is started again if it has ended."""
-        # Both modules have a command line: imported with the package, `python -m` would warn of running them twice.
+        # Both modules have a command line. If the package imported them, `python -m` would warn of running them twice.
         from dagster_ips.local_spark.connect_server import ensure_connect_server  # noqa: PLC0415
 
         if self._session is None or not self._server.process.is_alive():

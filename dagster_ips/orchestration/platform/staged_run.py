@@ -1,4 +1,4 @@
-"""A run of a staged backfill: it reads and writes branches, and what is consumed outside of them stays as it was."""
+"""A run of a staged backfill: it reads and writes branches, and leaves the cursors unchanged."""
 
 from __future__ import annotations
 
@@ -14,12 +14,16 @@ from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 
 STAGED_TAG = "dagster_ips/staged"
-"""On runs, the backfill that they are staged for."""
+"""The run tag that names the backfill that a run is staged for."""
 
 
 @dataclass(frozen=True)
 class StagedRun:
-    """What a run is staged for: the ``backfill``, whose ``root`` is computed anew; ``before`` is where tables were."""
+    """The ``backfill`` that a run is staged for.
+
+    ``root`` is the asset that the backfill recomputes. ``before`` gives the snapshot that ``main`` of each staged table
+    had when its branch was created.
+    """
 
     backfill: str
     root: str
@@ -27,28 +31,28 @@ class StagedRun:
 
     @property
     def branch(self) -> str:
-        """The branch that it reads and writes instead of ``main``, in tables that have it."""
+        """The branch that the run reads and writes instead of ``main``, in tables that have it."""
         return staged_branch(self.backfill)
 
     @property
     def cascade(self) -> Cascade:
-        """What its commits follow from."""
+        """The cascade that its commits belong to."""
         return Cascade((self.backfill,))
 
     @property
     def metadata(self) -> dict[str, dg.MetadataValue[str]]:
-        """What its materialisations say first."""
+        """The first entry in the metadata of its materializations."""
         how = f"on branch {self.branch}, not on main. To publish it: dagster-ips backfill publish {self.backfill}"
         return {"staged": dg.MetadataValue.text(how)}
 
     def require_unmoved(self, lake: LakeCatalog, tables: Collection[str]) -> None:
-        """Fail if ``main`` of a staged table isn't any more where its branch was cut.
+        """Fail if ``main`` of a staged table has moved since its branch was created.
 
-        While it is, cursors say nothing of these tables that their branches don't have: runs publish before they
-        commit.
+        As long as it hasn't, the branches contain everything that the cursors record for these tables, because runs
+        publish before they commit.
 
         Raises:
-            BackfillError: it isn't.
+            BackfillError: ``main`` has moved.
         """
         for table in sorted(self.before.keys() & set(tables)):
             found = lake.find(table)
@@ -57,10 +61,10 @@ class StagedRun:
 
 
 def staged_run(run: dg.DagsterRun, instance: dg.DagsterInstance) -> StagedRun | None:
-    """What ``run`` is staged for; None of any other.
+    """What ``run`` is staged for; None if it isn't staged.
 
     Raises:
-        UnknownBackfillError: the instance knows of no such backfill.
+        UnknownBackfillError: the instance has no such backfill.
     """
     backfill = run.tags.get(STAGED_TAG)
     if backfill is None:
@@ -72,7 +76,7 @@ def staged_run(run: dg.DagsterRun, instance: dg.DagsterInstance) -> StagedRun | 
 
 
 def moved(backfill: str, tables: Collection[str]) -> BackfillError:
-    """What to say if ``main`` of staged tables isn't any more where their branches were cut."""
+    """The error for staged tables whose ``main`` has moved since their branches were created."""
     listed = ", ".join(tables)
     problem = (
         f"{listed} changed since it was staged, and publishing now would lose that change. Nothing was published and "

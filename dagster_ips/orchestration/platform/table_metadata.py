@@ -1,4 +1,4 @@
-"""What Dagster's standard metadata keys say of an Iceberg table."""
+"""Dagster's standard metadata for an Iceberg table."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ ROW_COUNT = "dagster/row_count"
 
 
 def table_metadata(metadata: TableMetadata) -> dict[str, Any]:
-    """Where it is, its columns, and its rows if its newest snapshot says how many there are.
+    """A table's location, its columns, and its row count if the newest snapshot records it.
 
-    Column lineage isn't told: what an asset makes of its inputs is the user's code, and a guess would be worse.
+    There is no column lineage: the user's code determines it, and a guess would be worse than nothing.
     """
     required = {name for name, column in metadata.columns.items() if column.required}
     columns = [
@@ -36,7 +36,7 @@ def table_metadata(metadata: TableMetadata) -> dict[str, Any]:
 
 
 def row_count(snapshot: Snapshot) -> dict[str, int]:
-    """The table's rows at ``snapshot``; nothing where rows are hidden by delete files, of which only readers know."""
+    """The table's row count at ``snapshot``; empty if delete files hide rows, which only readers can count."""
     if "total-records" not in snapshot.summary or int(snapshot.summary.get("total-delete-files", 0)) > 0:
         return {}
     return {ROW_COUNT: int(snapshot.summary["total-records"])}

@@ -1,1 +1,1 @@
-"""Compute a sample of a table anew, by the asset's own function, and compare."""
+"""Recompute a sample of a table with the asset's own function, and compare."""

@@ -19,7 +19,7 @@ _MOST_CHARACTERS = 500
 
 @dataclass(frozen=True)
 class Proved:
-    """What was found of one part."""
+    """What was found in one part."""
 
     part: ClaimedPart
     rows: SampledRows
@@ -31,7 +31,7 @@ class Proved:
 
 @dataclass(frozen=True)
 class Findings:
-    """What was found of all parts, and what couldn't be told."""
+    """What was found in all parts; ``untold`` are the partitions that couldn't be compared, and why."""
 
     claim: Claim
     proved: Sequence[Proved]
@@ -40,9 +40,9 @@ class Findings:
     partitions: tuple[int, int]
 
     def result(self) -> dg.AssetCheckResult:
-        """Passed if every row is as it should be and all of them could be told.
+        """The check's result: it passes if no row differs and all partitions could be compared.
 
-        A difference is an error, but a warning where a lookup may have made it.
+        A difference is an error, or only a warning if a lookup may be the cause.
         """
         kinds = {kind: sum(getattr(each.found, kind) for each in self.proved) for kind in _KINDS}
         kinds["extra"] += self.outside or 0
@@ -131,5 +131,5 @@ def _inputs(part: ClaimedPart) -> list[str]:
 
 
 def unknown(said: str) -> dg.AssetCheckResult:
-    """Nothing could be compared: a warning, because it isn't known that anything is wrong."""
+    """The result if nothing could be compared: a warning, because it is unknown whether anything is wrong."""
     return dg.AssetCheckResult(passed=False, severity=dg.AssetCheckSeverity.WARN, description=said)

@@ -1,8 +1,9 @@
-"""Proofs: asset checks that compute a sample of a table anew, by the asset's own function, and compare it row by row.
+"""Proofs: asset checks that recompute a sample of a table with the asset's own function, and compare it row by row.
 
-Nothing that makes the table is believed: neither what changed, nor how it was written, nor what was refused.
+A proof doesn't rely on anything that produces the table: neither on the captured changes, nor on the write mode, nor on
+the checks that refuse results.
 
-No ``from __future__ import annotations`` here: Dagster reads the annotations of a context as they are.
+No ``from __future__ import annotations`` here: Dagster reads a context's annotation without resolving it.
 """
 
 import secrets
@@ -39,13 +40,13 @@ _SAID = 500
 
 
 class ProofConfig(dg.Config):
-    """What a person may ask for when a proof is launched: another share, or the seed of an earlier one."""
+    """What can be set when a proof is launched: another share, or the seed of an earlier proof."""
 
     sample: float | None = None
     seed: int | None = None
 
 
-def proof(  # noqa: PLR0913  # each is a thing of its own
+def proof(  # noqa: PLR0913  # independent parameters
     asset: dg.AssetKey | str,
     *,
     sample: float = 0.01,
@@ -92,14 +93,14 @@ def proof(  # noqa: PLR0913  # each is a thing of its own
     return _check(
         key,
         name=name,
-        # A check without a condition is added to every run that Dagster's automation requests of its asset.
+        # A check without a condition is added to every run that Dagster's automation requests for its asset.
         condition=automation_condition if with_each_run or automation_condition is not None else Never(),
         metadata={PROOF: {"sample": sample, "ignore": list(ignore)}},
     )
 
 
 def proofs_of_trusted(checks: Iterable[Any], metadata: MetadataByKey) -> list[dg.AssetChecksDefinition]:
-    """A proof with each run of every trusted asset that ``checks`` have none of."""
+    """Proofs that run with each run of every trusted asset for which ``checks`` have no proof."""
     definitions = [each for each in checks if isinstance(each, dg.AssetChecksDefinition)]
     proved = {spec.asset_key for each in definitions for spec in each.check_specs if PROOF in spec.metadata}
     trusted = sorted(key for key, values in metadata.items() if is_to_be_proved(values) and key not in proved)
@@ -109,10 +110,10 @@ def proofs_of_trusted(checks: Iterable[Any], metadata: MetadataByKey) -> list[dg
 def bind_proofs(
     checks: Iterable[Any], assets: Iterable[Any], metadata: MetadataByKey, managers: Mapping[str, IcdcIOManager]
 ) -> list[Any]:
-    """``checks`` with the proofs among them told what to compute; all others as they are.
+    """``checks`` with the proofs among them bound to the asset that they recompute; the others are unchanged.
 
     Raises:
-        DeclarationError: a proof's asset isn't there, or can't be proved.
+        DeclarationError: a proof's asset is missing or can't be proved.
     """
     by_key = {key: each for each in executable_assets(list(assets)) for key in each.keys}
     bound = []
@@ -269,7 +270,7 @@ class _Proof:
         return rows_of_keys(claim.target, node.partitions_def, keys, node.metadata, self.context.instance, asset=name)
 
     def _outside(self, manager: IcdcIOManager, claim: Claim, begun: Sequence[str | None]) -> int | None:
-        """Rows of the target in partitions that no run computed; None if a stamp may be expired that says otherwise."""
+        """How many of the target's rows are in partitions that no run computed; None if stamps may have expired."""
         if not claim.target.ancestry().is_whole:
             return None
         session = manager.runs(self.context.instance).session()
@@ -278,7 +279,7 @@ class _Proof:
         return rows_outside(there, self._rows_of(claim, [key for key in begun if key is not None]))
 
     def _shown(self, found: dg.AssetCheckResult, started: float) -> dg.AssetCheckResult:
-        """With what it cost, and how to do it again."""
+        """The result with how long it took, and the sample and seed that repeat it."""
         seconds = round(time.monotonic() - started, 1)
         metadata: dict[str, Any] = {
             **found.metadata,

@@ -1,1 +1,1 @@
-"""What happens in a run: capture as inputs load, write and publish as outputs are handled, and say so."""
+"""What happens in a run: capture when inputs load, write and publish when outputs are handled, and report it."""

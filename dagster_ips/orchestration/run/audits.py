@@ -1,6 +1,6 @@
-"""Audits: asset checks that see what a run wrote before anyone else does, and can keep it from being published.
+"""Audits: asset checks that see what a run wrote before it is published, and can prevent the publication.
 
-No ``from __future__ import annotations`` here: Dagster reads the annotations of a context as they are.
+No ``from __future__ import annotations`` here: Dagster reads a context's annotation without resolving it.
 """
 
 import inspect
@@ -44,7 +44,7 @@ def audit(
     """
 
     def declared(function: Audited) -> dg.AssetChecksDefinition:
-        def check(context: dg.AssetCheckExecutionContext, rows: Any) -> dg.AssetCheckResult:  # noqa: ANN401  # a DataFrame, whose class comes late
+        def check(context: dg.AssetCheckExecutionContext, rows: Any) -> dg.AssetCheckResult:  # noqa: ANN401  # a DataFrame, imported late
             (key,) = context.selected_asset_check_keys
             return _found_in_this_run(context, key) or _evaluated(function, rows, blocking=blocking)
 
@@ -64,12 +64,12 @@ def run_audits(step: Any, key: dg.AssetKey, table: str, rows: "DataFrame") -> No
     """Evaluate the audits of ``key`` on ``rows`` and log each as an asset check of the step's run.
 
     Raises:
-        AuditError: a blocking one didn't pass.
+        AuditError: a blocking audit didn't pass.
     """
     failed = []
     for found in _audits_of(step, key):
         result = _evaluated(found.function, rows, blocking=found.blocking)
-        # Logged at once: the step may fail because of it.
+        # Logged immediately, because a failed audit may fail the step.
         dg.DagsterEvent.asset_check_evaluation(
             step,
             dg.AssetCheckEvaluation(
@@ -89,10 +89,10 @@ def run_audits(step: Any, key: dg.AssetKey, table: str, rows: "DataFrame") -> No
 
 
 def check_audits(checks: Iterable[Any], assets: Iterable[Any], io_managers: set[str]) -> None:
-    """Refuse an audit that would never see anything before it is published.
+    """Refuse an audit that could never check rows before they are published.
 
     Raises:
-        DeclarationError: its asset isn't there, or another IO manager writes it.
+        DeclarationError: the audit's asset is missing, or another IO manager writes it.
     """
     managers = {
         key: definition.get_io_manager_key_for_asset_key(key)
@@ -118,7 +118,7 @@ class _Audit:
 
 
 def _audits_of(step: Any, key: dg.AssetKey) -> Iterator[_Audit]:  # noqa: ANN401  # as for run_audits
-    """All there are, also those that the run didn't select as checks."""
+    """All audits of the asset, including those that the run didn't select as checks."""
     graph = step.job_def.asset_layer.asset_graph.source_asset_graph
     for check_key in sorted(graph.asset_check_keys):
         definition = graph.assets_def_for_key(check_key)
@@ -132,7 +132,7 @@ def _evaluated(function: Audited, rows: "DataFrame", *, blocking: bool) -> dg.As
     severity = dg.AssetCheckSeverity.ERROR if blocking else dg.AssetCheckSeverity.WARN
     try:
         found: object = function(rows)
-    except Exception as error:  # noqa: BLE001  # what is unknown isn't known to be right
+    except Exception as error:  # noqa: BLE001  # an audit that raises doesn't show that the rows are right
         said = f"{type(error).__name__}: {error}".partition("\n")[0][:_SAID]
         return dg.AssetCheckResult(passed=False, severity=severity, description=f"It raised {said}")
     if isinstance(found, bool):
@@ -148,7 +148,7 @@ def _evaluated(function: Audited, rows: "DataFrame", *, blocking: bool) -> dg.As
 
 
 def _found_in_this_run(context: dg.AssetCheckExecutionContext, key: dg.AssetCheckKey) -> dg.AssetCheckResult | None:
-    """What the audit said before the rows were published, if that was in the same run: they are the same rows."""
+    """The audit's result before publishing, if that was in the same run, because the rows are the same."""
     for record in context.instance.event_log_storage.get_asset_check_execution_history(key, limit=1):
         event = record.event.dagster_event if record.event else None
         evaluated = dg.DagsterEventType.ASSET_CHECK_EVALUATION

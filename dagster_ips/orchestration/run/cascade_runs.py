@@ -28,7 +28,7 @@ class Commit:
 
 @dataclass(frozen=True)
 class OutsideCommit:
-    """What an outside job committed: the beginning of a cascade that no person started."""
+    """A commit of an outside job, which started a cascade."""
 
     table: str
     snapshot_id: int
@@ -36,7 +36,7 @@ class OutsideCommit:
 
 
 def outside_commit(tables: Sequence[TableMetadata], cascade: str) -> OutsideCommit | None:
-    """The outside snapshot whose id the cascade is; None of any other cascade, and once it is expired."""
+    """The outside commit that the cascade is named after; None for other cascades, or once the snapshot has expired."""
     found = ((table, table.snapshots.get(int(cascade))) for table in tables) if cascade.isdecimal() else ()
     commits = [OutsideCommit(table.table, s.snapshot_id, s.timestamp_ms) for table, s in found if s]
     return commits[0] if commits else None

@@ -1,4 +1,4 @@
-"""Cascades in Dagster: the tag that finds every run which follows from one change."""
+"""Cascades in Dagster: the run tag by which all runs that follow from one change are found."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dagster_ips.orchestration.platform.plain_text import plain
 CASCADE_TAG = "dagster_ips/cascade"
 BACKFILL_TAG = "dagster/backfill"
 PLAN_TAG = "dagster_ips/plan"
-"""The managed backfill that a run is of. Dagster keeps it where it executes a run or a backfill again."""
+"""Names the managed backfill that a run belongs to. Dagster keeps the tag when it re-executes a run or a backfill."""
 _AUTOMATIC_TAGS = ("dagster/sensor_name", "dagster/schedule_name", "dagster/from_automation_condition")
 
 
@@ -35,11 +35,11 @@ def cascade_of(
     *,
     read_again: Collection[Edge] = (),
 ) -> Cascade:
-    """What the run follows from, by the snapshots that it consumes; the run is tagged with it.
+    """The cascade that the run belongs to, from the snapshots that it consumes; the run is tagged with it.
 
-    A person who has everything computed anew starts a cascade, named after the backfill or the run. So does one who
-    rewinds or resets an edge, so that it is ``read_again``: what its snapshots followed from has passed already. A run
-    that finds nothing new is part of none.
+    A full recompute that a person requests starts a new cascade, named after the backfill or the run. So does an edge
+    that a person rewound or reset, so that it is ``read_again``, because the cascades of its snapshots have already
+    passed. A run that finds nothing new belongs to no cascade.
     """
     run = running.run
     is_full = any(capture.mode is Mode.FULL for _, capture in consumed)
@@ -50,15 +50,15 @@ def cascade_of(
         own = started_by(run) if len(new) < len(consumed) else Cascade()
         cascade = together([own, caused_by(new, target)])
     if cascade.main is not None:
-        # The tag is that of the step which captured last: mostly a run has one, or its steps follow from each other.
+        # The step that captures last sets the tag: most runs have one such step, or steps of the same cascade.
         running.instance.add_run_tags(run.run_id, {CASCADE_TAG: cascade.main})
     return cascade
 
 
 def follow_head(running: dg.AssetExecutionContext | None, table: TableMetadata) -> None:
-    """Tag a run that wasn't launched by a person with what the newest snapshot of a table follows from.
+    """Tag an automatic run with the cascade of a table's newest snapshot.
 
-    The table is read whole by an asset that reads nothing incrementally: it runs because the table changed.
+    This is for assets that read nothing incrementally: they read the table as a whole, and run because it changed.
     """
     if running is None or not is_automatic(running.run) or reads_incrementally(running.assets_def):
         return
@@ -67,19 +67,19 @@ def follow_head(running: dg.AssetExecutionContext | None, table: TableMetadata) 
 
 
 def cascade_of_run(step: Any) -> Cascade:  # noqa: ANN401  # Dagster's class for it isn't public
-    """What follows from what a run without captures publishes: its tag's cascade, or one that it starts."""
+    """The cascade of what a run without captures publishes: the one in its tag, or else one that it starts."""
     run = step.instance.get_run_by_id(step.run_id) or step.dagster_run
     return Cascade((run.tags[CASCADE_TAG],)) if CASCADE_TAG in run.tags else started_by(run)
 
 
 def started_by(run: dg.DagsterRun) -> Cascade:
-    """The cascade that begins with a run; that of its managed backfill also if it is executed again."""
+    """The cascade that a run starts, named after its managed backfill (even if re-executed), its backfill or itself."""
     named = (run.tags[tag] for tag in (PLAN_TAG, BACKFILL_TAG) if tag in run.tags)
     return Cascade((next(named, run.run_id),))
 
 
 def links(cascade: Cascade) -> dg.MetadataValue[str]:
-    """In metadata: each id, as a link to the runs that are tagged with it, and how many more there are."""
+    """A metadata value with a link to the runs of each of the cascade's ids, and the number of further ids."""
     links = [f"[{plain(each)}](/runs?q%5B%5D={quote(f'tag:{CASCADE_TAG}={each}', safe='')})" for each in cascade.ids]
     more = [f"and {cascade.more:,} more"] if cascade.more else []
     return dg.MetadataValue.md(" ".join([*links, *more]))

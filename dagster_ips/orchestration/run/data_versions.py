@@ -1,7 +1,7 @@
-"""Data versions, by which Dagster tells what is stale: the newest snapshot of a table that may have changed rows.
+"""Data versions, by which Dagster finds what is stale: the newest snapshot of a table that may have changed rows.
 
-A run that publishes nothing leaves it as it was, and so does compaction. An input's is that of what was really read:
-Dagster would take what was reported as the step began, though more may have been committed by then.
+A run that publishes nothing leaves the version unchanged, and so does compaction. An input's version is the one that
+was actually read. Dagster would take the version reported when the step began, but more may have been committed since.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _INPUT_VERSION_TAG = "dagster/input_data_version"
 
 @dataclass(frozen=True)
 class TableRead:
-    """What a step has read of a table: all up to ``head``, or less if not ``is_whole``.
+    """What a step has read from a table: everything up to ``head``, or less if ``is_whole`` is false.
 
-    ``storage`` has the table's manifests.
+    ``storage`` holds the table's manifests.
     """
 
     source: TableMetadata
@@ -41,7 +41,7 @@ class TableRead:
     is_whole: bool = True
 
 
-def record_versions(  # noqa: PLR0913  # each is a thing of its own
+def record_versions(  # noqa: PLR0913  # independent parameters
     step: Any,  # noqa: ANN401  # Dagster's class for it isn't public
     asset: dg.AssetKey,
     captured: RunInputs,
@@ -50,15 +50,15 @@ def record_versions(  # noqa: PLR0913  # each is a thing of its own
     storage: Storage,
     partitions: Iterable[str] = (),
 ) -> None:
-    """Let the materialisation of ``asset``, or of its ``partitions``, say what was taken of each upstream and made."""
-    if not publication.superseded_by:  # Else another run took it.
+    """Record in the materialization of ``asset``, or its ``partitions``, the versions of the upstreams and its own."""
+    if not publication.superseded_by:  # Otherwise another run consumed the input.
         for view in captured.views.values():
             taken, capture = view.captured, view.captured.capture
             if capture.to_inclusive is not None and capture.to_inclusive.ref == MAIN:
                 upstream = dg.AssetKey.from_user_string(capture.edge.upstream)
                 is_whole = capture.bite is None or capture.bite.is_last
                 record_input(step, upstream, TableRead(taken.source, taken.head, storage, is_whole))
-    if step.has_data_version(asset):  # The user's own.
+    if step.has_data_version(asset):  # The user has set one.
         return
     version = _made(step.instance, asset, publication, list(partitions))
     if version is not None:
@@ -66,13 +66,13 @@ def record_versions(  # noqa: PLR0913  # each is a thing of its own
 
 
 def code_version(step: Any, asset: dg.AssetKey) -> str | None:  # noqa: ANN401  # as above
-    """What the asset says of its code; None if it says nothing."""
+    """The version of the asset's code, as ``code_of`` gives it; None if the asset declares none."""
     node = step.job_def.asset_layer.get(asset)
     return code_of(node.code_version, node.metadata)
 
 
 def keep_versions(step: Any, asset: dg.AssetKey) -> None:  # noqa: ANN401  # as above
-    """Let the materialisation of ``asset``, which wasn't written, say of what and which version as the one before."""
+    """Copy the versions from the previous materialization of ``asset``, which wasn't written."""
     tags = _newest_tags(step.instance, asset)
     for upstream in step.job_def.asset_layer.asset_graph.get(asset).parent_keys:
         if version := tags.get(f"{_INPUT_VERSION_TAG}/{upstream.to_user_string()}"):
@@ -82,10 +82,11 @@ def keep_versions(step: Any, asset: dg.AssetKey) -> None:  # noqa: ANN401  # as 
 
 
 def record_input(step: Any, upstream: dg.AssetKey, read: TableRead) -> None:  # noqa: ANN401  # as above
-    """Let what the step materialises say what of ``upstream`` it is made of.
+    """Record in the step's materializations which version of ``upstream`` they were made of.
 
-    Of a partitioned upstream Dagster asks which partitions were reported after the step began. So the changes of an
-    outside table that nobody has told of are told here, and what was told up to the head that was read counts as taken.
+    For a partitioned upstream, Dagster checks which partitions were reported after the step began. So changes of an
+    outside table that the sensor hasn't reported yet are reported here, and everything reported up to the head that was
+    read counts as consumed.
     """
     graph = step.job_def.asset_layer.asset_graph
     source, head = read.source, read.head
@@ -107,10 +108,10 @@ def record_input(step: Any, upstream: dg.AssetKey, read: TableRead) -> None:  # 
 
 
 def _record_partitions(step: Any, asset: OutsideAsset, read: TableRead) -> None:  # noqa: ANN401  # as above
-    assert read.head is not None  # noqa: S101  # record_input asked before
+    assert read.head is not None  # noqa: S101  # record_input has checked it
     try:
         event = tell_of_changes(asset, read.source, read.head, read.storage, step.instance)
-    except IpsError as error:  # What was read is published, and right; only the UI may show it as stale.
+    except IpsError as error:  # The result is published and right; only the UI may show it as stale.
         step.log.warning("could not determine which partitions of %s changed: %s", asset.name, error)
         return
     if event is not None:
@@ -118,9 +119,9 @@ def _record_partitions(step: Any, asset: OutsideAsset, read: TableRead) -> None:
 
 
 def _taken(source: TableMetadata, head: Snapshot, reported: str | None) -> str | None:
-    """The version of ``source`` at ``head``; what was ``reported`` by a run, if that is part of it.
+    """The version of ``source`` at ``head``: the one that a run ``reported``, if that snapshot is part of its history.
 
-    None if it is unknown: no change is retained, or versions of the upstream aren't snapshots.
+    None if it is unknown: no snapshot with a change is retained, or the upstream's versions aren't snapshots.
     """
     ancestry = Ancestry.of(source.snapshots, head.snapshot_id)
     if reported is not None:
@@ -133,14 +134,14 @@ def _taken(source: TableMetadata, head: Snapshot, reported: str | None) -> str |
 
 
 def input_version(instance: DagsterInstance, asset: dg.AssetKey, upstream: dg.AssetKey) -> str | None:
-    """The version of ``upstream`` that the newest materialisation of ``asset`` has read; None if it doesn't say."""
+    """The version of ``upstream`` that the newest materialization of ``asset`` has read; None if it doesn't say."""
     return _newest_tags(instance, asset).get(f"{_INPUT_VERSION_TAG}/{upstream.to_user_string()}")
 
 
 def _made(
     instance: DagsterInstance, asset: dg.AssetKey, publication: Publication, partitions: Sequence[str]
 ) -> str | None:
-    """The version of what is there now: what it was if nothing was published, as far as partitions agree on that."""
+    """The table's data version after a run: the previous one if no row changed and all partitions agree on it."""
     changed = [snapshot for snapshot in publication.snapshots if not snapshot.keeps_rows]
     if not changed and not publication.superseded_by:
         had = {_reported(instance, asset, partition) for partition in partitions or (None,)}
@@ -152,7 +153,7 @@ def _made(
 
 
 def _reported(instance: DagsterInstance, asset: dg.AssetKey, partition: str | None = None) -> str | None:
-    """The data version of the newest materialisation; None if there is none."""
+    """The data version of the newest materialization; None if there is none."""
     return _newest_tags(instance, asset, partition).get(DATA_VERSION_TAG)
 
 

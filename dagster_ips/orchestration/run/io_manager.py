@@ -1,6 +1,6 @@
-"""The IO manager: captures as inputs load, writes, publishes and commits as outputs are handled.
+"""The IO manager: it captures when inputs load, and writes, publishes and commits when outputs are handled.
 
-No ``from __future__ import annotations`` here: Dagster reads ``ResourceDependency`` off the class as it is made.
+No ``from __future__ import annotations`` here: Dagster reads ``ResourceDependency`` when the class is created.
 """
 
 import contextlib
@@ -156,11 +156,12 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         result = returned(obj, write_mode_of(metadata, key.to_user_string()), key, is_consumer=is_consumer)
         table = table_of(key, metadata, self.default_namespace)
         started = time.monotonic()
-        # What another session writes would lack the stamps that this one sets.
+        # Writes through another session would lack the stamps that this one sets.
         runs = self.runs(context.step_context.instance).staged_for(staged)
         runs = replace(runs, session=lambda: self._session_of(result.frame))
         with runs.writing(captured):
-            # Runs of other partitions, which may read a lookup as it is then, publish meanwhile.
+            # With partitions there is no stamp: runs of other partitions, which may read a later state of a lookup,
+            # publish in between.
             is_told = isinstance(result.write_mode, Combine) and not context.has_asset_partitions
             read = self._tries.of(context.step_context).looked_up if is_told else {}
             publication = _publish(runs, context, table, result, replace(captured, looked_up=read))
@@ -187,13 +188,13 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         runs.drop_old_tables(captured)
 
     def runs(self, instance: dg.DagsterInstance) -> Runs:
-        """Where runs capture and publish by this manager's settings."""
+        """What runs capture and publish with, by this manager's settings."""
         lake = self.catalog.open()
         store = CursorStore(instance)
         return Runs(lake, store, lambda: self._session(lake), self.icdc_namespace, self._retention)
 
     def session(self) -> "SparkSession":
-        """Spark, which knows the catalog."""
+        """The Spark session, with the catalog configured."""
         return self._session(self.catalog.open())
 
     def _require_written_by_capture(self, context: dg.OutputContext, obj: object) -> None:
@@ -208,15 +209,18 @@ class IcdcIOManager(dg.ConfigurableIOManager):
             )
 
     def was_written_by_capture(self, step: Any, key: dg.AssetKey) -> None:  # noqa: ANN401  # see metadata_by_key
-        """The step has written ``key`` by its own statements: a None returned for it is no mistake."""
+        """Remember that the step wrote ``key`` with its own statements, so that returning None for it is no error."""
         self._tries.of(step).written_by_statements.add(key)
 
     def _captures_of_step(self, context: dg.InputContext, metadata: MetadataByKey) -> dict[str, RunInputs]:
-        """The captures of this try of the step, by asset; all taken when its first input loads: they share a mode."""
+        """The captures of this attempt of the step, by asset.
+
+        All are taken when the first input loads, because they share a mode.
+        """
         this = self._tries.of(context.step_context)
         if this.captured is None:
             running = _asset_context()
-            assert running is not None  # noqa: S101  # load_input asked before
+            assert running is not None  # noqa: S101  # load_input has checked it
             consumers = consumers_of(running.assets_def, metadata, self.default_namespace)
             selected = [each for each in consumers if each.key in running.selected_asset_keys]
             runs = self.runs(context.step_context.instance)
@@ -235,7 +239,7 @@ class IcdcIOManager(dg.ConfigurableIOManager):
             read[f"{lake.name}.{table}"] = found
             follow_head(running, found)
             record_input(context.step_context, context.asset_key, TableRead(found, found.ancestry().head, lake.storage))
-        # Dagster doesn't take any for several partitions.
+        # Dagster doesn't accept input metadata for several partitions.
         if not context.has_asset_partitions or len(context.asset_partition_keys) == 1:
             context.add_input_metadata({"snapshot": dg.MetadataValue.text(str(found.head_snapshot_id()))})
         frame = snapshot_rows(self._session(lake), lake.name, found, found.ancestry().head)
@@ -243,7 +247,7 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         return frame if rows is None else frame.where(rows)
 
     def _session_of(self, frame: "DataFrame") -> "SparkSession":
-        """The session that made the frame, which may be one of the asset's own; it knows the catalog then."""
+        """The frame's session, which may be one that the asset created, with the catalog configured."""
         configure(frame.sparkSession, self.catalog.open().spark_configuration())
         return frame.sparkSession
 
@@ -255,7 +259,7 @@ class IcdcIOManager(dg.ConfigurableIOManager):
 
 @contextlib.contextmanager
 def _logged(context: dg.InputContext | dg.OutputContext) -> Iterator[None]:
-    """An error of ours in the run's log by itself: in the step's failure it stands below Dagster's own."""
+    """Log an ``IpsError`` in the run's log separately: in the step's failure it is hidden below Dagster's own error."""
     try:
         yield
     except IpsError as error:
@@ -269,7 +273,7 @@ def _publish(
     run, log = context.step_context.dagster_run, context.log.info
     lake, publisher = runs.lake, runs.publisher(run, context.asset_key, captured, log=log)
     existing = lake.find(table)
-    # Asked before any frame is looked at: what it reads may be gone once other runs have published that.
+    # Checked before any frame is used: once other runs have published the change, the frame's input may be gone.
     if existing is not None and (superseded := publisher.superseded(existing, captured.captures)):
         return superseded
     name = context.asset_key.to_user_string()
@@ -295,7 +299,7 @@ def _publish(
     description = description_of(context.definition_metadata).tuned_for(declared).with_property(ASSET, name)
     _require_same_storage(existing, description.properties.get(PARTIALS), name)
     columns = existing.identity_partition_columns() if existing else description.partition_by
-    # First, as of a frame with two columns of a name nothing else can be asked.
+    # This check comes first: a frame with two columns of the same name supports no other check.
     stored = result.stored(table)
     require_columns_fit(stored, existing, catalog=lake.name, table=table)
     if existing is not None and result.mode is Mode.INCREMENTAL:
@@ -335,7 +339,7 @@ def _publish(
 
 
 def _require_same_storage(target: TableMetadata | None, partials: str | None, asset: str) -> None:
-    """A table's readers fold it by its own property, so what it says must hold of every row."""
+    """Refuse a change of storage: readers fold a table as its own property says, so it must be true of every row."""
     kept = target.properties.get(PARTIALS) if target else partials
     if target is None or kept == partials:
         return
@@ -349,14 +353,14 @@ def _require_same_storage(target: TableMetadata | None, partials: str | None, as
 
 
 def _report_waiting(context: dg.OutputContext, *, behind: Sequence[str]) -> None:
-    """Say that the table is as it was: the run was made for other tables of its step."""
+    """Report that the table is unchanged, because the run was for other tables of its step."""
     why = f"this run was for {', '.join(behind)}, which had fallen behind; the new changes follow in the next run"
     context.log.info("%s was not written: %s", context.asset_key.to_user_string(), why)
     context.add_output_metadata({"summary": dg.MetadataValue.md(f"- **not written**: {plain(why)}")})
 
 
 def _rows_of(context: dg.OutputContext, target: TableMetadata, keys: Collection[str]) -> Predicate:
-    """The target's rows that are in the partitions ``keys``."""
+    """A condition on the target for the rows of the partitions ``keys``."""
     return rows_of_keys(
         target,
         context.asset_partitions_def,
@@ -370,7 +374,7 @@ def _rows_of(context: dg.OutputContext, target: TableMetadata, keys: Collection[
 def _partitions_read(
     context: dg.InputContext, metadata: Mapping[str, Any], upstream: TableMetadata
 ) -> Predicate | None:
-    """The upstream's rows of the partitions that a run's own are made of; None if that is all of them."""
+    """A condition on the upstream for the partitions that the run's partitions depend on; None to read every row."""
     running = _asset_context()
     if running is None or not running.has_partition_key_range or not context.has_asset_partitions:
         return None
@@ -381,10 +385,10 @@ def _partitions_read(
 
 
 def in_form(view: IcdcView, annotation: object, *, parameter: str, asset: str) -> Any:  # noqa: ANN401  # see load_input
-    """The input as its parameter's annotation asks for it.
+    """The input in the form that its parameter's annotation asks for.
 
     Raises:
-        DeclarationError: there is no such form.
+        DeclarationError: the annotation isn't supported.
     """
     if annotation is str:
         return view.table
@@ -401,7 +405,7 @@ def in_form(view: IcdcView, annotation: object, *, parameter: str, asset: str) -
 
 @dataclass(frozen=True)
 class Returned:
-    """The frame that an asset returned, and how it is to be written; the others are as in ``Result``."""
+    """The frame that an asset returned, and how it is to be written; the other fields are as in ``Result``."""
 
     frame: "DataFrame"
     write_mode: WriteMode
@@ -441,19 +445,19 @@ def returned(obj: object, declared: WriteMode | None, key: dg.AssetKey, *, is_co
 
 
 def _type_name(obj: object) -> str:
-    """With the library that it is of, as several have a DataFrame."""
+    """The type's name, with its library, because several libraries have a DataFrame."""
     library = type(obj).__module__.partition(".")[0]
     return type(obj).__name__ if library == "builtins" else f"{library} {type(obj).__name__}"
 
 
 def metadata_by_key(step: Any) -> MetadataByKey:  # noqa: ANN401  # Dagster's class for it isn't public
-    """The metadata of every asset there is."""
+    """The metadata of every asset in the asset graph."""
     graph = step.job_def.asset_layer.asset_graph
     return {key: graph.get(key).metadata for key in graph.get_all_asset_keys()}
 
 
 def _asset_context() -> dg.AssetExecutionContext | None:
-    """The asset that is being materialised; None in an asset check or outside a run, where nothing is captured."""
+    """The running asset's context; None in an asset check or outside a run, where nothing is captured."""
     try:
         return dg.AssetExecutionContext.get()
     except dg.DagsterInvariantViolationError:
@@ -461,7 +465,7 @@ def _asset_context() -> dg.AssetExecutionContext | None:
 
 
 def _staged(context: dg.InputContext) -> StagedRun | None:
-    """What the input's run is staged for; nothing where there is no run."""
+    """What the input's run is staged for; None if it isn't staged."""
     step: Any = context.step_context
     return staged_run(step.dagster_run, step.instance)
 
@@ -473,7 +477,7 @@ def _reader(context: dg.InputContext) -> str:
 
 
 def _lookups() -> tuple[str, ...]:
-    """The inputs that were read whole beside incremental ones: their own changes drove nothing."""
+    """The inputs that were read as a whole beside incremental ones, and whose own changes had no effect."""
     running = _asset_context()
     if running is None:
         return ()

@@ -1,4 +1,4 @@
-"""The consumers that definitions describe, with all that it takes to look after them outside a run."""
+"""The consumers that definitions describe, with everything needed to inspect and manage them outside a run."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from dagster_ips.orchestration.run.io_manager import IcdcIOManager
 class KnownConsumer:
     """A consumer, the IO manager that knows its table, and its code.
 
-    ``write_mode`` is None where an Overwrite chooses it, and for statements of its own. ``may_repeat`` says whether a
-    change can be written twice without doubling rows; what statements of its own would do isn't known, so they can't.
-    ``warning`` is what to say if nothing ever runs it. ``graph`` is Dagster's.
+    ``write_mode`` is None if the asset returns an Overwrite or writes with its own statements. ``may_repeat`` says
+    whether a change can be written twice without duplicating rows; it is False for an asset's own statements, because
+    what they do is unknown. ``warning`` is set if nothing ever triggers the asset. ``graph`` is Dagster's asset graph.
     """
 
     consumer: Consumer
@@ -45,14 +45,14 @@ class KnownConsumer:
 
     @property
     def retention(self) -> Retention:
-        """How the IO manager keeps ICDC tables."""
+        """How long the IO manager keeps ICDC tables."""
         return Retention.of_days(self.manager.icdc_keep_last, self.manager.icdc_max_age_days)
 
     def tracked(self, upstream: str | None) -> TrackedInput:
-        """The input of the asset key ``upstream``, or the only one.
+        """The input with the asset key ``upstream``, or the only input if it is None.
 
         Raises:
-            UnknownConsumerError: it isn't an incremental input of the asset, or which of several isn't said.
+            UnknownConsumerError: it isn't an incremental input of the asset, or it is None and there are several.
         """
         inputs = {each.upstream: each for each in self.consumer.inputs.values()}
         if upstream is None and len(inputs) == 1:
@@ -69,9 +69,9 @@ class KnownConsumer:
 
 @dataclass(frozen=True)
 class KnownTable:
-    """A table that the definitions name, the asset that it is of, and the IO manager in whose catalog it is.
+    """A table that the definitions name, its asset, and the IO manager in whose catalog it is.
 
-    ``is_outside``: a job outside Dagster writes it.
+    ``is_outside`` says that a job outside Dagster writes it.
     """
 
     asset: str
@@ -138,7 +138,7 @@ def _reading_in(
 
 
 def consumer_named(known: Mapping[str, KnownConsumer], asset: str) -> KnownConsumer:
-    """The consumer of the asset key ``asset`` among ``known``.
+    """The consumer with the asset key ``asset`` among ``known``.
 
     Raises:
         UnknownConsumerError: no such asset reads incrementally.

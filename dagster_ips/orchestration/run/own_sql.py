@@ -1,4 +1,4 @@
-"""capture: an asset's own statements, written to a branch and published as a whole."""
+"""``capture``: an asset runs its own statements on a branch, which is then published as a whole."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def capture(
             yield OwnSql(consumer, captured.views, publisher.session, written)
             for view in captured.views.values():
                 _require_followed(consumer.table, view.change)
-    assert written.publication is not None  # noqa: S101  # the block ended well
+    assert written.publication is not None  # noqa: S101  # the block has succeeded
     report = RunReport(
         table=consumer.table,
         captured=captured,
@@ -191,7 +191,7 @@ def capture(
 def _consumer(
     context: dg.AssetExecutionContext | dg.OpExecutionContext, metadata: MetadataByKey, writes: str | None
 ) -> tuple[IcdcIOManager, Consumer]:
-    """The asset that the block writes, and the IO manager that knows where its table is."""
+    """The IO manager, which knows where the asset's table is, and the asset that the block writes."""
     step, assets = context.get_step_execution_context(), context.assets_def
     running = sorted(context.selected_asset_keys)
     manager = getattr(step.resources, assets.get_io_manager_key_for_asset_key(running[0]), None)
@@ -216,7 +216,10 @@ def _consumer(
 
 
 def _require_declared(consumer: Consumer, upstreams: tuple[str, ...]) -> None:
-    """What is declared and not captured would stay pending; what isn't declared has no table and no policies."""
+    """Refuse other upstreams than those declared.
+
+    Changes of an upstream that isn't captured would stay pending; one that isn't declared has no table and no policies.
+    """
     if upstreams and set(upstreams) != set(consumer.inputs):
         raise DeclarationError(
             asset=consumer.name,
@@ -246,7 +249,7 @@ def _create(runs: Runs, consumer: Consumer, columns: str | None, metadata: Metad
 
 
 def _require_followed(table: str, change: InputChange) -> None:
-    """What SQL does isn't known, but statements that never look at removed rows can't follow them."""
+    """Refuse statements that don't read removed rows if there are any. What else the SQL does is unknown."""
     taken = {each.frame for each in change.taken}
     if not change.may_remove_rows:
         return

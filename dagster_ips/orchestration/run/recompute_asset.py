@@ -1,4 +1,4 @@
-"""An asset's function called outside a run, with the inputs of a full run: nothing is captured or written."""
+"""Calls an asset's function outside a run, with the inputs of a full run; captures and writes nothing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Asset:
-    """One asset of a definition, what it reads incrementally, and the key of the IO manager that writes it."""
+    """One asset of an assets definition, its consumer, and the key of the IO manager that writes it."""
 
     definition: dg.AssetsDefinition
     consumer: Consumer
@@ -46,14 +46,17 @@ class Asset:
 
     @property
     def asks_for_context(self) -> bool:
-        """Whether its function may ask which partitions a run computes."""
+        """Whether its function takes a context, which tells which partitions a run computes."""
         node: Any = self.definition.node_def
         return bool(node.compute_fn.has_context_arg())
 
 
 @dataclass(frozen=True)
 class Recomputed:
-    """The rows that a full run would write, and how it would. ``lookups`` say how each stands that was read whole."""
+    """The rows that a full run would write, and its write mode.
+
+    ``lookups`` say of each input that was read as a whole whether it changed since the last run.
+    """
 
     frame: DataFrame
     write_mode: WriteMode
@@ -62,20 +65,20 @@ class Recomputed:
 
     @property
     def keeps_any_row(self) -> bool:
-        """Whether of several rows of a key any is kept."""
+        """Whether any one of several rows with the same key may be kept."""
         return isinstance(self.write_mode, Append) and bool(self.write_mode.dedup_on)
 
     def release(self) -> None:
-        """Let Spark forget what it kept for the views."""
+        """Release what Spark has cached for the views."""
         for view in self.views:
             view.release()
 
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What a function is called with: all assets that there are, the instance, and ``resources`` by attribute.
+    """What calling a function requires: Dagster's asset graph, the instance, and ``resources`` as attributes.
 
-    ``lake`` is where tables are that it reads whole.
+    ``lake`` is the catalog of the tables that the function reads as a whole.
     """
 
     graph: Any  # Dagster's asset graph has no public type
@@ -85,15 +88,15 @@ class Surroundings:
 
 
 def graph_of(context: dg.AssetCheckExecutionContext) -> Any:  # noqa: ANN401  # as above
-    """Every asset there is: a job of checks alone knows little of the assets that they read."""
+    """The graph of all assets: a job that has only checks knows little about the assets that the checks read."""
     return context.job_def.asset_layer.asset_graph.source_asset_graph
 
 
 def recompute(asset: Asset, part: ClaimedPart, manager: IcdcIOManager, around: Surroundings) -> Recomputed:
-    """What the function of ``asset`` makes of ``part``'s inputs in mode ``full``; lookups are as they are now.
+    """The result of ``asset``'s function for the inputs of ``part`` in mode ``full``; lookups are read as they are now.
 
     Raises:
-        UnprovableError: an input can't be had here.
+        UnprovableError: an input isn't available here.
         IpsError: a table can't be read, or what the function returned can't be written.
         Exception: what the function raises.
     """
@@ -134,7 +137,7 @@ def _lookup(
     reading: tuple[SparkSession, IcdcIOManager],
     around: Surroundings,
 ) -> tuple[DataFrame, str]:
-    """An input that is read whole, as it is now, and whether that is what the last run read."""
+    """An input that is read as a whole, as it is now, and a text on whether it changed since the last run."""
     session, manager = reading
     graph, lake = around.graph, around.lake
     table = table_of(upstream, graph.get(upstream).metadata, manager.default_namespace)
@@ -159,7 +162,7 @@ def _lookup(
 
 
 def _called(asset: Asset, values: Mapping[str, Any], partitions: Sequence[str], around: Surroundings) -> object:
-    """What the function returned for the asset."""
+    """The value that the function returned for the asset."""
     built = dg.build_asset_context(
         resources={key: getattr(around.resources, key) for key in asset.resources},
         instance=around.instance,
@@ -177,7 +180,7 @@ def _outputs(assets: dg.AssetsDefinition, result: object) -> Iterator[tuple[dg.A
     keys = assets.node_keys_by_output_name
     names = [output.name for output in assets.node_def.output_defs if output.name in keys]
     several = inspect.isgenerator(result) or (isinstance(result, tuple) and len(names) > 1)
-    items: list[Any] = list(result) if several else [result]  # type: ignore[call-overload]  # as just asked
+    items: list[Any] = list(result) if several else [result]  # type: ignore[call-overload]  # just checked
     for index, item in enumerate(items):
         match item:
             case dg.Output():

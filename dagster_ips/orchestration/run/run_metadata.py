@@ -1,4 +1,4 @@
-"""What a materialisation shows in the UI: one sentence first, then numbers that plot."""
+"""What a materialization shows in the UI: first a summary, then numbers that the UI can plot."""
 
 from __future__ import annotations
 
@@ -53,15 +53,15 @@ class RunReport:
 
 
 def older_rows_in(publication: Publication, captured: RunInputs, code: str | None) -> OlderRows | None:
-    """What of the table, or of the run's partitions, the code version ``code`` would make otherwise."""
+    """The rows of the table, or of the run's partitions, that the code version ``code`` would compute differently."""
     partitions = {capture.edge.partition for capture in captured.captures}
     return older_rows_of(publication.metadata, code, partitions) if publication.metadata else None
 
 
 def run_metadata(report: RunReport) -> dict[str, Any]:
-    """Metadata in the order in which it reads best; the UI keeps it.
+    """Metadata in the order in which it reads best, which the UI keeps.
 
-    Dagster shows it at each partition of the run. Numbers that are of several say so.
+    Dagster shows it for each partition of the run, so the names of numbers that cover several partitions say so.
     """
     shown: dict[str, Any] = dict(report.staged.metadata) if report.staged else {}
     numbers: dict[str, Any] = {}
@@ -80,19 +80,19 @@ def run_metadata(report: RunReport) -> dict[str, Any]:
         shown |= _origins(report)
         if report.older:
             shown["older rows"] = str(report.older)
-    if report.publication.metadata is not None and report.staged is None:  # Else what the table isn't yet.
+    if report.publication.metadata is not None and report.staged is None:  # What is staged isn't in the table yet.
         shown |= table_metadata(report.publication.metadata)
     shown["dagster/table_name"] = report.table
     return shown
 
 
 def partition_metadata(count: Count) -> dict[str, Any]:
-    """What is shown of one partition of several, besides."""
+    """The additional metadata of one partition in a run of several."""
     return _captured(count)
 
 
 def of_run(name: str) -> str:
-    """The name of a number that is of all partitions of a run together."""
+    """The name of a number that covers all partitions of a run."""
     return f"whole run: {name}"
 
 
@@ -141,7 +141,7 @@ def _consumed(name: str, view: IcdcView) -> str:
 
 
 def _limited(share: BacklogShare) -> Iterator[str]:
-    """What the input's limits had to do with it."""
+    """How the input's limits affected the capture."""
     if share.is_beyond:
         yield "**more than its limit, because it can't be split**"
     if share.bite:
@@ -187,7 +187,7 @@ def _origins(report: RunReport) -> dict[str, Any]:
 
 
 def _tables(views: Mapping[str, IcdcView]) -> dict[str, Any]:
-    """Which values and partitions changed; of a full run everything did, which needs no table."""
+    """Tables of the values and partitions that changed; none for inputs read in mode ``full``, where everything did."""
     changed = {name: view for name, view in views.items() if view.mode is Mode.INCREMENTAL and not view.is_empty}
     ranges = [
         {

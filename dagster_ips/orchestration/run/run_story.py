@@ -1,4 +1,4 @@
-"""What became of a run, asset by asset: read from its own log."""
+"""What a run did, asset by asset, read from its log."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _MOST_RUNS = 1000
 
 @dataclass
 class AssetStory:
-    """What a run did to one asset; ``captures`` has a line for each of its inputs, ``commits`` for each upstream.
+    """What a run did for one asset. ``captures`` has one log line per input, ``commits`` one per upstream.
 
-    ``errors`` say why it failed, the cause first.
+    ``errors`` say why the asset failed, the innermost cause first.
     """
 
     asset: str
@@ -31,7 +31,7 @@ class AssetStory:
     errors: list[str] = field(default_factory=list)
 
     def follow(self, line: LogLine) -> None:
-        """Take in the next line of the log."""
+        """Process the next line of the log."""
         match line.event:
             case Event.CAPTURE:
                 self._begin_again(line)
@@ -46,7 +46,7 @@ class AssetStory:
                 self.commits.append(line.values)
 
     def _begin_again(self, line: LogLine) -> None:
-        """A retry captures each input once more: what the try before it did is in the log, and not what counts."""
+        """Start over if an input is captured a second time: it is a retry, and only the last attempt counts."""
         if any(each["input"] == line.values["input"] for each in self.captures):
             self.captures, self.commits = [], []
             self.written = self.published = self.skipped = None
@@ -54,7 +54,7 @@ class AssetStory:
 
 @dataclass(frozen=True)
 class RunStory:
-    """A run, and what it did to each asset that it captured something for, or that failed."""
+    """A run, and what it did for each asset that captured something or failed; ``others`` are its other assets."""
 
     run: dg.DagsterRun
     started_ms: int | None
@@ -64,15 +64,15 @@ class RunStory:
 
     @property
     def cascade(self) -> str | None:
-        """What the run follows from; None if it isn't part of a cascade."""
+        """The cascade that the run belongs to; None if there is none."""
         return self.run.tags.get(CASCADE_TAG)
 
 
 def story_of(instance: dg.DagsterInstance, run_id: str) -> RunStory:
-    """What became of the run whose id is, or begins with, ``run_id``.
+    """The story of the run whose id is ``run_id`` or begins with it.
 
     Raises:
-        UnknownRunError: there is none, or there are several.
+        UnknownRunError: there is no such run, or there are several.
     """
     record = _record(instance, run_id)
     run = record.dagster_run
@@ -94,8 +94,8 @@ def story_of(instance: dg.DagsterInstance, run_id: str) -> RunStory:
     return RunStory(run, _ms(record.start_time), _ms(record.end_time), stories, others)
 
 
-def causes(error: Any) -> Iterator[str]:  # noqa: ANN401  # Dagster's serialised error has no public name
-    """What an error and its causes say, the innermost first: Dagster's own stand above what happened."""
+def causes(error: Any) -> Iterator[str]:  # noqa: ANN401  # Dagster's serialized error has no public name
+    """The messages of an error and its causes, innermost first, because Dagster wraps the actual error in its own."""
     if error is not None:
         yield from causes(error.cause)
         yield error.message.strip()

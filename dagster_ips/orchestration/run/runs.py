@@ -1,4 +1,4 @@
-"""What every run does around its writes, however its asset is written: capture before, clean up after."""
+"""What every run does around its writes, whichever way its asset is written: capture before, clean up after."""
 
 from __future__ import annotations
 
@@ -55,18 +55,21 @@ ACCEPT_TAG = "dagster_ips/accept"
 TAKE_OVER_TAG = "dagster_ips/take_over"
 
 _MOST_COUNTED = 500
-"""Dagster looks through all of a run's partitions for each that is given metadata of its own: 22 ms of 7,804 hours."""
+"""The most partitions of a run for which metadata is attached to each.
+
+For each of them Dagster searches all of the run's partitions: 22 ms with 7,804 hourly partitions.
+"""
 
 _Kind = TypeVar("_Kind", bound=StrEnum)
 
 
 @dataclass(frozen=True)
 class RunInputs:
-    """What one try of one step captured: a view per input of its consumer; none for an asset that captures nothing.
+    """What one attempt of one step captured: one view per input of its consumer, none if the asset captures nothing.
 
-    ``valid_through`` is up to when the asset is complete once all of it is published, None if that isn't known.
-    ``by_partition`` is how much of it each of several partitions takes; empty of one, and where that isn't known.
-    ``looked_up`` are the tables that were read whole, as they were then. ``declared`` is as in ``Maker``.
+    ``valid_through`` is the time up to which the asset is complete once all of it is published, None if unknown.
+    ``by_partition`` is how much each partition takes; empty for one partition or too many, or if that is unknown.
+    ``looked_up`` are the tables that were read as a whole, as they were then. ``declared`` is as in ``Maker``.
     """
 
     views: Mapping[str, IcdcView] = field(default_factory=dict)
@@ -79,31 +82,32 @@ class RunInputs:
 
     @property
     def partitions(self) -> list[str]:
-        """The partitions that were captured; none of an asset without."""
+        """The partitions that were captured; none if the asset isn't partitioned."""
         keys = [capture.edge.partition for capture in self.captures]
         return [key for key in dict.fromkeys(keys) if key is not None]
 
     @property
     def mode(self) -> Mode:
-        """The mode that all its captures have; without any, everything is written anew."""
+        """The mode that all captures share; ``full`` if there are none."""
         return next((view.mode for view in self.views.values()), Mode.FULL)
 
     @property
     def accepted(self) -> Accepted:
-        """What others wrote to the asset's table and the run takes as it is."""
+        """The changes by others to the asset's table that the run accepts."""
         return next((view.captured.accepted for view in self.views.values()), Accepted())
 
     @property
     def captures(self) -> list[Capture]:
-        """What is committed once the result is published."""
+        """The captures to commit once the result is published."""
         return [capture for view in self.views.values() for capture in view.captured.captures]
 
 
 @dataclass(frozen=True)
 class Runs:
-    """Where runs capture and publish: the catalog, the cursors, and the session, opened when it is first needed.
+    """What runs capture and publish with: the catalog, the cursors, and the session, opened when it is first needed.
 
-    ``staged`` is what they are staged for; then ``lake`` has its branches, and what is consumed isn't stored.
+    ``staged`` is what the runs are staged for: then ``lake`` reads and writes the backfill's branches, and ``store``
+    doesn't store what is consumed.
     """
 
     lake: LakeCatalog
@@ -114,13 +118,13 @@ class Runs:
     staged: StagedRun | None = None
 
     def staged_for(self, staged: StagedRun | None) -> Runs:
-        """These, of runs that are staged; as they are if they aren't."""
+        """The same for runs that are staged; unchanged if ``staged`` is None."""
         if staged is None:
             return self
         return replace(self, lake=self.lake.on_branch(staged.branch), store=UntouchedStore(self.store), staged=staged)
 
     def capture(self, consumer: Consumer, running: dg.AssetExecutionContext | dg.OpExecutionContext) -> RunInputs:
-        """One capture per input of ``consumer`` and partition of the run, with what the run's tags ask for.
+        """Take one capture per input of ``consumer`` and partition of the run, as the run's tags ask for.
 
         Raises:
             IpsError: nothing was captured, and no state changed.
@@ -138,7 +142,7 @@ class Runs:
             consent=_consent(run.tags, consumer.name),
             maker=consumer.maker,
         )
-        self._require_unmoved(consumer)  # What was read meanwhile is of the branches as well then.
+        self._require_unmoved(consumer)  # If so, the cursors that were read in between hold for the branches, too.
         session = self.session()
         views = {
             name: IcdcView(found, session, self.lake.name, weighs_live_rows=consumer.weighs_live_rows)
@@ -158,7 +162,7 @@ class Runs:
             self.staged.require_unmoved(self.lake.on_branch(None), tables)
 
     def _asked_for(self, consumer: Consumer, run: dg.DagsterRun) -> Mode | None:
-        """The mode that a person asked for; of a staged backfill only its root is computed anew, and all of it."""
+        """The mode that was asked for; of unpartitioned assets in a staged backfill, ``full`` for the root only."""
         if self.staged is not None and not consumer.is_partitioned:
             return Mode.FULL if consumer.name == self.staged.root else None
         return _wish(Mode, run.tags, MODE_TAG, consumer.name)
@@ -173,7 +177,7 @@ class Runs:
     def capture_together(
         self, consumers: Sequence[Consumer], running: dg.AssetExecutionContext | dg.OpExecutionContext
     ) -> dict[str, RunInputs]:
-        """As ``capture``, of the assets of one step, by name; without those that are ahead of others and wait for them.
+        """Like ``capture``, for the assets of one step, by name, without those that are ahead and wait for the others.
 
         Raises:
             IpsError: nothing was captured, and no state changed.
@@ -202,9 +206,9 @@ class Runs:
     def publisher(
         self, run: dg.DagsterRun, asset: dg.AssetKey, captured: RunInputs, *, log: Callable[[str], None]
     ) -> Publisher:
-        """Publishes the asset's table by this session's commits, which say what ``captured`` says of them.
+        """The publisher of the asset's table; this session's commits are stamped with what ``captured`` says.
 
-        Each step of it is a line to ``log``.
+        Each step is logged as one line to ``log``.
         """
         name = asset.to_user_string()
         properties = cascade_stamps.properties(captured.cascade) | event_time.properties(captured.valid_through)
@@ -230,7 +234,7 @@ class Runs:
         for name, view in views.items():
             running.log.info(str(_capture_line(name, view.captured)))
         consumed = [(each.source, each.capture) for each in found]
-        # A person rewinds and resets what has no partitions; those are computed anew by a backfill, which is a cascade.
+        # Only unpartitioned assets are rewound and reset. Partitions are recomputed by a backfill, which is a cascade.
         edges = [] if consumer.is_partitioned else [capture.edge for _, capture in consumed]
         again = [edge for edge, state in self.store.get_many(edges).items() if state.was_changed_by_person]
         target = self.lake.find(consumer.table)
@@ -249,11 +253,11 @@ class Runs:
 
     @contextlib.contextmanager
     def writing(self, captured: RunInputs) -> Iterator[None]:
-        """Around the writes: what can't be read of the captures is called by its name, and Spark forgets what it kept.
+        """Wrap the writes: name the files and tables that can't be read, and release what Spark has cached at the end.
 
         Raises:
-            FilesGoneError: a data file that the captures refer to can't be read any more.
-            IcdcTableGoneError: an ICDC table was dropped meanwhile.
+            FilesGoneError: a data file that the captures refer to can no longer be read.
+            IcdcTableGoneError: an ICDC table was dropped in the meantime.
         """
         views = list(captured.views.values())
         try:
@@ -267,13 +271,13 @@ class Runs:
                 view.release()
 
     def drop_old_tables(self, captured: RunInputs) -> None:
-        """Drop the ICDC tables that are no longer kept; after the commit, and never an error."""
+        """Drop the ICDC tables that need not be kept any longer. Called after the commit; never raises."""
         for view in captured.views.values():
             drop_expired_tables(self.lake, self.store, view.captured.capture, self.retention)
 
 
 def _capture_line(name: str, captured: CapturedInput) -> LogLine:
-    """What was captured of the input ``name``."""
+    """The log line that says what was captured from the input ``name``."""
     capture, changes = captured.capture, captured.files.changes
     start, end = capture.from_exclusive, capture.to_inclusive
     return LogLine.of(
@@ -305,7 +309,7 @@ def _views_of_tables(
     *,
     weighs_live_rows: bool,
 ) -> dict[str, dict[str, IcdcView]]:
-    """The views of each consumer by input; what is taken from one of an input is taken from all of it."""
+    """Each consumer's views, by input; a frame taken from one view of an input counts as taken from all of them."""
     first = next(iter(captured.values()))
     read = {
         name: IcdcView(found, session, catalog, weighs_live_rows=weighs_live_rows)
@@ -318,7 +322,10 @@ def _views_of_tables(
 
 
 def _counts(storage: Storage, captured: RunInputs) -> Mapping[str, Count]:
-    """How much of each input together each of a run's several partitions takes; empty if that isn't known."""
+    """How much each of a run's partitions takes, summed over the inputs.
+
+    Empty if that is unknown, and if the run has one partition or too many.
+    """
     counts: dict[str, Count] = {}
     is_counted = 1 < len(captured.partitions) <= _MOST_COUNTED
     for view in captured.views.values() if is_counted else ():
@@ -331,7 +338,7 @@ def _counts(storage: Storage, captured: RunInputs) -> Mapping[str, Count]:
 
 
 def _with_wishes(tracked: TrackedInput, tags: Mapping[str, str], asset: str) -> TrackedInput:
-    """The input with what the run's tags ask for in this run alone."""
+    """The input with the policies that the run's tags set for this run only."""
     on_removed = _wish(OnRemoved, tags, REMOVED_TAG, asset)
     return replace(tracked, policies=replace(tracked.policies, on_removed=on_removed)) if on_removed else tracked
 
@@ -347,10 +354,10 @@ def _wish(kind: type[_Kind], tags: Mapping[str, str], tag: str, asset: str) -> _
 
 
 def _consent(tags: Mapping[str, str], asset: str) -> Consent:
-    """What the run's tags allow it.
+    """What the run's tags allow the run to do.
 
     Raises:
-        DeclarationError: the snapshot that is to be accepted is named by no number.
+        DeclarationError: the snapshot to accept isn't given as a number.
     """
     accept = tags.get(ACCEPT_TAG)
     if accept is not None and not accept.isdecimal():
@@ -363,9 +370,9 @@ def _consent(tags: Mapping[str, str], asset: str) -> Consent:
 def order_new_table(
     session: SparkSession, catalog: str, table: str, existing: TableMetadata | None, description: TableDescription
 ) -> None:
-    """Give a table its order; ``existing`` is it before the run, None if the run created it.
+    """Set a new table's sort order; ``existing`` is the table before the run, None if the run created it.
 
-    A run that was killed right after it created the table left it without its order, and without a row.
+    A table without a snapshot counts as new: a run that is killed right after creating it leaves it without an order.
     """
     if description.sort_by and (existing is None or existing.head_snapshot_id() is None):
         with effect(Effect.ORDER_TARGET):

@@ -1,4 +1,4 @@
-"""One try of one step: what it captured and wrote, between its first input and its last output."""
+"""One attempt of one step: what it captured and wrote, between its first input and its last output."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from dagster_ips.orchestration.run.runs import RunInputs
 
 @dataclass
 class StepTry:
-    """What a try of a step has done so far.
+    """What an attempt of a step has done so far.
 
-    ``captured`` is what it reads, by the name of each asset that captures; None as long as nothing was asked for, which
-    stays so where another IO manager reads the inputs. ``written_by_statements`` are the assets that wrote their tables
-    themselves, by ``capture``. ``looked_up`` are the tables that were read whole, as they were then.
+    ``captured`` is what it reads, by the name of each asset that captures. It is None until an incremental input
+    loads, and stays None if another IO manager reads the inputs. ``written_by_statements`` are the assets that wrote
+    their tables themselves, with ``capture``. ``looked_up`` are the tables that were read as a whole, as they were
+    then.
     """
 
     captured: dict[str, RunInputs] | None = None
@@ -27,10 +28,10 @@ class StepTry:
 
 @dataclass
 class StepTries:
-    """The tries of steps that one IO manager has seen; a retry is another try, which captures anew."""
+    """The step attempts that one IO manager has seen; a retry is a new attempt, which captures again."""
 
     _tries: dict[tuple[str, str, int], StepTry] = field(default_factory=dict)
 
     def of(self, step: Any) -> StepTry:  # noqa: ANN401  # Dagster's class for it isn't public
-        """The try that ``step``'s context belongs to."""
+        """The attempt that ``step``'s context belongs to."""
         return self._tries.setdefault((step.run_id, step.step.key, step.previous_attempt_count), StepTry())

@@ -1,4 +1,4 @@
-"""What an asset's own function could not read, called by its name: Spark says a file at most, and no way on."""
+"""Explains which input an asset's function could not read. Spark's error names a file at most, and no remedy."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from dagster_ips.exactly_once.capture.lost_files import unreadable
 from dagster_ips.iceberg.catalog import LakeCatalog
 
 _READING: dict[int, tuple[Sequence[CapturedInput], LakeCatalog]] = {}
-"""What the step reads that a thread is at, which loads its inputs and calls its function."""
+"""By thread, the inputs of its current step. The same thread loads a step's inputs and calls its function."""
 _DONE = "__ips_says_what_it_could_not_read__"
 
 
 def reads(inputs: Sequence[CapturedInput], catalog: LakeCatalog) -> None:
-    """From now on what the function of the step that is running reads is of ``inputs``."""
+    """Remember that the function of the step that this thread is running reads ``inputs``."""
     _READING[threading.get_ident()] = (inputs, catalog)
 
 
 def saying_what_is_unreadable(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``function`` of an asset, whose errors say what of its inputs can't be read any more, if that is why."""
+    """Wrap an asset's ``function``: if it fails because an input can no longer be read, the error says which."""
     is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
     if is_async or hasattr(function, _DONE):
         return function
     if inspect.isgeneratorfunction(function):
 
         @functools.wraps(function)
-        def explained(*values: Any, **named: Any) -> Any:  # noqa: ANN401  # whatever the function takes and gives
+        def explained(*values: Any, **named: Any) -> Any:  # noqa: ANN401  # whatever the function takes and returns
             with _explained():
                 yield from function(*values, **named)
     else:

@@ -1,4 +1,4 @@
-"""Up to which event time assets are complete as of now, from their tables and cursors, without a run."""
+"""Up to which event time assets are complete now, from their tables and cursors, without a run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from dagster_ips.orchestration.watch.watched_tables import WatchedInputs, Watche
 
 @dataclass(frozen=True)
 class Tick:
-    """One moment: Dagster's asset graph, which has no public type, the instance, and when it began."""
+    """A tick: Dagster's asset graph (which has no public type), the instance, and when the tick began."""
 
     graph: Any
     instance: DagsterInstance
@@ -33,7 +33,7 @@ class Tick:
 
 @dataclass(frozen=True)
 class OutsideWatch:
-    """An outside table among those that are watched, and how it says up to when it is complete."""
+    """An outside table among the watched tables, and how it shows up to when it is complete."""
 
     watched: WatchedTables
     table: str
@@ -42,31 +42,31 @@ class OutsideWatch:
 
 @dataclass(frozen=True)
 class Completeness:
-    """Asks consumers by what they have consumed, outside tables by themselves."""
+    """Finds up to when assets are complete: consumers by what they have consumed, outside tables by their own data."""
 
     consumers: Mapping[dg.AssetKey, WatchedInputs]
     outside: Mapping[dg.AssetKey, OutsideWatch]
 
     def knows(self, key: dg.AssetKey) -> bool:
-        """Whether it can be asked about the asset."""
+        """Whether the asset is a consumer or an outside table, so that ``of`` can be called for it."""
         return key in self.consumers or key in self.outside
 
     def watch(self, key: dg.AssetKey) -> None:
-        """Have the tables looked at that it takes to ask about the asset; a consumer's inputs are already."""
+        """Have each tick look at the table that ``of`` needs for the asset; a consumer's tables are watched already."""
         if key in self.outside:
             self.outside[key].watched.names.add(self.outside[key].table)
 
     def of(self, key: dg.AssetKey, tick: Tick) -> dt.datetime | None:
-        """Up to when the asset's table is complete; None if that isn't known.
+        """Up to when the asset's table is complete; None if that is unknown.
 
-        Where all of an input is consumed it is what the input is now, also if there was nothing to write. Elsewhere it
-        is what the input was at what is consumed.
+        If an input is fully consumed, what counts is up to when the input is complete now, even if there was nothing to
+        write. Otherwise it is up to when the input was complete at the consumed snapshot.
 
         Raises:
-            IpsError: a table can't be read, or doesn't tell though it is declared to.
+            IpsError: a table can't be read, or doesn't show its completeness though it is declared to.
         """
         found = self._of(key, tick)
-        # A run may have published after the tables and before the cursors were looked at.
+        # A run may have published after the tables were read and before the cursors were.
         return None if any(watched.moved(tick=tick.began) for watched in self._watched(key)) else found
 
     def _watched(self, key: dg.AssetKey) -> list[WatchedTables]:
@@ -94,7 +94,7 @@ class Completeness:
         self, tracked: TrackedInput, consumer: WatchedInputs, completion: Completion, tick: Tick
     ) -> dt.datetime | None:
         source = consumer.watched.table(tracked.table, tick=tick.began)
-        # What the upstream itself says is of its main.
+        # The upstream's own completeness is that of its main branch.
         consumed, head = _consumed(tracked, source, consumer, completion, tick), _head(source, MAIN)
         upstream = dg.AssetKey.from_user_string(tracked.upstream)
         if consumed is not None and consumed == head and upstream in self.consumers:
@@ -114,7 +114,7 @@ def _completion(consumer: WatchedInputs, tick: Tick) -> Completion:
 def _consumed(
     tracked: TrackedInput, source: TableMetadata | None, consumer: WatchedInputs, completion: Completion, tick: Tick
 ) -> int | None:
-    """The snapshot up to which all is consumed: the head, if nothing that follows what was consumed changed a row."""
+    """The snapshot up to which everything is consumed: the head, if no later snapshot changed a row."""
     if source is None:
         return None
     if completion.watch is not None:

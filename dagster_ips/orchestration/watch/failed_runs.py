@@ -11,14 +11,14 @@ from dagster_ips.orchestration.platform.staged_run import STAGED_TAG
 
 _FAILED = (DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED)
 WHOLE = ""
-"""Stands for an asset without partitions where others have keys."""
+"""The key that stands for an asset without partitions."""
 
 
 def failed_runs(instance: DagsterInstance, asset: dg.AssetKey, *, is_partitioned: bool) -> Mapping[str, RunRecord]:
-    """By partition the newest run of it, where that failed before it materialised it; by ``""`` without partitions.
+    """The newest run of each partition, if it failed before it materialized it; the key is ``""`` without partitions.
 
-    A run in which another asset failed before its turn came says nothing of it, nor does a staged one, which wrote
-    elsewhere.
+    Runs in which another step failed before the asset's own step began don't count. Neither do staged runs, which write
+    to branches.
     """
     found = _failed_partitions(instance, asset) if is_partitioned else _failed_asset(instance, asset)
     runs = {record.dagster_run.run_id: record.dagster_run for record in found.values()}
@@ -27,7 +27,7 @@ def failed_runs(instance: DagsterInstance, asset: dg.AssetKey, *, is_partitioned
 
 
 def _was_skipped(instance: DagsterInstance, run: dg.DagsterRun, asset: dg.AssetKey) -> bool:
-    """Whether another step failed, and the asset's own never began."""
+    """Whether another step failed and the asset's own step never began."""
     if len(run.asset_selection or ()) == 1:
         return False
     kind = dg.DagsterEventType
@@ -40,7 +40,7 @@ def _was_skipped(instance: DagsterInstance, run: dg.DagsterRun, asset: dg.AssetK
 
 
 def _failed_asset(instance: DagsterInstance, asset: dg.AssetKey) -> Mapping[str, RunRecord]:
-    """The newest run of an asset without partitions, if it failed before it materialised it."""
+    """The newest run of an asset without partitions, if it failed before it materialized the asset."""
     planned = instance.event_log_storage.get_latest_planned_materialization_info(asset)
     record = instance.get_run_record_by_id(planned.run_id) if planned else None
     if record is None or record.dagster_run.status not in _FAILED:

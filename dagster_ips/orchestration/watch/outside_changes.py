@@ -1,4 +1,4 @@
-"""What is new of an outside table since a sensor last looked at it, as events for Dagster."""
+"""What is new in an outside table since a sensor last looked at it, as events for Dagster."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ from dagster_ips.orchestration.platform.resources import IcebergCatalog
 from dagster_ips.orchestration.platform.table_metadata import ROW_COUNT, row_count, table_metadata
 
 MOST_REPORTED = 200
-"""Snapshots, or partitions, of one table in one tick. Dagster writes events one by one, in 5 to 30 ms on SQLite."""
+"""The most snapshots or partitions of one table that one tick reports.
+
+Dagster writes events one by one, each in 5 to 30 ms on SQLite.
+"""
 _CURSOR_VERSION = 3
 _DIMENSION_TAG = "dagster/partition/"
 
@@ -36,7 +39,7 @@ Event: TypeAlias = dg.AssetMaterialization | dg.AssetObservation
 class OutsideAsset:
     """An asset that an outside job writes.
 
-    ``partition_expression`` says which column, or columns, the keys of ``partitions_def`` are made of.
+    ``partition_expression`` names the column or columns that hold the keys of ``partitions_def``.
     """
 
     key: dg.AssetKey
@@ -51,7 +54,7 @@ class OutsideAsset:
 
 @dataclass(frozen=True, kw_only=True)
 class OutsideTable(OutsideAsset):
-    """And where it is."""
+    """The table of an asset that an outside job writes, and the catalog that it is in."""
 
     table: str
     catalog: IcebergCatalog
@@ -59,10 +62,11 @@ class OutsideTable(OutsideAsset):
 
 @dataclass(frozen=True)
 class Seen:
-    """Up to where a table was looked at, None before its first snapshot, and what of that is still to be reported.
+    """Up to where a table has been read, and which of its changes are still to be reported.
 
-    ``location`` is the metadata.json that nothing is left of. ``waiting`` are keys of partitions that changed, with the
-    snapshot to report them by: more than a tick reports, or of partitions that Dagster has yet to know.
+    ``upto`` is None before the table's first snapshot. ``location`` is the metadata.json that has been read completely.
+    ``waiting`` are keys of changed partitions, each with the snapshot to report: they are more than a tick reports, or
+    Dagster doesn't have their partitions yet.
     """
 
     upto: Watermark | None = None
@@ -73,7 +77,8 @@ class Seen:
 def events_since(table: OutsideTable, metadata: TableMetadata, seen: Seen) -> tuple[list[Event], Seen]:
     """The events of an asset without partitions, one per snapshot that may have changed rows, oldest first.
 
-    A table seen for the first time, created again, rolled back or expired is news as it is.
+    If a table is seen for the first time, was created again or rolled back, or the snapshots since have expired, only
+    its current state is reported.
     """
     ancestry = metadata.ancestry()
     if ancestry.head is None:
@@ -90,7 +95,7 @@ def events_since(table: OutsideTable, metadata: TableMetadata, seen: Seen) -> tu
         _materialization(table, each, table_metadata(metadata) if each is new[-1] else row_count(each))
         for each in reported
     ]
-    if len(new) > len(reported):  # Without the location, the next tick goes on here.
+    if len(new) > len(reported):  # Because the location is left out, the next tick continues here.
         return events, Seen(metadata.watermark_at(reported[-1], MAIN))
     return events, Seen(metadata.watermark_at(ancestry.head, MAIN), metadata.metadata_location)
 
@@ -98,17 +103,18 @@ def events_since(table: OutsideTable, metadata: TableMetadata, seen: Seen) -> tu
 def partition_events_since(
     table: OutsideTable, metadata: TableMetadata, seen: Seen, storage: Storage, instance: DagsterInstance
 ) -> tuple[list[Event], Seen]:
-    """The events of a partitioned asset, one per partition whose rows changed, however many snapshots changed them.
+    """The events of a partitioned asset: one change per partition whose rows changed, in any number of snapshots.
 
-    Their data version is the newest snapshot that may have changed rows of theirs. Found from metadata alone; files
-    that were only rewritten don't count. The first time it is every partition that has rows; if what happened since the
-    last look can't be followed, those that had any before as well.
+    A partition's data version is the newest snapshot that may have changed its rows. The changes are found from
+    metadata alone; files that were only rewritten don't count. The first time, every partition that has rows is
+    reported. If the changes since the last look can't be followed, so are all partitions that were reported before.
 
-    Each is reported twice. Conditions go by materialisations; but whether a partition downstream is stale Dagster asks
-    of observations, if nothing in it materialises the upstream, and takes one that follows a materialisation for new.
+    Each partition is reported twice, first as an observation and then as a materialization. Conditions rely on
+    materializations. But to find out whether a downstream partition is stale, Dagster reads observations if the
+    definitions can't materialize the upstream, and would count an observation after a materialization as new.
 
     Raises:
-        IpsError: it is unknown, and the next tick looks again.
+        IpsError: the changes can't be determined; the next tick looks again.
     """
     looked = seen if metadata.metadata_location == seen.location else _looked(table, metadata, seen, storage, instance)
     keys = _oldest_first(looked.waiting, _known_of(looked.waiting, table.partitions_def, instance), metadata)
@@ -124,13 +130,14 @@ def partition_events_since(
 def tell_of_changes(
     asset: OutsideAsset, source: TableMetadata, head: Snapshot, storage: Storage, instance: DagsterInstance
 ) -> int | None:
-    """What was read of a partitioned asset up to ``head`` and the sensor hasn't told yet, as observations.
+    """Report the changes of a partitioned asset up to ``head`` that the sensor hasn't reported yet, as observations.
 
-    The sensor tells the same again, in the same words, which is no news. Returned is the storage id of the newest
-    event; None if something else was told meanwhile, if there is more than a tick reports, or if nothing was told ever.
+    The sensor later reports the same observations again, which Dagster doesn't count as a change. Returns the storage
+    id of the newest event. Returns None if ``head`` isn't the table's newest snapshot or something else was reported in
+    the meantime, if there are more changes than a tick reports, or if nothing was ever reported.
 
     Raises:
-        IpsError: it is unknown.
+        IpsError: the changes can't be determined.
     """
     ancestry = source.ancestry()
     told = _newest_told(asset.key, instance)
@@ -148,18 +155,18 @@ def tell_of_changes(
 
 
 def is_waiting(table: OutsideTable, seen: Seen, instance: DagsterInstance) -> bool:
-    """Whether there is something to report even if the table is as it was."""
+    """Whether there is something to report even if the table is unchanged."""
     return bool(_known_of(seen.waiting, table.partitions_def, instance))
 
 
 def encode(seen: Mapping[str, Seen]) -> str:
-    """All tables' as a sensor's cursor."""
+    """What was seen of all tables, as a sensor's cursor."""
     tables = {name: asdict(each) for name, each in seen.items()}
     return json.dumps({"version": _CURSOR_VERSION, "tables": tables})
 
 
 def decode(cursor: str | None) -> dict[str, Seen]:
-    """What was seen; nothing if another version wrote it down: every table is then reported again."""
+    """What was seen, by table; empty if another version wrote the cursor, so that every table is reported again."""
     stored = json.loads(cursor) if cursor else {}
     if stored.get("version") != _CURSOR_VERSION:
         return {}
@@ -185,19 +192,19 @@ def _looked(
 
 
 def _slicing(asset: OutsideAsset, instance: DagsterInstance) -> SameKeys:
-    assert asset.partitions_def is not None  # noqa: S101  # asked for partitioned assets only
+    assert asset.partitions_def is not None  # noqa: S101  # called for partitioned assets only
     return SameKeys(partition_keys(asset.partitions_def, asset.partition_expression, instance, asset=asset.name))
 
 
 class _ReportedObservation(NamedTuple):
-    """An observation that was reported of a partition."""
+    """An observation that was reported for a partition."""
 
     snapshot_id: int
     storage_id: int
 
 
 def _newest_told(asset: dg.AssetKey, instance: DagsterInstance) -> _ReportedObservation | None:
-    """The newest observation; None if there is none, or none of a snapshot."""
+    """The newest observation; None if there is none, or if its data version isn't a snapshot."""
     for record in instance.fetch_observations(asset, limit=1).records:
         event = record.asset_observation
         version = (event.tags or {}).get(DATA_VERSION_TAG, "") if event else ""
@@ -207,7 +214,7 @@ def _newest_told(asset: dg.AssetKey, instance: DagsterInstance) -> _ReportedObse
 
 
 def _oldest_first(versions: Mapping[str, int], keys: Iterable[str], source: TableMetadata) -> list[str]:
-    """So that what was told last is the newest, and nothing before it is left out."""
+    """``keys``, sorted so that the newest change is reported last: then no older change is missing before it."""
 
     def age(key: str) -> tuple[int, str]:
         snapshot = source.snapshots.get(versions[key])
@@ -219,7 +226,7 @@ def _oldest_first(versions: Mapping[str, int], keys: Iterable[str], source: Tabl
 def _known_of(
     keys: Iterable[str], definition: dg.PartitionsDefinition[str] | None, instance: DagsterInstance
 ) -> list[str]:
-    """Those that are partitions by now, in order: a day is one once it is over, a dynamic one once it is added."""
+    """Those of ``keys`` that are partitions by now, in order: a day once it is over, a dynamic one once it is added."""
     with knowing_partitions(instance):
         return sorted(key for key in keys if definition is not None and definition.has_partition_key(key))
 
@@ -245,7 +252,7 @@ def _materialization(table: OutsideTable, snapshot: Snapshot, more: Mapping[str,
 def _partition_materialization(
     table: OutsideTable, metadata: TableMetadata, key: str, snapshot_id: int, *, is_last: bool
 ) -> dg.AssetMaterialization:
-    """``is_last`` of a tick is what the UI shows of the asset as a whole; its columns needn't be in every event."""
+    """One partition's materialization. The UI shows a tick's last event for the asset, so only that has the columns."""
     snapshot = metadata.snapshots.get(snapshot_id)
     committed = {"committed": dg.MetadataValue.timestamp(snapshot.timestamp_ms / 1000)} if snapshot else {}
     columns = {name: value for name, value in table_metadata(metadata).items() if name != ROW_COUNT} if is_last else {}
@@ -263,7 +270,7 @@ def _partition_observation(asset: OutsideAsset, key: str, snapshot_id: int) -> d
 
 
 def _partition_tags(asset: OutsideAsset, key: str, snapshot_id: int) -> Mapping[str, str]:
-    """The data version, and the parts by which Dagster knows a key of several dimensions as one."""
+    """The tags with the data version and, for a key of several dimensions, the parts that Dagster needs."""
     tags, definition = {DATA_VERSION_TAG: str(snapshot_id)}, asset.partitions_def
     if isinstance(definition, dg.MultiPartitionsDefinition):
         parts = definition.get_partition_key_from_str(key).keys_by_dimension

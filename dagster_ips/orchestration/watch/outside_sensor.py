@@ -28,7 +28,7 @@ OUTSIDE_TABLES_SENSOR = "ips_outside_tables"
 
 
 class _TableInTick(NamedTuple):
-    """What a tick found of one table; ``error`` is why that couldn't be told, and the next tick looks again."""
+    """What a tick found for one table; ``error`` says why it found nothing, and then the next tick looks again."""
 
     name: str
     events: Sequence[Event] = ()
@@ -37,13 +37,13 @@ class _TableInTick(NamedTuple):
 
 
 def outside_tables_sensor(tables: Sequence[OutsideTable], *, interval_seconds: int) -> dg.SensorDefinition:
-    """Reports a materialisation for each new snapshot of an outside table, with the snapshot's id as data version.
+    """A sensor that reports a materialization for each new snapshot of an outside table; its id is the data version.
 
-    Of a partitioned asset, one for each partition whose rows changed. A tick asks each catalog for all pointers at once
-    and reads metadata only where a pointer moved. A table seen for the first time is reported as it is. A snapshot that
-    changed no row isn't reported: nobody would have anything to do. What one tick doesn't report the next ones do; if
-    it is killed, the next reports the same again. A catalog or a table that can't be read is told by the tick and asked
-    again; if nothing can be read, the tick fails.
+    For a partitioned asset, it reports one for each partition whose rows changed. A tick reads all pointers of a
+    catalog at once, and metadata only where a pointer moved. If a table is seen for the first time, its current state
+    is reported. A snapshot that changed no row isn't reported, because nothing would have to be done. What one tick
+    doesn't report the next ones do; if a tick is killed, the next one reports the same again. If a catalog or a table
+    can't be read, the tick says so and the next one tries again; if nothing can be read, the tick fails.
     """
     ordered = sorted(tables, key=lambda each: id(each.catalog))
 
@@ -79,7 +79,7 @@ def outside_tables_sensor(tables: Sequence[OutsideTable], *, interval_seconds: i
 def _look(
     tables: Sequence[OutsideTable], seen: Mapping[str, Seen], context: dg.SensorEvaluationContext
 ) -> Iterator[_TableInTick]:
-    """At tables of one catalog."""
+    """Look at tables of one catalog."""
     lake = tables[0].catalog.open_for_ticks()
     located = lake.locate([each.table for each in tables])
     missing = sorted({each.table for each in tables} - located.found.keys() - located.errors.keys())

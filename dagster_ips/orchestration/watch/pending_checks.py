@@ -1,8 +1,8 @@
-"""Pending, shown where it stays true: an asset check of each consumer, kept up to date without a run.
+"""The check ``pending`` of each consumer, which shows what it has to consume and is kept up to date without a run.
 
-In a materialisation's metadata it would be old with the next commit upstream.
+In a materialization's metadata, this information would be outdated by the next commit upstream.
 
-No ``from __future__ import annotations`` here: Dagster reads the annotation of ``context`` as it is.
+No ``from __future__ import annotations`` here: Dagster reads the annotation of ``context`` without resolving it.
 """
 
 import datetime as dt
@@ -33,7 +33,10 @@ PENDING_SENSOR = "ips_pending"
 
 
 class Never(dg.AutomationCondition[dg.AssetCheckKey]):
-    """A check without a condition is added as a step to every run that Dagster's automation requests of its asset."""
+    """A condition that is never true.
+
+    Without a condition, Dagster adds a check as a step to every run that its automation requests for the check's asset.
+    """
 
     @property
     def name(self) -> str:
@@ -41,12 +44,12 @@ class Never(dg.AutomationCondition[dg.AssetCheckKey]):
         return "dagster_ips_by_sensor"
 
     def evaluate(self, context: dg.AutomationContext[dg.AssetCheckKey]) -> dg.AutomationResult[dg.AssetCheckKey]:
-        """Nothing, ever."""
+        """Never select anything."""
         return dg.AutomationResult(context, context.get_empty_subset())
 
 
 def pending_checks(watched: Sequence[WatchedInputs]) -> dg.AssetChecksDefinition:
-    """The checks, also for whoever executes one in the UI. A warning that blocks nothing, as waiting isn't an error."""
+    """The checks, which can also be executed in the UI. They warn and block nothing, because waiting isn't an error."""
     by_key = {dg.AssetKey.from_user_string(each.name): each for each in watched}
     specs = [
         dg.AssetCheckSpec(
@@ -71,9 +74,9 @@ def pending_checks(watched: Sequence[WatchedInputs]) -> dg.AssetChecksDefinition
 
 
 def pending_checks_sensor(watched: Sequence[WatchedInputs], *, interval_seconds: int) -> dg.SensorDefinition:
-    """Evaluates each check whose value has changed since the last tick, without a run.
+    """A sensor that evaluates each check whose value has changed since the last tick, without a run.
 
-    And each whose asset was materialised: Dagster shows no result of a check that is older than its asset.
+    It also evaluates each check whose asset was materialized, because Dagster hides results that are older than that.
     """
     keys = {each.name: dg.AssetKey.from_user_string(each.name) for each in watched}
 
@@ -92,7 +95,7 @@ def pending_checks_sensor(watched: Sequence[WatchedInputs], *, interval_seconds:
         for each in watched:
             try:
                 look = _looked_at(each, graph, context.instance, now, seen.get(each.name, {}))
-            except IpsError as error:  # The others' checks stay true; the consumer's own run says it as an error.
+            except IpsError as error:  # Other checks are still evaluated; the consumer's own run reports the error.
                 context.log.warning("could not determine what %s has to consume: %s", each.name, error)
                 errors[each.name] = error
                 continue
@@ -113,9 +116,10 @@ def pending_checks_sensor(watched: Sequence[WatchedInputs], *, interval_seconds:
 
 @dataclass(frozen=True, slots=True)
 class _CheckState:
-    """What is pending of a consumer, to be compared, and what its check says; None as long as a table isn't there.
+    """What is pending for a consumer, as a ``value`` to compare, and what its check ``says``.
 
-    ``first_seen_ms`` is since when each partition has been seen to wait, by key; ``waits`` whether anything does.
+    ``says`` is None while an input has no table. ``first_seen_ms`` is, by partition, since when it has been seen
+    waiting. ``waits`` says whether anything is pending.
     """
 
     value: Any
@@ -129,7 +133,7 @@ def _now() -> dt.datetime:
 
 
 def _remembered(cursor: str | None) -> tuple[dict[str, Any], dict[str, dict[str, float]]]:
-    """What each check showed, and since when partitions wait; nothing of a cursor that an older version wrote."""
+    """What each check showed and since when partitions wait; both empty if an older version wrote the cursor."""
     known = json.loads(cursor) if cursor else {}
     return (known["shown"], known["seen"]) if known.keys() == {"shown", "seen"} else ({}, {})
 
@@ -141,12 +145,15 @@ def _looked_at(
     now: dt.datetime,
     first_seen_ms: Mapping[str, float] | None = None,
 ) -> _CheckState:
-    """Without ``first_seen_ms`` it isn't known since when partitions wait, and all of them count as late."""
+    """The state of a consumer's check.
+
+    Without ``first_seen_ms`` it is unknown since when partitions wait, and all waiting partitions count as late.
+    """
     look = _waiting(each, graph, instance, now, first_seen_ms)
     says = look.says
     if says is None:
         return look
-    if look.waits:  # What failed is still pending; all that is idle costs no query.
+    if look.waits:  # Whatever failed is still pending, so nothing pending needs no query.
         failed = failed_runs(instance, each.consumer.key, is_partitioned=each.consumer.is_partitioned)
         if runs := {key: record.dagster_run.run_id for key, record in failed.items()}:
             look = replace(look, value=[look.value, runs], says=_with_failed(says, runs))
@@ -188,7 +195,7 @@ def _waiting(
 
 
 def _with_failed(says: Mapping[str, Any], runs: Mapping[str, str]) -> dict[str, Any]:
-    """What a check says beside, where what waits was tried already."""
+    """What a check says, plus the runs that failed to consume what is pending."""
     shown = [f"[{plain(key) or run_id[:8]}](/runs/{run_id})" for key, run_id in sorted(runs.items())]
     more = [f"and {len(shown) - _MOST_SHOWN:,} more"] if len(shown) > _MOST_SHOWN else []
     return {
@@ -199,7 +206,10 @@ def _with_failed(says: Mapping[str, Any], runs: Mapping[str, str]) -> dict[str, 
 
 
 def failed_text(runs: Mapping[str, str]) -> str:
-    """What failed last, by partition the id of its run or by an empty text the asset's, and what comes of it."""
+    """A sentence on what failed last and what happens next.
+
+    ``runs`` are the run ids by partition; the key is empty for an asset without partitions.
+    """
     named = [f"{key} (run {run_id[:8]})" for key, run_id in sorted(runs.items())]
     listed = ", ".join(named[:_MOST_SHOWN]) + (", …" if len(named) > _MOST_SHOWN else "")
     what = (
@@ -209,7 +219,10 @@ def failed_text(runs: Mapping[str, str]) -> str:
 
 
 def _with_older_rows(says: Mapping[str, Any], older: str) -> dict[str, Any]:
-    """What a check says beside: no change of an input waits for it, so it doesn't decide whether the check passes."""
+    """What a check says, plus which rows are of older code.
+
+    That doesn't decide whether the check passes, because no input change is waiting for these rows.
+    """
     return {
         **says,
         "description": f"{says['description']}. {older[0].upper()}{older[1:]}",
@@ -224,7 +237,7 @@ def _nothing_there() -> dict[str, Any]:
 def _shown_partitions(
     keys: Sequence[str], lag: dt.timedelta, unread: Sequence[str], *, is_late: bool
 ) -> dict[str, Any]:
-    """What a partitioned asset's check says; ``unread`` of rows whose partitions aren't known."""
+    """What a partitioned asset's check says; ``unread`` are texts on files whose partitions are unknown."""
     listed = ", ".join(keys[:_MOST_SHOWN]) + (", …" if len(keys) > _MOST_SHOWN else "")
     have = "1 partition has" if len(keys) == 1 else f"{len(keys):,} partitions have"
     said = [f"{have} changes that are not consumed{_lag_text(lag, is_late=is_late)}: {listed}"] if keys else []
@@ -237,7 +250,7 @@ def _shown_partitions(
 
 
 def _shown(waiting: Mapping[str, Backlog], lag: dt.timedelta, *, is_late: bool) -> dict[str, Any]:
-    """What a check says: a sentence, numbers that plot, and which input they come from if there are several."""
+    """What a check says: a sentence, numbers that the UI can plot, and the numbers by input if there are several."""
     total = sum_of(waiting.values())
     metadata: dict[str, Any] = {
         "files pending": total.files,

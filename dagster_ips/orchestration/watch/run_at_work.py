@@ -12,7 +12,7 @@ _WORKING = {dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.Dagste
 
 
 def run_at_work(instance: dg.DagsterInstance, key: dg.AssetKey, states: Iterable[EdgeState] = ()) -> str | None:
-    """The id of a run that is working on the asset, or that one of its ``states`` says is; None if there is none."""
+    """The id of a run that is working on the asset, by its ``states`` or by Dagster's events; None if there is none."""
     planned = instance.event_log_storage.get_latest_planned_materialization_info(key)
     held = [state.in_flight.run_id for state in states if state.in_flight]
     for run_id in [*held, *([planned.run_id] if planned else [])]:

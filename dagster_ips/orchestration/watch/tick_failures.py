@@ -1,4 +1,4 @@
-"""What a tick says of what it couldn't read, while it went on with the rest."""
+"""What a tick reports about tables that it couldn't read, while it continued with the others."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _MOST_SHOWN = 3
 
 
 def said_of(errors: Mapping[str, IpsError]) -> Iterator[str]:
-    """Sentences on the assets of which nothing could be told, and why; none if there are none."""
+    """Sentences on the assets for which it couldn't determine what is new, and why; none without errors."""
     for name, error in list(errors.items())[:_MOST_SHOWN]:
         yield f"Could not determine what is new for {name}: {error}"
     if len(errors) > _MOST_SHOWN:

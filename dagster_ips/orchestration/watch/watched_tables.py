@@ -1,4 +1,4 @@
-"""What the sensors and conditions look at: the tables that consumers read incrementally, by their catalog pointers."""
+"""What sensors and conditions watch: the catalog pointers of the tables that consumers read incrementally."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from dagster_ips.orchestration.platform.resources import IcebergCatalog
 class WatchedTables:
     """The tables of one catalog that any consumer watches, and the consumers' edges.
 
-    A tick asks for all pointers by one query and for all cursors by another. ``errors`` say of which consumers it
-    couldn't be told what they have to consume, until the sensor has said so: a condition's own log isn't the tick's.
-    ``failed`` are the runs in which partitions of a consumer failed last, as its condition saw it.
+    A tick reads all pointers with one query and all cursors with another. ``errors`` has the consumers for which it is
+    unknown what they have to consume, until the sensor has reported them, because a condition can't write to the tick's
+    log. ``failed`` has, by consumer, the runs in which its partitions failed last, as its condition found them.
     """
 
     catalog: IcebergCatalog
@@ -44,25 +44,25 @@ class WatchedTables:
     _states: tuple[dt.datetime, Mapping[Edge, EdgeState]] | None = None
 
     def located(self, *, tick: dt.datetime) -> Located:
-        """Where each table has its current metadata.json, as ``tick`` began."""
+        """Where each table's current metadata.json is, as of the beginning of ``tick``."""
         last = self._located
         if last is None or last[0] != tick:
             last = self._located = (tick, self.catalog.open_for_ticks().locate(sorted(self.names)))
         return last[1]
 
     def moved(self, *, tick: dt.datetime) -> bool:
-        """Whether any table has changed since ``tick`` looked."""
+        """Whether any table has changed since ``tick`` read the pointers."""
         return self.located(tick=tick).found != self.pointers()
 
     def pointers(self) -> Mapping[str, str]:
-        """Where each table has its current metadata.json now, without those for which that is unknown."""
+        """Where each table's current metadata.json is now, without tables for which that is unknown."""
         return self.catalog.open_for_ticks().locate(sorted(self.names)).found
 
     def table(self, name: str, *, tick: dt.datetime) -> TableMetadata | None:
-        """A table's metadata as ``tick`` began; None if there is no such table.
+        """A table's metadata as of the beginning of ``tick``; None if there is no such table.
 
         Raises:
-            IpsError: it is unknown or can't be read.
+            IpsError: the metadata's location is unknown, or it can't be read.
         """
         located = self.located(tick=tick)
         if name in located.errors:
@@ -71,7 +71,7 @@ class WatchedTables:
         return metadata_at(self.catalog.open_for_ticks(), name, location) if location else None
 
     def states(self, store: CursorStore, *, tick: dt.datetime) -> Mapping[Edge, EdgeState]:
-        """What each edge had consumed, as ``tick`` began."""
+        """What each edge had consumed at the beginning of ``tick``."""
         last = self._states
         if last is None or last[0] != tick:
             last = self._states = (tick, store.get_many(sorted(self.edges, key=str)))
@@ -80,7 +80,7 @@ class WatchedTables:
 
 @dataclass(frozen=True)
 class WatchedInputs:
-    """A consumer's incremental inputs, among the tables that are watched in their catalog."""
+    """A consumer's incremental inputs, and the watched tables of the catalog that they are in."""
 
     watched: WatchedTables
     consumer: Consumer
@@ -97,18 +97,18 @@ class WatchedInputs:
 
     @property
     def inputs(self) -> Sequence[TrackedInput]:
-        """The inputs; how partitions are made of them isn't said."""
+        """The inputs, without their slicing."""
         return tuple(self.consumer.inputs.values())
 
     def edge(self, tracked: TrackedInput) -> Edge:
-        """What captures of the input are numbered by."""
+        """The edge of the input, by which captures are numbered."""
         return Edge(self.name, tracked.upstream)
 
     def tables(self, *, tick: dt.datetime) -> Mapping[str, TableMetadata]:
-        """The metadata of the inputs' tables and the consumer's own by name, without those that don't exist.
+        """The metadata of the inputs' tables and the consumer's own table, by name, without those that don't exist.
 
         Raises:
-            IpsError: one of them is unknown or can't be read.
+            IpsError: the location of one of them is unknown, or it can't be read.
         """
         lake, located = self.watched.catalog.open_for_ticks(), self.watched.located(tick=tick)
         names = sorted({*[tracked.table for tracked in self.inputs], self.consumer.table})
@@ -123,9 +123,9 @@ class WatchedInputs:
         *,
         tick: dt.datetime,
     ) -> frozenset[str] | None:
-        """The partitions of a partitioned consumer that have something to consume; None as long as a table isn't there.
+        """The partitions of a partitioned consumer that have something to consume; None while an input has no table.
 
-        What changed is found by looking at the tables, and remembered.
+        This looks for changes in the tables and stores what it finds.
         """
         tables = self.tables(tick=tick)
         if any(tracked.table not in tables for tracked in self.inputs):
@@ -136,12 +136,12 @@ class WatchedInputs:
         return frozenset[str]().union(*[watch.pending(each, tables[each.table]) for each in tracked])
 
     def unread(self, instance: DagsterInstance) -> tuple[str, ...]:
-        """What is to be said of files whose partitions aren't known, as it was looked last; nothing where all are."""
+        """Texts on files whose partitions are unknown, as of the last look; empty if all are known."""
         lines = [CursorStore(instance).get_line(self.edge(tracked)) for tracked in self.inputs]
         return tuple(line.unread_text for line in lines if line.unread)
 
     def changes(self, graph: Any, instance: DagsterInstance, partition: str) -> list[object]:  # noqa: ANN401  # as above
-        """What the newest changes are of which the partition of a partitioned consumer is made, as it was looked."""
+        """For each upstream, the newest changes that affect the consumer's ``partition``, as of the last look."""
         found: list[object] = []
         for tracked in self.consumer.tracked(graph, instance).values():
             touched = CursorStore(instance).get_line(self.edge(tracked)).touched
@@ -151,7 +151,7 @@ class WatchedInputs:
         return found
 
     def backlogs(self, store: CursorStore, *, tick: dt.datetime) -> Mapping[str, Backlog] | None:
-        """What waits of each upstream; None as long as a table isn't there, because all are captured together."""
+        """The backlog of each upstream; None while any upstream has no table, because all are captured together."""
         tables = self.tables(tick=tick)
         if any(tracked.table not in tables for tracked in self.inputs):
             return None
@@ -168,16 +168,16 @@ class WatchedInputs:
 
 
 def _unless_taken_back(state: EdgeState, target: TableMetadata | None) -> EdgeState:
-    """``state``, or what a revert made of it that was killed before it said so there: less is consumed then."""
+    """``state``; if a revert was killed before it stored the new state, the reverted one, by which less is consumed."""
     is_back = target is not None and bool(taken_back(target, state.edge))
     return settle(state, target_history(target, state.edge)) if target is not None and is_back else state
 
 
 def require_watched(watched: WatchedInputs | None, key: dg.AssetKey) -> WatchedInputs:
-    """What a condition of the asset ``key`` watches.
+    """``watched``, which a condition of the asset ``key`` needs.
 
     Raises:
-        DeclarationError: it wasn't told.
+        DeclarationError: it is None.
     """
     if watched is None:
         raise DeclarationError(
@@ -189,10 +189,10 @@ def require_watched(watched: WatchedInputs | None, key: dg.AssetKey) -> WatchedI
 
 
 def require_no_limits(watched: WatchedInputs, *limits: object) -> None:
-    """Fail if there are limits on what waits of a partitioned asset: how much of it waits isn't counted by partition.
+    """Fail if a partitioned asset has limits on its backlog, because a backlog isn't measured by partition.
 
     Raises:
-        DeclarationError: there are.
+        DeclarationError: it has limits.
     """
     if watched.consumer.is_partitioned and any(limit is not None for limit in limits):
         raise DeclarationError(
@@ -205,7 +205,7 @@ def require_no_limits(watched: WatchedInputs, *limits: object) -> None:
 
 @lru_cache(maxsize=1024)
 def metadata_at(lake: LakeCatalog, table: str, location: str) -> TableMetadata:
-    """A metadata file never changes, so a tick that finds the same pointer reads nothing.
+    """The metadata at ``location``. Metadata files never change, so a tick that finds the same pointer reads nothing.
 
     Raises:
         MetadataUnreadableError, UnsupportedTableError: see ``TableMetadata.parse``.

@@ -1,4 +1,4 @@
-"""Append rows, leaving out those whose key is already there."""
+"""Appends rows, leaving out those whose key is already there."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def append_rows(
 ) -> None:
     """Append ``frame`` to ``branch``. With ``dedup_on``, one row per key, and none whose key the table already has.
 
-    Where columns of the key partition the table, only the partitions that the frame touches are probed, and of
-    those only the ``held`` ones. Rows with a null in the key are never taken for duplicates.
+    If columns of the key partition the table, only the partitions that the frame touches are searched, and of those
+    only the ``held`` ones. Rows with a null in the key never count as duplicates.
     """
     if not dedup_on:
         frame.writeTo(branch.sql_name).append()
@@ -49,7 +49,7 @@ def _touched(rows: DataFrame, columns: Sequence[str]) -> Partitions:
 
 
 def first_per_key(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """One row per key, whichever; every row with a null in its key."""
+    """Any one row per key, and every row with a null in its key."""
     complete = all_of([rows[quoted(key)].isNotNull() for key in keys])
     alone = f"{free_prefix(rows.columns)}alone"
     numbered = rows.withColumn(alone, F.when(~complete, F.monotonically_increasing_id()))

@@ -1,4 +1,4 @@
-"""Add a change's aggregates to the rows that a table has for their groups."""
+"""Adds a change's aggregates to the rows that a table has for their groups."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _MOST_VALUES = 1000
 _OUTSIDE = "__ips: a group of another partition"
 
 
-def combine_rows(  # noqa: PLR0913  # each is a thing of its own
+def combine_rows(  # noqa: PLR0913  # all are independent
     change: Change,
     aggregates: Aggregates,
     branch: Branch,
@@ -48,13 +48,14 @@ def combine_rows(  # noqa: PLR0913  # each is a thing of its own
 ) -> None:
     """Add ``change`` to the groups that ``branch`` has, append new ones, and delete those that are empty now.
 
-    ``head`` is the branch's snapshot; None if it has to be asked.
+    ``head`` is the branch's snapshot; None if it has to be looked up.
 
-    Only the target's partitions that the change touches are read, by literal predicates. Groups that are as they were
-    aren't written, and without others nothing is. Where rows went, what becomes of each group is asked for first.
-    ``within`` is the condition that all groups must meet. Groups of partitions that aren't ``held`` are new.
-    ``came_to`` are partitions, by the columns of ``partition_columns`` that are in the key, outside of which no row of
-    the change is, if it is known that none went; then one query may do.
+    Of the target, only the partitions that the change touches are read, by literal predicates. Groups that stay the
+    same aren't written; if there are no others, nothing is written. If rows were removed, a query first finds out what
+    becomes of each group. ``within`` is the condition that all groups must meet. Groups of partitions that aren't
+    ``held`` are new. ``came_to`` is given if it is known that no row was removed: partitions, by those of
+    ``partition_columns`` that are in the key, outside of which the change has no row. Then a single query may be
+    enough.
 
     Raises:
         CombineError: rows were removed that the target never had, or a value is too large for its type.
@@ -64,7 +65,7 @@ def combine_rows(  # noqa: PLR0913  # each is a thing of its own
     delta = aggregates.parts_that_matter(change)
     with explained(branch.table):
         if came_to is not None and not aggregates.computed:
-            # A null is equal to none: where one may be, rows are found by <=>. Of partitions it is known.
+            # A null equals nothing, so keys that may be null are compared by <=>. Nulls of partitions are known.
             place = _Place(prune, came_to, [key for key in aggregates.keys if key not in prune])
             if _add_by_one_query(aggregates, change.rows, delta, branch, place=place, within=within, held=held):
                 return
@@ -83,7 +84,7 @@ def _add_by_a_look(  # noqa: PLR0913  # as combine_rows
     within: str | None,
     held: PartitionsHeld,
 ) -> None:
-    """As ``combine_rows``: looks at the ``parts`` first, which several queries read."""
+    """As ``combine_rows``, but looks at the ``parts`` first, which several queries read."""
     keys = aggregates.keys
     touched = _TouchedGroups.by(parts, keys, prune, within)
     if within is not None and touched.has_outside:
@@ -100,7 +101,7 @@ def _add_by_a_look(  # noqa: PLR0913  # as combine_rows
         _add_all(aggregates, parts, branch, known.place)
         return
     head = branch.head(parts.sparkSession) if head is None else head
-    # By its snapshot: what is kept of the branch by name Spark reads anew as soon as it is written to.
+    # By snapshot: if the branch were cached by its name, Spark would read it again as soon as it is written to.
     there = table_frame(parts.sparkSession, branch.catalog, branch.table, snapshot_id=head)
     there = there.where(among(prune, known.partitions))
     if has_only_gained:
@@ -127,7 +128,7 @@ def _add_by_one_query(  # noqa: PLR0913  # as combine_rows
     within: str | None,
     held: PartitionsHeld,
 ) -> bool:
-    """Add the parts ``delta`` of ``rows``, which all came, and to the ``place``; whether that could be done."""
+    """Add the parts ``delta`` of ``rows``, all of them added and in the ``place``; return whether that was possible."""
     inside = place if within is None else place.matching(within, rows)
     if inside is None or any(value is None for each in inside.partitions for value in each):
         return False
@@ -147,15 +148,15 @@ def _add_by_one_query(  # noqa: PLR0913  # as combine_rows
     except errors.PySparkException as error:
         if _OUTSIDE not in str(error):
             raise
-        return False  # A look says which, or that Spark asked before a filter of the asset's left it out.
+        return False  # A look says which group, or that Spark checked it before a filter of the asset excluded it.
     return True
 
 
 def _add_all(aggregates: Aggregates, parts: DataFrame, branch: Branch, place: _Place) -> None:
     """Add groups that only gained rows to what the branch has, and insert the others, in one MERGE.
 
-    Each partition of the ``place`` is joined in one task, or if that can't be, its rows are shuffled. Where they are
-    few, either takes less than a query more.
+    Each partition of the ``place`` is joined in one task or, if that isn't possible, its rows are shuffled. If there
+    are few rows, either takes less time than another query.
     """
     added = _adding(aggregates, parts, branch, place)
     keys = {key: F.col(f"{_DELTA}.{quoted(key)}") for key in aggregates.keys}
@@ -167,7 +168,7 @@ def _add_all(aggregates: Aggregates, parts: DataFrame, branch: Branch, place: _P
 
 def _adding(aggregates: Aggregates, parts: DataFrame, branch: Branch, place: _Place) -> MergeIntoWriter:
     """A MERGE that adds ``parts`` to the groups that the branch has in the partitions of the ``place``."""
-    # mergeInto gives the target no alias: its columns go by the last part of its name.
+    # mergeInto gives the target no alias, so its columns are qualified by the last part of its name.
     target = quoted(f"branch_{branch.name}")
     old = {kept: F.col(f"{target}.{quoted(column)}") for kept, column in aggregates.layout.columns.items()}
     now = aggregates.values_by_column(aggregates.added(old, _DELTA))
@@ -177,7 +178,7 @@ def _adding(aggregates: Aggregates, parts: DataFrame, branch: Branch, place: _Pl
     return merging.whenMatched().update({quoted(column): value for column, value in now.items()})
 
 
-def _add_to_many(  # noqa: PLR0913  # each is a thing of its own
+def _add_to_many(  # noqa: PLR0913  # all are independent
     aggregates: Aggregates,
     parts: DataFrame,
     there: DataFrame,
@@ -187,11 +188,11 @@ def _add_to_many(  # noqa: PLR0913  # each is a thing of its own
     known: _TouchedGroups,
     change: Change,
 ) -> None:
-    """As ``_add_all``, where a shuffle of the target's rows costs more than a query of its own for new groups.
+    """As ``_add_all``, if a shuffle of the target's rows costs more than a separate query for new groups.
 
-    Every group is another than it was, none is empty, and none has lost an extreme: nothing has to be looked at
-    before it is written. ``there`` are the rows of the ``known`` partitions as they were. Groups of other partitions,
-    most of a day's change, are looked for nowhere.
+    Every group changes, none becomes empty, and none has lost an extreme, so nothing has to be looked at before it is
+    written. ``there`` are the rows of the ``known`` partitions from before. Groups of other partitions, which are most
+    of a day's change, aren't searched for.
     """
     keys = aggregates.keys
     late = parts.where(_is_in(known))
@@ -206,16 +207,16 @@ def _add_to_many(  # noqa: PLR0913  # each is a thing of its own
 
 
 def _is_in(groups: _TouchedGroups) -> Column:
-    """Whether a row is of one of the groups' partitions; simply true if they are too many to be listed."""
+    """Whether a row is in one of the groups' partitions; simply true if these are too many to be listed."""
     return F.coalesce(among(groups.columns, groups.partitions), F.lit(False))  # noqa: FBT003
 
 
 def _small(rows: DataFrame, touched: _TouchedGroups) -> DataFrame:
-    """``rows`` of the touched groups, sent to where the target's rows are read unless they are many."""
+    """``rows`` of the touched groups, broadcast to where the target's rows are read unless they are many."""
     return F.broadcast(rows) if touched.groups <= _MOST_BROADCAST else rows
 
 
-def _update(  # noqa: PLR0913  # each is a thing of its own
+def _update(  # noqa: PLR0913  # all are independent
     aggregates: Aggregates,
     change: Change,
     matched: DataFrame,
@@ -224,7 +225,7 @@ def _update(  # noqa: PLR0913  # each is a thing of its own
     *,
     has_lost: bool,
 ) -> None:
-    """Give the groups that are different now their values, and delete those that are empty."""
+    """Give changed groups their new values, and delete those that are empty."""
     keys, prune = aggregates.keys, touched.columns
     changed = matched.where(F.col(_STATUS).isin(_CHANGED, _EMPTY)).withColumn(GONE, F.col(_STATUS) == _EMPTY)
     changed = changed.drop(_STATUS)
@@ -233,15 +234,15 @@ def _update(  # noqa: PLR0913  # each is a thing of its own
             lost = matched.where(F.col(_STATUS) == _IS_LOST).select(*map(quoted, keys))
             again = computed_again(aggregates, change, lost, among(prune, touched.partitions))
             changed = changed.unionByName(kept.enter_context(computed_once(again)))
-        # mergeInto gives the target no alias: its columns go by the last part of its name.
+        # mergeInto gives the target no alias, so its columns are qualified by the last part of its name.
         target = quoted(f"branch_{branch.name}")
         update_matched(changed, branch, keys, target, among(prune, touched.partitions, alias=target))
 
 
 def _append(aggregates: Aggregates, new: DataFrame, change: Change, branch: Branch, touched: _TouchedGroups) -> None:
-    """Append the groups of ``new`` parts, of which the table has none.
+    """Append the groups of the ``new`` parts, of which the table has none.
 
-    Such a group can only have lost rows of those that came with the same change.
+    Such a group can only have lost rows that were added by the same change.
     """
     new, parts = new.alias(_DELTA), aggregates.part_columns(_DELTA)
     keys = [F.col(f"{_DELTA}.{quoted(key)}") for key in aggregates.keys]
@@ -265,10 +266,10 @@ def _append(aggregates: Aggregates, new: DataFrame, change: Change, branch: Bran
 
 
 def _status(aggregates: Aggregates, now: Mapping[KeptPart, Column], old: Mapping[KeptPart, Column]) -> Column:
-    """What became of a group of ``_DELTA`` that was ``old`` and is made of the parts ``now``.
+    """What becomes of a group of ``_DELTA`` that was ``old`` and now has the parts ``now``.
 
-    What is impossible, empty or lost has no values, and none are made of it: their sums might not even be ones. All
-    rows together stay one row, also if there are none.
+    No values are computed for a group that is impossible, empty or lost: even its sums might be invalid. Without keys,
+    the only group stays one row, even if it has no rows.
     """
     return (
         F.when(aggregates.is_impossible(now), _STRANGE)
@@ -280,7 +281,7 @@ def _status(aggregates: Aggregates, now: Mapping[KeptPart, Column], old: Mapping
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a MERGE looks for groups: in ``partitions``, values of the partition ``columns`` that the key has.
+    """Where a MERGE looks for groups: in ``partitions``, which are values of the partition ``columns`` in the key.
 
     ``may_be_null`` are the columns of the key in which a group may have a null.
     """
@@ -291,13 +292,13 @@ class _Place:
 
     @property
     def may_stay(self) -> bool:
-        """Whether Spark can join groups to the target's rows where those are: not by ``<=>``, which nulls take."""
+        """Whether Spark can join groups where the target's rows are: not by ``<=>``, which nulls require."""
         return bool(self.columns) and not set(self.columns) & set(self.may_be_null)
 
     def matching(self, where: str, rows: DataFrame) -> _Place | None:
-        """With the partitions alone that meet the condition, as Spark says without a job.
+        """A copy with only those partitions that meet the condition, according to Spark, without a job.
 
-        None if it names other columns of ``rows``, or there are too many.
+        None if it names other columns of ``rows``, or there are no partitions or too many.
         """
         if not 0 < len(self.partitions) <= _MOST_VALUES or not mentions_only(where, self.columns, of=rows.columns):
             return None
@@ -310,7 +311,7 @@ class _Place:
         return replace(self, partitions=[self.partitions[at] for (at,) in sorted(found)])
 
     def fits_one_merge(self, there: HeldRows) -> bool:
-        """Whether the rows that are there are so few that one MERGE, which may insert, is the cheapest way."""
+        """Whether there are so few rows in the target that one MERGE that may also insert is the cheapest way."""
         most = min(_MOST_IN_ONE_MERGE, _OF_A_PARTITION * (len(self.partitions) if self.may_stay else 1))
         return there.most is not None and there.most <= most
 
@@ -319,8 +320,8 @@ class _Place:
 class _TouchedGroups:
     """How many groups of each partition a change touches, and whether any is special.
 
-    One may have lost a row, not be where it may be, or have a null in its key. Partitions are values of the partition
-    ``columns`` that the key has.
+    A special group has lost a row, isn't where it may be, or has a null in its key. Partitions are values of the
+    partition ``columns`` in the key.
     """
 
     keys: Sequence[str]
@@ -332,21 +333,21 @@ class _TouchedGroups:
 
     @property
     def groups(self) -> int:
-        """How many there are."""
+        """How many groups there are."""
         return sum(self.by_partition.values())
 
     @property
     def partitions(self) -> Partitions:
-        """Where they are."""
+        """The partitions that they are in."""
         return list(self.by_partition)
 
     @property
     def place(self) -> _Place:
-        """Where a MERGE looks for them."""
+        """Where a MERGE looks for the groups."""
         return _Place(self.columns, self.partitions, self.keys if self.has_null_keys else ())
 
     def only(self, partitions: Partitions) -> _TouchedGroups:
-        """Those of ``partitions``."""
+        """Only the groups of ``partitions``."""
         return replace(self, by_partition={each: self.by_partition[each] for each in partitions})
 
     @classmethod
@@ -364,9 +365,9 @@ class _TouchedGroups:
 
 
 def _matched(aggregates: Aggregates, parts: DataFrame, there: DataFrame) -> DataFrame:
-    """The groups of ``parts`` that the target has: their values now, and what became of them.
+    """The groups of ``parts`` that the target has: their new values, and what becomes of them.
 
-    An inner join, so that Spark may broadcast the parts and leave the target where it is.
+    It is an inner join, so that Spark may broadcast the parts and leave the target's rows where they are.
     """
     keys, columns = aggregates.keys, aggregates.layout.columns
     target = there.select(*[quoted(column) for column in aggregates.columns]).alias(_TARGET)
@@ -388,7 +389,7 @@ def _matched(aggregates: Aggregates, parts: DataFrame, there: DataFrame) -> Data
 
 
 def computed_again(aggregates: Aggregates, change: Change, lost: DataFrame, touched: Column) -> DataFrame:
-    """The values of the groups ``lost``, of all of their live rows; those of which none is left are gone."""
+    """The values of the groups ``lost``, from all of their live rows; groups that have none left are gone."""
     assert change.weight is not None  # noqa: S101  # else nothing was removed
     live = change.rows.where(F.col(quoted(change.weight)) == 0).where(touched)
     same = _same_keys(aggregates.keys, _LIVE, _LOST)
@@ -402,7 +403,7 @@ def computed_again(aggregates: Aggregates, change: Change, lost: DataFrame, touc
 
 
 def _same_keys(keys: Sequence[str], one: str, other: str, *, may_be_null: Collection[str] | None = None) -> Column:
-    """Whether two rows are of one group. By ``=``, which holds of no null, Spark joins in more ways than by ``<=>``."""
+    """Whether two rows are of one group. By ``=``, which no null meets, Spark can join in more ways than by ``<=>``."""
     by_null = keys if may_be_null is None else may_be_null
     pairs = [(key, F.col(f"{one}.{quoted(key)}"), F.col(f"{other}.{quoted(key)}")) for key in keys]
     return all_of([mine.eqNullSafe(others) if key in by_null else mine == others for key, mine, others in pairs])

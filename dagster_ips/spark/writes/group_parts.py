@@ -1,7 +1,8 @@
-"""What a change adds to and takes from groups: parts per group, and the values that parts make.
+"""What a change adds to and removes from groups: parts per group, and the values that parts add up to.
 
-Rows become *parts* per group: sums and counts by weight, and the extremes of rows that came and of rows that went. Of
-parts the values of a group are made, of a new one by themselves, of another together with what the table has.
+Rows become *parts* per group: sums and counts by weight, and the extremes of added rows and of removed rows. The values
+of a group are computed from parts: those of a new group from its own parts alone, those of an existing group from its
+parts and from what the table has.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 REMOVED = "__ips_removed"
-"""The column of parts that says how many rows went."""
+"""The column of parts that says how many rows were removed."""
 ROWS = KeptPart(AggregatePart.ROWS, EVERY_ROW)
 _WEIGHT, _INFINITE = "__ips_weight", "__ips_infinite"
 _MOST_DIGITS, _LEAST_PLACES, _MOST_DIGITS_OF_AVERAGE = 38, 6, 18
@@ -48,11 +49,11 @@ class Aggregates:
 
     @classmethod
     def over(cls, rows: DataFrame, combine: Combine, *, table: str) -> Aggregates:
-        """The aggregates of ``combine`` over ``rows``, whose columns are looked at; runs no job.
+        """The aggregates of ``combine`` over ``rows``, of which only the columns are looked at; runs no job.
 
         Raises:
             UnknownColumnError: the key or an expression names a column that the rows don't have.
-            AggregateError: one can't be maintained over these rows.
+            AggregateError: an aggregate can't be maintained over these rows.
         """
         layout = combine.layout
         for key in combine.on:
@@ -71,27 +72,27 @@ class Aggregates:
 
     @property
     def columns(self) -> list[str]:
-        """All columns of the table but for those that are computed of these."""
+        """All columns of the table except for those that are computed from these."""
         declared = [] if self.layout.is_partial else [each.name for each in self.layout.declared]
         return [*self.keys, *declared, *self.layout.hidden.values()]
 
     @property
     def computed(self) -> dict[str, Column]:
-        """The other columns, over a frame that has all of ``columns``."""
+        """The computed columns, over a frame that has all of ``columns``."""
         return {each.name: F.expr(each.expression) for each in self.combine.computed}
 
     def with_computed(self, groups: DataFrame) -> DataFrame:
-        """All columns of the table, of groups that have ``columns``."""
+        """All columns of the table, for groups that have ``columns``."""
         return groups.select("*", *[value.alias(name) for name, value in self.computed.items()])
 
     def groups(self, rows: DataFrame) -> DataFrame:
-        """The table's rows that all of ``rows`` make."""
+        """The table's rows, computed from all of ``rows``."""
         return self.with_computed(self.stored(self.parts(rows, weight=None)))
 
     def parts(self, rows: DataFrame, *, weight: str | None) -> DataFrame:
-        """One row per group: its key, a column per part, and how many rows went. Without a key it is one, always.
+        """One row per group: its key, a column per part, and how many rows were removed. Without a key, always one row.
 
-        ``weight`` is the column that says of each row whether it came (1) or went (-1); None if all came.
+        ``weight`` is the column that says whether a row was added (1) or removed (-1); None if all were added.
         """
         names = {each: f"__ips_value_{i}" for i, each in enumerate(self.kinds)}
         values = [F.expr(f"({each})").alias(name) for each, name in names.items()]
@@ -115,7 +116,7 @@ class Aggregates:
                     if isinstance(self.kinds[kept.expression], types.IntegralType):
                         value = value.cast("bigint")
                     total = F.sum(F.when(came, value).otherwise(-value))
-                    # Without ANSI a sum of decimals that overflows is null, as one of no values is.
+                    # Without ANSI, a sum of decimals that overflows is null, like a sum of no values.
                     parts.append(F.coalesce(total, F.when(F.count(value) > 0, self._too_large(kept))).alias(name))
                 case AggregatePart.MIN | AggregatePart.MAX:
                     best = F.min if kept.part is AggregatePart.MIN else F.max
@@ -128,22 +129,22 @@ class Aggregates:
         return known.groupBy(*self._keys()).agg(*parts)
 
     def parts_that_matter(self, change: Change) -> DataFrame:
-        """The ``parts`` of a change, of groups to which it makes a difference."""
+        """The ``parts`` of a change, for those groups to which it makes a difference."""
         rows = change.rows
         if change.weight is not None:
             rows = rows.where(F.col(quoted(change.weight)) != 0)
         return self.parts(rows, weight=change.weight).where(self.changes_something())
 
     def stored(self, parts: DataFrame) -> DataFrame:
-        """The table's rows of groups that have just these ``parts``."""
+        """The table's rows for groups that have only these ``parts``."""
         return parts.select(*self._keys(), *self.values({kept: F.col(self._part(kept)) for kept in self._kept}))
 
     def values(self, parts: Mapping[KeptPart, Column]) -> list[Column]:
-        """The columns of the table beside its keys, of a group whose parts are ``parts``."""
+        """The columns of the table except its keys, for a group with these ``parts``."""
         return [value.alias(column) for column, value in self.values_by_column(parts).items()]
 
     def values_by_column(self, parts: Mapping[KeptPart, Column]) -> dict[str, Column]:
-        """As ``values``, unnamed, by their columns."""
+        """As ``values``, but unnamed, by column."""
         if self.layout.is_partial:
             return {column: self._stored(kept, parts[kept]) for kept, column in self.layout.columns.items()}
         known = {kept: self._known(kept, parts) for kept in parts}
@@ -151,7 +152,7 @@ class Aggregates:
         return declared | {column: known[kept] for kept, column in self.layout.hidden.items()}
 
     def folded(self, stored: DataFrame) -> DataFrame:
-        """The groups of a table of partials, of which ``stored`` are rows: keys and declared columns, one row each."""
+        """The groups of a table of partials, whose rows are ``stored``: keys and declared columns, one row each."""
         columns = self.layout.columns
         folds = [self._folded(kept, F.col(quoted(columns[kept]))).alias(self._part(kept)) for kept in self._kept]
         groups = stored.groupBy(*self._keys()).agg(*folds)
@@ -163,11 +164,11 @@ class Aggregates:
         return groups.where(is_there).select(*self._keys(), *shown)
 
     def part_columns(self, relation: str) -> dict[KeptPart, Column]:
-        """The parts in a frame of ``parts`` that has the alias ``relation``."""
+        """The parts in a frame of ``parts`` with the alias ``relation``."""
         return {kept: F.col(f"{relation}.{self._part(kept)}") for kept in self._kept}
 
     def added(self, there: Mapping[KeptPart, Column], delta: str) -> dict[KeptPart, Column]:
-        """The parts of a group that the table has as ``there``, after the change ``delta`` of ``parts``."""
+        """The parts, after the change ``delta``, of a group that the table has with the parts ``there``."""
         found = {}
         for kept, more in self.part_columns(delta).items():
             match kept.part:
@@ -184,9 +185,9 @@ class Aggregates:
         return found
 
     def is_lost(self, there: Mapping[KeptPart, Column], delta: str) -> Column:
-        """Whether a removed value may have been the extreme that the table has, and none that came is as good.
+        """Whether a removed value may have been the table's extreme, and no added value is as good.
 
-        Or was none that a sum could be rid of again.
+        Also whether a value was removed that can't be subtracted from a sum again: NaN or an infinite one.
         """
         lost = [F.col(f"{delta}.{_INFINITE}")]
         for kept, came in self.part_columns(delta).items():
@@ -200,7 +201,7 @@ class Aggregates:
         return any_of(lost)
 
     def changes_something(self) -> Column:
-        """Whether a row of ``parts`` makes any difference to a group."""
+        """Whether a row of ``parts`` makes any difference to its group."""
         different = [F.col(_INFINITE)]
         for kept in self._kept:
             name = self._part(kept)
@@ -222,7 +223,7 @@ class Aggregates:
 
     @property
     def _floats(self) -> list[str]:
-        """The expressions of floating point that are summed."""
+        """The floating-point expressions that are summed."""
         summed = [kept.expression for kept in self._kept if kept.part is AggregatePart.SUM]
         return [each for each in summed if isinstance(self.kinds[each], types.FloatType | types.DoubleType)]
 
@@ -233,7 +234,7 @@ class Aggregates:
         return [F.col(quoted(key)) for key in self.keys]
 
     def _known(self, kept: KeptPart, parts: Mapping[KeptPart, Column]) -> Column:
-        """A part as the table has it: a sum of no values is null, and one that overflows isn't."""
+        """A part as the table stores it: the sum of no values is null, and one that overflows is an error."""
         if kept.part is not AggregatePart.SUM:
             return parts[kept]
         is_known = parts[KeptPart(AggregatePart.COUNT, kept.expression)] > 0
@@ -241,27 +242,27 @@ class Aggregates:
         return F.when(is_known, F.coalesce(total, self._too_large(kept)))
 
     def _stored(self, kept: KeptPart, part: Column) -> Column:
-        """A part as a row of partials has it: of removed rows less than nothing."""
+        """A part as a row of partials stores it; for removed rows it is negative."""
         if kept.part is not AggregatePart.SUM:
             return part
         total = part.cast(self._sum_type(kept.expression))
         return F.when(part.isNotNull(), F.coalesce(total, self._too_large(kept)))
 
     def _folded(self, kept: KeptPart, partials: Column) -> Column:
-        """A group's part, of the ``partials`` of its rows."""
+        """A group's part, computed from the ``partials`` of its rows."""
         match kept.part:
             case AggregatePart.MIN:
                 return F.min(partials)
             case AggregatePart.MAX:
                 return F.max(partials)
             case AggregatePart.SUM:
-                # Without ANSI a sum of decimals that overflows is null, as one of no values is.
+                # Without ANSI, a sum of decimals that overflows is null, like a sum of no values.
                 return F.coalesce(F.sum(partials), F.when(F.count(partials) > 0, self._too_large(kept)))
             case _:
                 return F.sum(self._counted(partials, kept))
 
     def _counted(self, count: Column, kept: KeptPart) -> Column:
-        """A count that the table has, which is null only in a row that something else wrote."""
+        """A count that the table has; it is null only in a row that something else wrote."""
         said = f"a row {_NOT_OURS}: its {self.layout.columns[kept]} is null, so something else wrote it"
         return F.coalesce(count, F.raise_error(F.lit(said)).cast("bigint"))
 
@@ -282,14 +283,14 @@ class Aggregates:
                 return first
 
     def _quotient(self, expression: str, total: Column, count: Column) -> Column:
-        """As Spark's avg of the type: of decimals with four digits more, of other numbers a double."""
+        """The quotient in the type of Spark's avg: for decimals four digits more, for other numbers a double."""
         kind = self.kinds[expression]
         if isinstance(kind, types.DecimalType):
             return (total / count.cast("decimal(20, 0)")).cast(types.DecimalType(kind.precision + 4, kind.scale + 4))
         return total.cast("double") / count.cast("double")
 
     def _sum_type(self, expression: str, *, addend: bool = False) -> str:
-        """Spark's type of the sum; of an ``addend`` one digit less where the sum of two would lose a decimal place."""
+        """Spark's type of the sum; for an ``addend``, one digit less if the sum of two would lose a decimal place."""
         match self.kinds[expression]:
             case types.DecimalType() as kind:
                 digits = min(_MOST_DIGITS, kind.precision + 10)
@@ -303,11 +304,11 @@ class Aggregates:
 
 @dataclass(frozen=True)
 class Change:
-    """The rows of a change, of which ``weight`` is the column that says which came and which went; None if all came.
+    """The rows of a change; the column ``weight`` says which were added and which removed, None if all were added.
 
-    Rows of weight 0 are those there are now: of them the groups are computed that lost an extreme. ``may_cancel`` says
-    that rows may have come and gone within the change, as they do where several sources of a query changed. Else what
-    went was there before.
+    Rows of weight 0 are the live rows, from which groups that lost an extreme are computed. ``may_cancel`` says that
+    rows may have been added and removed within the change, as happens if several sources of a query changed. Otherwise
+    removed rows existed before.
     """
 
     rows: DataFrame
@@ -317,7 +318,7 @@ class Change:
 
 @contextlib.contextmanager
 def explained(table: str) -> Iterator[None]:
-    """Around writes to ``table``: says what its values, or rows that something else wrote, make impossible.
+    """Around writes to ``table``: explains errors that its values, or rows that something else wrote, cause.
 
     Raises:
         CombineError: a value is too large for its type, or a row doesn't say what it was made of.
@@ -334,12 +335,12 @@ def explained(table: str) -> Iterator[None]:
 
 
 def _total(values: Column) -> Column:
-    """The sum, which is 0 of no values."""
+    """The sum; 0 if there are no values."""
     return F.coalesce(F.sum(values), F.lit(0))
 
 
 def _gone(part: str) -> str:
-    """The column for the same of rows that went."""
+    """The column with the same part of the removed rows."""
     return f"{part}_gone"
 
 
@@ -355,7 +356,7 @@ def _kinds(rows: DataFrame, layout: Layout, table: str) -> dict[str, types.DataT
 
 
 def _types(rows: DataFrame, expressions: Sequence[str]) -> list[types.DataType]:
-    # As a join's condition, which may have no aggregate, window or random value, as a column may.
+    # As a join's condition, which can't have an aggregate, window or random value, though a column can.
     one = rows.sparkSession.range(1).toDF("__ips_one")
     _ = one.join(rows, F.expr(" AND ".join(["TRUE", *[f"({each}) IS NULL" for each in expressions]]))).schema
     values = [F.expr(f"({each})").alias(f"__ips_value_{i}") for i, each in enumerate(expressions)]

@@ -1,4 +1,4 @@
-"""Merge rows by key: update what differs, insert what is new, delete what is gone."""
+"""Merges rows by key: updates what differs, inserts what is new, deletes what is gone."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SOURCE, _TARGET, _MATCHED = "ips_source", "ips_target", "ips_matched"
 _DIFFERS, _TIES, GONE = "__ips_differs", "__ips_ties", "__ips_gone"
 
 
-def merge_rows(  # noqa: PLR0913  # each is a thing of its own
+def merge_rows(  # noqa: PLR0913  # all are independent
     frame: DataFrame,
     branch: Branch,
     *,
@@ -42,16 +42,17 @@ def merge_rows(  # noqa: PLR0913  # each is a thing of its own
 ) -> None:
     """Merge ``frame`` into ``branch`` by the columns ``on``; a null key matches a null key.
 
-    The frame is computed once. Only the target's partitions that it touches are read, by literal predicates, and only
-    rows that differ go through a MERGE, as matched rows; new ones are appended. A MERGE that also inserts would be an
-    outer join that shuffles the target. With ``latest_by`` and ``keeps_newer`` a row gives way only to one that is
-    newer. Rows of the target whose columns have values of ``gone`` are deleted unless ``frame`` has their key. With
-    ``renewed``, frames of keys, a row may take the place of one in the target only if its key is among those. All rows
-    that are merged must match ``within``, the run's partitions. Rows of partitions that aren't ``held`` are new.
+    The frame is computed once. Of the target, only the partitions that the frame touches are read, by literal
+    predicates. Only rows that differ go through a MERGE, as matched rows; new ones are appended. A MERGE that also
+    inserts would be an outer join, which shuffles the target. With ``latest_by`` and ``keeps_newer``, a row is replaced
+    only by a newer one. Rows of the target whose columns have values of ``gone`` are deleted unless ``frame`` has their
+    key. With ``renewed``, which are frames of keys, a row may replace one in the target only if its key is among those.
+    All rows that are merged must match ``within``, the run's partitions. Rows of partitions that aren't ``held`` are
+    new.
 
     Raises:
-        OutsidePartitionsError: one doesn't.
-        DuplicateKeysError: several rows have one key, the target's included, and nothing says which of them wins.
+        OutsidePartitionsError: a row doesn't match ``within``.
+        DuplicateKeysError: several rows have one key, including the target's, and nothing says which of them wins.
     """
     prune = [column for column in partition_columns if column in on]
     with computed_once(latest_rows(frame, on, latest_by)) as rows, contextlib.ExitStack() as kept:
@@ -82,7 +83,7 @@ def merge_rows(  # noqa: PLR0913  # each is a thing of its own
         if found.ties:
             _refuse_ties(matched, on, str(latest_by), table=branch.table)
         if found.differing:
-            # mergeInto gives the target no alias: its columns go by the last part of its name.
+            # mergeInto gives the target no alias, so its columns are qualified by the last part of its name.
             target = quoted(f"branch_{branch.name}")
             changed = matched.where(_DIFFERS).drop(_DIFFERS, _TIES)
             update_matched(changed, branch, on, target, among(prune, touched, alias=target))
@@ -96,8 +97,8 @@ def merge_rows(  # noqa: PLR0913  # each is a thing of its own
 class _Survey:
     """Rows to be merged and keys that are gone, as one query finds them.
 
-    ``partitions`` are the values of the partition columns in both, ``most`` is how many rows have one key at most, and
-    ``outside`` how many rows aren't in the run's partitions.
+    ``partitions`` are the values of the partition columns in both. ``most`` is the largest number of rows with the same
+    key, and ``outside`` is the number of rows that aren't in the run's partitions.
     """
 
     partitions: Partitions
@@ -126,7 +127,7 @@ def _survey(both: DataFrame, on: Sequence[str], prune: Sequence[str], within: st
 
 @dataclass(frozen=True, slots=True)
 class _MatchedKeys:
-    """How many keys the target has: of ``rows`` to be merged, and of those and lost ones that differ or tie."""
+    """How many keys the target has: of the ``rows`` to be merged, and of these and lost keys that differ or tie."""
 
     rows: int
     differing: int
@@ -134,7 +135,7 @@ class _MatchedKeys:
 
 
 def _survey_matched(matched: DataFrame, on: Sequence[str]) -> _MatchedKeys:
-    # By key, of which the target may have several rows, for all that anyone else wrote to it.
+    # By key: the target may have several rows of a key, because of what others wrote to it.
     is_row = ~F.col(GONE)
     flags = {"__ips_row": is_row, "__ips_differs": F.col(_DIFFERS), "__ips_ties": F.col(_TIES) & is_row}
     per_key = matched.groupBy(*_columns(on)).agg(*[F.max(flag).alias(name) for name, flag in flags.items()])
@@ -145,7 +146,7 @@ def _survey_matched(matched: DataFrame, on: Sequence[str]) -> _MatchedKeys:
 def _without_rows(keys: ChangedKeys, rows: DataFrame, there: DataFrame, on: Sequence[str]) -> DataFrame:
     """The merge keys with a value of ``keys`` that ``rows`` doesn't have: their rows in the target are gone.
 
-    Where ``keys`` is only a part of the merge key, the target says which whole keys there are.
+    If ``keys`` is only a part of the merge key, the target says which whole keys exist.
     """
     assert isinstance(keys.values, sql.DataFrame)  # noqa: S101  # merge keys are too many to be listed
     found = keys.values
@@ -158,14 +159,14 @@ def _without_rows(keys: ChangedKeys, rows: DataFrame, there: DataFrame, on: Sequ
 
 
 def _matched(rows: DataFrame, there: DataFrame, on: Sequence[str], latest_by: str | None) -> DataFrame:
-    """The rows whose key the target has, and whether they must replace what is there, or are another that is as late.
+    """The rows whose key the target has, and whether they must replace what is there, or tie with it by ``latest_by``.
 
-    An inner join, so that Spark may broadcast the rows and leave the target where it is.
+    It is an inner join, so that Spark may broadcast the rows and leave the target's rows where they are.
     """
     source, target = rows.alias(_SOURCE), there.alias(_TARGET)
     same = all_of([_in(_TARGET, key).eqNullSafe(_in(_SOURCE, key)) for key in on])
     others = [column for column in rows.columns if column not in (*on, GONE)]
-    here = dict(zip(rows.columns, _types(there), strict=False))  # rows say besides which are gone
+    here = dict(zip(rows.columns, _types(there), strict=False))  # rows have one more column, GONE
     new = dict(zip(rows.columns, _types(rows), strict=True))
     differs = any_of(
         [~comparable(_in(_TARGET, c), here[c]).eqNullSafe(comparable(_in(_SOURCE, c), new[c])) for c in others]
@@ -180,7 +181,7 @@ def _matched(rows: DataFrame, there: DataFrame, on: Sequence[str], latest_by: st
 
 
 def _refuse_ties(matched: DataFrame, on: Sequence[str], latest_by: str, *, table: str) -> None:
-    """Fail where a row is as late as the other one of its key that the target has, as a full run would.
+    """Fail if a row is as late as another row of its key that the target has; a full run would fail as well.
 
     Raises:
         DuplicateKeysError: one is; the error names an example.
@@ -192,7 +193,7 @@ def _refuse_ties(matched: DataFrame, on: Sequence[str], latest_by: str, *, table
 def _refuse_rows_beside_others(
     matched: DataFrame, renewed: Sequence[DataFrame], on: Sequence[str], *, table: str
 ) -> None:
-    """Fail where a key that the target has comes again and its row there still counts, as a full run would.
+    """Fail if a key that the target has comes again although its row there is still valid; a full run would as well.
 
     Raises:
         DuplicateKeysError: one does; the error names an example.
@@ -206,9 +207,9 @@ def _refuse_rows_beside_others(
 
 
 def update_matched(changed: DataFrame, branch: Branch, on: Sequence[str], target: str, touched: Column) -> None:
-    """Give the rows of ``branch`` that have a key of ``changed`` its values; those that it says are ``GONE`` go.
+    """Give the rows of ``branch`` the values that ``changed`` has for their keys; delete those that are ``GONE`` in it.
 
-    ``target`` is how a condition names the branch, ``touched`` one that all of these rows meet.
+    ``target`` is the branch's name in conditions, ``touched`` a condition that all of these rows meet.
     """
     values = {quoted(column): _in(_SOURCE, column) for column in changed.columns if column not in (*on, GONE)}
     same = all_of([_in(target, key).eqNullSafe(_in(_SOURCE, key)) for key in on])
@@ -219,13 +220,13 @@ def update_matched(changed: DataFrame, branch: Branch, on: Sequence[str], target
 
 
 def latest_rows(frame: DataFrame, on: Sequence[str], latest_by: str | None) -> DataFrame:
-    """One row per key, the one with the highest ``latest_by``; without it the frame as it is."""
+    """One row per key, the one with the highest ``latest_by``; without ``latest_by``, the frame unchanged."""
     if latest_by is None:
         return frame
     newest = sql.Window.partitionBy(*[F.col(quoted(key)) for key in on]).orderBy(
         F.col(quoted(latest_by)).desc_nulls_last()
     )
-    # rank, not row_number: two rows that tie are a question for the user, not ours to answer by chance.
+    # rank, not row_number: if two rows tie, the user has to decide, not chance.
     types = dict(zip(frame.columns, _types(frame), strict=True))
     ranked = frame.withColumn("__ips_rank", F.rank().over(newest)).where("__ips_rank = 1").drop("__ips_rank")
     forms = {f"__ips_{i}": comparable(F.col(quoted(c)), kind) for i, (c, kind) in enumerate(types.items())}
@@ -233,10 +234,10 @@ def latest_rows(frame: DataFrame, on: Sequence[str], latest_by: str | None) -> D
 
 
 def refuse_repeated_keys(rows: DataFrame, on: Sequence[str], *, table: str) -> None:
-    """Fail unless every row has a key of its own.
+    """Fail unless every row has a different key.
 
     Raises:
-        DuplicateKeysError: one hasn't; the error names an example.
+        DuplicateKeysError: two have the same; the error names an example.
     """
     repeated = _rows_per_key(rows, on).where("__ips_rows > 1").drop("__ips_rows").limit(1).collect()
     if repeated:

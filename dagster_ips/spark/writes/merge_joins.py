@@ -1,4 +1,4 @@
-"""How Spark joins the rows of a MERGE to the target's: it chooses by settings alone, and drops hints."""
+"""How Spark joins the rows of a MERGE to the target's rows: it decides by settings alone, and drops hints."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _BY_PARTITION = {
     "spark.sql.sources.v2.bucketing.shuffle.enabled": "true",
     "spark.sql.requireAllClusterKeysForCoPartition": "false",
     "spark.sql.iceberg.planning.preserve-data-grouping": "true",
-    # A source that is far smaller than the target is hashed then, and neither is sorted.
+    # A source that is far smaller than the target is then hashed, and neither is sorted.
     "spark.sql.join.preferSortMergeJoin": "false",
 }
 
 
 def small_sources_broadcast(session: SparkSession) -> AbstractContextManager[None]:
-    """A MERGE within broadcasts a source of up to 64 MB, and leaves the target's rows where they are.
+    """Within it, a MERGE broadcasts a source of up to 64 MB, and leaves the target's rows where they are.
 
-    Spark goes by the source's size alone: it gives the join of a MERGE a hint of its own, and drops any other. A
-    threshold that the user set stays.
+    Spark decides by the source's size alone: it gives the join of a MERGE a hint of its own, and drops any other. If
+    the user set a threshold, it stays.
 
     Source: Spark 4.1, ``RewriteMergeIntoTable.join`` and ``EliminateResolvedHint``.
     """
@@ -39,11 +39,11 @@ def small_sources_broadcast(session: SparkSession) -> AbstractContextManager[Non
 
 
 def joined_by_partition(session: SparkSession) -> AbstractContextManager[None]:
-    """A MERGE within sends the source's rows to where the target's partition is read, and leaves that where it is.
+    """Within it, a MERGE sends the source's rows to where the target's partition is read, and leaves that in place.
 
-    One task joins all rows of a partition. It takes a target that is partitioned by plain columns, which the condition
-    compares by ``=``: ``<=>`` is another comparison to Spark, and the target's rows are shuffled then as ever. So they
-    are by Spark 4.0, which fails where Iceberg's partitions have columns of several types.
+    One task joins all rows of a partition. This needs a target that is partitioned by plain columns, which the
+    condition compares by ``=``. To Spark, ``<=>`` is another comparison: then the target's rows are shuffled as usual.
+    With Spark 4.0 they always are, as it fails if Iceberg's partitions have columns of several types.
 
     Source: Spark 4.1, ``EnsureRequirements`` and ``KeyGroupedShuffleSpec``.
     """

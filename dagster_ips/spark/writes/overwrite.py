@@ -1,4 +1,4 @@
-"""Replace all rows, or the rows of given partitions."""
+"""Replaces all rows, or the rows of given partitions."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 def replace_rows(frame: DataFrame, branch: Branch, *, table_is_empty: bool) -> None:
-    """Replace every row by ``frame``'s.
+    """Replace every row by ``frame``'s rows.
 
-    A table that holds no rows is appended to, so that its consumers see a plain append and not an overwrite.
+    A table without rows is appended to, so that its consumers see a plain append and not an overwrite.
     """
     if table_is_empty:
         frame.writeTo(branch.sql_name).append()
@@ -31,7 +31,7 @@ def replace_rows(frame: DataFrame, branch: Branch, *, table_is_empty: bool) -> N
 
 @dataclass(frozen=True)
 class ChangedKeys:
-    """Columns, and the values of them that changed: a frame of just those columns, or the values themselves."""
+    """Columns, and those of their values that changed: a frame of just these columns, or the values themselves."""
 
     columns: Sequence[str]
     values: DataFrame | Sequence[tuple[object, ...]]
@@ -46,8 +46,8 @@ def replace_partitions(
 ) -> None:
     """Replace the partitions that ``frame`` has rows in, and those of ``changed``, which may be empty now.
 
-    By explicit filter, because Spark's dynamic overwrite leaves a partition that should become empty as it was, and
-    commits nothing for an empty frame.
+    It uses an explicit filter, because Spark's dynamic overwrite leaves a partition that should become empty as it was,
+    and commits nothing for an empty frame.
 
     Raises:
         UnfitFrameError: a row of ``frame`` is in a partition that isn't among ``changed``: the asset moved its rows.

@@ -1,4 +1,4 @@
-"""Replace the rows that match a condition."""
+"""Replaces the rows that match a condition."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _T = TypeVar("_T")
 
 
 def replace_where(frame: DataFrame, branch: Branch, *, where: str, whole_file_columns: Sequence[str]) -> None:
-    """Replace the rows of ``branch`` that match ``where`` by ``frame``'s, all of which must match it as well.
+    """Replace the rows of ``branch`` that match ``where`` by ``frame``'s rows, all of which must match it as well.
 
-    Spark alone says what matches: to Iceberg ``c <> 'x'`` holds where ``c`` is null. If ``where`` names none but
-    ``whole_file_columns``, of which every file holds one value, the values that match are found first and one
-    overwrite replaces them. Otherwise matching rows are deleted and the frame's appended.
+    Only Spark decides what matches: to Iceberg, ``c <> 'x'`` holds if ``c`` is null. If ``where`` names only
+    ``whole_file_columns``, of which every file holds one value, the values that match are found first, and one
+    overwrite replaces them. Otherwise matching rows are deleted and the frame's rows are appended.
 
     Raises:
         UnknownColumnError: the table has no column that ``where`` names.
-        ConditionError: rows can't be chosen by it, as by a subquery or at random.
+        ConditionError: it can't select rows, as it contains a subquery, for example, or is random.
         OutsideConditionError: a row of ``frame`` doesn't match.
     """
     require_condition(frame.sparkSession.table(branch.sql_name), where, of=branch.table)
@@ -43,7 +43,7 @@ def replace_where(frame: DataFrame, branch: Branch, *, where: str, whole_file_co
 
 
 def overwrite_matching(rows: DataFrame, branch: Branch, *, where: str, whole_file_columns: Sequence[str]) -> None:
-    """As ``replace_where``, of rows that are known to match, and of a condition that is known to be one."""
+    """As ``replace_where``, for rows that are known to match, and a condition that is known to be valid."""
     session = rows.sparkSession
     partitions = _matching_partitions(session.table(branch.sql_name), where, whole_file_columns)
     if partitions is not None:
@@ -54,14 +54,16 @@ def overwrite_matching(rows: DataFrame, branch: Branch, *, where: str, whole_fil
 
 
 def require_condition(rows: DataFrame, where: str, *, of: str) -> None:
-    """Fail unless ``where`` is a condition on ``rows``, which are ``of`` a table, and always says the same of a row.
+    """Fail unless ``where`` is a condition on ``rows`` that always gives the same result for the same row.
+
+    ``of`` says in errors what the rows are.
 
     Raises:
-        UnknownColumnError: they have no column that it names.
+        UnknownColumnError: the rows have no column that it names.
         ConditionError: it isn't such a condition.
     """
     try:
-        # As a join's, which may not be random, as a filter's may.
+        # As a join's condition, which can't be random, though a filter's can.
         _ = _one_row(rows.sparkSession).join(rows, F.expr(where)).schema
     except errors.AnalysisException as error:
         if (error.getCondition() or "").startswith("UNRESOLVED_COLUMN"):
@@ -82,20 +84,20 @@ def refuse_rows_outside_partitions(rows: DataFrame, partitions: str, *, table: s
     """Fail because a row isn't in the partitions that a run computes.
 
     Raises:
-        OutsidePartitionsError: always; it says how many and names one.
+        OutsidePartitionsError: always; it says how many rows aren't, and names one.
     """
     count, example = _outside(rows, partitions)
     raise OutsidePartitionsError(table=table, partitions=partitions, rows=count, example=example)
 
 
 def is_outside(where: str) -> Column:
-    """Whether a row doesn't match ``where``, or it isn't known."""
-    # Not by the condition itself, by which Spark skips batches of kept rows: those of NaN alone wrongly.
+    """Whether a row doesn't match ``where``, or it is unknown whether it does."""
+    # Not by the condition itself, by which Spark skips batches of cached rows: wrongly, if they have only NaN.
     return F.array(F.expr(where)) != F.array(F.lit(True))  # noqa: FBT003
 
 
 def _outside(rows: DataFrame, where: str) -> tuple[int, str]:
-    """How many rows don't match, and one of them."""
+    """How many rows don't match, and one of them as an example."""
     outside = rows.where(is_outside(where))
     found = outside.limit(1).collect()
     if not found:
@@ -105,7 +107,7 @@ def _outside(rows: DataFrame, where: str) -> tuple[int, str]:
 
 
 def _matching_partitions(there: DataFrame, where: str, columns: Sequence[str]) -> Column | None:
-    """The filter of the files that match ``where``; None if it names other ``columns``, or matches too many values."""
+    """The filter for the files that match ``where``; None if it names other columns, or too many values match."""
     if not mentions_only(where, columns, of=[*there.columns, "select"]):
         return None
     named = [column for column in columns if any(mentions(where, [column]))]
@@ -113,13 +115,13 @@ def _matching_partitions(there: DataFrame, where: str, columns: Sequence[str]) -
     one = _one_row(there.sparkSession)
 
     def found(condition: Column) -> list[tuple[object, ...]]:
-        # By a join: a filter would also find columns that aren't among the values.
+        # By a join: a filter would also resolve columns that aren't among the values.
         matching = one.join(values, condition).select(*[values[name] for name in values.columns])
         return collected(matching.limit(_MOST_PARTITIONS + 1))
 
     try:
         matching = _evaluated(where, there, found)
-    except errors.AnalysisException:  # it names what the text didn't show, as Iceberg's own _file
+    except errors.AnalysisException:  # it names a column that its text didn't show, such as Iceberg's own _file
         return None
     if len(matching) > _MOST_PARTITIONS:
         return None
@@ -127,9 +129,9 @@ def _matching_partitions(there: DataFrame, where: str, columns: Sequence[str]) -
 
 
 def delete_where(where: str, branch: Branch, session: SparkSession) -> None:
-    """Delete the rows of ``branch`` that match ``where``; without such a row nothing is committed.
+    """Delete the rows of ``branch`` that match ``where``; if there are none, nothing is committed.
 
-    By MERGE, because a DELETE that finds whole files to drop commits without the session's stamp.
+    It uses a MERGE, because a DELETE that finds whole files to drop commits without the session's stamp.
     """
     there = session.table(branch.sql_name)
 
@@ -146,15 +148,15 @@ def delete_where(where: str, branch: Branch, session: SparkSession) -> None:
 
 
 def _evaluated(where: str, there: DataFrame, use: Callable[[Column], _T]) -> _T:
-    """What ``use`` gives for the condition ``where`` on ``there``, as one that joins it with ``_one_row``.
+    """What ``use`` returns for the condition ``where`` on ``there``, as a condition that joins it with ``_one_row``.
 
-    Spark alone evaluates it: one on partition columns it would leave to Iceberg, to which ``c <> 'x'`` holds of a null.
-    Iceberg sees it besides, to skip files that can't match, unless it skips too many: of floats it skips NaN, which to
-    Spark is above every number, and takes -0.0 for less than 0.0. Nor does it see what it or Spark's optimizer fails
-    on, as IN where a partition is null.
+    Only Spark evaluates it. It would leave a plain condition on partition columns to Iceberg, to which ``c <> 'x'``
+    holds for a null. Iceberg sees the condition in addition, to skip files that can't match, unless it would skip too
+    many: with floats it skips NaN, which to Spark is above every number, and takes -0.0 to be less than 0.0. Iceberg
+    also doesn't see a condition on which it or Spark's optimizer fails, such as IN if a partition is null.
     """
     condition = F.expr(where)
-    # In an array nothing looks into it.
+    # Inside an array, neither of them looks at it.
     unseen = F.array(condition) == F.array(F.col(_ONE) == 0)
     if any(mentions(where, _with_floats(there))):
         return use(unseen)

@@ -1,7 +1,7 @@
-"""Append a change's aggregates as they are, and fold them when the table is read.
+"""Appends a change's aggregates as they are; they are folded when the table is read.
 
-A run reads nothing of its table, unless a removed row may have been a group's least or greatest value: only the live
-rows tell the next one, and such groups are computed again.
+A run reads nothing of its table, unless a removed row may have been a group's least or greatest value: then only the
+live rows show the next one, and such groups are recomputed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _SUM_DIGITS = 10
 
 
-def append_partials(  # noqa: PLR0913  # each is a thing of its own
+def append_partials(  # noqa: PLR0913  # all are independent
     change: Change,
     aggregates: Aggregates,
     branch: Branch,
@@ -40,7 +40,7 @@ def append_partials(  # noqa: PLR0913  # each is a thing of its own
 ) -> None:
     """Append the aggregates of ``change`` to ``branch``, one row for each group that it touches.
 
-    ``may_remove_rows`` is False where no row went. ``within`` is the condition that all groups must meet.
+    ``may_remove_rows`` is False if no row was removed. ``within`` is the condition that all groups must meet.
 
     Raises:
         CombineError: a value is too large for its type.
@@ -63,7 +63,7 @@ def append_partials(  # noqa: PLR0913  # each is a thing of its own
 def _compute_again(
     change: Change, aggregates: Aggregates, parts: DataFrame, branch: Branch, partition_columns: Sequence[str]
 ) -> None:
-    """Append the parts of groups that only gained rows; of the others replace all that is there by what is live."""
+    """Append the parts of groups that only gained rows; replace all rows of the other groups by what is live."""
     keys = [F.col(quoted(key)) for key in aggregates.keys]
     lost = parts.where(F.col(REMOVED) > 0).select(*keys)
     again = computed_again(aggregates, change, lost, F.lit(True)).where(~F.col(GONE)).drop(GONE)  # noqa: FBT003
@@ -76,21 +76,21 @@ def _compute_again(
 
 
 def as_read(rows: DataFrame, properties: Mapping[str, str]) -> DataFrame:
-    """What a reader takes for the rows of a table with ``properties``: of partials, the groups that they make."""
+    """How a reader sees the rows of a table with ``properties``: partials as the groups that they add up to."""
     combine = partials_of(properties)
     return rows if combine is None else folded(rows, combine)
 
 
 def folded(stored: DataFrame, combine: Combine) -> DataFrame:
-    """The groups that rows of a table of partials make: keys and aggregates, one row for each group that has rows.
+    """The groups that rows of a table of partials add up to: keys and aggregates, one row for each group with rows.
 
-    It fails as it is computed if more rows of a group were removed than came.
+    Computing it fails if more rows of a group were removed than were added.
     """
     return Aggregates(combine, combine.layout, _kinds(stored, combine)).folded(stored)
 
 
 def _kinds(stored: DataFrame, combine: Combine) -> dict[str, types.DataType]:
-    """The types of the expressions, as far as what is made of their parts depends on them."""
+    """The types of the expressions, as far as the values computed from their parts depend on them."""
     of_columns = {field.name: field.dataType for field in stored.schema.fields}
     found: dict[str, types.DataType] = {}
     for kept, column in combine.layout.columns.items():

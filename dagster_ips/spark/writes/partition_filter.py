@@ -1,4 +1,4 @@
-"""Literal predicates for the partitions a frame touches: they prune, and keep commits to different ones apart."""
+"""Literal predicates for the partitions that a frame touches: they prune, and keep commits from conflicting."""
 
 from __future__ import annotations
 
@@ -16,23 +16,24 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 Partitions = Sequence[tuple[object, ...]]
-"""Values of the columns that partition a table."""
+"""Values of the columns that a table is partitioned by."""
 PartitionsHeld: TypeAlias = Callable[[Partitions], HeldRows]
-"""Which of some partitions a table may hold rows of."""
+"""Says which of some partitions a table may hold rows of."""
 
 _MOST = 1000
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 def all_held(partitions: Partitions) -> HeldRows:
-    """A table of which nothing is known may hold any number of rows of every partition."""
+    """For a table about which nothing is known: it may hold any number of rows of every partition."""
     return HeldRows(partitions, None)
 
 
 def collected(rows: DataFrame) -> list[tuple[Any, ...]]:
-    """The rows, a timestamp with a time zone as a datetime in UTC.
+    """The rows as tuples, with timestamps with a time zone as datetimes in UTC.
 
-    Spark's client gives those as naive datetimes in the process's own time zone, where an hour of autumn occurs twice.
+    Spark's client returns those as naive datetimes in the process's own time zone, where one hour in autumn occurs
+    twice.
 
     Raises:
         OutOfRangeDateError: Python has no such date.
@@ -45,7 +46,7 @@ def collected(rows: DataFrame) -> list[tuple[Any, ...]]:
             tuple(_moment(value) if is_zoned else _hashable(value) for value, is_zoned in zip(row, zoned, strict=True))
             for row in rows.select(*shown).collect()
         ]
-    except (OverflowError, ValueError) as error:  # A year before 1 or after 9999, as PyArrow and Python say it.
+    except (OverflowError, ValueError) as error:  # A year before 1 or after 9999: PyArrow's error and Python's.
         kinds = types.DateType, types.TimestampType, types.TimestampNTZType
         dated = tuple(field.name for field in rows.schema.fields if isinstance(field.dataType, kinds))
         if not dated:
@@ -54,7 +55,7 @@ def collected(rows: DataFrame) -> list[tuple[Any, ...]]:
 
 
 def _hashable(value: object) -> object:
-    """Spark 4.0, and by a setting 4.1, gives binary values as arrays of bytes that could change."""
+    """Binary values as bytes: Spark 4.0, and 4.1 with a certain setting, returns them as mutable byte arrays."""
     return bytes(value) if isinstance(value, bytearray) else value
 
 
@@ -63,7 +64,7 @@ def _moment(micros: int | None) -> dt.datetime | None:
 
 
 def among(columns: Sequence[str], values: Sequence[tuple[object, ...]], *, alias: str | None = None) -> Column:
-    """As ``exactly``, for pruning only: simply true of no columns, and of more than 1,000 values."""
+    """As ``exactly``, but for pruning only: simply true if there are no columns, or more than 1,000 values."""
     if not columns or len(values) > _MOST:
         return F.lit(True)  # noqa: FBT003
     return exactly(columns, values, alias=alias)
@@ -72,7 +73,7 @@ def among(columns: Sequence[str], values: Sequence[tuple[object, ...]], *, alias
 def exactly(columns: Sequence[str], values: Sequence[tuple[object, ...]], *, alias: str | None = None) -> Column:
     """Rows whose ``columns`` have one of ``values``; a null is a value like any other.
 
-    By ``=`` and never by ``IN``, on which Iceberg fails where a partition of a string column is null.
+    It uses ``=`` and never ``IN``, on which Iceberg fails if a partition of a string column is null.
     """
     names = [F.col(f"{alias}.{quoted(column)}" if alias else quoted(column)) for column in columns]
     return any_of([all_of([_is(name, item) for name, item in zip(names, value, strict=True)]) for value in values])
@@ -82,11 +83,11 @@ def _is(column: Column, value: object) -> Column:
     match value:
         case None:
             return column.isNull()
-        case bool():  # Spark makes "= FALSE" a NOT, which Iceberg takes to hold of a null
+        case bool():  # Spark turns "= FALSE" into a NOT, which to Iceberg holds for a null
             return column.isNotNull() & (column == F.lit(value))
         case float() if value == 0:  # Iceberg orders -0.0 below 0.0, which are equal to Spark
             return (column >= F.lit(-0.0)) & (column <= F.lit(0.0))
-        case dt.datetime():  # F.lit takes a naive one for the process's own time
+        case dt.datetime():  # F.lit takes a naive one to be in the process's own time zone
             return column == F.expr(literal(value))
         case _:
             return column == F.lit(value)

@@ -1,4 +1,4 @@
-"""Take rows away that were removed upstream."""
+"""Deletes rows that were removed upstream."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def remove_rows(
     """Delete from ``branch`` what has a key of ``rows``, the rows removed upstream; a null key matches a null key.
 
     Raises:
-        RemovedRowsError: the table has more rows of a key than were removed, so that it isn't known which of them go.
+        RemovedRowsError: the table has more rows of a key than were removed, so it is unknown which of them to delete.
     """
     names = [F.col(quoted(key)).alias(f"__ips_{i}") for i, key in enumerate(on)]
     counted = rows.groupBy(*names).agg(F.count("*").alias("__ips_removed"))
@@ -50,7 +50,7 @@ def remove_rows(
                 "removed, so it is unclear which of them to remove",
                 remedy="Name columns in append(remove_on=...) that identify one row.",
             )
-        # mergeInto gives the target no alias: its columns go by the last part of its name.
+        # mergeInto gives the target no alias, so its columns are qualified by the last part of its name.
         target = quoted(f"branch_{branch.name}")
         condition = all_of(
             [F.col(f"{target}.{quoted(key)}").eqNullSafe(F.col(f"__ips_{i}")) for i, key in enumerate(on)]

@@ -1,4 +1,4 @@
-"""Replace the rows of given keys."""
+"""Replaces the rows of given keys."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def replace_keys(
 ) -> None:
     """Delete the rows of ``branch`` whose columns ``on`` are among ``keys``, and append ``frame``.
 
-    ``keys`` has these columns, each key once; a null is a value like any other. Where they are whole partitions, those
-    are overwritten in one commit. ``frame`` must not be read from ``branch``.
+    ``keys`` has these columns, and each key once; a null is a value like any other. If the keys are whole partitions,
+    these are overwritten in one commit. ``frame`` must not be read from ``branch``.
     """
     prune = [column for column in partition_columns if column in on]
     touched = collected(distinct_keys(keys, prune).limit(_MOST + 1)) if prune else [()]
@@ -34,7 +34,7 @@ def replace_keys(
         frame.writeTo(branch.sql_name).overwrite(exactly(prune, touched))
         return
     names = [f"__ips_{place}" for place in range(len(on))]
-    # mergeInto gives the target no alias: its columns go by the last part of its name.
+    # mergeInto gives the target no alias, so its columns are qualified by the last part of its name.
     target = quoted(f"branch_{branch.name}")
     same = [F.col(f"{target}.{quoted(key)}").eqNullSafe(F.col(own)) for key, own in zip(on, names, strict=True)]
     condition = all_of([*same, among(prune, touched, alias=target)])
