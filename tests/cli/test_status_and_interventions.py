@@ -214,7 +214,7 @@ def test_a_run_at_work_is_named_instead_of_losing_what_it_does(terminal: Termina
         dg.DagsterEvent(event_type_value="PIPELINE_START", job_name=job.name), run_id=run.run_id
     )
     for words in (("reset", "daily", "--why", "x", "--yes"), ("capture", "daily")):
-        assert f"Run {run.run_id} is working on daily" in terminal.refuses(*words)
+        assert f"Run {run.run_id} is processing daily" in terminal.refuses(*words)
     terminal.says("reset", "agg", "--why", "another asset", "--yes")
 
 
