@@ -33,9 +33,9 @@ Written by `python -m benchmarks.playback`. Stage 1 joins events with their titl
 and account. A day of events arrives in eight small commits, and some of the events are late. Each approach then
 processes the day, one after the other, on tables of its own:
 
-- `combine` and `merge of affected keys` use this library, run by Dagster in a new process whose start is included in
-  the times. With `combine, as partials`, stage 2 appends the aggregates of each change, and readers add them up;
-  reading isn't measured here.
+- `combine` and `merge of affected keys` use this library, run by Dagster in a new process, as `ForkingRunLauncher`
+  starts it; its start is included in the times. With `combine, as partials`, stage 2 appends the aggregates of each
+  change, and readers add them up; reading isn't measured here.
 - The others are what you would write by hand, in a Spark that is already running. `lookback` rewrites the whole window.
   `scan` uses Iceberg's incremental scan, and `changelog` uses `create_changelog_view`.
 - `short` is a lookback of 3 days, which loses late rows. `copy` only copies the changed rows.

@@ -7,6 +7,7 @@ import getpass
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from dagster_ips.orchestration.run.known_consumers import (
     known_tables,
 )
 from dagster_ips.orchestration.watch.failed_runs import failed_runs
+from dagster_ips.orchestration.watch.last_published import last_published
 from dagster_ips.orchestration.watch.run_at_work import run_at_work
 
 
@@ -99,9 +101,12 @@ class Workplace:
 
     def older_rows(self, known: KnownConsumer) -> OlderRows | None:
         """The rows that the consumer's current code would compute differently; None if none are known."""
-        target = self._lake(known).find(known.consumer.table)
-        declared = known.consumer.maker.declared
-        return older_rows_of(target, known.code_version, declared=declared) if target else None
+        lake, consumer = self._lake(known), known.consumer
+        target = lake.find(consumer.table)
+        if target is None:
+            return None
+        published = partial(last_published, consumer, known.graph, self.instance, lake.storage, target)
+        return older_rows_of(target, known.code_version, declared=consumer.maker.declared, published=published)
 
     def failed(self, known: KnownConsumer) -> Mapping[str, str]:
         """The runs in which the consumer failed last, by partition; the key is ``""`` without partitions."""

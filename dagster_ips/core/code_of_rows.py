@@ -49,6 +49,8 @@ class Maker:
     keeps_more: bool = False
 
 
+OTHER_DECLARATION = "another declaration"
+"""The ``declared`` of rows of which only this is known: the snapshots that had its text have expired."""
 UNDECLARED = Maker()
 """Continues with any rows."""
 

@@ -1,4 +1,4 @@
-"""What a table's snapshots say about the code that made its rows.
+"""What a table's snapshots, and its properties, say about the code that made its rows.
 
 Each snapshot says it about all rows, or about all rows of the partitions that it wrote, and not just about its own:
 what earlier snapshots said may have expired.
@@ -7,11 +7,12 @@ what earlier snapshots said may have expired.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from dagster_ips.core.capture import Capture, Mode
-from dagster_ips.core.code_of_rows import ColumnChanges, Making, OlderRows, older_rows
+from dagster_ips.core.capture import Capture, Mode, TargetMark
+from dagster_ips.core.code_of_rows import OTHER_DECLARATION, ColumnChanges, Making, OlderRows, older_rows
+from dagster_ips.iceberg.lasting_facts import CODE, DECLARED, fact_properties, lasting_fact
 from dagster_ips.iceberg.metadata import TableMetadata
 
 MADE = "dagster-ips.made"
@@ -31,11 +32,12 @@ def properties(
     computes is recomputed, as by a run in mode ``full``.
     """
     known = makings(target) if target else {}
+    marks = {capture.edge.partition: capture.target for capture in captures}
     wanted: dict[Making | None, list[str]] = {}
     for partition in dict.fromkeys(capture.edge.partition for capture in captures):
         of_it = [capture for capture in captures if capture.edge.partition == partition]
         is_whole = replaces_all or all(map(_is_whole, of_it))
-        before = known.get(partition, known.get(None, Making()))
+        before = making_of(target, known, partition, marks[partition]) if target else Making()
         wanted.setdefault(None if is_whole else before, []).extend([partition] if partition is not None else [])
     said = [_value(making, code, declared, partitions) for making, partitions in wanted.items()]
     return {MADE: json.dumps(said, separators=(",", ":"), ensure_ascii=False)} if said else {}
@@ -49,7 +51,7 @@ def restored(before: TableMetadata, partitions: Sequence[str | None]) -> dict[st
     known = makings(before)
     by_making: dict[Making, list[str]] = {}
     for partition in partitions:
-        making = known.get(partition, known.get(None, Making()))
+        making = making_of(before, known, partition, None)
         by_making.setdefault(making, []).extend([partition] if partition is not None else [])
     said = [_value(making, None, making.declared, keys) for making, keys in by_making.items()]
     return {MADE: json.dumps(said, separators=(",", ":"), ensure_ascii=False)} if said else {}
@@ -68,20 +70,66 @@ def makings(metadata: TableMetadata) -> dict[str | None, Making]:
     return found
 
 
+def making_of(
+    metadata: TableMetadata,
+    known: Mapping[str | None, Making],
+    partition: str | None,
+    published: TargetMark | None,
+) -> Making:
+    """How the rows of ``partition`` were made: as ``known`` from retained snapshots, else by what lasts longer.
+
+    ``published`` is the snapshot with which the partition was last published; None if unknown.
+    """
+    found = known.get(partition, known.get(None))
+    if found is not None:
+        return found
+    declared, code = lasting_fact(metadata, DECLARED), lasting_fact(metadata, CODE)
+    codes = (code.value,) if code and code.value is not None and code.holds_for(published) else ()
+    if declared is None:
+        return Making(codes)
+    is_known = declared.value is not None and declared.holds_for(published)
+    return Making(codes, declared=declared.value if is_known else OTHER_DECLARATION)
+
+
+def lasting_properties(metadata: TableMetadata, summary: Mapping[str, str]) -> dict[str, str]:
+    """Table properties for a snapshot with ``summary`` that is about to be published: what must outlast it.
+
+    Only what differs from what is recorded. A writer that doesn't say how it is declared changes nothing.
+    """
+    entries = json.loads(summary.get(MADE, "[]"))
+    if not any("declared" in each for each in entries):
+        return {}
+    declared, codes = {each.get("declared") for each in entries}, {tuple(each["codes"]) for each in entries}
+    one = declared.pop() if len(declared) == 1 else None
+    code = next(iter(codes))[0] if len(codes) == 1 and len(next(iter(codes))) == 1 else None
+    known = makings(metadata).values()
+    as_ever = all(each.declared in (None, one) for each in known)
+    same_code = code is not None and all(each.codes in ((), (code,)) for each in known)
+    return fact_properties(metadata, DECLARED, one, held_before=as_ever) | fact_properties(
+        metadata, CODE, code, held_before=same_code
+    )
+
+
 def older_rows_of(
     metadata: TableMetadata,
     code: str | None,
     partitions: Iterable[str | None] | None = None,
     *,
     declared: str | None = None,
+    published: Callable[[], Mapping[str | None, TargetMark | None]] | None = None,
 ) -> OlderRows | None:
     """What in the table, or in some of its partitions, the code version ``code`` would make differently.
 
-    With ``declared``, this includes what was made while the asset was declared differently. None if nothing is known to
-    be older.
+    With ``declared``, this includes what was made while the asset was declared differently; ``published`` looks up the
+    snapshot with which each partition was last published, for those whose snapshots have expired. None if nothing is
+    known to be older.
     """
     wanted = None if partitions is None else set(partitions)
-    made = {key: each for key, each in makings(metadata).items() if wanted is None or key in wanted}
+    known = makings(metadata)
+    fact = lasting_fact(metadata, DECLARED) if declared is not None else None
+    if published is not None and fact is not None and (fact.since is not None or fact.value != declared):
+        known |= {key: making_of(metadata, known, key, at) for key, at in published().items()}
+    made = {key: each for key, each in known.items() if wanted is None or key in wanted}
     since = {each.schema_id: _changes(metadata, each.schema_id) for each in made.values()}
     return older_rows(made, code, since, declared)
 

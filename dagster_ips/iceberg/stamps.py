@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 from dagster_ips.core.ancestry import Snapshot
@@ -18,6 +18,7 @@ from dagster_ips.core.file_set import Bite
 from dagster_ips.core.ownership import ACCEPTED, ASSET, ATTEMPT, EDGE, Published, live_rows
 from dagster_ips.core.target import TargetHistory
 from dagster_ips.core.watermark import Watermark
+from dagster_ips.iceberg.lasting_facts import division_of, fact_properties, head_mark, lasting_fact
 from dagster_ips.iceberg.metadata import TableMetadata
 
 RUN = "dagster-ips.run"
@@ -138,11 +139,33 @@ def stamped_partitions(snapshot: Snapshot, line: Edge) -> dict[str | None, tuple
 def last_divided_otherwise(metadata: TableMetadata, line: Edge, division: str | None) -> TargetMark | None:
     """The newest snapshot in ``main`` that a run of ``line`` wrote while its partitions, if any, had another meaning.
 
-    ``division`` is what they mean now; None without partitions.
+    ``division`` is what they mean now; None without partitions. If such snapshots have expired, it is the first one
+    that is known to be newer than all of them.
     """
     name = EDGE + line.id
     stamped = ((s, s.summary.get(name)) for s in metadata.ancestry().snapshots)
-    return next((mark(s, metadata.uuid) for s, text in stamped if text and not _is_divided_by(division, text)), None)
+    found = [next((mark(s, metadata.uuid) for s, text in stamped if text and not _is_divided_by(division, text)), None)]
+    fact = lasting_fact(metadata, division_of(line))
+    if fact is not None:
+        found.append(fact.since if fact.value == division else head_mark(metadata))
+    return max(
+        (each for each in found if each), key=lambda each: (each.sequence_number, each.timestamp_ms), default=None
+    )
+
+
+def division_properties(metadata: TableMetadata, divisions: Mapping[Edge, str | None]) -> dict[str, str]:
+    """Table properties for what the partitions of each line mean, about to be published: what outlasts the stamps."""
+    properties: dict[str, str] = {}
+    for line, division in divisions.items():
+        never = last_divided_otherwise(metadata, line, division) is None
+        properties |= fact_properties(metadata, division_of(line), division, held_before=never)
+    return properties
+
+
+def divisions_of(captures: Iterable[Capture]) -> dict[Edge, str | None]:
+    """What the partitions of each line of ``captures`` mean, where that is known; None without partitions."""
+    known = (each for each in captures if each.division is not None or each.edge.partition is None)
+    return {capture.edge.line: capture.division for capture in known}
 
 
 def _is_divided_by(division: str | None, stamp: str) -> bool:
@@ -156,10 +179,14 @@ def _is_divided_by(division: str | None, stamp: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class BranchStamps:
-    """What a branch is stamped with for an edge: its first number, and the newest snapshot with a stamp of the edge."""
+    """What a branch is stamped with for an edge: its first number, and the newest snapshot with a stamp of the edge.
+
+    ``division`` is what its partition key means, by that stamp.
+    """
 
     first_number: int
     newest_snapshot_id: int
+    division: str | None = None
 
 
 def stamps_on_branch(
@@ -174,8 +201,8 @@ def stamps_on_branch(
         for line in of_lines:
             wanted = stamped_partitions(snapshot, line)
             for edge, stamp in (_stamps(snapshot, metadata.uuid, line, wanted) if wanted else {}).items():
-                newest = found[edge].newest_snapshot_id if edge in found else snapshot.snapshot_id
-                found[edge] = BranchStamps(stamp.number, newest)
+                newest = found.get(edge, BranchStamps(stamp.number, snapshot.snapshot_id, stamp.division))
+                found[edge] = replace(newest, first_number=stamp.number)
     return found
 
 

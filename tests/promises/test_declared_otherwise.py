@@ -61,6 +61,8 @@ def test_another_write_mode_computes_the_table_anew_once(
 ) -> None:
     lake.create_playback(events(range(9)))
     materialize(pipeline(lake.folder, lake.spark_folder, changing(before, {})), instance, "changing")
+    if before == "append":
+        lake.maintain("media.changing")
     definitions = pipeline(lake.folder, lake.spark_folder, changing(after, {}))
     for event, how in ((9, "full"), (11, "incremental")):
         lake.append(events([event]))
@@ -110,8 +112,9 @@ def test_an_input_that_is_left_out_for_a_while_is_out_and_then_there_again(
         assert lake.rows("media.united") == wanted
 
 
+@pytest.mark.parametrize("expires", [False, True], ids=["history kept", "history expired"])
 def test_partitions_of_another_declaration_are_computed_anew_as_they_change(
-    lake: Lake, instance: dg.DagsterInstance
+    lake: Lake, instance: dg.DagsterInstance, *, expires: bool
 ) -> None:
     def of(write_mode: Mapping[str, Any], make: Callable[[ips.IcdcView], DataFrame]) -> dg.Definitions:
         @dg.asset(
@@ -129,15 +132,57 @@ def test_partitions_of_another_declaration_are_computed_anew_as_they_change(
     lake.create_playback([*events(range(6)), *events(range(6, 9), day=1)])
     rows = of(ips.append(), lambda up: up.added.select("event_date", "seconds"))
     run(rows, instance, "dated", "2026-01-01", "2026-01-02")
+    if expires:
+        lake.append(events([10], day=1))
+        run(rows, instance, "dated", "2026-01-02", **SENSOR)
+        lake.maintain("media.dated")
     lake.append(events([9]))
     sums = of(
         ips.merge(on=["event_date"]),
         lambda up: up.affected("event_date").groupBy("event_date").agg(F.sum("seconds").alias("seconds")),
     )
+    workplace = Workplace(known_consumers(sums), (), [sums], instance)
+    said = str(workplace.older_rows(workplace.consumer("dated")))
+    assert "it has rows written with append() of playback" in said
+    assert "in 2 partitions (2026-01-01, 2026-01-02)" in said
     run(sums, instance, "dated", "2026-01-01", **SENSOR)
+    if expires:
+        lake.maintain("media.dated")
+    said = str(workplace.older_rows(workplace.consumer("dated")))
+    assert ("another declaration" if expires else "append() of playback") in said
+    assert "in 1 partition (2026-01-02)" in said
     query = "SELECT event_date, sum(seconds) FROM lake.media.playback WHERE day(event_date) = 1 GROUP BY event_date"
     found = lake.sql("SELECT event_date, seconds FROM lake.media.dated WHERE day(event_date) = 1").collect()
     assert found == lake.sql(query).collect()
+
+
+def test_partitions_of_which_more_rows_count_now_are_computed_anew(lake: Lake, instance: dg.DagsterInstance) -> None:
+    def of(mapping: dg.PartitionMapping | None) -> dg.Definitions:
+        @dg.asset(
+            partitions_def=DAYS,
+            ins={"source": ips.incremental(partition_mapping=mapping)},
+            metadata=ips.replace()
+            | ips.table("media.dated", partition_by=["event_date"])
+            | {"partition_expr": "event_date"},
+        )
+        def dated(source: ips.IcdcView) -> DataFrame:
+            days = source.source.select(
+                F.explode(F.array("event_date", F.date_add("event_date", 1))).alias("event_date")
+            )
+            return days.groupBy("event_date").agg(F.count("*").alias("n"))
+
+        made: Any = ips.iceberg_asset(
+            "source", table="media.playback", partitions_def=DAYS, metadata={"partition_expr": "event_date"}
+        )
+        return partitioned(lake.folder, lake.spark_folder, dated, made)
+
+    lake.create_playback([*events(range(3)), *events(range(3, 5), day=1)])
+    run(of(None), instance, "dated", "2026-01-01", "2026-01-02")
+    two_days = of(dg.TimeWindowPartitionMapping(start_offset=-1, allow_nonexistent_upstream_partitions=True))
+    lake.append(events([5], day=1))
+    run(two_days, instance, "dated", "2026-01-02", **SENSOR)
+    found = lake.sql("SELECT n FROM lake.media.dated WHERE day(event_date) = 2").collect()
+    assert [row[0] for row in found] == [6]
 
 
 def test_partitions_that_another_declaration_made_are_named_until_they_are_computed_anew(

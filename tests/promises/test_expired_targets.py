@@ -33,13 +33,6 @@ def runs(lake: Lake, instance: dg.DagsterInstance) -> Runs:
     return Runs(lake, instance)
 
 
-def maintain(lake: Lake, table: str) -> None:
-    """Two compactions and an expiry, after which only the second is left of its history."""
-    for _ in range(2):
-        lake.sql(f"CALL lake.system.rewrite_data_files('{table}', options => map('rewrite-all', 'true'))").collect()
-    lake.sql(f"CALL lake.system.expire_snapshots(table => '{table}', older_than => now(), retain_last => 1)").collect()
-
-
 def backup_of(instance: dg.DagsterInstance) -> list[tuple[str, str]]:
     with sqlite3.connect(Path(instance.root_directory) / "history" / "runs.db") as database:
         return database.execute("SELECT key, value FROM kvs").fetchall()
@@ -63,7 +56,7 @@ def kill_maintain_and_run_again(runs: Runs, of: Sequence[Kind], point: str) -> N
         process.join()
         assert process.exitcode == -signal.SIGKILL
     for table in tables_of(of):
-        maintain(runs.lake, table)
+        runs.lake.maintain(table)
     runs.arrive()
     runs.run_all(of)
     runs.check(of)
@@ -76,7 +69,7 @@ def restore_maintain_and_run_again(runs: Runs, of: Sequence[Kind]) -> None:
         runs.arrive()
         runs.run_all(of)
     for table in tables_of(of):
-        maintain(runs.lake, table)
+        runs.lake.maintain(table)
     restore(runs.instance, backup)
     runs.arrive()
     runs.run_all(of)
@@ -107,7 +100,7 @@ def test_a_publication_that_nothing_tells_of_any_more_is_refused_and_the_advice_
     backup = backup_of(runs.instance)
     runs.arrive()
     runs.run_all(ONE)
-    maintain(runs.lake, "media.appended")
+    runs.lake.maintain("media.appended")
     for entry in runs.lake.catalog.load("media.appended", asset="test").raw["metadata-log"]:
         Path(urlsplit(entry["metadata-file"]).path).unlink()
     restore(runs.instance, backup)
@@ -134,7 +127,7 @@ def test_a_restored_database_and_an_expiry_double_nothing_in_any_partition(
         lake.append(more := events(range(10 * day + 10, 10 * day + 13), day=day))
         run(definitions, instance, "day", key(day), **SENSOR)
         rows += more
-    maintain(lake, "media.day")
+    lake.maintain("media.day")
     restore(instance, backup)
     lake.append(more := events(range(30, 33)))
     run(definitions, instance, "day", key(0), key(1), **SENSOR)

@@ -52,7 +52,7 @@ NEW_DAY = {
 REMOVED = {
     "append_removing": ["has_no_change", "_require_no_live_rows", *["remove_rows"] * 3, "append_rows"],
     "merge_groups": ["has_no_change", "_survey", "_survey_matched", "update_matched"],
-    "combine_groups": ["has_no_change", "by", "combine_rows", "update_matched"],
+    "combine_groups": ["has_no_change", "by", "_add_by_a_look", "update_matched"],
     "overwrite_partitions": ["has_no_change", "replace_partitions"],
     "replace": ["has_no_change", "replace_rows"],
 }

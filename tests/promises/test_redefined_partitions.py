@@ -48,8 +48,14 @@ def copy(
         ),
     ],
 )
+@pytest.mark.parametrize("expires", [False, True], ids=["history kept", "history expired"])
 def test_days_that_become_something_else_and_days_again_while_changes_wait(
-    lake: Lake, instance: dg.DagsterInstance, partitions: dg.PartitionsDefinition[str], expression: object
+    lake: Lake,
+    instance: dg.DagsterInstance,
+    partitions: dg.PartitionsDefinition[str],
+    expression: object,
+    *,
+    expires: bool,
 ) -> None:
     days, others = copy(lake, DAYS), copy(lake, partitions, expression)
     lake.create_playback(events(range(4)) + events(range(10, 14), day=SUNDAY) + events(range(20, 24), day=MONDAY))
@@ -63,13 +69,16 @@ def test_days_that_become_something_else_and_days_again_while_changes_wait(
 
     lake.append(events([15], day=SUNDAY) + events([25], day=MONDAY))
     follow(others, instance)
+    if expires:
+        lake.maintain("media.copy")
     lake.append(events([26], day=MONDAY))
     follow(days, instance)
     assert lake.rows("media.copy") == lake.rows("media.playback")
     assert follow(days, instance) == []
 
 
-def test_an_asset_that_has_partitions_for_a_while(lake: Lake, instance: dg.DagsterInstance) -> None:
+@pytest.mark.parametrize("expires", [False, True], ids=["history kept", "history expired"])
+def test_an_asset_that_has_partitions_for_a_while(lake: Lake, instance: dg.DagsterInstance, *, expires: bool) -> None:
     whole, days = copy(lake, None), copy(lake, DAYS)
     lake.create_playback(events(range(4)) + events(range(10, 14), day=SUNDAY))
     for day in (SUNDAY, MONDAY):
@@ -77,6 +86,8 @@ def test_an_asset_that_has_partitions_for_a_while(lake: Lake, instance: dg.Dagst
         lake.append(events([50 + day], day=day))
         follow(days, instance)
         assert lake.rows("media.copy") == lake.rows("media.playback")
+        if expires:
+            lake.maintain("media.copy")
         lake.append(events([60 + day], day=day))
         materialize(whole, instance, "copy")
         assert lake.rows("media.copy") == lake.rows("media.playback")

@@ -72,6 +72,13 @@ class Lake:
         """All rows of ``table`` as a multiset."""
         return Counter(tuple(row) for row in self.sql(f"SELECT * FROM lake.{table}").collect())
 
+    def maintain(self, table: str) -> None:
+        """Two compactions and an expiry, after which only the second is left of the table's history."""
+        for _ in range(2):
+            self.sql(f"CALL lake.system.rewrite_data_files('{table}', options => map('rewrite-all', 'true'))").collect()
+        expired = f"table => '{table}', older_than => now(), retain_last => 1"
+        self.sql(f"CALL lake.system.expire_snapshots({expired})").collect()
+
     def branches(self, table: str) -> set[str]:
         metadata = self.catalog.load(table, asset="test")
         return set(metadata.raw["refs"])

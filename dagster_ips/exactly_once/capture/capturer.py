@@ -58,7 +58,7 @@ from dagster_ips.exactly_once.target_table.target_ownership import (
     require_own,
 )
 from dagster_ips.iceberg.catalog import LakeCatalog
-from dagster_ips.iceberg.code_stamps import makings
+from dagster_ips.iceberg.code_stamps import making_of, makings
 from dagster_ips.iceberg.column_ranges import change_range, require_plain_column
 from dagster_ips.iceberg.event_time import require_time_column
 from dagster_ips.iceberg.icdc import icdc_names
@@ -397,8 +397,10 @@ def _made_otherwise(target: TableMetadata | None, maker: Maker, states: Sequence
     """Why ``maker`` can't continue from the target's rows; None if it can."""
     if target is None or target.head_snapshot_id() is None:
         return None
-    begun = [state.edge.partition for state in states if state.committed or state.file_set]
-    return not_made_by(makings(target), maker, begun)
+    known = makings(target)
+    begun = [state for state in states if state.committed or state.file_set]
+    made = {state.edge.partition: making_of(target, known, state.edge.partition, state.target) for state in begun}
+    return not_made_by(made, maker, made)
 
 
 def _as_divided_now(

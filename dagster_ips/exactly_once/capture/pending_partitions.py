@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from dagster_ips.core.capture import EdgeState
+from dagster_ips.core.capture import EdgeState, TargetMark
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.expiry_limit import Need
 from dagster_ips.core.partition_keys import Slicing
@@ -98,6 +98,11 @@ class PartitionWatch:
         if line.scanned is None or len(known) < len(starts):
             return None
         return first_of([line.scanned, *known])
+
+    def published(self, tracked: TrackedInput) -> dict[str | None, TargetMark | None]:
+        """The target's snapshot with which each existing partition that was ever computed was last published."""
+        states = self._every_state(Edge(self.consumer, tracked.upstream), tracked)
+        return {key: state.target for key, state in states.items() if state.committed is not None}
 
     def needs(self, tracked: TrackedInput, source: TableMetadata) -> Iterator[Need]:
         """What is still to be read of the upstream's history. Nothing is stored."""

@@ -28,8 +28,17 @@ from dagster_ips.exactly_once.target_table.target_ownership import (
     require_same_columns,
 )
 from dagster_ips.iceberg.catalog import LakeCatalog
+from dagster_ips.iceberg.code_stamps import lasting_properties
 from dagster_ips.iceberg.metadata import TableMetadata
-from dagster_ips.iceberg.stamps import announcement, is_of_attempt, published, stamp_properties, target_histories
+from dagster_ips.iceberg.stamps import (
+    announcement,
+    division_properties,
+    divisions_of,
+    is_of_attempt,
+    published,
+    stamp_properties,
+    target_histories,
+)
 from dagster_ips.iceberg.storage import Storage
 from dagster_ips.spark.branches import Branch, is_conflict, stamped
 from dagster_ips.spark.targets import set_properties
@@ -227,14 +236,19 @@ class Publisher:
     def announce(self, captures: Sequence[Capture], target: TableMetadata, branch: Branch, *, asset: str) -> None:
         """Announce in the table's properties that ``branch``'s head is about to be published: see ``shows_all_since``.
 
-        Also record whose table it is, if the properties don't say so, and how many rows it has. This can't be one step
-        with the publication, so it comes first: nothing can be published without having been announced.
+        Also record whose table it is, how it is made and divided, if the properties don't say so, and how many rows it
+        has. This can't be one step with the publication, so it comes first: nothing can be published without having
+        been announced.
         """
         head = target.head_snapshot_id(branch.name)
+        if head is None:
+            return
+        snapshot = target.snapshots.get(head)
         properties = {ASSET: asset} if target.properties.get(ASSET) != asset else {}
-        if head is not None and (
-            properties := properties | announcement(captures, head) | published(target.snapshots.get(head))
-        ):
+        properties |= announcement(captures, head) | published(snapshot)
+        properties |= division_properties(target, divisions_of(captures))
+        properties |= lasting_properties(target, snapshot.summary if snapshot else {})
+        if properties:
             with effect(Effect.ANNOUNCE):
                 set_properties(self.session, branch.catalog, branch.table, properties)
 

@@ -11,8 +11,9 @@ from dagster_ips.core.target import settle
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.exactly_once.target_table.target_history import histories_of, store_settled
 from dagster_ips.iceberg.catalog import LakeCatalog
+from dagster_ips.iceberg.code_stamps import lasting_properties
 from dagster_ips.iceberg.metadata import TableMetadata
-from dagster_ips.iceberg.stamps import BranchStamps, announcements, published
+from dagster_ips.iceberg.stamps import BranchStamps, announcements, division_properties, published
 from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.targets import set_properties
 from dagster_ips.state.store import EdgeStore
@@ -50,8 +51,10 @@ class StagedPublisher:
         head = target.head_snapshot_id(branch.name)
         assert head is not None  # noqa: S101  # a branch has a snapshot
         newest = {edge: each.newest_snapshot_id for edge, each in stamped.items()}
+        divisions = {edge.line: each.division for edge, each in stamped.items() if each.division or not edge.partition}
         with effect(Effect.ANNOUNCE):
-            said = announcements(newest) | published(target.snapshots[head])
+            said = announcements(newest) | published(target.snapshots[head]) | division_properties(target, divisions)
+            said |= lasting_properties(target, target.snapshots[head].summary)
             set_properties(self.session, branch.catalog, branch.table, said)
         try:
             with effect(Effect.PUBLISH):

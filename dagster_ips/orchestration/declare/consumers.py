@@ -35,6 +35,7 @@ from dagster_ips.orchestration.declare.declarations import (
 )
 from dagster_ips.orchestration.declare.overwrite_result import Overwrite
 from dagster_ips.orchestration.declare.partition_mappings import (
+    mapping_text,
     partition_expression,
     require_partition_expression,
     slicing,
@@ -151,6 +152,8 @@ def _reading(
     table = table_of(key, metadata[key], default_namespace)
     is_added_to = isinstance(write_mode, Combine | ByQuery)
     one_code = code_of(assets.code_versions_by_key.get(key), metadata[key]) if is_added_to else None
+    mapped = {dep.asset_key: dep.partition_mapping for dep in assets.specs_by_key[key].deps} if is_partitioned else {}
+    mappings = {each.to_user_string(): mapping_text(found) for each, found in mapped.items() if found is not None}
     return Consumer(
         key,
         table,
@@ -160,7 +163,7 @@ def _reading(
         columns,
         target_lag_of(metadata[key]),
         isinstance(write_mode, Combine) and write_mode.may_compute_groups_again,
-        _maker(write_mode.declaration if write_mode else "Overwrite", inputs, one_code),
+        _maker(write_mode.declaration if write_mode else "Overwrite", inputs, one_code, mappings),
     )
 
 
@@ -228,17 +231,26 @@ def _capturing(
     return Consumer(key, table, inputs, keys_of_step(assets), target_lag=target_lag_of(metadata[key]), maker=maker)
 
 
-def _maker(writes: str, inputs: Mapping[str, TrackedInput], code: str | None = None) -> Maker:
-    """The maker of an asset that ``writes`` this way; the inputs it follows also decide which rows it can add to."""
-    followed = sorted(map(_followed, inputs.values()))
+def _maker(
+    writes: str,
+    inputs: Mapping[str, TrackedInput],
+    code: str | None = None,
+    mappings: Mapping[str, str] | None = None,
+) -> Maker:
+    """The maker of an asset that ``writes`` this way; the inputs it follows also decide which rows it can add to.
+
+    ``mappings`` has the partition mappings of upstreams, as text; upstreams with the default mapping have none.
+    """
+    followed = sorted(_followed(each, (mappings or {}).get(each.upstream)) for each in inputs.values())
     keeps = any(
         each.policies.on_removed is OnRemoved.IGNORE or each.start is not Everywhere.ALL for each in inputs.values()
     )
     return Maker(f"{writes} of {', '.join(followed)}", code, keeps)
 
 
-def _followed(tracked: TrackedInput) -> str:
+def _followed(tracked: TrackedInput, mapping: str | None) -> str:
     branch = "" if tracked.ref == MAIN else f" on {tracked.ref}"
+    branch += f" by {mapping}" if mapping else ""
     return f"{tracked.upstream}{branch}{' without removals' * (tracked.policies.on_removed is OnRemoved.IGNORE)}"
 
 

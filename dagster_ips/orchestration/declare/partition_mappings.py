@@ -6,6 +6,8 @@ The methods of ``SameKeys`` and ``MappedKeys`` are described in ``Slicing``.
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
+import inspect
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -23,6 +25,7 @@ from dagster_ips.orchestration.declare.declarations import plain
 from dagster_ips.orchestration.declare.partition_definitions import partition_keys
 
 PARTITION_EXPRESSION = "partition_expr"
+_LONGEST_TEXT = 200
 
 
 @dataclass(frozen=True)
@@ -214,3 +217,39 @@ def last_window_end(definition: dg.PartitionsDefinition[str] | None) -> dt.datet
         return None
     last = definition.get_last_partition_window()
     return last.end if last else definition.start
+
+
+def mapping_text(mapping: object) -> str:
+    """A partition mapping as text that is the same in every process: its class, and what differs from the defaults.
+
+    A long text is shortened to a digest.
+
+    Example:
+        >>> mapping_text(dg.TimeWindowPartitionMapping(start_offset=-1))
+        'TimeWindowPartitionMapping(start_offset=-1)'
+        >>> mapping_text(dg.StaticPartitionMapping({"de": {"eu", "all"}}))
+        "StaticPartitionMapping(downstream_partition_keys_by_upstream_partition_key={'de': ['all', 'eu']})"
+    """
+    text = _stable_text(mapping)
+    if len(text) <= _LONGEST_TEXT:
+        return text
+    return f"{type(mapping).__name__}({hashlib.sha256(text.encode()).hexdigest()[:12]})"
+
+
+def _stable_text(value: object) -> str:
+    match value:
+        case Mapping():
+            return f"{{{', '.join(sorted(f'{key!r}: {_stable_text(each)}' for key, each in value.items()))}}}"
+        case set() | frozenset():
+            return f"[{', '.join(sorted(map(_stable_text, value)))}]"
+        case None | str() | int() | float():
+            return repr(value)
+        case list() | tuple() if not hasattr(value, "_fields"):
+            return f"[{', '.join(map(_stable_text, value))}]"
+    try:
+        given = dict(inspect.signature(type(value)).parameters)
+    except ValueError:
+        given = {}
+    shown = {name: getattr(value, name, each.default) for name, each in given.items()}
+    others = [f"{name}={_stable_text(each)}" for name, each in shown.items() if each != given[name].default]
+    return f"{type(value).__name__}({', '.join(others)})"

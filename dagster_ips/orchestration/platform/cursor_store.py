@@ -123,9 +123,12 @@ class CursorStore:
 
     def _write(self, texts: Mapping[str, str]) -> None:
         kept = self._set_and_read(texts)
-        # SQLite drops new keys from a batch that also holds existing ones.
-        if new := {key: text for key, text in texts.items() if key not in kept}:
-            kept |= self._set_and_read(new)
+        # SQLite drops new keys from a batch that also holds existing ones; another run may add some of them meanwhile.
+        while new := {key: text for key, text in texts.items() if key not in kept}:
+            found = self._set_and_read(new)
+            if not found:
+                break
+            kept |= found
         for key, text in texts.items():
             if key not in kept:
                 raise CursorStorageError(cause="a value that was set did not come back")

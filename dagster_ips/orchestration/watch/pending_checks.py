@@ -9,6 +9,7 @@ import datetime as dt
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import dagster as dg
@@ -24,6 +25,7 @@ from dagster_ips.orchestration.declare.declarations import code_of
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.orchestration.platform.plain_text import plain
 from dagster_ips.orchestration.watch.failed_runs import failed_runs
+from dagster_ips.orchestration.watch.last_published import last_published
 from dagster_ips.orchestration.watch.tick_failures import said_of
 from dagster_ips.orchestration.watch.watched_tables import WatchedInputs
 
@@ -160,7 +162,11 @@ def _looked_at(
     target = each.watched.table(each.consumer.table, tick=now)
     node = graph.get(each.consumer.key)
     code, declared = code_of(node.code_version, node.metadata), each.consumer.maker.declared
-    older = older_rows_of(target, code, declared=declared) if target else None
+    older = None
+    if target is not None:
+        storage = each.watched.catalog.open_for_ticks().storage
+        published = partial(last_published, each.consumer, graph, instance, storage, target)
+        older = older_rows_of(target, code, declared=declared, published=published)
     if older and look.says:
         look = replace(look, value=[look.value, str(older)], says=_with_older_rows(look.says, str(older)))
     return look

@@ -36,7 +36,7 @@ def untouched(patch: pytest.MonkeyPatch) -> None:
 
 
 def unsettled(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(capturer, "settle", lambda state, _: state)
+    patch.setattr(capturer, "store_settled", lambda _, states, __: dict(states))
     patch.setattr(publisher, "published_by_another", lambda *_: [])
 
 
