@@ -1,4 +1,4 @@
-"""What every room's tests share: one warm Spark, and a lake of one's own."""
+"""Fixtures for the tests of every room: one warm Spark, and a new lake for each test."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ make_storage_quick()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Which catalog the fixture ``lake`` has, where its files are, where its Spark runs tasks; how much is random."""
+    """The catalog and the storage of the fixture ``lake``, where its Spark runs tasks, and how much is random."""
     parser.addoption("--catalog", choices=["embedded", "postgres", "rest"], default="embedded")
     parser.addoption("--storage", choices=["local", "s3"], default="local")
     parser.addoption("--spark", choices=["local", "cluster"], default="local")
     parser.addoption("--captures", type=int, default=30, help="of random lives of what is put together")
 
 
-# Loaded by the code server of the soak, with its environment.
+# The soak's code server loads these, with its own environment.
 collect_ignore = ["support/soak_definitions.py", "support/backfill_definitions.py"]
 
 
@@ -62,9 +62,9 @@ def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkClu
 
 @pytest.fixture(scope="session")
 def spark_server(request: pytest.FixtureRequest, spark_folder: Path, pytestconfig: pytest.Config) -> ConnectServer:
-    """Slow tests have a Spark as users have it, all others one that interprets their small queries.
+    """Slow tests have a Spark as users have it; all others have one that interprets their small queries.
 
-    By ``--spark cluster`` its tasks run on one.
+    With ``--spark cluster``, its tasks run on a cluster.
     """
     is_slow, is_plain = pytestconfig.option.markexpr == "slow", _is_plain(pytestconfig)
     extra_jars = EXTRAS if is_slow or not is_plain else ()
@@ -79,7 +79,7 @@ def spark_server(request: pytest.FixtureRequest, spark_folder: Path, pytestconfi
 
 @pytest.fixture
 def lake(request: pytest.FixtureRequest, tmp_path: Path, spark_server: ConnectServer, spark_folder: Path) -> Lake:
-    """An empty lake, and a Spark session on it: the embedded one, or by ``--catalog`` and ``--storage`` on servers."""
+    """An empty lake and a Spark session on it: embedded, or on the servers of ``--catalog`` and ``--storage``."""
     if not _is_plain(request.config):
         choose_catalog(tmp_path / "lake", _properties(request, tmp_path / "lake"))
     return Lake(tmp_path / "lake", spark_folder, spark_server)
@@ -90,7 +90,7 @@ def _is_plain(config: pytest.Config) -> bool:
 
 
 def _properties(request: pytest.FixtureRequest, folder: Path) -> dict[str, str]:
-    """Of the catalog that the options choose."""
+    """The properties of the catalog that the options choose."""
     catalog, is_on_s3 = request.config.getoption("--catalog"), request.config.getoption("--storage") == "s3"
     if catalog == "rest":
         server: RestCatalog = request.getfixturevalue("rest_catalog")
@@ -131,7 +131,7 @@ def postgres() -> Iterator[Postgres]:
 
 @pytest.fixture(scope="session")
 def blank_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A home for Dagster with its databases made and empty: to copy them takes a tenth of the time."""
+    """A home for Dagster with new, empty databases: copying it takes a tenth of the time of creating one."""
     home = tmp_path_factory.mktemp("dagster") / "home"
     with dg.DagsterInstance.from_config(dagster_home(home, None)) as instance:
         instance.get_asset_keys()
@@ -142,7 +142,7 @@ def blank_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def instance(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dg.DagsterInstance]:
-    """A Dagster instance as a user's is, without telemetry: on disk, or on what ``on_every_backend`` says."""
+    """A Dagster instance like a user's, without telemetry: on disk, or on the backend of ``on_every_backend``."""
     home = tmp_path / "dagster_home"
     if getattr(request, "param", SQLITE) == POSTGRES:
         dagster_home(home, request.getfixturevalue("postgres"))

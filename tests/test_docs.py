@@ -1,4 +1,4 @@
-"""What the README and the pages of docs/ show is so: their code runs, and nothing is missing."""
+"""The README and the pages of docs/ are right: their code runs, and nothing is missing."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def blocks_of(page: str, language: str = "python") -> list[str]:
 
 
 def afterwards(diff: str) -> str:
-    """The right side of a diff."""
+    """The new side of a diff."""
     return "\n".join(line[1:] for line in diff.splitlines() if not line.startswith("-"))
 
 
 def run_block(text: str, folder: Path | None = None, **known: object) -> dict[str, Any]:
-    """What the block defines; ``folder`` stands for the one that it is written for."""
+    """The names that the block defines. ``folder`` replaces the folder in the block's text."""
     text = text if folder is None else text.replace("/data/lake", str(folder))
     defined: dict[str, Any] = {"__name__": "docs", "__file__": str((folder or ROOT) / "block.py"), **known}
     exec(compile(text, "docs", "exec", dont_inherit=True), defined)  # noqa: S102  # that is the test
@@ -52,7 +52,7 @@ def in_this_lake(block: str, lake: Lake) -> str:
 
 
 def definitions_of(first: dict[str, Any], *assets: object, checks: Sequence[object] = ()) -> dg.Definitions:
-    """Assets of several pages, with the IO manager of the README's pipeline."""
+    """Definitions with assets from several pages and the IO manager of the README's pipeline."""
     return ips.with_incremental(
         dg.Definitions(assets=list(assets), asset_checks=list(checks), resources={"io_manager": first["io_manager"]})  # type: ignore[arg-type]
     )
@@ -69,7 +69,7 @@ def test_every_block_of_python_runs_by_itself(page: str, tmp_path: Path, monkeyp
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_what_a_diff_leads_to_runs(page: str, tmp_path: Path) -> None:
+def test_the_new_side_of_every_diff_runs(page: str, tmp_path: Path) -> None:
     for text in blocks_of(page, "diff"):
         run_block(afterwards(text), tmp_path, dg=dg, ips=ips, DataFrame=DataFrame)
 
@@ -130,7 +130,7 @@ def test_the_quickstart_takes_a_late_row_through_both_tables(
     assert totals == {(d, a): (1, 60 * d) for d in (1, 2, 3) for a in ("ada", "bob")} | {(1, "ada"): (2, 660)}
 
 
-def test_what_one_moves_to_equals_a_full_recompute(lake: Lake, instance: dg.DagsterInstance) -> None:
+def test_the_assets_of_the_moving_page_equal_a_full_recompute(lake: Lake, instance: dg.DagsterInstance) -> None:
     first = run_pipeline_block(lake)
     lookback, _, dbt = (run_block(afterwards(text)) for text in blocks_of("moving", "diff"))
     lake.create_playback(events(range(10)))
@@ -229,7 +229,7 @@ def test_the_aggregates_equal_a_full_recompute(lake: Lake, instance: dg.DagsterI
     assert sorted(found.collect()) == sorted(expected.collect())
 
 
-def test_the_assets_that_wait_for_a_complete_day_run_when_it_is(lake: Lake, instance: dg.DagsterInstance) -> None:
+def test_assets_that_wait_for_a_complete_day_run_once_it_is_complete(lake: Lake, instance: dg.DagsterInstance) -> None:
     (block,) = [text for text in blocks_of("completeness") if "ips.valid_through" in text]
     first, more = run_pipeline_block(lake), run_block(block)
     definitions = ips.with_incremental(
@@ -241,13 +241,13 @@ def test_the_assets_that_wait_for_a_complete_day_run_when_it_is(lake: Lake, inst
     lake.create_playback(events(range(4), day=4) + events(range(4, 8), day=5))
     materialize(definitions, instance, "playback_daily")
     result = dg.evaluate_automation_conditions(definitions, instance)
-    assert result.get_requested_partitions(dg.AssetKey("mailed_report")) == {"2026-01-04"}  # the sixth less six hours
+    assert result.get_requested_partitions(dg.AssetKey("mailed_report")) == {"2026-01-04"}  # January 6th minus 6 hours
     assert result.get_num_requested(dg.AssetKey("best_day")) == 1
     materialize(definitions, instance, "best_day")
     assert sum(lake.rows("media.best_day").values()) == 1
 
 
-def test_the_statements_of_ones_own_equal_a_full_recompute_and_are_audited(
+def test_an_asset_with_its_own_sql_equals_a_full_recompute_and_is_audited(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
     (block,) = [text for text in blocks_of("own-sql") if "ips.capture" in text]
@@ -273,7 +273,7 @@ def test_the_statements_of_ones_own_equal_a_full_recompute_and_are_audited(
         lake.sql(statement)
 
 
-def test_the_tables_of_one_step_equal_a_full_recompute(lake: Lake, instance: dg.DagsterInstance) -> None:
+def test_several_tables_written_by_one_step_equal_a_full_recompute(lake: Lake, instance: dg.DagsterInstance) -> None:
     (block,) = [text for text in blocks_of("several-tables") if "dg.multi_asset" in text]
     first, more = run_pipeline_block(lake), run_block(block)
     definitions = ips.with_incremental(
@@ -314,7 +314,7 @@ def test_an_object_store_can_be_configured(monkeypatch: pytest.MonkeyPatch) -> N
     assert "secret-" not in repr(catalog) + repr(lake)
 
 
-def test_both_commands_of_the_first_screen_exist() -> None:
+def test_the_make_commands_of_the_readme_exist() -> None:
     makefile = (ROOT / "Makefile").read_text()
     for target in re.findall(r"^make (\S+)", PAGES["README"].read_text(), re.MULTILINE):
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
@@ -326,7 +326,7 @@ def test_the_proofs_can_be_declared() -> None:
     assert keys == ["playback_daily:proof", "playback_daily_agg:proof"]
 
 
-def test_the_ways_on_for_inputs_that_both_change_work(lake: Lake, instance: dg.DagsterInstance) -> None:
+def test_the_solutions_for_two_changing_inputs_work(lake: Lake, instance: dg.DagsterInstance) -> None:
     (block,) = [text for text in blocks_of("writing") if "ips.lookup()" in text and "ips.affected" in text]
     made = run_block(block)
     lake.catalog.create_namespace("media")

@@ -1,4 +1,4 @@
-"""What a process imports that only declares assets, or only asks for help: no library that it doesn't use."""
+"""A process that only declares assets, or only asks for help, imports no library that it doesn't use."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ defs = ips.with_incremental(
 
 
 def imported(program: str, *words: str) -> set[str]:
-    """The modules that a process of its own has when ``program`` has ended, as the command that ``words`` say."""
+    """The modules that a new process has imported when ``program``, run with the arguments ``words``, has ended."""
     said = f"import contextlib, sys\nwith contextlib.suppress(SystemExit):\n    {program}\n"
     said += "print('', *sys.modules, file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", said, *words], check=True, capture_output=True, text=True)
@@ -47,7 +47,7 @@ def definitions(tmp_path: Path) -> str:
     return str(file)
 
 
-def test_to_declare_incremental_assets_imports_nothing_but_dagster(definitions: str) -> None:
+def test_declaring_incremental_assets_imports_nothing_heavy_but_dagster(definitions: str) -> None:
     found = imported(f"import runpy; runpy.run_path({definitions!r})")
     assert "dagster_ips.orchestration.run.io_manager" in found
     assert sorted(found & set(HEAVY)) == []
@@ -60,17 +60,17 @@ def test_help_and_a_mistyped_command_import_not_even_dagster(words: tuple[str, .
     assert sorted(found & {"dagster", *HEAVY}) == []
 
 
-def test_the_status_of_all_consumers_is_told_without_spark(
+def test_the_status_of_all_consumers_is_printed_without_importing_spark(
     definitions: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (home := tmp_path / "home").mkdir()
     monkeypatch.setenv("DAGSTER_HOME", str(home))
     found = imported(COMMAND, "status", "-f", definitions)
-    assert "pyiceberg.catalog" in found  # It has looked.
+    assert "pyiceberg.catalog" in found  # The command has read the catalog.
     assert sorted(found & {"pandas", "pyspark"}) == []
 
 
-def test_a_public_name_is_what_the_package_says_it_is() -> None:
+def test_the_package_exports_the_objects_of_its_public_module() -> None:
     assert set(public.__all__) <= set(dir(dagster_ips))
     assert all(getattr(dagster_ips, name) is getattr(public, name) for name in public.__all__)
     with pytest.raises(AttributeError):

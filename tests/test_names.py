@@ -21,7 +21,7 @@ def sources() -> dict[str, str]:
 
 
 def shared(named: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
-    """What several have in common, by name; each is a name and where it is."""
+    """Names that occur in several places, with those places. Each pair in ``named`` is a name and a place."""
     found: dict[str, list[str]] = defaultdict(list)
     for name, where in named:
         found[name].append(where)
@@ -29,7 +29,7 @@ def shared(named: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
 
 
 def classes(files: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Every class and every alias of a type, without the underscore that keeps it in its file."""
+    """Every class and every type alias, without the underscore that makes it private to its file."""
     for path, source in files.items():
         for node in ast.walk(tree := ast.parse(source)):
             if isinstance(node, ast.ClassDef):
@@ -40,16 +40,16 @@ def classes(files: Mapping[str, str]) -> Iterator[tuple[str, str]]:
                 yield from ((name, path) for name in names if name[:1].isupper() and not name.isupper())
 
 
-def test_no_two_files_have_one_name() -> None:
+def test_no_two_files_have_the_same_name() -> None:
     found = shared((Path(path).stem, path) for path in sources())
     assert {name: paths for name, paths in found.items() if name not in SAME_ON_PURPOSE} == {}
 
 
-def test_no_two_classes_have_one_name() -> None:
+def test_no_two_classes_have_the_same_name() -> None:
     assert shared(classes(sources())) == {}
 
 
-def test_a_second_thing_of_a_name_is_found() -> None:
+def test_a_second_class_or_alias_of_the_same_name_is_found() -> None:
     files = sources() | {"core/stray.py": "class _Watermark: ...\nEdge = dict[str, int]\n"}
     assert shared(classes(files)) == {
         "Watermark": ["core/stray.py", "core/watermark.py"],

@@ -1,4 +1,4 @@
-"""The public names are these, and code that uses them passes a strict type checker."""
+"""The list of public names is complete, and code that uses them passes a strict type checker."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Overwrite OwnSql Predicate RangeKind ViewStats affected append audit blocked cap
 incremental incremental_dep lookup merge on_change overwrite_partitions pending pending_sensor proof replace sql_asset
 table target_lag trusted valid_through with_incremental
 """
-"""What users may rely on. A name that goes, or comes, is a change for them: say so in the changelog."""
+"""The names that users may rely on. Adding or removing one is a change for users: record it in the changelog."""
 
 A_USERS_FILE = """
 import datetime as dt
@@ -83,11 +83,11 @@ defs: dg.Definitions = ips.with_incremental(
 """
 
 
-def test_the_public_names_are_these() -> None:
+def test_the_public_names_are_exactly_the_listed_ones() -> None:
     assert sorted(public.__all__) == sorted(NAMES.split())
 
 
-def test_the_package_says_that_it_is_typed() -> None:
+def test_the_package_has_a_py_typed_marker() -> None:
     assert Path(dagster_ips.__file__).with_name("py.typed").is_file()
 
 
@@ -98,15 +98,15 @@ WRONG = {
 }
 
 
-def test_a_users_file_is_checked_strictly(tmp_path: Path) -> None:
+def test_a_users_file_passes_strict_type_checks_and_wrong_calls_do_not(tmp_path: Path) -> None:
     (tmp_path / "right.py").write_text(A_USERS_FILE)
     for name, (line, _) in WRONG.items():
         (tmp_path / f"{name}.py").write_text(f"import dagster_ips as ips\n\n{line}\n")
-    # The checkout's own cache: to check Dagster and PySpark takes a minute.
+    # The checkout's own cache, because checking Dagster and PySpark takes a minute.
     cache = Path(dagster_ips.__file__).parent.parent / ".mypy_cache"
     command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(cache), "--no-error-summary"]
     files = sorted(path.name for path in tmp_path.glob("*.py"))
-    # As an installed package: an editable one is found by Python alone.
+    # mypy must find the package as an installed one: only Python itself finds an editable install.
     environment = os.environ | {"PYTHONPATH": str(cache.parent)}
     checked = subprocess.run(
         [*command, *files], check=False, capture_output=True, text=True, cwd=tmp_path, env=environment

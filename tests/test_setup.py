@@ -12,7 +12,7 @@ TOOLS = ["bash", "cut", "env", "grep", "head", "id", "paste", "sed"]
 
 @pytest.fixture
 def bare_machine(tmp_path: Path) -> Path:
-    """A PATH with a Python and the shell's tools: no Java, and no package manager that could bring one."""
+    """A PATH with a Python and the shell's tools, but without Java or a package manager that could install it."""
     path = tmp_path / "bin"
     path.mkdir()
     for tool in TOOLS:
@@ -64,18 +64,18 @@ def test_a_java_that_cannot_start_spark_is_refused(bare_machine: Path) -> None:
     assert "jdk.incubator.vector" in only_line(preflight(bare_machine).stderr)
 
 
-def test_a_java_home_without_java_is_what_to_correct(bare_machine: Path, tmp_path: Path) -> None:
+def test_the_message_about_a_java_home_without_java_says_to_correct_it(bare_machine: Path, tmp_path: Path) -> None:
     done = preflight(bare_machine, JAVA_HOME=str(tmp_path))
     assert f"point JAVA_HOME (now {tmp_path}) to a Java 17, or unset it" in only_line(done.stderr)
 
 
-def test_without_python_and_java_both_are_in_the_one_line(bare_machine: Path) -> None:
+def test_when_python_and_java_are_missing_one_line_names_both(bare_machine: Path) -> None:
     bare_machine.joinpath("python3").unlink()
     line = only_line(preflight(bare_machine).stderr)
     assert line.startswith("Missing: Python 3.11 or later and Java 17 or later. To fix it: ")
 
 
-def test_what_is_missing_is_installed_where_that_needs_no_password(bare_machine: Path) -> None:
+def test_missing_java_is_installed_if_no_password_is_needed(bare_machine: Path) -> None:
     add_tool(bare_machine, "id", "echo 0")
     java = bare_machine / "java"
     works = 'echo "openjdk version \\\\"17.0.1\\\\"" >&2; echo jdk.incubator.vector@17'

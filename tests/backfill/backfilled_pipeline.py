@@ -1,4 +1,4 @@
-"""A pipeline whose code changes, computed and backfilled as Dagster's daemon does it, with ``dagster-ips`` on it."""
+"""A pipeline whose code changes, run and backfilled the way Dagster's daemon does it, with ``dagster-ips`` on it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PARTITION_TAGS = ("partition", "asset_partition_range_start", "asset_partition_r
 
 
 class BackfilledPipeline(ABC):
-    """A pipeline that follows ``media.playback``; each test has one for itself.
+    """A pipeline that follows ``media.playback``; each test has its own.
 
     It writes ``TABLES``. A staged backfill ends with the stage ``LAST``.
     """
@@ -35,25 +35,25 @@ class BackfilledPipeline(ABC):
     @property
     @abstractmethod
     def definitions(self) -> dg.Definitions:
-        """With the code as it is now."""
+        """The definitions with the current code."""
 
     @property
     @abstractmethod
     def file(self) -> Path:
-        """Where they are defined, for a command line."""
+        """The file of the definitions, for a command line."""
 
     def arrive(self, *rows: Event) -> None:
-        """Events from outside, followed through all stages."""
+        """Append events from outside and run all stages that follow."""
         self.land(*rows)
         self.follow()
 
     def land(self, *rows: Event) -> None:
-        """Events from outside."""
+        """Append events from outside."""
         self.lake.append(list(rows))
         self.events += rows
 
     def follow(self) -> list[tuple[str, ...]]:
-        """What automation does until nothing is pending."""
+        """Run what automation requests until nothing is pending."""
         definitions = self.definitions
         repository = definitions.get_repository_def()
         (sensor,) = [s for s in repository.sensor_defs if isinstance(s, dg.AutomationConditionSensorDefinition)]
@@ -79,7 +79,7 @@ class BackfilledPipeline(ABC):
         run(self.definitions, self.instance, asset, first, last, **tags)
 
     def backfill(self, backfill_id: str) -> None:
-        """What the daemon does of a backfill that was launched: one run of its partitions, and the end of it."""
+        """Do what the daemon does for a launched backfill: run its partitions once, then complete it."""
         found = self.instance.get_backfill(backfill_id)
         assert found is not None
         assert found.asset_backfill_data is not None
@@ -92,7 +92,7 @@ class BackfilledPipeline(ABC):
         self.instance.update_backfill(found.with_status(type(found.status).COMPLETED_SUCCESS))
 
     def stage(self, backfill_id: str, *assets: str) -> None:
-        """What the daemon does of a backfill that is staged: one run of each asset; with the last it ends."""
+        """Do what the daemon does for a staged backfill: run each asset once; after the last one, complete it."""
         found = self.instance.get_backfill(backfill_id)
         assert found is not None
         assert found.asset_backfill_data is not None
@@ -112,7 +112,7 @@ class BackfilledPipeline(ABC):
         return CliRunner().invoke(main, ["backfill", name, "-f", str(self.file), *words], input=answer)
 
     def says(self, name: str, *words: str, answer: str = "") -> str:
-        """What a command prints that succeeds."""
+        """The output of a command that succeeds."""
         result = self.command(name, *words, answer=answer)
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
@@ -120,18 +120,18 @@ class BackfilledPipeline(ABC):
         return result.stdout
 
     def told(self, name: str, *words: str) -> dict[str, Any]:
-        """What it prints as JSON."""
+        """The JSON output of a command."""
         found: dict[str, Any] = json.loads(self.says(name, *words, "--json"))
         return found
 
     def refuses(self, name: str, *words: str) -> str:
-        """What a command prints that ends with an error of ours."""
+        """The error output of a command that ends with one of the library's errors."""
         result = self.command(name, *words)
         assert result.exit_code in (1, 2), result.output
         assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
         return result.stderr
 
     def plan(self, *words: str) -> str:
-        """The id of a plan."""
+        """Make a plan; returns its id."""
         plan: str = self.told("plan", *words)["id"]
         return plan

@@ -1,4 +1,4 @@
-"""Pipelines of random shape from an outside table; the code of one asset can be changed for all rows, or for some."""
+"""Pipelines of random shape over an outside table. The code of one asset can be changed, for all rows or for some."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from tests.support.lake_catalog import catalog_resource
 from tests.support.partitioned import DAYS, FROM_DAYS, WEEKS
 
 ROWS = "rows"
-"""An asset with the columns of the outside table, from one upstream; the others add it up in one way or another."""
+"""The kind of an asset with the columns of the outside table, from one upstream. The other kinds aggregate."""
 SUMS = ("per day and account", "per day", "of two", "per week", "per account", "combined")
 
 
 @dataclass(frozen=True)
 class Node:
-    """An asset of a ``kind`` that is made of others. It adds ``more`` to the seconds of each row, if it is of rows."""
+    """An asset of a ``kind``, with its upstreams. An asset of kind ROWS adds ``more`` to the seconds of each row."""
 
     name: str
     kind: str
@@ -53,7 +53,7 @@ class Graph:
         return len(self.accounts) == 3
 
     def stages(self) -> list[Node]:
-        """What follows from ``changed``, itself first, each after those that it is made of."""
+        """``changed`` and the assets downstream of it, each after its upstreams."""
         found = {self.changed}
         for node in self.nodes:
             if found & set(node.upstreams):
@@ -62,7 +62,7 @@ class Graph:
 
 
 def random_graph(rng: random.Random) -> Graph:
-    """One to four assets of rows, and two to five that add up."""
+    """One to four assets of kind ROWS, and two to five that aggregate."""
     rows: list[Node] = []
     for number in range(rng.randint(1, 4)):
         upstream = rng.choice(["playback", *(each.name for each in rows)])
@@ -77,7 +77,7 @@ def random_graph(rng: random.Random) -> Graph:
 
 
 def definitions_of(lake_folder: Path, spark_folder: Path, graph: Graph, *, is_changed: bool) -> dg.Definitions:
-    """The pipeline, with the code of one asset as it was or changed."""
+    """The pipeline, with the original or the changed code of one asset."""
     manager = ips.IcdcIOManager(
         catalog=catalog_resource(lake_folder),
         spark=ips.LocalSparkConnect(server_folder=str(spark_folder)),
@@ -168,7 +168,7 @@ class RandomPipeline(BackfilledPipeline):
         return path
 
     def rows(self) -> dict[str, Counter[tuple[Any, ...]]]:
-        """Without the columns that ``combine`` keeps for itself."""
+        """The rows of each table, without the hidden columns of ``combine``."""
         frames = {table: self.lake.session.table(f"lake.{table}") for table in self.TABLES}
         return {
             table: Counter(tuple(row) for row in frame.select(_shown(frame)).collect())
@@ -176,7 +176,7 @@ class RandomPipeline(BackfilledPipeline):
         }
 
     def right(self, days: Sequence[str] = ()) -> Mapping[str, Counter[tuple[Any, ...]]]:
-        """What the tables must hold, without Spark: of ``days`` by the changed code, of others by that before."""
+        """What the tables must hold, without Spark: rows of ``days`` by the changed code, others by the original."""
         made: dict[str, list[Event]] = {"playback": self.events}
         found: dict[str, Counter[tuple[Any, ...]]] = {}
         for node in self.graph.nodes:

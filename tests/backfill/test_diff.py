@@ -1,4 +1,4 @@
-"""A diff shows exactly what differs from the state before: by partition, by column, with rows."""
+"""A diff shows exactly what differs from the previous state: by partition, by column, with rows."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def test_a_diff_shows_exactly_the_planted_difference(stages: ThreeStages) -> Non
     assert [(each["kind"], each["key"], each["column"]) for each in by_account["examples"]] == [
         ("changed", "account=a1", "seconds")
     ]
-    # Without a key a changed row is one that went and one that came.
+    # Without a key, a changed row counts as one removed and one added row.
     assert (week["keys"], week["total"]["added"], week["total"]["removed"]) == ([], 2, 2)
     assert week["commits_of_other_changes"] == []
     text = stages.says("diff", plan)
     assert f"day (by event_date, event_id): 0 rows added, 0 removed, {len(bad)} changed." in text
 
 
-def test_what_others_committed_since_is_said(stages: ThreeStages) -> None:
+def test_a_diff_names_later_commits_of_others(stages: ThreeStages) -> None:
     stages.begin()
     plan = stages.plan("day", "--partition", "2026-01-01")
     stages.says("launch", plan, "--yes")
@@ -68,7 +68,7 @@ def session(lake: Lake) -> SparkSession:
 
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(before=ROWS, after=ROWS)
-def test_rows_without_a_key_are_counted_as_multisets_are(session: SparkSession, before: Rows, after: Rows) -> None:
+def test_rows_without_a_key_are_compared_as_multisets(session: SparkSession, before: Rows, after: Rows) -> None:
     old, new = (session.createDataFrame(rows, "p string, x int, y int") for rows in (before, after))
     found = differences(old, new, keys=(), divided_by=["p"]).by_values
     for part in ("a", "b"):
@@ -84,7 +84,7 @@ def test_rows_without_a_key_are_counted_as_multisets_are(session: SparkSession, 
 
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(before=st.dictionaries(st.sampled_from("abcd"), VALUES), after=st.dictionaries(st.sampled_from("abcd"), VALUES))
-def test_rows_with_a_key_come_go_and_change(
+def test_rows_with_a_key_are_counted_as_added_removed_or_changed(
     session: SparkSession, before: dict[str, int | None], after: dict[str, int | None]
 ) -> None:
     old, new = (session.createDataFrame(list(rows.items()), "k string, x int") for rows in (before, after))

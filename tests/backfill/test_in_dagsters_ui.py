@@ -1,4 +1,4 @@
-"""The job in Dagster's UI does what the command line does, and shows it as tables."""
+"""The job in Dagster's UI does what the command line does, and shows the result as tables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.backfill.three_stages import ThreeStages
 
 
 def told(stages: ThreeStages, act: str, **config: object) -> dict[str, Any]:
-    """What a run of the job says: sentences under ``says``, and each table as its rows."""
+    """The observation of a run of the job: sentences under ``says``, and each table as its rows."""
     job = stages.definitions.resolve_job_def("ips_backfill")
     result = job.execute_in_process(
         instance=stages.instance, run_config={"ops": {"backfill": {"config": {act: config}}}}
@@ -74,7 +74,7 @@ def test_a_bug_is_fixed_in_the_ui_from_the_plan_to_the_revert(stages: ThreeStage
     assert "media.day, media.by_account, media.week" in told(stages, "release", id=plan)["says"]
 
 
-def test_what_the_command_line_planned_is_cancelled_in_the_ui(stages: ThreeStages) -> None:
+def test_a_backfill_staged_on_the_command_line_is_cancelled_in_the_ui(stages: ThreeStages) -> None:
     stages.begin()
     stages.deploy(bug=False)
     plan = stages.staged("day", "--partition", "2026-01-05")
@@ -83,7 +83,7 @@ def test_what_the_command_line_planned_is_cancelled_in_the_ui(stages: ThreeStage
     assert plan_id(told(stages, "plan", asset="day", older_code=True)) != plan
 
 
-def test_a_run_config_that_makes_no_sense_is_refused(stages: ThreeStages) -> None:
+def test_an_invalid_run_config_is_refused(stages: ThreeStages) -> None:
     with pytest.raises(dg.DagsterInvalidConfigError, match="asset"):
         told(stages, "plan", partitions=["2026-01-01"])
     with pytest.raises(dg.DagsterInvalidConfigError, match="staged"):

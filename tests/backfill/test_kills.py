@@ -1,4 +1,4 @@
-"""Launch, stage, publish and revert killed at each durable effect: done again they end as if nothing had happened."""
+"""Launch, stage, publish and revert, killed at each durable effect and repeated, end as if nothing had happened."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.lake import events
 
 pytestmark = pytest.mark.slow
 
-# Forks from a process that has imported everything, and shares nothing with Spark's client in this one.
+# Processes fork from one that has imported everything and shares nothing with this process's Spark client.
 _PROCESSES = multiprocessing.get_context("forkserver")
 _PROCESSES.set_forkserver_preload(["tests.backfill.three_stages"])
 DAYS = ("--partitions", "2026-01-02..2026-01-04")
@@ -53,13 +53,13 @@ def _kill_at(at: str, home: str) -> None:
 
 
 def killed(stages: ThreeStages, name: str, *words: str, at: str) -> None:
-    """A command in a process of its own, which is killed at the effect ``at``."""
+    """Run a command in its own process, which is killed at the effect ``at``."""
     command = (name, "-f", str(stages.file), *words)
     _until_killed(_command, command, stages.instance.root_directory, at)
 
 
 def killed_run(stages: ThreeStages, asset: str, tags: Mapping[str, str], *, at: str) -> None:
-    """As ``killed``, of a run of an asset without partitions; monitoring finds it dead then."""
+    """Like ``killed``, for a run of an asset without partitions. Monitoring then reports the run as failed."""
     _until_killed(_run, str(stages.file), asset, tags, stages.instance.root_directory, at)
     (run,) = stages.instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED]))
     stages.instance.report_run_failed(run)
@@ -83,12 +83,12 @@ OF_LAUNCH = [
 ]
 
 
-def test_a_launch_that_is_killed_anywhere_is_launched_again(stages: ThreeStages) -> None:
+def test_a_launch_that_is_killed_anywhere_can_be_launched_again(stages: ThreeStages) -> None:
     stages.begin()
     for point in OF_LAUNCH:
         plan = stages.plan("day", *DAYS)
         killed(stages, "launch", plan, "--yes", at=point)
-        # What came since, before Dagster knew of the backfill, is part of the state before it.
+        # Rows that arrive before Dagster knows the backfill belong to the state before it.
         is_launched = stages.instance.get_backfill(plan) is not None
         assert is_launched == (point == "after:launch_backfill")
         stages.arrive(*events([200 + OF_LAUNCH.index(point)], day=2))
@@ -125,7 +125,7 @@ OF_REVERT = [
 
 @pytest.mark.parametrize("point", OF_REVERT)
 def test_a_revert_that_is_killed_anywhere_loses_and_doubles_nothing(stages: ThreeStages, point: str) -> None:
-    """Rows come before the backfill, between it and the revert, and after the kill; automation runs in between."""
+    """Rows arrive before the backfill, between it and the revert, and after the kill; automation runs in between."""
     stages.begin()
     stages.land(*events([100], day=2))
     stages.deploy(bug=False)
@@ -154,7 +154,7 @@ OF_STAGED_RUN = [
 ]
 
 
-def test_a_staging_that_is_killed_anywhere_is_staged_again(stages: ThreeStages) -> None:
+def test_a_staging_that_is_killed_anywhere_can_be_staged_again(stages: ThreeStages) -> None:
     stages.begin()
     stages.deploy(bug=False)
     plan = stages.plan(*ALL_DAYS)
@@ -187,11 +187,11 @@ OF_PUBLISH = [
     ("before:report_event", 3, "publish"),
     ("after:drop_branch#2", 3, "publish"),
 ]
-"""Where it is killed, how many tables are published by then, and what comes next."""
+"""Where the command is killed, the number of tables published by then, and the next action."""
 
 
-def test_a_publication_that_is_killed_anywhere_is_finished_or_followed(stages: ThreeStages) -> None:
-    """Rows come while it is staged and after the kill; no row is lost, doubled, or left as the other code made it."""
+def test_a_publication_that_is_killed_anywhere_can_be_finished_cancelled_or_followed(stages: ThreeStages) -> None:
+    """Rows arrive during staging and after the kill; no row is lost, doubled, or left as the other code made it."""
     stages.begin()
     had_bug = True
     for number, (point, published, further) in enumerate(OF_PUBLISH):
@@ -211,8 +211,8 @@ def test_a_publication_that_is_killed_anywhere_is_finished_or_followed(stages: T
         assert not any(f"ips-staged-{plan}" in each for each in refs)
 
 
-def test_a_publication_that_was_killed_half_way_is_taken_back(stages: ThreeStages) -> None:
-    """Whether automation has followed what was published by then, or not."""
+def test_a_publication_that_was_killed_half_way_can_be_reverted(stages: ThreeStages) -> None:
+    """This holds whether or not automation has followed the tables that are already published."""
     stages.begin()
     for number, point in enumerate(("after:publish", "after:publish#2")):
         stages.deploy(bug=False)

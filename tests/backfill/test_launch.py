@@ -1,4 +1,4 @@
-"""A plan that is launched is Dagster's own backfill; every table's state before it is kept."""
+"""A launched plan is a backfill of Dagster's own, and every table's previous state is kept."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def heads(stages: ThreeStages) -> dict[str, int | None]:
     return {table: stages.lake.catalog.load(table, asset="test").head_snapshot_id() for table in stages.TABLES}
 
 
-def test_a_launched_backfill_computes_its_partitions_and_what_follows_and_its_status_says_so(
+def test_a_launched_backfill_and_its_status_include_its_partitions_and_all_downstream_stages(
     stages: ThreeStages,
 ) -> None:
     stages.begin()
@@ -59,12 +59,12 @@ def test_a_launched_backfill_computes_its_partitions_and_what_follows_and_its_st
     assert read == {stage["asset"]: stage["planned_rows"] for stage in status["stages"]}
     assert len(status["runs"]) == 3
     assert "day" in stages.says("status", plan)
-    # Launched once is launched: nothing is tagged or started again.
+    # A second launch changes nothing: nothing is tagged or started again.
     assert "is launched" in stages.says("launch", plan, "--yes")
     assert tags(stages, plan) == before
 
 
-def test_partitions_that_change_no_row_are_followed_by_none(stages: ThreeStages) -> None:
+def test_partitions_that_change_no_row_cause_no_downstream_changes(stages: ThreeStages) -> None:
     stages.begin()
     plan = stages.plan("day", "--partitions", "2026-01-01..2026-01-02")
     stages.says("launch", plan, "--yes")
@@ -75,7 +75,7 @@ def test_partitions_that_change_no_row_are_followed_by_none(stages: ThreeStages)
     assert stages.rows() == stages.right(bug=True)
 
 
-def test_a_plan_whose_tables_or_code_moved_is_refused_with_what_moved(stages: ThreeStages) -> None:
+def test_a_plan_whose_tables_or_code_changed_is_refused_and_the_changes_are_named(stages: ThreeStages) -> None:
     stages.begin()
     plan = stages.plan("day", "--partition", "2026-01-01")
     stages.arrive(*events([100], day=1))
@@ -90,7 +90,7 @@ def test_a_plan_whose_tables_or_code_moved_is_refused_with_what_moved(stages: Th
     assert "day's code version changed from buggy to fixed" in stages.refuses("launch", other, "--yes")
 
 
-def test_a_plan_is_launched_from_the_file_that_was_reviewed(stages: ThreeStages, tmp_path: Path) -> None:
+def test_a_plan_is_launched_from_its_reviewed_file(stages: ThreeStages, tmp_path: Path) -> None:
     stages.begin()
     file = tmp_path / "plan.json"
     plan = stages.plan("day", "--partition", "2026-01-01", "--out", str(file))
@@ -101,10 +101,10 @@ def test_a_plan_is_launched_from_the_file_that_was_reviewed(stages: ThreeStages,
     assert "has no plan" in stages.refuses("launch", "nothing", "--yes")
 
 
-def test_the_state_before_outlives_expiry_however_old_it_is(
+def test_the_previous_state_survives_snapshot_expiry_however_old_it_is(
     stages: ThreeStages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Iceberg takes a tag away by the age of its snapshot, not by its own."""
+    """Iceberg expires a tag by the age of its snapshot, not by the age of the tag."""
     stages.begin()
     before = stages.rows()["media.day"]
     at = heads(stages)["media.day"]
@@ -138,7 +138,7 @@ def test_cancel_ends_the_backfill_and_the_runs_that_it_caused(stages: ThreeStage
     assert CursorStore(stages.instance).get_backfill(plan) is not None
 
 
-def test_only_what_failed_is_executed_again_and_belongs_to_the_backfill(stages: ThreeStages) -> None:
+def test_a_reexecution_of_failed_partitions_belongs_to_the_backfill(stages: ThreeStages) -> None:
     stages.begin()
     stages.deploy(bug=False)
     plan = stages.plan("day", "--partitions", "2026-01-01..2026-01-04")
@@ -153,7 +153,7 @@ def test_only_what_failed_is_executed_again_and_belongs_to_the_backfill(stages: 
     stages.instance.update_backfill(backfill.with_status(type(backfill.status).COMPLETED_FAILED))
     assert "day: failed: 2026-01-04" in stages.says("status", plan)
 
-    # What Dagster makes of "Re-execute from failure": another backfill of what isn't materialised, with all tags.
+    # What Dagster does for "Re-execute from failure": a second backfill of what isn't materialized, with all tags.
     again = requested_backfill(
         stages.instance,
         "againaga",

@@ -1,4 +1,4 @@
-"""A plan says which stages and partitions follow, what they read, and what can't be known."""
+"""A plan names the stages and partitions that follow, what they read, and what is unknown."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tests.backfill.three_stages import ThreeStages
 from tests.support.lake import events
 
 
-def test_a_plan_names_stages_partitions_sizes_and_what_cant_be_known(stages: ThreeStages) -> None:
+def test_a_plan_names_stages_partitions_sizes_and_unknowns(stages: ThreeStages) -> None:
     stages.begin()
     before = stages.rows()
     plan = stages.told("plan", "day", "--partitions", "2026-01-03..2026-01-06")
@@ -27,7 +27,9 @@ def test_a_plan_names_stages_partitions_sizes_and_what_cant_be_known(stages: Thr
     assert "≤ 5" in text
 
 
-def test_what_never_ran_has_no_seconds_and_what_isnt_there_is_said(stages: ThreeStages) -> None:
+def test_a_plan_has_no_seconds_for_stages_that_never_ran_and_no_snapshots_for_missing_tables(
+    stages: ThreeStages,
+) -> None:
     stages.lake.create_playback(events(range(3)))
     plan = stages.told("plan", "day", "--partition", "2026-01-01")
     assert [stage["seconds"] for stage in plan["stages"]] == [None, None, None]
@@ -36,7 +38,7 @@ def test_what_never_ran_has_no_seconds_and_what_isnt_there_is_said(stages: Three
     assert plan["tables"][0]["snapshot_id"] is None
 
 
-def test_partitions_and_assets_that_arent_there_are_refused(stages: ThreeStages) -> None:
+def test_unknown_partitions_and_assets_are_refused(stages: ThreeStages) -> None:
     stages.lake.create_playback(events(range(3)))
     assert "no partition 2025-01-01" in stages.refuses("plan", "day", "--partition", "2025-01-01")
     assert "has no partitions in Dagster" in stages.refuses("plan", "by_account", "--partition", "x")
@@ -45,7 +47,7 @@ def test_partitions_and_assets_that_arent_there_are_refused(stages: ThreeStages)
     assert "only one of" in stages.refuses("plan", "day", "--partition", "x", "--older-code")
 
 
-def test_what_older_code_made_can_be_planned(stages: ThreeStages) -> None:
+def test_a_plan_can_select_the_partitions_made_by_older_code(stages: ThreeStages) -> None:
     stages.begin()
     assert "older code version" in stages.refuses("plan", "day", "--older-code")
     stages.deploy(bug=False)

@@ -1,6 +1,6 @@
-"""Of pipelines of any shape, a plan names what then runs; staged or live, the result is a recompute's, and goes back.
+"""For pipelines of any shape, a plan names what then runs; a result, staged or live, equals a recompute and reverts.
 
-``SEEDS`` are how many pipelines are made, ``FIRST_SEED`` is the first one's: environment variables.
+The environment variable ``SEEDS`` is the number of pipelines, and ``FIRST_SEED`` is the seed of the first one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 FIRST = int(os.environ.get("FIRST_SEED", "1"))
 SEEDS = range(FIRST, FIRST + int(os.environ.get("SEEDS", "4")))
 ROWS = 5000
-"""A day's: enough for a file's size to be that of its rows."""
+"""Rows per day: enough that a file's size depends on its rows."""
 
 
 @pytest.fixture(params=SEEDS)
@@ -39,7 +39,7 @@ def rng(seed: int) -> random.Random:
 def pipeline(
     lake: Lake, instance: dg.DagsterInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rng: random.Random
 ) -> RandomPipeline:
-    """Ten days, a few late rows on top, followed through all assets."""
+    """Ten days with a few late rows, consumed by all assets."""
     monkeypatch.setenv("DAGSTER_HOME", instance.root_directory)
     found = RandomPipeline(lake, instance, tmp_path, random_graph(rng))
     lake.create_playback()
@@ -67,7 +67,7 @@ def span(rng: random.Random) -> list[str]:
     return [f"2026-01-{day:02}" for day in range(first, last + 1)]
 
 
-def test_a_plan_names_what_then_runs(pipeline: RandomPipeline, rng: random.Random) -> None:
+def test_a_plan_names_exactly_what_then_runs(pipeline: RandomPipeline, rng: random.Random) -> None:
     days, root = span(rng), pipeline.graph.changed
     pipeline.is_changed = True
     plan = pipeline.told("plan", root, "--partitions", f"{days[0]}..{days[-1]}")
@@ -96,7 +96,7 @@ def test_a_plan_names_what_then_runs(pipeline: RandomPipeline, rng: random.Rando
             assert captured["size_bytes"] == pytest.approx(read["size_bytes"], rel=0.1), name
 
 
-def test_what_is_staged_is_published_as_it_was_compared_and_taken_back(
+def test_a_staged_backfill_is_published_exactly_as_its_diff_said_and_can_be_reverted(
     pipeline: RandomPipeline, rng: random.Random, seed: int
 ) -> None:
     days, stages = span(rng), [node.name for node in pipeline.graph.stages()]
@@ -126,7 +126,7 @@ def newest(pipeline: RandomPipeline) -> int:
 
 
 def made_since(pipeline: RandomPipeline, asset: str, before: int) -> tuple[Counter[str | None], Counter[str]]:
-    """How often its partitions were computed, and what the runs say that they captured."""
+    """How often each partition was computed, and the captured sizes that the runs report."""
     records = pipeline.instance.fetch_materializations(dg.AssetKey(asset), limit=1000).records
     partitions: Counter[str | None] = Counter()
     captured: dict[str, Counter[str]] = {}

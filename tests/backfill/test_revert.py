@@ -1,4 +1,4 @@
-"""Taking a backfill back restores its rows in all stages, and loses and doubles nothing that came since."""
+"""A revert restores the rows of all stages, and neither loses nor doubles rows that came later."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ALL = ("--partitions", "2026-01-01..2026-01-10")
 
 @pytest.fixture
 def fixed(stages: ThreeStages) -> str:
-    """A backfill of all days by code without the bug, followed by all stages."""
+    """A backfill of all days by code without the bug. All stages have followed it."""
     stages.begin()
     stages.deploy(bug=False)
     plan = stages.plan("day", *ALL)
@@ -44,8 +44,8 @@ def test_a_revert_restores_equal_rows_in_all_stages(stages: ThreeStages, fixed: 
     assert stages.rows() == stages.right(bug=True)
 
 
-def test_rows_that_came_since_are_neither_lost_nor_doubled(stages: ThreeStages) -> None:
-    """Before the backfill, consumed by it, by a run after it, and after the revert."""
+def test_rows_that_arrived_since_the_backfill_are_neither_lost_nor_doubled(stages: ThreeStages) -> None:
+    """Rows arrive before the backfill, consumed by the backfill, by a run after it, and after the revert."""
     stages.begin()
     stages.arrive(*events([100], day=2))
     stages.land(*events([101, 102], day=3))
@@ -67,12 +67,12 @@ def test_rows_that_came_since_are_neither_lost_nor_doubled(stages: ThreeStages) 
 
 
 @pytest.mark.slow
-def test_only_what_the_backfill_computed_comes_back(stages: ThreeStages) -> None:
+def test_a_revert_restores_only_what_the_backfill_computed(stages: ThreeStages) -> None:
     stages.begin()
     stages.deploy(bug=False)
     plan = stages.plan("day", "--partitions", "2026-01-02..2026-01-05")
     stages.says("launch", plan, "--yes")
-    # As if it was cancelled midway.
+    # As if the backfill was cancelled midway.
     stages.run("day", "2026-01-02", "2026-01-03", **{"dagster/backfill": plan})
     backfill = stages.instance.get_backfill(plan)
     assert backfill is not None
@@ -89,7 +89,7 @@ def test_only_what_the_backfill_computed_comes_back(stages: ThreeStages) -> None
 
 
 @pytest.mark.slow
-def test_what_others_did_since_is_named_and_not_lost(stages: ThreeStages, fixed: str) -> None:
+def test_later_changes_by_others_are_named_and_not_lost(stages: ThreeStages, fixed: str) -> None:
     stages.deploy(bug=True)
     stages.run("day", "2026-01-04")
     stages.lake.sql("DELETE FROM lake.media.day WHERE event_date = DATE '2026-01-06' AND account = 'a0'")
@@ -103,7 +103,7 @@ def test_what_others_did_since_is_named_and_not_lost(stages: ThreeStages, fixed:
 
 
 @pytest.mark.slow
-def test_a_partition_that_the_backfill_computed_first_stays_and_is_named(stages: ThreeStages) -> None:
+def test_a_partition_that_was_first_computed_by_the_backfill_stays_and_is_named(stages: ThreeStages) -> None:
     stages.lake.create_playback(events(range(3)))
     stages.events += events(range(3))
     stages.run("day", "2026-01-01")
@@ -117,7 +117,7 @@ def test_a_partition_that_the_backfill_computed_first_stays_and_is_named(stages:
 
 
 @pytest.mark.slow
-def test_a_partition_that_was_consumed_long_ago_comes_back_though_its_snapshots_are_expired(
+def test_a_partition_is_restored_although_the_snapshots_it_consumed_are_expired(
     stages: ThreeStages,
 ) -> None:
     stages.begin()
@@ -140,7 +140,7 @@ def test_a_partition_that_was_consumed_long_ago_comes_back_though_its_snapshots_
 
 
 @pytest.mark.slow
-def test_hygiene_keeps_what_a_revert_needs(stages: ThreeStages, fixed: str) -> None:
+def test_the_hygiene_job_keeps_what_a_revert_needs(stages: ThreeStages, fixed: str) -> None:
     stages.arrive(*events([100], day=0))
     job = stages.definitions.resolve_job_def("ips_hygiene")
     settings = {"ops": {"tidy_up": {"config": {"keep_days": 0, "compact": False}}}}
@@ -152,8 +152,8 @@ def test_hygiene_keeps_what_a_revert_needs(stages: ThreeStages, fixed: str) -> N
 
 
 @pytest.mark.slow
-def test_days_that_are_weeks_by_now_are_not_taken_back(stages: ThreeStages, fixed: str) -> None:
-    """The key of a Sunday is that of a week: other rows."""
+def test_a_revert_is_refused_while_the_partitions_are_redefined(stages: ThreeStages, fixed: str) -> None:
+    """The key of a Sunday is also the key of a week, which has other rows."""
     stages.deploy(bug=False, by_week=True)
     before = stages.lake.commits("media.day")
     assert "have since been redefined" in stages.refuses("revert", fixed, "--yes")

@@ -1,4 +1,4 @@
-"""A staged backfill is seen by nobody before it is published, and then by everybody, as a full recompute would be."""
+"""Nobody sees a staged backfill before it is published; then everybody sees what a full recompute would produce."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def versions(stages: ThreeStages) -> list[str | None]:
     return [(each.tags or {}).get("dagster/data_version") for each in told if each]
 
 
-def test_a_fix_is_staged_compared_published_and_taken_back(stages: ThreeStages) -> None:
+def test_a_fix_is_staged_compared_published_and_reverted(stages: ThreeStages) -> None:
     stages.begin()
     wrong = stages.right(bug=True)
     stages.deploy(bug=False)
@@ -88,7 +88,7 @@ def test_a_fix_is_staged_compared_published_and_taken_back(stages: ThreeStages) 
     assert stages.rows() == stages.right(bug=True)
 
 
-def test_what_comes_while_it_is_staged_waits_or_refuses_it_and_is_never_lost(stages: ThreeStages) -> None:
+def test_rows_that_arrive_during_staging_wait_or_prevent_publishing_and_are_never_lost(stages: ThreeStages) -> None:
     stages.begin()
     stages.deploy(bug=False)
     plan, overlapping = (stages.staged(*ALL_DAYS) for _ in range(2))

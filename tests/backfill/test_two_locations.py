@@ -1,4 +1,4 @@
-"""A backfill whose later stage is in another code location, where the asset before it is a table from outside."""
+"""A backfill with a later stage in another code location, for which the asset before it is an outside table."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.partitioned import SENSOR
 
 
 def elsewhere(lake_folder: Path, spark_folder: Path) -> dg.Definitions:
-    """The second location: totals of ``day``, which the first one makes."""
+    """The second location: totals of ``day``, which the first location writes."""
 
     @dg.asset(
         code_version="1",
@@ -40,11 +40,11 @@ def elsewhere(lake_folder: Path, spark_folder: Path) -> dg.Definitions:
 
 
 class TwoLocations(ThreeStages):
-    """The three stages, another code location that follows the first of them, and the command line on both."""
+    """The three stages, a second code location that follows the first stage, and the command line on both."""
 
     @property
     def workspace(self) -> Path:
-        """The location with the outside table first."""
+        """A workspace file that lists first the location for which the table is an outside table."""
         other, path = self.folder / "elsewhere_definitions.py", self.folder / "both.yaml"
         other.write_text(
             "from pathlib import Path\n\nfrom tests.backfill.test_two_locations import elsewhere\n\n"
@@ -57,7 +57,7 @@ class TwoLocations(ThreeStages):
         return CliRunner().invoke(main, ["backfill", name, "-w", str(self.workspace), *words], input=answer)
 
     def totalled(self, **tags: str) -> Counter[tuple[Any, ...]]:
-        """What the other location's table holds once it has followed."""
+        """The table of the other location after a run."""
         job = elsewhere(self.lake.folder, self.lake.spark_folder).resolve_implicit_global_asset_job_def()
         made = job.execute_in_process(
             instance=self.instance, asset_selection=[dg.AssetKey("totals")], tags={**SENSOR, **tags}
@@ -75,7 +75,7 @@ def both(lake: Lake, instance: dg.DagsterInstance, tmp_path: Path, monkeypatch: 
     return TwoLocations(lake, instance, tmp_path)
 
 
-def test_a_workspace_with_both_plans_follows_and_takes_back_all_stages(both: TwoLocations) -> None:
+def test_a_plan_its_execution_and_its_revert_cover_the_stages_of_both_locations(both: TwoLocations) -> None:
     both.begin()
     assert both.totalled() == both.right_totals(bug=True)
     both.deploy(bug=False)
@@ -98,7 +98,7 @@ def test_a_workspace_with_both_plans_follows_and_takes_back_all_stages(both: Two
     assert "is cancelled" in both.says("cancel", plan["id"], "--yes")
 
 
-def test_a_backfill_over_both_is_staged_and_published(both: TwoLocations) -> None:
+def test_a_backfill_over_both_locations_is_staged_and_published(both: TwoLocations) -> None:
     both.begin()
     both.totalled()
     both.deploy(bug=False)

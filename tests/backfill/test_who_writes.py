@@ -1,4 +1,4 @@
-"""Of several code locations the one that writes a table counts, whichever is named first."""
+"""Among several code locations, the one that writes a table is decisive, in whatever order they are named."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dagster_ips.orchestration.backfill.desk import BackfillDesk
 from tests.backfill.three_stages import three_stages
 
 
-def test_a_table_that_is_outside_for_one_location_is_written_by_another(tmp_path: Path) -> None:
+def test_a_table_that_another_location_writes_is_not_outside(tmp_path: Path) -> None:
     manager = ips.IcdcIOManager(
         catalog=ips.IcebergCatalog(folder=str(tmp_path)),
         spark=ips.LocalSparkConnect(server_folder=str(tmp_path / "spark")),

@@ -1,4 +1,4 @@
-"""A backfill of an asset without partitions, which only adds rows: what would double shows."""
+"""A backfill of an asset without partitions that only appends, so a doubled row would show."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.partitioned import SENSOR
 
 
 def two_whole(lake_folder: Path, spark_folder: Path, *, bug: bool, max_files: int | None = 1) -> dg.Definitions:
-    """Rows that are only added, so many files a run, and their sums, to which is added."""
+    """An asset that only appends, at most ``max_files`` per run, and sums that are maintained with ``combine``."""
 
     @dg.asset(
         code_version="buggy" if bug else "fixed",
@@ -71,7 +71,7 @@ def command(file: Path, name: str, *words: str) -> str:
     return result.stdout
 
 
-def test_a_revert_of_a_whole_asset_takes_later_rows_again_once(
+def test_after_a_revert_of_a_whole_asset_later_rows_are_read_again_exactly_once(
     lake: Lake, instance: dg.DagsterInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DAGSTER_HOME", instance.root_directory)
@@ -80,7 +80,7 @@ def test_a_revert_of_a_whole_asset_takes_later_rows_again_once(
     lake.create_playback(events(range(6)))
 
     def drain(defs: dg.Definitions) -> None:
-        for _ in range(3):  # one file a run
+        for _ in range(3):  # one file per run
             run(defs, instance, "plain", "sums", **SENSOR)
 
     drain(buggy)
@@ -121,7 +121,7 @@ def test_a_revert_of_a_whole_asset_takes_later_rows_again_once(
     assert before["media.sums"].total() == 3
 
 
-def test_what_is_only_added_to_is_staged_and_published_once(
+def test_an_append_only_asset_is_staged_and_published_once(
     lake: Lake, instance: dg.DagsterInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DAGSTER_HOME", instance.root_directory)

@@ -1,4 +1,4 @@
-"""From a planted bug to its fix and back, by the command line and a real daemon, while rows keep arriving."""
+"""From a planted bug to its fix and back, with the command line and a real daemon, while rows keep arriving."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def wait(until: Callable[[], bool], daemon: Daemon) -> None:
 
 
 def served(stages: ThreeStages, instance: dg.DagsterInstance, bug: Path) -> Daemon:
-    """The pipeline in a code server; the bug is in its code as long as the file is there."""
+    """The pipeline in a code server. The code has the bug as long as the file ``bug`` exists."""
     places = {"SOAK_LAKE": stages.lake.folder, "SOAK_SPARK": stages.lake.spark_folder, "SOAK_BUG": bug}
     environment = {name: str(place) for name, place in places.items()}
     return Daemon(Path(instance.root_directory), "tests.support.backfill_definitions", environment)
 
 
-def test_a_bug_is_fixed_and_the_fix_is_taken_back_while_rows_arrive(
+def test_a_bug_is_fixed_and_the_fix_is_reverted_while_rows_arrive(
     stages: ThreeStages, instance: dg.DagsterInstance, tmp_path: Path
 ) -> None:
     stages.begin()
@@ -58,12 +58,12 @@ def test_a_bug_is_fixed_and_the_fix_is_taken_back_while_rows_arrive(
         daemon.reload()
         stages.land(*events([102, 103], day=5))
         while stages.command("revert", plan, "--yes").exit_code:
-            time.sleep(2)  # as long as a run is at work on the table
+            time.sleep(2)  # while a run is at work on the table
         wait(lambda: stages.rows() == stages.right(bug=True), daemon)
         assert "Nothing is left" in stages.says("revert", plan, "--yes")
 
 
-def test_a_staged_backfill_is_run_by_the_daemon_and_seen_once_it_is_published(
+def test_a_staged_backfill_is_run_by_the_daemon_and_visible_only_after_publishing(
     stages: ThreeStages, instance: dg.DagsterInstance, tmp_path: Path
 ) -> None:
     stages.begin()
@@ -83,7 +83,7 @@ def test_a_staged_backfill_is_run_by_the_daemon_and_seen_once_it_is_published(
         wait(lambda: stages.lake.rows("media.day") == expected, daemon)
 
 
-def test_a_daemon_that_is_killed_midway_goes_on_with_a_live_backfill_while_rows_arrive(
+def test_a_daemon_that_is_killed_midway_continues_a_live_backfill_while_rows_arrive(
     stages: ThreeStages, instance: dg.DagsterInstance, tmp_path: Path
 ) -> None:
     stages.begin()
@@ -101,7 +101,7 @@ def test_a_daemon_that_is_killed_midway_goes_on_with_a_live_backfill_while_rows_
     assert stages.follow() == []
 
 
-def test_a_daemon_that_is_killed_midway_goes_on_with_a_staged_backfill_and_nobody_sees_half_of_it(
+def test_a_daemon_that_is_killed_midway_continues_a_staged_backfill_and_nobody_sees_half_of_it(
     stages: ThreeStages, instance: dg.DagsterInstance, tmp_path: Path
 ) -> None:
     stages.begin()

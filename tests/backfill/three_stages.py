@@ -1,4 +1,4 @@
-"""Three stages from an outside table: daily and partitioned, by account, weekly; a bug can be planted in the first."""
+"""Three stages over an outside table: daily partitions, by account, weekly. The first one can have a bug."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DAYS_OF = {day: [10 * day + i for i in range(5)] for day in range(10)}
 
 
 def three_stages(lake_folder: Path, spark_folder: Path, *, bug: bool, by_week: bool = False) -> dg.Definitions:
-    """The pipeline; with the bug, seconds of account a1 are counted twice. The first stage may be divided by week."""
+    """The pipeline; with the bug, it doubles the seconds of account a1. The first stage can have weekly partitions."""
 
     @dg.asset(
         partitions_def=WEEKS if by_week else DAYS,
@@ -81,7 +81,7 @@ class ThreeStages(BackfilledPipeline):
         self.has_bug, self.is_by_week = True, False
 
     def deploy(self, *, bug: bool, by_week: bool = False) -> None:
-        """Code with the bug, or without, and its first stage divided so."""
+        """Deploy code with or without the bug, and with daily or weekly partitions of the first stage."""
         self.has_bug, self.is_by_week = bug, by_week
 
     @property
@@ -99,19 +99,19 @@ class ThreeStages(BackfilledPipeline):
         return path
 
     def begin(self) -> None:
-        """Ten days of events, computed by buggy code."""
+        """Append ten days of events, and compute them with the buggy code."""
         self.lake.create_playback()
         self.arrive(*[event for number, ids in DAYS_OF.items() for event in events(ids, day=number)])
 
     def staged(self, *words: str) -> str:
-        """The id of a backfill that is planned and staged, and not published."""
+        """The id of a backfill that is planned and staged but not published."""
         plan = self.plan(*words)
         assert "main doesn't change" in self.says("launch", plan, "--staged", "--yes")
         self.stage(plan, "day", "by_account", "week")
         return plan
 
     def right(self, *, bug: bool) -> dict[str, Counter[tuple[Any, ...]]]:
-        """What the tables must hold, computed without Spark, if all was made by such code."""
+        """What the tables must hold, computed without Spark, if this code made everything."""
         day = [(i, d, a, s * (2 if bug and a == "a1" else 1)) for i, d, a, s in self.events]
         accounts: dict[str, list[int]] = {}
         weeks: Counter[dt.date] = Counter()

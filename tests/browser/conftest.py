@@ -1,4 +1,4 @@
-"""The example project with everything that Dagster runs beside it, and a browser on its UI."""
+"""The example project with everything that Dagster runs for it, and a browser on its UI."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.browser.ui import Ui
 
 @pytest.fixture(scope="session")
 def example(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
-    """The example with 14 days landed, its sensors running but for the one that launches runs."""
+    """The example with 14 days landed. Its sensors run, except the one that launches runs."""
     with Services(tmp_path_factory.mktemp("example") / "demo") as services:
         services.start_spark()
         land(services, days=14)
@@ -25,17 +25,17 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
 
 
 def land(services: Services, *, days: int) -> None:
-    """An outside job's commits."""
+    """Land days with commits of an outside job."""
     services.run("python", "-m", "example_project.ingest", f"--days={days}", "--rows-per-day=5000")
 
 
 @pytest.fixture(scope="session")
 def page() -> Iterator[Any]:
-    # `make test` collects this file, too, and has no Playwright.
+    # `make test` also collects this file, and has no Playwright.
     from playwright.sync_api import sync_playwright  # noqa: PLC0415
 
     found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    # Chromium's sandbox doesn't work for root, as which containers run their tests.
+    # Chromium's sandbox doesn't work for root, and containers run their tests as root.
     arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=found, args=arguments)
@@ -46,6 +46,6 @@ def page() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
-def ui(page: Any, example: Services) -> Ui:  # noqa: ANN401  # Playwright's, which may not be installed
+def ui(page: Any, example: Services) -> Ui:  # noqa: ANN401  # Playwright's type; Playwright may not be installed
     folder = os.environ.get("SCREENSHOTS")
     return Ui(page, f"http://127.0.0.1:{example.webserver_port}", Path(folder) if folder else None)

@@ -1,4 +1,4 @@
-"""A bug and its fix, planned, staged, compared, published and taken back by a person in Dagster's UI."""
+"""In Dagster's UI, a person plans, stages, compares, publishes and reverts a fix."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Person:
         assert self.ui.page.evaluate(_RELOAD) == "WorkspaceLocationEntry"
 
     def runs(self, config: str, shot: str = "") -> str:
-        """What the page of a run with that config says; it ends well."""
+        """Run the job with this config, which must succeed; returns the text of the run's page."""
         self.ui.open("/locations/playback/jobs/ips_backfill/playground", until="Launch Run")
         self.ui.wait_for("ASSET")
         yaml = f"ops:\n  backfill:\n    config:\n      {config}\n"
@@ -83,7 +83,7 @@ class Person:
         return run.is_finished
 
     def said(self, run_id: str) -> str:
-        """All that the run's observation says, as text."""
+        """The whole observation of the run, as text."""
         (seen,) = self.stages.instance.all_logs(run_id, of_type=dg.DagsterEventType.ASSET_OBSERVATION)
         event = seen.get_dagster_event()
         metadata = event.asset_observation_data.asset_observation.metadata
@@ -98,7 +98,7 @@ class Person:
 
 
 @pytest.fixture
-def person(page: Any, lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Person]:  # noqa: ANN401  # Playwright's
+def person(page: Any, lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Person]:  # noqa: ANN401  # Playwright's type
     bug = tmp_path / "bug"
     bug.touch()
     places = {"SOAK_LAKE": lake.folder, "SOAK_SPARK": lake.spark_folder, "SOAK_BUG": bug}
@@ -120,7 +120,7 @@ def planned(said: str) -> str:
     return said.split("Plan ")[1].split(",", maxsplit=1)[0]
 
 
-def test_a_fix_is_staged_and_published_and_a_bug_that_went_live_is_taken_back(person: Person) -> None:
+def test_a_fix_is_staged_and_published_and_a_bug_that_went_live_is_reverted(person: Person) -> None:
     stages = person.stages
     wrong, right = stages.right(bug=True), stages.right(bug=False)
     person.wait_until(lambda: all(map(stages.lake.catalog.find, stages.TABLES)) and stages.rows() == wrong)

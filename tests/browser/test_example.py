@@ -1,4 +1,4 @@
-"""What a person does and sees in Dagster's UI, on the example project."""
+"""What a person does and sees in Dagster's UI of the example project."""
 
 from __future__ import annotations
 
@@ -56,19 +56,19 @@ def total_files(example: Services) -> int:
 
 
 def recompute(example: Services, pipeline: Pipeline) -> None:
-    """Fails if a table isn't what a full recompute makes of the sources."""
+    """Fails if a table differs from a full recompute from the sources."""
     heads = (f"--source-snapshot={pipeline.head('playback')}", f"--plan-snapshot={pipeline.head('account_plan')}")
     example.run_on_spark("python", "-m", "example_project.recompute", *heads)
 
 
 def storage_ids(instance: dg.DagsterInstance) -> dict[str, int]:
-    """Each table's newest materialisation so far."""
+    """Each table's newest materialization so far."""
     newest = {t: instance.fetch_materializations(dg.AssetKey(t), limit=1).records for t in TABLES}
     return {table: records[0].storage_id for table, records in newest.items()}
 
 
 def ran_since(before: dict[str, int], table: str, instance: dg.DagsterInstance) -> list[str]:
-    """Partitions that were materialised after ``before``, each as often as it was; of other tables, empty keys."""
+    """The partitions materialized after ``before``, with how often; tables without partitions have empty keys."""
     records = instance.fetch_materializations(dg.AssetKey(table), limit=1000).records
     return sorted(r.partition_key or "" for r in records if r.storage_id > before[table])
 
@@ -81,7 +81,7 @@ def wait_until(condition: Callable[[], bool], example: Services, seconds: float 
         time.sleep(0.5)
 
 
-def test_an_asset_materialized_in_the_ui_says_what_it_consumed(
+def test_an_asset_that_is_materialized_in_the_ui_shows_what_it_consumed(
     ui: Ui, example: Services, pipeline: Pipeline, instance: dg.DagsterInstance
 ) -> None:
     ui.launch_backfill("playback_daily", "[2026-01-01...2026-01-14]")
@@ -97,11 +97,11 @@ def test_an_asset_materialized_in_the_ui_says_what_it_consumed(
     assert "someone selected these partitions" in shown
     ui.open("/assets/playback_daily", until="Row count")
     assert f"{landed:,}" in ui.text()
-    assert "event_date" in ui.text()  # of the columns
+    assert "event_date" in ui.text()  # the table's columns
     assert ui.red_things() == []
 
 
-def test_what_is_pending_is_named_and_no_alarm_within_the_target_lag(ui: Ui) -> None:
+def test_pending_changes_are_shown_without_an_alarm_within_the_target_lag(ui: Ui) -> None:
     ui.open("/assets/playback_daily_agg?view=checks&checkDetail=pending", until="changes that are not consumed")
     said = r"14 partitions have changes that are not consumed, within the target lag of .*: 2026-01-01, 2026-01-02"
     assert re.search(said, ui.text())
@@ -109,7 +109,7 @@ def test_what_is_pending_is_named_and_no_alarm_within_the_target_lag(ui: Ui) -> 
     ui.screenshot("pending")
 
 
-def test_switched_on_the_sensor_brings_every_stage_up_to_date(
+def test_the_sensor_brings_every_stage_up_to_date_once_it_is_switched_on(
     ui: Ui, example: Services, pipeline: Pipeline, instance: dg.DagsterInstance
 ) -> None:
     ui.open("/automation", until="ips_automation")
@@ -133,7 +133,7 @@ def test_switched_on_the_sensor_brings_every_stage_up_to_date(
     ui.open("/assets/playback_daily", until="Row count")
     ui.screenshot("asset")
     ui.page.get_by_text("Plots").click()
-    ui.page.get_by_text("Events", exact=True).last.click()  # By partition, it shows the newest ones only.
+    ui.page.get_by_text("Events", exact=True).last.click()  # By partition, the page shows only the newest events.
     ui.wait_for("rows captured")
     ui.screenshot("plots")
     ui.open("/assets/playback_daily_agg?view=checks&checkDetail=pending", until="everything is consumed")
@@ -144,13 +144,13 @@ LOST = ("2026-01-05", "2026-01-06", "2026-01-12")
 THEIR_WEEKS = ("2026-01-04", "2026-01-11")
 
 
-def test_a_backfill_repairs_its_days_and_exactly_what_depends_on_them_by_itself(
+def test_a_backfill_repairs_its_days_and_automation_exactly_what_depends_on_them(
     ui: Ui, example: Services, pipeline: Pipeline, instance: dg.DagsterInstance
 ) -> None:
     days = ", ".join(f"DATE '{day}'" for day in LOST)
     spark = example.start_spark().session()
     know_lake(spark, example.lake)
-    # From the middle of the pipeline, where nothing upstream tells of it.
+    # Rows are lost in the middle of the pipeline, so nothing upstream announces that.
     spark.sql(f"DELETE FROM {CATALOG}.media.playback_daily WHERE event_date IN ({days}) AND event_id % 3 = 0")
     spark.stop()
     wait_until(pipeline.is_caught_up, example)
@@ -200,7 +200,9 @@ def test_sensors_show_their_ticks(ui: Ui) -> None:
         ui.wait_for("Tick")
         ui.page.wait_for_timeout(3000)
         assert ui.red_things() == [], sensor
-        if sensor == "ips_automation":  # The others' pages are mostly cursor, which names folders of this machine.
+        if (
+            sensor == "ips_automation"
+        ):  # The pages of the other sensors mostly show their cursor, which names folders of this machine.
             ui.screenshot(sensor)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-# Every element on screen that shows a red, by what Dagster's stylesheet calls red in the theme that is on.
+# Every element on screen that shows a red of Dagster's stylesheet, in the current theme.
 _RED_THINGS = """() => {
     const probe = document.body.appendChild(document.createElement('i'));
     const resolved = name => { probe.style.color = `var(${name})`; return getComputedStyle(probe).color; };
@@ -25,29 +25,31 @@ _RED_THINGS = """() => {
 
 
 class Ui:
-    """Pages by their path. Screenshots are taken only into a folder that was asked for."""
+    """Pages by their path. Screenshots are taken only if a folder is given."""
 
-    def __init__(self, page: Any, address: str, screenshots: Path | None) -> None:  # noqa: ANN401  # Playwright's
+    def __init__(self, page: Any, address: str, screenshots: Path | None) -> None:  # noqa: ANN401  # Playwright's type
         self.page = page
         self._address = address
         self._screenshots = screenshots
 
     def open(self, path: str, *, until: str) -> None:
-        """Go there, and wait until the text is shown."""
+        """Open the page and wait until the text is shown."""
         self.page.goto(self._address + path)
         self.wait_for(until)
 
     def wait_for(self, text: str, seconds: float = 60) -> None:
-        """Until the text is shown; a page that shows something else by then is an error that names it."""
+        """Wait until the text is shown. If it isn't shown in time, the error names the text."""
         self.page.get_by_text(text).first.wait_for(timeout=seconds * 1000)
 
     def launch_backfill(self, asset: str, partitions: str) -> None:
-        """Materialise ``partitions``, as the dialog takes them: ``2026-01-12, [2026-01-05...2026-01-06]``."""
+        """Materialize ``partitions``, written as in the dialog: ``2026-01-12, [2026-01-05...2026-01-06]``."""
         self.open(f"/assets/{asset}", until="Definition")
         self.page.locator("button:has-text('Materialize')").first.click()
         self.wait_for("Partition selection")
         self.page.wait_for_timeout(1000)
-        everything = self.page.get_by_text("Show all partitions")  # Offered when the first ones are too long ago.
+        everything = self.page.get_by_text(
+            "Show all partitions"
+        )  # Dagster offers this if the first partitions are too long ago.
         if everything.count():
             everything.first.click()
         keys = self.page.locator("input[placeholder^='ex: ']").last
@@ -62,7 +64,7 @@ class Ui:
         return str(self.page.inner_text("body"))
 
     def red_things(self) -> list[str]:
-        """What is on screen in red, as tag and text."""
+        """Everything on screen in red, as tag and text."""
         self.page.wait_for_load_state("networkidle")
         return list(self.page.evaluate(_RED_THINGS))
 

@@ -1,4 +1,4 @@
-"""A pipeline of which two assets are consumers, and the command line on it."""
+"""A pipeline with two consumers, and the command line on it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Command = Callable[..., Result]
 
 
 class Terminal:
-    """Runs ``dagster-ips`` on the pipeline; its definitions are found by ``-f``, the instance by DAGSTER_HOME."""
+    """Runs ``dagster-ips`` on the pipeline, with ``-f`` for its definitions and DAGSTER_HOME for the instance."""
 
     def __init__(self, lake: Lake, instance: dg.DagsterInstance, folder: Path) -> None:
         self.lake, self.instance = lake, instance
@@ -35,13 +35,13 @@ class Terminal:
         return CliRunner().invoke(main, [words[0], "-f", str(self.file), *words[1:]], input=answer)
 
     def says(self, *words: str, answer: str = "") -> str:
-        """What a command prints that succeeds."""
+        """The output of a command that succeeds."""
         result = self.run(*words, answer=answer)
         assert result.exit_code == 0, result.output
         return result.stdout
 
     def refuses(self, *words: str, answer: str = "") -> str:
-        """What a command prints that ends with an error of ours."""
+        """The error output of a command that ends with one of the library's errors."""
         result = self.run(*words, answer=answer)
         assert result.exit_code in (1, 2), result.output
         assert result.exception is None or isinstance(result.exception, SystemExit), result.exception

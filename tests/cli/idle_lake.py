@@ -1,4 +1,4 @@
-"""A lake without Spark, for commands that only look: its one consumer has consumed everything, as a run leaves it."""
+"""A lake without Spark, for commands that only read: its one consumer has consumed everything, as after a run."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ defs = ips.with_incremental(dg.Definitions(assets=[playback, daily], resources={
 
 
 class IdleLake(Lake):
-    """A lake without Spark, whose only consumer has consumed all there is, and an instance whose daemon lives."""
+    """A lake without Spark whose only consumer has consumed everything, and an instance with a living daemon."""
 
     def __init__(self, folder: Path, instance: dg.DagsterInstance) -> None:
         self.folder = folder / "lake"
@@ -57,8 +57,8 @@ class IdleLake(Lake):
     def define(self, text: str) -> None:
         self.file.write_text(text.format(lake=str(self.folder), spark=str(self.spark)))
 
-    def consume(self, **state: Any) -> None:  # noqa: ANN401  # of an EdgeState
-        """As a run leaves it that consumed everything, its ICDC table included."""
+    def consume(self, **state: Any) -> None:  # noqa: ANN401  # fields of an EdgeState
+        """Leave the state of a run that consumed everything, including its ICDC table."""
         source = self.catalog.load("media.playback", asset="test")
         head = source.ancestry().head
         assert head is not None
@@ -77,17 +77,17 @@ class IdleLake(Lake):
         return list(self.catalog.metadata_locations_by_prefix("ips", ""))
 
     def run(self, *words: str, answer: str = "") -> Result:
-        """A command on it."""
+        """Run a command on this lake."""
         return CliRunner().invoke(main, [words[0], "-f", str(self.file), *words[1:]], input=answer)
 
     def says(self, *words: str) -> str:
-        """What a command prints that succeeds."""
+        """The output of a command that succeeds."""
         result = self.run(*words)
         assert result.exit_code == 0, result.output
         return result.stdout
 
     def findings(self) -> list[dict[str, str]]:
-        """What the doctor says, and that its exit code says so."""
+        """The doctor's findings. Its exit code must fit them."""
         result = CliRunner().invoke(main, ["doctor", "-f", str(self.file), "--json"])
         assert result.exit_code in (0, 1), result.output
         found: list[dict[str, str]] = json.loads(result.stdout)

@@ -1,4 +1,4 @@
-"""Jobs that Dagster doesn't run: what is captured for them is consumed when they say so, or when their stamp does."""
+"""Jobs outside of Dagster: a capture for them is consumed when they report back, or when their stamp is found."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def captured(terminal: Terminal, *words: str) -> dict[str, Any]:
 
 
 def insert(terminal: Terminal, found: dict[str, Any], where: str = "TRUE") -> None:
-    """One of the job's writes, in plain SQL by the printed names."""
+    """One of the job's writes, in plain SQL with the printed names."""
     rows = f"SELECT {COLUMNS} FROM {found['inputs']['playback']['icdc_table']} WHERE {where}"
     terminal.lake.sql(f"INSERT INTO {found['table']} {rows}")
 
 
-def test_a_capture_shared_by_several_jobs_is_consumed_after_the_last(terminal: Terminal) -> None:
+def test_a_capture_shared_by_several_jobs_is_consumed_when_the_last_one_reports(terminal: Terminal) -> None:
     lake, rows = terminal.lake, events(range(6))
     lake.create_playback(rows)
     first = captured(terminal)
@@ -80,7 +80,7 @@ def test_a_job_that_stamps_its_commit_and_never_reports_back_is_consumed_once(te
 
 
 @pytest.mark.slow
-def test_a_commit_that_follows_a_stamped_write_only_says_so(terminal: Terminal) -> None:
+def test_a_commit_after_a_stamped_write_changes_nothing_more(terminal: Terminal) -> None:
     lake = terminal.lake
     lake.create_playback(events(range(3)))
     materialize(terminal.definitions, terminal.instance, "daily")
@@ -98,7 +98,7 @@ def test_a_commit_that_follows_a_stamped_write_only_says_so(terminal: Terminal) 
 
 
 @pytest.mark.slow
-def test_a_capture_that_was_replaced_or_reset_can_not_be_committed(terminal: Terminal) -> None:
+def test_a_capture_that_was_replaced_or_reset_cannot_be_committed(terminal: Terminal) -> None:
     lake = terminal.lake
     lake.create_playback(events(range(3)))
     given_up = captured(terminal)

@@ -1,4 +1,4 @@
-"""A command that an error or the docs tell to run is one that runs."""
+"""Every command that an error or the docs recommend is a valid command."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def kinds(kind: type[IpsError] = IpsError) -> Iterator[type[IpsError]]:
 
 
 def parse(line: str) -> None:
-    """Fails as the command line would, short of doing it."""
+    """Parse the command line, and fail where the command would fail, but don't run it."""
     words = shlex.split(line, comments=True)
     command: click.Command = main
     while isinstance(command, click.Group):
@@ -35,7 +35,7 @@ def parse(line: str) -> None:
     assert context.params
 
 
-def test_every_command_of_an_error_can_be_run_as_it_stands() -> None:
+def test_every_command_in_an_error_is_valid_as_written() -> None:
     told = []
     for kind in kinds():
         message = str(kind(**{field.name: "media" for field in fields(kind)})) if fields(kind) else ""
@@ -45,7 +45,7 @@ def test_every_command_of_an_error_can_be_run_as_it_stands() -> None:
     assert {line.split()[1] for line in told} == {"reset", "capture", "backfill"}
 
 
-def test_every_command_of_the_docs_can_be_run_as_it_stands() -> None:
+def test_every_command_in_the_docs_is_valid_as_written() -> None:
     shown = [
         line for page in PAGES for line in re.findall(r"^(?:\$ )?(dagster-ips .*)$", page.read_text(), re.MULTILINE)
     ]
@@ -55,7 +55,7 @@ def test_every_command_of_the_docs_can_be_run_as_it_stands() -> None:
     assert {line.split()[1] for line in shown} == set(main.commands)
 
 
-def test_every_module_that_the_docs_tell_to_run_is_there() -> None:
+def test_every_module_that_the_docs_say_to_run_exists() -> None:
     for page in PAGES:
         for module in re.findall(r"python -m ([\w.]+)", page.read_text()):
             assert find_spec(module), f"{page.name}: {module}"

@@ -1,4 +1,4 @@
-"""A fault that is planted is found, with its fix; where nothing is wrong, nothing is found."""
+"""A planted fault is found, together with its fix; nothing is found where nothing is wrong."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from tests.support.lake import events
 
 @pytest.fixture
 def spark_record(idle_lake: IdleLake) -> Iterator[Callable[..., None]]:
-    """Writes what a Spark server says of itself, as a process that is alive: this one."""
+    """Writes the record of a Spark server whose process is alive: this process."""
 
-    def write(**values: Any) -> None:  # noqa: ANN401  # of a record
+    def write(**values: Any) -> None:  # noqa: ANN401  # fields of a record
         idle_lake.spark.mkdir()
         own = identity_of(os.getpid())
         assert own is not None
@@ -67,7 +67,7 @@ def test_nothing_is_found_where_nothing_is_wrong(idle_lake: IdleLake) -> None:
     assert sorted(idle_lake.folder.rglob("*")) == before, "the doctor leaves nothing behind"
 
 
-def test_a_catalog_that_does_not_answer(idle_lake: IdleLake) -> None:
+def test_the_doctor_finds_a_catalog_that_does_not_answer(idle_lake: IdleLake) -> None:
     text = DEFINITIONS.replace(
         "folder={lake!r}", "properties={{'type': 'rest', 'uri': 'http://127.0.0.1:9/'}}, patience_seconds=0.5"
     )
@@ -76,7 +76,7 @@ def test_a_catalog_that_does_not_answer(idle_lake: IdleLake) -> None:
     assert "did not answer" in found["what"] or "could not be reached" in found["what"]
 
 
-def test_a_storage_that_can_not_be_written(idle_lake: IdleLake) -> None:
+def test_the_doctor_finds_a_storage_that_cannot_be_written(idle_lake: IdleLake) -> None:
     media = idle_lake.folder / "warehouse" / "media"
     shutil.rmtree(media / "_ips", ignore_errors=True)
     (media / "_ips").write_text("a file where the folder of ICDC tables would be")
@@ -93,7 +93,7 @@ def test_a_storage_that_can_not_be_written(idle_lake: IdleLake) -> None:
         ("#!/bin/sh\nexit 1\n", "doesn't report a Java version"),
     ],
 )
-def test_a_java_that_spark_does_not_start_with(
+def test_the_doctor_finds_a_java_with_which_spark_does_not_start(
     idle_lake: IdleLake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str, what: str
 ) -> None:
     java = tmp_path / "jdk" / "bin" / "java"
@@ -104,39 +104,45 @@ def test_a_java_that_spark_does_not_start_with(
     assert what in the_only(idle_lake.findings(), "java")["what"]
 
 
-def test_jars_that_are_missing(idle_lake: IdleLake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_doctor_finds_missing_jars(idle_lake: IdleLake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DAGSTER_IPS_CACHE", str(tmp_path / "empty"))
     assert launch.cache_folder() == tmp_path / "empty"
     assert "iceberg-spark-runtime" in the_only(idle_lake.findings(), "jars")["what"]
 
 
-def test_a_spark_server_that_does_not_answer(idle_lake: IdleLake, spark_record: Callable[..., None]) -> None:
+def test_the_doctor_finds_a_spark_server_that_does_not_answer(
+    idle_lake: IdleLake, spark_record: Callable[..., None]
+) -> None:
     spark_record()
     found = the_only(idle_lake.findings(), "spark server")
     assert "doesn't answer" in found["what"]
     assert f"stop --folder {idle_lake.spark}" in found["fix"]
 
 
-def test_a_spark_server_of_another_configuration(idle_lake: IdleLake, spark_record: Callable[..., None]) -> None:
+def test_the_doctor_finds_a_spark_server_with_another_configuration(
+    idle_lake: IdleLake, spark_record: Callable[..., None]
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         spark_record(port=listening.getsockname()[1], configuration={"spark.driver.memory": "9g"})
         assert "spark.driver.memory is 9g" in the_only(idle_lake.findings(), "spark server")["what"]
 
 
-def test_an_instance_that_keeps_no_cursors(idle_lake: IdleLake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_doctor_finds_an_instance_that_keeps_no_cursors(
+    idle_lake: IdleLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("dagster._core.storage.runs.SqlRunStorage.set_cursor_values", lambda *_: None, raising=True)
     monkeypatch.setattr("dagster._core.storage.runs.SqlRunStorage.get_cursor_values", lambda *_: {}, raising=True)
     assert "cursor storage" in {each["check"] for each in idle_lake.findings()}
 
 
-def test_a_daemon_that_died(idle_lake: IdleLake) -> None:
+def test_the_doctor_finds_a_dead_daemon(idle_lake: IdleLake) -> None:
     idle_lake.instance.wipe_daemon_heartbeats()
     assert "has never run" in the_only(idle_lake.findings(), "daemon")["what"]
     idle_lake.instance.add_daemon_heartbeat(DaemonHeartbeat(time.time() - 3600, "SENSOR", "a daemon", []))
     assert "last sent a heartbeat at" in the_only(idle_lake.findings(), "daemon")["what"]
 
 
-def test_a_sensor_that_is_switched_off(idle_lake: IdleLake) -> None:
+def test_the_doctor_finds_a_sensor_that_is_switched_off(idle_lake: IdleLake) -> None:
     stopped = CliRunner().invoke(sensor_stop_command, ["-f", str(idle_lake.file), "ips_pending"])
     assert stopped.exit_code == 0, stopped.output
     found = the_only(idle_lake.findings(), "sensors")
@@ -144,14 +150,14 @@ def test_a_sensor_that_is_switched_off(idle_lake: IdleLake) -> None:
     assert "turned off" in found["what"]
 
 
-def test_assets_that_nothing_ever_runs(idle_lake: IdleLake) -> None:
+def test_the_doctor_finds_assets_that_nothing_ever_runs(idle_lake: IdleLake) -> None:
     idle_lake.define(DEFINITIONS.replace("ips.with_incremental(", "("))
     found = the_only(idle_lake.findings(), "with_incremental")
     assert found["what"].startswith("daily reads incrementally, but its definitions didn't go through")
     assert "ips.with_incremental(dg.Definitions(...))" in found["fix"]
 
 
-def test_two_assets_with_one_table(idle_lake: IdleLake) -> None:
+def test_the_doctor_finds_two_assets_that_write_one_table(idle_lake: IdleLake) -> None:
     text = DEFINITIONS.replace("ips.with_incremental(", "(").replace("[playback, daily]", "[playback, daily, another]")
     another = """
 @dg.asset(metadata=ips.table("media.daily"))
@@ -164,14 +170,14 @@ def another() -> DataFrame: ...
     assert "another and daily both write it" in found[0]["what"]
 
 
-def test_a_table_that_another_asset_wrote(idle_lake: IdleLake) -> None:
+def test_the_doctor_finds_a_table_that_another_asset_wrote(idle_lake: IdleLake) -> None:
     table = idle_lake.catalog.client.load_table("media.daily")
     with table.transaction() as transaction:
         transaction.set_properties({"dagster-ips.asset": "somebody_else"})
     assert "somebody_else" in the_only(idle_lake.findings(), "next run")["what"]
 
 
-def test_a_history_that_can_not_be_followed(idle_lake: IdleLake) -> None:
+def test_the_doctor_finds_a_history_that_cannot_be_followed(idle_lake: IdleLake) -> None:
     idle_lake.catalog.client.drop_table("media.playback")
     idle_lake.create_playback(events(range(5)))
     found = the_only(idle_lake.findings(), "next run")
@@ -179,7 +185,7 @@ def test_a_history_that_can_not_be_followed(idle_lake: IdleLake) -> None:
     assert "dagster_ips/mode=full" in found["fix"]
 
 
-def test_snapshots_that_expire_before_they_are_consumed(idle_lake: IdleLake) -> None:
+def test_the_doctor_finds_snapshots_that_expire_before_they_are_consumed(idle_lake: IdleLake) -> None:
     table = idle_lake.catalog.client.load_table("media.playback")
     with table.transaction() as transaction:
         transaction.set_properties({"history.expire.max-snapshot-age-ms": "60000"})
@@ -191,7 +197,7 @@ def test_snapshots_that_expire_before_they_are_consumed(idle_lake: IdleLake) -> 
     assert "history.expire.max-snapshot-age-ms' = '7200000'" in found["fix"]
 
 
-def test_a_branch_that_a_run_left_behind(idle_lake: IdleLake) -> None:
+def test_the_doctor_finds_a_branch_that_a_run_left_behind(idle_lake: IdleLake) -> None:
     idle_lake.append(events([1]), table="media.daily")
     table = idle_lake.catalog.client.load_table("media.daily")
     assert table.metadata.current_snapshot_id
@@ -202,13 +208,13 @@ def test_a_branch_that_a_run_left_behind(idle_lake: IdleLake) -> None:
     assert "DROP BRANCH IF EXISTS `ips_0123abcd_89efcafe`" in found[0]["fix"]
 
 
-def test_an_icdc_table_that_someone_dropped(idle_lake: IdleLake) -> None:
+def test_the_doctor_finds_an_icdc_table_that_someone_dropped(idle_lake: IdleLake) -> None:
     (name,) = idle_lake.icdc_names()
     idle_lake.catalog.drop(name)
     assert "newest ICDC table, which is always kept, is gone" in the_only(idle_lake.findings(), "ICDC tables")["what"]
 
 
-def test_a_capture_in_flight_whose_table_is_gone(idle_lake: IdleLake) -> None:
+def test_the_doctor_finds_a_capture_in_flight_whose_icdc_table_is_gone(idle_lake: IdleLake) -> None:
     state = CursorStore(idle_lake.instance).get(EDGE)
     capture = Capture(EDGE, 2, Mode.INCREMENTAL, "test", state.committed, state.committed, "ips.gone", "run", None)
     CursorStore(idle_lake.instance).set(state.with_in_flight(capture))
@@ -217,7 +223,7 @@ def test_a_capture_in_flight_whose_table_is_gone(idle_lake: IdleLake) -> None:
     assert "capture 2 of daily ← playback" in found["what"]
 
 
-def test_a_run_that_failed(idle_lake: IdleLake) -> None:
+def test_the_doctor_finds_a_failed_run(idle_lake: IdleLake) -> None:
     @dg.asset
     def daily() -> None:
         message = "on purpose"
@@ -229,7 +235,7 @@ def test_a_run_that_failed(idle_lake: IdleLake) -> None:
     assert f"dagster-ips explain {failed.run_id}" in found["fix"]
 
 
-def test_what_automation_holds_back_is_told_as_it_last_looked(idle_lake: IdleLake) -> None:
+def test_assets_that_automation_held_back_at_its_last_look_are_named(idle_lake: IdleLake) -> None:
     scope: dict[str, Any] = {"__name__": "its_definitions"}
     exec(compile(idle_lake.file.read_text(), str(idle_lake.file), "exec"), scope)  # noqa: S102  # as Dagster loads it
     idle_lake.append(events([7]))
@@ -253,14 +259,16 @@ def test_what_automation_holds_back_is_told_as_it_last_looked(idle_lake: IdleLak
     assert "Held back now." in CliRunner().invoke(main, status).stdout
 
 
-def test_jars_that_a_catalog_needs_and_its_spark_is_not_given_are_named(idle_lake: IdleLake) -> None:
+def test_jars_that_a_catalog_needs_but_its_spark_does_not_have_are_named(idle_lake: IdleLake) -> None:
     postgres = 'catalog = ips.IcebergCatalog(properties={{"type": "sql", "uri": "postgresql://127.0.0.1:9/lake"}})'
     idle_lake.define(DEFINITIONS.replace("catalog = ips.IcebergCatalog(folder={lake!r})", postgres))
     found = [each for each in idle_lake.findings() if each["check"] == "jars"]
     assert the_only(found, "jars")["fix"] == 'LocalSparkConnect(extra_jars=["postgresql"])'
 
 
-def test_a_check_that_fails_itself_holds_up_no_other(idle_lake: IdleLake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_check_of_the_doctor_that_fails_does_not_hold_up_the_others(
+    idle_lake: IdleLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     idle_lake.instance.wipe_daemon_heartbeats()
     monkeypatch.setattr("dagster_ips.cli.doctor.local_machine.missing_jars", lambda **_: 1 / 0)
     found = idle_lake.findings()

@@ -1,4 +1,4 @@
-"""What a run did is told by its log, and what follows from a change by the tables' snapshots."""
+"""The log explains what a run did, and the tables' snapshots show what followed from a change."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_run_that_was_stopped_between_publishing_and_committing_says_so(termin
     job = terminal.definitions.resolve_implicit_global_asset_job_def()
     effects.observers.append(stop)
     try:
-        with pytest.raises(BaseException):  # noqa: B017, PT011  # whatever Dagster makes of it
+        with pytest.raises(BaseException):  # noqa: B017, PT011  # any exception that Dagster makes of it
             job.execute_in_process(instance=terminal.instance, asset_selection=[dg.AssetKey("daily")])
     finally:
         effects.observers.remove(stop)
@@ -99,7 +99,7 @@ def test_a_run_that_was_stopped_between_publishing_and_committing_says_so(termin
     assert "yes, by a later run" in terminal.says("explain", run.run_id)
 
 
-def test_a_cascade_is_told_with_all_its_runs_and_commits(terminal: Terminal) -> None:
+def test_a_cascade_is_shown_with_all_its_runs_and_commits(terminal: Terminal) -> None:
     lake = terminal.lake
     lake.create_playback(events(range(6)))
     materialize(terminal.definitions, terminal.instance, "daily", "agg")
@@ -126,7 +126,7 @@ def test_a_cascade_is_told_with_all_its_runs_and_commits(terminal: Terminal) -> 
     assert json.loads(terminal.says("cascade", "--json"))[0]["runs"] == 3
 
 
-def test_what_is_no_run_and_no_cascade_is_refused_with_what_to_do(terminal: Terminal) -> None:
+def test_unknown_runs_and_cascades_are_refused_with_advice(terminal: Terminal) -> None:
     assert "has no run 'nosuchrun'" in terminal.refuses("explain", "nosuchrun")
     assert "belongs to a cascade '12345'" in terminal.refuses("cascade", "12345")
     terminal.lake.create_playback(events(range(2)))
@@ -135,7 +135,7 @@ def test_what_is_no_run_and_no_cascade_is_refused_with_what_to_do(terminal: Term
     assert "Several runs have an id that starts with ''" in terminal.refuses("explain", "")
 
 
-def test_the_block_of_own_statements_is_explained_as_well(terminal: Terminal) -> None:
+def test_a_run_with_its_own_sql_is_explained_as_well(terminal: Terminal) -> None:
     text = terminal.file.read_text()
     terminal.file.write_text(f"from tests.support.pipeline import plays\n{text.replace('))', '), plays)')}")
     scope: dict[str, Any] = {}
@@ -152,7 +152,7 @@ def test_the_block_of_own_statements_is_explained_as_well(terminal: Terminal) ->
     assert told["skipped"]["reason"] == "the statements didn't change the table"
 
 
-def test_each_partition_of_a_run_is_committed_by_one_line(terminal: Terminal) -> None:
+def test_the_partitions_of_a_run_are_explained_in_one_line(terminal: Terminal) -> None:
     days = dg.DailyPartitionsDefinition("2026-01-01", end_date="2026-01-04")
 
     @dg.asset(

@@ -1,4 +1,4 @@
-"""What a run of an asset by query would do is told before anything runs, without Spark."""
+"""Before anything runs, and without Spark, ``explain`` says what a run of an asset by query would do."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ catalog = ips.""",
 ).replace("[playback, daily]", "[playback, daily, per_account, longest, total, title]")
 
 
-def test_each_change_of_each_source_has_its_strategy_and_why_none_better(idle_lake: IdleLake) -> None:
+def test_each_change_of_each_source_is_shown_with_its_strategy_and_the_reason(idle_lake: IdleLake) -> None:
     idle_lake.define(BY_QUERY)
     idle_lake.create_playback(events(range(2)), "media.title")
     told = json.loads(idle_lake.says("explain", "per_account", "--json"))["steps"]
@@ -39,7 +39,7 @@ def test_each_change_of_each_source_has_its_strategy_and_why_none_better(idle_la
     assert "an aggregate without GROUP BY is a single row" in text
 
 
-def test_what_is_no_asset_by_query_says_so(idle_lake: IdleLake) -> None:
+def test_an_asset_that_is_not_by_query_is_refused(idle_lake: IdleLake) -> None:
     idle_lake.define(BY_QUERY)
     refused = idle_lake.run("explain", "daily")
     assert refused.exit_code == 1
@@ -47,7 +47,7 @@ def test_what_is_no_asset_by_query_says_so(idle_lake: IdleLake) -> None:
     assert "pass the run's id" in refused.stderr
 
 
-def test_a_source_that_is_not_there_yet_is_named(idle_lake: IdleLake) -> None:
+def test_a_source_whose_table_does_not_exist_yet_is_named(idle_lake: IdleLake) -> None:
     idle_lake.define(BY_QUERY)
     refused = idle_lake.run("explain", "per_account")
     assert refused.exit_code == 1

@@ -1,6 +1,6 @@
-"""The change of any interval is the one that time travel tells, and an estimate what the table's files say.
+"""The change of any interval equals what time travel shows, and an estimate equals what the table's files show.
 
-Read and written by PyIceberg; Spark isn't needed for any of it.
+PyIceberg does all reads and writes; Spark isn't needed.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ class Tables(Lake):
         return result.stderr
 
     def read(self, table: str, *, snapshot_id: int | None = None, ref: str | None = None) -> Rows:
-        """By time travel, or by a tag."""
+        """The rows by time travel, or at a tag."""
         scan = self.catalog.client.load_table(table).scan(snapshot_id=snapshot_id)
         scan = scan.use_ref(ref) if ref else scan
         return Counter(tuple(row.values()) for row in scan.to_arrow().to_pylist())
 
     def history(self, table: str = "media.playback") -> list[int]:
-        """Oldest first."""
+        """The retained snapshots, oldest first."""
         ancestry = self.catalog.load(table, asset="test").ancestry()
         return [snapshot.snapshot_id for snapshot in reversed(ancestry.snapshots)]
 
@@ -82,7 +82,7 @@ def plain(name: str) -> str:
     return name.replace("`", "").removeprefix("lake.")
 
 
-def test_the_change_of_every_interval_is_what_time_travel_says(tables: Tables) -> None:
+def test_the_change_of_every_interval_equals_what_time_travel_shows(tables: Tables) -> None:
     tables.create_playback(events(range(6)))
     tables.append(events(range(6, 9), day=1))
     tables.catalog.client.load_table("media.playback").delete("event_id == 2")
@@ -109,7 +109,7 @@ def test_the_change_of_every_interval_is_what_time_travel_says(tables: Tables) -
     assert tables.catalog.load("media.playback", asset="test").metadata_location == before
 
 
-def test_the_whole_table_as_of_a_time_and_dropping_what_was_made(tables: Tables) -> None:
+def test_the_icdc_command_creates_and_drops_tables_of_whole_snapshots_and_of_intervals(tables: Tables) -> None:
     tables.create_playback(events(range(6)))
     (first,) = tables.history()
     tables.append(events(range(6, 9), day=1))
@@ -128,7 +128,7 @@ def test_the_whole_table_as_of_a_time_and_dropping_what_was_made(tables: Tables)
     assert tables.read("media.playback") == Counter([*events(range(6)), *events(range(6, 9), day=1)])
 
 
-def test_what_it_refers_to_is_kept_from_expiry_until_it_is_dropped(tables: Tables) -> None:
+def test_snapshots_of_a_table_by_the_icdc_command_are_kept_until_it_is_dropped(tables: Tables) -> None:
     tables.create_playback(events(range(6)))
     (first,) = tables.history()
     tables.append(events([7]))
@@ -142,7 +142,7 @@ def test_what_it_refers_to_is_kept_from_expiry_until_it_is_dropped(tables: Table
     assert store.get(edge) == EdgeState(edge)
 
 
-def test_only_what_it_made_is_dropped(tables: Tables) -> None:
+def test_the_icdc_command_drops_only_tables_that_it_created(tables: Tables) -> None:
     tables.create_playback(events(range(6)))
     for name in ("media.playback", "media.nothing"):
         assert "wasn't created by this command" in tables.refuses("icdc", "--drop", name)
@@ -160,7 +160,7 @@ def test_only_what_it_made_is_dropped(tables: Tables) -> None:
         (("estimate", "media.nothing"), "media.nothing"),
     ],
 )
-def test_what_is_no_interval_is_refused(tables: Tables, words: tuple[str, ...], answer: str) -> None:
+def test_places_that_form_no_interval_are_refused(tables: Tables, words: tuple[str, ...], answer: str) -> None:
     tables.create_playback(events(range(3)))
     tables.append(events([4]))
     places = dict(zip(("OLDEST", "NEWEST"), map(str, tables.history()), strict=True))
@@ -175,8 +175,8 @@ def frame(rows: Sequence[Event]) -> pa.Table:
     return pa.table(arrays, names=[field.name for field in SCHEMA.fields])
 
 
-def test_an_estimate_is_what_the_files_of_each_commit_say(tables: Tables) -> None:
-    """Four days, rewritten three times: with a late row for one of them, for another, and with nothing new."""
+def test_an_estimate_equals_what_the_files_of_each_commit_show(tables: Tables) -> None:
+    """Four days, rewritten three times: with a late row for one day, then for another, and with nothing new."""
     rows = [event for day in range(4) for event in events(range(day * 100, day * 100 + 50), day=day)]
     tables.create_playback(rows)
     lookback = tables.catalog.client.create_table("media.lookback", SCHEMA, partition_spec=BY_DATE)
@@ -185,7 +185,7 @@ def test_an_estimate_is_what_the_files_of_each_commit_say(tables: Tables) -> Non
         rows += late
         lookback.dynamic_partition_overwrite(frame(rows))
 
-    # By PyIceberg's own reading of its manifests: bytes of each commit's new files, by day.
+    # PyIceberg's own reading of its manifests: the bytes of each commit's new files, by day.
     found: dict[int, dict[dt.date, int]] = {}
     for snapshot_id in tables.history("media.lookback"):
         for entry in lookback.inspect.entries(snapshot_id).to_pylist():
@@ -212,7 +212,7 @@ def test_an_estimate_is_what_the_files_of_each_commit_say(tables: Tables) -> Non
     assert "all " in text
 
 
-def test_an_estimate_of_a_catalog_that_pyiceberg_is_configured_for(tables: Tables) -> None:
+def test_an_estimate_can_use_a_catalog_from_the_configuration_of_pyiceberg(tables: Tables) -> None:
     tables.create_playback(events(range(3)))
     configured = {f"PYICEBERG_CATALOG__LAKE__{key.upper()}": value for key, value in tables.catalog.properties.items()}
     command = [sys.executable, "-m", "dagster_ips.cli", "estimate", "media.playback", "--json", "--catalog"]

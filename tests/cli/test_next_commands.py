@@ -1,4 +1,4 @@
-"""A command that a text tells you to run finds the definitions that the command before it found."""
+"""A recommended command finds the same definitions as the command that recommends it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def command(**_: object) -> None:
         (["-w", "one.yaml", "-w", "two.yaml"], " -w one.yaml -w two.yaml"),
     ],
 )
-def test_what_to_run_next_names_the_same_definitions(
+def test_recommended_commands_name_the_same_definitions(
     words: list[str], options: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -42,5 +42,5 @@ def test_what_to_run_next_names_the_same_definitions(
     assert said.output.splitlines() == [f"{watch}{options}", undo, f"{cascade}{options}"], said.output
 
 
-def test_without_a_command_a_text_is_as_it_is() -> None:
+def test_a_text_outside_of_a_command_is_unchanged() -> None:
     assert with_workspace(TEXT) == TEXT

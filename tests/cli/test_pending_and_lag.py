@@ -1,4 +1,4 @@
-"""What waits is told change by change, for how long, and what the next run would cost. Looking needs no Spark."""
+"""Pending changes are listed one by one, with their age and the cost of the next run. Looking needs no Spark."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.cli.idle_lake import IdleLake
 from tests.support.lake import events
 
 
-def test_what_waits_is_listed_commit_by_commit(idle_lake: IdleLake) -> None:
+def test_pending_changes_are_listed_commit_by_commit(idle_lake: IdleLake) -> None:
     assert idle_lake.says("pending", "daily").strip() == "daily ← playback: nothing pending."
     idle_lake.append(events([10, 11]))
     idle_lake.catalog.client.load_table("media.playback").delete("event_id == 10")
@@ -35,13 +35,13 @@ def test_what_waits_is_listed_commit_by_commit(idle_lake: IdleLake) -> None:
     assert "an outside job" in text
 
 
-def test_of_a_table_that_is_not_there_it_says_what_it_waits_for(idle_lake: IdleLake) -> None:
+def test_pending_names_the_missing_table_for_which_an_asset_waits(idle_lake: IdleLake) -> None:
     idle_lake.catalog.client.drop_table("media.playback")
     CursorStore(idle_lake.instance).set(EdgeState(Edge("daily", "playback")))
     assert "waiting for media.playback, which doesn't exist yet" in idle_lake.says("pending", "daily")
 
 
-def test_the_lag_is_the_age_of_the_oldest_change_that_waits(idle_lake: IdleLake) -> None:
+def test_the_lag_is_the_age_of_the_oldest_pending_change(idle_lake: IdleLake) -> None:
     def pending() -> dict[str, object]:
         found: dict[str, object] = json.loads(idle_lake.says("status", "daily", "--json"))[0]["pending"]
         return found
@@ -54,7 +54,7 @@ def test_the_lag_is_the_age_of_the_oldest_change_that_waits(idle_lake: IdleLake)
     assert re.search(r"daily .*2 snapshots, 2 files.* \d+ (s|min)\b", idle_lake.says("status", "daily"))
 
 
-def test_what_a_reset_would_cost_is_said_before_it_is_done(idle_lake: IdleLake) -> None:
+def test_the_cost_of_a_reset_is_shown_before_it_is_done(idle_lake: IdleLake) -> None:
     def interventions() -> object:
         return json.loads(idle_lake.says("status", "daily", "--json"))[0]["interventions"]
 
@@ -73,7 +73,7 @@ def test_what_a_reset_would_cost_is_said_before_it_is_done(idle_lake: IdleLake) 
 
 
 @pytest.mark.parametrize("words", ["nosuch", "pending", "icdc", "estimate", "status --nosuch", "explain", "rewind x"])
-def test_a_command_line_that_is_not_understood_exits_with_2(words: str) -> None:
+def test_an_invalid_command_line_exits_with_2(words: str) -> None:
     assert CliRunner().invoke(main, words.split()).exit_code == 2
 
 
@@ -100,7 +100,7 @@ defs = ips.with_incremental(dg.Definitions([playback, by_day], resources={{"io_m
 """
 
 
-def test_what_waits_of_a_partitioned_asset_is_listed_by_partition(idle_lake: IdleLake) -> None:
+def test_pending_changes_of_a_partitioned_asset_are_listed_by_partition(idle_lake: IdleLake) -> None:
     idle_lake.define(PARTITIONED)
     idle_lake.append(events([20, 21], day=1))
     (told,) = json.loads(idle_lake.says("pending", "by_day", "--json"))

@@ -1,4 +1,4 @@
-"""What a command is at is shown to who looks on, and to nobody else."""
+"""A command shows its progress to a person who watches, and to nobody else."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_it_is_shown_on_a_terminal_and_gone_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_is_shown_on_a_terminal_and_erased_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     with shown_while("Loading"):
@@ -23,7 +23,7 @@ def test_it_is_shown_on_a_terminal_and_gone_afterwards(monkeypatch: pytest.Monke
     assert terminal.getvalue().endswith("\r\033[K")
 
 
-def test_it_is_gone_before_each_thing_that_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_is_erased_before_each_result(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     found = []
@@ -31,10 +31,10 @@ def test_it_is_gone_before_each_thing_that_is_found(monkeypatch: pytest.MonkeyPa
         found.append(each)
         assert terminal.getvalue().endswith("\r\033[K")
     assert found == ["a", "b"]
-    assert terminal.getvalue().count("Comparing") == 3  # the third time there was nothing more
+    assert terminal.getvalue().count("Comparing") == 3  # at the third time there was nothing more
 
 
-def test_where_nobody_looks_on_nothing_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_is_not_written_where_nobody_watches(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO()
     monkeypatch.setattr(sys, "stderr", stream)
     with shown_while("Loading"):

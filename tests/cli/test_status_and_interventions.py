@@ -1,4 +1,4 @@
-"""What the command line says is so, and what it changes leads to right tables."""
+"""What the command line reports is true, and what it changes leads to right tables."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.lake import events
 from tests.support.pipeline import expected_agg, expected_daily, materialize, pipeline
 
 
-def test_status_tells_what_is_consumed_and_what_is_pending(terminal: Terminal) -> None:
+def test_status_shows_what_is_consumed_and_what_is_pending(terminal: Terminal) -> None:
     lake = terminal.lake
     lake.create_playback(events(range(6)))
     (fresh,) = terminal.status("daily")
@@ -44,7 +44,7 @@ def test_status_tells_what_is_consumed_and_what_is_pending(terminal: Terminal) -
     assert "2 snapshots, 2 files, 7 rows" in terminal.says("status")
 
 
-def test_status_tells_of_rows_that_are_older_than_the_tables_columns(terminal: Terminal) -> None:
+def test_status_mentions_rows_that_are_older_than_a_column_of_the_table(terminal: Terminal) -> None:
     terminal.lake.create_playback(events(range(3)))
     materialize(terminal.definitions, terminal.instance, "daily")
     assert [each["older_rows"] for each in terminal.status()] == [None, None]
@@ -54,7 +54,7 @@ def test_status_tells_of_rows_that_are_older_than_the_tables_columns(terminal: T
     assert f"daily: {daily['older_rows']}" in terminal.says("status")
 
 
-def test_status_names_the_run_that_failed_last_until_one_succeeds(terminal: Terminal) -> None:
+def test_status_names_the_last_failed_run_until_a_run_succeeds(terminal: Terminal) -> None:
     lake, job = terminal.lake, terminal.definitions.resolve_implicit_global_asset_job_def()
     lake.create_playback(events(range(3)))
     lake.sql("ALTER TABLE lake.media.playback RENAME COLUMN seconds TO played")
@@ -67,7 +67,7 @@ def test_status_names_the_run_that_failed_last_until_one_succeeds(terminal: Term
     assert [each["failed"] for each in terminal.status("daily")] == [{}]
 
 
-def test_a_reset_makes_the_next_run_compute_everything_and_says_who_and_why(terminal: Terminal) -> None:
+def test_a_reset_makes_the_next_run_a_full_one_and_records_who_and_why(terminal: Terminal) -> None:
     lake, rows = terminal.lake, events(range(6))
     lake.create_playback(rows)
     materialize(terminal.definitions, terminal.instance, "daily")
@@ -91,7 +91,7 @@ def test_a_reset_makes_the_next_run_compute_everything_and_says_who_and_why(term
     assert terminal.status("daily")[0]["number"] == 3
 
 
-def test_a_reset_asks_first_and_no_is_no(terminal: Terminal) -> None:
+def test_a_reset_asks_for_confirmation_and_respects_a_no(terminal: Terminal) -> None:
     terminal.lake.create_playback(events(range(3)))
     materialize(terminal.definitions, terminal.instance, "daily")
     before = terminal.status("daily")
@@ -99,7 +99,7 @@ def test_a_reset_asks_first_and_no_is_no(terminal: Terminal) -> None:
     assert terminal.status("daily") == before
 
 
-def test_a_rewind_reads_again_and_rows_that_came_and_went_since_are_not_left(terminal: Terminal) -> None:
+def test_after_a_rewind_changes_are_read_again_and_rows_that_are_gone_since_are_removed(terminal: Terminal) -> None:
     lake, instance, definitions = terminal.lake, terminal.instance, terminal.definitions
     rows = events(range(6))
     lake.create_playback(rows)
@@ -109,7 +109,9 @@ def test_a_rewind_reads_again_and_rows_that_came_and_went_since_are_not_left(ter
     for batch in (passing, staying):
         lake.append(batch)
         materialize(definitions, instance, "daily", "agg")
-    lake.sql("UPDATE lake.media.agg SET plays = 99 WHERE event_date >= DATE '2026-01-06'")  # what is to be repaired
+    lake.sql(
+        "UPDATE lake.media.agg SET plays = 99 WHERE event_date >= DATE '2026-01-06'"
+    )  # wrong values, to be repaired
     lake.sql("DELETE FROM lake.media.daily WHERE event_id = 100")
 
     preview = terminal.says("rewind", "agg", "--to", str(first), "--dry-run")
@@ -129,7 +131,7 @@ def test_a_rewind_reads_again_and_rows_that_came_and_went_since_are_not_left(ter
 
 
 @pytest.mark.slow
-def test_a_rewind_to_a_time_goes_to_the_last_snapshot_by_then(terminal: Terminal) -> None:
+def test_a_rewind_to_a_time_goes_to_the_last_snapshot_before_it(terminal: Terminal) -> None:
     lake = terminal.lake
     lake.create_playback(events(range(6)))
     materialize(terminal.definitions, terminal.instance, "daily", "agg")
@@ -156,7 +158,7 @@ def copy(context):
 """
 
 
-def test_an_asset_of_its_own_statements_has_a_status_and_can_be_reset_but_not_rewound(terminal: Terminal) -> None:
+def test_an_asset_with_its_own_sql_has_a_status_and_can_be_reset_but_not_rewound(terminal: Terminal) -> None:
     text = terminal.file.read_text()
     terminal.file.write_text(f"{OWN_SQL}\n{text.replace('))', '), copy)')}")
     scope: dict[str, Any] = {}
@@ -192,7 +194,7 @@ REFUSED = [
 ]
 
 
-def test_what_can_not_be_right_is_refused_and_changes_nothing(terminal: Terminal) -> None:
+def test_invalid_interventions_are_refused_and_change_nothing(terminal: Terminal) -> None:
     terminal.lake.create_playback(events(range(3)))
     materialize(terminal.definitions, terminal.instance, "daily", "agg")
     head = str(terminal.lake.catalog.load("media.daily", asset="test").head_snapshot_id())
@@ -203,7 +205,7 @@ def test_what_can_not_be_right_is_refused_and_changes_nothing(terminal: Terminal
 
 
 @pytest.mark.slow
-def test_a_run_at_work_is_named_instead_of_losing_what_it_does(terminal: Terminal) -> None:
+def test_an_intervention_is_refused_while_a_run_is_at_work_on_the_asset(terminal: Terminal) -> None:
     terminal.lake.create_playback(events(range(3)))
     materialize(terminal.definitions, terminal.instance, "daily", "agg")
     job = terminal.definitions.resolve_implicit_global_asset_job_def()
@@ -226,7 +228,7 @@ def test_the_command_is_installed_and_lists_its_commands() -> None:
         assert f"  {name} " in told
 
 
-def test_an_asset_that_begins_at_latest_leaves_out_what_was_before_and_says_so(terminal: Terminal) -> None:
+def test_an_asset_that_starts_at_latest_leaves_out_earlier_rows_and_says_so(terminal: Terminal) -> None:
     lake, instance = terminal.lake, terminal.instance
 
     @dg.asset(ins={"playback": ips.incremental(start="latest")}, metadata=ips.append() | ips.table("media.since"))
@@ -249,6 +251,6 @@ def test_an_asset_that_begins_at_latest_leaves_out_what_was_before_and_says_so(t
 
 
 @pytest.mark.parametrize("start", ["newest", "", "2026-13-01", 1.5])
-def test_a_start_that_is_no_place_is_refused_as_definitions_load(start: str) -> None:
+def test_an_invalid_start_is_refused_when_the_definitions_load(start: str) -> None:
     with pytest.raises(IpsError, match="isn't a place in a table's history"):
         ips.incremental(start=start)

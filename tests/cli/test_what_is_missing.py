@@ -1,4 +1,4 @@
-"""What a command needs and doesn't find is said in a sentence, without a traceback."""
+"""A command reports a missing requirement in one sentence, without a traceback."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def says(*words: str, fails: bool = True) -> str:
 @pytest.mark.parametrize(
     ("where", "what"), [(("-f", "not_there.py"), "not_there.py"), (("-m", "not_there"), "No module named 'not_there'")]
 )
-def test_definitions_that_are_not_there(where: tuple[str, str], what: str) -> None:
+def test_missing_definitions_are_reported(where: tuple[str, str], what: str) -> None:
     said = says("status", *where)
     assert said.startswith("Error: The definitions can't be loaded: ")
     assert what in said
@@ -56,7 +56,7 @@ def test_definitions_that_are_not_there(where: tuple[str, str], what: str) -> No
 
 
 @pytest.mark.parametrize("home", [None, "not/absolute", "/nowhere/at/all"])
-def test_an_instance_that_is_not_there(definitions: str, home: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_instance_is_reported(definitions: str, home: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     if home is None:
         monkeypatch.delenv("DAGSTER_HOME", raising=False)
     else:
@@ -66,7 +66,7 @@ def test_an_instance_that_is_not_there(definitions: str, home: str | None, monke
     assert "Set DAGSTER_HOME" in said
 
 
-def test_a_stage_that_was_not_built_yet_waits_and_is_no_failure(
+def test_a_stage_whose_upstream_has_no_table_yet_waits_and_does_not_count_as_failed(
     definitions: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = tmp_path / "home"
@@ -77,7 +77,7 @@ def test_a_stage_that_was_not_built_yet_waits_and_is_no_failure(
     assert "later ← daily: waiting for media.daily, the table of daily" in said
 
 
-def test_assets_that_nothing_ever_runs_are_told(
+def test_status_names_assets_that_nothing_ever_runs(
     definitions: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = tmp_path / "home"
@@ -90,7 +90,7 @@ def test_assets_that_nothing_ever_runs_are_told(
     assert "daily reads incrementally, but its definitions didn't go through with_incremental" in said
 
 
-def test_definitions_without_an_asset_that_reads_by_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_definitions_without_an_incremental_input_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file, home = tmp_path / "without_consumers.py", tmp_path / "dagster_home"
     file.write_text("import dagster as dg\n\ndefs = dg.Definitions()\n")
     home.mkdir()

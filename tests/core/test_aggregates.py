@@ -1,4 +1,4 @@
-"""What may be declared as an aggregate that is maintained from the change, and what a table keeps for it."""
+"""Which aggregates can be maintained from the change alone, and what a table keeps for them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dagster_ips.core.aggregates import layout_of, parse_aggregate
         ("sum(xs[0])", "sum(xs[0])"),
     ],
 )
-def test_one_function_of_one_expression_is_an_aggregate(text: str, parsed: str) -> None:
+def test_one_function_of_one_expression_is_accepted_as_an_aggregate(text: str, parsed: str) -> None:
     assert str(parse_aggregate("x", text)) == parsed
 
 
@@ -49,7 +49,7 @@ def test_one_function_of_one_expression_is_an_aggregate(text: str, parsed: str) 
         ("sum((SELECT max(x) FROM t))", "a subquery in it"),
     ],
 )
-def test_what_a_change_cannot_be_added_to_is_no_aggregate(text: str, why: str) -> None:
+def test_expressions_that_cannot_be_maintained_from_a_change_are_refused(text: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         parse_aggregate("x", text)
 
@@ -58,7 +58,7 @@ def kept(**aggregates: str) -> list[str]:
     return list(layout_of([parse_aggregate(*each) for each in aggregates.items()]).hidden.values())
 
 
-def test_hidden_columns_are_kept_only_where_a_removal_needs_them_and_nothing_declared_serves() -> None:
+def test_hidden_columns_are_kept_only_for_removals_that_the_declared_columns_do_not_cover() -> None:
     assert kept(plays="count(*)") == []
     assert kept(most="max(x)") == ["_ips_rows"]
     assert kept(plays="count(*)", total="sum(x)") == ["_ips_count_total"]
@@ -74,6 +74,6 @@ def test_hidden_columns_are_kept_only_where_a_removal_needs_them_and_nothing_dec
     assert kept(plays="count(*)", yes="count_if(b)", one="bool_or(b)") == ["_ips_false_one"]
 
 
-def test_two_columns_of_one_aggregate_share_what_is_kept_for_it() -> None:
+def test_two_columns_of_the_same_aggregate_share_its_hidden_columns() -> None:
     layout = layout_of([parse_aggregate("a", "sum(x)"), parse_aggregate("b", "sum(x)")])
     assert set(layout.columns.values()) == {"a", "_ips_rows", "_ips_count_a"}

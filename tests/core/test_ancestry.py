@@ -1,4 +1,4 @@
-"""An interval is answered from parent ids, or not at all."""
+"""An interval is determined from parent ids, or not at all."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def snapshot(number: int, parent: int | None, operation: str = "append") -> Snap
 
 @st.composite
 def trees(draw: st.DrawFn) -> Tree:
-    """Snapshots 1..n, each on any earlier one or a root of its own; some are expired."""
+    """Snapshots 1..n, each with an earlier parent or none; some are expired."""
     size = draw(st.integers(1, 9))
     tree = {n: snapshot(n, draw(st.sampled_from([*range(max(1, n - 3), n), None]))) for n in range(1, size + 1)}
     expired = draw(st.sets(st.integers(1, size), max_size=2))
@@ -36,7 +36,7 @@ def generations(tree: Tree, start: int) -> list[int]:
 
 @settings(max_examples=200, deadline=None)
 @given(trees(), st.integers(1, 9), st.integers(1, 9), st.integers(1, 9))
-def test_between_gives_the_commits_after_from_up_to_to_or_none_if_either_is_not_an_ancestor(
+def test_between_returns_the_commits_after_start_up_to_end_or_none_if_one_is_not_an_ancestor(
     tree: Tree, head: int, start: int, end: int
 ) -> None:
     ancestry = Ancestry.of(tree, head)
@@ -51,7 +51,7 @@ def test_between_gives_the_commits_after_from_up_to_to_or_none_if_either_is_not_
 
 @settings(deadline=None)
 @given(trees(), st.integers(1, 9))
-def test_adjoining_intervals_meet_without_gap_or_overlap(tree: Tree, head: int) -> None:
+def test_adjacent_intervals_have_no_gap_and_no_overlap(tree: Tree, head: int) -> None:
     ancestry = Ancestry.of(tree, head)
     ids = [s.snapshot_id for s in reversed(ancestry.snapshots)]
     steps = [ancestry.between(from_snapshot_id_exclusive=a, to_snapshot_id_inclusive=b) for a, b in pairwise(ids)]
@@ -60,7 +60,7 @@ def test_adjoining_intervals_meet_without_gap_or_overlap(tree: Tree, head: int) 
 
 @settings(deadline=None)
 @given(trees(), st.integers(1, 9))
-def test_snapshots_are_those_by_parent_id_however_they_are_asked_for(tree: Tree, head: int) -> None:
+def test_the_snapshots_of_an_ancestry_follow_parent_ids_however_they_are_accessed(tree: Tree, head: int) -> None:
     expected = [tree[number] for number in generations(tree, head)]
     found = Ancestry.of(tree, head).snapshots
     assert list(found) == expected
@@ -73,7 +73,7 @@ def test_snapshots_are_those_by_parent_id_however_they_are_asked_for(tree: Tree,
 
 @settings(deadline=None)
 @given(trees(), st.integers(1, 9))
-def test_from_the_birth_means_every_retained_ancestor(tree: Tree, head: int) -> None:
+def test_an_interval_without_a_start_contains_every_retained_ancestor(tree: Tree, head: int) -> None:
     ancestry = Ancestry.of(tree, head)
     found = ancestry.between(from_snapshot_id_exclusive=None, to_snapshot_id_inclusive=head)
     assert found == (tuple(reversed(ancestry.snapshots)) or None)
@@ -95,19 +95,19 @@ def test_a_table_without_snapshots_has_no_head_and_no_intervals() -> None:
     assert ancestry.between(from_snapshot_id_exclusive=None, to_snapshot_id_inclusive=1) is None
 
 
-def test_a_compaction_of_everything_is_not_where_a_history_begins() -> None:
+def test_a_compaction_of_everything_is_not_the_beginning_of_a_history() -> None:
     everything = {"total-data-files": "1", "added-data-files": "1"}
     written, compacted = (Snapshot(7, None, 7, 70, kind, "", everything) for kind in ("append", "replace"))
     assert Ancestry((written,)).is_whole
     assert not Ancestry((compacted,)).is_whole
 
 
-def test_the_newest_change_is_not_one_that_only_moved_rows_or_wrote_none() -> None:
+def test_the_newest_change_is_never_a_commit_that_only_moved_rows_or_wrote_none() -> None:
     counts = {"total-data-files": "3"}
     append = Snapshot(1, None, 1, 10, "append", "m1", counts | {"added-data-files": "3"})
     compaction = Snapshot(2, 1, 2, 20, "replace", "m2", counts | {"added-data-files": "1", "deleted-data-files": "3"})
     nothing = Snapshot(3, 2, 3, 30, "overwrite", "m3", counts)
-    silent = Snapshot(4, 3, 4, 40, "overwrite", "m4")  # which may have done anything
+    silent = Snapshot(4, 3, 4, 40, "overwrite", "m4")  # it may have done anything
     by_id = {snapshot.snapshot_id: snapshot for snapshot in (append, compaction, nothing, silent)}
     assert [Ancestry.of(by_id, head).newest_change for head in (1, 2, 3, 4)] == [append, append, append, silent]
     assert Ancestry.of({2: compaction, 3: nothing}, 3).newest_change is None

@@ -1,4 +1,4 @@
-"""A table follows its frame as far as no row that is there becomes wrong; what it can't follow is named."""
+"""A table follows its frame as long as its existing rows stay right; anything that it can't follow is named."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_the_same_columns_fit_in_any_order_and_case() -> None:
     assert found == Fit()
 
 
-def test_columns_that_differ_in_case_are_different_where_spark_says_so() -> None:
+def test_columns_that_differ_in_case_are_different_if_spark_is_case_sensitive() -> None:
     found = fit(struct(day="date"), struct(Day="date"), is_case_sensitive=True)
     assert found.added == (Added(("Day",), "date"),)
     assert found.gone == (Gone(("day",)),)
@@ -64,7 +64,7 @@ def test_new_columns_are_added_at_whatever_depth() -> None:
 @pytest.mark.parametrize(
     ("table", "frame"), [("int", "long"), ("float", "double"), ("decimal(10, 2)", "decimal(12, 2)")]
 )
-def test_a_type_that_holds_every_value_is_followed(table: str, frame: str) -> None:
+def test_a_wider_type_that_can_store_every_value_is_followed(table: str, frame: str) -> None:
     assert fit(struct(x=table), struct(X=frame)).widened == (Widened(("x",), frame),)
     assert fit(struct(s=ListOf(table)), struct(s=ListOf(frame))).widened == (Widened(("s", "element"), frame),)
 
@@ -94,20 +94,20 @@ def test_any_other_type_is_refused(table: Kind, frame: Kind) -> None:
     assert found == Fit(misfits=found.misfits)
 
 
-def test_a_column_that_the_frame_lacks_is_named_and_so_is_what_a_renamed_one_is_called_now() -> None:
+def test_a_missing_column_is_named_and_so_is_the_new_name_of_a_renamed_one() -> None:
     found = fit(struct(day="date", s=struct(old="int")), struct(day="date", s=struct(new="int")))
     assert found.gone == (Gone(("s", "old")),)
     assert found.added == (Added(("s", "new"), "int"),)
     assert fit(TABLE, struct(day="date")).gone == (Gone(("plays",)), Gone(("at",)), Gone(("price",)))
 
 
-def test_null_alone_fits_every_column_and_makes_none() -> None:
+def test_a_column_of_only_null_fits_every_column_but_cannot_be_added() -> None:
     assert fit(TABLE, struct(day=VOID, plays=VOID, at=VOID, price=VOID)).misfits == ()
     assert problems(TABLE, Struct((*TABLE.fields, Column("x", VOID)))) == ["x is only NULL, which has no type"]
     assert problems(Struct(()), struct(x=struct(y=VOID))) == ["x.y is only NULL, which has no type"]
 
 
-def test_what_iceberg_has_no_type_for_is_named() -> None:
+def test_a_type_that_iceberg_does_not_have_is_named() -> None:
     interval = f"{UNSTORABLE}interval day"
     assert problems(Struct(()), struct(x=ListOf(interval))) == [
         "x.element is of type interval day, which Iceberg doesn't have"
@@ -115,15 +115,15 @@ def test_what_iceberg_has_no_type_for_is_named() -> None:
     assert problems(struct(x="int"), struct(x=interval)) == ["x is of type interval day, which Iceberg doesn't have"]
 
 
-def test_a_column_that_is_there_twice_is_named() -> None:
+def test_a_column_that_occurs_twice_is_named() -> None:
     assert problems(Struct(()), Struct((Column("id", "int"), Column("ID", "int")))) == [
         "id is in the frame more than once"
     ]
 
 
-def test_what_spark_writes_as_it_is_fits_types_that_it_doesnt_have() -> None:
+def test_values_that_spark_can_write_fit_iceberg_types_that_spark_does_not_have() -> None:
     assert fit(struct(id="uuid", hash="fixed[16]"), struct(id="string", hash="binary")).misfits == ()
 
 
-def test_a_types_text_quotes_names_if_it_is_told_how() -> None:
+def test_the_text_of_a_type_can_quote_names() -> None:
     assert type_text(struct(a=MapOf("string", "long")), "<{}>".format) == "struct<<a>: map<string, bigint>>"

@@ -1,4 +1,4 @@
-"""Mode, pending and retry: small decisions that cost rows or money when they are wrong."""
+"""Mode, pending and retry: small decisions that cost rows or money if they are wrong."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ keys = st.text(max_size=60)
 
 
 def history(*commits: tuple[str, dict[str, str]]) -> Ancestry:
-    """Snapshots 1, 2, … on one another, the last one the head."""
+    """Snapshots 1, 2, …, each the parent of the next; the last one is the head."""
     snapshots = {
         n: Snapshot(n, n - 1 or None, n, n * 10, operation, "", summary)
         for n, (operation, summary) in enumerate(commits, start=1)
@@ -85,7 +85,7 @@ def test_pending_means_that_a_capture_would_find_something_or_fail(
     target_exists=st.booleans(),
     asked_for=st.sampled_from([None, *Mode]),
 )
-def test_a_run_goes_on_only_if_every_input_was_consumed_and_the_target_is_there(
+def test_a_run_is_incremental_only_if_every_input_was_consumed_and_the_target_exists(
     *, was_consumed: list[bool], target_exists: bool, asked_for: Mode | None
 ) -> None:
     states = [consumed(1) if seen else EdgeState(EDGE) for seen in was_consumed]
@@ -95,13 +95,13 @@ def test_a_run_goes_on_only_if_every_input_was_consumed_and_the_target_is_there(
     assert decided.reason
 
 
-def test_a_first_read_that_is_taken_in_bites_goes_on_and_does_not_start_over() -> None:
+def test_a_first_read_in_bites_continues_and_does_not_start_over() -> None:
     assert decide_mode([in_bites(1)], asked_for=None, target_exists=True).mode is Mode.INCREMENTAL
     assert decide_mode([in_bites(1)], asked_for=Mode.FULL, target_exists=True).mode is Mode.FULL
     assert decide_mode([in_bites(1)], asked_for=None, target_exists=False).mode is Mode.FULL
 
 
-def test_the_reason_of_a_full_run_names_the_input_that_is_new() -> None:
+def test_the_reason_of_a_full_run_names_the_new_input() -> None:
     new = EdgeState(replace(EDGE, upstream="plans"))
     reason = decide_mode([consumed(1), new], asked_for=None, target_exists=True).reason
     assert "plans" in reason

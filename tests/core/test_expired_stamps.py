@@ -1,4 +1,4 @@
-"""Stamps that expire: a target that is added to never gets a change twice, whoever dies and whatever is restored."""
+"""Stamps expire, but a target of appends never gets a change twice, whoever dies and whatever is restored."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EDGE = Edge("daily", "playback")
 
 @dataclass
 class Run:
-    """A run at work; ``snapshot_id`` is what it announced, on the head ``base``."""
+    """A run at work. It announced the snapshot ``snapshot_id``, based on the head ``base``."""
 
     capture: Capture
     snapshot_id: int = 0
@@ -35,9 +35,10 @@ class Run:
 
 
 class Expiry(RuleBasedStateMachine):
-    """Runs that append, at once and in any order, to a table that others maintain.
+    """Runs that append to a table, concurrently and in any order, while others maintain it.
 
-    Older metadata files list what has expired, until they are gone as well. The cursor may be one from before.
+    Older metadata files still list expired snapshots, until these files are gone as well. The cursor may come from a
+    backup.
     """
 
     @initialize(has_sequence_numbers=st.booleans())
@@ -53,7 +54,7 @@ class Expiry(RuleBasedStateMachine):
         self.clock = 0
 
     def history(self, mark: TargetMark | None, *, begins_at: int | None = None) -> TargetHistory:
-        """As a run reads it: of what is expired only if it must."""
+        """The history as a run reads it: with expired snapshots only if it must."""
         shown = self.main[self.retained if begins_at is None else begins_at :][::-1]
         newest = next((stamp for _, stamp in shown if stamp), None)
         history = TargetHistory("uuid", Ancestry(tuple(each for each, _ in shown)), newest, self.announced)
@@ -76,7 +77,7 @@ class Expiry(RuleBasedStateMachine):
         self.captures(asked_for_full=asked_for_full)
 
     def captures(self, *, asked_for_full: bool = False) -> bool:
-        """Whether it isn't refused."""
+        """A run captures; returns whether it isn't refused."""
         history = self.history(self.cursor.target)
         state = settle(self.cursor, history)
         assert unexpected_change(state, history) is None
@@ -163,7 +164,7 @@ class Expiry(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def runs_end_in_peace(self, data: st.DataObject) -> None:
-        """One run after the other; one that is refused says to compute everything anew, and that ends it."""
+        """One run after another. If a run is refused, the error advises a full run, and that one succeeds."""
         self.runs = []
         if not self.captures():
             assert self.captures(asked_for_full=True)

@@ -1,4 +1,4 @@
-"""Rollback, expiry, replacement and re-creation are told apart, and what can be followed is followed exactly."""
+"""Rollback, expiry, replacement and re-creation are distinguished; what can be followed is followed exactly."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def snapshot(number: int, parent: int | None, operation: str = "append", **summa
 
 
 def chain(*numbers: int) -> dict[int, Snapshot]:
-    """Snapshots that follow each other; each adds a file to those of the one before."""
+    """Snapshots that follow each other; each adds one file."""
     files = {"added-data-files": "1"}
     parents = (None, *numbers)
     return {
@@ -34,7 +34,7 @@ def since(
 
 
 @given(length=st.integers(1, 9), data=st.data())
-def test_what_was_committed_since_is_followed_oldest_first(length: int, data: st.DataObject) -> None:
+def test_later_commits_are_followed_oldest_first(length: int, data: st.DataObject) -> None:
     consumed = data.draw(st.integers(1, length))
     history = chain(*range(1, length + 1))
     found = since(consumed, history, length)
@@ -45,20 +45,20 @@ def test_what_was_committed_since_is_followed_oldest_first(length: int, data: st
 
 
 class OnlyThese(dict[int, Snapshot]):
-    """A history of which nothing else may be looked at."""
+    """A history that fails if any other snapshot is looked up."""
 
-    def get(self, key: int, _: object = None) -> Snapshot:  # type: ignore[override]  # as Ancestry asks
+    def get(self, key: int, _: object = None) -> Snapshot:  # type: ignore[override]  # Ancestry calls it like this
         return self[key]
 
 
-def test_what_is_older_than_what_was_consumed_is_not_read() -> None:
+def test_snapshots_older_than_the_watermark_are_not_read() -> None:
     history = chain(*range(1, 10))
     found = since(7, OnlyThese({number: history[number] for number in (7, 8, 9)}), 9)
     assert found == Interval(history[7], (history[8], history[9]))
 
 
 @given(data=st.data())
-def test_after_a_rollback_it_goes_on_from_the_nearest_common_ancestor(data: st.DataObject) -> None:
+def test_after_a_rollback_the_interval_starts_at_the_nearest_common_ancestor(data: st.DataObject) -> None:
     common = data.draw(st.integers(1, 4))
     consumed = data.draw(st.integers(common + 1, 6))
     history = chain(*range(1, 7))
@@ -72,11 +72,11 @@ def test_after_a_rollback_it_goes_on_from_the_nearest_common_ancestor(data: st.D
     assert not found.is_append_only
 
 
-def test_a_table_of_another_uuid_was_recreated() -> None:
+def test_a_table_with_another_uuid_counts_as_recreated() -> None:
     assert since(1, chain(1), 1, uuid="another") is Break.RECREATED
 
 
-def test_a_history_that_begins_anew_was_replaced() -> None:
+def test_a_history_that_starts_over_counts_as_replaced() -> None:
     assert since(2, chain(1, 2) | chain(3, 4), 4) is Break.REPLACED
     assert since(2, chain(3, 4), 4) is Break.REPLACED
     assert since(2, chain(1, 2), None) is Break.REPLACED
@@ -91,14 +91,14 @@ def test_an_expired_watermark_whose_child_is_retained_is_followed() -> None:
     assert [s.snapshot_id for s in found.snapshots] == [3, 4]
 
 
-def test_an_expired_watermark_is_followed_also_where_expiry_took_the_childs_parent_away() -> None:
+def test_an_expired_watermark_is_followed_even_if_expiry_removed_the_parent_id_of_its_child() -> None:
     history = chain(1, 2, 3, 4)
     orphan = snapshot(3, None, **history[3].summary)
     found = since(2, {3: orphan, 4: history[4]}, 4)
     assert isinstance(found, Interval)
     assert [s.snapshot_id for s in found.snapshots] == [3, 4]
     assert since(1, {3: orphan, 4: history[4]}, 4) is Break.EXPIRED
-    # Rolled back to 1, which was expired as well, the next commit would look the same but for what it lists.
+    # If the table had been rolled back to 1, now also expired, only the files in the next commit would look different.
     assert since(2, {3: orphan, 4: history[4]}, 4, is_proved=False) is Break.EXPIRED
 
 
@@ -108,19 +108,21 @@ def test_an_expired_watermark_with_its_child_expired_is_lost() -> None:
     assert since(2, history, 5) is Break.EXPIRED
 
 
-def test_a_hole_in_the_middle_is_expiry_and_no_rollback() -> None:
+def test_a_hole_in_the_middle_counts_as_expiry_and_not_as_a_rollback() -> None:
     history = chain(1, 2, 3, 4, 5)
     del history[2], history[4]
     assert since(2, history, 5) is Break.EXPIRED
 
 
 @pytest.mark.parametrize("expired", [{2}, {3, 4}, {2, 3, 4}])
-def test_a_consumed_snapshot_that_a_tag_keeps_beyond_a_hole_is_expiry_and_no_rollback(expired: set[int]) -> None:
+def test_a_consumed_snapshot_kept_by_a_tag_beyond_a_hole_counts_as_expiry_and_not_as_a_rollback(
+    expired: set[int],
+) -> None:
     history = {number: found for number, found in chain(1, 2, 3, 4, 5).items() if number not in expired}
     assert since(1, history, 5) is Break.EXPIRED
 
 
-def test_in_version_1_clocks_do_not_say_that_a_table_was_rolled_back() -> None:
+def test_in_version_1_small_clock_differences_do_not_count_as_a_rollback() -> None:
     def at(number: int, parent: int, seconds: int) -> Snapshot:
         return Snapshot(number, parent, 0, seconds * 1000, "append", "")
 
@@ -139,7 +141,7 @@ def test_a_rollback_whose_snapshots_were_expired_is_still_a_rollback() -> None:
 
 
 @pytest.mark.parametrize("taken", ["deleted-data-files", "added-delete-files"])
-def test_an_append_that_says_it_took_something_away_is_not_believed(taken: str) -> None:
+def test_an_append_whose_summary_mentions_removals_does_not_count_as_an_append(taken: str) -> None:
     root = snapshot(1, None)
     strange = Interval(root, (snapshot(2, 1), snapshot(3, 2, **{taken: "1"})))
     assert not strange.is_append_only

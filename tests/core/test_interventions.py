@@ -1,4 +1,4 @@
-"""Resets and rewinds among runs that die anywhere or publish late: in the end the target is what the source is."""
+"""Resets and rewinds among runs that die anywhere or publish late: in the end, the target equals the source."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ KEYS = st.sets(st.integers(0, 4))
 
 
 class Interventions(RuleBasedStateMachine):
-    """A source whose keys come and go, and a target that is merged by key with what was added and removed between.
+    """A source whose keys come and go, and a target merged by key with the rows added and removed in between.
 
-    A run that publishes is fenced by the target's stamps alone, as if a person had intervened in the very moment
-    between its last look at the cursor and its publish. Between a run's look and its first write others may do
-    anything, and its writes go over theirs: only what a person did is kept apart.
+    Only the target's stamps fence a run that publishes, as if a person had intervened exactly between the run's last
+    look at the cursor and its publish. Between a run's look and its first write, others may do anything, and the run's
+    writes overwrite theirs: only a person's interventions are stored apart.
     """
 
     @initialize()
@@ -127,7 +127,7 @@ class Interventions(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def runs_end_in_peace(self, data: st.DataObject) -> None:
-        """Nobody else is at work: one run after the other, until nothing is pending."""
+        """Nothing else is running: one run after another, until nothing is pending."""
         for _ in range(4):
             self.looks, self.work = [], []
             self.a_run_looks()

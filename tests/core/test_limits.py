@@ -1,4 +1,4 @@
-"""A backlog is cut between snapshots, oldest first, and never so that nothing is taken."""
+"""A backlog is cut between snapshots, oldest first, and at least one snapshot is always taken."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def test_as_many_snapshots_are_taken_as_the_limits_allow_and_at_least_one(
     assert count == len(added) or not fits(added[: count + 1])
 
 
-def test_a_compaction_adds_no_row_and_is_taken_along_whatever_it_wrote() -> None:
+def test_a_compaction_adds_no_row_and_never_counts_towards_the_limits() -> None:
     backlog = [snapshot(1, (1, 10)), snapshot(2, (100, 10_000), "replace"), snapshot(3, (1, 10)), snapshot(4, (1, 10))]
     assert snapshots_within(backlog, Limits(max_files=2)) == 3
 
 
-def test_a_count_of_files_without_their_size_says_too_little() -> None:
+def test_a_snapshot_with_a_file_count_but_no_size_counts_as_unknown() -> None:
     unsaid = Snapshot(1, None, 1, 1, "append", "", {"total-data-files": "9", "added-data-files": "1"})
     assert snapshots_within([unsaid, snapshot(2, (1, 1))], Limits(max_bytes=1000)) == 1

@@ -1,4 +1,4 @@
-"""Who wrote a table's rows is known from its own history, also where that was compacted, expired or never stamped."""
+"""The writer of a table's rows is known from its own history, even after compaction, expiry, or without stamps."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NOBODYS = {"added-data-files": "1"}
 
 
 def history(*commits: dict[str, str] | str) -> Ancestry:
-    """Oldest first, numbered from 1; a text is the operation of one that says nothing of itself."""
+    """A history, oldest first, numbered from 1. A string is the operation of a commit without a stamp."""
     snapshots = [
         Snapshot(number, number - 1, number, number, commit, "", COUNTS | NOBODYS)
         if isinstance(commit, str)
@@ -43,12 +43,12 @@ def ids(found: Any) -> list[int]:  # noqa: ANN401  # snapshots
     return [snapshot.snapshot_id for snapshot in found]
 
 
-def test_what_others_add_overwrite_or_delete_is_found_and_what_they_compact_or_leave_as_it_is_is_not() -> None:
+def test_foreign_appends_overwrites_and_deletes_are_found_but_not_compactions_and_empty_commits() -> None:
     commits = history(OURS, "append", "overwrite", "delete", "unknown", "replace", {})
     assert ids(ForeignWrites.of(commits, "daily").after([1])) == [5, 4, 3, 2]
 
 
-def test_only_what_is_newer_than_what_is_known_is_found() -> None:
+def test_only_foreign_writes_newer_than_the_known_snapshots_are_found() -> None:
     commits = history("append", OURS, "append", OURS, "delete")
     writes = ForeignWrites.of(commits, "daily")
     assert ids(writes.after([2])) == [5, 3]
@@ -57,25 +57,25 @@ def test_only_what_is_newer_than_what_is_known_is_found() -> None:
     assert ids(writes.after([99])) == [5, 3, 1], "all that is retained is newer than what was expired"
 
 
-def test_what_another_asset_of_this_library_wrote_is_not_ones_own() -> None:
+def test_writes_of_another_asset_of_this_library_count_as_foreign() -> None:
     writes = ForeignWrites.of(history(OURS, ANOTHERS, {ATTEMPT: "a block's statement"} | NOBODYS), "daily")
     assert ids(writes.after([1])) == [2]
 
 
 @pytest.mark.parametrize("by_stamp", [False, True])
-def test_what_was_accepted_stays_so_and_what_comes_later_is_not(*, by_stamp: bool) -> None:
+def test_accepted_writes_stay_accepted_and_later_ones_are_not(*, by_stamp: bool) -> None:
     accepting = OURS | {ACCEPTED: "3"} if by_stamp else OURS
     commits = history(OURS, "append", "delete", accepting, "append")
     writes = ForeignWrites.of(commits, "daily", accept=None if by_stamp else 3)
     assert ids(writes.after([1])) == [5]
 
 
-def test_a_snapshot_to_accept_that_is_not_there_accepts_nothing() -> None:
+def test_accepting_a_missing_snapshot_accepts_nothing() -> None:
     assert ids(ForeignWrites.of(history(OURS, "append"), "daily", accept=77).after([1])) == [2]
 
 
 @given(st.lists(st.sampled_from(["own", "foreign", "compaction"]), max_size=8), st.data())
-def test_whatever_is_expired_nothing_foreign_that_is_retained_is_missed(kinds: list[str], data: st.DataObject) -> None:
+def test_every_retained_foreign_write_is_found_whatever_is_expired(kinds: list[str], data: st.DataObject) -> None:
     made = {"own": OURS, "foreign": "append", "compaction": "replace"}
     commits = history(OURS, *(made[kind] for kind in kinds))
     kept = data.draw(st.integers(1, len(commits.snapshots)))
@@ -85,20 +85,20 @@ def test_whatever_is_expired_nothing_foreign_that_is_retained_is_missed(kinds: l
     assert ids(ForeignWrites.of(retained, "daily").after([newest_own])) == expected
 
 
-def test_a_table_belongs_to_whom_wrote_to_it_last_else_to_whom_its_property_names() -> None:
+def test_a_table_belongs_to_its_last_writer_or_else_to_the_asset_in_its_property() -> None:
     assert owner_of(history(OURS, ANOTHERS, "append"), {ASSET: "daily"}) == "other"
     assert owner_of(history("replace"), {ASSET: "daily"}) == "daily"
     assert owner_of(history("append"), {}) is None
 
 
-def test_a_stamp_of_before_snapshots_said_whose_they_are_tells_the_asset() -> None:
+def test_the_asset_is_read_from_the_stamp_of_an_older_release_without_an_owner() -> None:
     stamp = {EDGE + "0f": '{"n":1,"edge":"media/daily ← media/playback"}'}
     assert writer_of(Snapshot(1, None, 1, 1, "append", "", stamp)) == "media/daily"
 
 
 @pytest.mark.parametrize(("records", "by"), [(13, None), (19, None), (20, 1), (12, -1)])
-def test_deletes_that_a_compaction_left_behind_are_no_rows_that_someone_removed(records: int, by: int | None) -> None:
-    """They may hide rows or nothing: only a number that neither explains is someone's change."""
+def test_deletes_left_behind_by_a_compaction_do_not_count_as_removed_rows(records: int, by: int | None) -> None:
+    """Such deletes may hide rows or nothing: only a row count that fits neither case is someone's change."""
     counts = {"total-records": str(records), "total-position-deletes": "6", "total-equality-deletes": "0"}
     compaction = Snapshot(9, 8, 9, 90, "replace", "", counts)
     last = Published(5, RowCount(13, 13))

@@ -1,4 +1,4 @@
-"""A range never leaves a changed row out, and says no more than it knows."""
+"""A range never leaves out a changed row, and claims no more than is known."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ kinds = st.sampled_from([RangeKind.EXACT, RangeKind.BOUNDED])
 
 @st.composite
 def file_bounds(draw: st.DrawFn) -> tuple[int | None, int | None]:
-    """What a file says of its values: sometimes nothing on a side."""
+    """The bounds of a file's values; sometimes a side is unknown."""
     low, high = sorted((draw(bounds), draw(bounds)))
     return draw(st.sampled_from([(low, high)] * 4 + [(None, high), (low, None), (None, None)]))
 
@@ -41,7 +41,7 @@ ranges = st.builds(
 
 
 def matched(predicate: Predicate) -> set[int | None]:
-    """Which values of the domain the predicate keeps; DuckDB, not Spark, so quoted its way."""
+    """The values of the domain that the predicate keeps. DuckDB evaluates it, so quotes are adapted."""
     rows = ", ".join(f"({'NULL' if value is None else value})" for value in DOMAIN)
     condition = predicate.replace("`", '"')
     return {row[0] for row in duckdb.sql(f"SELECT x FROM (VALUES {rows}) t(x) WHERE {condition}").fetchall()}
@@ -49,7 +49,7 @@ def matched(predicate: Predicate) -> set[int | None]:
 
 @FEW
 @given(files=st.lists(file_bounds(), min_size=1, max_size=4), kind=kinds, has_null=st.booleans())
-def test_a_range_matches_exactly_what_its_files_may_hold(
+def test_a_range_matches_exactly_the_values_that_its_files_may_contain(
     *, files: list[tuple[int | None, int | None]], kind: RangeKind, has_null: bool
 ) -> None:
     found = ChangeRange.of("x", files, kind=kind, has_null=has_null)
@@ -69,7 +69,7 @@ def test_a_range_matches_exactly_what_its_files_may_hold(
 
 @FEW
 @given(ranges, ranges)
-def test_the_union_holds_both_and_is_the_smallest_range_that_does(left: ChangeRange, right: ChangeRange) -> None:
+def test_a_union_is_the_smallest_range_that_contains_both(left: ChangeRange, right: ChangeRange) -> None:
     both = left | right
     parts = [part for part in (left, right) if not part.is_empty]
     assert matched(both.between("x")) >= matched(left.between("x")) | matched(right.between("x"))
@@ -83,18 +83,18 @@ def test_the_union_holds_both_and_is_the_smallest_range_that_does(left: ChangeRa
 
 @FEW
 @given(ranges, ranges, ranges)
-def test_uniting_does_not_depend_on_the_order(one: ChangeRange, two: ChangeRange, three: ChangeRange) -> None:
+def test_a_union_does_not_depend_on_the_order(one: ChangeRange, two: ChangeRange, three: ChangeRange) -> None:
     assert (one | two) | three == one | (two | three)
 
 
 @given(ranges)
-def test_uniting_with_nothing_changes_nothing(some: ChangeRange) -> None:
+def test_a_union_with_nothing_changes_nothing(some: ChangeRange) -> None:
     assert some | ChangeRange.nothing("x") == some
     assert ChangeRange.nothing("x") | some == some
 
 
 @given(ranges)
-def test_uniting_with_everything_gives_everything(some: ChangeRange) -> None:
+def test_a_union_with_everything_is_everything(some: ChangeRange) -> None:
     both = some | ChangeRange.everything("x")
     assert matched(both.between("x")) == matched(both.since("x")) == set(DOMAIN)
 
@@ -120,26 +120,26 @@ def test_a_change_of_nulls_alone_still_matches_its_rows() -> None:
 
 
 @pytest.mark.parametrize("empty_or_open", [ChangeRange.nothing("x"), ChangeRange.everything("x")])
-def test_a_bound_that_is_not_there_is_an_error_and_never_a_guess(empty_or_open: ChangeRange) -> None:
+def test_asking_for_a_missing_bound_is_an_error_and_never_a_guess(empty_or_open: ChangeRange) -> None:
     for bound in ("lower", "upper"):
         with pytest.raises(UnboundedRangeError, match=rf"no {bound} bound.*\.since\(\)"):
             getattr(empty_or_open, bound)
 
 
-def test_the_columns_name_may_differ_between_united_ranges() -> None:
+def test_ranges_of_columns_with_different_names_can_be_united() -> None:
     days = ChangeRange.of("event_date", [(1, 2)], kind=RangeKind.EXACT)
     assert (days | ChangeRange.of("valid_on", [(0, 1)], kind=RangeKind.EXACT)).column == "event_date"
 
 
 @given(ranges, ranges)
-def test_conditions_of_different_columns_join(left: ChangeRange, right: ChangeRange) -> None:
+def test_conditions_on_different_columns_can_be_combined(left: ChangeRange, right: ChangeRange) -> None:
     some, others = left.between("x"), right.since("x")
     assert matched(some | others) == matched(some) | matched(others)
     assert matched(some & others) == matched(some) & matched(others)
     assert matched("x = 1" | some) == matched("x = 1") | matched(some)
 
 
-def test_a_range_is_no_condition() -> None:
+def test_a_range_cannot_be_used_as_a_condition() -> None:
     some = ChangeRange.nothing("x")
     for join in (lambda: some.since("x") | some, lambda: some | some.since("x")):
         with pytest.raises(TypeError, match="unsupported operand"):
@@ -150,15 +150,15 @@ def one_of(value: Bound, column: str = "x") -> ChangeRange:
     return ChangeRange.of(column, [(value, value)], kind=RangeKind.EXACT)
 
 
-# The zones of the world, and every moment and day that a test may widen without leaving Python's calendar.
+# All time zones, and every time and day that a test can widen without leaving Python's calendar.
 offsets = st.integers(-12, 14).map(lambda hours: dt.timezone(dt.timedelta(hours=hours)))
 days = st.dates(dt.date(2, 1, 1), dt.date(9998, 1, 1))
-zoneless = st.datetimes(dt.datetime(2, 1, 1), dt.datetime(9998, 1, 1))  # noqa: DTZ001  # without a zone on purpose
+zoneless = st.datetimes(dt.datetime(2, 1, 1), dt.datetime(9998, 1, 1))  # noqa: DTZ001  # deliberately without a zone
 
 
 @FEW
 @given(days, zoneless)
-def test_a_date_and_a_timestamp_unite_to_days_that_hold_both_in_a_column_of_either_type(
+def test_the_union_of_a_date_and_a_timestamp_is_in_days_and_includes_both_for_either_column_type(
     day: dt.date, moment: dt.datetime
 ) -> None:
     both = one_of(moment) | one_of(day)
@@ -173,7 +173,7 @@ def test_a_date_and_a_timestamp_unite_to_days_that_hold_both_in_a_column_of_eith
 
 @FEW
 @given(day=days, moment=zoneless, zone=offsets)
-def test_a_timestamp_with_a_zone_is_held_whatever_the_zone_that_dates_are_read_in(
+def test_a_union_includes_a_timestamp_with_a_zone_whatever_the_zone_in_which_dates_are_read(
     day: dt.date, moment: dt.datetime, zone: dt.timezone
 ) -> None:
     both = one_of(day) | one_of(moment.replace(tzinfo=dt.UTC))
@@ -188,17 +188,17 @@ def test_a_timestamp_with_a_zone_is_held_whatever_the_zone_that_dates_are_read_i
 
 @FEW
 @given(st.lists(st.one_of(days, zoneless).map(one_of), min_size=3, max_size=3))
-def test_uniting_dates_and_timestamps_does_not_depend_on_the_order(some: list[ChangeRange]) -> None:
+def test_a_union_of_dates_and_timestamps_does_not_depend_on_the_order(some: list[ChangeRange]) -> None:
     one, two, three = some
     assert (one | two) | three == one | (two | three) == (three | one) | two
 
 
-def test_a_timestamp_at_the_calendars_end_leaves_the_side_open() -> None:
-    both = one_of(dt.date(2026, 1, 3)) | one_of(dt.datetime.max)  # noqa: DTZ901  # without a zone on purpose
+def test_a_timestamp_at_the_end_of_the_calendar_leaves_that_side_open() -> None:
+    both = one_of(dt.date(2026, 1, 3)) | one_of(dt.datetime.max)  # noqa: DTZ901  # deliberately without a zone
     assert (both.lowest, both.highest, both.kind) == (dt.date(2026, 1, 3), None, RangeKind.UNBOUNDED)
 
 
-def test_numbers_of_any_type_unite() -> None:
+def test_ranges_of_different_number_types_can_be_united() -> None:
     assert (one_of(1) | one_of(2.5) | one_of(Decimal("0.5"))).between("x") == "(`x` >= 0.5BD AND `x` <= DOUBLE('2.5'))"
 
 
@@ -208,10 +208,10 @@ def test_numbers_of_any_type_unite() -> None:
         (1, "a", ("number", "text")),
         (dt.date(2026, 1, 3), 20260103, ("date", "number")),
         (True, 1, ("boolean", "number")),
-        (dt.datetime(2026, 1, 3), dt.datetime(2026, 1, 3, tzinfo=dt.UTC), ("timestamp", "timestamp with time zone")),  # noqa: DTZ001  # without a zone on purpose
+        (dt.datetime(2026, 1, 3), dt.datetime(2026, 1, 3, tzinfo=dt.UTC), ("timestamp", "timestamp with time zone")),  # noqa: DTZ001  # deliberately without a zone
     ],
 )
-def test_columns_whose_values_have_no_common_order_are_not_united(
+def test_ranges_of_values_without_a_common_order_are_not_united(
     left: Bound, right: Bound, types: tuple[str, str]
 ) -> None:
     for one, other in ((left, right), (right, left)):
@@ -221,7 +221,7 @@ def test_columns_whose_values_have_no_common_order_are_not_united(
         assert all(word in said for word in ("event_date", "valid_on", *types))
 
 
-# Spark keeps no time zone and no more than microseconds; its literals reach from year 1 to 9999, as Python's do.
+# Spark keeps no time zone and only microseconds; its literals cover the years 1 to 9999, like Python's.
 scalars = st.one_of(
     st.booleans(),
     st.integers(-(2**63), 2**63 - 1),
@@ -245,7 +245,7 @@ def expected_type(value: Bound) -> str:
 
 
 def readable(sql: str, value: Bound) -> str:
-    """Points in time as microseconds, so that no time zone of this machine has a say."""
+    """Times as microseconds, so that this machine's time zone has no influence."""
     if isinstance(value, dt.datetime):
         return f"timestampdiff(MICROSECOND, {literal(dt.datetime(1970, 1, 1, tzinfo=value.tzinfo))}, {sql})"
     return sql
@@ -254,7 +254,7 @@ def readable(sql: str, value: Bound) -> str:
 def comparable(value: Bound) -> Bound:
     if isinstance(value, dt.datetime):
         return (value - dt.datetime(1970, 1, 1, tzinfo=value.tzinfo)) // dt.timedelta(microseconds=1)
-    return str(value) if value != value else value  # noqa: PLR0124  # NaN equals nothing, not even itself
+    return str(value) if value != value else value  # noqa: PLR0124  # NaN is not equal to itself
 
 
 @IN_SPARK
@@ -275,7 +275,7 @@ def test_spark_reads_a_quoted_name_back_as_the_same_name(lake: Lake, names: list
 
 
 @pytest.mark.parametrize("text", ["${env:HOME}", "a\\b", "it's"])
-def test_a_text_that_settings_of_spark_sql_could_change_is_written_in_bytes(text: str) -> None:
+def test_a_text_that_spark_sql_settings_could_change_is_written_as_bytes(text: str) -> None:
     assert literal(text) == f"CAST(X'{text.encode().hex()}' AS STRING)"
 
 
@@ -285,7 +285,7 @@ def test_a_value_of_a_type_without_a_literal_is_refused() -> None:
 
 
 @pytest.mark.parametrize("zero", [0.0, -0.0])
-def test_a_bound_of_zero_holds_both_zeros(zero: float) -> None:
+def test_a_bound_of_zero_includes_both_zeros(zero: float) -> None:
     found = ChangeRange.of("x", [(zero, zero)], kind=RangeKind.EXACT)
     assert found.between("x") == "(`x` >= DOUBLE('-0.0') AND `x` <= DOUBLE('0.0'))"
     assert equals("x", zero) == "(x >= DOUBLE('-0.0') AND x <= DOUBLE('0.0'))"

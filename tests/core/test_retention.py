@@ -1,4 +1,4 @@
-"""What is kept of ICDC tables is what was promised, and never less than a run needs."""
+"""As many ICDC tables are kept as promised, and never fewer than a run needs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAMES = st.sampled_from(["ips.t__{:06d}_aaaaaa", "ips.t__{:06d}_bbbbbb", "ips.t_
 
 @st.composite
 def tables(draw: st.DrawFn) -> list[IcdcTable]:
-    """A few captures in any order, each with one to three tables, made at any time before or (clocks!) after now."""
+    """A few captures in any order, each with one to three tables, created any time before or (clocks!) after now."""
     numbers = draw(st.lists(st.integers(1, 9)))
     made = [IcdcTable(draw(NAMES).format(n), n, draw(st.integers(0, NOW_MS + 50))) for n in numbers]
     return list({table.name: table for table in made}.values())
@@ -38,7 +38,7 @@ def names(found: Sequence[IcdcTable]) -> set[str]:
 
 
 @given(tables(), retentions, numbers)
-def test_a_table_goes_if_enough_captures_are_newer_or_all_of_its_capture_is_too_old(
+def test_a_table_is_dropped_if_enough_captures_are_newer_or_all_tables_of_its_capture_are_too_old(
     made: list[IcdcTable], retention: Retention, spared: set[int]
 ) -> None:
     def goes(table: IcdcTable) -> bool:
@@ -52,7 +52,7 @@ def test_a_table_goes_if_enough_captures_are_newer_or_all_of_its_capture_is_too_
 
 
 @given(tables(), retentions, numbers, numbers)
-def test_the_newest_capture_and_what_is_in_flight_stay_whatever_their_age(
+def test_the_newest_capture_and_captures_in_flight_are_kept_whatever_their_age(
     made: list[IcdcTable], retention: Retention, spared: set[int], more: set[int]
 ) -> None:
     gone = {table.number for table in expired(made, retention, spared=spared, now_ms=10**12)}
@@ -62,7 +62,7 @@ def test_the_newest_capture_and_what_is_in_flight_stay_whatever_their_age(
 
 
 @given(tables(), retentions, numbers)
-def test_what_is_left_after_dropping_is_left_alone_the_next_time(
+def test_tables_that_are_kept_once_are_kept_the_next_time(
     made: list[IcdcTable], retention: Retention, spared: set[int]
 ) -> None:
     gone = expired(made, retention, spared=spared, now_ms=NOW_MS)
@@ -71,13 +71,13 @@ def test_what_is_left_after_dropping_is_left_alone_the_next_time(
 
 
 @given(tables(), retentions)
-def test_a_captures_tables_go_together(made: list[IcdcTable], retention: Retention) -> None:
+def test_the_tables_of_a_capture_are_dropped_together(made: list[IcdcTable], retention: Retention) -> None:
     gone = expired(made, retention, spared=(), now_ms=NOW_MS)
     left = set(made) - set(gone)
     assert not {table.number for table in gone} & {table.number for table in left}
 
 
-def test_without_tables_nothing_goes() -> None:
+def test_without_tables_nothing_is_dropped() -> None:
     assert expired([], Retention(), spared=(), now_ms=NOW_MS) == ()
 
 
@@ -90,13 +90,13 @@ def test_keeping_no_capture_is_refused(keep_last: int) -> None:
 
 
 @pytest.mark.parametrize("max_age", [timedelta(), timedelta(days=-1)])
-def test_an_age_of_nothing_is_refused(max_age: timedelta) -> None:
+def test_an_age_of_zero_or_less_is_refused(max_age: timedelta) -> None:
     with pytest.raises(RetentionError, match="above 0"):
         Retention(max_age=max_age)
 
 
 @pytest.mark.parametrize("days", [0, -0.5, math.nan, math.inf, -math.inf, 1e10])
-def test_days_that_no_age_can_be_made_of_are_refused(days: float) -> None:
+def test_days_that_form_no_valid_age_are_refused(days: float) -> None:
     with pytest.raises(RetentionError):
         Retention.of_days(3, days)
 

@@ -1,4 +1,4 @@
-"""A compaction is followed to the files that it read, however often they were rewritten, and never on a guess."""
+"""A compaction is traced to the files that it read, however often they were rewritten, and never by guessing."""
 
 from __future__ import annotations
 
@@ -21,38 +21,38 @@ def test_a_compaction_of_old_files_changes_nothing() -> None:
     assert without_change([only], added={"c"}, removed={"a", "b"}, disturbed=set()) == [only]
 
 
-def test_a_compaction_of_old_and_new_files_leads_back_to_the_new_ones() -> None:
+def test_a_compaction_of_old_and_new_files_is_traced_to_the_new_ones() -> None:
     (found,) = without_change([rewrite("an", "c")], added={"c"}, removed={"a"}, disturbed=set())
     assert found.inputs == {"a", "n"}
 
 
-def test_a_compaction_of_new_files_alone_is_a_way_to_add_rows() -> None:
+def test_a_compaction_of_only_new_files_counts_as_added_rows() -> None:
     assert not without_change([rewrite("mn", "c")], added={"c"}, removed=set(), disturbed=set())
 
 
-def test_a_compaction_of_a_compaction_leads_back_to_the_first() -> None:
+def test_a_compaction_of_a_compaction_is_traced_to_the_first_files() -> None:
     steps = [rewrite("ab", "c"), rewrite("cn", "d"), rewrite("d", "ef")]
     (found,) = without_change(steps, added={"e", "f"}, removed={"a", "b"}, disturbed=set())
     assert (found.inputs, found.outputs) == ({"a", "b", "n"}, {"e", "f"})
 
 
-def test_a_compaction_whose_result_is_gone_again_is_not_followed() -> None:
+def test_a_compaction_whose_result_is_gone_again_is_not_traced() -> None:
     assert not without_change([rewrite("ab", "cd")], added={"c"}, removed={"a", "b"}, disturbed=set())
 
 
-def test_a_compaction_of_files_that_rows_were_deleted_from_is_not_followed() -> None:
+def test_a_compaction_of_files_with_deleted_rows_is_not_traced() -> None:
     for where in "ac":
         assert not without_change([rewrite("ab", "c")], added={"c"}, removed={"a", "b"}, disturbed={where})
 
 
-def test_a_compaction_of_a_compaction_that_rows_were_deleted_from_is_not_followed() -> None:
+def test_a_compaction_of_a_compaction_with_deleted_rows_is_not_traced() -> None:
     steps = [rewrite("a", "b"), rewrite("b", "c")]
     assert not without_change(steps, added={"c"}, removed={"a"}, disturbed={"b"})
 
 
 @given(st.data())
 def test_whatever_is_rewritten_every_row_is_in_exactly_one_place(data: st.DataObject) -> None:
-    """Files hold rows, a rewrite moves those that are left. What is followed holds the same rows on both sides."""
+    """Files contain rows, and a rewrite moves those that are left. A traced rewrite has the same rows on both sides."""
     rows = {f"old{i}": {f"o{i}"} for i in range(3)} | {f"new{i}": {f"n{i}"} for i in range(2)}
     held, live, steps = dict(rows), set(rows), []
     disturbed = set[str]()

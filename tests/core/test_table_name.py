@@ -1,4 +1,4 @@
-"""Every table can be named, and a name means one table."""
+"""Every table has a name, and a name means exactly one table."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ parts = st.lists(st.text("ab.` é-", min_size=1), min_size=1, max_size=4)
 
 
 @given(parts)
-def test_a_name_gives_back_the_parts_it_was_made_of(made_of: list[str]) -> None:
+def test_a_name_can_be_split_into_the_parts_it_was_made_of(made_of: list[str]) -> None:
     assert list(parts_of(name_of(made_of))) == made_of
 
 
-def test_a_part_in_backquotes_that_needs_none_is_the_same_name() -> None:
+def test_unnecessary_backquotes_do_not_change_a_name() -> None:
     assert name_of(parts_of("`media`.`playback`")) == "media.playback"
 
 
 @pytest.mark.parametrize(
     "name", ["", ".", "media.", ".playback", "media..playback", "`media", "media.``", "a`b", "`a`b"]
 )
-def test_a_name_that_could_mean_several_tables_or_none_is_refused(name: str) -> None:
+def test_an_ambiguous_or_empty_name_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="empty part or an unmatched backquote"):
         parts_of(name)

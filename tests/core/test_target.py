@@ -28,7 +28,7 @@ FILES = 3
 
 
 def files_of(capture: Capture) -> list[tuple[int, int]]:
-    """The files of the source's commits that a capture holds; each commit added as many."""
+    """The files of the source that a capture contains; each commit added FILES files."""
     start = capture.from_exclusive.snapshot_id if capture.from_exclusive else 0
     end = capture.to_inclusive.snapshot_id if capture.to_inclusive else 0
     files = [(commit, file) for commit in range(start + 1, end + 1) for file in range(FILES)]
@@ -36,10 +36,10 @@ def files_of(capture: Capture) -> list[tuple[int, int]]:
 
 
 class OneEdge(RuleBasedStateMachine):
-    """A source that grows, runs that die anywhere, and a target that others touch as well.
+    """A source that grows, runs that die anywhere, and a target that others change as well.
 
-    The model is what the target holds, as (commit of the source, file) by the snapshot that brought it. Nothing of it
-    is known to the code under test but the stamps.
+    The model is what the target holds: (commit of the source, file) for each snapshot that brought it. The code under
+    test knows only the stamps.
     """
 
     @initialize(has_sequence_numbers=st.booleans())
@@ -83,7 +83,7 @@ class OneEdge(RuleBasedStateMachine):
     @precondition(lambda self: not self.tampered)
     @rule(run=st.integers(0, 3), most=st.none() | st.integers(1, 3))
     def a_run_captures(self, run: int, most: int | None) -> None:
-        """Of everything if the cursor knows of nothing consumed, and ``most`` files of it at most."""
+        """Capture everything if nothing is consumed by the cursor, else what is new; at most ``most`` files of it."""
         self.cursor = settle(self.cursor, self.history())
         self.published = None
         committed, consumed = self.cursor.committed, self.cursor.file_set
@@ -126,7 +126,7 @@ class OneEdge(RuleBasedStateMachine):
     @rule()
     def the_cursor_is_lost(self) -> None:
         self.cursor = EdgeState(EDGE)
-        self.tampered = False  # what it vouched for is forgotten: the stamps that are left decide
+        self.tampered = False  # what the cursor said is forgotten: the remaining stamps decide
 
     @rule()
     def someone_else_appends_to_the_target(self) -> None:
@@ -147,7 +147,7 @@ class OneEdge(RuleBasedStateMachine):
             self.held.pop(snapshot.snapshot_id, None)
         marked = self.cursor.target and self.cursor.target.snapshot_id
         self.tampered = any(snapshot.snapshot_id == marked for snapshot, _ in self.main[kept:])
-        # Even where the marked snapshot was expired before: nothing at all can't hold what was published.
+        # Even if the marked snapshot had expired before: an empty table can't hold what was published.
         self.tampered |= marked is not None and kept == 0
         self.main = self.main[:kept]
 
@@ -185,7 +185,7 @@ class OneEdge(RuleBasedStateMachine):
         newest, known = self.history().newest, self.cursor.target
         settled = settle(self.cursor, self.history())
         assert settle(settled, self.history()) == settled
-        # The model counts snapshots as they are committed, whatever becomes of them.
+        # The model numbers snapshots as they are committed, whatever happens to them.
         is_news = newest and (not known or newest.target.snapshot_id > known.snapshot_id)
         if newest and is_news:
             assert settled.number == max(self.cursor.number, newest.number)
@@ -217,20 +217,20 @@ TestOneEdge = OneEdge.TestCase
 TestOneEdge.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
 
 
-def test_a_target_that_is_gone_holds_nothing_that_could_be_wrong() -> None:
+def test_a_missing_target_does_not_count_as_changed() -> None:
     state = EdgeState(EDGE, number=3, target=TargetMark("uuid", 1, 1, 10))
     assert unexpected_change(state, None) is None
     assert settle(state, None) is state
 
 
-def test_a_rollback_that_is_written_over_is_still_noticed() -> None:
+def test_a_rollback_is_noticed_even_after_later_writes() -> None:
     state = EdgeState(EDGE, number=2, target=TargetMark("uuid", 2, 2, 20))
     root, other = Snapshot(1, None, 1, 10, "append", ""), Snapshot(3, 1, 3, 30, "append", "")
     history = TargetHistory("uuid", Ancestry((other, root)), None)
     assert "rolled back" in str(unexpected_change(state, history))
 
 
-def test_a_replaced_target_is_noticed_although_all_that_is_left_is_newer() -> None:
+def test_a_replaced_target_is_noticed_although_its_snapshots_are_all_newer() -> None:
     state = EdgeState(EDGE, number=2, target=TargetMark("uuid", 2, 2, 20))
     replaced = TargetHistory("uuid", Ancestry((Snapshot(3, None, 3, 30, "append", ""),)), None)
     expired = TargetHistory("uuid", Ancestry((Snapshot(3, 2, 3, 30, "append", ""),)), None)
@@ -250,7 +250,7 @@ def test_a_commit_that_published_nothing_keeps_the_earlier_mark() -> None:
     assert EdgeState(EDGE, number=1, target=mark).with_committed(capture, None).target == mark
 
 
-def test_what_a_run_left_out_is_known_by_its_stamp_alone() -> None:
+def test_the_partitions_that_a_run_left_out_are_known_from_its_stamp_alone() -> None:
     to, target = Watermark("source", "main", 1, 1, 1), TargetMark("uuid", 1, 1, 10)
     capture = Capture(EDGE, 1, Mode.FULL, "", None, to, "icdc", "run", None, left_out=frozenset(["day-1"]))
     stamp = Stamp(1, Mode.FULL, to, target, left_out=capture.left_out)
@@ -260,7 +260,7 @@ def test_what_a_run_left_out_is_known_by_its_stamp_alone() -> None:
     assert known.with_stamp(replace(stamp, left_out=frozenset())).left_out == set()
 
 
-def test_where_it_is_not_known_what_a_run_left_out_all_is_computed_anew() -> None:
+def test_if_the_left_out_partitions_of_a_run_are_unknown_everything_is_recomputed() -> None:
     to, target = Watermark("source", "main", 1, 1, 1), TargetMark("uuid", 1, 1, 10)
     stamp = Stamp(1, Mode.INCREMENTAL, to, target, left_out=None, run_id="run")
     own = Capture(EDGE, 1, Mode.INCREMENTAL, "", to, to, "icdc", "run", None, left_out=frozenset(["day-1"]))
@@ -271,7 +271,7 @@ def test_where_it_is_not_known_what_a_run_left_out_all_is_computed_anew() -> Non
     assert (found.committed, found.left_out) == (to, {"day-1"})
 
 
-def test_what_a_run_left_out_is_known_though_another_has_captured_since() -> None:
+def test_the_partitions_that_a_run_left_out_are_known_although_another_run_has_captured_since() -> None:
     to, target = Watermark("source", "main", 1, 1, 1), TargetMark("uuid", 1, 1, 10)
     without = Capture(EDGE, 1, Mode.FULL, "", None, to, "icdc", "without", None, left_out=frozenset(["day-1"]))
     for number in (1, 2):
@@ -285,7 +285,7 @@ def test_what_a_run_left_out_is_known_though_another_has_captured_since() -> Non
 
 
 def history_of(*snapshots: Snapshot, newest: Stamp | None = None, announced: int | None = None) -> TargetHistory:
-    """Newest first."""
+    """The history of a target with these snapshots, newest first."""
     return TargetHistory("uuid", Ancestry(snapshots), newest, announced)
 
 
@@ -293,7 +293,7 @@ ONE, TWO, THREE, FOUR = (Snapshot(n, n - 1 or None, n, n * 10, "append", "") for
 
 
 def capture_after(mark: Snapshot) -> Capture:
-    """A change to publish, taken when ``mark`` was what had been published last."""
+    """A change to publish, captured when ``mark`` was the last published snapshot."""
     to, known = Watermark("source", "main", 9, 9, 9), TargetMark("uuid", mark.snapshot_id, mark.sequence_number, 0)
     at = mark.snapshot_id
     return Capture(
@@ -301,22 +301,22 @@ def capture_after(mark: Snapshot) -> Capture:
     )
 
 
-def test_a_target_that_is_only_maintained_while_a_run_works_is_published_to() -> None:
+def test_a_run_may_publish_to_a_target_that_was_only_maintained_meanwhile() -> None:
     assert standing_of(capture_after(TWO), history_of(FOUR, announced=2)) is Standing.MAY_PUBLISH
     assert standing_of(capture_after(TWO), history_of(FOUR, THREE, announced=2)) is Standing.MAY_PUBLISH
 
 
-def test_a_target_where_another_may_have_published_and_its_stamp_is_expired_is_not_published_to() -> None:
+def test_a_run_may_not_publish_if_an_expired_stamp_may_hide_another_publication() -> None:
     assert standing_of(capture_after(TWO), history_of(FOUR, announced=3)) is Standing.UNKNOWN
     full = replace(capture_after(TWO), mode=Mode.FULL, from_exclusive=None)
     assert standing_of(full, history_of(FOUR, announced=3)) is Standing.MAY_PUBLISH
 
 
-def test_a_target_that_is_rolled_back_while_a_run_works_is_not_published_to() -> None:
+def test_a_run_may_not_publish_to_a_target_that_was_rolled_back_meanwhile() -> None:
     assert standing_of(capture_after(TWO), history_of(ONE, announced=2)) is Standing.CHANGED
 
 
-def test_what_was_announced_is_all_that_can_be_hidden() -> None:
+def test_only_an_announced_publication_can_be_hidden_by_expiry() -> None:
     mark = capture_after(TWO).target
     assert shows_all_since(mark, history_of(FOUR, announced=2))
     assert not shows_all_since(mark, history_of(FOUR, announced=3))

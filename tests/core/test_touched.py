@@ -1,6 +1,6 @@
-"""Partitions computed at any time, an upstream looked at at any time: no change is missed, none is read twice.
+"""Partitions are computed and an upstream is looked at, both at any time: each change is read exactly once.
 
-Some files can't be read when it is looked at, so that which keys they changed isn't known until they can, if ever.
+Some files can't be read at the time of a look, so the keys that they changed are unknown until they can, if ever.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ STEPS = st.one_of(
 
 
 CLOCKS = st.none() | st.lists(st.integers(0, 50_000), min_size=1, max_size=5)
-"""Milliseconds that the clocks of those who commit to a table of version 1 are ahead, in turn; None is of version 2."""
+"""How many milliseconds the clocks of committers are ahead, in turn, for a table of version 1; None is version 2."""
 
 
 @dataclass
 class Model:
-    """A table of which each commit changes some keys, and consumers that remember what they have really read."""
+    """A table in which each commit changes some keys, and consumers that record what they have really read."""
 
     clocks: list[int] | None = None
     commits: list[set[str]] = field(default_factory=list)
@@ -62,12 +62,12 @@ class Model:
         return [n for n in range(after + 1, up_to + 1) if key in self.commits[n - 1]]
 
     def needed(self, key: str, after: int, up_to: int) -> list[int]:
-        """Those that a partition needs to see: one that was never computed none that is gone again."""
+        """The commits that a partition must see. If it was never computed, it needs none whose files are gone again."""
         spared = self.gone if self.states[key].committed is None else set()
         return [n for n in self.changes(key, after, up_to) if n not in spared]
 
     def look(self, line: LineState) -> LineState:
-        """What a look makes of ``line``, by the rules of ``line_look.look`` and ``pending_partitions``."""
+        """The line after a look, by the rules of ``line_look.look`` and ``pending_partitions``."""
         head = len(self.commits)
         if not head:
             return line
@@ -84,7 +84,7 @@ class Model:
         )
 
     def look_again(self, line: LineState) -> LineState:
-        """Files that can be read by now."""
+        """Look again at the unread files that can be read by now."""
         for path in list(line.unread):
             if int(path) in self.gone:
                 line = line.gone_unread(path, FoundKeys())
@@ -93,12 +93,12 @@ class Model:
         return line
 
     def without_consumed(self, line: LineState) -> LineState:
-        """As far as it need not be remembered."""
+        """The line without what need not be remembered."""
         line = line.without([key for key in line.touched if not line.is_pending(self.states[key], [key])])
         return line.without_consumed_unread(list(self.states.values()))
 
     def begin(self, key: str) -> None:
-        """As ``_captured``, and remembered as in flight."""
+        """Like ``_captured``, but the capture is also recorded as in flight."""
         self._captured(key)
         if key in self.running:
             edge, head = LINE.of(key), self.at(self.running[key])
@@ -106,7 +106,7 @@ class Model:
             self.states[key] = self.states[key].with_in_flight(capture)
 
     def _captured(self, key: str) -> None:
-        """A run of ``key`` captures all up to the head, from where the line says; in full where it never ran."""
+        """A run of ``key`` captures everything from the start of the line up to the head; in full if it never ran."""
         if not self.commits:
             return
         head, state = len(self.commits), self.states[key]
@@ -118,19 +118,19 @@ class Model:
             return
         assert start is not None
         assert start.snapshot_id >= state.committed.snapshot_id
-        # Nothing that it hasn't read lies before where it begins.
+        # Before the start, there is nothing that the partition hasn't read.
         assert self.changes(key, state.committed.snapshot_id, start.snapshot_id) == []
         self.running[key] = head
         self.read[key] += self.changes(key, start.snapshot_id, head)
 
     def end(self, key: str) -> None:
-        """The run commits."""
+        """Commit the run of ``key``."""
         if key in self.running:
             state = self.states[key]
             self.states[key] = EdgeState(state.edge, committed=self.at(self.running.pop(key)))
 
-    def step(self, step: str, what: Any) -> None:  # noqa: ANN401, C901  # a kind for each line, and of another type for each step
-        """One thing that happens."""
+    def step(self, step: str, what: Any) -> None:  # noqa: ANN401, C901  # a case for each kind of step, and an argument of another type for each
+        """Do one step."""
         match step:
             case "commit":
                 self.commits.append(set(what))
@@ -148,7 +148,7 @@ class Model:
                 self.looks.append(self.look(self.line))
                 self.line = self.looks[-1] if what == "and remember" else self.line
             case "write" if self.looks:
-                # Another process writes what it saw some time ago.
+                # Another process writes the result of an earlier look.
                 self.line = self.looks[what % len(self.looks)]
             case "begin" if what not in self.running:
                 self.begin(what)
@@ -159,7 +159,7 @@ class Model:
                 self.end(what)
 
     def check_complete(self) -> None:
-        """Up to where all is said to be consumed there is no change of any key that isn't."""
+        """Up to the point to which everything counts as consumed, no key has an unconsumed change."""
         line = self.look(self.line)
         for key, state in self.states.items():
             pending = line.is_pending(state, [key])
@@ -173,7 +173,7 @@ class Model:
 
 @given(st.lists(STEPS, max_size=30), CLOCKS)
 @settings(max_examples=1500)
-def test_what_is_said_to_be_consumed_whenever_it_is_asked_is(
+def test_everything_that_counts_as_consumed_is_really_consumed_at_any_time(
     steps: list[tuple[str, Any]], clocks: list[int] | None
 ) -> None:
     model = Model(clocks)
@@ -184,7 +184,7 @@ def test_what_is_said_to_be_consumed_whenever_it_is_asked_is(
 
 @given(st.lists(STEPS, max_size=30), CLOCKS)
 @settings(max_examples=1500)
-def test_whenever_it_is_looked_at_each_partition_reads_each_change_once(
+def test_each_partition_reads_each_change_once_whenever_looks_happen(
     steps: list[tuple[str, Any]], clocks: list[int] | None
 ) -> None:
     model = Model(clocks)

@@ -1,8 +1,9 @@
-"""Finds durable writes in source: calls that change a table, a file or a cursor, wherever they hide behind functions.
+"""Finds durable writes in source code: calls that change a table, a file or a cursor, even behind other functions.
 
-A function that makes such a call outside ``with effect(...)`` writes, and so does one that calls it outside one. Names
-decide, without types: a method is whatever method of that name the package has. That finds too much rather than too
-little, and what it can't see (a write through a library's own doors) shows when a pipeline runs; see ``test_effects``.
+A function writes if it makes such a call outside ``with effect(...)``, or calls a function that writes outside one.
+Only names decide, not types: a method call counts as a call of any method of that name in the package. That finds too
+much rather than too little. What it can't see, such as a write inside another library, shows when a pipeline runs;
+see ``test_effects``.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import ast
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-# Methods by name, whatever they are called on.
+# Methods by name, for any object.
 # fmt: off
 _METHODS = frozenset(
     (
@@ -27,7 +28,7 @@ _METHODS = frozenset(
     )
 )
 # fmt: on
-# Methods that mean a write only without arguments: a list's append and a text's replace have some.
+# Methods that are a write only without arguments: a list's append and a text's replace have arguments.
 _WITHOUT_ARGUMENTS = frozenset(("append", "create", "replace", "merge"))
 # Functions of these modules.
 _OF_MODULES = {"os": frozenset(("remove", "unlink", "rename", "replace", "makedirs", "mkdir", "rmdir", "truncate"))}
@@ -37,7 +38,7 @@ _EFFECT = "effect"
 
 @dataclass
 class _Function:
-    """A function's own durable calls, and the names that it calls, each outside of effects, with their lines."""
+    """A function's durable calls, and the functions that it calls, with their lines; both only outside of effects."""
 
     where: str
     name: str
@@ -62,7 +63,7 @@ def durable_calls(sources: Mapping[str, str]) -> dict[str, list[str]]:
 
 
 def _functions(where: str, tree: ast.Module) -> Iterator[_Function]:
-    """Every function, and the module's own statements as one that nobody calls."""
+    """Every function. The module's own statements count as a function that nobody calls."""
     body = _Function(where, "<module>")
     _Calls(body).visit_all(tree.body)
     yield body
@@ -74,7 +75,7 @@ def _functions(where: str, tree: ast.Module) -> Iterator[_Function]:
 
 
 class _Calls(ast.NodeVisitor):
-    """Notes the calls of one function, without those inside effects and inside functions of its own."""
+    """Collects the calls of one function, except those inside effects and inside nested functions."""
 
     def __init__(self, function: _Function) -> None:
         self._function = function
@@ -84,7 +85,7 @@ class _Calls(ast.NodeVisitor):
             self.visit(node)
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
-        """Looked at by itself."""
+        """Skipped: ``_functions`` visits nested functions separately."""
 
     visit_AsyncFunctionDef = visit_FunctionDef  # type: ignore[assignment]  # noqa: N815
 
@@ -120,7 +121,7 @@ def _is_durable(node: ast.Call) -> bool:
         case ast.Attribute(attr=name) if name in _WITHOUT_ARGUMENTS:
             found = not node.args and (not node.keywords or name == "create")
         case ast.Attribute(attr="delete"):
-            found = bool(node.args)  # A merge's has none, and is nothing without the merge.
+            found = bool(node.args)  # The delete of a merge has no argument, and does nothing without the merge.
         case ast.Attribute(attr="sql"):
             found = not _reads(node)
         case ast.Attribute(attr=name, value=owner):
@@ -138,7 +139,7 @@ def _reads(node: ast.Call) -> bool:
 
 
 def _is_of_python_or_spark(node: ast.Call) -> bool:
-    """``set()``, a session's own ``conf.set``, making a session, a frame's ``drop`` of columns: ours share names."""
+    """``set()``, a session's ``conf.set``, building a session, a frame's ``drop``: the package has the same names."""
     match node.func:
         case ast.Name(id="set") | ast.Attribute(value=ast.Attribute(attr="conf")):
             return True

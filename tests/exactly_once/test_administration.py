@@ -1,4 +1,4 @@
-"""A person changes what counts as consumed, and whatever else is at work then, nothing is left out or taken twice."""
+"""A person changes what counts as consumed; whatever else is running then, nothing is left out or read twice."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TRACKED = TrackedInput(EDGE.upstream, TABLE)
 
 @pytest.fixture
 def source(tmp_path: Path) -> Source:
-    """Three commits, each consumed and published by a run of its own."""
+    """Three commits, each consumed and published by its own run."""
     source = Source(tmp_path, "day")
     for number in (1, 2, 3):
         source.append(numbered(number))
@@ -33,7 +33,7 @@ def source(tmp_path: Path) -> Source:
 
 
 def publish(source: Source, captured: CapturedInput) -> None:
-    """A run's publish, without its commit. What it writes doesn't matter here, what it says does."""
+    """A run's publish without its commit. Only the stamp matters here, not the rows."""
     rows = source.lake.client.load_table(captured.capture.icdc_table).scan().to_arrow()
     stamp = stamp_properties((captured.capture,), attempt="attempt", run_id="run")
     source.lake.client.load_table(TARGET).append(rows, snapshot_properties=stamp)
@@ -61,7 +61,7 @@ def holds(source: Source, captured: CapturedInput, *numbers: int) -> bool:
     return source.scan(captured.capture.icdc_table) == source.expected(numbered(*numbers))
 
 
-def test_a_rewind_reads_again_to_where_it_was_and_then_goes_on(source: Source) -> None:
+def test_after_a_rewind_a_run_reads_again_up_to_the_old_watermark_and_the_next_run_continues(source: Source) -> None:
     source.append(numbered(4))
     rewind(source, 0)
     captured = source.capture()
@@ -71,7 +71,7 @@ def test_a_rewind_reads_again_to_where_it_was_and_then_goes_on(source: Source) -
     assert holds(source, source.capture(), 4)
 
 
-def test_a_second_rewind_keeps_what_the_first_had_to_read_again(source: Source) -> None:
+def test_a_second_rewind_includes_what_the_first_one_still_has_to_read_again(source: Source) -> None:
     rewind(source, 1)
     rewind(source, 0)
     assert holds(source, source.capture(), 2, 3)
@@ -79,7 +79,7 @@ def test_a_second_rewind_keeps_what_the_first_had_to_read_again(source: Source) 
         plan(source, 2)
 
 
-def test_a_run_that_publishes_after_a_rewind_only_moves_what_is_to_be_read_again(source: Source) -> None:
+def test_a_run_that_publishes_after_a_rewind_only_extends_what_is_read_again(source: Source) -> None:
     source.append(numbered(4))
     late = source.capture()
     rewind(source, 0)
@@ -104,7 +104,7 @@ def test_a_run_that_publishes_after_a_reset_does_not_undo_it(source: Source) -> 
     assert holds(source, source.capture(), 5)
 
 
-def test_a_stamp_from_before_the_reset_is_not_taken_for_news(source: Source) -> None:
+def test_a_stamp_from_before_a_reset_is_not_mistaken_for_a_new_publication(source: Source) -> None:
     administrator(source).reset(EDGE, who="me", why="test")
     assert source.capture().capture.mode is Mode.FULL
     assert source.state.committed is None
@@ -121,7 +121,7 @@ def test_a_full_run_ends_a_rewind(source: Source) -> None:
     assert holds(source, source.capture(), 5)
 
 
-def test_a_plan_is_void_once_something_else_was_consumed(source: Source) -> None:
+def test_a_planned_rewind_is_refused_once_something_else_was_consumed(source: Source) -> None:
     planned = plan(source, 0)
     source.append(numbered(4))
     source.consume(source.capture())
@@ -137,7 +137,7 @@ def test_a_rewind_behind_a_rollback_is_refused(source: Source) -> None:
         plan(source, 0)
 
 
-def test_a_rewind_whose_end_was_expired_meanwhile_is_an_error_and_leaves_nothing_out(source: Source) -> None:
+def test_a_rewind_whose_end_snapshot_is_expired_raises_an_error_and_leaves_nothing_out(source: Source) -> None:
     rewind(source, 0)
     end = snapshot(source, 2)
     source.append(numbered(4))
@@ -156,7 +156,7 @@ def test_a_rewind_does_not_hide_that_the_target_was_rolled_back(source: Source) 
     assert source.capture().capture.mode is Mode.FULL
 
 
-def test_the_record_says_who_why_when_and_what_and_does_not_grow_for_ever(source: Source) -> None:
+def test_interventions_are_recorded_with_who_why_and_what_and_old_ones_are_dropped(source: Source) -> None:
     end = source.state.committed
     rewind(source, 0)
     (done,) = source.state.interventions
@@ -170,7 +170,7 @@ def test_the_record_says_who_why_when_and_what_and_does_not_grow_for_ever(source
 
 
 class Damaged(MemoryEdgeStore):
-    """A store whose value for the edge someone else has written over."""
+    """A store in which someone else has overwritten the edge's value."""
 
     def __init__(self, source: Source) -> None:
         super().__init__()
@@ -178,7 +178,7 @@ class Damaged(MemoryEdgeStore):
         self._values[EDGE.id] = "{}"
 
 
-def test_a_state_that_can_not_be_read_is_made_anew_by_a_full_run_or_a_reset(source: Source) -> None:
+def test_an_unreadable_state_is_rebuilt_by_a_full_run_or_a_reset(source: Source) -> None:
     damaged = Damaged(source)
     source.store = damaged
     with pytest.raises(StateUnreadableError, match="dagster_ips/mode=full") as raised:

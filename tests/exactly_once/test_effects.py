@@ -1,4 +1,4 @@
-"""The registry of effects is complete: nothing durable happens outside it, so killing at each is killing anywhere."""
+"""The registry of effects is complete: nothing durable happens outside it, so kills at each effect cover every kill."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from tests.support.durable import Durable, durable
 from tests.support.lake import Lake, events
 from tests.support.pipeline import materialize, pipeline
 
-# Rooms that don't know of effects; their writes happen where the rooms above call them, or are processes that start.
+# Rooms that don't know effects: the rooms above call their writes inside effects, or they are processes that start.
 BELOW = ("core/", "iceberg/", "local_spark/", "orchestration/launch/", "spark/", "state/")
-# Syntax trees have methods that are called as writers are, and query/ imports nothing that could write; queries.py runs
-# what was read as one SELECT.
+# Syntax trees have methods with the names of writers, and query/ imports nothing that can write. queries.py runs only
+# parsed text, as one SELECT.
 PURE = ("query/", "spark/queries.py")
 ALLOWED = {
     "_compat.py execute_run": "does a run, with the effects that it has",
@@ -86,7 +86,7 @@ def test_no_durable_write_is_called_outside_an_effect() -> None:
         "open(path, 'w')",
     ],
 )
-def test_a_stray_write_is_found_also_behind_a_function(stray: str) -> None:
+def test_a_stray_write_is_found_even_if_it_is_behind_a_function(stray: str) -> None:
     body = f"""
     def _deep():
         {stray}
@@ -102,7 +102,7 @@ def test_a_stray_write_is_found_also_behind_a_function(stray: str) -> None:
 
 
 class Watch:
-    """Compares what is durable at the end of an effect with the beginning of the next."""
+    """Compares the durable state at the end of an effect with the state at the beginning of the next one."""
 
     def __init__(self, lake: Lake, instance: dg.DagsterInstance) -> None:
         self._lake, self._instance = lake, instance
@@ -135,7 +135,7 @@ def watch(lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPa
     return watch
 
 
-def test_between_effects_nothing_durable_changes_and_in_each_something_does(
+def test_durable_state_changes_in_every_effect_and_never_between_effects(
     lake: Lake, instance: dg.DagsterInstance, watch: Watch
 ) -> None:
     columns = ["*"]

@@ -1,4 +1,4 @@
-"""The example's assets, run as Dagster runs them: late days followed, and a check that can be believed."""
+"""The example's assets, run as Dagster runs them: they follow late days, and their check can be trusted."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CHECK = dg.AssetCheckKey(dg.AssetKey("playback_daily_agg"), "equals_full_recompu
 
 @pytest.fixture
 def definitions(lake: Lake) -> dg.Definitions:
-    """As in example_project.definitions, on a lake of the test's own."""
+    """The definitions of example_project.definitions, on the test's own lake."""
     catalog = ips.IcebergCatalog(folder=str(lake.folder))
     spark = ips.LocalSparkConnect(server_folder=str(lake.spark_folder))
     return ips.with_incremental(
@@ -37,7 +37,7 @@ def definitions(lake: Lake) -> dg.Definitions:
 
 
 def follow(definitions: dg.Definitions, instance: dg.DagsterInstance) -> None:
-    """Every stage goes on, as the sensor would let it."""
+    """Run every stage, as the sensor does."""
     for stage in DAILY:
         run(definitions, instance, stage, "2026-01-01", "2026-01-12", **SENSOR)
     run(definitions, instance, "playback_weekly", "2025-12-28", "2026-01-04", **SENSOR)
@@ -45,7 +45,7 @@ def follow(definitions: dg.Definitions, instance: dg.DagsterInstance) -> None:
 
 
 def passes(definitions: dg.Definitions, instance: dg.DagsterInstance) -> bool:
-    """The asset check's verdict, run on its own as a person would from the UI."""
+    """The result of the asset check, run alone as a person runs it from the UI."""
     job = definitions.resolve_implicit_global_asset_job_def()
     subset = job.get_subset(asset_selection=set(), asset_check_selection={CHECK})
     (evaluation,) = subset.execute_in_process(instance=instance).get_asset_check_evaluations()

@@ -1,4 +1,4 @@
-"""How long the demo waits. The whole of it is ``make demo-check``."""
+"""How long the demo waits. ``make demo-check`` tests the whole demo."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from example_project.demo import __main__ as demo
 
 
 def wait(events: list[int], tasks: list[int], *, caught_up_after: int) -> int:
-    """How often the demo looked before it was content; ``events`` and ``tasks`` are what it sees, the last for ever."""
+    """How often the demo looked before it was satisfied. It sees ``events`` and ``tasks``, whose last value repeats."""
     looks = 0
 
     def seen(of: list[int]) -> int:
@@ -35,13 +35,13 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("moves", ["events", "tasks"])
-def test_the_demo_waits_as_long_as_anything_happens_in_dagster_or_in_spark(moves: str) -> None:
+def test_the_demo_waits_as_long_as_anything_happens_in_dagster_or_spark(moves: str) -> None:
     going, still = list(range(40)), [7]
     events, tasks = (going, still) if moves == "events" else (still, going)
     assert wait(events, tasks, caught_up_after=40) == 40
 
 
-def test_the_demo_gives_up_when_nothing_happens_and_says_what_the_daemon_said() -> None:
+def test_the_demo_gives_up_when_nothing_happens_and_shows_the_log_of_the_daemon() -> None:
     with pytest.raises(SystemExit, match=r"(?s)nothing happened in Dagster or Spark .*a tick found nothing") as ended:
         wait([1], [1], caught_up_after=1_000_000)
     assert "did not follow" in str(ended.value)

@@ -1,4 +1,4 @@
-"""The job that lands events: the same events for the same seed, late as promised, and never twice after a kill."""
+"""The job that lands events: the same events for the same seed, as late as configured, and never twice after a kill."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def read(folder: Path) -> pa.Table:
     seed=st.integers(0, 2**32),
 )
 @settings(max_examples=50, deadline=None)
-def test_any_workload_lands_all_its_rows_once_and_none_from_the_future_or_too_old(
+def test_any_workload_lands_all_its_rows_once_and_none_in_the_future_or_too_old(
     day: int, rows: int, late: float, seed: int
 ) -> None:
     workload = Workload(rows, late, seed)
@@ -101,13 +101,13 @@ def test_days_landed_one_by_one_are_the_same_as_landed_at_once(tmp_path: Path) -
     assert read(tmp_path / "at_once").equals(read(tmp_path / "one_by_one"))
 
 
-def test_a_killed_ingest_goes_on_with_the_batch_that_it_had_not_landed(
+def test_a_killed_ingest_continues_with_the_first_batch_that_had_not_landed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ingest(tmp_path / "whole", 2, SMALL)
     append, calls = Table.append, iter(range(100))
 
-    def killed_on_the_10th(table: Table, *arguments: object, **named: object) -> None:  # the first is of plans
+    def killed_on_the_10th(table: Table, *arguments: object, **named: object) -> None:  # the first call appends plans
         if next(calls) == 9:
             raise KeyboardInterrupt
         append(table, *arguments, **named)  # type: ignore[arg-type]
@@ -122,15 +122,15 @@ def test_a_killed_ingest_goes_on_with_the_batch_that_it_had_not_landed(
     assert read(tmp_path / "killed").equals(read(tmp_path / "whole"))
 
 
-def test_another_jobs_commit_does_not_make_it_start_over(tmp_path: Path) -> None:
+def test_a_commit_by_another_job_does_not_make_the_ingest_start_over(tmp_path: Path) -> None:
     ingest(tmp_path, 2, SMALL)
     table = open_catalog(tmp_path).load_table(job.PLAYBACK)
     table.delete("account_id = 0")
     assert landed(table) == Landed(day=2, batches=0)
 
 
-def test_the_job_is_outside() -> None:
-    """It knows nothing of Dagster, Spark or this library."""
+def test_the_ingest_job_is_independent_of_dagster_and_spark() -> None:
+    """The job imports neither Dagster nor Spark nor this library."""
     loaded = "import example_project.ingest, sys; print(*sorted({m.partition('.')[0] for m in sys.modules}))"
     done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
     assert not {"dagster", "dagster_ips", "pyspark"} & set(done.stdout.split())
@@ -138,7 +138,7 @@ def test_the_job_is_outside() -> None:
 
 @given(rows=st.integers(0, 3_000), seed=st.integers(0, 2**32))
 @settings(max_examples=20, deadline=None)
-def test_every_account_has_a_plan_from_the_first_day_and_some_change_it_once_a_week_half_of_them_late(
+def test_every_account_has_a_plan_from_the_first_day_and_changes_land_weekly_at_most_half_of_them_late(
     rows: int, seed: int
 ) -> None:
     workload = Workload(rows, seed=seed)

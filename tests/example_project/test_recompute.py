@@ -1,4 +1,4 @@
-"""The independent check finds a single wrong row, and only then; the lookback it is compared with is right, too."""
+"""The independent check finds a single wrong row, and nothing else; the lookback used for comparison is right, too."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ ALL_SAME = dict.fromkeys(TABLES, SAME)
 
 
 def source_snapshots(lake: Lake) -> tuple[int, int]:
-    """The heads of the events and of the plans."""
+    """The current snapshots of the events and of the plans."""
     catalog = open_catalog(lake.folder)
     heads = [catalog.load_table(table).current_snapshot() for table in (PLAYBACK, ACCOUNT_PLAN)]
     events, plans = [head.snapshot_id for head in heads if head is not None]
@@ -57,7 +57,7 @@ def source_snapshots(lake: Lake) -> tuple[int, int]:
 
 @pytest.fixture
 def built(lake: Lake) -> tuple[int, int]:
-    """Three days, and every table as it should be; the sources' snapshots that they were made of."""
+    """Three days and every table as it should be; returns the source snapshots from which they were made."""
     ingest(lake.folder, 3, SMALL)
     table = lake.session.table
     _create(enriched_plays(table("lake.media.playback"), table("lake.media.title")), DAILY, by_date=True)
@@ -86,9 +86,9 @@ def recompute_as_a_job(
     return subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | spark.environment())
 
 
-def test_tables_that_are_right_are_the_same_at_the_snapshots_they_consumed(lake: Lake, built: tuple[int, int]) -> None:
+def test_right_tables_equal_a_recompute_at_the_snapshots_they_consumed(lake: Lake, built: tuple[int, int]) -> None:
     assert compare(lake.session, *built) == ALL_SAME
-    ingest(lake.folder, 1, SMALL)  # What landed later isn't held against them.
+    ingest(lake.folder, 1, SMALL)  # Later rows don't count as a difference.
     assert compare(lake.session, *built) == ALL_SAME
     behind = compare(lake.session, *source_snapshots(lake))
     assert behind[DAILY] == Difference(missing=600, extra=0)
@@ -151,8 +151,8 @@ def test_the_recompute_shares_no_process_with_dagster_or_this_library() -> None:
 
 
 @pytest.mark.usefixtures("built")
-def test_the_lookback_that_is_measured_does_the_whole_work(lake: Lake) -> None:
-    """Its copies are a day behind and then, after it ran, what a full recompute makes of the source."""
+def test_the_lookback_in_the_comparison_does_the_whole_work(lake: Lake) -> None:
+    """Before the lookback runs, its copies are a day behind; afterwards they equal a full recompute."""
     ingest(lake.folder, 1, SMALL)
     spark, table = lake.session, lake.session.table
     lookback.copy_tables(spark, lookback.STAGES)

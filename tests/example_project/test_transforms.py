@@ -22,7 +22,7 @@ TITLES = [(1, "One", "drama", 1_000), (2, "Two", "kids", 3_000)]
 
 
 def events(lake: Lake, *rows: tuple[int, int, int, str, int]) -> DataFrame:
-    """Event id, account, title, device and seconds; event ``i`` happens ``i`` seconds after noon."""
+    """Rows of event id, account, title, device and seconds; event ``i`` happens ``i`` seconds after noon."""
     whole = [
         (i, account, title, device, "SE", seconds, NOON + dt.timedelta(seconds=i), NOON.date(), NOON)
         for i, account, title, device, seconds in rows
@@ -38,7 +38,7 @@ def rows(frame: DataFrame, *columns: str) -> list[tuple[Any, ...]]:
     return sorted(tuple(row) for row in frame.select(*columns).collect())
 
 
-def test_every_event_gives_one_row_also_when_its_title_is_unknown(lake: Lake) -> None:
+def test_every_event_gives_one_row_even_if_its_title_is_unknown(lake: Lake) -> None:
     plays = enriched_plays(events(lake, (1, 7, 1, "tv", 999), (2, 7, 9, "phone", 10)), titles(lake))
     assert rows(plays, "event_id", "genre", "watched_percent") == [(1, "drama", 99), (2, None, None)]
 
@@ -48,13 +48,13 @@ def test_watched_percent_is_rounded_down_and_never_above_100(lake: Lake) -> None
     assert rows(plays, "event_id", "watched_percent") == [(0, 0), (9, 0), (10, 1), (1_000, 100), (7_000, 100)]
 
 
-def test_posture_and_qualification(lake: Lake) -> None:
+def test_posture_follows_from_the_device_and_qualification_from_the_seconds(lake: Lake) -> None:
     plays = enriched_plays(events(lake, (1, 7, 1, "console", 119), (2, 7, 1, "web", 120)), titles(lake))
     expected = [(1, "lean back", False), (2, "lean forward", True)]
     assert rows(plays, "event_id", "posture", "is_qualified") == expected
 
 
-def test_plays_per_account_and_totals_per_day(lake: Lake) -> None:
+def test_plays_are_summed_per_account_and_per_day(lake: Lake) -> None:
     some = events(lake, (1, 7, 1, "tv", 100), (2, 8, 2, "tv", 300), (3, 7, 9, "web", 500))
     accounts = plays_per_account(enriched_plays(some, titles(lake)))
     assert rows(accounts, "account_id", "plays", "play_seconds", "qualified_plays") == [(7, 2, 600, 1), (8, 1, 300, 1)]
@@ -65,7 +65,7 @@ def test_plays_per_account_and_totals_per_day(lake: Lake) -> None:
 
 
 def running(lake: Lake, plays: list[tuple[int, int, int]], plans: list[tuple[int, int, str, int]]) -> list[Any]:
-    """Of plays as (day, account, seconds) and plans as (change, account, plan, day): day, account, total and plan."""
+    """Day, account, total and plan of plays (day, account, seconds) and plans (change, account, plan, day)."""
     dated = [(NOON.date() + dt.timedelta(days=day), account, seconds) for day, account, seconds in plays]
     played = lake.session.createDataFrame(dated, "event_date date, account_id long, play_seconds int")
     valid = [(change, account, plan, NOON.date() + dt.timedelta(days=day)) for change, account, plan, day in plans]
@@ -80,14 +80,14 @@ def test_a_running_total_grows_by_each_day_of_its_own_account(lake: Lake) -> Non
     assert found == [(0, 7, 10, "basic"), (2, 7, 30, "basic"), (2, 8, 500, "basic"), (5, 7, 60, "basic")]
 
 
-def test_a_plan_is_valid_from_its_day_on_and_the_last_change_for_a_day_counts(lake: Lake) -> None:
+def test_a_plan_is_valid_from_its_day_and_the_last_change_for_a_day_wins(lake: Lake) -> None:
     plays = [(day, 7, 1) for day in range(-1, 5)]
     plans = [(9, 7, "premium", 3), (1, 7, "basic", 0), (3, 7, "standard", 2), (2, 7, "premium", 2), (4, 8, "basic", 1)]
     found = [(day, plan) for day, _, _, plan in running(lake, plays, plans)]
     assert found == [(-1, None), (0, "basic"), (1, "basic"), (2, "standard"), (3, "premium"), (4, "premium")]
 
 
-def test_a_median_is_one_of_the_values_the_lower_one_of_two_in_the_middle(lake: Lake) -> None:
+def test_a_median_is_the_middle_value_or_the_lower_of_two_middle_values(lake: Lake) -> None:
     plays = [(1, 9), (1, 100), (1, 5), (2, 4), (2, 1), (2, 3), (2, 2), (3, 7)]
     some = events(lake, *[(i, 7, title, "tv", seconds) for i, (title, seconds) in enumerate(plays)])
     medians = medians_per_title(some)

@@ -1,4 +1,4 @@
-"""What a capture shows must be what time travel says: each promise of the view, one function."""
+"""A capture must show what time travel shows: one function for each promise of the view."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _RANGED = ("int", "long", "date", "string", "double", "float", "decimal(9, 2)", 
 
 
 class WrongCaptureError(AssertionError):
-    """A capture doesn't hold what time travel says. ``promise`` is the one that it broke."""
+    """A capture differs from time travel. ``promise`` is the promise that it broke."""
 
     def __init__(self, promise: str, found: object = "", expected: object = "") -> None:
         self.promise = promise
@@ -35,9 +35,9 @@ class WrongCaptureError(AssertionError):
 
 @dataclass(frozen=True)
 class Truth:
-    """What time travel says of an interval. ``before`` is None where the capture is of everything.
+    """What time travel shows of an interval. ``before`` is None if the capture contains everything.
 
-    ``partition_fields`` are the current spec's: (transform, position of its column in the schema).
+    ``partition_fields`` are those of the current spec: (transform, position of its column in the schema).
     """
 
     schema: Schema
@@ -59,7 +59,7 @@ class Truth:
         return self.added + self.removed
 
     def key(self, names: Sequence[str]) -> Callable[[Row], Row]:
-        """A row's values in the columns ``names``."""
+        """A function that returns a row's values in the columns ``names``."""
         places = [next(i for i, found in enumerate(self.schema) if found.name == name) for name in names]
         return lambda row: tuple(row[place] for place in places)
 
@@ -69,7 +69,7 @@ class Truth:
 
 
 def frames(view: IcdcView, truth: Truth) -> dict[str, DataFrame]:
-    """Every frame of the view that is checked."""
+    """Every frame of the view that the checks use."""
     found = {
         "changes": view.changes,
         "added": view.added,
@@ -86,10 +86,10 @@ def frames(view: IcdcView, truth: Truth) -> dict[str, DataFrame]:
 
 
 def check_frames(collected: Mapping[str, Sequence[str]], truth: Truth) -> None:
-    """Every frame is what its definition says.
+    """Check that every frame matches its definition.
 
     Raises:
-        WrongCaptureError: one isn't.
+        WrongCaptureError: one doesn't.
     """
     plain = {name: _rows(collected, name, truth.schema) for name in collected if name in _PLAIN}
     _same("added", plain["added"], truth.added)
@@ -144,10 +144,10 @@ def _check_changelog_by_keys(changelog: Rows, truth: Truth, keys: Sequence[str])
 
 
 def check_range(found: ChangeRange, column: Field, truth: Truth) -> None:
-    """It holds every changed value, and where it says exact its bounds occur.
+    """Check that the range includes every changed value, and that the bounds of an exact range occur.
 
     Raises:
-        WrongCaptureError: it doesn't.
+        WrongCaptureError: one of these fails.
     """
     place = truth.schema.index(column)
     values = [row[place] for row in truth.changed]
@@ -158,7 +158,7 @@ def check_range(found: ChangeRange, column: Field, truth: Truth) -> None:
         raise WrongCaptureError(f"range of {column.name} isn't empty", found, values)
     if None in values and not (found.has_null or says_everything):
         raise WrongCaptureError(f"range of {column.name} has null", found, values)
-    if "NaN" in values and highest is not None:  # above every number in Spark
+    if "NaN" in values and highest is not None:  # greater than every number in Spark
         raise WrongCaptureError(f"range of {column.name} is open above, for NaN", found, values)
     if any(lowest is not None and value < lowest for value in known):
         raise WrongCaptureError(f"range of {column.name} begins below every changed value", found, values)
@@ -169,7 +169,7 @@ def check_range(found: ChangeRange, column: Field, truth: Truth) -> None:
 
 
 def ranged(schema: Schema) -> list[Field]:
-    """The columns that have an order."""
+    """The columns that have an order and therefore a range."""
     return [found for found in schema if found.type in _RANGED]
 
 
@@ -198,7 +198,7 @@ def _where(rows: Rows, keep: Callable[[Row], bool]) -> Rows:
 
 
 def _transformed(transform: str, value: Any) -> Any:  # noqa: ANN401  # a value of any column
-    """Dates are text here, as JSON has none."""
+    """Apply the transform to a value. Dates are strings here, because JSON has no dates."""
     kind, _, width = transform.rstrip("]").partition("[")
     if value is None or kind in ("identity", "day"):
         return value

@@ -1,10 +1,10 @@
-"""Random histories against time travel, for as long as one likes.
+"""Random histories compared with time travel, for as long as you like.
 
 ``python -m tests.histories.fuzz --seed 1 --seconds 600``
 
-An even seed has a Spark that interprets its queries, with half of the CPU; an odd one has it as users do. The same
-seed gives the same histories, one after the other; how far it gets depends on the time it has. A history that
-fails is made as small as it gets and printed as the code of a test.
+With an even seed, Spark interprets its queries, which halves the CPU time; with an odd seed, Spark runs as it does for
+users. The same seed gives the same histories in the same order; how many depends on the time. A history that fails is
+made as small as possible and printed as the code of a test.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ FAVOURITES = 4
 
 
 class BudgetSpentError(BaseException):
-    """Time or captures are used up. Not an Exception, so that it isn't taken for a failing history."""
+    """The time or the captures are used up. Not an Exception, so that it doesn't count as a failing history."""
 
 
 @dataclass
 class Budget:
-    """What a run may cost, and what it has done so far."""
+    """The limits of a run, and what it has done so far."""
 
     seconds: float = math.inf
     captures: int | None = None
@@ -66,10 +66,10 @@ class Budget:
         return time.monotonic() - self.started
 
     def start_history(self) -> None:
-        """Called as a history begins.
+        """Call this when a history begins.
 
         Raises:
-            BudgetSpentError: there is nothing left for it.
+            BudgetSpentError: the budget is spent.
         """
         if self.elapsed > self.seconds or (self.captures is not None and self.coverage.captures >= self.captures):
             raise BudgetSpentError
@@ -90,10 +90,10 @@ class Budget:
 
 
 def run_batch(lake: Lake, number: int, budget: Budget, *, histories: int = BATCH) -> tuple[History, Exception] | None:
-    """A few histories, with more of what is least covered by then; the first that fails, and how.
+    """Run a few histories that favor what is least covered so far; returns the first failing one and its error.
 
     Raises:
-        BudgetSpentError: as it says.
+        BudgetSpentError: the budget is spent.
     """
     version = 1 + number % 3
     members = {
@@ -126,13 +126,13 @@ def run_batch(lake: Lake, number: int, budget: Budget, *, histories: int = BATCH
 
 
 def least_covered(coverage: Coverage, version: int) -> list[Operation]:
-    """The operations that the fewest captures on that format version were checked over."""
+    """The operations that precede the fewest checked captures on this format version."""
     there = [operation for operation in OPERATIONS.values() if version in operation.versions]
     return sorted(there, key=lambda operation: coverage.operations[operation.name, version])[:FAVOURITES]
 
 
 def least_covered_kinds(coverage: Coverage, version: int) -> list[str]:
-    """The kinds of targets that no incremental run wrote on that format version, then those that were written least."""
+    """The kinds of targets without an incremental run on this format version, then those with the fewest runs."""
 
     def order(kind: str) -> tuple[bool, int]:
         runs = sum(count for (name, v, _), count in coverage.targets.items() if (name, v) == (kind, version))
@@ -142,9 +142,9 @@ def least_covered_kinds(coverage: Coverage, version: int) -> list[str]:
 
 
 def uncovered(coverage: Coverage) -> list[str]:
-    """The operations, by the format versions that they exist on, that no capture was checked over.
+    """The operations, on each format version that has them, that preceded no checked capture.
 
-    And the kinds of targets that no incremental run wrote, if only because it was refused every time.
+    Also the kinds of targets that no incremental run wrote, even if only because every such run was refused.
     """
     wanted = [(o.name, version) for o in OPERATIONS.values() for version in sorted(o.versions)]
     missing = [(name, version) for name, version in wanted if not coverage.operations[name, version]]
@@ -181,7 +181,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def fuzz(lake: Lake, budget: Budget, *, seed: int, most_failures: int) -> int:
-    """Until the budget is spent or enough failures were found; the exit code."""
+    """Run until the budget is spent or enough failures were found; returns the exit code."""
     failures: list[str] = []
     try:
         for number in itertools.count(seed * 1_000_000):
@@ -201,14 +201,14 @@ def fuzz(lake: Lake, budget: Budget, *, seed: int, most_failures: int) -> int:
 
 
 def explained(lake: Lake, history: History, error: Exception) -> str:
-    """The smallest history that fails so, as the code of a test, and how it fails."""
+    """The smallest history that fails in the same way, as the code of a test, and its failure."""
     found, error = smallest(lake, history, error)
     lines = "\n".join(f"    {line}" for line in str(found).splitlines())
     return f"def test_(lake: Lake) -> None:\n{lines}\n\n{how(error)}"
 
 
 def how(error: Exception) -> str:
-    """What broke; of an error that isn't ours, where it was raised and what caused it, without the JVM's frames."""
+    """What broke. For another error: where it was raised and what caused it, without the JVM's frames."""
     if isinstance(error, WrongCaptureError):
         return str(error)
     said = [line for line in str(error).splitlines() if not line.startswith("\tat ")]
@@ -219,7 +219,7 @@ def how(error: Exception) -> str:
 
 
 def table_of(coverage: Coverage) -> str:
-    """How many captures were checked over each operation, on each format version."""
+    """How many checked captures had each operation in their interval, on each format version."""
     lines = [f"{'captures over':42} {'v1':>6} {'v2':>6} {'v3':>6}"]
     for name, operation in OPERATIONS.items():
         counts = [coverage.operations[name, v] if v in operation.versions else "-" for v in VERSIONS]
@@ -228,7 +228,7 @@ def table_of(coverage: Coverage) -> str:
 
 
 def targets_of(coverage: Coverage) -> str:
-    """How often each kind of target was equal, or refused to be written, on each format version of its source."""
+    """How often each kind of target was equal, or refused, on each format version of its source."""
     refused = sorted({end for _, _, end in coverage.targets} - set(ENDS))
     ends = [*ENDS, *refused]
     lines = [f"{'targets, v1 + v2 + v3':32} {' '.join(f'{end:>22}' for end in ends)}"]

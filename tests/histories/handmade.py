@@ -1,4 +1,4 @@
-"""Commits that no engine at hand makes: metadata written by hand, and the catalog's pointer moved to it.
+"""Commits that no available engine makes: metadata written by hand, and the catalog's pointer moved to it.
 
 Flink and others write equality deletes; old writers leave position deletes for a whole partition, or several delete
 files for the same row. Source: Iceberg table spec, "Delete Formats", "Manifests", "Manifest Lists".
@@ -23,14 +23,14 @@ from dagster_ips.iceberg.storage import Storage
 from tests.histories.table import Field, HistoryTable, path_of
 
 Json = dict[str, Any]
-_FILE_PATH, _POS = 2147483546, 2147483545  # field ids that the spec reserves for position delete files
+_FILE_PATH, _POS = 2147483546, 2147483545  # field ids reserved by the spec for position delete files
 _EXISTING, _ADDED, _DELETED = 0, 1, 2
 _UNPARTITIONED = {"type": "record", "name": "r102", "fields": []}
 
 
 @dataclass(frozen=True, slots=True)
 class LiveFile:
-    """A data file of the current snapshot: its path and row count, and what a delete file beside it must say."""
+    """A data file of the current snapshot: its path and row count, and what a delete file for it must contain."""
 
     path: str
     rows: int
@@ -62,7 +62,7 @@ def manifests_of(files: Storage, manifest_list: str) -> list[Path]:
 
 
 def delete_positions(table: HistoryTable, positions: Mapping[str, Sequence[int]], beside: LiveFile) -> None:
-    """One position delete file for the partition of ``beside``, which hides ``positions`` of each path (v2)."""
+    """Add one position delete file for the partition of ``beside``. It hides ``positions`` of each path (v2)."""
     pairs = sorted((path, position) for path, found in positions.items() for position in found)
     schema = pa.schema([_arrow("file_path", pa.string(), _FILE_PATH), _arrow("pos", pa.int64(), _POS)])
     rows = pa.table([[path for path, _ in pairs], [position for _, position in pairs]], schema=schema)
@@ -71,21 +71,21 @@ def delete_positions(table: HistoryTable, positions: Mapping[str, Sequence[int]]
 
 
 def delete_equal(table: HistoryTable, column: Field, value: pa.Array, beside: LiveFile | None) -> None:
-    """An equality delete file for rows whose ``column`` is ``value``: in the partition of ``beside``, else in all."""
+    """Add an equality delete file for rows with ``value`` in ``column``: in the partition of ``beside`` or in all."""
     rows = pa.table([value], schema=pa.schema([_arrow(column.name, value.type, column.id)]))
     _commit_deletes(table, beside, rows, content=2, equality_ids=[column.id])
 
 
 def set_properties(table: HistoryTable, properties: Mapping[str, str]) -> None:
-    """Set properties; nothing is committed if they are as wished."""
+    """Set properties; nothing is committed if they already have these values."""
     raw = table.raw
     if not properties.items() <= raw["properties"].items():
         raw["properties"] |= properties
         _replace_metadata(table, raw)
 
 
-def add_column_with_default(table: HistoryTable, name: str, kind: str, default: Any) -> None:  # noqa: ANN401  # any type's
-    """Add a column that older files have a value for (v3)."""
+def add_column_with_default(table: HistoryTable, name: str, kind: str, default: Any) -> None:  # noqa: ANN401  # of any type
+    """Add a column that has a value in older files (v3)."""
     raw = table.raw
     current = next(s for s in raw["schemas"] if s["schema-id"] == raw["current-schema-id"])
     raw["last-column-id"] += 1
@@ -96,7 +96,7 @@ def add_column_with_default(table: HistoryTable, name: str, kind: str, default: 
     _replace_metadata(table, raw)
 
 
-def _commit_deletes(  # noqa: PLR0913  # what a delete file says
+def _commit_deletes(  # noqa: PLR0913  # the parts of a delete file
     table: HistoryTable,
     beside: LiveFile | None,
     rows: pa.Table,
@@ -199,7 +199,7 @@ def _replace_metadata(table: HistoryTable, raw: Json) -> None:
     raw["last-updated-ms"] = max(int(time.time() * 1000), raw["last-updated-ms"])
     catalog = table.lake.catalog
     catalog.storage.write(location, json.dumps(raw).encode())
-    catalog.drop(table.name)  # Its files stay.
+    catalog.drop(table.name)  # The table's files stay.
     catalog.register(table.name, location)
 
 
@@ -209,7 +209,7 @@ def _head(raw: Json) -> Json | None:
 
 
 def _rows_of(files: Storage, snapshot: Json) -> Iterator[Json]:
-    """Its manifest list as v2 and later write it; v1 has no content and no sequence numbers, and other names."""
+    """The snapshot's manifest list as in v2 and later. v1 has other names, and no content or sequence numbers."""
     for row in _read(files, snapshot["manifest-list"])[1]:
         named = {key.replace("_data_files_", "_files_"): value for key, value in row.items()}
         yield {"content": 0, "sequence_number": 0, "min_sequence_number": 0, **named}

@@ -1,4 +1,4 @@
-"""A table's life as a list of steps, the consumers that follow it, and what every capture of theirs must hold."""
+"""A table's history as a list of steps, the consumers that follow it, and the checks of every capture."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _BROKEN = (SourceRecreatedError, SourceReplacedError, SourceRolledBackError, Sou
 
 
 def quicken(lake: Lake) -> None:
-    """Set the lake's session up for tables of a few rows: a shuffle is one small file."""
+    """Set up the lake's session for tables of a few rows: a shuffle has one partition."""
     lake.session.conf.set("spark.sql.shuffle.partitions", "1")
 
 
@@ -60,7 +60,7 @@ class Step:
     arguments: tuple[tuple[str, Any], ...] = ()
 
     def take(self, history: History) -> None:
-        """Do it."""
+        """Take the step."""
         getattr(history, self.method)(*self.subject, **dict(self.arguments))
 
     def __str__(self) -> str:
@@ -70,9 +70,9 @@ class Step:
 
 @dataclass
 class Coverage:
-    """How often each operation, on which format version, lay in an interval that a capture was checked over.
+    """How often each operation, by format version, was in the interval of a checked capture.
 
-    And how often each kind of target, of a source of which format version, was written and checked, by how that ended.
+    Also how often each kind of target, by the format version of its source, was written and checked, by outcome.
     """
 
     operations: Counter[tuple[str, int]] = field(default_factory=Counter)
@@ -87,14 +87,14 @@ class Coverage:
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """What a capture may end in."""
+    """The modes and errors with which a capture may end."""
 
     modes: frozenset[Mode] = frozenset()
     errors: tuple[type[IpsError], ...] = ()
 
 
 class History:
-    """Steps are taken on a real table and written down, so that they can be taken again."""
+    """Takes steps on a real table and records them, so that they can be repeated."""
 
     def __init__(self, lake: Lake, shape: Shape = PLAIN, coverage: Coverage | None = None) -> None:
         self.lake = lake
@@ -116,12 +116,12 @@ class History:
         return "\n".join([f"history = History(lake, {self.shape})", *map(str, self.steps)])
 
     def write(self, consumer: str, kind: str) -> None:
-        """From now on ``consumer`` writes a target of ``kind`` with what it captures, and that is checked."""
+        """From now on, ``consumer`` writes its captures to a target of ``kind``, which is checked."""
         self.steps.append(Step("write", (consumer, kind)))
         self.targets[consumer] = Target(self.table, consumer, kind)
 
     def do(self, operation: Callable[..., None] | str, **arguments: Any) -> None:  # noqa: ANN401  # an operation's own
-        """Change the table, if the operation is possible now; else it is as if it weren't there."""
+        """Change the table. If the operation isn't possible now, nothing happens and no step is recorded."""
         name = operation if isinstance(operation, str) else operation.__name__
         self.steps.append(Step("do", (name,), tuple(arguments.items())))
         version = self.table.version
@@ -135,10 +135,10 @@ class History:
             done.append((name, version))
 
     def capture(self, consumer: str, *, full: bool = False, consume: bool = True) -> Mode | None:
-        """Capture what is new for ``consumer`` and check all that can be seen of it; None if it was refused rightly.
+        """Capture what is new for ``consumer`` and check everything visible of it; None if it was rightly refused.
 
         Raises:
-            WrongCaptureError: it isn't what time travel says, or another end than the history and the policies allow.
+            WrongCaptureError: it differs from time travel, or ended in a way that the history and the policies forbid.
         """
         options = (("full", full), ("consume", consume))
         defaults = {"full": False, "consume": True}
@@ -154,8 +154,8 @@ class History:
         return mode
 
     def capture_by_all(self) -> None:
-        """Every consumer has consumed what there is; it is captured once, and by those who write a target."""
-        # One without a target first, which might be refused.
+        """Let every consumer consume everything. One capture serves all consumers except those that write a target."""
+        # A consumer without a target comes first, because a target might refuse.
         first, *others = sorted(CONSUMERS, key=lambda consumer: consumer in self.targets)
         self.capture(first)
         self.steps[-1] = Step("capture_by_all")
@@ -219,7 +219,7 @@ class History:
         return mode
 
     def _consume(self, captured: CapturedInput, truth: Truth, target: Target | None) -> bool:
-        """Write the consumer's target, if it has one, and commit; whether it was."""
+        """Write the consumer's target, if it has one, and commit; returns whether the capture was consumed."""
         state = self.store.get(captured.capture.edge)
         if target is None:
             self.store.set(state.with_committed(captured.capture, None))
@@ -231,7 +231,7 @@ class History:
         return is_consumed
 
     def _target(self, consumer: str) -> Target | None:
-        """What the consumer writes: begun anew if the columns that it is made of are others, none if they are gone."""
+        """The consumer's target. It starts over if its input columns have changed, and is None if they are gone."""
         target = self.targets.get(consumer)
         if target is None:
             return None
@@ -252,7 +252,7 @@ class History:
         return captured
 
     def _check(self, captured: CapturedInput, state: EdgeState) -> Truth:
-        """Every frame and range; what time travel says."""
+        """Check every frame and range; returns what time travel shows."""
         view = IcdcView(captured, self.lake.session, "lake")
         to = captured.capture.to_inclusive.snapshot_id if captured.capture.to_inclusive else None
         _require("captured up to the head", to, self.table.head)
@@ -278,18 +278,18 @@ class History:
         return truth
 
     def _names(self, *roles: str) -> tuple[str, ...]:
-        """The columns' current names; none if one was dropped."""
+        """The columns' current names; empty if one of them was dropped."""
         try:
             return tuple(self.table.field(role).name for role in roles)
         except NotNow:
             return ()
 
-    # What may come of it
+    # What a capture may end with
 
-    def _allowed(self, state: EdgeState, policies: InputPolicies, asked_for: Mode | None) -> Allowed:  # noqa: PLR0911  # one return a kind of history
+    def _allowed(self, state: EdgeState, policies: InputPolicies, asked_for: Mode | None) -> Allowed:  # noqa: PLR0911  # one return per kind of history
         if asked_for is Mode.FULL:
             return Allowed(frozenset({Mode.FULL}))
-        if state.committed is None:  # Of a table that had no snapshot yet all is consumed, and what comes is new.
+        if state.committed is None:  # If the table had no snapshot yet, everything is consumed, and later rows are new.
             return Allowed(frozenset({Mode.INCREMENTAL if state.number > state.voided else Mode.FULL}))
         raw = self.table.raw
         if state.committed.table_uuid != raw["table-uuid"]:
@@ -302,23 +302,23 @@ class History:
             return Allowed(frozenset({Mode.INCREMENTAL}))
         behind = self._ancestors(consumed)
         continues = policies.on_rollback is OnRollback.CONTINUE
-        if set(behind) & set(ancestry):  # rolled back, and everything is there to say so
+        if set(behind) & set(ancestry):  # rolled back, and all snapshots that show it are retained
             if policies.on_rollback is OnRollback.ERROR:
                 return Allowed(errors=(SourceRolledBackError,))
             return Allowed(frozenset({Mode.INCREMENTAL if continues else Mode.FULL}))
-        # Something was expired or replaced: what can be told must be right, and the rest an error or a new start.
+        # Something was expired or replaced: the capture must be right, fail with an error, or start over.
         modes = {Mode.INCREMENTAL}
         if OnRollback.FULL is policies.on_rollback or OnExpired.FULL is policies.on_expired:
             modes.add(Mode.FULL)
         return Allowed(frozenset(modes), _BROKEN)
 
     def _reads_other_columns(self, consumer: str) -> bool:
-        """Whether a name stands for another column than when the consumer last consumed."""
+        """Whether a name means another column than when the consumer last consumed."""
         before, now = self._names_read.get(consumer, {}), self.table.field_ids()
         return any(name in now and now[name] != number for name, number in before.items())
 
     def _only_moved_since(self, consumed: int, ancestry: Sequence[int]) -> bool:
-        """Whether all that followed is there, and only added rows or moved them to other files."""
+        """Whether all later snapshots are retained and only added rows or moved them to other files."""
         known = {s["snapshot-id"]: s for s in self.table.raw.get("snapshots", ())}
         operations = {known[found]["summary"]["operation"] for found in ancestry}
         is_child = bool(ancestry) and known[ancestry[-1]].get("parent-snapshot-id") == consumed

@@ -1,4 +1,4 @@
-"""Random histories: any operation at any time, and three consumers that capture whenever they like."""
+"""Random histories: any operation at any time, and three consumers that capture at any time."""
 
 from __future__ import annotations
 
@@ -36,10 +36,11 @@ shapes = st.builds(
 
 
 class Histories(RuleBasedStateMachine):
-    """``lake`` and ``coverage`` are given to the class; it keeps the newest history and the first that failed.
+    """A state machine of histories. It keeps the newest history and the first one that failed.
 
-    Tables begin with format ``version``, and ``favourites`` come more often than other operations. In each history one
-    consumer writes a target of one of the ``kinds``.
+    The class attributes ``lake`` and ``coverage`` are set by the caller. Tables begin with format ``version``, and
+    ``favourites`` come more often than other operations. In each history, one consumer writes a target of one of the
+    ``kinds``.
     """
 
     lake: ClassVar[Lake]
@@ -68,7 +69,7 @@ class Histories(RuleBasedStateMachine):
         self.history.capture_by_all()
 
     def teardown(self) -> None:
-        """At the end every consumer catches up."""
+        """At the end, every consumer catches up."""
         if (history := getattr(self, "history", None)) is None:
             return
         try:
@@ -81,7 +82,7 @@ class Histories(RuleBasedStateMachine):
             history.close()
 
     def change(self, data: st.DataObject, families: Sequence[str], then: str | None) -> None:
-        """One operation of ``families``, and a capture if ``then`` is a consumer or WRITER."""
+        """Do one operation of ``families``, then capture if ``then`` is a consumer or WRITER."""
         version = self.history.table.version
         self.do_one_of([o for o in OPERATIONS.values() if o.family in families and version in o.versions], data, then)
 
@@ -132,5 +133,5 @@ class Histories(RuleBasedStateMachine):
 
     @rule(data=st.data(), then=captures, ends=st.integers(0, 3))
     def expire(self, data: st.DataObject, then: str | None, ends: int) -> None:
-        """Rarely the table begins anew."""
+        """Expire snapshots; rarely, the table starts over instead."""
         self.change(data, ["expire"] if ends else ["replace"], then)

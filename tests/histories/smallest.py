@@ -1,4 +1,4 @@
-"""From a history that fails to the smallest one that still does, by leaving out steps and rows."""
+"""Reduces a failing history to the smallest one that still fails, by leaving out steps and rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Failure = tuple[type[Exception], str]
 
 
 def failure_of(error: Exception) -> Failure:
-    """What makes two failures the same: the broken promise, or the kind of error."""
+    """Two failures with the same value are the same: the broken promise, or the kind of error."""
     return type(error), error.promise if isinstance(error, WrongCaptureError) else str(error)[:40]
 
 
@@ -34,9 +34,9 @@ def run(lake: Lake, shape: Shape, steps: Sequence[Step]) -> tuple[History, Excep
 
 
 def smallest(lake: Lake, history: History, error: Exception, *, seconds: float = 180) -> tuple[History, Exception]:
-    """The smallest history found within ``seconds`` that fails as ``error`` did, and how it failed.
+    """The smallest history found within ``seconds`` that fails like ``error``, and its failure.
 
-    A history that doesn't fail again comes back as it is, with ``error``.
+    If the history doesn't fail again, it is returned unchanged, with ``error``.
     """
     until = time.monotonic() + seconds
     best, found = history, error

@@ -1,4 +1,4 @@
-"""A real Iceberg table whose history is made step by step, and what its metadata says."""
+"""A real Iceberg table whose history is made step by step, and what its metadata contains."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ NAMESPACE = "media"
 _numbers = itertools.count()
 
 
-class NotNow(Exception):  # noqa: N818  # not an error: a history simply goes on without the step
-    """The operation means nothing for the table as it is: a column was dropped, there is nothing to roll back to."""
+class NotNow(Exception):  # noqa: N818  # not an error: the history continues without the step
+    """The operation has no meaning for the table now: a column was dropped, or there is nothing to roll back to."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How a table begins. ``merging``: commits merge manifests as soon as there are two."""
+    """The initial state of a table. ``merging``: commits merge manifests as soon as there are two."""
 
     version: int = 2
     partitioned_by: tuple[str, ...] = ()
@@ -50,15 +50,15 @@ class Field:
 
     @classmethod
     def of(cls, raw: dict[str, Any]) -> Field:
-        """From a table's metadata; ``default`` is the value in files written before the column was added."""
+        """A column from a table's metadata. ``default`` is its value in files written before the column was added."""
         return cls(raw["id"], raw["name"], raw["type"], raw.get("initial-default"))
 
 
 @dataclass
 class HistoryTable:
-    """One table under test. ``watermarks`` gives the snapshots up to which its consumers have consumed.
+    """A table under test. ``watermarks`` returns the snapshots up to which its consumers have consumed.
 
-    ``made_of`` are the columns that it begins with.
+    ``made_of`` are the table's first columns.
     """
 
     lake: Lake
@@ -73,12 +73,12 @@ class HistoryTable:
 
     @property
     def sql_name(self) -> str:
-        """For Spark."""
+        """The table's name in Spark."""
         return f"lake.{self.name}"
 
     @property
     def version(self) -> int:
-        """The format version as it is now."""
+        """The current format version."""
         return int(self.raw["format-version"])
 
     @property
@@ -88,11 +88,11 @@ class HistoryTable:
 
     @property
     def folder(self) -> Path:
-        """Where its files are."""
+        """The folder of the table's files."""
         return path_of(self.raw["location"])
 
     def create(self) -> None:
-        """Empty, in its shape."""
+        """Create the table, empty, in its shape."""
         columns = (*self.made_of, VARIANT) if self.shape.variant else self.made_of
         by = f" PARTITIONED BY ({', '.join(self.shape.partitioned_by)})" if self.shape.partitioned_by else ""
         properties = {"format-version": self.shape.version, "commit.manifest.min-count-to-merge": 2}
@@ -103,20 +103,20 @@ class HistoryTable:
         self.columns = {f.id: column for f, column in zip(self.fields, columns, strict=True)}
 
     def drop(self) -> None:
-        """With its files, without asking an engine."""
+        """Drop the table and its files, without an engine."""
         folder = self.folder
         self.lake.catalog.client.drop_table(self.name)
         shutil.rmtree(folder)
 
     def sql(self, text: str) -> DataFrame:
-        """By Spark."""
+        """Run a statement with Spark."""
         return self.lake.sql(text)
 
     def by_pyiceberg(self) -> Table:
-        """For a change by PyIceberg, which writes neither v3 nor ``variant``.
+        """The table for a change by PyIceberg, which can write neither v3 nor ``variant``.
 
         Raises:
-            NotNow: the table is one of those.
+            NotNow: PyIceberg can't write the table.
         """
         if self.version > 2 or self.shape.variant:
             raise NotNow
@@ -124,7 +124,7 @@ class HistoryTable:
 
     @property
     def exists(self) -> bool:
-        """Whether the catalog has it."""
+        """Whether the catalog has the table."""
         try:
             return bool(self.lake.catalog.client.load_table(self.name))
         except NoSuchTableError:
@@ -138,16 +138,16 @@ class HistoryTable:
         return fields_of(self.raw, self.raw["current-schema-id"])
 
     def field_ids(self) -> dict[str, int]:
-        """The current schema's columns, and the fields of those that are structs as ``a.b``."""
+        """The ids of the current schema's columns, and of the fields of structs as ``a.b``."""
         structs = [(f.name, f.type.get("fields", ())) for f in self.fields if isinstance(f.type, dict)]
         nested = {f"{name}.{raw['name']}": raw["id"] for name, fields in structs for raw in fields}
         return {f.name: f.id for f in self.fields} | nested
 
     def field(self, role: str) -> Field:
-        """The column that began as ``role``, whatever it is called now.
+        """The column whose first name was ``role``, whatever its name is now.
 
         Raises:
-            NotNow: it was dropped, or never there.
+            NotNow: the column was dropped or never existed.
         """
         wanted = next((number for number, column in self.columns.items() if column.name == role), None)
         for found in self.fields:
@@ -156,14 +156,14 @@ class HistoryTable:
         raise NotNow
 
     def value(self, column: Field, row: int) -> Any:  # noqa: ANN401  # a value of any column
-        """What ``row`` holds in ``column``."""
+        """The value of ``row`` in ``column``."""
         first = self.columns.get(column.id)
         return first.of(row) if first else added_value(column.type, row)
 
     # Rows
 
     def sql_rows(self, rows: Sequence[int]) -> str:
-        """A SELECT of ``rows``, columns by name."""
+        """A SELECT that returns ``rows``, with named columns."""
         fields = self.fields
         names = ", ".join(f"`{f.name}`" for f in fields)
         if not rows:
@@ -173,7 +173,7 @@ class HistoryTable:
         return f"SELECT /*+ COALESCE(1) */ * FROM VALUES ({'), ('.join(lines)}) AS rows({names})"
 
     def arrow_rows(self, rows: Sequence[int]) -> pa.Table:
-        """``rows`` for PyIceberg."""
+        """``rows`` as a table for PyIceberg."""
         schema = self.by_pyiceberg().schema().as_arrow()
         values = [{f.name: self.value(f, row) for f in self.fields} for row in rows]
         maps = {f.name for f in self.fields if isinstance(f.type, dict) and f.type["type"] == "map"}
@@ -184,12 +184,12 @@ class HistoryTable:
 
     @property
     def head(self) -> int | None:
-        """The snapshot that ``main`` is at."""
+        """The snapshot of ``main``."""
         found = self.raw.get("refs", {}).get("main")
         return found["snapshot-id"] if found else None
 
     def ancestry(self) -> list[int]:
-        """Main's snapshots that are retained, newest first."""
+        """The retained snapshots of main, newest first."""
         parents = {s["snapshot-id"]: s.get("parent-snapshot-id") for s in self.raw.get("snapshots", ())}
         found, at = [], self.head
         while at in parents:
@@ -198,11 +198,11 @@ class HistoryTable:
         return found
 
     def snapshots(self) -> list[int]:
-        """Every retained snapshot, in the order in which they were committed."""
+        """Every retained snapshot, in the order of the commits."""
         return [s["snapshot-id"] for s in self.raw.get("snapshots", ())]
 
     def files(self) -> dict[Path, tuple[int, int]]:
-        """Every file in its folder, with what would tell that it was written to."""
+        """Every file in the table's folder, with its size and modification time, which show any write."""
         found = ((path, path.stat()) for path in self.folder.rglob("*") if path.is_file())
         return {path: (stat.st_size, stat.st_mtime_ns) for path, stat in found}
 
@@ -214,5 +214,5 @@ def fields_of(raw: dict[str, Any], schema_id: int) -> tuple[Field, ...]:
 
 
 def path_of(location: str) -> Path:
-    """A file's or folder's path; Spark writes ``file:/x``, PyIceberg ``file:///x``."""
+    """The path of a file or folder; Spark writes ``file:/x``, PyIceberg ``file:///x``."""
     return Path(urlsplit(location).path)

@@ -1,7 +1,7 @@
-"""Tables that consumers keep, each by another write mode, and what a recompute from nothing would make of them.
+"""Tables that consumers maintain, one for each write mode, and what a recompute from scratch would give.
 
-A target is written as the IO manager writes it. What it must hold is computed in Python from what time travel read of
-the source, so no frame of the library and no query of Spark has a part in it.
+A target is written the way the IO manager writes it. The expected rows are computed in Python from what time travel
+read of the source, without any frame of the library or query of Spark.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from tests.histories.time_travel import Row, Rows, Written, collect_json
 from tests.histories.values import spark_type
 
 Names: TypeAlias = Mapping[str, str]
-"""What the columns are called now, by what they were called first."""
+"""The current names of the columns, by their first names."""
 Written_: TypeAlias = tuple[DataFrame, WriteMode]
 ROW = ("number", "day", "title", "amount", "price", "place", "marks")
 KEY = ("number", "day", "title")
-"""Tells rows apart unless one is there twice."""
+"""The columns that identify a row, unless the same row occurs twice."""
 _COUNTED = (Field(-1, "number_of_rows", "long"), Field(-2, "paid", "decimal(38, 2)"))
 _EXTREMES = (Field(-3, "known", "long"), Field(-4, "least", "decimal(38, 2)"), Field(-5, "most", "decimal(38, 2)"))
 _COMBINED = (*_COUNTED, *_EXTREMES)
@@ -44,8 +44,10 @@ NOTHING = "nothing"
 UNDEFINED = "undefined"
 EQUAL = (Mode.FULL.value, Mode.INCREMENTAL.value, NOTHING)
 ENDS = (*EQUAL, UNDEFINED)
-"""How a target's run ends that isn't refused: in one of two modes, without a change to write, or where a full run would
-be refused."""
+"""How a run of a target ends that isn't refused.
+
+In one of two modes, without a change to write, or undefined because a full run would be refused.
+"""
 _numbers = itertools.count()
 
 
@@ -53,9 +55,10 @@ _numbers = itertools.count()
 class Kind:
     """A table made of the columns ``roles`` of the source, as an asset would make it.
 
-    ``write`` is the asset and its write mode, ``recomputed`` the same of rows of ``roles``, in Python; None where a
-    full run would be refused, so that no rows are right. ``adds`` are the columns that the result has beside the
-    ``kept`` first ones. ``refuses`` says by which errors, other than those of the capture, it may be refused.
+    ``write`` returns the asset's frame and its write mode. ``recomputed`` computes the same in Python from rows of
+    ``roles``. It returns None if a full run would be refused, so that no rows are right. The result has the first
+    ``kept`` columns of ``roles`` and the columns ``adds``. ``refuses`` returns the errors with which a run may be
+    refused, besides those of the capture.
     """
 
     roles: tuple[str, ...]
@@ -69,9 +72,10 @@ class Kind:
 
 @dataclass(frozen=True)
 class Change:
-    """What time travel says of a capture, its rows reduced to the kind's columns, and how the tables are partitioned.
+    """What time travel shows of a capture, reduced to the kind's columns, and how both tables are partitioned.
 
-    ``source_by`` are the source's partition fields as (transform, column); ``target_by`` the target's columns.
+    ``source_by`` are the source's partition fields as (transform, column); ``target_by`` are the target's partition
+    columns.
     """
 
     after: Rows
@@ -96,7 +100,7 @@ def _counted(frame: DataFrame, names: Names, *keys: str) -> DataFrame:
 
 
 def _counted_rows(rows: Rows) -> Rows:
-    """The same, of rows whose last value is the price and whose others are the key."""
+    """The same for rows whose last value is the price and whose other values are the key."""
     counts: Counter[Row] = Counter()
     paid: dict[Row, Any] = {}
     for (*key, price), count in rows.items():
@@ -111,7 +115,7 @@ def _refuses_removed(change: Change) -> tuple[type[IpsError], ...]:
 
 
 def _refuses_shared_keys(change: Change) -> tuple[type[IpsError], ...]:
-    """A removed row whose key another row has, which was there before and stays."""
+    """Refuses a removed row whose key also belongs to a row that was there before and stays."""
     kept = _keys(change.after) - _keys(change.added)
     return (RemovedRowsError,) if set(_keys(change.removed)) & set(kept) else ()
 
@@ -164,7 +168,7 @@ def _merge_groups(view: IcdcView, names: Names) -> Written_:
 
 
 def _merge_some_groups(view: IcdcView, names: Names) -> Written_:
-    """A group can leave the table by growing as well as by shrinking."""
+    """A group can leave the table by growing or by shrinking."""
     groups = _counted(view.affected(names["title"]), names, "day", "title")
     return groups.where("number_of_rows BETWEEN 2 AND 3"), Merge(tuple(_columns(names, ("day", "title"))))
 
@@ -222,7 +226,7 @@ def _refuses_other_partitions(change: Change) -> tuple[type[IpsError], ...]:
 
 
 def _overwrite_since(view: IcdcView, names: Names) -> Written_:
-    """Each day's rows and those of every day before it."""
+    """For each day, the number of its rows and of all rows of earlier days."""
     day, scope = names["day"], view.range(names["day"]).since(names["day"])
     days = view.source.where(F.col(day).isNotNull()).groupBy(day).agg(F.count("*").alias("of_the_day"))
     running = days.select(day, F.sum("of_the_day").over(Window.orderBy(day)).alias("number_of_rows"))
@@ -270,14 +274,14 @@ KINDS: Mapping[str, Kind] = {
 
 
 def _kind_of(column: Field) -> str:
-    """The column's type; the same for one that it may be widened to."""
+    """The column's type, with the same value for a type to which it can be widened."""
     kind = spark_type(column.type).partition("(")[0]
     return {"bigint": "int", "double": "float"}.get(kind, kind)
 
 
 @dataclass
 class Target:
-    """A consumer's table, of one of the KINDS. ``names`` and ``made_of`` are those of its columns as it began."""
+    """A consumer's table of one of the KINDS. ``names`` and ``made_of`` describe its input columns at the start."""
 
     source: HistoryTable
     consumer: str
@@ -288,21 +292,21 @@ class Target:
 
     @property
     def kind(self) -> Kind:
-        """How it is made."""
+        """How the table is made."""
         return KINDS[self.kind_name]
 
     @property
     def exists(self) -> bool:
-        """Whether it was created."""
+        """Whether the table exists."""
         return self.source.lake.catalog.find(self.name) is not None
 
     def is_as_it_was(self) -> bool:
-        """Whether the source has the columns that it is made of, by name and type, since this was last asked, or first.
+        """Whether the source's input columns have the same names and types as at the last call; true at the first call.
 
-        If not, the asset has to be written anew, by the columns' new names, and its table is dropped and begins anew.
+        If not, the asset would have to be rewritten with the new names, so its table is dropped and starts over.
 
         Raises:
-            NotNow: the source hasn't all of them any more.
+            NotNow: the source no longer has all of these columns.
         """
         try:
             if self.names and self._made_of() == self.made_of:
@@ -326,17 +330,17 @@ class Target:
         raise NotNow
 
     def drop(self) -> None:
-        """With its files; one that isn't there stays so."""
+        """Drop the table and its files, if it exists."""
         if (found := self.source.lake.catalog.find(self.name)) is not None:
             folder = found.raw["location"]
             self.source.lake.catalog.client.drop_table(self.name)
             shutil.rmtree(path_of(folder))
 
     def publish(self, captured: CapturedInput, store: EdgeStore, truth: Truth) -> str:
-        """Run the asset and check its table; in which way it ended, one of ENDS or an error's name.
+        """Run the asset and check its table; returns how that ended: one of ENDS, or an error's name.
 
         Raises:
-            WrongCaptureError: the table isn't what a recompute makes, or what is refused isn't to be, or leaves traces.
+            WrongCaptureError: the table differs from a recompute, or a run was refused wrongly or left traces.
         """
         before, state = self._refs(), store.get(captured.capture.edge)
         view = IcdcView(captured, self.source.lake.session, "lake", weighs_live_rows=True)
@@ -360,7 +364,7 @@ class Target:
         return captured.capture.mode.value if wrote else NOTHING
 
     def _write(self, view: IcdcView, captured: CapturedInput, store: EdgeStore) -> bool:
-        """As ``IcdcIOManager`` does; whether it published something."""
+        """Write as ``IcdcIOManager`` does; returns whether something was published."""
         lake = self.source.lake
         frame, write_mode = self.kind.write(view, self.names)
         result = Result(frame, write_mode, view.mode, [view.change])
@@ -409,6 +413,6 @@ class Target:
         return found
 
     def _refs(self) -> object:
-        """Every branch and what it is at; none of a table without a snapshot, which a first try may have created."""
+        """Every branch and its snapshot; empty for a table without a snapshot, which a first try may have created."""
         found = self.source.lake.catalog.find(self.name)
         return found.raw.get("refs", {}) if found else {}

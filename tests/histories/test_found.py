@@ -1,4 +1,4 @@
-"""Histories that random ones led to, as small as they got: each once showed a wrong row or an error."""
+"""Histories found by random ones and reduced as far as possible: each of them once showed a wrong row or an error."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def test_a_table_with_a_variant_column_which_pyiceberg_cannot_load_is_captured(l
     assert history.capture("strict") is Mode.INCREMENTAL
 
 
-def test_keys_of_a_string_partition_are_found_beside_a_partition_that_is_null(lake: Lake) -> None:
-    """Iceberg fails on ``IN`` there."""
+def test_keys_of_a_string_partition_are_found_although_another_partition_is_null(lake: Lake) -> None:
+    """Iceberg fails on ``IN`` with a null partition."""
     history = History(lake, Shape(version=1, partitioned_by=("title",)))
     history.do("append_by_spark", rows=(13,))
     history.capture_by_all()
@@ -33,7 +33,7 @@ def test_keys_of_a_string_partition_are_found_beside_a_partition_that_is_null(la
     assert history.capture("restarting") is Mode.INCREMENTAL
 
 
-def test_a_column_that_no_snapshot_knows_yet_is_in_every_frame(lake: Lake) -> None:
+def test_a_column_added_since_the_last_snapshot_is_in_every_frame(lake: Lake) -> None:
     history = History(lake)
     history.do("append_by_spark", rows=(17,))
     history.do("add_column", kind="string")
@@ -59,7 +59,7 @@ def test_a_row_deleted_between_two_compactions_is_a_removed_row(lake: Lake) -> N
     assert history.capture("strict") is Mode.INCREMENTAL
 
 
-def test_a_new_file_whose_rows_are_deleted_again_has_no_exact_range(lake: Lake) -> None:
+def test_a_new_file_with_rows_that_were_deleted_again_has_no_exact_range(lake: Lake) -> None:
     history = History(lake, Shape(version=3, partitioned_by=("title",)))
     history.do("append_by_spark", rows=(1,))
     history.capture("restarting")
@@ -68,8 +68,8 @@ def test_a_new_file_whose_rows_are_deleted_again_has_no_exact_range(lake: Lake) 
     assert history.capture("restarting") is Mode.INCREMENTAL
 
 
-def test_a_compaction_whose_parent_was_consumed_and_expired_is_followed(lake: Lake) -> None:
-    """As nightly maintenance leaves it."""
+def test_a_compaction_can_be_followed_although_its_consumed_parent_is_expired(lake: Lake) -> None:
+    """The table looks like this after nightly maintenance."""
     history = History(lake, Shape(partitioned_by=("day",)))
     history.do("append_by_spark", rows=(0, 1, 5, 9))
     history.do("delete_merge_on_read", where=("number", 1))
@@ -92,7 +92,7 @@ def test_a_row_whose_deletion_is_rolled_back_is_a_changed_row(lake: Lake) -> Non
 
 
 def test_a_partition_by_month_is_found_in_files_that_were_partitioned_by_day(lake: Lake) -> None:
-    """Iceberg compares the month with the day there."""
+    """Iceberg compares the month with the day in these files."""
     history = History(lake, Shape(partitioned_by=("day", "months(day)")))
     history.do("append_by_spark", rows=(1, 5))
     history.do("drop_partition_field")
@@ -111,7 +111,7 @@ def test_deletes_in_a_decimal_partition_that_was_widened_are_found(lake: Lake) -
     assert history.capture("strict") is Mode.INCREMENTAL
 
 
-def test_an_equality_delete_in_a_spec_of_which_only_void_fields_are_left_is_global(lake: Lake) -> None:
+def test_an_equality_delete_in_a_spec_with_only_void_fields_is_global(lake: Lake) -> None:
     history = History(lake, Shape(version=1, partitioned_by=("day",)))
     history.do("append_by_spark", rows=(0, 5))
     history.do("drop_partition_field")
@@ -125,8 +125,8 @@ def test_an_equality_delete_in_a_spec_of_which_only_void_fields_are_left_is_glob
 
 
 @pytest.mark.parametrize("kind", ["append", "merge_groups", "replace"])
-def test_a_name_that_stands_for_another_column_needs_a_full_run(lake: Lake, kind: str) -> None:
-    """Rows that nobody wrote since hold other values under it, and no snapshot says so."""
+def test_a_name_that_now_means_another_column_requires_a_full_run(lake: Lake, kind: str) -> None:
+    """Unchanged rows have other values under the name, and no snapshot shows that."""
     history = History(lake)
     history.write("strict", kind)
     history.do("append_by_spark", rows=(0, 1))
@@ -139,7 +139,7 @@ def test_a_name_that_stands_for_another_column_needs_a_full_run(lake: Lake, kind
 
 
 def test_a_merged_table_of_format_version_1_is_updated(lake: Lake) -> None:
-    """It has no place for deletes beside its files."""
+    """Format version 1 has no place for deletes beside its files."""
     history = History(lake, Shape(version=1))
     history.write("strict", "merge_groups")
     history.do("append_by_spark", rows=(0,))
@@ -148,8 +148,8 @@ def test_a_merged_table_of_format_version_1_is_updated(lake: Lake) -> None:
     assert history.capture("strict") is Mode.INCREMENTAL
 
 
-def test_a_file_with_nothing_but_nan_is_not_left_out_by_a_lower_bound(lake: Lake) -> None:
-    """Iceberg thinks that no NaN is at or above a number; Spark thinks that each is."""
+def test_a_file_with_only_nan_is_not_excluded_by_a_lower_bound(lake: Lake) -> None:
+    """For Iceberg, no NaN is greater than or equal to a number; for Spark, every NaN is."""
     history = History(lake, Shape(version=3, partitioned_by=(), merging=False, variant=False))
     history.write("restarting", "merge_by_floats")
     history.do("append_by_spark", rows=(21,))

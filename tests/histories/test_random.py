@@ -1,4 +1,4 @@
-"""A few of the random histories that ``make fuzz`` runs for as long as one likes."""
+"""A few of the random histories that ``make fuzz`` runs without end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ CAPTURES = 25
 SEED = 20_261
 
 
-def test_random_histories_are_what_time_travel_says(lake: Lake) -> None:
+def test_captures_of_random_histories_match_time_travel(lake: Lake) -> None:
     quicken(lake)
     budget, number = Budget(), SEED
     while budget.coverage.captures < CAPTURES:

@@ -1,4 +1,4 @@
-"""The checks of targets notice what a broken write mode would leave behind."""
+"""The checks of targets notice the wrong results of a broken write mode."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _keeps_what_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _refuses_everything(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: Any, **__: Any) -> None:  # noqa: ANN401  # whatever check is called with
+    def refuse(*_: Any, **__: Any) -> None:  # noqa: ANN401  # any arguments of ``checked``
         raise RemovedRowsError(table="t", upstream="u", problem="p", remedy="r")
 
     monkeypatch.setattr(result_writer.Result, "checked", refuse)
@@ -62,7 +62,7 @@ def test_a_target_that_cannot_follow_a_removal_equals_a_recompute_after_a_full_r
     assert history.coverage.targets["append", 2, "full"] == 2
 
 
-def test_a_target_that_is_added_to_equals_a_recompute_whatever_way_rows_are_removed(lake: Lake) -> None:
+def test_a_combined_target_equals_a_recompute_however_rows_are_removed(lake: Lake) -> None:
     history = _history(lake, "combine")
     history.do("delete_copy_on_write", where=("number", 5))
     history.capture("strict")

@@ -18,25 +18,25 @@ from tests.histories.table import Field, HistoryTable, fields_of
 from tests.histories.values import IcebergType
 
 Row: TypeAlias = tuple[Any, ...]
-"""A row's values in the order of the schema it is seen through; equal rows are equal in Spark too."""
+"""A row's values, in the order of the schema through which it is seen. Rows that are equal here are equal in Spark."""
 Rows: TypeAlias = Counter[Row]
 Schema: TypeAlias = tuple[Field, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Rows as Spark wrote them to JSON, and the schema they had."""
+    """Rows that Spark wrote as JSON, and their schema at that time."""
 
     schema: Schema
     rows: tuple[str, ...]
 
     def through(self, schema: Schema) -> Rows:
-        """The rows as a reader with ``schema`` sees them: columns by field id, those that aren't there as null."""
+        """The rows as a reader with ``schema`` sees them: columns by field id, missing columns as null."""
         return Counter(_struct(json.loads(text, parse_float=Decimal), self.schema, schema) for text in self.rows)
 
 
 def collect_json(frames: Mapping[str, DataFrame]) -> dict[str, tuple[str, ...]]:
-    """Every row of each frame as JSON, by one Spark job."""
+    """Every row of each frame as JSON, in one Spark job."""
     parts = [
         frame.select(F.lit(name).alias("frame"), F.to_json(F.struct("*"), {"ignoreNullFields": "false"}).alias("row"))
         for name, frame in frames.items()
@@ -49,13 +49,13 @@ def collect_json(frames: Mapping[str, DataFrame]) -> dict[str, tuple[str, ...]]:
 
 @dataclass
 class TimeTravel:
-    """Reads each snapshot once. A snapshot never changes, so what was read stays true when it has been expired."""
+    """Reads each snapshot once. Snapshots never change, so the rows stay right after the snapshot has expired."""
 
     table: HistoryTable
     known: dict[int, Written] = field(default_factory=dict)
 
     def frames(self, *snapshot_ids: int | None) -> dict[str, DataFrame]:
-        """Frames of those snapshots that haven't been read, for ``collect_json``, to be given to ``learn``."""
+        """Frames of the snapshots that weren't read yet, for ``collect_json``; pass its result to ``learn``."""
         retained = self.table.snapshots()
         return {
             f"{_PREFIX}{found}": self.table.sql(f"SELECT * FROM {self.table.sql_name} VERSION AS OF {found}")
@@ -64,7 +64,7 @@ class TimeTravel:
         }
 
     def learn(self, collected: Mapping[str, Sequence[str]]) -> None:
-        """Remember the rows of ``frames``."""
+        """Remember the collected rows of ``frames``."""
         raw = self.table.raw
         schemas = {s["snapshot-id"]: s.get("schema-id", raw["current-schema-id"]) for s in raw["snapshots"]}
         for name, rows in collected.items():
@@ -73,7 +73,7 @@ class TimeTravel:
                 self.known[snapshot_id] = Written(fields_of(raw, schemas[snapshot_id]), tuple(rows))
 
     def rows(self, snapshot_id: int | None, schema: Schema) -> Rows:
-        """The rows at a snapshot that was read, seen through ``schema``; none before the first snapshot."""
+        """The rows at a snapshot that was read, seen through ``schema``; none if ``snapshot_id`` is None."""
         return self.known[snapshot_id].through(schema) if snapshot_id is not None else Counter()
 
 
@@ -106,7 +106,7 @@ def nested_fields(kind: dict[str, Any]) -> tuple[Field, ...]:
 
 def _float(value: Any) -> float | str:  # noqa: ANN401  # JSON has no NaN: Spark writes text
     number = float(value)
-    return "NaN" if math.isnan(number) else number + 0.0  # which makes -0.0 its equal, 0.0
+    return "NaN" if math.isnan(number) else number + 0.0  # makes -0.0 equal to 0.0
 
 
 _PLAIN: Mapping[str, Callable[[Any], Any]] = {
@@ -120,5 +120,5 @@ _PLAIN: Mapping[str, Callable[[Any], Any]] = {
 
 
 def difference(before: Rows, after: Rows) -> tuple[Rows, Rows]:
-    """Rows added and rows removed: EXCEPT ALL both ways."""
+    """The rows added and the rows removed, like EXCEPT ALL in both directions."""
     return after - before, before - after

@@ -1,7 +1,7 @@
-"""The rows that histories are made of: few values, so that they collide, and every awkward one among them.
+"""The rows of histories: few values, so that they collide, and awkward ones among them.
 
-A row is a number. What it holds follows from the number and the table's columns as they are, so that a history can be
-written down in one line per step, whatever has happened to the schema before.
+A row is a number. Its values follow from the number and the table's current columns, so a history needs only one line
+per step, whatever has happened to the schema before.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from decimal import Decimal
 from typing import Any, TypeAlias
 
 IcebergType: TypeAlias = str | dict[str, Any]
-"""A type as a table's metadata.json writes it."""
+"""A type in the form of a table's metadata.json."""
 
 ROWS = 24
-"""Rows are numbered 0 to 23; those further apart than that are the same again."""
+"""Rows are numbered from 0 to 23; higher numbers repeat the same rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of every new table. ``shared_by`` neighbouring rows hold the same value."""
+    """A column of every new table. ``shared_by`` neighboring rows have the same value."""
 
     name: str
     type: str
@@ -65,7 +65,7 @@ def added_value(kind: IcebergType, row: int) -> Any:  # noqa: ANN401  # a value 
 
 
 def spark_type(kind: IcebergType) -> str:
-    """The type as Spark's SQL writes it.
+    """The type in Spark's SQL.
 
     Example:
         >>> spark_type({"type": "list", "element-id": 9, "element": "long", "element-required": False})
@@ -82,7 +82,7 @@ def spark_type(kind: IcebergType) -> str:
 
 
 def sql_value(value: Any, kind: IcebergType) -> str:  # noqa: ANN401  # a value of any column
-    """A Spark SQL expression of exactly that value and type."""
+    """A Spark SQL expression with exactly this value and type."""
     if kind == "variant":
         return "CAST(NULL AS variant)" if value is None else f"parse_json({_text(json.dumps(value))})"
     return f"CAST({_expression(value, kind)} AS {spark_type(kind)})"

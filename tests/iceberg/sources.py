@@ -1,4 +1,4 @@
-"""A source table written by PyIceberg, what it must hold kept on the side, and a consumer that captures it."""
+"""A source table written by PyIceberg, a record of what it must hold, and a consumer that captures it."""
 
 from __future__ import annotations
 
@@ -78,12 +78,12 @@ ARROW = {
 }
 
 Row = Mapping[int, Any]
-"""A row by field id, so that a renamed column keeps its values and a dropped one never lends them to another."""
+"""A row by field id, so that a renamed column keeps its values and a dropped column never passes them to another."""
 Rows = Counter[tuple[Any, ...]]
 
 
 class Source:
-    """``media.playback`` in an embedded catalog of its own; ``rows`` is what was appended, in order."""
+    """``media.playback`` in its own embedded catalog. ``rows`` are the appended rows, in order."""
 
     def __init__(self, folder: Path, spec: str = "none", **properties: str) -> None:
         self.folder = folder
@@ -94,7 +94,7 @@ class Source:
         self.create(spec, **properties)
 
     def create(self, spec: str = "none", **properties: str) -> None:
-        """Named with underscores: ``format_version="1"``."""
+        """Create the table. Property names have underscores: ``format_version="1"``."""
         named = {key.replace("_", "-"): value for key, value in properties.items()}
         self.lake.client.create_table(TABLE, SCHEMA, partition_spec=SPECS[spec], properties=named)
         self.rows: list[Row] = []
@@ -108,14 +108,14 @@ class Source:
         return self.table.schema().fields
 
     def append(self, rows: Sequence[Row]) -> None:
-        """One commit; fields that a row doesn't give are null."""
+        """Append rows in one commit; fields that a row lacks are null."""
         fields = self.fields
         arrays = [pa.array([row.get(f.field_id) for row in rows], ARROW[type(f.field_type)]) for f in fields]
         self.table.append(pa.table(arrays, names=[f.name for f in fields]))
         self.rows += rows
 
     def expected(self, rows: Iterable[Row]) -> Rows:
-        """``rows`` as the current schema shows them."""
+        """``rows`` as the current schema shows them, for comparison."""
         return as_multiset(tuple(row.get(f.field_id) for f in self.fields) for row in rows)
 
     def scan(self, table: str = TABLE, *, tag: str | None = None, snapshot_id: int | None = None) -> Rows:
@@ -135,7 +135,7 @@ class Source:
         policies: InputPolicies | None = None,
         limits: Limits | None = None,
     ) -> CapturedInput:
-        """Capture what is new; nothing is consumed by that yet."""
+        """Capture what is new, without consuming it."""
         capturer = Capturer(self.lake, self.store)
         tracked = TrackedInput(EDGE.upstream, TABLE, ranges, policies=policies or InputPolicies())
         tracked = replace(tracked, limits=limits or Limits())
@@ -171,7 +171,7 @@ def numbered(*numbers: int) -> list[Row]:
 
 @functools.cache
 def duckdb_with_iceberg() -> duckdb.DuckDBPyConnection:
-    """The extensions come as packages, so that nothing is downloaded while testing."""
+    """A connection with DuckDB's Iceberg extension. It comes as a package, so tests download nothing."""
     connection = duckdb.connect()
     for name in ("avro", "iceberg"):
         spec = importlib.util.find_spec(f"duckdb_extension_{name}")
@@ -185,5 +185,5 @@ def duckdb_with_iceberg() -> duckdb.DuckDBPyConnection:
 
 def _comparable(value: Any) -> Any:  # noqa: ANN401  # a value of any column
     if isinstance(value, float) and math.isnan(value):
-        return "NaN"  # which equals nothing, not even itself
+        return "NaN"  # NaN is not equal to itself
     return value.astimezone(dt.UTC) if isinstance(value, dt.datetime) and value.tzinfo else value

@@ -1,4 +1,4 @@
-"""Waiting for a server that may not answer."""
+"""Limits the time that is spent on a server that may not answer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from dagster_ips.iceberg.answer_deadline import NoAnswerError, Patience
 
 
-def test_who_gave_no_answer_is_asked_again_later_and_not_before() -> None:
+def test_a_server_that_did_not_answer_is_asked_again_only_after_a_pause() -> None:
     patience, asked, silent = Patience(0.05), [], threading.Event()
 
     def answer() -> bool:
@@ -25,7 +25,7 @@ def test_who_gave_no_answer_is_asked_again_later_and_not_before() -> None:
     assert patience.ask(answer)
 
 
-def test_an_error_is_raised_as_it_is_and_one_that_came_soon_keeps_nobody_from_asking_again() -> None:
+def test_an_error_is_raised_unchanged_and_a_quick_one_causes_no_pause() -> None:
     patience = Patience(5)
     for _ in range(2):
         with pytest.raises(ZeroDivisionError):

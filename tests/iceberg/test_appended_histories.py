@@ -1,4 +1,4 @@
-"""Over any history of appends, captures hold exactly the new rows, each once, and their ranges miss none of them."""
+"""For any history of appends, captures contain exactly the new rows, each once, and ranges include all of them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ VALUES: dict[int, st.SearchStrategy[Any]] = {
 
 @st.composite
 def rows(draw: st.DrawFn, partitioned_by: str) -> list[Row]:
-    """Rows with nulls anywhere; few values for the partition column, so that files hold several rows."""
+    """Rows with nulls anywhere. The partition column has few values, so that files contain several rows."""
     own = next((f.field_id for f in SCHEMA.fields if f.name.removeprefix("the ") == partitioned_by), None)
     few = draw(st.lists((st.none() | VALUES[own]).filter(lambda v: v == v), min_size=1, max_size=2)) if own else []  # noqa: PLR0124  # PyIceberg can't write a partition of NaN
     columns = {number: st.none() | (st.sampled_from(few) if number == own else of) for number, of in VALUES.items()}
@@ -45,7 +45,7 @@ def rows(draw: st.DrawFn, partitioned_by: str) -> list[Row]:
 
 
 class AppendedHistory(RuleBasedStateMachine):
-    """A table that is appended to and evolves, and a consumer that captures at any point."""
+    """A table that is appended to and evolves, and a consumer that captures at any time."""
 
     @initialize(
         spec=st.sampled_from(list(SPECS)),
@@ -66,7 +66,7 @@ class AppendedHistory(RuleBasedStateMachine):
         self.added = 0
 
     def teardown(self) -> None:
-        with contextlib.suppress(AttributeError):  # what was never created
+        with contextlib.suppress(AttributeError):  # nothing was created
             self.folder.cleanup()
 
     @rule(data=st.data())
@@ -86,7 +86,7 @@ class AppendedHistory(RuleBasedStateMachine):
         data.draw(st.sampled_from(changes))(data)
 
     def add_a_column(self, _: st.DataObject) -> None:
-        """Sometimes under the name of one that was dropped."""
+        """Add a column, sometimes with the name of a dropped one."""
         names = {field.name for field in self.source.fields}
         names |= {field.name for spec in self.source.table.specs().values() for field in spec.fields}
         name = next((n for n in ("amount", "price", "at") if n not in names), f"extra_{self.new_number()}")
@@ -115,7 +115,7 @@ class AppendedHistory(RuleBasedStateMachine):
     def stop_partitioning(self, _: st.DataObject) -> None:
         with self.source.table.update_spec() as update:
             for field in self.source.table.spec().fields:
-                if str(field.transform) != "void":  # what a v1 table keeps of a removed one
+                if str(field.transform) != "void":  # a v1 table keeps this for a removed field
                     update.remove_field(field.name)
 
     def partition_by_another_column(self, data: st.DataObject) -> None:
@@ -135,7 +135,7 @@ class AppendedHistory(RuleBasedStateMachine):
     @rule(consume=st.booleans(), asked_for=st.sampled_from([None, None, None, Mode.FULL]))
     def capture(self, *, consume: bool, asked_for: Mode | None) -> None:
         source = self.source
-        # A table without a snapshot is consumed as it is: what comes then is new.
+        # A table without a snapshot counts as consumed: later rows are new.
         is_full = asked_for is Mode.FULL or source.state.number == 0
         is_watched = source.state.committed is not None
         new = source.rows if is_full else source.rows[self.consumed :]
@@ -158,12 +158,12 @@ class AppendedHistory(RuleBasedStateMachine):
 
 
 def check_range(found: ChangeRange, values: list[Any]) -> None:
-    """It holds every changed value, and where it says exact its bounds occur."""
+    """The range includes every changed value, and the bounds of an exact range occur."""
     assert found.is_empty == (not values)
     if any(value is None for value in values):
         assert found.has_null or found.between("x") == "TRUE"
         assert found.has_null or found.since("x") == "TRUE"
-    if any(value != value for value in values):  # noqa: PLR0124  # NaN, above every number in Spark
+    if any(value != value for value in values):  # noqa: PLR0124  # NaN, greater than every number in Spark
         assert found.highest is None
     known = [value for value in values if value is not None and value == value]  # noqa: PLR0124  # not NaN
     assert all(found.lowest is None or found.lowest <= value for value in known)

@@ -1,4 +1,4 @@
-"""Avro files are read and written back without losing a bit of what they say."""
+"""Avro files are read and written back without losing any information."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.lake import Lake, events
 
 
 def decoded(content: bytes) -> list[Any]:
-    """By fastavro alone, logical types and all."""
+    """The records as fastavro alone decodes them, including logical types."""
     return list(fastavro.reader(io.BytesIO(content)))
 
 
@@ -72,7 +72,7 @@ SCHEMA = {
 }
 records = st.fixed_dictionaries(
     {
-        "day": st.none() | st.integers(-(2**31), 2**31 - 1),  # also days that Python's calendar doesn't have
+        "day": st.none() | st.integers(-(2**31), 2**31 - 1),  # also days outside of Python's calendar
         "id": st.binary(min_size=16, max_size=16),
         "price": st.binary(min_size=1, max_size=6),
         "at": st.integers(-(2**63), 2**63 - 1),
@@ -85,7 +85,7 @@ records = st.fixed_dictionaries(
 
 @settings(deadline=None)
 @given(st.lists(records, max_size=5), st.dictionaries(st.text(min_size=1, max_size=9).map("x-{}".format), st.text()))
-def test_every_value_keeps_its_form_on_disk(rows: list[dict[str, Any]], metadata: dict[str, str]) -> None:
+def test_every_value_is_written_back_unchanged(rows: list[dict[str, Any]], metadata: dict[str, str]) -> None:
     file = read_avro(write_avro({"avro.schema": json.dumps(SCHEMA), **metadata}, rows))
     assert file.records == rows
     assert json.loads(file.schema) == SCHEMA
@@ -94,7 +94,7 @@ def test_every_value_keeps_its_form_on_disk(rows: list[dict[str, Any]], metadata
 
 @settings(deadline=None)
 @given(st.binary(max_size=200).map(b"Obj\x01".__add__) | st.binary(max_size=50))
-def test_what_is_not_avro_is_refused(content: bytes) -> None:
+def test_a_file_that_is_not_avro_is_refused(content: bytes) -> None:
     with pytest.raises((ValueError, KeyError)):
         read_avro(content)
 
@@ -105,7 +105,7 @@ def test_a_file_compressed_with_zstandard_is_read() -> None:
     assert read_avro(content.getvalue()).records == [{}]
 
 
-def test_a_codec_that_is_missing_is_not_called_damage() -> None:
+def test_a_missing_codec_is_not_reported_as_damage() -> None:
     header = b"Obj\x01" + b'\x04\x16avro.schema\x0a"int"\x14avro.codec\x0aother\x00' + b"0" * 16
     with pytest.raises(ValueError, match=r"the file may be intact, .*codec: other"):
         read_avro(header + b"\x02\x02\x02" + b"0" * 16)

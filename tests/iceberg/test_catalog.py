@@ -1,4 +1,4 @@
-"""One configuration for all engines, whose secrets show up nowhere else."""
+"""One configuration for all engines, whose secrets appear nowhere else."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_driver_that_puts_the_password_into_its_message_is_not_quoted(monkeypa
     assert SECRET not in "".join(traceback.format_exception(raised.value))
 
 
-def test_a_missing_driver_shows_no_password_either() -> None:
+def test_the_error_of_a_missing_driver_shows_no_password() -> None:
     lake = LakeCatalog("lake", {"type": "sql", "uri": f"postgresql+pg8000://ann:{SECRET}@127.0.0.1:9/lake"})
     with pytest.raises(Exception) as raised:  # noqa: PT011  # PyIceberg's own says what to install
         lake.load(TABLE, asset="daily")
@@ -76,7 +76,7 @@ def test_tables_that_do_not_exist_are_left_out_of_the_answer(tmp_path: Path) -> 
     assert found[TABLE] == lake.client.load_table(TABLE).metadata_location
 
 
-def test_a_table_whose_name_has_a_dot_is_another_than_one_in_a_namespace_within(tmp_path: Path) -> None:
+def test_a_table_with_a_dot_in_its_name_differs_from_a_table_in_a_nested_namespace(tmp_path: Path) -> None:
     lake = LakeCatalog.embedded("lake", tmp_path)
     lake.create_namespace("media")
     lake.create_namespace("media.my")
@@ -90,19 +90,19 @@ def test_a_table_whose_name_has_a_dot_is_another_than_one_in_a_namespace_within(
     assert lake.find("media.my.table") is not None
 
 
-def test_another_engines_commit_is_seen_at_once(tmp_path: Path) -> None:
+def test_a_commit_of_another_engine_is_seen_at_once(tmp_path: Path) -> None:
     source = Source(tmp_path)
     before = source.lake.load(TABLE, asset="daily").head_snapshot_id()
     LakeCatalog.embedded("lake", tmp_path).client.load_table(TABLE).append(source.table.scan().to_arrow())
     assert source.lake.load(TABLE, asset="daily").head_snapshot_id() != before
 
 
-def test_a_missing_table_is_named_with_who_asked(tmp_path: Path) -> None:
+def test_a_missing_table_is_named_with_its_consumer(tmp_path: Path) -> None:
     with pytest.raises(UnknownTableError, match=r"^daily: catalog lake has no table media\.nowhere\."):
         Source(tmp_path).lake.load("media.nowhere", asset="daily")
 
 
-def test_a_view_is_called_one_where_the_catalog_keeps_views_apart(
+def test_a_view_is_named_as_a_view_if_the_catalog_stores_views_separately(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake = Source(tmp_path).lake
@@ -111,7 +111,7 @@ def test_a_view_is_called_one_where_the_catalog_keeps_views_apart(
         lake.load("media.seen", asset="daily")
 
 
-def test_spark_gets_a_databases_login_apart_from_its_address() -> None:
+def test_spark_gets_the_login_of_a_database_separately_from_its_address() -> None:
     uri = "postgresql+psycopg2://ann:p%40ss@db.example:5433/lake"
     conf = LakeCatalog("lake", {"type": "sql", "uri": uri, "warehouse": "s3://w"}).spark_configuration()
     prefix = "spark.sql.catalog.lake"
@@ -120,7 +120,7 @@ def test_spark_gets_a_databases_login_apart_from_its_address() -> None:
     assert conf[f"{prefix}.warehouse"] == "s3://w"
 
 
-def test_spark_reaches_the_store_that_pyiceberg_is_told_of() -> None:
+def test_spark_gets_the_settings_of_the_object_store_that_pyiceberg_uses() -> None:
     login = {"s3.access-key-id": "key", "client.secret-access-key": "secret"}
     store = {"s3.endpoint": "http://store", "s3.region": "eu", **login}
     uri, prefix = "sqlite:////lake/catalog.db", "spark.sql.catalog.lake."
@@ -133,13 +133,13 @@ def test_spark_reaches_the_store_that_pyiceberg_is_told_of() -> None:
     assert catalog.spark_extras() == ("aws",)
 
 
-def test_spark_is_told_nothing_of_stores_where_tables_are_local(tmp_path: Path) -> None:
+def test_spark_gets_no_settings_of_object_stores_if_tables_are_local(tmp_path: Path) -> None:
     catalog = LakeCatalog.embedded("lake", tmp_path)
     assert not [key for key in catalog.spark_configuration() if "s3" in key or "io-impl" in key or "region" in key]
     assert catalog.spark_extras() == ()
 
 
-def test_spark_properties_win_over_what_is_passed_on() -> None:
+def test_spark_properties_take_precedence_over_derived_ones() -> None:
     lake = LakeCatalog("lake", {"type": "rest", "uri": "http://a"}, {"uri": "http://b"})
     assert lake.spark_configuration()["spark.sql.catalog.lake.uri"] == "http://b"
 
@@ -170,7 +170,7 @@ def test_dropping_a_table_leaves_its_files_and_may_be_done_twice(tmp_path: Path)
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
 
-def test_a_file_may_be_deleted_twice_and_a_folder_goes_only_when_it_is_empty(tmp_path: Path) -> None:
+def test_a_file_may_be_deleted_twice_and_a_folder_is_removed_only_if_it_is_empty(tmp_path: Path) -> None:
     storage = LakeCatalog.embedded("lake", tmp_path).storage
     folder = f"file://{tmp_path}/a/folder"
     for name in ("one", "two"):

@@ -1,4 +1,4 @@
-"""What made a table's rows is known by its newest snapshot, and what isn't known is never claimed."""
+"""The newest snapshot records which code made a table's rows, and what is unknown is never claimed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SOMEWHERE = Watermark("uuid", "main", 1, 1, 1)
 
 
 class History:
-    """A table's snapshots, each written by the asset at a version of its code and of the table's columns."""
+    """A table's snapshots, each written by the asset with a version of its code and of the table's columns."""
 
     def __init__(self) -> None:
         self.snapshots: list[dict[str, Any]] = []
@@ -64,7 +64,7 @@ class History:
         return str(older) if older else None
 
 
-def test_rows_of_an_earlier_version_are_told_of_until_all_are_computed_anew() -> None:
+def test_rows_of_an_earlier_code_version_are_reported_until_everything_is_recomputed() -> None:
     history = History()
     history.wrote(Mode.FULL, "1")
     assert history.says("1") is None
@@ -79,14 +79,14 @@ def test_rows_of_an_earlier_version_are_told_of_until_all_are_computed_anew() ->
     assert history.says("2") is None
 
 
-def test_what_replaces_every_row_leaves_none_of_an_earlier_version() -> None:
+def test_a_write_that_replaces_every_row_leaves_none_of_an_earlier_version() -> None:
     history = History()
     history.wrote(Mode.FULL, "1")
     history.wrote(Mode.INCREMENTAL, "2", replaces_all=True)
     assert history.says("2") is None
 
 
-def test_it_is_known_after_the_snapshots_that_said_so_first_are_expired_and_after_a_compaction() -> None:
+def test_code_versions_are_known_even_after_expiry_and_compaction() -> None:
     history = History()
     history.wrote(Mode.FULL, "1")
     history.column("more")
@@ -97,7 +97,7 @@ def test_it_is_known_after_the_snapshots_that_said_so_first_are_expired_and_afte
     assert (older.codes, older.columns.added) == (("1",), ("more",))
 
 
-def test_a_version_that_isnt_known_is_no_version() -> None:
+def test_an_unknown_code_version_is_not_reported() -> None:
     history = History()
     history.commit({})
     assert history.says("2") is None
@@ -109,7 +109,7 @@ def test_a_version_that_isnt_known_is_no_version() -> None:
     assert history.says("3") is not None
 
 
-def test_columns_that_came_or_were_widened_later_are_told_of_whoever_altered_the_table() -> None:
+def test_columns_that_were_added_or_widened_later_are_reported_whoever_altered_the_table() -> None:
     history = History()
     history.wrote(Mode.FULL, None)
     history.column("more")
@@ -124,7 +124,7 @@ def test_columns_that_came_or_were_widened_later_are_told_of_whoever_altered_the
     assert history.says(None) is None
 
 
-def test_each_partition_is_known_by_itself() -> None:
+def test_code_versions_are_known_for_each_partition() -> None:
     history = History()
     history.wrote(Mode.FULL, "1", "a", "b", "c")
     history.wrote(Mode.FULL, "2", "b")
@@ -138,7 +138,7 @@ def test_each_partition_is_known_by_itself() -> None:
     assert {key: each.codes for key, each in made.items()} == {"a": ("1", "2"), "b": ("2",), "c": ("1",)}
 
 
-def test_of_very_many_versions_enough_are_kept_to_tell_that_one_is_another() -> None:
+def test_enough_of_very_many_code_versions_are_kept_to_recognize_a_different_one() -> None:
     made = Making()
     for number in range(100):
         made = made.gone_on_by(str(number))

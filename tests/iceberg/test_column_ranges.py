@@ -1,4 +1,4 @@
-"""Ranges told from partition values and column bounds, in the cases where those mislead."""
+"""Ranges derived from partition values and column bounds, in the cases where those mislead."""
 
 from __future__ import annotations
 
@@ -53,21 +53,21 @@ from tests.iceberg.test_appended_histories import check_range
 JANUARY_3, JANUARY_5 = dt.date(2026, 1, 3), dt.date(2026, 1, 5)
 
 
-def test_a_partition_columns_range_is_exact(tmp_path: Path) -> None:
+def test_the_range_of_a_partition_column_is_exact(tmp_path: Path) -> None:
     source = Source(tmp_path, "day")
     source.append(numbered(2, 4))
     found = source.capture("day").ranges["day"]
     assert found == ChangeRange("day", RangeKind.EXACT, JANUARY_3, JANUARY_5)
 
 
-def test_any_other_columns_range_is_bounded(tmp_path: Path) -> None:
+def test_the_range_of_any_other_column_is_bounded(tmp_path: Path) -> None:
     source = Source(tmp_path)
     source.append(numbered(2, 4))
     found = source.capture("day").ranges["day"]
     assert found == ChangeRange("day", RangeKind.BOUNDED, JANUARY_3, JANUARY_5)
 
 
-def test_only_changed_files_count(tmp_path: Path) -> None:
+def test_only_changed_files_count_towards_a_range(tmp_path: Path) -> None:
     source = Source(tmp_path, "day")
     source.append(numbered(2, 4))
     source.capture_and_consume()
@@ -78,18 +78,18 @@ def test_only_changed_files_count(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("amounts", [(math.nan, 1.0), (1.0, math.nan)])
-def test_a_partition_of_nan_opens_the_range_in_whatever_order_files_stand(
+def test_a_nan_partition_makes_the_range_open_whatever_the_order_of_files(
     tmp_path: Path, amounts: tuple[float, float]
 ) -> None:
     metadata = Source(tmp_path, "amount").lake.load(TABLE, asset="daily")
-    # Described by hand, as PyIceberg writes no such partition; Spark does.
+    # Described by hand, because PyIceberg writes no such partition; Spark does.
     changes = ChangeSet(tuple(DataFile("a.parquet", 0, 1, 1, {"amount": amount}) for amount in amounts))
     found = change_range(changes, metadata, "amount")
     assert found.since("amount") == found.between("amount") == "TRUE"
     assert partition_values(changes, metadata, "amount") is None
 
 
-def test_a_partition_field_that_a_file_does_not_name_is_unknown_and_not_null(tmp_path: Path) -> None:
+def test_a_partition_field_that_a_file_does_not_name_is_unknown_rather_than_null(tmp_path: Path) -> None:
     metadata = Source(tmp_path, "day").lake.load(TABLE, asset="daily")
     changes = ChangeSet((DataFile("a.parquet", 0, 1, 1, {"another spelling": 20455}),))
     assert change_range(changes, metadata, "day").between("day") == "TRUE"
@@ -102,7 +102,7 @@ def test_a_partition_name_that_avro_cannot_spell_is_still_read(tmp_path: Path) -
     assert source.capture("the title").ranges["the title"] == ChangeRange("the title", RangeKind.EXACT, "a", "b")
 
 
-def test_a_truncated_upper_bound_still_holds_the_value(tmp_path: Path) -> None:
+def test_a_truncated_upper_bound_still_includes_the_value(tmp_path: Path) -> None:
     source = Source(tmp_path)
     long = "x" * 40
     source.append([{3: long}])
@@ -121,7 +121,7 @@ def test_a_column_without_statistics_is_unbounded(tmp_path: Path) -> None:
     assert found.between("number") == "TRUE"
 
 
-def test_partition_values_tell_nulls_from_values(tmp_path: Path) -> None:
+def test_partition_values_distinguish_nulls_from_values(tmp_path: Path) -> None:
     source = Source(tmp_path, "day")
     source.append([{1: 1}, {1: 2, 2: JANUARY_3}])
     captured = source.capture("day")
@@ -145,7 +145,7 @@ def test_a_range_over_an_unknown_column_is_refused_before_anything_is_captured(t
 
 
 days = st.dates(dt.date(1, 1, 1), dt.date(9999, 12, 31))
-moments = st.datetimes(dt.datetime(1, 1, 1), dt.datetime(9999, 12, 31))  # noqa: DTZ001  # without a zone on purpose
+moments = st.datetimes(dt.datetime(1, 1, 1), dt.datetime(9999, 12, 31))  # noqa: DTZ001  # deliberately without a zone
 KINDS: list[tuple[IcebergType, pa.DataType, st.SearchStrategy[Any]]] = [
     (BooleanType(), pa.bool_(), st.booleans()),
     (IntegerType(), pa.int32(), st.integers(-(2**31), 2**31 - 1)),
@@ -177,7 +177,7 @@ rows_of_any_type = st.lists(st.tuples(*[st.none() | values for *_, values in KIN
 
 
 class EveryType:
-    """A table with a column of every type, of whose rows those of the last appends are captured."""
+    """A table with a column of every type. A capture of it contains all appended rows."""
 
     def __init__(self, folder: Path, partition_by: int | None = None) -> None:
         self.lake = LakeCatalog.embedded("lake", folder)
@@ -199,7 +199,7 @@ class EveryType:
 
 @settings(max_examples=12, deadline=None)
 @given(appends=st.lists(rows_of_any_type, min_size=1, max_size=2), partition_by=st.none() | st.integers(0, 10))
-def test_a_range_of_any_type_holds_every_changed_row_and_is_exact_where_it_says_so(
+def test_a_range_of_any_type_includes_every_changed_row_and_is_exact_if_marked_exact(
     appends: list[list[tuple[Any, ...]]], partition_by: int | None
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""Up to when a table is complete is told by what arrived, by metadata alone, and never guessed."""
+"""The time up to which a table is complete follows from the arrived rows, by metadata alone, and is never guessed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SCHEMA = Schema(
     NestedField(4, "at_utc", TimestamptzType()),
     NestedField(5, "name", StringType()),
 )
-NOON = dt.datetime(2026, 1, 5, 12)  # noqa: DTZ001  # a column without time zone holds such
+NOON = dt.datetime(2026, 1, 5, 12)  # noqa: DTZ001  # the value of a column without a time zone
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ OTHER_SPECS = [pytest.param(spec, marks=pytest.mark.slow) for spec in ("", "hour
 
 
 @pytest.mark.parametrize("spec", ["days(at)", *OTHER_SPECS])
-def test_it_is_the_newest_event_that_a_scan_of_all_rows_finds(lake: Lake, spec: str) -> None:
+def test_completeness_by_metadata_is_the_newest_event_in_a_scan_of_all_rows(lake: Lake, spec: str) -> None:
     create(lake.catalog)
     if spec:
         lake.sql(f"ALTER TABLE lake.media.plays ADD PARTITION FIELD {spec}")
@@ -88,7 +88,7 @@ def test_it_is_the_newest_event_that_a_scan_of_all_rows_finds(lake: Lake, spec: 
     assert through(lake.catalog, EventTime("at")) == newest(lake.catalog, "at")
 
 
-def test_late_events_do_not_take_it_back_and_allowed_lateness_does(tables: LakeCatalog) -> None:
+def test_late_events_do_not_move_completeness_back_but_allowed_lateness_does(tables: LakeCatalog) -> None:
     create(tables)
     append(tables, [NOON])
     append(tables, [NOON - dt.timedelta(days=9)])
@@ -97,7 +97,7 @@ def test_late_events_do_not_take_it_back_and_allowed_lateness_does(tables: LakeC
     assert through(tables, EventTime("day")) == dt.datetime(2026, 1, 5, tzinfo=dt.UTC), "the day itself has only begun"
 
 
-def test_a_clock_that_is_ahead_completes_nothing_that_has_not_happened(tables: LakeCatalog) -> None:
+def test_event_times_in_the_future_do_not_make_future_time_complete(tables: LakeCatalog) -> None:
     create(tables)
     append(tables, [NOON.replace(year=2199)])
     found = through(tables, EventTime("at"))
@@ -105,7 +105,7 @@ def test_a_clock_that_is_ahead_completes_nothing_that_has_not_happened(tables: L
     assert found <= dt.datetime.now(dt.UTC)
 
 
-def test_a_commit_that_adds_no_event_time_changes_nothing_and_only_nulls_tell_nothing(tables: LakeCatalog) -> None:
+def test_a_commit_without_event_times_changes_nothing_and_nulls_alone_say_nothing(tables: LakeCatalog) -> None:
     create(tables)
     append(tables, [None, None])
     assert through(tables, EventTime("at")) is None
@@ -114,7 +114,7 @@ def test_a_commit_that_adds_no_event_time_changes_nothing_and_only_nulls_tell_no
     assert through(tables, EventTime("at")) == NOON.replace(tzinfo=dt.UTC)
 
 
-def test_what_the_writing_job_stamps_goes_before_what_rows_tell(tables: LakeCatalog) -> None:
+def test_the_stamp_of_the_writing_job_takes_precedence_over_the_rows(tables: LakeCatalog) -> None:
     create(tables)
     append(tables, [NOON], {VALID_THROUGH: "2026-01-03T06:00:00+02:00"})
     stamped = dt.datetime(2026, 1, 3, 4, tzinfo=dt.UTC)
@@ -128,14 +128,14 @@ def test_what_the_writing_job_stamps_goes_before_what_rows_tell(tables: LakeCata
         through(tables, None)
 
 
-def test_a_table_without_event_time_is_complete_always_and_one_that_says_nothing_never(tables: LakeCatalog) -> None:
+def test_a_table_without_event_time_is_always_complete_and_an_undeclared_one_never(tables: LakeCatalog) -> None:
     create(tables)
     append(tables, [NOON])
     assert through(tables, EventTime(None)) == ALWAYS
     assert through(tables, None) is None
 
 
-def test_a_column_that_can_not_tell_is_an_error(tables: LakeCatalog) -> None:
+def test_an_event_time_column_without_usable_bounds_is_an_error(tables: LakeCatalog) -> None:
     create(tables, **{"write.metadata.metrics.column.at": "none"})
     append(tables, [NOON])
     with pytest.raises(ValidThroughError, match=r"upper bound for at.*write\.metadata\.metrics\.column\.at=full"):
@@ -146,7 +146,7 @@ def test_a_column_that_can_not_tell_is_an_error(tables: LakeCatalog) -> None:
         through(tables, EventTime("when"))
 
 
-def test_of_a_table_partitioned_by_time_only_the_newest_manifests_are_read(
+def test_only_the_newest_manifests_of_a_table_partitioned_by_time_are_read(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake.create_playback()
@@ -163,7 +163,7 @@ def test_of_a_table_partitioned_by_time_only_the_newest_manifests_are_read(
     assert (found, len(read)) == (dt.datetime(2026, 1, 4, tzinfo=dt.UTC), 1)
 
 
-def test_what_a_run_writes_in_several_commits_is_complete_with_the_last(tables: LakeCatalog) -> None:
+def test_several_commits_of_one_run_count_as_complete_only_with_the_last_one(tables: LakeCatalog) -> None:
     create(tables)
     for attempt, stamp in (("one", "2026-01-02"), ("two", "2026-01-03"), ("two", "2026-01-03"), ("three", None)):
         stamps = {ATTEMPT: attempt, RUN: attempt} | ({VALID_THROUGH: stamp} if stamp else {})

@@ -1,4 +1,4 @@
-"""What a manifest list alone says of partitions: that a row isn't there is certain, or it isn't said."""
+"""A manifest list alone says that a row is not in a table only if that is certain."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ VALUES: dict[str, tuple[int, list[Any]]] = {
 
 @settings(max_examples=12, deadline=None)
 @given(data=st.data(), spec=st.sampled_from(list(VALUES)))
-def test_a_partition_that_holds_a_row_is_never_taken_for_new(
+def test_a_partition_that_holds_a_row_is_never_mistaken_for_a_new_one(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, spec: str
 ) -> None:
     field, values = VALUES[spec]
@@ -44,11 +44,11 @@ def test_a_partition_that_holds_a_row_is_never_taken_for_new(
         of_one = partitions_held(source.lake.storage, table, [column], [(row[field],)]).most
         assert of_one is not None
         assert sum(each[field] == row[field] for each in source.rows) <= of_one <= held.most
-    if spec == "amount" and source.rows:  # Other engines do write NaN, and bounds never tell of it.
+    if spec == "amount" and source.rows:  # Other engines do write NaN, and bounds never include it.
         assert partitions_held(source.lake.storage, table, [column], [(float("nan"),)]).partitions
 
 
-def test_days_after_and_before_all_others_are_new(tmp_path: Path) -> None:
+def test_days_outside_the_ranges_of_all_manifests_are_new(tmp_path: Path) -> None:
     source = Source(tmp_path, "day")
 
     def held(*days: int) -> list[int]:
@@ -60,7 +60,7 @@ def test_days_after_and_before_all_others_are_new(tmp_path: Path) -> None:
     source.append([{1: 1, 2: DAY}])
     source.append([{1: 2, 2: DAY + dt.timedelta(days=4)}])
     assert held(5) == []
-    assert held(-1, 2, 9) == []  # each manifest has a range of its own
+    assert held(-1, 2, 9) == []  # each manifest has its own range
     assert held(5, 4, -1, 0) == [4, 0]
     assert not partitions_held(
         source.lake.storage, source.lake.load(TABLE, asset="test"), ["day"], [(None,)]
@@ -68,7 +68,7 @@ def test_days_after_and_before_all_others_are_new(tmp_path: Path) -> None:
     assert not partitions_held(source.lake.storage, source.lake.load(TABLE, asset="test"), ["day"], []).partitions
 
 
-def test_a_column_that_the_table_is_not_partitioned_by_says_nothing(tmp_path: Path) -> None:
+def test_values_of_a_column_that_is_not_a_partition_column_exclude_nothing(tmp_path: Path) -> None:
     source = Source(tmp_path, "day")
     source.append([{1: 1, 2: DAY, 3: "a"}])
     table = source.lake.load(TABLE, asset="test")

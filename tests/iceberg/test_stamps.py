@@ -1,4 +1,4 @@
-"""What a run stamps on the snapshot that it publishes is read from it again."""
+"""The stamp that a run puts on its published snapshot is read back unchanged."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DAYS = st.frozensets(st.sampled_from(["2026-01-01", "2026-01-02", "a|b", ""]))
     | st.dictionaries(st.none(), DAYS | st.none(), min_size=1),
     is_much=st.booleans(),
 )
-def test_what_was_left_out_is_read_as_written_and_too_much_to_be_listed_as_unknown(
+def test_left_out_partitions_are_read_back_and_become_unknown_if_too_many_to_list(
     left_out: dict[str | None, frozenset[str] | None], *, is_much: bool
 ) -> None:
     much = frozenset(f"day-{n}" for n in range(201)) if is_much else frozenset[str]()

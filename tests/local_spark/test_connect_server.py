@@ -54,7 +54,7 @@ def record(folder: Path, process: ProcessIdentity, *, ready: bool, version: int 
 
 @pytest.fixture(scope="module")
 def folder() -> Iterator[Path]:
-    """Where other users can come, up to the folder itself."""
+    """A folder for the server in a directory that other users can enter."""
     with tempfile.TemporaryDirectory() as open_to_all:
         Path(open_to_all).chmod(0o755)
         folder = Path(open_to_all, "spark-connect")
@@ -65,7 +65,7 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def abandoned(folder: Path) -> ProcessIdentity:
-    """What a starter leaves that was killed before its server was ready."""
+    """The process that a starter leaves behind if it is killed before its server is ready."""
     process = sleeper(folder)
     record(folder, process, ready=False)
     return process
@@ -87,7 +87,9 @@ def in_another_process(folder: Path) -> str:
     return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
 
 
-def test_what_a_killed_starter_left_behind_is_stopped(server: ConnectServer, abandoned: ProcessIdentity) -> None:
+def test_a_process_that_a_killed_starter_left_behind_is_stopped(
+    server: ConnectServer, abandoned: ProcessIdentity
+) -> None:
     assert not abandoned.is_alive()
     assert server.pid != abandoned.pid
 
@@ -124,7 +126,7 @@ print(spark.table("t.db.five").count(), spark.conf.get("spark.sql.session.timeZo
     assert done.stdout == "5 UTC\n"
 
 
-def test_a_process_that_ends_takes_its_session_with_it(server: ConnectServer, folder: Path) -> None:
+def test_a_session_is_closed_when_its_process_ends(server: ConnectServer, folder: Path) -> None:
     client = """
 import sys; from pathlib import Path
 from dagster_ips.local_spark.connect_server import connect_server_status
@@ -139,15 +141,15 @@ print(session.session_id)
         again.range(5).collect()
 
 
-def test_it_listens_on_the_loopback_address_only(server: ConnectServer) -> None:
+def test_the_server_listens_only_on_the_loopback_address(server: ConnectServer) -> None:
     ports = listening_ports(server.pid)
-    assert len(ports) == 4  # For clients; between Spark's parts; for blocks of data; for its own Python.
+    assert len(ports) == 4  # for clients, between Spark's parts, for blocks of data, for Spark's own Python
     for taken in ports:
         with socket.socket() as other:
-            other.bind(("127.0.0.2", taken))  # Would be refused if the server had bound every address.
+            other.bind(("127.0.0.2", taken))  # would be refused if the server had bound every address
 
 
-def test_another_configuration_is_refused_and_the_server_left_alone(server: ConnectServer, folder: Path) -> None:
+def test_another_configuration_is_refused_and_the_server_keeps_running(server: ConnectServer, folder: Path) -> None:
     with pytest.raises(SparkServerDiffersError, match="connect_server stop --folder") as caught:
         ensure_connect_server(folder, driver_memory="512m", conf={"spark.sql.ansi.enabled": "false"})
     assert caught.value.pid == server.pid
@@ -182,7 +184,7 @@ def test_a_server_recorded_by_another_version_is_not_used_but_can_be_stopped(
     assert not process.is_alive()
 
 
-def test_status_tells_a_server_that_is_starting_from_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_distinguishes_a_starting_server_from_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert connect_server.main(["status", "--folder", str(tmp_path)]) == 1
     assert capsys.readouterr().out == "no server is running\n"
     process = sleeper(tmp_path)
@@ -192,7 +194,7 @@ def test_status_tells_a_server_that_is_starting_from_none(tmp_path: Path, capsys
     stop_connect_server(tmp_path)
 
 
-def test_what_takes_long_is_said_as_it_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_steps_of_a_start_are_announced_as_they_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     launched = sleeper(tmp_path)
     monkeypatch.setattr(connect_server, "launch_detached", lambda *_, **__: launched)
@@ -207,7 +209,9 @@ def test_what_takes_long_is_said_as_it_begins(tmp_path: Path, monkeypatch: pytes
     assert warm.startswith("Spark is ready after")
 
 
-def test_what_a_start_is_at_is_said_again_while_it_lasts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_current_step_of_a_start_is_announced_again_while_it_lasts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     said: list[str] = []
     launched = sleeper(tmp_path)
     answers = iter([False] * 3 + [True])
@@ -223,7 +227,7 @@ def test_what_a_start_is_at_is_said_again_while_it_lasts(tmp_path: Path, monkeyp
     assert any(line.startswith("Spark is warming up: a first query.") for line in said)
 
 
-def test_who_waits_for_another_start_says_so(tmp_path: Path) -> None:
+def test_waiting_for_another_start_is_announced(tmp_path: Path) -> None:
     waits = threading.Event()
     with exclusive_lock(tmp_path / "lock"):
         waiting = threading.Thread(target=_hold, args=(tmp_path / "lock", waits.set))
@@ -259,6 +263,6 @@ def test_a_killed_server_is_replaced_and_a_taken_port_avoided(tmp_path: Path, mo
         assert connect_server_status(tmp_path) == second
         assert next(choices, None) is None
         assert second.session().range(3).count() == 3
-        assert SparkSession.getActiveSession() is not session  # functions of PySpark ask that one
+        assert SparkSession.getActiveSession() is not session  # PySpark's functions use the active session
     finally:
         stop_connect_server(tmp_path)

@@ -66,7 +66,7 @@ def test_four_processes_at_once_on_an_empty_cache_all_get_the_jars(tmp_path: Pat
 
 
 @pytest.mark.usefixtures("no_resolver")
-def test_once_resolved_nothing_is_asked_of_the_resolver(tmp_path: Path) -> None:
+def test_jars_that_are_already_resolved_need_no_resolver(tmp_path: Path) -> None:
     copied_to(tmp_path / "jars")
     assert [jar.name for jar in spark_jars(tmp_path)] == NAMES
 
@@ -94,7 +94,7 @@ def test_a_jar_cut_short_in_the_cache_is_resolved_again(tmp_path: Path, mirror: 
     assert [jar.stat().st_size for jar in spark_jars(tmp_path)] == [package.size_bytes for package in needed_packages()]
 
 
-def test_a_jar_with_other_content_than_the_pinned_is_refused(tmp_path: Path, mirror: Path) -> None:
+def test_a_jar_whose_content_differs_from_the_pinned_one_is_refused(tmp_path: Path, mirror: Path) -> None:
     _, tampered = copied_to(mirror)
     tampered.write_bytes(tampered.read_bytes()[:-1] + b"!")
     with pytest.raises(JarChecksumError, match="run again") as caught:
@@ -104,7 +104,7 @@ def test_a_jar_with_other_content_than_the_pinned_is_refused(tmp_path: Path, mir
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
 
-def test_extra_jars_are_brought_when_they_are_asked_for(
+def test_extra_jars_are_resolved_when_they_are_requested(
     tmp_path: Path, mirror: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     content = b"a small jar"
@@ -118,19 +118,19 @@ def test_extra_jars_are_brought_when_they_are_asked_for(
     assert [jar.name for jar in spark_jars(tmp_path, extras=["small"])] == [*NAMES, extra.file_name]
 
 
-def test_an_extra_that_there_is_not_is_an_error_that_names_those_that_there_are(tmp_path: Path) -> None:
+def test_an_unknown_extra_is_an_error_that_names_the_known_ones(tmp_path: Path) -> None:
     with pytest.raises(UnknownExtraError, match="aws, postgresql") as caught:
         spark_jars(tmp_path, extras=["gcs"])
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
 
 @pytest.mark.parametrize("version", ["3.5.6", "4.2.0", "5.0.0.dev1"])
-def test_a_spark_that_does_not_work_is_an_error_that_names_those_that_do(version: str) -> None:
+def test_an_unsupported_spark_is_an_error_that_names_the_supported_ones(version: str) -> None:
     with pytest.raises(UnsupportedSparkError, match=f"PySpark {version} .* supports 4.0 and 4.1"):
         needed_packages(spark=version)
 
 
-def test_each_spark_that_works_has_an_iceberg_of_its_own() -> None:
+def test_each_supported_spark_has_its_own_iceberg() -> None:
     assert [needed_packages(spark=f"{version}.3")[0].artifact for version in ("4.0", "4.1")] == [
         "iceberg-spark-runtime-4.0_2.13",
         "iceberg-spark-runtime-4.1_2.13",

@@ -16,10 +16,10 @@ def test_a_dead_child_that_nobody_reaped_is_not_alive() -> None:
     os.kill(child.pid, signal.SIGKILL)
     while identity.is_alive():
         time.sleep(0.01)
-    assert child.wait() == -signal.SIGKILL  # It was still there to be reaped.
+    assert child.wait() == -signal.SIGKILL  # it could still be reaped
 
 
-def test_another_process_with_the_same_id_is_neither_taken_for_it_nor_stopped() -> None:
+def test_another_process_with_the_same_id_is_not_mistaken_for_it_and_not_stopped() -> None:
     own = identity_of(os.getpid())
     assert own is not None
     earlier = ProcessIdentity(own.pid, "long ago")
@@ -41,8 +41,8 @@ def test_a_launched_process_survives_its_starter_and_stops_when_told(tmp_path: P
     assert not identity.is_alive()
 
 
-def test_a_process_hears_the_request_though_its_starter_would_not(tmp_path: Path) -> None:
-    hearing = "trap 'echo asked; exit' TERM; echo ready; while :; do sleep 0.05; done"  # no shell traps what is ignored
+def test_a_process_receives_the_stop_request_though_its_starter_ignores_that_signal(tmp_path: Path) -> None:
+    hearing = "trap 'echo asked; exit' TERM; echo ready; while :; do sleep 0.05; done"  # nothing traps ignored signals
     starter = (
         "import os, signal, sys; from pathlib import Path; from dagster_ips.local_spark.process import launch_detached;"
         "signal.signal(signal.SIGTERM, signal.SIG_IGN);"
@@ -59,7 +59,7 @@ def test_a_process_hears_the_request_though_its_starter_would_not(tmp_path: Path
     assert log.read_text().split() == ["ready", "asked"]
 
 
-def test_a_process_that_ignores_the_request_is_ended(tmp_path: Path) -> None:
+def test_a_process_that_ignores_the_stop_request_is_killed(tmp_path: Path) -> None:
     stubborn = (
         "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(60)"
     )

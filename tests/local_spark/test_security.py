@@ -1,4 +1,4 @@
-"""Who else is on the machine neither runs code on the local Spark, nor learns its token, nor sees what it does."""
+"""Other users of the machine can't run code on the local Spark, learn its token or see what it does."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from dagster_ips.spark.session import connect_session
 from tests.support.ports import listening_ports
 
 MEMORY = "1g"
-SECRET = "planted-secret-4711"  # noqa: S105  # it is there to be searched for
+SECRET = "planted-secret-4711"  # noqa: S105  # the tests search for it
 CONF = {"spark.sql.catalog.far.s3.secret-access-key": SECRET, "spark.sql.x.odd": "a=b:c #!\\d\te\u00e9\u20ac\U0001f600"}
 NOBODY = 65534
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
@@ -49,7 +49,7 @@ def open_folder() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def seen(open_folder: Path) -> Iterator[set[str]]:
-    """Every command line that was there while the server started."""
+    """Every command line on the machine while the server started."""
     found: set[str] = set()
     done = threading.Event()
 
@@ -81,7 +81,7 @@ def command_lines() -> Iterator[str]:
 
 
 def attempt(address: str, token: str = "", *, user: int | None = None) -> str:
-    """What PySpark's own client gets, in a process of its own, as ``user`` once its code is loaded."""
+    """The output of PySpark's own client in another process, which becomes ``user`` once its code is loaded."""
     client = (
         "import os, sys; from pyspark.sql.connect.session import SparkSession;"
         "sys.argv[2:] and os.setuid(int(sys.argv[2]));"
@@ -94,7 +94,7 @@ def attempt(address: str, token: str = "", *, user: int | None = None) -> str:
 
 
 def read_as_nobody(file: Path) -> str:
-    """What it holds, or the error."""
+    """The content of ``file`` if the user nobody can read it, else the error."""
     reading = "import os, sys; os.setgroups([]); os.setgid(int(sys.argv[2])); os.setuid(int(sys.argv[2]));"
     reading += "print(open(sys.argv[1], 'rb').read())"
     command = [sys.executable, "-c", reading, str(file), str(NOBODY)]
@@ -102,7 +102,7 @@ def read_as_nobody(file: Path) -> str:
     return done.stdout + done.stderr
 
 
-def test_only_who_shows_the_token_is_answered(server: ConnectServer) -> None:
+def test_only_clients_with_the_token_are_answered(server: ConnectServer) -> None:
     port = server.remote.rpartition(":")[2]
     assert server.session().range(3).count() == 3
     assert "No authentication token provided" in attempt(server.remote)
@@ -124,7 +124,7 @@ def test_another_user_can_neither_read_the_token_nor_connect(server: ConnectServ
 
 
 @pytest.mark.usefixtures("server")
-def test_pyspark_alone_finds_it_by_what_the_command_prints(open_folder: Path) -> None:
+def test_pyspark_alone_finds_the_server_by_what_the_command_prints(open_folder: Path) -> None:
     printed = 'eval "$("$0" -m dagster_ips.local_spark.connect_server environment --folder "$1")"'
     client = "from pyspark.sql import SparkSession; print(SparkSession.builder.getOrCreate().range(3).count())"
     command = ["/bin/sh", "-c", f'{printed}; "$0" -c "$2"', sys.executable, str(open_folder / "spark"), client]
@@ -138,7 +138,7 @@ def test_neither_token_nor_passwords_are_on_a_command_line_or_in_the_log(server:
     assert SECRET not in everything
 
 
-def test_whoever_reads_what_is_kept_is_the_owner(server: ConnectServer, open_folder: Path) -> None:
+def test_only_the_owner_can_read_the_servers_files(server: ConnectServer, open_folder: Path) -> None:
     folder = open_folder / "spark"
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     holding = [
@@ -149,7 +149,7 @@ def test_whoever_reads_what_is_kept_is_the_owner(server: ConnectServer, open_fol
         assert stat.S_IMODE((folder / name).stat().st_mode) == 0o600
 
 
-def test_what_is_configured_arrives_as_it_was(server: ConnectServer) -> None:
+def test_configured_values_arrive_unchanged(server: ConnectServer) -> None:
     session = server.session()
     assert session.conf.get("spark.sql.x.odd") == CONF["spark.sql.x.odd"]
     assert session.conf.get("spark.local.dir", "").endswith("scratch")
@@ -165,9 +165,9 @@ def test_an_error_shows_no_value_that_a_user_configured(server: ConnectServer, o
     assert server.pid == caught.value.pid
 
 
-def test_the_ports_between_sparks_own_parts_answer_nobody_who_lacks_their_secret(server: ConnectServer) -> None:
+def test_the_ports_between_sparks_own_parts_answer_nobody_without_their_secret(server: ConnectServer) -> None:
     inner = listening_ports(server.pid) - {int(server.remote.rpartition(":")[2])}
-    assert len(inner) == 3  # The third is py4j's, which wants the secret of Spark's own Python.
+    assert len(inner) == 3  # the third is py4j's and requires the secret of Spark's own Python
     # A request of Spark's protocol: length, type, id, length of the body, body.
     body = b"\xac\xed\x00\x05"
     frame = struct.pack(">qbqi", 21 + len(body), 3, 1, len(body)) + body
@@ -181,7 +181,7 @@ def test_the_ports_between_sparks_own_parts_answer_nobody_who_lacks_their_secret
             assert answer == b"" or any(each in answer for each in refusals), answer
 
 
-def test_there_is_no_ui_unless_it_is_asked_for(server: ConnectServer, tmp_path: Path) -> None:
+def test_there_is_no_ui_unless_it_is_requested(server: ConnectServer, tmp_path: Path) -> None:
     assert server.ui is None
     folder = tmp_path / "spark"
     with_ui = ensure_connect_server(folder, driver_memory=MEMORY, conf=WITH_UI)
@@ -196,13 +196,13 @@ def test_there_is_no_ui_unless_it_is_asked_for(server: ConnectServer, tmp_path: 
     assert not scratch.exists()
 
 
-def test_who_wants_a_ui_is_told_that_the_server_has_none(server: ConnectServer, open_folder: Path) -> None:
+def test_requesting_a_ui_from_a_server_without_one_is_refused(server: ConnectServer, open_folder: Path) -> None:
     with pytest.raises(SparkServerDiffersError, match=r"spark\.ui\.enabled is false, requested true"):
         ensure_connect_server(open_folder / "spark", driver_memory=MEMORY, conf=CONF | WITH_UI)
     assert connect_server_status(open_folder / "spark") == server
 
 
-def test_a_folder_that_was_open_is_closed_if_it_is_the_servers_own(tmp_path: Path) -> None:
+def test_an_open_folder_is_made_private_if_it_is_the_servers_own(tmp_path: Path) -> None:
     of_an_earlier_release = tmp_path / "spark"
     of_an_earlier_release.mkdir(mode=0o755)
     (of_an_earlier_release / "lock").touch()
@@ -211,7 +211,7 @@ def test_a_folder_that_was_open_is_closed_if_it_is_the_servers_own(tmp_path: Pat
     assert stat.S_IMODE(of_an_earlier_release.stat().st_mode) == 0o700
 
 
-def test_a_folder_with_other_things_is_not_closed_to_others_but_refused(tmp_path: Path) -> None:
+def test_an_open_folder_with_other_files_is_refused_and_not_made_private(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir(mode=0o755)
     (data / "warehouse").mkdir()
@@ -221,7 +221,7 @@ def test_a_folder_with_other_things_is_not_closed_to_others_but_refused(tmp_path
 
 
 @as_root
-def test_a_folder_of_another_user_is_not_believed(tmp_path: Path) -> None:
+def test_a_folder_of_another_user_is_not_trusted(tmp_path: Path) -> None:
     folder = tmp_path / "spark"
     folder.mkdir(mode=0o700)
     (folder / "server.json").write_text("{}")

@@ -1,4 +1,4 @@
-"""Outside tables, catalog and Spark in YAML are what they are in Python."""
+"""Outside tables, catalog and Spark declared in YAML equal those declared in Python."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def loaded(project: Path) -> dg.Definitions:
     return ips.with_incremental(definitions)
 
 
-def test_what_is_declared_in_yaml_is_what_python_would_say(project: Path) -> None:
+def test_declarations_in_yaml_equal_those_in_python(project: Path) -> None:
     definitions = loaded(project)
     specs = {spec.key.to_user_string(): spec for spec in definitions.resolve_all_asset_specs()}
     assert sorted(specs) == ["media/title", "playback", "playback_daily"]
@@ -96,7 +96,7 @@ def test_what_is_declared_in_yaml_is_what_python_would_say(project: Path) -> Non
     assert {"ips_outside_tables", "ips_pending"} <= names
 
 
-def test_what_is_scaffolded_can_be_loaded(project: Path) -> None:
+def test_a_scaffolded_component_can_be_loaded(project: Path) -> None:
     folder = project / "src" / "its_package" / "defs"
     request = dg.ScaffoldRequest(
         type_name="dagster_ips.IcebergTablesComponent",
@@ -112,7 +112,7 @@ def test_what_is_scaffolded_can_be_loaded(project: Path) -> None:
     assert specs == {"playback", "playback_daily"}
 
 
-def test_a_word_that_is_none_of_its_own_is_refused_with_its_place(project: Path) -> None:
+def test_an_unknown_key_is_refused_with_its_place(project: Path) -> None:
     file = project / "src" / "its_package" / "defs" / "outside" / "defs.yaml"
     file.write_text(file.read_text().replace("valid_through: always", "valid_thru: always"))
     with pytest.raises(Exception, match=r"defs\.yaml.*error") as caught:

@@ -1,4 +1,4 @@
-"""A partitioned asset whose table is another one, or is gone, has every partition of it computed."""
+"""A partitioned asset whose table was exchanged for another or dropped gets every partition recomputed."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def kept_in(lake: Lake, table: str) -> dg.Definitions:
 
 
 def follow_kept(lake: Lake, instance: dg.DagsterInstance, table: str) -> set[int]:
-    """The days of January that runs were requested of, after all of which the table must have every row."""
+    """The days of January for which runs were requested; after these runs the table must have every row."""
     runs = [each for each in follow(kept_in(lake, table), instance) if "kept" in each[0]]
     assert lake.rows(table) == lake.rows("media.playback")
     return {day for _, first, last in runs for day in range(int(first[-2:]), int(last[-2:]) + 1)}
 
 
-def test_a_table_of_another_name_gets_every_partition_and_so_does_the_first_one_again(
+def test_a_new_table_name_recomputes_every_partition_and_so_does_going_back_to_the_old_one(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
     lake.create_playback([*events([1, 2]), *events([3], day=1), *events([4], day=2)])
@@ -41,7 +41,7 @@ def test_a_table_of_another_name_gets_every_partition_and_so_does_the_first_one_
     assert follow_kept(lake, instance, "media.one") == {1, 2, 3}
 
 
-def test_a_table_that_was_dropped_gets_every_partition_though_nothing_changed(
+def test_a_dropped_table_gets_every_partition_again_though_nothing_changed_upstream(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
     lake.create_playback([*events([1, 2]), *events([3], day=1), *events([4], day=2)])

@@ -1,4 +1,4 @@
-"""What doesn't pass its audits is never seen: nothing is published, nothing consumed, and the checks say why."""
+"""Rows that fail an audit are never visible: nothing is published or consumed, and the checks say why."""
 
 from collections import Counter
 
@@ -78,7 +78,7 @@ def newest(instance: dg.DagsterInstance, check: dg.AssetChecksDefinition) -> dg.
 
 
 @pytest.mark.parametrize("with_checks", [True, False], ids=["checks selected", "checks not selected"])
-def test_what_does_not_pass_is_neither_published_nor_consumed_and_shows_as_a_failed_check(
+def test_rows_that_fail_an_audit_are_neither_published_nor_consumed_and_show_as_a_failed_check(
     lake: Lake, instance: dg.DagsterInstance, *, with_checks: bool
 ) -> None:
     rows = events(range(5))
@@ -111,7 +111,7 @@ def test_an_audit_that_only_warns_publishes_and_warns(lake: Lake, instance: dg.D
     assert lake.rows("media.daily") == expected_daily(rows)
 
 
-def test_an_audit_that_raises_has_not_passed(lake: Lake, instance: dg.DagsterInstance) -> None:
+def test_an_audit_that_raises_counts_as_failed(lake: Lake, instance: dg.DagsterInstance) -> None:
     lake.create_playback(events(range(3)))
     result = run(lake, instance, broken)
     assert "no_such_column" in failure_of(result)
@@ -138,7 +138,7 @@ def test_own_statements_are_audited_as_a_whole(lake: Lake, instance: dg.DagsterI
     assert not newest(instance, no_negative_ids).passed
 
 
-def test_an_audit_of_what_another_io_manager_writes_is_refused() -> None:
+def test_an_audit_of_an_asset_that_another_io_manager_writes_is_refused() -> None:
     @dg.asset(io_manager_key="other")
     def daily() -> None: ...
 

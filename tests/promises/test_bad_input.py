@@ -43,7 +43,7 @@ def state_of(instance: dg.DagsterInstance, consumer: str, upstream: str = "playb
 
 
 def cause_of(raised: pytest.ExceptionInfo[BaseException]) -> IpsError:
-    """Our error, whatever Dagster wrapped it in; it survives pickling and ends in what to do."""
+    """The library's error inside whatever Dagster wrapped it in; the error must survive pickling."""
     error: BaseException | None = raised.value
     while error is not None and not isinstance(error, IpsError):
         error = error.__cause__ or error.__context__
@@ -55,7 +55,7 @@ def cause_of(raised: pytest.ExceptionInfo[BaseException]) -> IpsError:
 def fails(
     lake: Lake, instance: dg.DagsterInstance, asset: str, kind: type[IpsError], *more: dg.AssetsDefinition
 ) -> IpsError:
-    """Run ``asset``, which must fail with ``kind`` and leave no watermark, table or branch behind that wasn't there."""
+    """Run ``asset``, which must fail with ``kind`` and leave no new watermark, table or branch behind."""
     before = state_of(instance, asset)
     table = f"media.{asset}"
     commits = lake.commits(table)
@@ -77,7 +77,7 @@ def incremental_asset(
     """An asset over ``playback``."""
 
     @dg.asset(name=name, ins={"playback": ips.incremental()}, metadata=metadata | ips.table(f"media.{name}"))
-    def made(playback: ips.IcdcView) -> Any:  # noqa: ANN401  # what is returned is the test's
+    def made(playback: ips.IcdcView) -> Any:  # noqa: ANN401  # each test chooses what it returns
         return compute(playback)
 
     return made
@@ -130,7 +130,7 @@ def test_a_layout_that_does_not_fit_the_frame_is_refused_in_words_without_the_jv
     assert state_of(instance, "laid_out").committed is None
 
 
-def test_merge_without_a_key_is_refused_as_it_is_declared() -> None:
+def test_merge_without_a_key_is_refused_when_it_is_declared() -> None:
     with pytest.raises(DeclarationError, match="no key column"):
         ips.merge(on=[])
 
@@ -169,7 +169,7 @@ def test_a_wrong_column_in_ranges_is_refused_at_capture(lake: Lake, instance: dg
     assert "event_date" in str(error)
 
 
-def test_a_source_dropped_and_created_again_is_told_from_the_one_consumed(
+def test_a_recreated_source_is_not_mistaken_for_the_one_that_was_consumed(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
     lake.create_playback(events(range(6)))
@@ -186,7 +186,7 @@ def test_a_source_dropped_and_created_again_is_told_from_the_one_consumed(
     assert lake.rows("media.daily") == expected_daily(rows)
 
 
-def test_a_removal_that_the_write_mode_cannot_follow_stops_and_a_full_run_goes_on(
+def test_a_removal_that_the_write_mode_cannot_follow_fails_the_run_and_a_full_run_continues(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
     rows = events(range(6))
@@ -200,7 +200,7 @@ def test_a_removal_that_the_write_mode_cannot_follow_stops_and_a_full_run_goes_o
     assert lake.rows("media.daily") == expected_daily([row for row in rows if row[0] != 3])
 
 
-def test_a_rollback_behind_the_watermark_stops(lake: Lake, instance: dg.DagsterInstance) -> None:
+def test_a_source_rolled_back_behind_the_watermark_fails_the_run(lake: Lake, instance: dg.DagsterInstance) -> None:
     lake.create_playback(events(range(3)))
     first = lake.catalog.load("media.playback", asset="test").head_snapshot_id()
     lake.append(events(range(3, 6)))
@@ -209,7 +209,7 @@ def test_a_rollback_behind_the_watermark_stops(lake: Lake, instance: dg.DagsterI
     assert "rolled back" in str(fails(lake, instance, "daily", SourceRolledBackError))
 
 
-def test_a_target_rolled_back_by_someone_is_not_written_on(lake: Lake, instance: dg.DagsterInstance) -> None:
+def test_a_target_that_someone_rolled_back_is_not_written_to(lake: Lake, instance: dg.DagsterInstance) -> None:
     lake.create_playback(events(range(3)))
     definitions = pipeline(lake.folder, lake.spark_folder)
     materialize(definitions, instance, "daily")
@@ -221,7 +221,7 @@ def test_a_target_rolled_back_by_someone_is_not_written_on(lake: Lake, instance:
     fails(lake, instance, "daily", TargetChangedError)
 
 
-def test_a_dropped_target_is_built_anew(lake: Lake, instance: dg.DagsterInstance) -> None:
+def test_a_dropped_target_is_rebuilt(lake: Lake, instance: dg.DagsterInstance) -> None:
     rows = events(range(6))
     lake.create_playback(rows)
     definitions = pipeline(lake.folder, lake.spark_folder)
@@ -231,7 +231,7 @@ def test_a_dropped_target_is_built_anew(lake: Lake, instance: dg.DagsterInstance
     assert lake.rows("media.daily") == expected_daily(rows)
 
 
-def test_a_fragment_never_replaces_a_partition(lake: Lake, instance: dg.DagsterInstance) -> None:
+def test_a_frame_of_only_changed_rows_never_replaces_a_partition(lake: Lake, instance: dg.DagsterInstance) -> None:
     @dg.asset(
         ins={"playback": ips.incremental()},
         metadata=ips.overwrite_partitions() | ips.table("media.parts", partition_by=["event_date"]),
@@ -243,7 +243,7 @@ def test_a_fragment_never_replaces_a_partition(lake: Lake, instance: dg.DagsterI
     assert "affected(event_date)" in str(fails(lake, instance, "parts", FragmentOverwriteError, parts))
 
 
-def test_something_else_than_a_frame_is_refused(lake: Lake, instance: dg.DagsterInstance) -> None:
+def test_a_result_that_is_not_a_frame_is_refused(lake: Lake, instance: dg.DagsterInstance) -> None:
     lake.create_playback(events(range(4)))
     asset = incremental_asset("odd", ips.append(), lambda view: view.changes.count())
     assert "int" in str(fails(lake, instance, "odd", OutputTypeError, asset))
@@ -265,7 +265,7 @@ def test_an_error_in_the_asset_leaves_everything_as_it_was(lake: Lake, instance:
     assert lake.branches("media.broken") <= {"main"}
 
 
-def test_an_unreachable_catalog_says_so_without_its_password(
+def test_an_unreachable_catalog_is_reported_without_its_password(
     lake: Lake, instance: dg.DagsterInstance, caplog: pytest.LogCaptureFixture
 ) -> None:
     properties = {"type": "rest", "uri": "http://127.0.0.1:1", "credential": "reader:hunter2", "warehouse": "w"}
@@ -348,7 +348,7 @@ def test_a_partitioned_consumer_is_refused_at_load_rather_than_read_wrongly() ->
         load(PLAYBACK, daily_parts)
 
 
-def test_definitions_without_our_io_manager_are_refused_at_load() -> None:
+def test_definitions_without_an_icdc_io_manager_are_refused_at_load() -> None:
     with pytest.raises(DeclarationError, match="no IcdcIOManager"):
         ips.with_incremental(dg.Definitions(assets=[PLAYBACK, daily]))
 

@@ -1,4 +1,4 @@
-"""A backlog taken in several runs ends in the tables that one run without a limit would have made."""
+"""A backlog that several runs read in bites gives the same tables as one run without a limit."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ ASSETS = [daily_in_bites, agg_in_bites, totals_in_bites, running_in_bites]
 
 
 def days(count: int, *, first_id: int = 0) -> list[Event]:
-    """Three events for each of so many days: a data file per day."""
+    """Three events for each of ``count`` days: one data file per day."""
     return [
         event for day in range(count) for event in events(range(first_id + 3 * day, first_id + 3 * day + 3), day=day)
     ]
 
 
 def drain(definitions: dg.Definitions, instance: dg.DagsterInstance, name: str) -> list[dict[str, Any]]:
-    """Run what Dagster's own evaluation of the conditions asks for until it asks no more; each run's metadata."""
+    """Run the asset until Dagster's evaluation of the conditions requests no more runs; the metadata of each run."""
     shown, cursor = [], None
     for _ in range(MOST_RUNS):
         tick: Any = dg.evaluate_automation_conditions(defs=definitions, instance=instance, cursor=cursor)
@@ -80,7 +80,7 @@ def drain(definitions: dg.Definitions, instance: dg.DagsterInstance, name: str) 
 def run_to_the_end(
     definitions: dg.Definitions, instance: dg.DagsterInstance, lake: Lake, name: str
 ) -> list[dict[str, Any]]:
-    """Run until nothing is pending, without asking Dagster, for whom a run that was killed is still in progress."""
+    """Run until nothing is pending, without asking Dagster, which takes a killed run to be still in progress."""
     shown = []
     for _ in range(MOST_RUNS):
         source = lake.catalog.load("media.playback", asset="test")
@@ -97,7 +97,7 @@ def run(definitions: dg.Definitions, instance: dg.DagsterInstance, name: str) ->
 
 
 def check(lake: Lake, name: str) -> None:
-    """The table is what a recompute gives: of rows without Spark's help, of totals by another query."""
+    """The table equals a recompute: of rows in Python without Spark, of totals by another query."""
     rows = list(lake.rows("media.playback").elements())
     match name:
         case "daily_in_bites":
@@ -111,7 +111,7 @@ def check(lake: Lake, name: str) -> None:
 
 
 @pytest.mark.parametrize("asset", [ASSETS[0], *(pytest.param(asset, marks=pytest.mark.slow) for asset in ASSETS[1:])])
-def test_a_backlog_drains_by_itself_and_ends_as_a_recompute(
+def test_a_backlog_drains_by_itself_and_the_table_equals_a_recompute(
     lake: Lake, instance: dg.DagsterInstance, asset: dg.AssetsDefinition
 ) -> None:
     name = asset.key.to_user_string()
@@ -134,7 +134,7 @@ def test_a_backlog_drains_by_itself_and_ends_as_a_recompute(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("asset", [daily_in_bites, agg_in_bites], ids=lambda asset: asset.key.to_user_string())
-def test_deletes_updates_and_compactions_between_bites_end_as_a_recompute(
+def test_after_deletes_updates_and_compactions_between_bites_the_table_equals_a_recompute(
     lake: Lake, instance: dg.DagsterInstance, asset: dg.AssetsDefinition
 ) -> None:
     name = asset.key.to_user_string()
@@ -158,7 +158,7 @@ def test_deletes_updates_and_compactions_between_bites_end_as_a_recompute(
 
 @pytest.mark.parametrize("kill", [pytest.param(BEFORE_PUBLISH, marks=pytest.mark.slow), BEFORE_COMMIT])
 @pytest.mark.parametrize("name", ["daily_in_bites", pytest.param("agg_in_bites", marks=pytest.mark.slow)])
-def test_a_run_killed_between_bites_leaves_nothing_twice_and_nothing_out(
+def test_a_run_killed_between_bites_duplicates_no_row_and_loses_none(
     lake: Lake, instance: dg.DagsterInstance, name: str, kill: str
 ) -> None:
     definitions = pipeline(lake.folder, lake.spark_folder, daily_in_bites, agg_in_bites)
@@ -192,7 +192,7 @@ def forget(instance: dg.DagsterInstance, edge: Edge) -> None:
     storage.set_cursor_values({f"dagster_ips:edge:{edge.id}": ""})
 
 
-def test_an_append_that_joins_bites_with_rows_that_are_still_to_come_is_refused(
+def test_an_append_that_joins_bites_with_rows_of_later_bites_is_refused(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
     @dg.asset(
@@ -208,18 +208,18 @@ def test_an_append_that_joins_bites_with_rows_that_are_still_to_come_is_refused(
     lake.sql("CREATE TABLE lake.media.plans AS SELECT 'a0' AS account, 'small' AS plan")
     plans = ips.iceberg_asset("plans", table="media.plans")
     definitions = pipeline(lake.folder, lake.spark_folder, joined, plans)  # type: ignore[arg-type]
-    with pytest.raises(Exception, match="would have to be recomputed"):  # Dagster wraps ours
+    with pytest.raises(Exception, match="would have to be recomputed"):  # Dagster wraps the error
         materialize(definitions, instance, "joined")
     assert lake.commits("media.joined") == 0
 
 
 @pytest.mark.parametrize("limit", [{"max_files": 0}, {"max_bytes": -1}, {"max_files": 1.5}, {"max_bytes": True}])
-def test_a_limit_that_nothing_could_meet_is_refused_where_it_is_said(limit: dict[str, Any]) -> None:
+def test_a_limit_that_no_bite_can_meet_is_refused_when_it_is_declared(limit: dict[str, Any]) -> None:
     with pytest.raises(DeclarationError, match="whole number above 0"):
         ips.incremental(**limit)
 
 
-def test_a_limit_on_what_is_computed_whole_in_every_run_is_refused_at_load(tmp_path: Path) -> None:
+def test_a_limit_for_an_asset_that_every_run_computes_in_full_is_refused_at_load(tmp_path: Path) -> None:
     @dg.asset(ins={"playback": ips.incremental(max_files=2)}, metadata=ips.replace() | ips.table("media.copied"))
     def copied(playback: ips.IcdcView) -> DataFrame:
         return playback.source
@@ -253,7 +253,9 @@ RUNS = tuple(f"run {asset.key.to_user_string()}" for asset in ASSETS)
 @pytest.mark.slow
 @settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=st.lists(st.sampled_from([*CHANGES, *CHANGES, *RUNS]), min_size=5, max_size=12))
-def test_any_history_and_any_runs_between_end_as_a_recompute(lake: Lake, steps: Sequence[str]) -> None:
+def test_after_any_history_with_any_runs_in_between_the_tables_equal_a_recompute(
+    lake: Lake, steps: Sequence[str]
+) -> None:
     for table in ("playback", *(asset.key.to_user_string() for asset in ASSETS)):
         lake.catalog.drop(f"media.{table}")
     lake.create_playback(days(3))

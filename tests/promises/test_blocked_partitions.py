@@ -1,4 +1,4 @@
-"""A partition that fails keeps no other from being computed, and is tried again a bounded number of times."""
+"""A partition that fails does not hold up the others, and is retried a bounded number of times."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def fussy(playback: ips.IcdcView) -> DataFrame:
 def follow(
     definitions: dg.Definitions, instance: dg.DagsterInstance, cursor: str | None
 ) -> tuple[list[str], str | None]:
-    """Run what is requested of ``fussy`` until that is nothing: the partitions of each run, and the cursor."""
+    """Run ``fussy`` until no more runs are requested: the partitions of each run, and the cursor."""
     repository = definitions.get_repository_def()
     sensor = repository.get_sensor_def("ips_automation")
     job, runs = definitions.resolve_implicit_global_asset_job_def(), []
@@ -54,7 +54,9 @@ def follow(
             )
 
 
-def test_what_failed_last_is_named_by_the_check_as_long_as_it_waits(lake: Lake, instance: dg.DagsterInstance) -> None:
+def test_the_pending_check_names_partitions_whose_last_run_failed_as_long_as_they_wait(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
     definitions = partitioned(lake.folder, lake.spark_folder, fussy)
     lake.create_playback([*events(range(3), day=2), *events(range(3, 6), day=3)])
     job = definitions.resolve_implicit_global_asset_job_def()
@@ -83,7 +85,7 @@ def test_what_failed_last_is_named_by_the_check_as_long_as_it_waits(lake: Lake, 
 
 
 @pytest.mark.slow
-def test_the_others_go_on_and_the_one_that_fails_waits_until_its_own_rows_change(
+def test_other_partitions_continue_and_the_failing_one_waits_until_its_own_rows_change(
     lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retry, "_FIRST_WAIT_SECONDS", 0.0)
@@ -102,5 +104,5 @@ def test_the_others_go_on_and_the_one_that_fails_waits_until_its_own_rows_change
     assert runs == [key(1)]
     lake.append(events(range(110, 113), day=3))
     runs, cursor = follow(definitions, instance, cursor)
-    assert runs == [BAD] * (retry.MOST_FAILURES - 1)  # the last failure of the old rows is the first of these
+    assert runs == [BAD] * (retry.MOST_FAILURES - 1)  # the last failure with the old rows counts as the first
     assert lake.rows("media.fussy") == expected_day([row for row in rows + more if row[1].isoformat() != BAD])

@@ -1,4 +1,4 @@
-"""Stages that are computed in one run are as exact as each by itself, and each says what it did."""
+"""Stages that one run computes together are as exact as in runs of their own, and each says what it did."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def test_a_stage_whose_upstream_published_nothing_after_all_writes_nothing_and_s
     assert (lake.commits("media.daily"), lake.commits("media.agg")) == commits
 
 
-def test_a_stage_after_one_that_failed_has_consumed_nothing_and_is_requested_with_it_again(
+def test_a_stage_after_a_failed_one_consumes_nothing_and_is_requested_again_with_it(
     lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     definitions = pipeline(lake.folder, lake.spark_folder)
     lake.create_playback(events(range(6)))
     materialize(definitions, instance, "daily", "agg")
     before = CursorStore(instance).get(AGG)
-    lake.sql("DELETE FROM lake.media.playback WHERE event_id = 3")  # which daily, an append, refuses
+    lake.sql("DELETE FROM lake.media.playback WHERE event_id = 3")  # daily is an append and refuses removed rows
     both, cursor = requested(definitions, instance, None)
     assert both == [{"daily", "agg"}]
     job = definitions.resolve_implicit_global_asset_job_def()
@@ -69,7 +69,9 @@ def test_a_stage_after_one_that_failed_has_consumed_nothing_and_is_requested_wit
 
 
 @pytest.mark.slow
-def test_an_outside_commit_is_one_run_of_both_stages_in_a_real_daemon(lake: Lake, instance: dg.DagsterInstance) -> None:
+def test_an_outside_commit_starts_a_single_run_of_both_stages_in_a_real_daemon(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
     definitions = pipeline(lake.folder, lake.spark_folder)
     lake.create_playback(events(range(6)))
     materialize(definitions, instance, "daily", "agg")

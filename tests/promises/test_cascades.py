@@ -1,4 +1,4 @@
-"""All runs that follow from one change are found by one tag, whatever stage they are."""
+"""All runs that follow from one change share one tag, whatever stage they belong to."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def stamp(lake: Lake, table: str) -> str:
 
 
 @pytest.mark.slow
-def test_what_follows_from_a_backfill_that_a_person_launched_has_its_id(
+def test_runs_that_follow_a_backfill_launched_by_a_person_are_tagged_with_its_id(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
     defs = partitioned(lake.folder, lake.spark_folder)
     lake.create_playback([event for number in range(3) for event in events([number], day=number)])
     run(defs, instance, "day", "2026-01-01", "2026-01-02", **{"dagster/backfill": BACKFILL})
     follow(defs, instance)
-    # The day that was left out of the backfill runs by itself, and is no part of it.
+    # The day that the backfill left out runs by itself and isn't part of it.
     assert set(found_by(instance, BACKFILL)) == {"day", "day_agg", "week"}
     assert "day" in found_by(instance, head(lake, "media.playback"))
     newest, oldest, _root = lake.catalog.load("media.day_agg", asset="test").ancestry().snapshots
@@ -52,7 +52,7 @@ def test_what_follows_from_a_backfill_that_a_person_launched_has_its_id(
     assert newest.summary[CASCADE] == head(lake, "media.playback")
 
 
-def test_what_follows_from_an_outside_commit_has_its_snapshot_down_to_assets_that_know_nothing_of_it(
+def test_runs_that_follow_an_outside_commit_are_tagged_with_its_snapshot_down_to_normal_assets(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
     defs = pipeline(lake.folder, lake.spark_folder, plays)
@@ -76,7 +76,7 @@ def test_what_follows_from_an_outside_commit_has_its_snapshot_down_to_assets_tha
 
 
 @pytest.mark.slow
-def test_a_run_that_takes_several_names_all_and_one_that_finds_nothing_is_part_of_none(
+def test_a_run_that_consumes_several_cascades_names_them_all_and_one_without_changes_names_none(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
     defs = pipeline(lake.folder, lake.spark_folder)
@@ -96,7 +96,7 @@ def test_a_run_that_takes_several_names_all_and_one_that_finds_nothing_is_part_o
     assert "cascade" not in result.asset_materializations_for_node("agg")[0].metadata
 
 
-def test_what_a_person_rewinds_or_resets_is_a_cascade_of_its_own(lake: Lake, instance: dg.DagsterInstance) -> None:
+def test_the_run_after_a_rewind_or_reset_starts_a_new_cascade(lake: Lake, instance: dg.DagsterInstance) -> None:
     defs = pipeline(lake.folder, lake.spark_folder)
     lake.create_playback(events(range(3)))
     materialize(defs, instance, "daily", "agg", tags=SENSOR)
@@ -110,7 +110,7 @@ def test_what_a_person_rewinds_or_resets_is_a_cascade_of_its_own(lake: Lake, ins
     administrator = Administrator(lake.catalog, CursorStore(instance), "media.agg")
     rewind = administrator.plan_rewind("agg", TrackedInput("daily", "media.daily"), AtSnapshot(first), may_repeat=True)
     lake.sql("DELETE FROM lake.media.agg WHERE account = 'a0'")
-    administrator.rewind(rewind, who="me", why="test")  # which takes the table as it finds it
+    administrator.rewind(rewind, who="me", why="test")  # it takes the table as it is
     again = materialize(defs, instance, "agg", tags=SENSOR).run_id
     assert stamp(lake, "media.agg") == again
     administrator.reset(Edge("agg", "daily"), who="me", why="test")
@@ -121,7 +121,7 @@ def test_what_a_person_rewinds_or_resets_is_a_cascade_of_its_own(lake: Lake, ins
     assert stamp(lake, "media.agg") == head(lake, "media.playback")
 
 
-def test_a_run_is_found_also_if_it_fails(lake: Lake, instance: dg.DagsterInstance) -> None:
+def test_a_failed_run_is_found_by_its_cascade_too(lake: Lake, instance: dg.DagsterInstance) -> None:
     @dg.asset(ins={"playback": ips.incremental()}, metadata=ips.append() | ips.table("media.broken"))
     def broken(playback: ips.IcdcView) -> object:
         raise dg.Failure(playback.table)

@@ -1,4 +1,4 @@
-"""A table follows what is new in its asset's frame; what it can't follow is refused before anything is written."""
+"""A table follows new columns and types of its asset's frame; others are refused before anything is written."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FULL = {"dagster_ips/mode": "full"}
 
 
 def asset(*columns: str, mode: dict[str, object] | None = None, on_removed: str = "apply") -> dg.AssetsDefinition:
-    """An asset that returns these SQL expressions of what is new."""
+    """An asset that returns these SQL expressions over the added rows."""
 
     @dg.asset(
         name="shaped",
@@ -51,7 +51,7 @@ def test_new_columns_and_wider_types_are_followed_and_a_full_run_fills_them_ever
     lake.create_playback(events([1]))
     run(lake, instance, "CAST(seconds AS int) AS seconds", "named_struct('a', 1) AS nested")
     lake.append(events([2]))
-    # In another order and another case.
+    # The columns come in another order and another case.
     run(lake, instance, "named_struct('b', 'x', 'A', 2L) AS nested", "account", "SECONDS")
     assert kinds(lake) == {
         "event_id": "bigint",
@@ -94,7 +94,7 @@ def test_a_frame_that_the_table_cant_follow_is_refused_in_one_line_and_nothing_c
 
 @pytest.mark.parametrize("is_there", [False, True])
 @pytest.mark.parametrize("on_removed", ["apply", "ignore"])
-def test_rows_arent_looked_for_by_a_column_that_none_of_them_has(
+def test_a_new_key_column_that_no_row_has_yet_recomputes_the_table_or_is_refused(
     lake: Lake, instance: dg.DagsterInstance, *, on_removed: str, is_there: bool
 ) -> None:
     def by(*keys: str) -> None:
@@ -105,9 +105,9 @@ def test_rows_arent_looked_for_by_a_column_that_none_of_them_has(
     lake.create_playback(events([1]))
     by()
     lake.append(events([2]))
-    if is_there:  # as a run leaves it that failed or was killed
+    if is_there:  # as a failed or killed run leaves it
         lake.sql("ALTER TABLE lake.media.shaped ADD COLUMN seconds bigint")
-    if on_removed == "apply":  # Another key computes everything.
+    if on_removed == "apply":  # Another key recomputes everything.
         by("seconds")
         assert rows(lake, "event_id, seconds") == [(1, 1), (2, 2)]
         return
@@ -116,7 +116,7 @@ def test_rows_arent_looked_for_by_a_column_that_none_of_them_has(
     assert rows(lake, "event_id") == [(1,)]
 
 
-def test_a_first_frame_that_no_table_can_hold_is_refused_before_the_table_is_made(
+def test_a_first_frame_that_no_table_can_hold_is_refused_before_the_table_is_created(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
     lake.create_playback(events([1]))
@@ -125,7 +125,7 @@ def test_a_first_frame_that_no_table_can_hold_is_refused_before_the_table_is_mad
     assert lake.catalog.find("media.shaped") is None
 
 
-def test_a_column_that_nothing_fills_any_more_stays_as_null(lake: Lake, instance: dg.DagsterInstance) -> None:
+def test_a_column_that_the_asset_no_longer_fills_stays_and_is_null(lake: Lake, instance: dg.DagsterInstance) -> None:
     lake.create_playback(events([1]))
     run(lake, instance, "account", "seconds")
     lake.append(events([2]))
@@ -133,7 +133,7 @@ def test_a_column_that_nothing_fills_any_more_stays_as_null(lake: Lake, instance
     assert rows(lake, "event_id, seconds") == [(1, 1), (2, None)]
 
 
-def test_the_way_on_from_a_column_that_is_gone_or_of_another_type_leads_to_a_right_table(
+def test_the_advice_for_a_missing_column_or_another_type_leads_to_a_right_table(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
     lake.create_playback(events([1, 2]))
@@ -145,7 +145,7 @@ def test_the_way_on_from_a_column_that_is_gone_or_of_another_type_leads_to_a_rig
     assert rows(lake, "event_id, seconds") == [(1, "1"), (2, "2")]
 
 
-def test_a_column_that_only_a_failed_run_added_is_taken_back_without_loss(
+def test_a_column_that_only_a_failed_run_added_can_be_dropped_without_loss(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
     lake.create_playback(events([1]))

@@ -1,4 +1,4 @@
-"""A target's columns that somebody gives other names are noticed, before rows are written beside what they hold."""
+"""If somebody renames columns of a target, that is noticed before rows are written into the wrong columns."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def is_right(lake: Lake) -> bool:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("changes", [SWAP, AGAIN], ids=["swapped", "again"])
-def test_a_name_that_stands_for_another_column_is_refused_until_it_is_given_back_or_all_is_computed_anew(
+def test_names_that_moved_to_other_columns_are_refused_until_they_are_moved_back_or_a_full_run(
     rows: Lake, instance: dg.DagsterInstance, mode: str, changes: list[str]
 ) -> None:
     run(rows, instance, asset(mode))
@@ -91,21 +91,21 @@ def test_a_name_that_stands_for_another_column_is_refused_until_it_is_given_back
     assert is_right(rows)
 
 
-def test_the_table_is_looked_at_when_the_asset_has_worked_and_whatever_maintenance_came_between(
+def test_changed_target_columns_are_noticed_after_the_asset_function_ran_and_after_maintenance(
     rows: Lake, instance: dg.DagsterInstance
 ) -> None:
     run(rows, instance, asset("merge"))
     rows.sql("INSERT INTO lake.media.rows VALUES ('a', 5)")
     with pytest.raises(TargetColumnsChangedError):
         run(rows, instance, asset("merge", lambda: alter(rows, SWAP)))
-    # What maintenance writes has the columns of now, and takes away the snapshot that had others.
+    # Maintenance writes files with the current columns and expires the snapshot that had the earlier ones.
     rows.sql("CALL lake.system.rewrite_data_files(table => 'media.out', options => map('rewrite-all', 'true'))")
     rows.sql("CALL lake.system.expire_snapshots(table => 'media.out', older_than => TIMESTAMP '2099-01-01 00:00:00')")
     with pytest.raises(TargetColumnsChangedError):
         run(rows, instance, asset("merge"))
 
 
-def test_a_column_that_was_dropped_comes_back_empty_and_no_rows_are_added_to_it(
+def test_a_dropped_column_that_comes_back_empty_gets_no_rows_until_a_full_run(
     rows: Lake, instance: dg.DagsterInstance
 ) -> None:
     run(rows, instance, asset("merge"))
@@ -119,7 +119,7 @@ def test_a_column_that_was_dropped_comes_back_empty_and_no_rows_are_added_to_it(
 
 
 @pytest.mark.parametrize("more", [{}, {"longest": "max(seconds)"}], ids=["fewer", "others"])
-def test_hidden_columns_go_when_aggregates_are_declared_that_need_none(
+def test_hidden_columns_disappear_when_the_declared_aggregates_need_none(
     rows: Lake, instance: dg.DagsterInstance, more: dict[str, str]
 ) -> None:
     def run_of(aggregates: dict[str, str]) -> list[str]:
@@ -136,7 +136,7 @@ def test_hidden_columns_go_when_aggregates_are_declared_that_need_none(
     assert is_right(rows)
 
 
-def test_a_query_goes_on_whose_sums_are_kept_otherwise_since_its_source_has_a_wider_type(
+def test_a_query_continues_though_a_wider_source_type_changes_how_its_sums_are_stored(
     rows: Lake, instance: dg.DagsterInstance
 ) -> None:
     rows.sql("CREATE TABLE lake.media.paid (k string, price decimal(9, 2)) USING iceberg")

@@ -1,4 +1,4 @@
-"""A column that came with a default, which rows from before it have as well: none of them is left out by it."""
+"""A column added with a default applies to older rows as well: none of them is left out."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DAYS = dg.DailyPartitionsDefinition(start_date="2026-01-01", end_date="2026-01-0
 
 
 def with_default(lake: Lake, kind: str, default: str) -> HistoryTable:
-    """A table of one row, from before it got its column ``at``."""
+    """A table with one row, written before the column ``at`` was added."""
     source = HistoryTable(lake, Shape(version=3), made_of=(Column("id", "int", ()),))
     lake.sql(f"INSERT INTO {source.sql_name} VALUES (1)")
     add_column_with_default(source, "at", kind, default)
@@ -54,7 +54,7 @@ def copied_by_day(lake: Lake, table: str) -> dg.Definitions:
     ("kind", "default", "value"),
     [
         ("date", "2026-01-02", dt.date(2026, 1, 2)),
-        ("timestamp", "2026-01-02T03:00:00", dt.datetime(2026, 1, 2, 3)),  # noqa: DTZ001  # of no zone
+        ("timestamp", "2026-01-02T03:00:00", dt.datetime(2026, 1, 2, 3)),  # noqa: DTZ001  # without a zone
         (
             "timestamptz",
             "2026-01-02T03:00:00+00:00",
@@ -63,7 +63,7 @@ def copied_by_day(lake: Lake, table: str) -> dg.Definitions:
         ("string", "2026-01-02", "2026-01-02"),
     ],
 )
-def test_rows_that_got_their_day_by_a_default_are_followed(
+def test_rows_whose_day_comes_from_a_default_are_followed(
     lake: Lake, instance: dg.DagsterInstance, kind: str, default: str, value: object
 ) -> None:
     source = with_default(lake, kind, default)
@@ -75,8 +75,8 @@ def test_rows_that_got_their_day_by_a_default_are_followed(
     assert follow(definitions, instance) == []
 
 
-def test_rows_that_got_their_key_by_a_default_stay_in_their_group(lake: Lake, instance: dg.DagsterInstance) -> None:
-    """Iceberg takes them to have none, and would leave them out wherever it is asked for the key."""
+def test_rows_whose_key_comes_from_a_default_stay_in_their_group(lake: Lake, instance: dg.DagsterInstance) -> None:
+    """Iceberg takes them to have no key, and would leave them out of every condition on the key."""
     source = with_default(lake, "string", "a")
 
     def counted(rows: DataFrame) -> DataFrame:
@@ -99,7 +99,7 @@ def test_rows_that_got_their_key_by_a_default_stay_in_their_group(lake: Lake, in
         lake.sql(f"INSERT INTO {source.sql_name} VALUES ({times}, 'a')")
 
 
-def test_a_filter_and_a_join_of_the_users_find_them_before_and_after_files_are_rewritten(
+def test_a_users_filter_and_join_find_rows_with_a_default_before_and_after_files_are_rewritten(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
     source = with_default(lake, "string", "a")

@@ -1,4 +1,4 @@
-"""A table of aggregates that is added to from the change alone is what SQL's GROUP BY makes of all rows."""
+"""A table of aggregates that is updated from the change alone equals SQL's GROUP BY over all rows."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def check(lake: Lake, aggregates: dict[str, str] = AGGREGATES, source: str = "la
     assert sorted(map(tuple, found.collect()), key=repr) == sorted(map(tuple, expected.collect()), key=repr)
 
 
-def test_rows_that_come_and_go_leave_what_a_recompute_makes(lake: Lake, instance: dg.DagsterInstance) -> None:
+def test_added_and_removed_rows_leave_what_a_recompute_gives(lake: Lake, instance: dg.DagsterInstance) -> None:
     plans = []
 
     def make(view: ips.IcdcView) -> DataFrame:
@@ -75,7 +75,7 @@ def test_rows_that_come_and_go_leave_what_a_recompute_makes(lake: Lake, instance
     lake.append(events(range(20, 26)) + events(range(26, 30), day=2))
     materialize(definitions, instance, "combined")
     check(lake)
-    # A group's longest and first go, one group goes as a whole, and rows become other groups'.
+    # A group loses its longest and first rows, a whole group is removed, and rows move to other groups.
     lake.sql(
         "DELETE FROM lake.media.playback WHERE event_id IN (0, 6) OR (account = 'a1' AND event_date > '2026-01-02')"
     )
@@ -83,25 +83,25 @@ def test_rows_that_come_and_go_leave_what_a_recompute_makes(lake: Lake, instance
     materialize(definitions, instance, "combined")
     check(lake)
     before = lake.commits("media.combined")
-    lake.sql("UPDATE lake.media.playback SET seconds = seconds WHERE event_id = 21")  # files change, and no row
+    lake.sql("UPDATE lake.media.playback SET seconds = seconds WHERE event_id = 21")  # files change, but no row does
     lake.sql("DELETE FROM lake.media.playback WHERE event_id = 22")
-    lake.append([e for e in events([22]) if e[0] == 22])  # what went came back
+    lake.append([e for e in events([22]) if e[0] == 22])  # the removed row comes back
     materialize(definitions, instance, "combined")
     check(lake)
     assert lake.commits("media.combined") == before
-    # The live rows are in the frame, and unread where no extreme is lost.
+    # The frame contains the live rows, but they aren't read unless an extreme is lost.
     assert "ips.combined__" in plans[-1]
     assert not any("media.playback" in plan for plan in plans[1:])
 
 
-def test_a_partition_is_added_to_by_itself(lake: Lake, instance: dg.DagsterInstance) -> None:
+def test_each_partition_is_combined_by_itself(lake: Lake, instance: dg.DagsterInstance) -> None:
     definitions = partitioned(lake.folder, lake.spark_folder, combined(partitions_def=DAYS))
     first, second = "2026-01-01", "2026-01-02"
     lake.create_playback(events(range(6)))
     run(definitions, instance, "combined", first, **SENSOR)
     lake.append(events(range(6, 9)) + events(range(10, 14), day=1))
     lake.sql("DELETE FROM lake.media.playback WHERE event_id IN (0, 5)")
-    run(definitions, instance, "combined", first, second, **SENSOR)  # one goes on, one is new
+    run(definitions, instance, "combined", first, second, **SENSOR)  # the first partition continues, the second is new
     check(lake)
 
 
@@ -129,7 +129,7 @@ def test_rows_that_cannot_be_counted_are_refused_in_the_first_run(
         materialize(pipeline(lake.folder, lake.spark_folder, combined(make)), instance, "combined")
 
 
-def test_added_rows_do_while_none_go(lake: Lake, instance: dg.DagsterInstance) -> None:
+def test_a_result_built_on_added_rows_works_until_a_row_is_removed(lake: Lake, instance: dg.DagsterInstance) -> None:
     definitions = pipeline(lake.folder, lake.spark_folder, combined(lambda view: view.added.where("seconds >= 0")))
     lake.create_playback(events(range(6)))
     materialize(definitions, instance, "combined")
@@ -141,7 +141,9 @@ def test_added_rows_do_while_none_go(lake: Lake, instance: dg.DagsterInstance) -
         materialize(definitions, instance, "combined")
 
 
-def test_what_a_removed_row_looked_up_may_be_another_now(lake: Lake, instance: dg.DagsterInstance) -> None:
+def test_a_removed_row_is_refused_if_what_it_looked_up_may_have_changed(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
     lake.create_playback(events(range(6)))
     names = lake.sql("SELECT 'a0' AS account, 'zero' AS name")
     names.writeTo("lake.media.names").create()
@@ -160,7 +162,7 @@ def test_what_a_removed_row_looked_up_may_be_another_now(lake: Lake, instance: d
         materialize(definitions, instance, "combined")
 
 
-def test_rows_go_from_a_table_that_joins_an_input_that_did_not_change(lake: Lake, instance: dg.DagsterInstance) -> None:
+def test_removed_rows_are_followed_if_the_joined_input_did_not_change(lake: Lake, instance: dg.DagsterInstance) -> None:
     @dg.asset(
         ins={"playback": ips.incremental(), "other": ips.incremental()},
         metadata=ips.combine(on=KEYS, aggregates=AGGREGATES) | ips.table("media.combined"),
@@ -185,8 +187,8 @@ def test_rows_go_from_a_table_that_joins_an_input_that_did_not_change(lake: Lake
     check(lake)
 
 
-def test_rows_go_from_a_table_whose_lookup_stayed_as_it_was(lake: Lake, instance: dg.DagsterInstance) -> None:
-    """Once the lookup changes, what an earlier row counted as isn't known, until everything is computed anew."""
+def test_removed_rows_are_followed_until_the_lookup_changes(lake: Lake, instance: dg.DagsterInstance) -> None:
+    """Once the lookup changes, it is unknown what earlier rows were joined with, until everything is recomputed."""
 
     @dg.asset(
         ins={"playback": ips.incremental(), "other": ips.lookup()},
@@ -209,7 +211,7 @@ def test_rows_go_from_a_table_whose_lookup_stayed_as_it_was(lake: Lake, instance
         check(lake)
     lake.append(events(range(30, 33)), table="media.other")
     lake.append(events(range(12, 15)))
-    materialize(definitions, instance, "joined")  # nothing went, so the lookup may be another
+    materialize(definitions, instance, "joined")  # no row was removed, so the lookup may have changed
     check(lake)
     lake.sql("DELETE FROM lake.media.playback WHERE event_id = 12")
     with pytest.raises(RemovedRowsError, match=r"looked up in lake\.media\.other"):
@@ -221,8 +223,10 @@ def test_rows_go_from_a_table_whose_lookup_stayed_as_it_was(lake: Lake, instance
     check(lake)
 
 
-def test_rows_do_not_go_once_the_columns_of_a_lookup_changed_places(lake: Lake, instance: dg.DagsterInstance) -> None:
-    """No snapshot says so, and what a row that goes is joined with isn't what it was joined with when it came."""
+def test_removed_rows_are_refused_once_columns_of_the_lookup_swapped_names(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    """No snapshot records the change, and a removed row would be joined with other values than when it was added."""
 
     @dg.asset(
         ins={"playback": ips.incremental(), "names": ips.lookup()},
@@ -255,7 +259,7 @@ def test_rows_do_not_go_once_the_columns_of_a_lookup_changed_places(lake: Lake, 
     [combined(code="2"), combined(aggregates=AGGREGATES | {"seconds": "sum(2 * seconds)"})],
     ids=["its code", "what an aggregate is"],
 )
-def test_what_other_code_made_is_not_added_to_but_made_again(
+def test_rows_of_another_code_version_or_aggregate_are_recomputed_and_not_added_to(
     lake: Lake, instance: dg.DagsterInstance, changed: dg.AssetsDefinition
 ) -> None:
     lake.create_playback(events(range(6)))

@@ -1,4 +1,4 @@
-"""Models of a dbt project follow their sources, and equal what dbt's full refresh would make."""
+"""Models of a dbt project follow their sources and equal the result of dbt's full refresh."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_project_with_a_view_follows_late_updated_and_deleted_rows(lake: Lake,
             model("daily_by_genre", DAILY, partition_by=["event_date"], tblproperties={"team": "viewing"}),
             model("totals", TOTALS, materialized="table"),
         ),
-        refresh="incremental",  # Of tables this small, everything costs less.
+        refresh="incremental",  # for tables this small, a full run costs less
     )
     manager = ips.IcdcIOManager(catalog=catalog_resource(lake.folder), spark=spark_resource(lake.spark_folder))
     definitions = ips.with_incremental(

@@ -1,4 +1,4 @@
-"""An asset whose declaration changed doesn't go on with rows that were made by the one before."""
+"""An asset whose declaration changed doesn't continue with rows of the earlier declaration."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def mode(result: dg.ExecuteInProcessResult) -> str:
     ("before", "after"),
     [("append", "partitions"), ("append", "merge"), ("merge", "rows"), ("combine", "append"), ("partitions", "merge")],
 )
-def test_another_write_mode_computes_the_table_anew_once(
+def test_another_write_mode_recomputes_the_table_once(
     lake: Lake, instance: dg.DagsterInstance, before: str, after: str
 ) -> None:
     lake.create_playback(events(range(9)))
@@ -72,7 +72,9 @@ def test_another_write_mode_computes_the_table_anew_once(
         assert mode(result) == how
 
 
-def test_a_table_that_keeps_removed_rows_goes_on_until_they_are_to_go(lake: Lake, instance: dg.DagsterInstance) -> None:
+def test_a_table_that_keeps_removed_rows_continues_until_they_must_be_removed(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
     lake.create_playback(events(range(3)))
     kept = {"on_removed": "ignore"}
     materialize(pipeline(lake.folder, lake.spark_folder, changing("append", kept)), instance, "changing")
@@ -95,7 +97,7 @@ def united(*names: str) -> dg.AssetsDefinition:
     return dg.asset(name="united", ins=of, metadata=write_mode | ips.table("media.united"))(make)
 
 
-def test_an_input_that_is_left_out_for_a_while_is_out_and_then_there_again(
+def test_an_input_left_out_for_a_while_has_no_rows_in_the_table_until_it_is_back(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
     lake.create_playback(events(range(6)))
@@ -113,7 +115,7 @@ def test_an_input_that_is_left_out_for_a_while_is_out_and_then_there_again(
 
 
 @pytest.mark.parametrize("expires", [False, True], ids=["history kept", "history expired"])
-def test_partitions_of_another_declaration_are_computed_anew_as_they_change(
+def test_partitions_of_another_declaration_are_recomputed_as_they_change(
     lake: Lake, instance: dg.DagsterInstance, *, expires: bool
 ) -> None:
     def of(write_mode: Mapping[str, Any], make: Callable[[ips.IcdcView], DataFrame]) -> dg.Definitions:
@@ -156,36 +158,7 @@ def test_partitions_of_another_declaration_are_computed_anew_as_they_change(
     assert found == lake.sql(query).collect()
 
 
-def test_partitions_of_which_more_rows_count_now_are_computed_anew(lake: Lake, instance: dg.DagsterInstance) -> None:
-    def of(mapping: dg.PartitionMapping | None) -> dg.Definitions:
-        @dg.asset(
-            partitions_def=DAYS,
-            ins={"source": ips.incremental(partition_mapping=mapping)},
-            metadata=ips.replace()
-            | ips.table("media.dated", partition_by=["event_date"])
-            | {"partition_expr": "event_date"},
-        )
-        def dated(source: ips.IcdcView) -> DataFrame:
-            days = source.source.select(
-                F.explode(F.array("event_date", F.date_add("event_date", 1))).alias("event_date")
-            )
-            return days.groupBy("event_date").agg(F.count("*").alias("n"))
-
-        made: Any = ips.iceberg_asset(
-            "source", table="media.playback", partitions_def=DAYS, metadata={"partition_expr": "event_date"}
-        )
-        return partitioned(lake.folder, lake.spark_folder, dated, made)
-
-    lake.create_playback([*events(range(3)), *events(range(3, 5), day=1)])
-    run(of(None), instance, "dated", "2026-01-01", "2026-01-02")
-    two_days = of(dg.TimeWindowPartitionMapping(start_offset=-1, allow_nonexistent_upstream_partitions=True))
-    lake.append(events([5], day=1))
-    run(two_days, instance, "dated", "2026-01-02", **SENSOR)
-    found = lake.sql("SELECT n FROM lake.media.dated WHERE day(event_date) = 2").collect()
-    assert [row[0] for row in found] == [6]
-
-
-def test_partitions_that_another_declaration_made_are_named_until_they_are_computed_anew(
+def test_partitions_written_with_another_declaration_are_named_until_they_are_recomputed(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
     def of(*names: str) -> dg.Definitions:

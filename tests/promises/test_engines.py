@@ -38,11 +38,11 @@ KINDS: dict[str, tuple[int, list[tuple[str, dict[str, Any]]]]] = {
 CANT_READ: dict[tuple[str, str], str] = {
     ("pyiceberg", "v2, equality deletes"): "PyIceberg does not yet support equality deletes",
     ("pyiceberg", "v3, equality deletes"): "PyIceberg does not yet support equality deletes",
-    # It takes rows whose key is null for deleted, in any table.
+    # It takes rows whose key is null to be deleted, in any table.
     ("duckdb", "v2, equality deletes"): "duckdb shows other rows",
     ("duckdb", "v3, equality deletes"): "duckdb shows other rows",
 }
-"""An engine and a kind that it can't read, and what comes of it."""
+"""An engine, a kind that it can't read, and the resulting error."""
 
 
 def by_spark(lake: Lake, captured: CapturedInput, tag: Tag | None) -> Rows:
@@ -89,7 +89,7 @@ def test_every_engine_reads_the_same_change(lake: Lake, kind: str) -> None:
 
 
 def change(read: Callable[..., Rows], lake: Lake, captured: CapturedInput) -> tuple[Rows, Rows]:
-    """The rows added and removed, as the README says to find them in any engine."""
+    """The added and removed rows, found as the README says for any engine."""
     if not captured.files.changes.may_remove_rows:
         return read(lake, captured, None), Counter()
     before, after = read(lake, captured, Tag.BEFORE), read(lake, captured, Tag.AFTER)

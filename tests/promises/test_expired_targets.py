@@ -1,4 +1,4 @@
-"""Targets whose snapshots expire while nobody knows yet what was published: nothing is there twice or missing."""
+"""Targets whose snapshots expire before their publication is recorded: no row is duplicated or lost."""
 
 from __future__ import annotations
 
@@ -76,26 +76,26 @@ def restore_maintain_and_run_again(runs: Runs, of: Sequence[Kind]) -> None:
     runs.check(of)
 
 
-def test_a_run_killed_after_it_published_and_an_expiry_of_its_stamp_double_nothing(runs: Runs) -> None:
+def test_a_run_killed_after_its_publish_duplicates_nothing_though_its_stamp_expires(runs: Runs) -> None:
     kill_maintain_and_run_again(runs, ONE, f"after:{Effect.PUBLISH}")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("point", AROUND_PUBLISHING)
-def test_runs_of_any_kind_killed_around_their_publish_and_then_expiry_double_nothing(runs: Runs, point: str) -> None:
+def test_runs_of_any_kind_killed_around_their_publish_duplicate_nothing_after_an_expiry(runs: Runs, point: str) -> None:
     kill_maintain_and_run_again(runs, KINDS, point)
 
 
-def test_a_restored_database_and_an_expiry_of_what_was_published_since_double_nothing(runs: Runs) -> None:
+def test_a_restored_database_duplicates_nothing_though_later_publications_expired(runs: Runs) -> None:
     restore_maintain_and_run_again(runs, ONE)
 
 
 @pytest.mark.slow
-def test_a_restored_database_and_an_expiry_double_nothing_of_any_kind(runs: Runs) -> None:
+def test_a_restored_database_and_an_expiry_duplicate_nothing_in_assets_of_any_kind(runs: Runs) -> None:
     restore_maintain_and_run_again(runs, KINDS)
 
 
-def test_a_publication_that_nothing_tells_of_any_more_is_refused_and_the_advice_makes_it_right(runs: Runs) -> None:
+def test_a_publication_of_which_no_record_is_left_is_refused_and_the_advice_repairs_the_table(runs: Runs) -> None:
     runs.run_all(ONE)
     backup = backup_of(runs.instance)
     runs.arrive()
@@ -115,7 +115,7 @@ def test_a_publication_that_nothing_tells_of_any_more_is_refused_and_the_advice_
     runs.check(ONE)
 
 
-def test_a_restored_database_and_an_expiry_double_nothing_in_any_partition(
+def test_a_restored_database_and_an_expiry_duplicate_nothing_in_any_partition(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
     definitions = partitioned(lake.folder, lake.spark_folder)

@@ -1,4 +1,4 @@
-"""A frame that doesn't give what its write mode writes is refused; one that does leaves what a full recompute would."""
+"""A frame that doesn't fit its write mode is refused; one that does leaves what a full recompute gives."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ def consumer(write: dict[str, Any], compute: Compute, *, inputs: int = 1, policy
 
 
 def run(lake: Lake, instance: dg.DagsterInstance, asset: dg.AssetsDefinition, *steps: str) -> list[tuple[Any, ...]]:
-    """Materialize, and once more after each statement; what the table holds then."""
+    """Materialize, and once more after each statement; the rows of the table after that."""
     outside = [ips.iceberg_asset(name, table=f"media.{name}") for name in ("one", "two")]
-    definitions = pipeline(lake.folder, lake.spark_folder, asset, *outside)  # type: ignore[arg-type]  # specs are as good
+    definitions = pipeline(lake.folder, lake.spark_folder, asset, *outside)  # type: ignore[arg-type]  # specs work as well
     materialize(definitions, instance, "out")
     for step in steps:
         lake.sql(step).collect()
@@ -60,11 +60,11 @@ def run(lake: Lake, instance: dg.DagsterInstance, asset: dg.AssetsDefinition, *s
 
 
 def held(lake: Lake) -> list[tuple[Any, ...]]:
-    """Its rows in order; not as a multiset, which can't hold maps."""
+    """The rows of the table in order; not as a multiset, which can't contain maps."""
     return sorted(tuple(row) for row in lake.sql("SELECT * FROM lake.media.out").collect())
 
 
-def refused(  # noqa: PLR0913, PLR0917  # each is a thing of its own
+def refused(  # noqa: PLR0913, PLR0917  # none belong together
     lake: Lake, instance: dg.DagsterInstance, asset: dg.AssetsDefinition, step: str, error: type[IpsError], match: str
 ) -> None:
     """The step is refused, and the table stays as it was."""
@@ -77,7 +77,7 @@ def refused(  # noqa: PLR0913, PLR0917  # each is a thing of its own
 def always_refused(  # noqa: PLR0913, PLR0917  # as for refused
     lake: Lake, instance: dg.DagsterInstance, asset: dg.AssetsDefinition, step: str, error: type[IpsError], match: str
 ) -> None:
-    """An incremental run is refused, though the table was made rightly before; so is a first one, of everything."""
+    """An incremental run is refused even on a table that is right so far, and so is the first run, of everything."""
     with pytest.raises(error, match=match):
         run(lake, instance, asset)
     inputs = len(asset.input_names)
@@ -141,7 +141,7 @@ def test_groups_of_one_of_two_inputs_are_refused_whichever_changed(
 
 
 @pytest.mark.parametrize("write", [ips.append(remove_on=["k"]), ips.merge(on=["k"])], ids=["append", "merge"])
-def test_a_removed_row_whose_key_a_live_row_has_is_refused_and_one_that_was_never_written_is_not(
+def test_a_removed_row_is_refused_if_a_live_row_has_its_key_and_not_if_it_was_never_written(
     two: Lake, instance: dg.DagsterInstance, write: dict[str, Any]
 ) -> None:
     asset = consumer(write, lambda a: a.added.where("n > 0"))
@@ -159,7 +159,7 @@ CHANGED_KEYS: dict[str, tuple[dict[str, Any], Compute]] = {
 
 
 @pytest.mark.parametrize("how", CHANGED_KEYS)
-def test_a_row_that_is_removed_by_a_key_that_the_asset_changed_is_refused(
+def test_removing_a_row_by_a_key_that_the_asset_changed_is_refused(
     two: Lake, instance: dg.DagsterInstance, how: str
 ) -> None:
     write, take = CHANGED_KEYS[how]
@@ -170,7 +170,9 @@ def test_a_row_that_is_removed_by_a_key_that_the_asset_changed_is_refused(
 
 
 @pytest.mark.parametrize("frame", ["affected", "scope"])
-def test_partitions_that_the_asset_moved_are_refused(two: Lake, instance: dg.DagsterInstance, frame: str) -> None:
+def test_rows_that_the_asset_moves_to_other_partitions_are_refused(
+    two: Lake, instance: dg.DagsterInstance, frame: str
+) -> None:
     def moved(a: ips.IcdcView) -> DataFrame:
         taken = a.affected("k") if frame == "affected" else a.scope
         return taken.withColumn("k", F.when(F.col("k") == "x", "y").otherwise("z"))
@@ -180,12 +182,12 @@ def test_partitions_that_the_asset_moved_are_refused(two: Lake, instance: dg.Dag
     always_refused(two, instance, asset, step, UnfitFrameError, "column 'k' of the result isn't one's own column")
 
 
-def test_groups_taken_twice_lose_a_key_once(two: Lake, instance: dg.DagsterInstance) -> None:
+def test_groups_joined_with_themselves_lose_a_removed_key(two: Lake, instance: dg.DagsterInstance) -> None:
     asset = consumer(ips.merge(on=["k"]), lambda a: sums(a.affected("k")).join(a.affected("k").select("k"), "k"))
     assert run(two, instance, asset, "DELETE FROM lake.media.one WHERE k = 'x'") == [("y", 2)]
 
 
-def test_whole_partitions_are_refused_where_removed_rows_are_to_stay(two: Lake, instance: dg.DagsterInstance) -> None:
+def test_whole_partitions_are_refused_where_removed_rows_must_stay(two: Lake, instance: dg.DagsterInstance) -> None:
     asset = consumer(ips.overwrite_partitions(), lambda a: sums(a.scope), policy="ignore")
     always_refused(two, instance, asset, "INSERT INTO lake.media.one VALUES ('x', 5)", UnfitFrameError, "on_removed")
 

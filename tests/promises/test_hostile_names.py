@@ -1,4 +1,4 @@
-"""What would end a text, a path or a statement is only a name: of a table, column, partition or asset."""
+"""Names of tables, columns, partitions and assets may contain what ends a text, a path or a statement."""
 
 from __future__ import annotations
 
@@ -78,7 +78,9 @@ def test_a_column_is_followed_and_written_whatever_its_name(
             assert lake.rows("media.merged") == Counter(totals.items())
 
 
-def test_keys_of_partitions_arrive_in_rows_and_are_shown_as_text(lake: Lake, instance: dg.DagsterInstance) -> None:
+def test_rows_of_hostile_partition_keys_arrive_and_the_keys_are_shown_as_text(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
     lake.catalog.create_namespace("media")
     lake.sql("CREATE TABLE lake.media.up (k string, n int) USING iceberg PARTITIONED BY (k)")
     keys = [key for key in HOSTILE if "..." not in key]
@@ -104,7 +106,7 @@ def test_keys_of_partitions_arrive_in_rows_and_are_shown_as_text(lake: Lake, ins
 
 
 @pytest.mark.parametrize("name", ["${spark.sql.warehouse.dir}", "a ${env:HOME}"])
-def test_a_column_that_spark_would_fill_with_one_of_its_settings_is_refused(
+def test_a_column_name_that_spark_would_replace_by_one_of_its_settings_is_refused(
     lake: Lake, instance: dg.DagsterInstance, name: str
 ) -> None:
     lake.catalog.create_namespace("media")
@@ -119,7 +121,7 @@ def test_a_column_that_spark_would_fill_with_one_of_its_settings_is_refused(
     assert lake.catalog.find("media.out") is None
 
 
-def test_what_an_error_tells_to_paste_is_quoted(lake: Lake, instance: dg.DagsterInstance) -> None:
+def test_names_in_a_statement_that_an_error_advises_are_quoted(lake: Lake, instance: dg.DagsterInstance) -> None:
     lake.catalog.create_namespace("media")
     lake.sql("CREATE TABLE lake.media.up (n int) USING iceberg")
     lake.sql("INSERT INTO lake.media.up VALUES (1)")
@@ -135,7 +137,7 @@ def test_what_an_error_tells_to_paste_is_quoted(lake: Lake, instance: dg.Dagster
 
 
 @pytest.mark.parametrize("key", [*HOSTILE, "x" * 5000, "a\nb", "🙈" * 300])
-def test_the_name_of_a_table_of_changes_is_a_plain_one(key: str) -> None:
+def test_the_name_of_an_icdc_table_is_only_letters_digits_and_underscores(key: str) -> None:
     name = new_name(Edge(key, key), 1)
     assert name.isascii()
     assert name.replace("_", "").isalnum()

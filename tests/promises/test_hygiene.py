@@ -1,4 +1,4 @@
-"""The job that tidies tables up: no consumer sees a change, and each still finds what it has not read yet."""
+"""The job that tidies tables up: it changes no rows, and each consumer still finds what it has not read yet."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def elsewhere(daily: ips.IcdcView) -> DataFrame:
 def tidy_up(
     definitions: dg.Definitions, instance: dg.DagsterInstance, *, succeeds: bool = True, **config: object
 ) -> dict[str, dict[str, Any]]:
-    """What the job says of each asset; it keeps as little as it may."""
+    """What the job reports for each asset; it is configured to keep as little as possible."""
     asked = {"keep_days": 0, "min_input_files": 2, **config}
     result = definitions.resolve_job_def("ips_hygiene").execute_in_process(
         instance=instance, run_config={"ops": {"tidy_up": {"config": asked}}}, raise_on_error=succeeds
@@ -43,7 +43,9 @@ def tidy_up(
     }
 
 
-def test_files_become_fewer_and_what_is_behind_still_reads_its_change(lake: Lake, instance: dg.DagsterInstance) -> None:
+def test_files_become_fewer_and_a_consumer_that_is_behind_still_reads_its_change(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
     definitions = pipeline(lake.folder, lake.spark_folder)
     rows = events(range(4))
     lake.create_playback(rows)
@@ -54,7 +56,7 @@ def test_files_become_fewer_and_what_is_behind_still_reads_its_change(lake: Lake
         rows += late
         materialize(definitions, instance, "daily")
     said = tidy_up(definitions, instance)
-    # agg has consumed the first run's snapshot, behind which there is one of the table's creation.
+    # agg has consumed the first run's snapshot; the one before it, from the table's creation, may expire.
     assert said["daily"] == {
         "table": "media.daily",
         "data files rewritten": 4,
@@ -126,7 +128,7 @@ def test_partitions_find_their_late_rows_after_everything_was_tidied_up(
     assert lake.rows("media.day_agg") == expected_agg(rows + late)
 
 
-def test_one_table_that_can_not_be_tidied_up_holds_up_no_other(lake: Lake, instance: dg.DagsterInstance) -> None:
+def test_a_table_that_cannot_be_tidied_up_does_not_hold_up_the_others(lake: Lake, instance: dg.DagsterInstance) -> None:
     definitions = pipeline(lake.folder, lake.spark_folder)
     lake.create_playback(events(range(4)))
     materialize(definitions, instance, "daily", "agg")

@@ -1,4 +1,4 @@
-"""A pipeline that runs for ever keeps a bounded number of ICDC tables, and results are as ever."""
+"""A pipeline that runs forever keeps a bounded number of ICDC tables, and its results stay right."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.pipeline import daily, expected_agg, expected_daily, material
 
 
 def icdc_tables(lake: Lake) -> list[str]:
-    """Their names in the catalog, and that each has a folder and no other folder is there."""
+    """The names of the ICDC tables in the catalog; asserts that their folders are exactly those that exist."""
     names = [name[-1] for name in lake.catalog.client.list_tables("ips")]
     folders = [path.name for path in (lake.folder / "warehouse").rglob("_ips/*")]
     assert sorted(folders) == sorted(names)
@@ -39,7 +39,7 @@ def test_the_number_of_icdc_tables_stays_bounded_over_many_runs(lake: Lake, inst
     lake.create_playback(rows)
     for number in range(1, 6):
         materialize(definitions, instance, "daily", "agg", "both")
-        if number != 3:  # a round without anything new
+        if number != 3:  # round 3 adds nothing
             late = events(range(10 * number, 10 * number + 3), day=number % 2)
             lake.append(late)
             rows = rows + late
@@ -64,7 +64,7 @@ def test_settings_that_would_keep_nothing_are_refused_before_anything_is_capture
     )
     playback = ips.iceberg_asset("playback", table="media.playback")
     definitions = ips.with_incremental(dg.Definitions(assets=[playback, daily], resources={"io_manager": manager}))
-    with pytest.raises(Exception) as raised:  # noqa: PT011  # Dagster wraps ours
+    with pytest.raises(Exception) as raised:  # noqa: PT011  # Dagster wraps the error
         materialize(definitions, instance, "daily")
     assert isinstance(raised.value.__cause__, RetentionError)
     assert CursorStore(instance).get(Edge("daily", "playback")).in_flight is None

@@ -1,6 +1,6 @@
-"""How often a run asks Spark to compute something, per write mode: a query that someone adds is noticed here.
+"""How often a run asks Spark to compute something, per write mode: an additional query fails these tests.
 
-Counted, not timed, so that it doesn't depend on the machine. docs/cost.md says what each is for.
+Queries are counted, not timed, so that the result doesn't depend on the machine. docs/cost.md says what each is for.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ EVERY_DAY = ["append", "append_of_days", "combine_groups", "merge_groups", "over
 
 
 class Runs:
-    """Runs of assets on a small table, watched."""
+    """Runs of assets on a small table, with the queries that they send to Spark."""
 
     def __init__(self, lake: Lake, instance: dg.DagsterInstance, server: ConnectServer, names: list[str]) -> None:
         self.assets = {asset.key.to_user_string(): asset for asset in MODES if asset.key.to_user_string() in names}
@@ -68,7 +68,7 @@ class Runs:
         self._instance, self._server = instance, server
 
     def queries(self, days: tuple[int, int] = (0, 2)) -> dict[str, list[str]]:
-        """By asset, the functions of the library that asked for something to be computed."""
+        """By asset, the functions of the library that asked Spark to compute something."""
         found = {}
         for name in self.assets:
             with watched(self._server) as requests:

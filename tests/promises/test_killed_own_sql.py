@@ -1,6 +1,6 @@
-"""A process killed between a user's own statements: run again, nothing twice, nothing missing.
+"""A process killed between a user's own statements: the next runs leave no row duplicated or lost.
 
-Killed at the other durable effects they are among those in ``test_kills_everywhere``.
+``test_kills_everywhere`` kills such runs at the other durable effects.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from tests.support.lake import Lake, events
 from tests.support.pipeline import expected_plays, materialize, pipeline, plays, run_in_process
 
-# The statements are the first two writes of an incremental run; the third one seals them.
+# The statements are the first two writes of an incremental run; the third write seals them.
 BETWEEN = [f"{when}:{Effect.WRITE_BRANCH}#{time}" for time in (1, 2, 3) for when in ("before", "after")]
 
 
@@ -45,7 +45,7 @@ def run_killed_and_again(lake: Lake, instance: dg.DagsterInstance, kill: str) ->
 
 
 @pytest.mark.parametrize("kill", [f"after:{Effect.WRITE_BRANCH}#2", f"after:{Effect.PUBLISH}"])
-def test_a_block_killed_before_or_after_its_publish_leaves_nothing_twice_and_nothing_out(
+def test_a_block_killed_before_or_after_its_publish_duplicates_no_row_and_loses_none(
     lake: Lake, instance: dg.DagsterInstance, kill: str
 ) -> None:
     run_killed_and_again(lake, instance, kill)
@@ -53,7 +53,7 @@ def test_a_block_killed_before_or_after_its_publish_leaves_nothing_twice_and_not
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kill", BETWEEN)
-def test_a_block_killed_before_or_after_any_statement_leaves_nothing_twice_and_nothing_out(
+def test_a_block_killed_before_or_after_any_statement_duplicates_no_row_and_loses_none(
     lake: Lake, instance: dg.DagsterInstance, kill: str
 ) -> None:
     run_killed_and_again(lake, instance, kill)

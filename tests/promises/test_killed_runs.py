@@ -1,4 +1,4 @@
-"""A process killed at any durable effect: run again, the same tables, nothing twice, nothing missing."""
+"""A process killed around its publish or the creation of its table: the next runs leave no row duplicated or lost."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ def run_killed_and_again(lake: Lake, instance: dg.DagsterInstance, asset: str, k
 
 @pytest.mark.parametrize("asset", ["daily", "agg"])
 @pytest.mark.parametrize("kill", [BEFORE_PUBLISH, BEFORE_COMMIT])
-def test_a_run_killed_around_its_publish_leaves_nothing_twice_and_nothing_out(
+def test_a_run_killed_around_its_publish_duplicates_no_row_and_loses_none(
     lake: Lake, instance: dg.DagsterInstance, asset: str, kill: str
 ) -> None:
     run_killed_and_again(lake, instance, asset, kill)
 
 
 @pytest.mark.parametrize("kill", [f"before:{Effect.CREATE_TARGET}", f"after:{Effect.CREATE_TARGET}", BEFORE_COMMIT])
-def test_a_first_run_killed_is_made_up_for_by_the_second(lake: Lake, instance: dg.DagsterInstance, kill: str) -> None:
+def test_a_killed_first_run_is_completed_by_the_second(lake: Lake, instance: dg.DagsterInstance, kill: str) -> None:
     rows = events(range(9))
     lake.create_playback(rows)
 

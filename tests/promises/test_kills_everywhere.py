@@ -1,4 +1,4 @@
-"""Every way to write, killed before and after each durable effect: run again, the tables of an undisturbed run."""
+"""Every way to write, killed before and after each durable effect: the next runs leave what undisturbed runs would."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def runs(
     spark_server: ConnectServer,
     spark_folder: Path,
 ) -> Iterator[Runs]:
-    """One for all tests of a backend: each leaves it as an undisturbed run would, which it checks."""
+    """The runs that all tests of a backend share: each test leaves and checks what undisturbed runs would leave."""
     folder = tmp_path_factory.mktemp(request.param)
     server = request.getfixturevalue("postgres") if request.param == POSTGRES else None
     with dg.DagsterInstance.from_config(dagster_home(folder / "dagster_home", server)) as instance:
@@ -44,9 +44,9 @@ def runs(
 
 
 def killed(runs: Runs, kinds: Sequence[Kind], point: str) -> list[int | None]:
-    """The exit codes of runs of ``kinds`` that are killed at ``point``, some of them at a time.
+    """The exit codes of runs of ``kinds`` that are killed at ``point``, ``AT_ONCE`` of them at a time.
 
-    All are started and waited for by one thread: of two that do, each may take the other's exit code away.
+    One thread starts all processes and waits for them: of two such threads, each may take the other's exit codes.
     """
     processes: list[multiprocessing.Process] = []
     for kind in kinds:
@@ -69,13 +69,13 @@ def kill_each_and_run_again(runs: Runs, kinds: Sequence[Kind], point: str) -> No
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_a_run_of_any_kind_killed_at_any_effect_leaves_nothing_twice_and_nothing_out(runs: Runs, point: str) -> None:
+def test_a_run_of_any_kind_killed_at_any_effect_duplicates_no_row_and_loses_none(runs: Runs, point: str) -> None:
     kill_each_and_run_again(runs, KINDS, point)
     runs.check()
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_a_run_of_two_tables_killed_at_any_effect_of_the_second_leaves_nothing_twice_and_nothing_out(
+def test_a_run_of_two_tables_killed_at_any_effect_of_the_second_duplicates_no_row_and_loses_none(
     runs: Runs, point: str
 ) -> None:
     kill_each_and_run_again(runs, OF_TWO_TABLES, f"{point}#2")

@@ -1,4 +1,4 @@
-"""Hourly, static, dynamic and two-dimensional partitions of a table whose files hold rows of many of them."""
+"""Hourly, static, dynamic and two-dimensional partitions of a table whose files contain rows of many of them."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def insert(lake: Lake, chance: random.Random, ids: range, titles: list[int]) -> 
         region = chance.choice(["eu", "us", "it''s"])
         day = dt.date(2026, 3, 28) + dt.timedelta(days=chance.randrange(3))
         text = at.strftime("%Y-%m-%d %H:%M:%S+00:00")
-        wall = (at + dt.timedelta(hours=1)).strftime("%Y-%m-%d %H:%M:%S")  # also in the hour that clocks don't show
+        wall = (at + dt.timedelta(hours=1)).strftime("%Y-%m-%d %H:%M:%S")  # also in the hour that clocks skip
         title = chance.choice(titles)
         values.append(
             f"({number}, TIMESTAMP '{text}', '{region}', {title}, DATE '{day}', '{day}', TIMESTAMP_NTZ '{wall}')"
@@ -89,7 +89,9 @@ def insert(lake: Lake, chance: random.Random, ids: range, titles: list[int]) -> 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1])
-def test_every_kind_equals_its_upstream_whatever_changes(lake: Lake, instance: dg.DagsterInstance, seed: int) -> None:
+def test_partitions_of_every_kind_equal_their_upstream_whatever_changes(
+    lake: Lake, instance: dg.DagsterInstance, seed: int
+) -> None:
     chance, definitions = random.Random(seed), pipeline(lake)
     create_plays(lake)
     instance.add_dynamic_partitions("titles", ["1", "2"])
@@ -111,7 +113,7 @@ def test_every_kind_equals_its_upstream_whatever_changes(lake: Lake, instance: d
     assert follow(definitions, instance) == []
 
 
-def test_a_row_that_no_partition_takes_is_an_error_whatever_its_metadata_said(
+def test_a_row_of_no_partition_is_an_error_whatever_the_metadata_of_its_file_says(
     lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create_plays(lake)
@@ -125,7 +127,7 @@ def test_a_row_that_no_partition_takes_is_an_error_whatever_its_metadata_said(
     assert CursorStore(instance).get(Edge("by_region", "plays", "eu")).committed is None
 
 
-def test_rows_of_a_partition_to_come_are_no_error_and_are_computed_when_it_comes(
+def test_rows_of_a_partition_not_yet_added_are_no_error_and_are_computed_once_it_is(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
     create_plays(lake)

@@ -1,4 +1,4 @@
-"""A data file that can't be read is named, with its table and the way on; nothing is lost by it."""
+"""A data file that can't be read is named in the error, with its table and what to do; no row is lost."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def yielded(copied: Callable[[ips.IcdcView], DataFrame]) -> dg.AssetsDefinition:
 
 
 @pytest.mark.parametrize("kind", [written, yielded])
-def test_a_data_file_that_an_assets_own_function_misses_is_named(
+def test_a_missing_data_file_is_named_if_the_assets_own_function_reads_it(
     lake: Lake, instance: dg.DagsterInstance, kind: Callable[..., dg.AssetsDefinition]
 ) -> None:
     def copied(playback: ips.IcdcView) -> DataFrame:
@@ -84,7 +84,7 @@ def test_a_data_file_that_an_assets_own_function_misses_is_named(
 
 
 @pytest.mark.parametrize("where", ["in the function", "as it is written"])
-def test_a_run_whose_table_of_changes_was_dropped_says_which_and_what_to_do(
+def test_a_run_whose_icdc_table_was_dropped_names_it_and_says_what_to_do(
     lake: Lake, instance: dg.DagsterInstance, where: str
 ) -> None:
     dropped = []
@@ -107,8 +107,10 @@ def test_a_run_whose_table_of_changes_was_dropped_says_which_and_what_to_do(
     assert lake.rows("media.copied") == Counter(rows)
 
 
-def test_what_a_run_does_not_read_may_expire_while_it_works(lake: Lake, instance: dg.DagsterInstance) -> None:
-    """The captured snapshot goes and none of its files: only ``source``, which nobody asks for, would need it."""
+def test_a_snapshot_that_a_run_does_not_read_may_expire_while_the_run_works(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    """The captured snapshot expires but its files stay: only ``source``, which the asset doesn't use, would need it."""
     lake.create_playback(rows := events(range(6)))
     later = events(range(9, 12))
 

@@ -1,4 +1,4 @@
-"""Assets whose results would be wrong in silence are refused, and those that do the same rightly aren't."""
+"""Assets whose results would silently be wrong are refused, and right ones that do something similar aren't."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Compute = Callable[..., DataFrame]
 
 @pytest.fixture
 def tables(lake: Lake) -> Lake:
-    """``plays`` of titles, by day, and ``title`` with a genre, which isn't partitioned."""
+    """``plays`` of titles, partitioned by day, and ``title`` with genres, without partitions."""
     lake.catalog.create_namespace("media")
     lake.sql("CREATE TABLE lake.media.plays (id int, day string, title int, n int) USING iceberg PARTITIONED BY (day)")
     lake.sql("CREATE TABLE lake.media.title (title int, genre string) USING iceberg")
@@ -55,7 +55,7 @@ def asset(write: dict[str, Any], compute: Compute, *, inputs: int = 1, by: str =
 
 
 class Out:
-    """The table ``media.out`` that an asset makes, run after run."""
+    """The table ``media.out`` that an asset writes, run after run."""
 
     def __init__(self, lake: Lake, instance: dg.DagsterInstance, made: dg.AssetsDefinition, *more: str) -> None:
         outside = [ips.iceberg_asset(name, table=f"media.{name}") for name in ("plays", "title", *more)]
@@ -74,7 +74,7 @@ class Out:
 
 
 def refused(out: Out, step: str, error: type[IpsError], match: str) -> None:
-    """The step is refused, nothing changed, and a full run computes all."""
+    """The run after the step is refused, and the table stays as it was."""
     before = out.held()
     with pytest.raises(error, match=match):
         out.run(step)
@@ -97,12 +97,12 @@ def test_a_change_of_an_input_that_is_only_looked_up_is_refused(
     out = Out(tables, instance, asset(write, lambda plays, title: joined(plays.added, title.source), inputs=2))
     out.run()
     assert out.run(ADD_PLAY)[4, "tu", 40, "film"] == 1
-    tables.sql("UPDATE lake.media.title SET genre = 'film' WHERE title = 2")  # files changed, and no row
+    tables.sql("UPDATE lake.media.title SET genre = 'film' WHERE title = 2")  # files changed, but no row did
     out.run()
     refused(out, CHANGE_TITLE, UnfollowedChangeError, r"rows of title changed.*lookup\(\).*affected.*Overwrite")
 
 
-def test_a_lookup_says_that_its_changes_are_not_followed(tables: Lake, instance: dg.DagsterInstance) -> None:
+def test_changes_of_a_declared_lookup_are_not_followed(tables: Lake, instance: dg.DagsterInstance) -> None:
     metadata = ips.append() | ips.table("media.out", partition_by=["day"])
 
     @dg.asset(ins={"plays": ips.incremental(), "title": ips.lookup()}, metadata=metadata)
@@ -150,7 +150,7 @@ STEPS = (
 
 
 @pytest.mark.parametrize("how", HOW_TOUCHED)
-def test_groups_that_either_change_touches_equal_a_recompute(
+def test_groups_that_a_change_of_either_input_touches_equal_a_recompute(
     tables: Lake, instance: dg.DagsterInstance, how: str
 ) -> None:
     write, compute, keys = HOW_TOUCHED[how]
@@ -183,7 +183,7 @@ WRONG_WITH: dict[str, tuple[Compute, str]] = {
 
 
 @pytest.mark.parametrize("how", WRONG_WITH)
-def test_groups_that_are_joined_with_what_touched_them_in_another_way_are_refused(
+def test_groups_joined_with_anything_but_the_source_of_the_input_that_touched_them_are_refused(
     tables: Lake, instance: dg.DagsterInstance, how: str
 ) -> None:
     of_title, match = WRONG_WITH[how]
@@ -267,7 +267,7 @@ WRONG_ALWAYS: dict[str, tuple[dict[str, Any], Compute, str]] = {
 
 
 class Whole:
-    """A view whose every frame is the source: what is made of it is right, and computed in full."""
+    """A view whose every frame is the source: results from it are right, and computed in full."""
 
     def __init__(self, view: ips.IcdcView) -> None:
         self.added = self.scope = self.source = view.source
@@ -277,7 +277,7 @@ class Whole:
 
 
 @pytest.mark.parametrize("how", WRONG_ALWAYS)
-def test_what_only_a_full_run_would_make_right_is_refused_from_the_first_run_on(
+def test_results_that_only_a_full_run_makes_right_are_refused_from_the_first_run_on(
     tables: Lake, instance: dg.DagsterInstance, how: str
 ) -> None:
     write, compute, match = WRONG_ALWAYS[how]
@@ -306,7 +306,7 @@ UNSEEN = {"a function of Python": in_python, "a collected value": collected, "co
 
 
 @pytest.mark.parametrize("how", UNSEEN)
-def test_what_a_plan_does_not_show_is_refused_unless_it_is_trusted_or_computed_in_full(
+def test_results_that_a_plan_does_not_show_are_refused_unless_trusted_or_computed_in_full(
     tables: Lake, instance: dg.DagsterInstance, how: str
 ) -> None:
     out = Out(tables, instance, asset(ips.append(), UNSEEN[how]))
@@ -318,7 +318,9 @@ def test_what_a_plan_does_not_show_is_refused_unless_it_is_trusted_or_computed_i
     assert len(again.run("INSERT INTO lake.media.plays VALUES (5, 'tu', 2, 50)")) == 5
 
 
-def test_a_scope_that_did_not_change_does_not_empty_the_table(tables: Lake, instance: dg.DagsterInstance) -> None:
+def test_the_empty_scope_of_an_unchanged_input_does_not_empty_the_table(
+    tables: Lake, instance: dg.DagsterInstance
+) -> None:
     both = asset(
         ips.overwrite_partitions(),
         lambda plays, title: title.scope.join(plays.source, "title").select("id", "day", "n", "genre"),
@@ -343,7 +345,7 @@ def _titles(title: ips.IcdcView, plays: ips.IcdcView) -> DataFrame:
     return title.scope
 
 
-def test_a_row_removed_from_one_of_two_inputs_does_not_take_the_other_ones_row(
+def test_a_row_removed_from_one_input_does_not_remove_a_row_of_the_other(
     tables: Lake, instance: dg.DagsterInstance
 ) -> None:
     tables.sql("CREATE TABLE lake.media.extra (id int, day string, title int, n int) USING iceberg")
@@ -362,7 +364,7 @@ def test_a_row_removed_from_one_of_two_inputs_does_not_take_the_other_ones_row(
     assert before[1, "mo", 1, -1] == 1
 
 
-def test_a_key_that_comes_again_is_refused_as_in_a_full_run(tables: Lake, instance: dg.DagsterInstance) -> None:
+def test_a_key_that_is_added_again_is_refused_as_in_a_full_run(tables: Lake, instance: dg.DagsterInstance) -> None:
     out = Out(tables, instance, asset(ips.merge(on=["id"]), lambda plays: plays.added))
     out.run()
     assert out.run("UPDATE lake.media.plays SET n = 11 WHERE id = 1")[1, "mo", 1, 11] == 1
@@ -372,7 +374,9 @@ def test_a_key_that_comes_again_is_refused_as_in_a_full_run(tables: Lake, instan
         out.run(mode="full")
 
 
-def test_an_upstream_that_is_read_beside_its_view_is_its_source(tables: Lake, instance: dg.DagsterInstance) -> None:
+def test_an_upstream_that_is_read_besides_its_view_counts_as_its_source(
+    tables: Lake, instance: dg.DagsterInstance
+) -> None:
     def beside(plays: ips.IcdcView) -> DataFrame:
         added = plays.added
         everything = added.sparkSession.table("lake.media.plays").groupBy("day").agg(F.sum("n").alias("all"))
@@ -395,7 +399,7 @@ def test_an_asset_that_reads_its_own_table_is_refused(tables: Lake, instance: dg
     refused(out, ADD_PLAY, UntracedResultError, "reads lake.media.out, the table that it is written to")
 
 
-def test_a_table_read_by_its_name_is_the_change(tables: Lake, instance: dg.DagsterInstance) -> None:
+def test_a_parameter_that_is_a_table_name_reads_the_change(tables: Lake, instance: dg.DagsterInstance) -> None:
     @dg.asset(ins={"plays": ips.incremental()}, metadata=ips.append() | ips.table("media.out", partition_by=["day"]))
     def out(plays: str) -> DataFrame:
         return tables.another_session().table(plays)
@@ -424,7 +428,7 @@ OF_TWO_TYPES = {
 
 
 @pytest.mark.parametrize("how", OF_TWO_TYPES)
-def test_an_input_whose_key_is_of_a_wider_type_is_united_with_the_other(
+def test_an_input_whose_key_has_a_wider_type_is_united_with_the_other(
     tables: Lake, instance: dg.DagsterInstance, how: str
 ) -> None:
     tables.sql("CREATE TABLE lake.media.extra (id bigint, day string, title int, n int) USING iceberg")
@@ -456,10 +460,10 @@ BY_WHAT_CHANGED: dict[str, tuple[dict[str, Any], Compute]] = {
 
 
 @pytest.mark.parametrize("how", BY_WHAT_CHANGED)
-def test_groups_of_which_only_changed_values_are_taken_are_refused(
+def test_groups_filtered_by_the_range_of_changed_values_are_refused(
     tables: Lake, instance: dg.DagsterInstance, how: str
 ) -> None:
-    """A whole day was replaced by what it has in the range of the new rows."""
+    """Such an asset would replace a whole day by its rows in the range of the new ones."""
     out = Out(tables, instance, asset(*BY_WHAT_CHANGED[how]))
     out.run()
     refused(out, ADD_PLAY, UntracedResultError, r"asked which values of plays changed.*trusted\(because=")
@@ -490,7 +494,7 @@ BY_CHANCE: dict[str, tuple[dict[str, Any], Compute, str]] = {
 
 
 @pytest.mark.parametrize("how", BY_CHANCE)
-def test_what_a_full_run_would_choose_otherwise_is_refused_in_both_modes(
+def test_choices_by_the_clock_or_by_chance_are_refused_from_the_first_run_on(
     tables: Lake, instance: dg.DagsterInstance, how: str
 ) -> None:
     write, compute, match = BY_CHANCE[how]
@@ -498,8 +502,8 @@ def test_what_a_full_run_would_choose_otherwise_is_refused_in_both_modes(
         Out(tables, instance, asset(write, compute)).run()
 
 
-def test_when_a_row_was_loaded_stays_in_it(tables: Lake, instance: dg.DagsterInstance) -> None:
-    """A full run says a later time, which is no fault: the column says just that."""
+def test_the_load_time_of_a_row_stays_until_the_row_changes(tables: Lake, instance: dg.DagsterInstance) -> None:
+    """A full run sets a later time. That is right: the column says when the row was loaded."""
     compute: Compute = lambda plays: plays.added.withColumn("loaded_at", F.current_timestamp())  # noqa: E731
     out = Out(tables, instance, asset(ips.append(remove_on=["id"]), compute))
     first = {row[0]: row[-1] for row in out.run()}

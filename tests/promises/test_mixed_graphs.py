@@ -1,4 +1,4 @@
-"""Incremental assets among all the other things that a Dagster project has: each does what it does elsewhere.
+"""Incremental assets among the other parts of a Dagster project: each part works as it does elsewhere.
 
 No ``from __future__ import annotations`` here: Dagster reads the annotation of ``context`` as it is.
 """
@@ -54,12 +54,12 @@ def requested(defs: dg.Definitions, instance: dg.DagsterInstance, cursor: object
 
 
 def number(instance: dg.DagsterInstance, consumer: str, upstream: str) -> int:
-    """How many captures were consumed."""
+    """The number of captures that the edge has consumed."""
     return CursorStore(instance).get(Edge(consumer, upstream)).number
 
 
 @pytest.mark.slow
-def test_assets_of_other_io_managers_stand_before_and_behind_incremental_ones(
+def test_assets_of_other_io_managers_work_upstream_and_downstream_of_incremental_ones(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
     @dg.asset(io_manager_key="files")
@@ -114,7 +114,7 @@ def few_before_anyone_sees_them(rows: DataFrame) -> bool:
 
 
 @pytest.mark.slow
-def test_a_blocking_check_that_fails_stops_what_is_downstream_which_consumes_nothing(
+def test_a_failed_blocking_check_stops_downstream_assets_and_they_consume_nothing(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
     defs = definitions(lake, daily, agg, checks=(few, very_few))
@@ -153,7 +153,7 @@ def test_while_a_blocking_check_fails_the_sensor_runs_nothing_downstream(
 
 
 @pytest.mark.slow
-def test_an_audit_that_fails_leaves_nothing_for_what_is_downstream(lake: Lake, instance: dg.DagsterInstance) -> None:
+def test_a_failed_audit_leaves_nothing_to_consume_downstream(lake: Lake, instance: dg.DagsterInstance) -> None:
     defs = definitions(lake, daily, agg, checks=(few_before_anyone_sees_them,))
     rows = events(range(6))
     lake.create_playback(rows)
@@ -183,7 +183,7 @@ def letters(context: dg.AssetExecutionContext, daily: DataFrame) -> list[int]:
 
 
 @pytest.mark.slow
-def test_for_each_of_dynamic_partitions_an_asset_takes_its_own_share_of_an_asset_without_any(
+def test_each_dynamic_partition_takes_its_own_rows_of_an_upstream_without_partitions(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
     defs = definitions(lake, daily, by_account, letters)
@@ -237,7 +237,7 @@ def test_a_graph_with_dynamic_outputs_reads_an_incremental_asset(lake: Lake, ins
     assert defs.load_asset_value("fanned_out", instance=instance) == ["A0", "A1", "A2"]
 
 
-def test_observable_sources_and_conditions_of_ones_own_stay_as_they_are(
+def test_observable_sources_and_a_users_own_conditions_stay_as_they_are(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
     @dg.observable_source_asset(automation_condition=dg.AutomationCondition.cron_tick_passed("* * * * *"))

@@ -67,7 +67,7 @@ def halves(context: dg.AssetExecutionContext):  # noqa: ANN201  # a generator of
             yield dg.MaterializeResult(name)
 
 
-def test_the_tables_of_a_multi_asset_are_published_and_consumed_each_on_its_own(
+def test_each_table_of_a_multi_asset_is_published_and_consumed_on_its_own(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
     definitions = pipeline(lake.folder, lake.spark_folder, halves)

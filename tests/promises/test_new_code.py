@@ -1,4 +1,4 @@
-"""Rows that older code made are told of where one looks, until everything is computed anew in one step."""
+"""Rows that older code wrote are reported where people look, until everything is recomputed in one step."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def of_sql(code: str) -> dg.AssetsDefinition:
         deps=[ips.incremental_dep("playback")],
         metadata=ips.table("media.coded"),
     )
-    def coded(context):  # noqa: ANN001, ANN202  # Dagster reads an annotation of it as it is, and here they are texts
+    def coded(context):  # noqa: ANN001, ANN202  # Dagster reads its annotation, and annotations are texts here
         with ips.capture(context, columns="event_id BIGINT") as icdc:
             icdc.sql("INSERT INTO {target} SELECT event_id FROM {added}")
 
@@ -52,7 +52,7 @@ def of_sql(code: str) -> dg.AssetsDefinition:
 
 
 def shown(result: dg.ExecuteInProcessResult) -> list[str]:
-    """What each materialisation says of older rows; nothing is empty."""
+    """What each materialization says about older rows; an empty text if it says nothing."""
     found = [each.metadata.get("older rows") for each in result.asset_materializations_for_node("coded")]
     return [str(each.value) if each else "" for each in found]
 
@@ -72,27 +72,27 @@ def status_says(defs: dg.Definitions, instance: dg.DagsterInstance) -> str:
 
 
 @pytest.mark.parametrize("make", [of_version, of_sql])
-def test_new_code_goes_on_and_says_so_in_the_run_and_the_check_until_a_full_run(
+def test_new_code_continues_and_the_run_and_the_check_report_older_rows_until_a_full_run(
     lake: Lake, instance: dg.DagsterInstance, make: Callable[[str], dg.AssetsDefinition]
 ) -> None:
     old, new = (pipeline(lake.folder, lake.spark_folder, make(code)) for code in "12")
     lake.create_playback(events([1]))
     assert shown(materialize(old, instance, "coded")) == [""]
-    # Before anything has run with the new code.
+    # Nothing has run with the new code yet.
     passed, said = check_says(new, instance)
     assert passed
     assert said.startswith(f"everything is consumed. {OF_1[0].upper()}{OF_1[1:]}")
     assert said.endswith("materialize it once with the run tag dagster_ips/mode=full.")
 
     lake.append(events([2]))
-    for _ in range(2):  # the second has nothing to write
+    for _ in range(2):  # the second run has nothing to write
         (said,) = shown(materialize(new, instance, "coded", tags=SENSOR))
         assert said.startswith(OF_1)
     assert shown(materialize(new, instance, "coded", tags=FULL)) == [""]
     assert check_says(new, instance) == (True, "everything is consumed")
 
 
-def test_a_backfill_makes_the_partitions_new_that_it_computes(lake: Lake, instance: dg.DagsterInstance) -> None:
+def test_a_backfill_renews_the_partitions_that_it_computes(lake: Lake, instance: dg.DagsterInstance) -> None:
     old, new = (partitioned(lake.folder, lake.spark_folder, of_version(code, partitions_def=DAYS)) for code in "12")
     first, second = "2026-01-01", "2026-01-02"
     lake.create_playback([*events([1]), *events([2], day=1)])
@@ -110,7 +110,9 @@ def test_a_backfill_makes_the_partitions_new_that_it_computes(lake: Lake, instan
     assert status_says(new, instance) == ""
 
 
-def test_columns_that_came_later_are_told_of_whoever_added_them(lake: Lake, instance: dg.DagsterInstance) -> None:
+def test_rows_older_than_a_column_are_reported_even_if_only_the_upstream_changed(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
     defs = pipeline(lake.folder, lake.spark_folder, of_version("1"))
     lake.create_playback(events([1]))
     materialize(defs, instance, "coded")

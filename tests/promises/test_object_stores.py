@@ -1,4 +1,4 @@
-"""Tables in an S3-compatible store: what runs leave there, what they never show, and what its failures cost."""
+"""Tables in an S3-compatible store: what runs leave there, which secrets they hide, and what failures cost."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from tests.support.pipeline import (
 pytestmark = pytest.mark.slow
 
 QUICKLY = {"s3.retry.num-retries": "1", "s3.request-timeout": "5"}
-"""Spark's retries, and PyArrow's patience in seconds: else each request to a store that is down takes long."""
+"""Spark's retries and PyArrow's timeout in seconds: by default each request to a store that is down takes long."""
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def bucket(object_store: ObjectStore) -> str:
 
 @pytest.fixture
 def properties(object_store: ObjectStore, bucket: str, tmp_path: Path) -> dict[str, str]:
-    """Of a catalog in SQLite with its tables in the store."""
+    """The properties of a catalog in SQLite whose tables are in the store."""
     uri = LakeCatalog.embedded("lake", tmp_path / "lake").properties["uri"]
     return {"type": "sql", "uri": uri, "warehouse": f"s3://{bucket}/warehouse", **object_store.properties}
 
@@ -74,7 +74,7 @@ def s3_lake(properties: dict[str, str], tmp_path: Path, spark_server: ConnectSer
 def faulty_lake(
     proxy: FaultyProxy, properties: dict[str, str], tmp_path: Path, spark_server: ConnectServer, spark_folder: Path
 ) -> Lake:
-    """The same, by way of the proxy."""
+    """A lake in the same store, reached through the proxy."""
     choose_catalog(tmp_path / "lake", properties | QUICKLY | {"s3.endpoint": proxy.endpoint})
     return Lake(tmp_path / "lake", spark_folder, spark_server)
 
@@ -113,11 +113,11 @@ def test_a_whole_pipeline_follows_every_change_and_leaves_nothing_behind(
     folders = {location.partition(f"{bucket}/")[2].rpartition("/metadata/")[0] for location in kept}
     there = {key for key in object_store.objects(bucket) if "/_ips/" in key}
     assert {key for key in there if not any(key.startswith(f"{folder}/") for folder in folders)} <= {
-        "warehouse/media/_ips/"  # In PyArrow's eyes it is a folder, one for all of them.
+        "warehouse/media/_ips/"  # PyArrow's marker of the folder that all ICDC tables share
     }
 
 
-def test_a_folder_of_a_store_goes_only_when_no_file_is_in_it(object_store: ObjectStore, bucket: str) -> None:
+def test_a_folder_of_a_store_is_removed_only_when_it_is_empty(object_store: ObjectStore, bucket: str) -> None:
     storage, table = Storage(object_store.properties), f"s3://{bucket}/_ips/table"
     for name in ("one", "two"):
         storage.write(f"{table}/metadata/{name}", b"content")
@@ -131,7 +131,7 @@ def test_a_folder_of_a_store_goes_only_when_no_file_is_in_it(object_store: Objec
     assert not [key for key in object_store.objects(bucket) if key.startswith("_ips/table")]
 
 
-def test_a_backfill_is_taken_back(
+def test_a_backfill_in_a_store_can_be_reverted(
     s3_lake: Lake, instance: dg.DagsterInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DAGSTER_HOME", instance.root_directory)
@@ -150,7 +150,7 @@ def test_a_backfill_is_taken_back(
 
 
 def pages_of_queries(lake: Lake) -> list[str]:
-    """What Spark's UI, where it is on, shows of the latest queries and their sessions."""
+    """The pages of Spark's UI, which must be on, about the latest queries and their sessions."""
     ui = f"{lake.server.ui}/api/v1/applications"
     (application,) = json.loads(urllib.request.urlopen(ui).read())  # noqa: S310  # http, ours
     queries = json.loads(urllib.request.urlopen(f"{ui}/{application['id']}/sql?length=10000").read())  # noqa: S310
@@ -172,7 +172,7 @@ def test_a_run_shows_its_keys_nowhere(  # noqa: PLR0913, PLR0917  # each is a fi
     capfd: pytest.CaptureFixture[str],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Neither the secret nor the key that it belongs to; both come from the environment."""
+    """Neither the secret nor the key that it belongs to is shown; both come from the environment."""
     caplog.set_level(logging.DEBUG)
     lake, rows = s3_lake, events(range(10))
     lake.create_playback(rows)
@@ -217,7 +217,7 @@ def test_a_run_shows_its_keys_nowhere(  # noqa: PLR0913, PLR0917  # each is a fi
         assert object_store.key not in text
 
 
-def test_what_is_made_of_tables_that_runs_may_only_read_lies_elsewhere(
+def test_icdc_tables_of_read_only_sources_are_stored_elsewhere(
     s3_lake: Lake, instance: dg.DagsterInstance, object_store: ObjectStore, bucket: str, properties: dict[str, str]
 ) -> None:
     lake, rows = s3_lake, events(range(10))
@@ -236,13 +236,13 @@ def test_what_is_made_of_tables_that_runs_may_only_read_lies_elsewhere(
     rows += (late := events(range(10, 20)))
     lake.append(late)
     materialize(definitions, instance, "daily")
-    assert not first & set(object_store.objects(ours))  # The second run dropped the first's.
+    assert not first & set(object_store.objects(ours))  # the second run dropped the first ICDC table
     assert lake.rows("media.daily") == expected_daily(rows)
 
 
 @contextlib.contextmanager
 def at(point: str, then: Callable[[], object]) -> Iterator[None]:
-    """Have something happen at the effect ``point`` of runs, once."""
+    """Call ``then`` at the effect ``point`` of runs, once."""
     is_due = [True]
 
     def observer(effect: Effect, when: str) -> None:
@@ -268,10 +268,10 @@ WRITES_FAIL = {
 }
 
 
-def test_a_store_that_takes_no_writes_from_any_point_of_a_run_on_costs_at_most_that_run(
+def test_a_store_that_stops_accepting_writes_at_any_point_of_a_run_costs_at_most_that_run(
     faulty_lake: Lake, instance: dg.DagsterInstance, proxy: FaultyProxy
 ) -> None:
-    """Reads go on: Spark asks for metadata for minutes before it gives up. A branch may stay, as after a kill."""
+    """Only writes fail: Spark would retry reads for minutes before it gives up. A branch may stay, as after a kill."""
     lake, rows = faulty_lake, events(range(10))
     definitions = pipeline(lake.folder, lake.spark_folder)
     lake.create_playback(rows)
@@ -281,10 +281,10 @@ def test_a_store_that_takes_no_writes_from_any_point_of_a_run_on_costs_at_most_t
     for number, (point, fault) in enumerate(WRITES_FAIL.items(), start=1):
         rows += (late := events(range(10 * number, 10 * number + 5), day=number % 3))
         lake.append(late)
-        with at(point, lambda fault=fault: proxy.shares.update({fault: 1.0})):  # type: ignore[misc]  # a lambda of none
+        with at(point, lambda fault=fault: proxy.shares.update({fault: 1.0})):  # type: ignore[misc]  # an untyped lambda
             try:
                 materialize(definitions, instance, "daily")
-            except Exception as error:  # noqa: BLE001  # Spark has its own
+            except Exception as error:  # noqa: BLE001  # Spark raises its own errors
                 failures[point] = error
             finally:
                 proxy.shares.clear()
@@ -313,7 +313,7 @@ def test_a_run_waits_for_a_store_that_comes_back(
     assert proxy.happened[Fault.CUT] > 0
 
 
-def test_requests_that_fail_at_random_are_repeated_and_double_nothing(
+def test_requests_that_fail_at_random_are_repeated_and_duplicate_nothing(
     faulty_lake: Lake, instance: dg.DagsterInstance, proxy: FaultyProxy
 ) -> None:
     lake, rows = faulty_lake, events(range(10))
@@ -327,7 +327,7 @@ def test_requests_that_fail_at_random_are_repeated_and_double_nothing(
             try:
                 materialize(definitions, instance, "daily", "agg")
                 break
-            except Exception:  # noqa: BLE001, S112  # as above; it is run again, a few times
+            except Exception:  # noqa: BLE001, S112  # as above; the loop runs it again
                 continue
             finally:
                 proxy.shares.clear()
@@ -336,10 +336,10 @@ def test_requests_that_fail_at_random_are_repeated_and_double_nothing(
     assert set(proxy.happened) == set(Fault)
 
 
-def test_a_store_that_pauses_and_one_that_is_gone_and_comes_back(
+def test_a_paused_or_ended_store_is_an_error_and_a_resumed_one_works_again(
     tmp_path: Path, spark_server: ConnectServer, spark_folder: Path, instance: dg.DagsterInstance
 ) -> None:
-    """The server itself is stopped: first by a signal for a while, then for good behind an address that lives on."""
+    """The server itself stops: first it is paused by a signal and resumed, then it ends for good."""
     with running_object_store() as store:
         uri = LakeCatalog.embedded("lake", tmp_path / "lake").properties["uri"]
         warehouse = {"type": "sql", "uri": uri, "warehouse": f"s3://{store.new_bucket()}/warehouse"}

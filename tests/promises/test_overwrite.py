@@ -34,7 +34,7 @@ BOTH = {"playback": ips.incremental(ranges=["event_date"]), "plans": ips.increme
 
 
 def totals(playback: DataFrame, plans: DataFrame) -> DataFrame:
-    """Seconds of each account up to each of its days, and the plan that it had on that day."""
+    """For each account and day: its seconds up to that day, and the plan that it had on that day."""
     days = playback.groupBy("event_date", "account").agg(F.sum("seconds").alias("seconds")).alias("d")
     known = F.expr("d.account <=> p.account AND p.valid_on <= d.event_date")
     valid = F.max_by("plan", "valid_on").alias("plan")
@@ -86,7 +86,7 @@ ROUNDS = (
 
 @pytest.fixture
 def changing(lake: Lake) -> Lake:
-    """Three days of events, changed by deletes beside their files, and four plans, whose files are written again."""
+    """Three days of events, changed merge-on-read, and four plans, changed copy-on-write."""
     lake.create_playback(events(range(10)) + events(range(20, 26), day=1) + events(range(30, 33), day=2))
     create_plans(lake)
     modes = ", ".join(f"'write.{change}.mode'='merge-on-read'" for change in ("delete", "update"))
@@ -101,7 +101,7 @@ def create_plans(lake: Lake) -> None:
 
 
 def recomputed(lake: Lake) -> Counter[tuple[Any, ...]]:
-    """What a target must hold, computed without Spark."""
+    """The rows that a target must have, computed without Spark."""
     seconds: Counter[tuple[Any, Any]] = Counter()
     for _, day, account, played in lake.rows("media.playback").elements():
         seconds[account, day or dt.date.min] += played
@@ -176,7 +176,7 @@ def test_an_empty_change_publishes_nothing(two_days: Lake, instance: dg.DagsterI
     assert {target: operations(two_days, target) for target in TARGETS} == before
 
 
-def test_a_full_run_replaces_everything_also_what_no_condition_would_match(
+def test_a_full_run_replaces_everything_even_rows_that_no_condition_would_match(
     two_days: Lake, instance: dg.DagsterInstance
 ) -> None:
     definitions = pipeline(two_days.folder, two_days.spark_folder, PLANS, by_date)
@@ -195,7 +195,7 @@ def over_playback(compute: Compute, partition_by: list[str] | None = None) -> dg
 
     @dg.asset(ins={"playback": ips.incremental()}, metadata=ips.table("media.copy", partition_by=partition_by or []))
     def copy(playback: ips.IcdcView) -> ips.Overwrite:
-        return compute(playback)  # type: ignore[no-any-return]  # what is returned is the test's
+        return compute(playback)  # type: ignore[no-any-return]  # each test chooses what it returns
 
     return copy
 
@@ -235,7 +235,7 @@ def test_any_condition_replaces_the_rows_that_match_it_and_no_other(
     assert lake.rows("media.copy") == Counter(tuple(row) for row in expected)
 
 
-def test_a_table_that_was_partitioned_otherwise_before_keeps_the_rows_that_do_not_match(
+def test_a_table_whose_partitioning_changed_keeps_the_rows_that_do_not_match(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
     lake.create_playback(events(range(4)) + events(range(4, 8), day=1))
@@ -249,7 +249,7 @@ def test_a_table_that_was_partitioned_otherwise_before_keeps_the_rows_that_do_no
 
 
 def fails(lake: Lake, instance: dg.DagsterInstance, kind: type[IpsError], compute: Compute) -> str:
-    """After a full run, an incremental one over ``compute`` fails so; the table and the cursor stay as they are."""
+    """After a full run, an incremental one fails with ``kind``; the table and the cursor stay. The error's message."""
     definitions = pipeline(lake.folder, lake.spark_folder, over_playback(compute, BY_DATE))
     materialize(definitions, instance, "copy")
     before = lake.rows("media.copy"), lake.commits("media.copy"), state_of(instance)
@@ -262,7 +262,7 @@ def fails(lake: Lake, instance: dg.DagsterInstance, kind: type[IpsError], comput
 
 
 def fails_at_once(lake: Lake, instance: dg.DagsterInstance, kind: type[IpsError], compute: Compute) -> str:
-    """The first run over ``compute`` fails so, as every later one would; nothing is written and nothing consumed."""
+    """The first run fails with ``kind``, and nothing is written or consumed. The error's message."""
     with pytest.raises(kind) as raised:
         materialize(pipeline(lake.folder, lake.spark_folder, over_playback(compute, BY_DATE)), instance, "copy")
     assert lake.commits("media.copy") == 0
@@ -275,7 +275,7 @@ def state_of(instance: dg.DagsterInstance) -> tuple[object, int]:
     return state.committed, state.number
 
 
-def test_rows_outside_the_condition_are_refused_nulls_among_them(two_days: Lake, instance: dg.DagsterInstance) -> None:
+def test_rows_outside_the_condition_are_refused_including_nulls(two_days: Lake, instance: dg.DagsterInstance) -> None:
     where = "event_date >= DATE '2026-01-02'"
     error = fails(
         two_days,
@@ -287,7 +287,7 @@ def test_rows_outside_the_condition_are_refused_nulls_among_them(two_days: Lake,
     assert "event_date is null" in error
 
 
-def test_a_condition_that_matches_nothing_takes_no_row(two_days: Lake, instance: dg.DagsterInstance) -> None:
+def test_a_condition_that_matches_nothing_refuses_every_row(two_days: Lake, instance: dg.DagsterInstance) -> None:
     nothing = ips.ChangeRange.nothing("event_date").since("event_date")
     error = fails(two_days, instance, OutsideConditionError, lambda view: ips.Overwrite(view.source, nothing))
     assert "9 of the rows" in error
@@ -304,7 +304,9 @@ def test_a_condition_that_matches_nothing_leaves_the_table_as_it_is(
     assert (two_days.rows("media.copy"), two_days.commits("media.copy")) == before
 
 
-def test_a_condition_on_a_column_that_is_not_there_names_it(two_days: Lake, instance: dg.DagsterInstance) -> None:
+def test_a_condition_on_an_unknown_column_is_refused_and_the_column_named(
+    two_days: Lake, instance: dg.DagsterInstance
+) -> None:
     error = fails_at_once(
         two_days, instance, UnknownColumnError, lambda view: ips.Overwrite(view.source, "event_dat > DATE '2026-01-01'")
     )
@@ -324,12 +326,14 @@ def test_a_condition_on_a_column_that_only_the_frame_has_is_refused(
 
 
 @pytest.mark.parametrize("where", ["seconds", "seconds >", "rand() >= 0"])
-def test_a_text_that_chooses_no_rows_is_refused(two_days: Lake, instance: dg.DagsterInstance, where: str) -> None:
+def test_a_text_that_is_no_usable_condition_is_refused(
+    two_days: Lake, instance: dg.DagsterInstance, where: str
+) -> None:
     error = fails_at_once(two_days, instance, ConditionError, lambda view: ips.Overwrite(view.source, where))
     assert "can't be applied" in error
 
 
-def test_a_condition_that_asks_other_rows_is_refused(two_days: Lake, instance: dg.DagsterInstance) -> None:
+def test_a_condition_with_a_subquery_is_refused(two_days: Lake, instance: dg.DagsterInstance) -> None:
     where = "event_id <= (SELECT max(event_id) FROM lake.media.playback)"
     error = fails(two_days, instance, ConditionError, lambda view: ips.Overwrite(view.source, where))
     assert "can't be applied" in error
@@ -344,7 +348,7 @@ def test_a_frame_that_does_not_hold_every_matching_row_is_refused(
         return ips.Overwrite(taken, view.range("event_date").since("event_date"))
 
     definitions = pipeline(two_days.folder, two_days.spark_folder, over_playback(compute, BY_DATE))
-    with pytest.raises(FragmentOverwriteError) as raised:  # in the first run, as it would be in any other
+    with pytest.raises(FragmentOverwriteError) as raised:  # in the first run already
         materialize(definitions, instance, "copy")
     assert two_days.commits("media.copy") == 0
     error = str(raised.value)
@@ -353,7 +357,7 @@ def test_a_frame_that_does_not_hold_every_matching_row_is_refused(
 
 
 @pytest.mark.parametrize(("frame", "where", "found"), [(5, "TRUE", "a int where a str"), (None, 1, "where a int")])
-def test_an_overwrite_of_something_else_is_refused(
+def test_an_overwrite_whose_frame_or_condition_has_a_wrong_type_is_refused(
     two_days: Lake, instance: dg.DagsterInstance, frame: object, where: object, found: str
 ) -> None:
     asset = over_playback(lambda view: ips.Overwrite(frame or view.source, where))  # type: ignore[arg-type]
@@ -370,11 +374,11 @@ def test_an_overwrite_beside_another_write_mode_is_refused_at_load() -> None:
         pipeline(Path("nowhere"), Path("nowhere"), twofold)
 
 
-def test_an_overwrite_that_no_annotation_announced_is_refused_beside_another_write_mode(
+def test_an_overwrite_without_a_return_annotation_is_refused_beside_another_write_mode(
     two_days: Lake, instance: dg.DagsterInstance
 ) -> None:
     @dg.asset(ins={"playback": ips.incremental()}, metadata=ips.append() | ips.table("media.copy"))
-    def copy(playback: ips.IcdcView):  # type: ignore[no-untyped-def]  # noqa: ANN202  # that is the test
+    def copy(playback: ips.IcdcView):  # type: ignore[no-untyped-def]  # noqa: ANN202  # this is what is tested
         return ips.Overwrite(playback.source, "TRUE")
 
     with pytest.raises(DeclarationError, match="declares another write mode"):

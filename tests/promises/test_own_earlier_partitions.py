@@ -1,4 +1,4 @@
-"""An asset whose partitions are made of its own earlier ones: a change runs on from day to day."""
+"""An asset whose partitions read its own earlier ones: a change propagates from day to day."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def balances(rows: list[Event]) -> Counter[tuple[object, ...]]:
     return found
 
 
-def test_what_comes_late_changes_every_later_day(lake: Lake, instance: dg.DagsterInstance) -> None:
+def test_late_and_removed_rows_change_every_later_day(lake: Lake, instance: dg.DagsterInstance) -> None:
     manager = ips.IcdcIOManager(catalog=catalog_resource(lake.folder), spark=spark_resource(lake.spark_folder))
     playback = ips.iceberg_asset("playback", table="media.playback")
     definitions = ips.with_incremental(dg.Definitions(assets=[playback, balance], resources={"io_manager": manager}))

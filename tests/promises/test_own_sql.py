@@ -1,4 +1,4 @@
-"""An asset's own statements are published as a whole or not at all, and consume what they were made of exactly once."""
+"""An asset's own statements are published as a whole or not at all, and consume their inputs exactly once."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -55,15 +55,15 @@ def run(lake: Lake, instance: dg.DagsterInstance, asset: dg.AssetsDefinition, **
 
 
 def failure(lake: Lake, instance: dg.DagsterInstance, asset: dg.AssetsDefinition) -> IpsError:
-    with pytest.raises(Exception) as raised:  # noqa: PT011  # Dagster wraps ours
+    with pytest.raises(Exception) as raised:  # noqa: PT011  # Dagster wraps the error
         run(lake, instance, asset)
     return cause_of(raised.value)
 
 
 def cause_of(raised: BaseException) -> IpsError:
-    """Our error, whatever Dagster wrapped it in."""
+    """The library's error inside whatever Dagster wrapped it in."""
     errors = [raised]
-    for error in errors:  # grows as it is walked; an error may be its own context's context
+    for error in errors:  # grows in the loop; errors may refer to each other
         errors += [e for e in (error.__cause__, error.__context__) if e is not None and e not in errors]
     (found, *_) = [error for error in errors if isinstance(error, IpsError)]
     return found
@@ -101,7 +101,7 @@ def test_several_statements_follow_added_and_removed_rows(lake: Lake, instance: 
     assert committed.snapshot_id == head
 
 
-def test_a_merge_that_adds_the_change_up_counts_every_row_once(lake: Lake, instance: dg.DagsterInstance) -> None:
+def test_a_merge_that_adds_up_the_change_counts_every_row_once(lake: Lake, instance: dg.DagsterInstance) -> None:
     rows = events(range(5))
     lake.create_playback(rows)
     asset = statements(ADDING)
@@ -116,7 +116,7 @@ def test_a_merge_that_adds_the_change_up_counts_every_row_once(lake: Lake, insta
         assert lake.rows(TABLE) == expected(rows)
 
 
-def test_in_mode_full_the_same_statements_recompute_the_table(lake: Lake, instance: dg.DagsterInstance) -> None:
+def test_the_same_statements_recompute_the_table_in_mode_full(lake: Lake, instance: dg.DagsterInstance) -> None:
     rows = events(range(7))
     lake.create_playback(rows)
     asset = statements(ADDING)
@@ -126,9 +126,7 @@ def test_in_mode_full_the_same_statements_recompute_the_table(lake: Lake, instan
     assert lake.rows(TABLE) == expected(rows)
 
 
-def test_a_table_is_given_the_columns_that_the_declared_ones_have_more(
-    lake: Lake, instance: dg.DagsterInstance
-) -> None:
+def test_a_table_gets_newly_declared_columns_and_wider_types(lake: Lake, instance: dg.DagsterInstance) -> None:
     def of_columns(columns: str, *texts: str) -> dg.AssetsDefinition:
         @dg.asset(name="by_account", deps=[ips.incremental_dep("playback")], metadata=ips.table(TABLE))
         def made(context):  # noqa: ANN001, ANN202  # as one writes it who annotates nothing
@@ -153,7 +151,7 @@ def test_a_table_is_given_the_columns_that_the_declared_ones_have_more(
     assert lake.rows(TABLE)["a0", 1, None] == 1
 
 
-def test_dropping_whole_files_alone_is_published_and_stamped(lake: Lake, instance: dg.DagsterInstance) -> None:
+def test_a_run_that_only_drops_whole_files_is_published_and_stamped(lake: Lake, instance: dg.DagsterInstance) -> None:
     lake.create_playback(events(range(5)))
     run(lake, instance, statements(ADDING))
     lake.append(events([7]))
@@ -180,7 +178,7 @@ def test_an_error_after_a_statement_publishes_and_consumes_nothing(lake: Lake, i
 
 
 @pytest.mark.parametrize("then_fails", [False, True])
-def test_a_statement_that_writes_to_the_table_itself_is_found_out(
+def test_a_statement_that_writes_to_the_table_directly_is_detected(
     lake: Lake, instance: dg.DagsterInstance, *, then_fails: bool
 ) -> None:
     lake.create_playback(events(range(5)))
@@ -205,7 +203,7 @@ def test_a_statement_that_writes_to_the_table_itself_is_found_out(
     assert lake.rows(TABLE) == expected(events([*range(5), 7]))
 
 
-def test_a_table_changed_meanwhile_is_not_published_over_and_the_next_run_is_right(
+def test_a_table_changed_during_a_run_is_not_published_over_and_continues_once_that_is_accepted(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
     lake.create_playback(events(range(5)))
@@ -225,9 +223,7 @@ def test_a_table_changed_meanwhile_is_not_published_over_and_the_next_run_is_rig
     assert lake.rows(TABLE) == expected(events([*range(5), 7])) + Counter([("other", 1)])
 
 
-def test_a_branch_made_anew_under_the_block_is_not_published_without_what_was_on_it(
-    lake: Lake, instance: dg.DagsterInstance
-) -> None:
+def test_a_branch_recreated_during_the_block_is_not_published(lake: Lake, instance: dg.DagsterInstance) -> None:
     lake.create_playback(events(range(5)))
     run(lake, instance, statements(ADDING))
     lake.append(events([7]))
@@ -249,7 +245,7 @@ def test_a_branch_made_anew_under_the_block_is_not_published_without_what_was_on
 
 
 @pytest.mark.parametrize("text", [ADDING, ADDING.replace("{icdc}", "{added}")])
-def test_statements_that_do_not_look_at_removed_rows_are_refused_when_there_are_some(
+def test_statements_that_ignore_removed_rows_are_refused_when_there_are_some(
     lake: Lake, instance: dg.DagsterInstance, text: str
 ) -> None:
     lake.create_playback(events(range(5)))
@@ -281,7 +277,7 @@ def test_several_upstreams_are_captured_in_one_block(lake: Lake, instance: dg.Da
     assert state(instance, "counts", "daily").number == 2
 
 
-def test_a_block_that_does_not_say_which_upstream_it_means_is_told(lake: Lake, instance: dg.DagsterInstance) -> None:
+def test_a_statement_that_names_an_unknown_upstream_is_refused(lake: Lake, instance: dg.DagsterInstance) -> None:
     lake.create_playback(events(range(4)))
     error = failure(lake, instance, by_account(lambda icdc: icdc.sql("SELECT * FROM {playbak.added}")))
     assert isinstance(error, DeclarationError)
@@ -304,7 +300,7 @@ def test_a_first_run_without_a_table_or_columns_says_what_to_do(lake: Lake, inst
 
 
 @pytest.mark.parametrize("writes", ["media.other", None])
-def test_capture_of_what_is_not_declared_is_refused(
+def test_capture_of_an_undeclared_upstream_or_table_is_refused(
     lake: Lake, instance: dg.DagsterInstance, writes: str | None
 ) -> None:
     @dg.asset(name="by_account", deps=[ips.incremental_dep("playback")], metadata=ips.table(TABLE))
@@ -319,7 +315,7 @@ def test_capture_of_what_is_not_declared_is_refused(
 
 
 @pytest.mark.parametrize(("returned", "said"), [(None, "didn't call capture"), ("a frame", "returned a DataFrame")])
-def test_an_asset_that_does_not_capture_is_not_taken_for_done(
+def test_an_asset_that_does_not_call_capture_fails(
     lake: Lake, instance: dg.DagsterInstance, returned: str | None, said: str
 ) -> None:
     @dg.asset(name="by_account", deps=[ips.incremental_dep("playback")], metadata=ips.table(TABLE))
@@ -358,7 +354,7 @@ def test_an_asset_with_own_statements_runs_when_something_is_pending(lake: Lake,
     ],
     ids=["unknown upstream", "a write mode", "partitions"],
 )
-def test_what_cannot_work_is_refused_when_definitions_load(lake: Lake, wrong: dg.AssetSpec) -> None:
+def test_declarations_that_cannot_work_are_refused_when_definitions_load(lake: Lake, wrong: dg.AssetSpec) -> None:
     @dg.multi_asset(specs=[wrong])
     def made() -> None: ...
 

@@ -1,4 +1,4 @@
-"""What someone else writes into a target is noticed and refused, and each way on that the error names works."""
+"""What someone else writes to a target is noticed and refused, and each remedy that the error names works."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def run(lake: Lake, instance: dg.DagsterInstance, name: str, **tags: str) -> dg.
     return materialize(definitions, instance, name, tags={f"dagster_ips/{tag}": value for tag, value in tags.items()})
 
 
-def test_rows_taken_from_a_target_are_missed_and_both_ways_on_do_what_they_say(
+def test_rows_deleted_from_a_target_are_noticed_and_both_remedies_do_what_they_say(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
     lake.create_playback(events(range(4)))
@@ -58,7 +58,7 @@ def test_rows_taken_from_a_target_are_missed_and_both_ways_on_do_what_they_say(
 
 
 @pytest.mark.parametrize(("storage", "value"), [("merged", "seconds"), ("partials", "_ips_sum_seconds")])
-def test_an_accepted_row_that_does_not_say_what_it_was_made_of_is_not_added_to(
+def test_an_accepted_row_without_its_hidden_columns_is_not_added_to(
     lake: Lake, instance: dg.DagsterInstance, storage: Literal["merged", "partials"], value: str
 ) -> None:
     @dg.asset(
@@ -76,11 +76,11 @@ def test_an_accepted_row_that_does_not_say_what_it_was_made_of_is_not_added_to(
     lake.create_playback(events([1, 2]))
     run()
     lake.sql(f"INSERT INTO lake.media.totals (account, {value}) VALUES ('a0', 100)")
-    lake.append(events([4]))  # Of a1.
+    lake.append(events([4]))  # a row of a1
     with pytest.raises(ForeignWriteError) as raised:
         run()
     run(accept=str(raised.value.newest))
-    lake.append(events([3]))  # Of a0.
+    lake.append(events([3]))  # a row of a0
     if storage == "merged":
         with pytest.raises(CombineError, match="is null, so something else wrote it"):
             run()
@@ -93,7 +93,7 @@ def test_an_accepted_row_that_does_not_say_what_it_was_made_of_is_not_added_to(
     run(mode="full")
 
 
-def test_rows_that_come_while_a_run_is_at_work_are_not_built_upon(lake: Lake, instance: dg.DagsterInstance) -> None:
+def test_rows_that_others_add_while_a_run_works_are_not_built_upon(lake: Lake, instance: dg.DagsterInstance) -> None:
     @dg.asset(ins={"playback": ips.incremental()}, metadata=ips.append() | ips.table("media.copy"))
     def copy(playback: ips.IcdcView) -> DataFrame:
         if playback.mode == "incremental":
@@ -109,7 +109,7 @@ def test_rows_that_come_while_a_run_is_at_work_are_not_built_upon(lake: Lake, in
     assert ids(lake) == Counter([0, 1, 2, 99])
 
 
-def test_a_table_has_one_owner_also_across_code_locations_and_its_new_name_takes_it_over(
+def test_a_table_has_one_owner_across_code_locations_and_a_renamed_asset_can_take_it_over(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
     lake.create_playback(events(range(3)))
@@ -128,7 +128,7 @@ def test_a_table_has_one_owner_also_across_code_locations_and_its_new_name_takes
     assert ids(lake) == Counter(range(4))
 
 
-def test_an_asset_without_incremental_inputs_does_not_replace_the_table_of_another(
+def test_an_asset_without_incremental_inputs_does_not_replace_the_table_of_another_asset(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
     @dg.asset(metadata=ips.table("media.copy"))
@@ -143,7 +143,7 @@ def test_an_asset_without_incremental_inputs_does_not_replace_the_table_of_anoth
     assert ids(lake) == Counter(range(3))
 
 
-def test_rows_of_before_the_first_run_are_somebodys_and_stay_until_a_person_gives_them_up(
+def test_rows_from_before_the_first_run_stay_until_a_person_gives_them_up(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
     lake.create_playback(events(range(3)))

@@ -1,4 +1,4 @@
-"""A table of partials reads as what SQL's GROUP BY makes of all rows, by whoever reads it through this library."""
+"""A table of partials, read through this library, equals SQL's GROUP BY over all rows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def partials(
     @dg.asset(
         name="per_account",
         ins={"playback": ips.incremental()},
-        metadata=ips.combine(on=KEYS, aggregates=aggregates, storage=storage)  # type: ignore[arg-type]  # tried wrongly, too
+        metadata=ips.combine(on=KEYS, aggregates=aggregates, storage=storage)  # type: ignore[arg-type]  # some tests pass wrong values
         | ips.table("media.per_account", partition_by=["event_date"])
         | by_day,
         **partitioned_by,
@@ -64,7 +64,7 @@ def expected(lake: Lake, aggregates: dict[str, str]) -> list[tuple[object, ...]]
 
 
 @pytest.mark.parametrize("aggregates", [AGGREGATES, WITH_EXTREMES], ids=["added_up", "extremes"])
-def test_readers_audits_and_proofs_see_whole_groups_whatever_comes_and_goes(
+def test_readers_audits_and_proofs_see_whole_groups_whatever_rows_are_added_or_removed(
     lake: Lake, instance: dg.DagsterInstance, aggregates: dict[str, str]
 ) -> None:
     checks = has_whole_groups, ips.proof("per_account", sample=1.0, with_each_run=True)
@@ -121,7 +121,7 @@ def test_no_asset_consumes_partials_incrementally(lake: Lake, instance: dg.Dagst
     ("aggregates", "storage", "said"),
     [(AGGREGATES, "merged", "declares whole rows"), (WITH_EXTREMES, "partials", "partials of other aggregates")],
 )
-def test_a_table_of_partials_keeps_its_own_kind(
+def test_a_table_of_partials_keeps_its_storage_and_its_aggregates(
     lake: Lake, instance: dg.DagsterInstance, aggregates: dict[str, str], storage: str, said: str
 ) -> None:
     lake.create_playback(events(range(4)))
@@ -134,6 +134,6 @@ def test_a_table_of_partials_keeps_its_own_kind(
     assert kept["aggregates"] == AGGREGATES
 
 
-def test_a_storage_that_there_is_not_is_refused() -> None:
+def test_an_unknown_storage_is_refused() -> None:
     with pytest.raises(DeclarationError, match="'merged' or 'partials'"):
         partials(storage="folded")

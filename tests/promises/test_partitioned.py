@@ -43,7 +43,7 @@ def test_exactly_the_changed_partitions_run_stage_after_stage(lake: Lake, instan
         ("week", "2025-12-28", "2026-01-04"),
     ]
 
-    late = days(2, 3, 8, 9, first_id=500)  # the last one is new
+    late = days(2, 3, 8, 9, first_id=500)  # the last day is new
     lake.append(late)
     assert follow(definitions, instance) == [
         ("day+day_agg", key(2), key(3)),
@@ -57,7 +57,7 @@ def test_exactly_the_changed_partitions_run_stage_after_stage(lake: Lake, instan
     assert lake.rows("media.week") == expected_week(rows + late)
 
 
-def test_a_new_partition_is_computed_beside_changed_ones_that_are_not_computed_anew(
+def test_a_new_partition_is_computed_while_changed_ones_continue_incrementally(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
     definitions = partitioned(lake.folder, lake.spark_folder)
@@ -77,7 +77,7 @@ def test_a_new_partition_is_computed_beside_changed_ones_that_are_not_computed_a
     assert lake.rows("media.day") == expected_day(days(0, 1) + late)
 
 
-def test_each_partition_of_a_run_shows_its_own_numbers_and_which_are_the_whole_runs(
+def test_each_partition_of_a_run_shows_its_own_numbers_and_those_of_the_whole_run(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
     definitions = partitioned(lake.folder, lake.spark_folder)
@@ -86,14 +86,14 @@ def test_each_partition_of_a_run_shows_its_own_numbers_and_which_are_the_whole_r
     assert {each.partition: each.metadata["rows captured"].value for each in made} == {key(0): 2, key(1): 5, key(2): 0}
     assert {each.metadata["whole run: rows captured"].value for each in made} == {7}
     assert "one run of **3 partitions**" in str(made[0].metadata["summary"].value)
-    # A week is made of several days, and here its file is as well: of one partition the run's numbers are its own.
+    # The file that a week reads has rows of several days. In a run of one partition, the run's numbers are its own.
     run(definitions, instance, "day_agg", key(0), key(1))
     (week,) = run(definitions, instance, "week", "2025-12-28").asset_materializations_for_node("week")
     assert "rows captured" in week.metadata
     assert "whole run: rows captured" not in week.metadata
 
 
-def test_a_partition_that_nothing_touched_takes_its_late_row_long_after_its_snapshot_expired(
+def test_an_untouched_partition_takes_a_late_row_long_after_its_snapshot_expired(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
     definitions = partitioned(lake.folder, lake.spark_folder)
@@ -143,7 +143,7 @@ def whole_days(playback: ips.IcdcView) -> DataFrame:
     return playback.scope.select("event_date", F.lit(1).alias("one"))
 
 
-def test_partitions_that_a_person_names_are_computed_anew_unless_the_run_says_otherwise(
+def test_partitions_that_a_person_launches_are_recomputed_unless_the_run_says_otherwise(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
     definitions = partitioned(lake.folder, lake.spark_folder)
@@ -230,7 +230,7 @@ def test_rows_of_another_partition_are_refused_and_nothing_is_consumed(
     assert CursorStore(instance).get(Edge("shifted", "playback", key(0))).committed is None
 
 
-def test_a_normal_partitioned_asset_reads_and_replaces_its_own_partition_alone(
+def test_a_normal_partitioned_asset_reads_and_replaces_only_its_own_partition(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
     @dg.asset(
@@ -251,7 +251,7 @@ def test_a_normal_partitioned_asset_reads_and_replaces_its_own_partition_alone(
     assert lake.rows("media.copy") == Counter((i, date) for i, date, *_ in days(0, 1) if i != 0)
 
 
-def test_what_cannot_work_is_said_when_definitions_load(lake: Lake) -> None:
+def test_declarations_that_cannot_work_are_refused_when_definitions_load(lake: Lake) -> None:
     @dg.asset(partitions_def=DAYS, ins={"playback": ips.incremental()}, metadata=ips.append())
     def nowhere(playback: ips.IcdcView) -> DataFrame:
         return playback.added
@@ -281,7 +281,7 @@ def test_what_cannot_work_is_said_when_definitions_load(lake: Lake) -> None:
         partitioned(lake.folder, lake.spark_folder, moving)
 
 
-def test_the_command_line_tells_what_is_known_of_partitions_and_leaves_them_to_the_ui(
+def test_the_command_line_shows_pending_partitions_and_refuses_to_reset_them(
     lake: Lake, instance: dg.DagsterInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "definitions_of_partitioned.py"

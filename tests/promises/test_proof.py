@@ -1,4 +1,4 @@
-"""A proof finds whatever made a table wrong, because it rests on nothing that made it."""
+"""A proof finds any error in a table, because it doesn't rely on anything that wrote the table."""
 
 import datetime as dt
 from collections.abc import Callable, Mapping
@@ -35,9 +35,9 @@ def proved(
     sample: float = ALL,
     config: Mapping[str, Any] | None = None,
     resources: Mapping[str, Any] | None = None,
-    **more: Any,  # noqa: ANN401  # proof's
+    **more: Any,  # noqa: ANN401  # arguments of proof
 ) -> dict[str, dg.AssetCheckEvaluation]:
-    """What a proof of each of ``assets`` finds, by asset."""
+    """The result of a proof of each of ``assets``, by asset."""
     keys = [key.to_user_string() for each in assets for key in each.keys]
     definitions = defined(
         lake, *assets, checks=[ips.proof(key, sample=sample, **more) for key in keys], resources=resources
@@ -85,7 +85,7 @@ def run(
 
 @pytest.fixture
 def small_samples(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tables of tests are so small that more of them than was asked for would be compared."""
+    """Removes the least sample size: for tables as small as in tests, a proof would compare more than was asked for."""
     monkeypatch.setattr(proofs, "_LEAST_ROWS", 0)
 
 
@@ -104,7 +104,7 @@ def test_a_table_is_proved_by_the_names_that_its_columns_have_now(lake: Lake, in
 
 @pytest.mark.usefixtures("small_samples")
 @pytest.mark.parametrize("sample", [ALL, 0.5])
-def test_what_is_changed_by_hand_is_found(lake: Lake, instance: dg.DagsterInstance, sample: float) -> None:
+def test_rows_changed_by_hand_are_found(lake: Lake, instance: dg.DagsterInstance, sample: float) -> None:
     lake.create_playback(events(range(30)) + events(range(30, 60), day=1))
     run(lake, instance, daily, agg)
     seed = {"seed": 7}
@@ -131,7 +131,7 @@ def test_what_is_changed_by_hand_is_found(lake: Lake, instance: dg.DagsterInstan
 
 @pytest.fixture
 def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing that would refuse a result is in the way of a wrong one."""
+    """Turns off everything that would refuse a wrong result."""
     monkeypatch.setattr(result_writer.Result, "checked", lambda self, *_, **__: self)
     monkeypatch.setattr(result_writer.Result, "_require_same_keys", lambda *_: None)
     monkeypatch.setattr(result_writer.Result, "_require_no_live_rows", lambda *_: None)
@@ -230,7 +230,7 @@ WRONG = [
 
 @pytest.fixture
 def two_sources(lake: Lake) -> Lake:
-    """Three days of events, and other events of which some are the same."""
+    """Three days of events, and other events, some of which are the same."""
     lake.create_playback([*events(range(9)), *events(range(10, 19), day=1), *events(range(20, 29), day=3)])
     lake.create_playback(events(range(3)), "media.other")
     return lake
@@ -238,7 +238,7 @@ def two_sources(lake: Lake) -> Lake:
 
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("wrong", WRONG, ids=lambda asset: asset.key.to_user_string())
-def test_a_table_that_a_wrong_asset_made_is_found(
+def test_a_table_that_a_wrong_asset_wrote_is_found(
     two_sources: Lake, instance: dg.DagsterInstance, wrong: dg.AssetsDefinition
 ) -> None:
     lake = two_sources
@@ -299,7 +299,9 @@ def test_each_table_of_a_step_is_proved_by_itself(two_sources: Lake, instance: d
     assert (found["plays"].passed, found["kept"].passed) == (False, True)
 
 
-def test_partitions_are_proved_at_what_each_was_made_of(lake: Lake, instance: dg.DagsterInstance) -> None:
+def test_each_partition_is_proved_at_the_snapshots_it_was_computed_from(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
     lake.create_playback([row for day in range(3) for row in events(range(9 * day, 9 * day + 9), day=day)])
     every_day = {"dagster/asset_partition_range_start": key(0), "dagster/asset_partition_range_end": key(2)}
     run(lake, instance, day, **every_day)
@@ -321,7 +323,7 @@ def test_partitions_are_proved_at_what_each_was_made_of(lake: Lake, instance: dg
     assert not found["day_agg"].passed
 
 
-def test_what_cannot_be_told_is_a_warning_and_nothing_published_is_nothing_to_prove(
+def test_a_table_that_cannot_be_proved_is_a_warning_and_an_unpublished_one_passes(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
     lake.create_playback(events(range(6)))
@@ -360,7 +362,7 @@ def test_a_proof_changes_nothing_and_can_be_repeated(lake: Lake, instance: dg.Da
     assert state() == before
 
 
-def test_a_difference_that_an_ignored_lookup_may_have_made_is_a_warning(
+def test_a_difference_that_a_changed_lookup_may_have_caused_is_a_warning(
     two_sources: Lake, instance: dg.DagsterInstance
 ) -> None:
     @dg.asset(ins=PLAYBACK, metadata=ips.append())
@@ -411,7 +413,7 @@ def test_a_proof_that_cannot_be_made_is_refused_at_load(
         load()
 
 
-class Factor(dg.ConfigurableResource):  # type: ignore[type-arg]  # its value is the resource itself
+class Factor(dg.ConfigurableResource):  # type: ignore[type-arg]  # the value is the resource itself
     factor: int
 
 
@@ -419,7 +421,9 @@ class Limit(dg.Config):
     least: int = 0
 
 
-def test_a_function_gets_what_it_asks_for(lake: Lake, instance: dg.DagsterInstance) -> None:
+def test_a_proof_passes_the_asset_function_every_parameter_it_asks_for(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
     @dg.asset(
         partitions_def=day.partitions_def,
         ins=PLAYBACK,
@@ -466,7 +470,9 @@ def test_a_proof_with_each_run_sees_what_the_run_published(lake: Lake, instance:
 
 
 @pytest.mark.usefixtures("small_samples")
-def test_a_small_sample_has_what_the_last_change_touched(lake: Lake, instance: dg.DagsterInstance) -> None:
+def test_a_small_sample_includes_the_rows_that_the_last_change_touched(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
     @dg.asset(ins=PLAYBACK, metadata=ips.merge(on=["event_id"]) | ips.table("media.by_event"))
     def by_event(playback: ips.IcdcView) -> DataFrame:
         return playback.affected("event_id").groupBy("event_id").agg(F.sum("seconds").alias("seconds"))

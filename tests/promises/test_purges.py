@@ -26,7 +26,7 @@ def watched(playback: ips.IcdcView) -> DataFrame:
 
 @pytest.fixture
 def consumed(lake: Lake, instance: dg.DagsterInstance) -> dg.Definitions:
-    """A person's rows were appended and changed, each captured; the captures' tables are there."""
+    """A person's rows were appended and changed, each change was captured, and the ICDC tables still exist."""
     lake.create_playback(events(range(10)))
     definitions = pipeline(lake.folder, lake.spark_folder, watched, icdc_keep_last=10)
     materialize(definitions, instance, "watched")
@@ -42,7 +42,7 @@ def delete(lake: Lake) -> None:
 
 
 def rewrite_and_expire(lake: Lake) -> None:
-    """What makes a deletion final."""
+    """Makes a deletion final: rewrites all data files and expires the old snapshots."""
     rewrite = "CALL lake.system.rewrite_data_files(table => 'media.playback', options => map('rewrite-all', 'true'))"
     lake.sql(rewrite).collect()
     lake.sql("CALL lake.system.expire_snapshots('media.playback', TIMESTAMP '2100-01-01')").collect()
@@ -69,7 +69,7 @@ def test_purged_rows_are_in_no_data_file_and_reading_their_capture_says_which_fi
         with pytest.raises(Exception, match=r"\.parquet") as said:
             lake.rows(table)
         assert any(name in str(said.value) for name in held)
-    # What it takes downstream is a run like any other.
+    # Downstream it takes a full run, like any other.
     with pytest.raises(ips.IpsError, match="expired"):
         materialize(consumed, instance, "watched")
     materialize(consumed, instance, "watched", tags={"dagster_ips/mode": "full"})

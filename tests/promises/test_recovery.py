@@ -1,4 +1,4 @@
-"""Cursors that are lost or old, and targets that others changed: recognised for what they are, and the way on works."""
+"""Lost or old cursors, and targets that others changed, are recognized, and the advised remedies work."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def cursors(instance: dg.DagsterInstance) -> Cursors:
 
 
 def set_cursors(instance: dg.DagsterInstance, values: Cursors) -> None:
-    """As a backup of Dagster's database does that is played back."""
+    """Set the cursors as restoring a backup of Dagster's database does."""
     with sqlite3.connect(Path(instance.root_directory) / "history" / "runs.db") as database:
         database.execute("DELETE FROM kvs WHERE key LIKE 'dagster_ips:edge:%'")
         database.executemany("INSERT INTO kvs (key, value) VALUES (?, ?)", values)
@@ -33,7 +33,7 @@ def set_cursors(instance: dg.DagsterInstance, values: Cursors) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("state", STATES)
-def test_cursors_that_are_deleted_are_rebuilt_and_no_row_is_twice_or_missing(
+def test_deleted_cursors_are_rebuilt_and_no_row_is_duplicated_or_lost(
     lake: Lake, instance: dg.DagsterInstance, state: str
 ) -> None:
     definitions, home = pipeline(lake.folder, lake.spark_folder), Path(instance.root_directory)
@@ -67,9 +67,7 @@ def test_cursors_that_are_deleted_are_rebuilt_and_no_row_is_twice_or_missing(
     assert lake.rows("media.agg") == expected_agg(rows + late)
 
 
-def test_cursors_from_a_backup_are_brought_up_to_what_was_published_since(
-    lake: Lake, instance: dg.DagsterInstance
-) -> None:
+def test_cursors_from_a_backup_catch_up_with_what_was_published_since(lake: Lake, instance: dg.DagsterInstance) -> None:
     definitions = pipeline(lake.folder, lake.spark_folder)
     rows = events(range(6))
     lake.create_playback(rows)
@@ -123,7 +121,7 @@ def cherry_pick_after_rollback(lake: Lake) -> None:
         pytest.param(cherry_pick_after_rollback, "was rolled back", marks=pytest.mark.slow),
     ],
 )
-def test_a_target_that_others_set_back_is_refused_and_the_advice_makes_it_right(
+def test_a_target_that_others_rolled_back_or_replaced_is_refused_and_the_advice_repairs_it(
     lake: Lake, instance: dg.DagsterInstance, change: Callable[[Lake], None], said: str
 ) -> None:
     definitions, rows = two_rounds(lake, instance)
@@ -169,7 +167,7 @@ def cherry_pick_a_staged_append(lake: Lake) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("change", [compact, expire, expire_by_pyiceberg, cherry_pick_a_staged_append])
-def test_a_target_that_is_maintained_by_others_is_gone_on_with(
+def test_runs_continue_on_a_target_that_others_maintain(
     lake: Lake, instance: dg.DagsterInstance, change: Callable[[Lake], None]
 ) -> None:
     definitions, rows = two_rounds(lake, instance)

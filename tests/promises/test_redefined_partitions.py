@@ -1,4 +1,4 @@
-"""An asset's partitions are defined otherwise while its table has rows: no change is lost, and none is taken twice."""
+"""An asset's partitions are redefined while its table has rows: no change is lost, and none is read twice."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SUNDAY, MONDAY, TUESDAY = 3, 4, 5
 def copy(
     lake: Lake, partitions: dg.PartitionsDefinition[str] | None, expression: object = "event_date"
 ) -> dg.Definitions:
-    """One asset that appends what comes to its table, partitioned so."""
+    """An asset with these partitions that appends the added rows to its table."""
 
     @dg.asset(
         partitions_def=partitions,
@@ -40,7 +40,7 @@ def copy(
 @pytest.mark.parametrize(
     ("partitions", "expression"),
     [
-        pytest.param(WEEKS, "event_date", id="weeks"),  # the key of a week is that of its first day
+        pytest.param(WEEKS, "event_date", id="weeks"),  # a week has the same key as its first day
         pytest.param(MONTHS, "event_date", id="months", marks=pytest.mark.slow),
         pytest.param(ACCOUNTS, "account", id="accounts", marks=pytest.mark.slow),
         pytest.param(
@@ -49,7 +49,7 @@ def copy(
     ],
 )
 @pytest.mark.parametrize("expires", [False, True], ids=["history kept", "history expired"])
-def test_days_that_become_something_else_and_days_again_while_changes_wait(
+def test_daily_partitions_can_be_redefined_and_restored_while_changes_wait(
     lake: Lake,
     instance: dg.DagsterInstance,
     partitions: dg.PartitionsDefinition[str],
@@ -78,7 +78,7 @@ def test_days_that_become_something_else_and_days_again_while_changes_wait(
 
 
 @pytest.mark.parametrize("expires", [False, True], ids=["history kept", "history expired"])
-def test_an_asset_that_has_partitions_for_a_while(lake: Lake, instance: dg.DagsterInstance, *, expires: bool) -> None:
+def test_an_asset_can_be_partitioned_for_a_while(lake: Lake, instance: dg.DagsterInstance, *, expires: bool) -> None:
     whole, days = copy(lake, None), copy(lake, DAYS)
     lake.create_playback(events(range(4)) + events(range(10, 14), day=SUNDAY))
     for day in (SUNDAY, MONDAY):
@@ -96,7 +96,7 @@ def test_an_asset_that_has_partitions_for_a_while(lake: Lake, instance: dg.Dagst
     assert event.materialization.metadata["mode"].value == "incremental"
 
 
-def test_a_partition_that_comes_to_nothing_is_not_requested_for_ever(lake: Lake, instance: dg.DagsterInstance) -> None:
+def test_a_partition_whose_result_is_empty_is_not_requested_forever(lake: Lake, instance: dg.DagsterInstance) -> None:
     def none(definition: dg.PartitionsDefinition[str]) -> dg.Definitions:
         @dg.asset(
             partitions_def=definition,

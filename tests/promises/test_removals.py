@@ -1,4 +1,4 @@
-"""Rows that leave an upstream leave every target, whatever way the target is written, and no other row does."""
+"""Rows removed from an upstream, and no others, are removed from every target, however the target is written."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def per_account(rows: DataFrame) -> DataFrame:
 
 
 def long_days(rows: DataFrame) -> DataFrame:
-    """A group can leave this by growing as well as by shrinking."""
+    """Groups with 2 or 3 plays: a group can drop out by growing as well as by shrinking."""
     return per_account(rows).where("plays BETWEEN 2 AND 3")
 
 
@@ -112,13 +112,13 @@ ROUNDS = (
 
 @pytest.fixture
 def mode() -> str:
-    """How the upstream is changed."""
+    """The write mode of the upstream's deletes, updates and merges."""
     return "merge-on-read"
 
 
 @pytest.fixture
 def changing(lake: Lake, mode: str) -> Lake:
-    """Two days of events in a table that is changed in this way."""
+    """Two days of events in a table that is changed in ``mode``."""
     lake.create_playback(events(range(10)) + events(range(20, 30), day=1))
     modes = ", ".join(f"'write.{change}.mode'='{mode}'" for change in ("delete", "update", "merge"))
     lake.sql(f"ALTER TABLE lake.media.playback SET TBLPROPERTIES ({modes})")
@@ -127,7 +127,7 @@ def changing(lake: Lake, mode: str) -> Lake:
 
 
 def differences(lake: Lake) -> dict[str, int]:
-    """Rows by which each target differs from a full recompute."""
+    """By target, the number of rows that differ from a full recompute; targets without any are left out."""
     playback = lake.sql("SELECT * FROM lake.media.playback")
     groups = per_account(playback)
     expected = {
@@ -189,7 +189,7 @@ def test_a_change_without_effect_publishes_nothing(
     assert {name: changing.commits(f"media.{name}") for name in names} == before
 
 
-def test_an_append_without_a_key_refuses_removed_rows_and_follows_what_only_looks_like_a_removal(
+def test_an_append_without_a_key_refuses_removed_rows_but_not_rows_that_were_only_rewritten(
     changing: Lake, instance: dg.DagsterInstance
 ) -> None:
     @dg.asset(ins={"playback": ips.incremental()}, metadata=ips.append() | ips.table("media.plain"))

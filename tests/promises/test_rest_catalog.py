@@ -1,4 +1,4 @@
-"""On a REST catalog, which is a server: what is registered there is read, what is dropped costs no file."""
+"""On a REST catalog, which is a server: registered tables can be read, and dropping one deletes no data file."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_two_stages_follow_appends_deletes_and_compaction(
     assert lake.rows("media.agg") == expected_agg(kept)
 
 
-def test_dropping_a_table_of_changes_leaves_the_upstreams_files(rest_lake: Lake, instance: dg.DagsterInstance) -> None:
+def test_dropping_an_icdc_table_keeps_the_upstreams_files(rest_lake: Lake, instance: dg.DagsterInstance) -> None:
     lake = rest_lake
     definitions = pipeline(lake.folder, lake.spark_folder, icdc_keep_last=1)
     rows = events(range(10))
@@ -97,10 +97,10 @@ def test_a_server_that_is_gone_is_an_error_and_nothing_is_lost_when_it_is_back(
         assert lake.rows("media.agg") == expected_agg(rows)
 
 
-def test_a_server_that_cannot_register_is_told_before_a_run_and_refused_in_one(
+def test_a_server_that_cannot_register_tables_is_reported_before_a_run_and_refused_in_one(
     rest_lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, rest_catalog: RestCatalog
 ) -> None:
-    """Servers say in their configuration what they offer; this one is made to leave it out."""
+    """Servers list in their configuration which endpoints they offer; this one is made to leave out register."""
     lake = rest_lake
     fetch = PyIcebergRestCatalog._fetch_config
 

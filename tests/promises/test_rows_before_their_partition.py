@@ -1,4 +1,4 @@
-"""Rows that an outside table has while Dagster has no partition of them, in an asset that is made of all partitions."""
+"""Rows of an outside table for which Dagster has no partition yet, in an asset that reads all partitions."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def made_of(
     return ips.with_incremental(dg.Definitions(assets=[playback, asset], resources={"io_manager": manager}))
 
 
-def test_they_are_taken_once_their_partition_is_there_and_the_asset_is_then_left_alone(
+def test_rows_without_a_partition_are_consumed_once_it_is_added_and_then_nothing_runs(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
     definitions = made_of(lake, ACCOUNTS)
     instance.add_dynamic_partitions("accounts", ["a0", "a1"])
-    lake.create_playback(events(range(6)))  # of a0, a1 and a2
+    lake.create_playback(events(range(6)))  # rows of a0, a1 and a2
     follow(definitions, instance)
     assert lake.rows("media.regional") == {("a0", 2, "eu"): 1, ("a1", 2, "eu"): 1}
     assert follow(definitions, instance) == []
@@ -53,7 +53,7 @@ def test_they_are_taken_once_their_partition_is_there_and_the_asset_is_then_left
     assert follow(definitions, instance) == []
 
 
-def test_those_of_a_partition_that_is_gone_for_a_while_are_taken_when_it_is_back(
+def test_rows_of_a_partition_deleted_for_a_while_are_consumed_when_it_is_back(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
     definitions = made_of(lake, ACCOUNTS)
@@ -83,9 +83,7 @@ def known(playback: ips.IcdcView) -> DataFrame:
     return playback.source.groupBy("account").count().withColumn("region", F.lit("eu"))
 
 
-def test_those_that_were_left_out_are_taken_once_the_definition_is_widened(
-    lake: Lake, instance: dg.DagsterInstance
-) -> None:
+def test_rows_left_out_are_consumed_once_the_definition_is_widened(lake: Lake, instance: dg.DagsterInstance) -> None:
     def follow_with(*accounts: str) -> None:
         follow(made_of(lake, dg.StaticPartitionsDefinition(accounts), known), instance)
 
@@ -101,7 +99,7 @@ def test_those_that_were_left_out_are_taken_once_the_definition_is_widened(
     assert lake.rows("media.known") == {("a0", 2, "eu"): 1, ("a1", 3, "eu"): 1, ("a2", 2, "eu"): 1}
 
 
-def test_those_of_partitions_that_a_definition_has_lost_are_an_error(lake: Lake, instance: dg.DagsterInstance) -> None:
+def test_rows_of_partitions_that_a_definition_has_lost_are_an_error(lake: Lake, instance: dg.DagsterInstance) -> None:
     definitions = made_of(lake, dg.StaticPartitionsDefinition(["a0", "a1", "a2"]))
     lake.create_playback(events(range(6)))
     follow(definitions, instance)

@@ -1,4 +1,4 @@
-"""Runs that overlap, sleep, fail and are repeated: one publishes, the others end and leave nothing, no row is lost."""
+"""Runs that overlap, sleep, fail and are repeated: one publishes, the others leave nothing, and no row is lost."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_run_that_sleeps_while_others_publish_wakes_up_and_changes_nothing(run
 
 @on_every_backend
 @pytest.mark.parametrize("groups", [(NAMES[:1], NAMES[:1]), (NAMES, NAMES), (NAMES[:3], NAMES[2:], NAMES[1:4])])
-def test_of_runs_launched_at_once_one_publishes_and_the_others_end_with_a_clear_message(
+def test_when_runs_are_launched_at_once_one_publishes_and_the_others_end_with_a_clear_message(
     runs: Runs, groups: Sequence[Sequence[str]]
 ) -> None:
     before = len(runs.instance.get_runs())
@@ -115,7 +115,7 @@ def test_of_runs_launched_at_once_one_publishes_and_the_others_end_with_a_clear_
 def test_a_run_that_failed_is_repeated_from_where_it_failed(
     runs: Runs, monkeypatch: pytest.MonkeyPatch, at: tuple[Effect, str]
 ) -> None:
-    """Two assets are done, every other fails; the second try does those."""
+    """Two assets succeed and every other fails; the second try runs the failed ones."""
     done: list[Effect] = []
 
     def fail(now: Effect, when: str) -> None:
@@ -157,7 +157,7 @@ def test_a_publication_whose_answer_is_lost_is_found_in_the_table_itself(
 
 
 @on_every_backend
-def test_a_part_of_a_run_executed_again_takes_only_what_is_new(runs: Runs) -> None:
+def test_a_part_of_a_run_that_is_executed_again_consumes_only_new_rows(runs: Runs) -> None:
     job = repeatable_job(runs.lake)
     with dg.execute_job(job, instance=runs.instance) as whole:
         assert whole.success

@@ -21,12 +21,12 @@ from tests.support.rest_catalog import RestCatalog
 
 pytestmark = pytest.mark.slow
 
-TOKEN, KEY, PASSWORD = "planted-token-8a1f", "planted-key-77b2", "planted-password-3c9d"  # to be searched for
+TOKEN, KEY, PASSWORD = "planted-token-8a1f", "planted-key-77b2", "planted-password-3c9d"  # the tests search for these
 PLANTED = (TOKEN, KEY, PASSWORD)
 
 
 class Refusing(http.server.BaseHTTPRequestHandler):
-    """A catalog that refuses everybody, and tells PyIceberg what it was given."""
+    """A catalog that refuses everybody, and echoes to PyIceberg the headers that it got."""
 
     def do_GET(self) -> None:  # the base class's name
         told = str(self.headers) if "PyIceberg" in self.headers.get("User-Agent", "") else "who are you?"
@@ -38,7 +38,7 @@ class Refusing(http.server.BaseHTTPRequestHandler):
 
     do_POST = do_HEAD = do_GET  # noqa: N815  # as above
 
-    def log_message(self, *_: object) -> None:  # says nothing
+    def log_message(self, *_: object) -> None:  # the base class would write to stderr
         pass
 
 
@@ -92,7 +92,7 @@ def all_of(error: BaseException) -> str:
     return "".join(traceback.format_exception(error)) + repr(error) + str(vars(error))
 
 
-def test_a_run_that_works_leaves_none_of_them(  # noqa: PLR0913, PLR0917  # each is a fixture
+def test_a_successful_run_leaves_no_secret_anywhere(  # noqa: PLR0913, PLR0917  # each is a fixture
     rest_catalog: RestCatalog,
     lake: Lake,
     tmp_path: Path,
@@ -119,7 +119,7 @@ def test_a_run_that_works_leaves_none_of_them(  # noqa: PLR0913, PLR0917  # each
 
 
 @pytest.mark.parametrize("problem", ["refused", "unreachable"])
-def test_a_run_that_fails_shows_none_of_them(  # noqa: PLR0913, PLR0917  # as above
+def test_a_failed_run_shows_no_secret(  # noqa: PLR0913, PLR0917  # as above
     problem: str,
     refusing: str,
     lake: Lake,
@@ -130,7 +130,7 @@ def test_a_run_that_fails_shows_none_of_them(  # noqa: PLR0913, PLR0917  # as ab
     caplog.set_level(logging.DEBUG)
     uri = refusing if problem == "refused" else "http://127.0.0.1:9"
     defs = definitions(secret_properties(uri), lake.spark_folder)
-    with pytest.raises(Exception) as caught:  # noqa: PT011  # what it is doesn't matter here
+    with pytest.raises(Exception) as caught:  # noqa: PT011  # any error will do
         materialize(defs, instance, "daily")
     require_clean("the error", all_of(caught.value))
     require_folder_clean(Path(instance.root_directory))
@@ -138,7 +138,7 @@ def test_a_run_that_fails_shows_none_of_them(  # noqa: PLR0913, PLR0917  # as ab
 
 
 @pytest.mark.parametrize("problem", ["refused", "unreachable"])
-def test_sparks_own_error_shows_none_of_them(problem: str, refusing: str, lake: Lake) -> None:
+def test_sparks_own_error_shows_no_secret(problem: str, refusing: str, lake: Lake) -> None:
     uri = refusing if problem == "refused" else "http://127.0.0.1:9"
     catalog = ips.IcebergCatalog(name="far", properties=secret_properties(uri)).open()
     session = lake.server.session(catalog.spark_configuration())

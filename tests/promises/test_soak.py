@@ -1,6 +1,6 @@
 """Rounds of rows, kills, duplicate launches, daemon restarts and code reloads: in the end everything agrees.
 
-``SOAK_ROUNDS`` (200) and ``SOAK_SEED`` (1) choose another; what the processes make of it in time is not repeatable.
+``SOAK_ROUNDS`` (200) and ``SOAK_SEED`` (1) choose other rounds; the timing of the processes is not repeatable.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ROUNDS = int(os.environ.get("SOAK_ROUNDS", "200"))
 SEED = int(os.environ.get("SOAK_SEED", "1"))
 EDGES = {"daily": Edge("daily", "playback"), "agg": Edge("agg", "daily")}
 DRAIN_SECONDS = 600
-MOST_EVENTS = 10_000  # Dagster gives no more at a time; a soak has some hundreds.
+MOST_EVENTS = 10_000  # Dagster returns no more at a time; a soak has some hundreds.
 _STATUS = dg.DagsterRunStatus
 UNFINISHED = dg.RunsFilter(
     statuses=[_STATUS.NOT_STARTED, _STATUS.QUEUED, _STATUS.STARTING, _STATUS.STARTED, _STATUS.CANCELING]
@@ -44,7 +44,7 @@ UNFINISHED = dg.RunsFilter(
 
 
 class Soak:
-    """The rounds, and what must hold after them."""
+    """The rounds, and what must be true after them."""
 
     def __init__(self, lake: Lake, instance: dg.DagsterInstance, daemon: Daemon) -> None:
         self.lake, self.instance, self.daemon = lake, instance, daemon
@@ -74,7 +74,7 @@ class Soak:
         self.random.choice(actions)()
 
     def kill(self) -> None:
-        """A run that a person launched dies somewhere, or ends before it is there."""
+        """A run that a person launched is killed at a random effect, or ends if it never gets there."""
         at = f"{self.random.choice(['before', 'after'])}:{self.random.choice(OF_RUNS)}"
         self._finish(start_run(self._home, self.lake, self._some(), at=at, of=pipeline))
 
@@ -83,7 +83,7 @@ class Soak:
         self._finish(start_run(self._home, self.lake, "daily", "agg", of=pipeline))
 
     def launch_twice(self) -> None:
-        """Two persons run the same at once."""
+        """Two people run the same asset at once."""
         asset = self._some()
         self._finish(*[start_run(self._home, self.lake, asset, of=pipeline) for _ in range(2)])
 
@@ -95,7 +95,7 @@ class Soak:
             self.done["worker killed"] += 1
 
     def drain(self) -> None:
-        """Rows once more, so that nothing waits for a next try; then until the daemon has brought all up to date."""
+        """Add rows once more, so that no asset waits for a retry; then wait until the daemon has updated everything."""
         self.ingest()
         deadline = time.monotonic() + DRAIN_SECONDS
         while not self.is_up_to_date():
@@ -108,7 +108,7 @@ class Soak:
         return all(committed == head and in_flight is None for committed, head, in_flight in self.states().values())
 
     def states(self) -> dict[str, tuple[int | None, int | None, object]]:
-        """Of each asset: the snapshot that is committed, its upstream's head, and what is in flight."""
+        """For each asset: the committed snapshot, its upstream's head, and the capture in flight."""
         store, found = CursorStore(self.instance), {}
         for asset, edge in EDGES.items():
             state, source = store.get(edge), self.lake.catalog.find(f"media.{edge.upstream}")
@@ -124,7 +124,7 @@ class Soak:
             self._check_event_log(asset)
 
     def _check_stamps_and_cursor(self, asset: str, edge: Edge) -> None:
-        """Stamps follow each other without a gap or an overlap, and the cursor knows the newest of them."""
+        """Stamps follow each other without a gap or an overlap, and the cursor contains the newest of them."""
         target = self.lake.catalog.load(f"media.{asset}", asset="test")
         stamps: dict[str, tuple[int, object, object]] = {}
         for snapshot in reversed(target.ancestry().snapshots):
@@ -141,7 +141,7 @@ class Soak:
         assert state.committed == newest.to_inclusive
 
     def _check_event_log(self, asset: str) -> None:
-        """Each snapshot is a known run's, and claimed by no materialisation or by one of that run."""
+        """Each snapshot belongs to a known run, and is claimed by at most one materialization, which is of that run."""
         target = self.lake.catalog.load(f"media.{asset}", asset="test")
         stamped: dict[str, Snapshot] = {
             str(s.snapshot_id): s for s in target.ancestry().snapshots if ATTEMPT in s.summary
@@ -164,7 +164,7 @@ class Soak:
         for process in processes:
             process.join()
             self.done[{0: "run ended", -signal.SIGKILL: "run killed"}.get(process.exitcode, "run failed")] += 1
-        # What a launcher would notice of its own runs: these have nobody who looks after them.
+        # A launcher would notice that its runs ended; these runs have no launcher.
         for run in self.instance.get_runs(UNFINISHED):
             if "__ASSET_JOB" in run.job_name and not run.remote_job_origin:
                 self.instance.report_run_failed(run, "Its process is gone.")
@@ -173,7 +173,7 @@ class Soak:
 def test_after_rounds_of_rows_kills_duplicates_restarts_and_reloads_everything_agrees(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
-    faulthandler.cancel_dump_traceback_later()  # It runs for as long as its rounds last.
+    faulthandler.cancel_dump_traceback_later()  # the test takes as long as its rounds
     environment = {"SOAK_LAKE": str(lake.folder), "SOAK_SPARK": str(lake.spark_folder)}
     with Daemon(Path(instance.root_directory), "tests.support.soak_definitions", environment) as daemon:
         soak = Soak(lake, instance, daemon)

@@ -1,4 +1,4 @@
-"""A Spark whose tasks run on a cluster, chosen by configuration alone; and executors, workers and drivers that die."""
+"""A Spark that runs tasks on a cluster, by configuration alone; and executors, workers and drivers that die."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def driver_folder(tmp_path_factory: pytest.TempPathFactory, spark_cluster: Spark
 
 @pytest.fixture
 def driver(driver_folder: Path, spark_cluster: SparkCluster) -> ConnectServer:
-    """On this machine, with executors on the cluster."""
+    """A driver on this machine, with executors on the cluster."""
     return ensure_connect_server(driver_folder, conf=spark_cluster.server_config)
 
 
@@ -52,7 +52,7 @@ def cluster_lake(tmp_path: Path, driver_folder: Path, driver: ConnectServer) -> 
 
 @contextlib.contextmanager
 def once_before(what: effects.Effect, do: Callable[[], None]) -> Iterator[list[str]]:
-    """``do`` something before a run has an effect for the first time; lists that it did."""
+    """Call ``do`` before a run has the effect ``what`` for the first time; the list is empty until then."""
     done: list[str] = []
 
     def observer(effect: effects.Effect, when: str) -> None:
@@ -89,7 +89,7 @@ def test_a_pipeline_runs_on_a_cluster_by_configuration_alone(
 
 
 @pytest.mark.parametrize("lost", ["an executor", "all executors", "all workers, for a while"])
-def test_what_dies_on_the_cluster_as_a_run_writes_is_replaced_and_no_row_is_twice_or_missing(
+def test_executors_and_workers_that_die_during_a_write_are_replaced_and_no_row_is_duplicated_or_lost(
     cluster_lake: Lake, instance: dg.DagsterInstance, spark_cluster: SparkCluster, lost: str
 ) -> None:
     defs, rows = pipeline(cluster_lake.folder, cluster_lake.spark_folder), events(range(20))
@@ -117,7 +117,7 @@ def test_what_dies_on_the_cluster_as_a_run_writes_is_replaced_and_no_row_is_twic
     require_equal(cluster_lake, rows + more)
 
 
-def test_a_driver_that_dies_as_a_run_writes_fails_the_run_and_the_next_one_starts_another(
+def test_a_driver_that_dies_during_a_write_fails_the_run_and_the_next_run_starts_another(
     cluster_lake: Lake, instance: dg.DagsterInstance, driver: ConnectServer
 ) -> None:
     defs, rows = pipeline(cluster_lake.folder, cluster_lake.spark_folder), events(range(20))

@@ -1,4 +1,4 @@
-"""A table that is declared by its query is, after each run, what the query gives."""
+"""A table that is declared by its query contains, after each run, what the query gives."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def expected(lake: Lake, text: str) -> Counter[tuple[Any, ...]]:
 
 
 def shown(lake: Lake, name: str, text: str) -> Counter[tuple[Any, ...]]:
-    """What the table has of the query's columns, in the query's order."""
+    """The rows of the table, with the query's columns in the query's order."""
     found, columns = lake.sql(f"SELECT * FROM lake.media.{name}"), whole(lake, text).columns
     assert sorted(columns) == sorted(column for column in found.columns if not column.startswith("_ips_"))
     return Counter(map(tuple, found.select(*[f"`{column}`" for column in columns]).collect()))
@@ -109,7 +109,7 @@ def said(result: dg.ExecuteInProcessResult, name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("queries", "steps"), [(QUERIES, STEPS), (ALL_ROWS, STEPS_OF_ALL_ROWS)], ids=["keyed", "all"])
-def test_whatever_changes_in_its_sources_the_table_is_what_the_query_gives(
+def test_after_any_change_of_its_sources_the_table_is_what_the_query_gives(
     lake: Lake, instance: dg.DagsterInstance, queries: dict[str, str], steps: list[tuple[str, dict[str, str]]]
 ) -> None:
     lake.create_playback([(i, FIRST_DAY + dt.timedelta(days=i % 3), f"a{i % 3}", i % 7) for i in range(20)])
@@ -152,19 +152,19 @@ def create_sales(lake: Lake) -> None:
 
 
 def rows_now(lake: Lake, name: str, text: str) -> tuple[Counter[str], Counter[str]]:
-    """What the table has, and what the query gives now."""
+    """The rows of the table, and the rows that the query gives now."""
     lake.sql("SELECT * FROM lake.media.sale").createOrReplaceTempView("sale")
     wanted = lake.sql(text)
     found = lake.sql(f"SELECT {', '.join(wanted.columns)} FROM lake.media.{name}")
     return Counter(map(str, found.collect())), Counter(map(str, wanted.collect()))
 
 
-def test_functions_that_other_engines_call_otherwise_mean_what_spark_says(
+def test_functions_that_other_engines_name_differently_mean_what_spark_says(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
     create_sales(lake)
     queries = AS_SPARK_TAKES_THEM
-    lenient = {"spark.sql.ansi.enabled": "false"}  # else an unfit date is an error
+    lenient = {"spark.sql.ansi.enabled": "false"}  # otherwise an invalid date is an error
     definitions = pipeline(lake.folder, lake.spark_folder, *assets_of(queries), spark_config=lenient)
     lake.session.conf.set("spark.sql.ansi.enabled", "false")
     try:
@@ -180,7 +180,7 @@ def test_functions_that_other_engines_call_otherwise_mean_what_spark_says(
         lake.session.conf.unset("spark.sql.ansi.enabled")
 
 
-def test_a_query_that_is_parsed_as_something_else_than_spark_plans_runs_in_full(
+def test_a_query_that_is_parsed_differently_from_sparks_plan_runs_in_full(
     lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(SparkSql.Parser.FUNCTIONS, "LOG10", SparkParser.FUNCTIONS["LOG10"])
@@ -204,7 +204,7 @@ def assets_of(queries: dict[str, str]) -> list[dg.AssetsDefinition | dg.AssetSpe
     return [*made, ips.iceberg_asset("sale", table="media.sale")]
 
 
-def test_a_source_that_every_build_replaces_is_computed_in_full_each_time_and_followed_in_between(
+def test_a_replaced_source_causes_a_full_run_each_time_and_runs_in_between_are_incremental(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
     lake.create_playback(events(range(6)))
@@ -230,7 +230,7 @@ def test_a_source_that_every_build_replaces_is_computed_in_full_each_time_and_fo
         assert why in found["summary"], statements
 
 
-def test_rows_that_only_come_may_take_rows_off_a_group(lake: Lake, instance: dg.DagsterInstance) -> None:
+def test_inserted_rows_may_remove_rows_from_a_group(lake: Lake, instance: dg.DagsterInstance) -> None:
     text = """
         SELECT event_date, count(*) AS plays, sum(seconds) AS seconds FROM playback p
         WHERE NOT EXISTS (SELECT 1 FROM title t WHERE t.account = p.account) GROUP BY event_date
@@ -240,16 +240,14 @@ def test_rows_that_only_come_may_take_rows_off_a_group(lake: Lake, instance: dg.
     lake.sql("INSERT INTO lake.media.title VALUES ('a0', 'x')")
     definitions = pipeline(lake.folder, lake.spark_folder, *assets({"by_genre": text}))
     materialize(definitions, instance, "by_genre")
-    for account in ("a1", "a2"):  # With the last one the group is gone.
+    for account in ("a1", "a2"):  # the second one removes the group
         lake.sql(f"INSERT INTO lake.media.title VALUES ('{account}', 'x')")
         result = materialize(definitions, instance, "by_genre")
         assert shown(lake, "by_genre", text) == expected(lake, text)
         assert said(result, "by_genre")["refresh"] == "combine"
 
 
-def test_a_group_that_is_new_may_lose_rows_in_the_change_that_makes_it(
-    lake: Lake, instance: dg.DagsterInstance
-) -> None:
+def test_a_new_group_may_lose_rows_in_the_change_that_creates_it(lake: Lake, instance: dg.DagsterInstance) -> None:
     text = """
         SELECT event_date, genre, count(*) AS plays, max(seconds) AS longest
         FROM playback JOIN title USING (account) GROUP BY event_date, genre
@@ -259,14 +257,14 @@ def test_a_group_that_is_new_may_lose_rows_in_the_change_that_makes_it(
     lake.sql("INSERT INTO lake.media.title VALUES ('a0', 'a'), ('a1', 'b'), ('a2', 'b')")
     definitions = pipeline(lake.folder, lake.spark_folder, *assets({"x": text}))
     materialize(definitions, instance, "x")
-    # Its rows come with the titles of before, and go with those that went.
+    # The rows of the new group are added with the earlier titles and removed with the deleted title.
     lake.append([*events([7], day=1), *events([8], day=1), *events([10], day=2)])
     lake.sql("DELETE FROM lake.media.title WHERE account = 'a1'")
     assert said(materialize(definitions, instance, "x"), "x")["refresh"] == "combine"
     assert shown(lake, "x", text) == expected(lake, text)
 
 
-def test_a_new_text_computes_everything_once_and_strict_computes_nothing_else(
+def test_a_new_query_text_runs_in_full_once_and_strict_refuses_any_other_full_run(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
     def defined(text: str, refresh: str, name: str = "x") -> dg.Definitions:
@@ -298,7 +296,7 @@ def test_a_new_text_computes_everything_once_and_strict_computes_nothing_else(
     assert shown(lake, "y", total) == expected(lake, total)
 
 
-def test_a_query_that_names_a_column_of_before_is_refused_and_its_new_text_computes_the_table(
+def test_a_query_that_names_a_renamed_column_is_refused_and_its_new_text_computes_the_table(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
     text = "SELECT account, sum(seconds) AS s FROM playback GROUP BY account"
@@ -316,7 +314,7 @@ def test_a_query_that_names_a_column_of_before_is_refused_and_its_new_text_compu
     assert shown(lake, "x", text) == expected(lake, text)
 
 
-def test_everything_is_computed_if_that_is_asked_for(lake: Lake, instance: dg.DagsterInstance) -> None:
+def test_refresh_full_computes_everything_in_every_run(lake: Lake, instance: dg.DagsterInstance) -> None:
     text = "SELECT account, sum(seconds) AS s FROM playback GROUP BY account"
     asset = ips.sql_asset("x", text, table="media.x", refresh="full")
     lake.create_playback(events(range(6)))
@@ -328,7 +326,9 @@ def test_everything_is_computed_if_that_is_asked_for(lake: Lake, instance: dg.Da
         lake.append(events(range(6, 9)))
 
 
-def test_everything_is_computed_where_less_took_longer_before(lake: Lake, instance: dg.DagsterInstance) -> None:
+def test_everything_is_computed_if_an_incremental_refresh_took_longer_before(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
     text = "SELECT account, count(DISTINCT event_date) AS days FROM playback GROUP BY account"
     definitions = pipeline(lake.folder, lake.spark_folder, ips.sql_asset("x", text, table="media.x"))
     lake.create_playback(events(range(40)))
@@ -350,7 +350,7 @@ def test_everything_is_computed_where_less_took_longer_before(lake: Lake, instan
     assert shown(lake, "x", text) == expected(lake, text)
 
 
-def test_the_query_may_be_a_file_and_one_that_is_not_there_is_said_so(tmp_path: Path) -> None:
+def test_the_query_may_be_a_file_and_a_missing_file_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "daily.sql"
     file.write_text("-- what was played, 'ü'\nSELECT account, count(*) AS plays FROM playback GROUP BY account;\n")
     of_file, of_text = ips.sql_asset("x", file), ips.sql_asset("x", file.read_text())
@@ -359,7 +359,7 @@ def test_the_query_may_be_a_file_and_one_that_is_not_there_is_said_so(tmp_path: 
         ips.sql_asset("x", tmp_path / "other.sql")
 
 
-def test_what_a_source_was_before_is_read_by_the_columns_that_it_has_now(
+def test_the_earlier_rows_of_a_source_are_read_with_its_current_columns(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
     texts = {
@@ -373,7 +373,7 @@ def test_what_a_source_was_before_is_read_by_the_columns_that_it_has_now(
     title: Any = ips.iceberg_asset("title", table="media.title")
     definitions = pipeline(lake.folder, lake.spark_folder, *made, title)
     materialize(definitions, instance, *texts)
-    # After the commit, so that no snapshot has these columns, and before it, so that only the older one lacks them.
+    # Change columns after a commit, so that no snapshot has them, and before one, so that only the older lacks them.
     row = "INSERT INTO lake.media.title SELECT id + 10, of, 1 AS odd, about FROM lake.media.title WHERE id < 10"
     changes = ["ADD COLUMN about.b INT", "RENAME COLUMN odd TO even", "ALTER COLUMN of TYPE BIGINT", "DROP COLUMN even"]
     for change in changes:
@@ -398,6 +398,6 @@ def test_what_a_source_was_before_is_read_by_the_columns_that_it_has_now(
         ("DELETE FROM playback", "isn't a single SELECT"),
     ],
 )
-def test_a_query_that_may_give_other_rows_is_refused_where_it_is_declared(text: str, match: str) -> None:
+def test_a_query_that_may_give_different_rows_each_time_is_refused_when_it_is_declared(text: str, match: str) -> None:
     with pytest.raises(DeclarationError, match=match):
         ips.sql_asset("x", text)

@@ -1,4 +1,4 @@
-"""What Dagster shows as stale is stale: an asset is fresh once it has taken everything, until there is more."""
+"""Dagster shows exactly the stale assets: an asset is fresh from when it has consumed everything until more comes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CHAIN = ("daily", "agg", "report")
 
 
 class Observed:
-    """A pipeline whose outside tables a sensor watches, and what Dagster says of its assets."""
+    """A pipeline whose outside tables a sensor watches, and the status of its assets in Dagster."""
 
     def __init__(self, definitions: dg.Definitions, instance: dg.DagsterInstance) -> None:
         self.definitions = definitions
@@ -31,14 +31,14 @@ class Observed:
         self._cursor: str | None = None
 
     def look(self) -> int:
-        """One tick of the sensor, as the daemon does it; how many changes it reported."""
+        """Run one tick of the sensor, as the daemon does; the number of changes that it reported."""
         found, self._cursor = tick(self.definitions, self.instance, OUTSIDE_TABLES_SENSOR, self._cursor)
         for event in found:
             self.instance.report_runless_asset_event(event)
         return sum(isinstance(event, dg.AssetMaterialization) for event in found)
 
     def stale(self, partition: str | None = None) -> set[str]:
-        """The assets that aren't fresh, of those that have been materialised."""
+        """The materialized assets that aren't fresh."""
         graph = self.definitions.resolve_asset_graph()
         resolver = CachingStaleStatusResolver(self.instance, graph, LoadingContextForTest(self.instance))
         status = {
@@ -49,7 +49,7 @@ class Observed:
 
 
 @pytest.mark.slow
-def test_an_asset_is_stale_from_the_change_until_it_has_taken_it_and_then_the_next_one_is(
+def test_an_asset_is_stale_until_it_has_consumed_a_change_and_then_the_next_asset_is(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
     definitions = pipeline(lake.folder, lake.spark_folder, plays)
@@ -91,7 +91,7 @@ def test_compaction_makes_nothing_stale_and_neither_does_the_run_that_finds_no_c
     assert observed.stale() == {"daily"}
 
 
-def test_what_was_committed_before_the_sensor_told_of_it_is_taken_all_the_same(
+def test_a_commit_consumed_before_the_sensor_reported_it_makes_nothing_stale(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
     definitions = pipeline(lake.folder, lake.spark_folder)
@@ -111,7 +111,7 @@ def test_what_was_committed_before_the_sensor_told_of_it_is_taken_all_the_same(
 
 
 @pytest.mark.slow
-def test_an_asset_that_has_taken_a_part_is_stale_until_it_has_the_rest(
+def test_an_asset_that_has_consumed_a_part_is_stale_until_it_has_the_rest(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
     definitions = pipeline(lake.folder, lake.spark_folder, daily_in_bites)
@@ -124,7 +124,7 @@ def test_an_asset_that_has_taken_a_part_is_stale_until_it_has_the_rest(
 
 
 @pytest.mark.slow
-def test_a_partition_is_stale_only_by_changes_of_its_own(lake: Lake, instance: dg.DagsterInstance) -> None:
+def test_only_its_own_changes_make_a_partition_stale(lake: Lake, instance: dg.DagsterInstance) -> None:
     definitions = with_days(lake, day, day_agg)
     observed = Observed(definitions, instance)
     lake.create_playback([row for number in range(3) for row in events(range(3), day=number)])
@@ -140,7 +140,7 @@ def test_a_partition_is_stale_only_by_changes_of_its_own(lake: Lake, instance: d
     run(definitions, instance, "day_agg", key(1), **SENSOR)
     lake.sql("CALL lake.system.rewrite_data_files('media.playback', options => map('rewrite-all', 'true'))")
     assert observed.look() == 0
-    for first, last in ((0, 0), (1, 1), (2, 2)):  # and no change in any of them
+    for first, last in ((0, 0), (1, 1), (2, 2)):  # without a change in any of them
         run(definitions, instance, "day", key(first), key(last), **SENSOR)
     assert [observed.stale(key(number)) for number in range(3)] == [set(), set(), set()]
 
@@ -180,7 +180,7 @@ def test_a_partition_is_stale_exactly_if_it_changed_after_its_run_whenever_the_s
 
 
 @pytest.mark.slow
-def test_assets_without_partitions_take_a_partitioned_outside_table_whole(
+def test_assets_without_partitions_read_all_partitions_of_an_outside_table(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
     @dg.asset(metadata=ips.table("media.copy"))
@@ -202,9 +202,7 @@ def test_assets_without_partitions_take_a_partitioned_outside_table_whole(
         assert observed.stale() == set()
 
 
-def test_a_table_that_waits_for_another_of_its_step_stays_as_stale_as_it_was(
-    lake: Lake, instance: dg.DagsterInstance
-) -> None:
+def test_a_table_that_waits_for_another_table_of_its_step_stays_stale(lake: Lake, instance: dg.DagsterInstance) -> None:
     definitions = pipeline(lake.folder, lake.spark_folder, halves)
     observed = Observed(definitions, instance)
     lake.create_playback(events(range(4)))

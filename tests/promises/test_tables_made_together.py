@@ -1,6 +1,6 @@
-"""Several tables made by one step from one change: each equals its recompute, whatever became of the others.
+"""Several tables that one step writes from one change: each equals its recompute, even if others failed.
 
-No ``from __future__ import annotations`` here: Dagster reads the outputs' types off the function.
+No ``from __future__ import annotations`` here: Dagster reads the outputs' types from the function's annotations.
 """
 
 from collections import Counter
@@ -52,7 +52,7 @@ def sums(playback: ips.IcdcView) -> tuple[DataFrame, DataFrame]:
 
 
 class Made:
-    """``halves`` on a lake, and what their tables hold and have read."""
+    """``halves`` on a lake, with the rows and the states of its tables."""
 
     def __init__(self, lake: Lake, instance: dg.DagsterInstance) -> None:
         self.lake, self.instance = lake, instance
@@ -60,7 +60,7 @@ class Made:
         lake.create_playback(events(range(4)))
 
     def run(self, *names: str, **tags: str) -> dict[str, object]:
-        """Make the tables; how many rows of the upstream each read, None of one that wasn't written."""
+        """Run the tables; the number of upstream rows that each read, None for one that wasn't written."""
         done = materialize(self.definitions, self.instance, *names, tags=tags).get_asset_materialization_events()
         read = {event.asset_key.to_user_string(): event.materialization.metadata.get("rows captured") for event in done}
         return {name: rows and rows.value for name, rows in read.items()}
@@ -79,7 +79,7 @@ def made(lake: Lake, instance: dg.DagsterInstance) -> Made:
     return made
 
 
-def test_both_tables_take_the_same_change(made: Made) -> None:
+def test_both_tables_consume_the_same_change(made: Made) -> None:
     made.lake.append(events(range(4, 9)))
     assert made.run(*BOTH) == {"even": 5, "odd": 5}
     assert made.run(*BOTH) == {"even": 0, "odd": 0}
@@ -89,7 +89,7 @@ def test_both_tables_take_the_same_change(made: Made) -> None:
     assert (even.committed, even.number, even.in_flight) == (odd.committed, odd.number, odd.in_flight)
 
 
-def test_a_table_that_failed_is_taken_to_where_the_other_is_and_then_both_go_on(made: Made) -> None:
+def test_a_failed_table_first_catches_up_with_the_other_and_then_both_continue(made: Made) -> None:
     made.lake.append(events(range(4, 9)))
     with pytest.raises(ValueError, match="odd"):
         made.run(*BOTH, fail="odd")
@@ -115,7 +115,7 @@ def test_a_run_of_one_table_leaves_the_change_pending_for_the_other(made: Made) 
     assert made.ids("odd") == Counter(range(1, 12, 2))
 
 
-def test_of_a_table_that_was_reset_everything_is_computed_and_the_other_stays_as_it_is(
+def test_a_reset_table_is_computed_in_full_and_the_other_stays_as_it_is(
     made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made.lake.sql("DELETE FROM lake.media.odd")
@@ -136,7 +136,7 @@ def test_of_a_table_that_was_reset_everything_is_computed_and_the_other_stays_as
 
 
 @pytest.mark.slow
-def test_a_table_that_is_new_beside_others_is_computed_alone(lake: Lake, instance: dg.DagsterInstance) -> None:
+def test_a_table_added_to_a_step_is_first_computed_alone(lake: Lake, instance: dg.DagsterInstance) -> None:
     @dg.multi_asset(ins={"playback": ips.incremental()}, outs={"even": HALVES["even"]}, can_subset=True)
     def before(playback: ips.IcdcView) -> Iterator[dg.Output[DataFrame]]:
         yield dg.Output(playback.added.where("event_id % 2 = 0").select("event_id"), "even")
@@ -153,7 +153,7 @@ def test_a_table_that_is_new_beside_others_is_computed_alone(lake: Lake, instanc
 
 
 @pytest.mark.slow
-def test_the_mode_that_a_run_asks_for_holds_for_every_table(made: Made) -> None:
+def test_the_mode_that_a_run_requests_applies_to_every_table(made: Made) -> None:
     made.lake.append(events(range(4, 9)))
     made.run("odd")
     made.lake.sql("DELETE FROM lake.media.playback WHERE event_id = 3")
@@ -188,7 +188,7 @@ def test_tables_of_the_same_groups_equal_their_recompute_after_updates_and_delet
     assert lake.rows("media.per_day") == expected_sums(rows, 1)
 
 
-def test_tables_of_one_step_are_each_made_of_their_own_frame(lake: Lake, instance: dg.DagsterInstance) -> None:
+def test_each_table_of_a_step_is_written_from_its_own_frame(lake: Lake, instance: dg.DagsterInstance) -> None:
     @dg.multi_asset(
         ins={"playback": ips.incremental()},
         outs={
@@ -217,7 +217,7 @@ def test_tables_of_one_step_are_each_made_of_their_own_frame(lake: Lake, instanc
 
 
 @pytest.mark.parametrize("sensor", ["ips_automation", pytest.param("by_sensor", marks=pytest.mark.slow)])
-def test_one_run_is_requested_for_all_tables_of_a_step_until_each_has_all(made: Made, sensor: str) -> None:
+def test_one_run_is_requested_for_all_tables_of_a_step_until_each_is_up_to_date(made: Made, sensor: str) -> None:
     assets = [ips.iceberg_asset("playback", table="media.playback"), halves]
     sensors = [ips.pending_sensor("by_sensor", BOTH)] if sensor == "by_sensor" else []
     resources = made.definitions.resources
@@ -238,7 +238,7 @@ def test_one_run_is_requested_for_all_tables_of_a_step_until_each_has_all(made: 
 
 
 @pytest.mark.slow
-def test_one_run_is_requested_for_a_whole_step_that_can_not_be_divided_when_but_one_of_its_tables_is_behind(
+def test_a_step_that_cannot_be_divided_is_requested_as_a_whole_if_one_of_its_tables_is_behind(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
     definitions = pipeline(lake.folder, lake.spark_folder, sums)
@@ -272,7 +272,7 @@ def requests(
         ({}, ips.overwrite_partitions(), "plain columns"),
     ],
 )
-def test_what_can_not_work_for_several_tables_is_refused_as_definitions_load(
+def test_declarations_that_cannot_work_for_several_tables_are_refused_when_definitions_load(
     lake: Lake, options: dict[str, object], out: dict[str, object], says: str
 ) -> None:
     is_required = out.get("is_required") is None

@@ -1,4 +1,4 @@
-"""Up to when a table is complete is stamped on it, and assets that wait for a complete day run when it is, once."""
+"""A table is stamped with the time up to which it is complete; assets that wait for a complete day run once for it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def definitions(
 
 
 def stamped(lake: Lake, table: str) -> dt.datetime | None:
-    """What anyone can read from the table alone."""
+    """The time that anyone can read from the table's newest snapshot."""
     (text,) = lake.sql(
         f"SELECT summary['{VALID_THROUGH}'] FROM lake.{table}.snapshots ORDER BY committed_at DESC LIMIT 1"
     ).collect()[0]
@@ -48,7 +48,7 @@ def stamped(lake: Lake, table: str) -> dt.datetime | None:
 
 
 def consumed_newest(lake: Lake, instance: dg.DagsterInstance, edge: Edge) -> dt.datetime:
-    """The newest day of what was consumed, by time travel."""
+    """The newest day among the rows that the edge has consumed, read by time travel."""
     committed = CursorStore(instance).get(edge).committed
     assert committed is not None
     query = f"SELECT max(event_date) FROM lake.media.{edge.upstream} VERSION AS OF {committed.snapshot_id}"
@@ -63,7 +63,7 @@ class Ticks:
         self._defs, self._instance, self._cursor = defs, instance, None
 
     def requested(self, asset: str) -> set[str | None]:
-        """The partitions of ``asset`` that the next tick requests; None stands for an asset without any."""
+        """The partitions of ``asset`` that the next tick requests; None stands for an asset without partitions."""
         result = dg.evaluate_automation_conditions(self._defs, self._instance, cursor=self._cursor)
         self._cursor = result.cursor  # type: ignore[assignment]
         key = dg.AssetKey(asset)
@@ -94,7 +94,7 @@ def daily_of_one(playback: ips.IcdcView) -> DataFrame:
 
 
 @pytest.mark.slow
-def test_a_table_is_complete_up_to_what_was_consumed_of_its_inputs_and_late_rows_do_not_take_it_back(
+def test_a_table_is_complete_up_to_what_it_consumed_and_late_rows_do_not_move_that_back(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
     defs = definitions(lake, daily, agg)
@@ -112,7 +112,7 @@ def test_a_table_is_complete_up_to_what_was_consumed_of_its_inputs_and_late_rows
 
 
 @pytest.mark.slow
-def test_an_input_that_says_nothing_leaves_it_unknown_and_one_without_event_time_holds_nothing_back(
+def test_an_undeclared_input_leaves_completeness_unknown_and_one_without_event_time_does_not_limit_it(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
     @dg.asset(
@@ -155,9 +155,7 @@ def test_an_asset_runs_once_for_each_complete_day_and_not_for_late_rows(
     assert ticks.requested("mailed") == {None}
 
 
-def test_where_nothing_had_to_be_written_the_day_is_complete_all_the_same(
-    lake: Lake, instance: dg.DagsterInstance
-) -> None:
+def test_a_day_becomes_complete_even_if_nothing_had_to_be_written(lake: Lake, instance: dg.DagsterInstance) -> None:
     defs = definitions(lake, daily_of_one, _waits_for("daily_of_one"))
     ticks = Ticks(defs, instance)
     lake.create_playback(events([1], day=0))
@@ -165,13 +163,13 @@ def test_where_nothing_had_to_be_written_the_day_is_complete_all_the_same(
     assert ticks.requested("waits") == {None}, "the first midnight"
     materialize(defs, instance, "waits")
     commits = lake.commits("media.daily")
-    lake.append(events([2, 3], day=3))  # Nothing of account a1.
+    lake.append(events([2, 3], day=3))  # no row of account a1
     materialize(defs, instance, "daily_of_one")
     assert lake.commits("media.daily") == commits
     assert ticks.requested("waits") == {None}
 
 
-def test_a_job_that_says_that_no_more_will_come_completes_the_day_without_a_row(
+def test_an_outside_job_can_stamp_a_day_as_complete_without_adding_a_row(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
     defs = definitions(lake, daily, agg, _waits_for("agg"), source={})
@@ -187,9 +185,7 @@ def test_a_job_that_says_that_no_more_will_come_completes_the_day_without_a_row(
 
 
 @pytest.mark.slow
-def test_a_day_is_complete_once_all_partitions_that_changed_were_computed(
-    lake: Lake, instance: dg.DagsterInstance
-) -> None:
+def test_a_day_is_complete_once_all_changed_partitions_were_computed(lake: Lake, instance: dg.DagsterInstance) -> None:
     @dg.asset(
         io_manager_key="elsewhere",
         deps=["day_agg"],
@@ -229,7 +225,7 @@ def _waits_for(upstream: str) -> dg.AssetsDefinition:
     return waits
 
 
-def test_what_can_not_be_waited_for_is_refused_when_definitions_load(lake: Lake) -> None:
+def test_valid_through_declarations_that_cannot_work_are_refused_when_definitions_load(lake: Lake) -> None:
     with pytest.raises(DeclarationError, match="neither an outside table nor an incremental asset"):
         definitions(lake, daily, _waits_for("dayly"))
     wrong = mailed_days.map_asset_specs(
@@ -246,7 +242,7 @@ def test_what_can_not_be_waited_for_is_refused_when_definitions_load(lake: Lake)
         definitions(lake, source={"valid_through": "at", "lateness": -DAY})
 
 
-def test_a_column_that_is_not_there_fails_the_run_and_consumes_nothing(
+def test_an_unknown_valid_through_column_fails_the_run_and_consumes_nothing(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
     lake.create_playback(events(range(3)))
@@ -256,7 +252,7 @@ def test_a_column_that_is_not_there_fails_the_run_and_consumes_nothing(
     assert CursorStore(instance).get(Edge("daily", "playback")).in_flight is None
 
 
-def test_what_follows_a_branch_is_complete_as_far_as_the_branch_is(lake: Lake, instance: dg.DagsterInstance) -> None:
+def test_an_asset_that_follows_a_branch_is_as_complete_as_the_branch(lake: Lake, instance: dg.DagsterInstance) -> None:
     @dg.asset(ins={"daily": ips.incremental(ref="reviewed")}, metadata=ips.append() | ips.table("media.published"))
     def published(daily: ips.IcdcView) -> DataFrame:
         return daily.added
@@ -277,9 +273,7 @@ def test_what_follows_a_branch_is_complete_as_far_as_the_branch_is(lake: Lake, i
     assert ticks.requested("waits") == {None}
 
 
-def test_rows_that_wait_for_a_dynamic_partition_hold_back_the_days_that_they_are_of(
-    lake: Lake, instance: dg.DagsterInstance
-) -> None:
+def test_rows_that_wait_for_a_dynamic_partition_hold_back_their_days(lake: Lake, instance: dg.DagsterInstance) -> None:
     accounts = dg.DynamicPartitionsDefinition(name="accounts")
     both = dg.MultiPartitionsDefinition({"day": DAYS, "account": accounts})
 
@@ -310,9 +304,9 @@ def test_rows_that_wait_for_a_dynamic_partition_hold_back_the_days_that_they_are
     lake.append(events([3, 4], day=1))
     run(defs, instance, "plays", "2026-01-01", "2026-01-02", **SENSOR)
     assert ticks.requested("mailed_plays") == {"2026-01-01"}
-    lake.append(events([5], day=1))  # Of a2.
+    lake.append(events([5], day=1))  # a row of a2
     lake.append(events([6], day=2))
-    lake.append(events([9], day=4_000))  # Of a day to come.
+    lake.append(events([9], day=4_000))  # a row of a future day
     run(defs, instance, "plays", "2026-01-03", **SENSOR)
     assert stamped(lake, "media.plays") == midnight(1)
     assert ticks.requested("mailed_plays") == {"2026-01-01"}, "a row of the second day isn't in"

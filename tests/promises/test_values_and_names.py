@@ -1,4 +1,4 @@
-"""Whatever a value, a name or this machine's time zone looks like, the right rows are found and written."""
+"""Whatever the values, the names and this machine's time zone, the right rows are found and written."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ UP = "lake.media.up"
 
 
 class Consumer:
-    """Writes what ``take`` makes of ``media.up`` to ``media.<target>``, as an asset does, but without Dagster."""
+    """Writes the result of ``take`` over ``media.up`` to ``media.<target>``, as an asset does, but without Dagster."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Consumer:
         return IcdcView(captured[0], self.lake.session, "lake")
 
     def skip(self) -> None:
-        """Consume what is there without looking at it."""
+        """Consume the current rows without reading them."""
         capture = self.view().captured.capture
         self.store.set(self.store.get(capture.edge).with_committed(capture, None))
         create_table(self.lake.session, "lake", self.target, self.lake.sql("SELECT 1 AS one"), self.description)
@@ -82,7 +82,7 @@ def create(lake: Lake, columns: str, rows: str = "", *, by: str = "") -> None:
 
 
 @pytest.mark.filterwarnings("ignore:The SQL config:UserWarning")
-def test_keys_that_the_settings_of_spark_sql_could_change_are_found_as_they_are(lake: Lake) -> None:
+def test_keys_that_spark_sql_settings_could_change_are_found_unchanged(lake: Lake) -> None:
     lake.session.conf.set("spark.sql.parser.escapedStringLiterals", "true")
     create(lake, "k string, n int", by="k")
     keys = ["${env:HOME}", "a\\b", "it's"]
@@ -96,7 +96,7 @@ def test_keys_that_the_settings_of_spark_sql_could_change_are_found_as_they_are(
 
 
 @pytest.mark.parametrize("partitioned", [False, True])
-def test_both_zeros_are_one_key(lake: Lake, *, partitioned: bool) -> None:
+def test_zero_and_minus_zero_are_one_key(lake: Lake, *, partitioned: bool) -> None:
     by = "amount" if partitioned else ""
     create(lake, "id int, amount double", "(1, CAST('-0.0' AS double))", by=by)
     consumer = Consumer(lake, OverwritePartitions(), lambda up: up.affected("amount"), partition_by=["amount"])
@@ -136,7 +136,7 @@ def test_partitions_by_timestamp_are_the_same_in_a_process_of_any_time_zone(
         time.tzset()
 
 
-def test_a_table_is_made_by_the_time_zone_that_its_runs_are_configured_with(
+def test_a_table_is_computed_in_the_time_zone_that_its_runs_are_configured_with(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
     create(lake, "at timestamp", "(TIMESTAMP_LTZ '2025-10-25 22:30:00Z')")
@@ -189,7 +189,7 @@ def test_a_table_whose_name_has_a_dot_is_read_and_written_as_any_other(
     assert lake.rows("media.`my.copy`") == Counter([(1,), (2,)])
 
 
-def test_columns_that_are_called_as_our_own_lose_nothing(lake: Lake) -> None:
+def test_columns_named_like_the_librarys_own_lose_nothing(lake: Lake) -> None:
     create(lake, "__ips_weight int, __ips_0 int, _Weight int, _CHANGE_TYPE string", "(1, 1, 70, 'mine')")
     consumer = Consumer(lake, Append(), lambda up: up.added)
     consumer.skip()
@@ -226,7 +226,7 @@ FAR = ("DATE'-0044-03-15'", "TIMESTAMP_NTZ'+55555-01-01 00:00:00'", "TIMESTAMP_L
 
 
 @pytest.mark.parametrize("day", FAR)
-def test_a_row_of_a_year_that_python_has_not_is_copied(lake: Lake, day: str) -> None:
+def test_a_row_of_a_year_that_python_cannot_represent_is_copied(lake: Lake, day: str) -> None:
     lake.catalog.create_namespace("media")
     lake.sql(f"CREATE TABLE {UP} USING iceberg PARTITIONED BY (days(day)) AS SELECT 1 AS id, {day} AS day")
     consumer = Consumer(lake, Append(), lambda view: view.added)
@@ -240,7 +240,9 @@ def test_a_row_of_a_year_that_python_has_not_is_copied(lake: Lake, day: str) -> 
 
 @pytest.mark.parametrize("day", FAR)
 @pytest.mark.parametrize("mode", [Merge(on=("day",)), Append(remove_on=("id", "day"))], ids=["merge", "remove"])
-def test_where_it_decides_what_is_replaced_an_error_names_its_column(lake: Lake, mode: WriteMode, day: str) -> None:
+def test_a_year_out_of_range_that_decides_what_is_replaced_is_an_error_naming_its_column(
+    lake: Lake, mode: WriteMode, day: str
+) -> None:
     lake.catalog.create_namespace("media")
     lake.sql(f"CREATE TABLE {UP} USING iceberg AS SELECT 1 AS id, {day} AS day")
     consumer = Consumer(lake, mode, lambda view: view.added, partition_by=["day"])

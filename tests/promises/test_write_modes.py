@@ -24,7 +24,7 @@ def totals(rows: DataFrame) -> DataFrame:
 
 
 def rounds(lake: Lake, instance: dg.DagsterInstance, asset: dg.AssetsDefinition, check: Callable[[], None]) -> None:
-    """Four rounds of new and late rows, the third without any."""
+    """Four runs with new and late rows in between; none arrive before the third."""
     name = asset.key.to_user_string()
     definitions = pipeline(lake.folder, lake.spark_folder, asset)
     lake.create_playback(events(range(8)) + events(range(8, 12), day=1))
@@ -130,7 +130,7 @@ def test_an_overwritten_key_with_a_null_is_a_key_like_any_other(lake: Lake, inst
     assert [row[1:3] for row in lake.rows("media.agg")] == [(None, 6)]
 
 
-def test_the_change_comes_as_a_frame_or_a_table_name_where_the_parameter_says_so(
+def test_the_change_is_passed_as_a_frame_or_a_table_name_as_the_parameter_is_annotated(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
     @dg.asset(ins={"playback": ips.incremental()}, metadata=ips.append() | ips.table("media.by_frame"))

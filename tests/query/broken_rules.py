@@ -1,6 +1,6 @@
-"""The rules by which a plan is derived, each with a text that makes it and one that breaks it.
+"""The rules by which a plan is derived, each with the code that implements it and code that breaks it.
 
-``python -m tests.query.broken_rules [RULE ...]`` breaks each as it imports the library, and says what finds it.
+``python -m tests.query.broken_rules [RULE ...]`` breaks each rule as it imports the library, and prints what finds it.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class _Breaking(importlib.machinery.SourceFileLoader, importlib.abc.MetaPathFind
 
 
 def is_found(rule: str, seed: int = 7, queries: int = 250, changes: int = 6) -> str | None:
-    """What shows that the library is wrong without ``rule``: random queries, else those by hand; None if nothing."""
+    """What finds that the library is wrong without ``rule``: random queries, or else those by hand; None if nothing."""
     for name in [name for name in sys.modules if name.startswith(_NAMES)]:
         del sys.modules[name]
     breaking = _Breaking(rule)
@@ -160,12 +160,12 @@ def is_found(rule: str, seed: int = 7, queries: int = 250, changes: int = 6) -> 
         by_hand = importlib.import_module("tests.query.test_derivation")
         cases = [lambda case=case: by_hand.test_the_smallest_change_that_needs_a_rule(*case) for case in by_hand.CASES]
         cases += [
-            lambda plan=plan: by_hand.test_a_plan_says_what_it_does_and_why_nothing_better(*plan)
+            lambda plan=plan: by_hand.test_a_plan_names_its_strategy_and_why_no_better_one_is_possible(*plan)
             for plan in by_hand.PLANS
         ]
         cases += [
-            by_hand.test_floats_are_no_keys_and_equal_values_of_two_types_do_not_stand_for_each_other,
-            by_hand.test_what_was_before_is_needed_where_several_places_change_and_is_not_guessed,
+            by_hand.test_floats_are_no_keys_and_equal_values_of_two_types_are_not_interchangeable,
+            by_hand.test_earlier_rows_are_needed_if_several_places_change_and_are_not_guessed,
         ]
         return "by hand" if any(_is_wrong(case) for case in cases) else None
     finally:
@@ -175,7 +175,7 @@ def is_found(rule: str, seed: int = 7, queries: int = 250, changes: int = 6) -> 
 def _is_wrong(check: Callable[[], object]) -> bool:
     try:
         return bool(check())
-    except Exception:  # noqa: BLE001  # a library that fails is found as well
+    except Exception:  # noqa: BLE001  # a library that fails counts as found
         return True
 
 

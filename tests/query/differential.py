@@ -1,4 +1,4 @@
-"""Random queries and changes, in DuckDB: the target that a step leaves is what the query gives then.
+"""Random queries and changes, in DuckDB: the target that a step leaves must be what the query gives afterwards.
 
 ``python -m tests.query.differential SEED QUERIES CHANGES`` prints what it found and fails at a mismatch.
 """
@@ -29,7 +29,7 @@ _KINDS = {"int": "INTEGER", "string": "VARCHAR"}
 
 @dataclass
 class Case:
-    """A query, and what its tables hold."""
+    """A query, and the rows of its tables."""
 
     query: Query
     rows: Mapping[str, Rows]
@@ -57,14 +57,14 @@ class Machine:
         self._db.execute("SET threads = 1")
         self._db.execute("PRAGMA disable_optimizer")
         self._made: dict[str, tuple[str, Rows]] = {}
-        self._texts: dict[int, tuple[exp.Query, str]] = {}  # with the query, so that its id stays its own
+        self._texts: dict[int, tuple[exp.Query, str]] = {}  # with the query, so that no other one gets its id
 
     def mismatch(
         self, case: Case, changes: Mapping[str, tuple[Rows, Rows]], *, unknown: frozenset[str] = frozenset()
     ) -> str | None:
         """What is wrong with the target after ``changes``; None if nothing is.
 
-        What the tables ``unknown`` were before may not be read.
+        The earlier rows of the tables ``unknown`` may not be read.
         """
         plan = case.plan
         moved = {source: changes.get(table, (Counter(), Counter())) for source, table in enumerate(case.tables)}
@@ -114,7 +114,7 @@ class Machine:
                 return stays + self._rows(step.rows)
 
     def _combined(self, case: Case, step: MaintenanceStep) -> Rows:
-        """The groups of what the rows were, with those that came and without those that went."""
+        """The groups of the earlier rows, plus the added and minus the removed ones."""
         plan = case.plan
         assert isinstance(plan.grouping, Grouping)
         if step.affected is not None:
@@ -181,7 +181,7 @@ def _key(row: tuple[object, ...], step: MaintenanceStep) -> tuple[object, ...]:
 
 
 def grouped_text(grouping: Grouping, rows: str) -> str:
-    """The result of a grouping, of the text of its rows."""
+    """The SQL of a grouping's result, from ``rows``, the SQL of its rows."""
     found = grouping.rows.named_selects
     keys = {grouping.names[place]: f'"{found[i]}"' for i, place in enumerate(grouping.keys)}
     parts = dict(keys)
@@ -204,13 +204,13 @@ class Found:
 
 
 def run(seed: int, queries: int, changes: int, *, stop_at: int = 1) -> Found:
-    """``queries`` random ones, each with ``changes`` of its tables; ends when ``stop_at`` things are wrong."""
+    """Check ``queries`` random queries, each with ``changes`` changes of its tables; stop at ``stop_at`` mismatches."""
     machine, found = Machine(), Found()
     for number in range(queries):
         random = Random(f"{seed}/{number}")
         text = Queries(random).query()
         rows = {table: random_rows(random, table) for table in TABLES}
-        has_grown = random.random() < 0.15  # by a column that older rows have nothing in
+        has_grown = random.random() < 0.15  # by a column that is null in older rows
         if has_grown:
             rows[GROWS] = Counter((*row[:-1], None) for row in rows[GROWS].elements())
         case = Case(

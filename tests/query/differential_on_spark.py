@@ -1,7 +1,7 @@
-"""Random queries as assets on Spark and Iceberg: what Dagster's runs leave is what the queries give.
+"""Random queries as assets on Spark and Iceberg: Dagster's runs must leave what the queries give.
 
-``python -m tests.query.differential_on_spark SEED QUERIES CHANGES`` prints what it found and fails at a mismatch. All
-that several queries have in common is done once for them: they read the same tables and run in the same Dagster runs.
+``python -m tests.query.differential_on_spark SEED QUERIES CHANGES`` prints what it found and fails at a mismatch. To
+save time, several queries read the same tables and run in the same Dagster runs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ STATEMENTS = {
     "expire": 0.5,
     "grow": 0.5,
 }
-"""What happens to tables, and how often."""
+"""The kinds of changes of tables, and their weights."""
 
 
 @dataclass
@@ -47,7 +47,7 @@ class ChangingTable:
         return f"lake.media.{self.name}"
 
     def create(self) -> None:
-        """With a few rows; of one table the last column is new to them, if there are any."""
+        """Create the table with a few rows; the last column of the table ``GROWS`` may be added after them."""
         columns = [f"{column} {kind}" for column, kind in TABLES[self.name].items()]
         later = [columns.pop()] if self.name == GROWS and self._maybe(0.5) else []
         way = self.random.choice(["copy-on-write", "merge-on-read"])
@@ -64,7 +64,7 @@ class ChangingTable:
             self.lake.sql(f"ALTER TABLE {self.full_name} ADD COLUMN {column}")
 
     def change(self) -> str:
-        """Change it once; how."""
+        """Change the table once; the kind of change."""
         kind = self.random.choices(list(STATEMENTS), list(STATEMENTS.values()))[0]
         match kind:
             case "insert" | "overwrite":
@@ -122,11 +122,11 @@ def _literal(value: object) -> str:
 
 
 def resolves(lake: Lake, text: str) -> bool:
-    """Whether Spark takes the query."""
+    """Whether Spark can resolve the query."""
     for table in TABLES:
         lake.sql(f"SELECT * FROM lake.media.{table}").createOrReplaceTempView(table)
     try:
-        lake.sql(text).schema  # noqa: B018  # asks Spark
+        lake.sql(text).schema  # noqa: B018  # makes Spark resolve it
     except AnalysisException:
         return False
     return True
@@ -145,10 +145,10 @@ class FoundOnSpark:
         return f"{pairs} pairs: {dict(self.figures)}; {dict(self.statements)}; {len(self.wrong)} wrong"
 
 
-def run(  # noqa: PLR0913  # each is a thing of its own
+def run(  # noqa: PLR0913  # none belong together
     lake: Lake, instance: dg.DagsterInstance, seed: int, queries: int, changes: int, *, is_told: bool = False
 ) -> FoundOnSpark:
-    """``queries`` random ones, each with ``changes`` of its tables."""
+    """Check ``queries`` random queries, each after ``changes`` rounds of changes of their tables."""
     lake.catalog.create_namespace("media")
     found = FoundOnSpark()
     for first in range(0, queries, AT_ONCE):

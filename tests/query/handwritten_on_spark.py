@@ -1,8 +1,8 @@
-"""Queries as teams write them by hand, as assets on Spark and Iceberg: what Dagster's runs leave is what they give.
+"""Handwritten queries, as teams write them, as assets on Spark and Iceberg: Dagster's runs must leave what they give.
 
 ``python -m tests.query.handwritten_on_spark SEED ROUNDS [QUERY ...]``. The tables are two facts and four dimensions,
-with keys that are null, that lead nowhere and that are there twice. In each round some of them change, and every query
-that reads one of these is materialized.
+with keys that are null, that match nothing and that occur twice. In each round some tables change, and every query that
+reads one of these is materialized.
 """
 
 from __future__ import annotations
@@ -74,13 +74,13 @@ class Changing:
             self._insert(name, 40 if name in FACTS else 7)
 
     def arrive(self) -> list[str]:
-        """Rows come to one of the facts, and nothing else changes; how."""
+        """Add rows to one of the facts and change nothing else; the change as text."""
         name = self._random.choice(list(FACTS))
         self._insert(name, 3)
         return [f"insert {name}"]
 
     def change(self) -> list[str]:
-        """Change one to three tables, some of them twice; how."""
+        """Change one to three tables, some of them twice; the changes as texts."""
         facts, others = list(FACTS), [name for name in TABLES if name not in FACTS]
         picked = self._random.choice([[0, 1], [1, 0], [2, 0], [1, 1], [1, 2], [2, 1]])
         names = self._random.sample(facts, picked[0]) + self._random.sample(others, picked[1])
@@ -146,10 +146,10 @@ class Changing:
         self._lake.sql(f"INSERT INTO lake.media.{name} VALUES {', '.join(listed)}")
 
 
-def run(  # noqa: PLR0913  # each is a thing of its own
+def run(  # noqa: PLR0913  # none belong together
     lake: Lake, instance: dg.DagsterInstance, seed: int, rounds: int, names: list[str], *, is_told: bool = False
 ) -> MaintainedTables:
-    """Make the tables of the queries ``names``, and follow so many rounds of changes; in the first, rows only come."""
+    """Compute the queries ``names``, and follow ``rounds`` rounds of changes, of which the first only adds rows."""
     random = Random(seed)
     changing = Changing(lake, random)
     changing.create()

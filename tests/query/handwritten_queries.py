@@ -1,4 +1,4 @@
-"""Queries over a few facts and dimensions, written as different teams write them."""
+"""Queries over a few facts and dimensions, written as different teams would write them."""
 
 from __future__ import annotations
 
@@ -334,7 +334,7 @@ QUERIES = {
     "partitioned_append": "SELECT p.day, p.device, t.genre FROM play p JOIN title t ON p.title_id = t.title_id",
     "partitioned_by_months": "SELECT day, max(amount) AS most, count(DISTINCT status) AS n FROM payment GROUP BY day",
 }
-"""Each reads tables of ``handwritten_on_spark``."""
+"""The queries by name; they read tables of ``handwritten_on_spark``."""
 
 BY_PARTITION = {
     "partitioned_sums": ["day"],
@@ -342,6 +342,6 @@ BY_PARTITION = {
     "partitioned_append": ["day", "bucket(4, device)"],
     "partitioned_by_months": ["months(day)"],
 }
-"""The tables that are partitioned, and by what."""
+"""The partition columns of the partitioned tables, by query."""
 QUALIFIED = {"qualified": {"lake.media.play": "play"}, "odd_names": {"Play": "play", "ACCOUNT": "account"}}
-"""Those that call a source by another name, and which is which."""
+"""By query that names sources differently: the source for each name."""

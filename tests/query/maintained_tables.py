@@ -1,4 +1,4 @@
-"""Tables by query in a lake, made through Dagster as a user does, each compared with its query over the sources."""
+"""Tables declared by queries in a lake, computed through Dagster and compared with the queries over the sources."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _FEW_ROWS = {"spark.sql.shuffle.partitions": "1"}
 
 @dataclass
 class MaintainedTables:
-    """The results of ``texts``, by name, in the namespace ``media`` of ``lake``; their sources are there, too."""
+    """The tables of the queries ``texts``, by name, in the namespace ``media`` of ``lake``, as are their sources."""
 
     lake: Lake
     instance: dg.DagsterInstance
@@ -37,13 +37,13 @@ class MaintainedTables:
     sources: Collection[str]
     refresh: str = "incremental"
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """What else some of them are declared with."""
+    """Further arguments of the declarations, by query."""
     figures: Counter[str] = field(default_factory=Counter)
-    """Pairs of a query and what changed, by how the table was brought up to date."""
+    """The number of pairs of a query and a change, by the strategy that updated the table."""
     wrong: list[str] = field(default_factory=list)
 
     def definitions(self) -> dg.Definitions:
-        """As a user has them."""
+        """The definitions, as a user writes them."""
         manager = ips.IcdcIOManager(
             catalog=catalog_resource(self.lake.folder),
             spark=spark_resource(self.lake.spark_folder, _FEW_ROWS),
@@ -57,7 +57,7 @@ class MaintainedTables:
         return ips.with_incremental(dg.Definitions(assets=[*sources, *made], resources={"io_manager": manager}))
 
     def follow(self, names: Collection[str], what_changed: object) -> None:
-        """Materialize these, and note what isn't as its query says then."""
+        """Materialize the tables ``names``, and record those that differ from their queries afterwards."""
         job = self.definitions().resolve_implicit_global_asset_job_def()
         selection = [dg.AssetKey(name) for name in names]
         result = job.execute_in_process(instance=self.instance, asset_selection=selection, raise_on_error=False)
@@ -84,7 +84,7 @@ class MaintainedTables:
         return Counter(map(_hashable, self.lake.sql(self.texts[name]).collect()))
 
     def _shown(self, name: str) -> Counter[tuple[Any, ...]]:
-        """The query's columns, in its order."""
+        """The rows of the table, with the query's columns in its order."""
         columns = ", ".join(f"`{column}`" for column in self.lake.sql(self.texts[name]).columns)
         return Counter(map(_hashable, self.lake.sql(f"SELECT {columns} FROM lake.media.{name}").collect()))
 
@@ -94,7 +94,7 @@ def _hashable(row: Iterable[Any]) -> tuple[Any, ...]:
 
 
 def strategy_of(result: dg.ExecuteInProcessResult, name: str) -> str:
-    """How a run brought the table up to date."""
+    """The strategy by which a run updated the table; ``FAILED`` if it didn't."""
     for event in result.get_asset_materialization_events():
         if event.asset_key == dg.AssetKey(name):
             return str(event.materialization.metadata[REFRESH].value)
@@ -113,7 +113,7 @@ def _error(result: dg.ExecuteInProcessResult, name: str) -> str:
 
 @contextlib.contextmanager
 def temporary_lake(*, quick: bool = True) -> Iterator[tuple[Lake, dg.DagsterInstance]]:
-    """A lake with a Spark and a Dagster instance of its own, gone in the end."""
+    """A lake with its own Spark and Dagster instance, all of which are removed at the end."""
     warnings.simplefilter("ignore")
     logging.disable(logging.ERROR)
     with tempfile.TemporaryDirectory() as temporary:

@@ -1,4 +1,4 @@
-"""Random queries over small tables with nulls and duplicates, and random changes of these."""
+"""Random queries over small tables with nulls and duplicates, and random changes of these tables."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ TABLES = {
     "t3": {"b": "int", "f": "int", "s": "string"},
 }
 GROWS = "t2"
-"""Of this table the last column may be a new one."""
+"""The table whose last column may be added later."""
 Row = tuple[int | str | None, ...]
 Rows = Counter[Row]
 Scope = list[tuple[str, str]]
-"""What expressions may name: a column's text and its type."""
+"""The columns that expressions may name: the text and the type of each."""
 
 
 class Queries:
@@ -185,7 +185,7 @@ class Queries:
                 source += f" {join} {other}"
             else:
                 source += f" {join} {other} ON {self._on(scope, more)}"
-            if join == "LEFT JOIN" and self._maybe(0.35):  # mostly what holds where nothing was found
+            if join == "LEFT JOIN" and self._maybe(0.35):  # mostly conditions that are true without a match
                 forms = ["{} IS NULL"] * 3 + ["coalesce({}, 1) = 1", "({} IS NULL OR {} > 1)", "{} > 0"]
                 where.append(self._random.choice(forms).replace("{}", self._pick(more, "int")))
             if "SEMI" not in join and "ANTI" not in join:
@@ -276,14 +276,14 @@ class Queries:
 
 
 def random_rows(random: Random, table: str, most: int = 8) -> Rows:
-    """Few rows of few values, some null and some twice."""
+    """A few rows of few different values, with some nulls and some duplicates."""
     rows = [_row(random, table) for _ in range(random.randint(0, most))]
     twice = [random.choice(rows) for _ in range(random.choice([0, 0, 1, 2]))] if rows else []
     return Counter(rows + twice)
 
 
 def random_change(random: Random, table: str, rows: Rows, *, only_adds: bool) -> tuple[Rows, Rows]:
-    """Rows that come and rows that go, none of them both; an update is one of each."""
+    """The added and the removed rows, without rows that would be both; an update is one of each."""
     there = list(rows.elements())
     size = random.choice([1, 1, 2, 3, 8])
     kind = "add" if only_adds else random.choice(["add", "remove", "update", "mix"])

@@ -1,4 +1,4 @@
-"""What a plan does to a table is what its query gives, for random queries and for the smallest ones."""
+"""A plan leaves in a table what its query gives, for random queries and for the smallest ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ADDED, REMOVED = SourceChange(adds=True, removes=False), SourceChange(adds=True,
 
 
 @pytest.mark.parametrize("seed", [101, 102])
-def test_random_queries_are_maintained_right(seed: int) -> None:
+def test_random_queries_are_maintained_correctly(seed: int) -> None:
     found = run(seed, queries=40, changes=5)
     assert found.wrong == []
     assert all(found.figures[each] for each in (Strategy.APPEND, Strategy.COMBINE, Strategy.KEYS))
@@ -227,7 +227,7 @@ PLANS = [
 
 
 @pytest.mark.parametrize(("text", "change", "strategy", "why"), PLANS)
-def test_a_plan_says_what_it_does_and_why_nothing_better(
+def test_a_plan_names_its_strategy_and_why_no_better_one_is_possible(
     text: str, change: SourceChange, strategy: Strategy, why: str
 ) -> None:
     query = read(text)
@@ -237,7 +237,7 @@ def test_a_plan_says_what_it_does_and_why_nothing_better(
     assert why in step.reason
 
 
-def test_what_was_before_is_needed_where_several_places_change_and_is_not_guessed() -> None:
+def test_earlier_rows_are_needed_if_several_places_change_and_are_not_guessed() -> None:
     query = read("SELECT x.s AS k, sum(y.d) AS n FROM t0 x JOIN t1 y ON x.a = y.a GROUP BY x.s")
     plan = MaintenancePlan(query, [[QueryColumn(*each) for each in TABLES[table].items()] for table in ("t0", "t1")])
     both = {0: ADDED, 1: ADDED}
@@ -253,7 +253,7 @@ def test_what_was_before_is_needed_where_several_places_change_and_is_not_guesse
     assert plan.step({1: ADDED}, known_before=frozenset({0})).strategy is Strategy.KEYS
 
 
-def test_floats_are_no_keys_and_equal_values_of_two_types_do_not_stand_for_each_other() -> None:
+def test_floats_are_no_keys_and_equal_values_of_two_types_are_not_interchangeable() -> None:
     query = read("SELECT x.f AS k, count(DISTINCT y.b) AS n FROM x JOIN y ON x.i = y.t GROUP BY x.f")
     columns = [
         [QueryColumn("f", "double"), QueryColumn("i", "int")],
@@ -269,7 +269,7 @@ def test_floats_are_no_keys_and_equal_values_of_two_types_do_not_stand_for_each_
     assert (step.strategy, "no chain of equalities leads" in step.reason) == (Strategy.FULL, True)
 
 
-def test_names_in_other_words_and_texts_stay_as_they_are() -> None:
+def test_names_that_occur_in_other_words_or_texts_stay_as_they_are() -> None:
     query = read(
         "WITH q AS (SELECT * FROM {media/my-plays} WHERE s = '{no}') SELECT a FROM q JOIN media.Title USING (a)"
     )
@@ -281,21 +281,21 @@ def test_names_in_other_words_and_texts_stay_as_they_are() -> None:
     )
 
 
-def test_a_table_is_one_in_whatever_case_sql_names_it_and_an_asset_key_is_not() -> None:
+def test_table_names_in_sql_ignore_case_and_asset_keys_do_not() -> None:
     query = read("SELECT x.a FROM media.Plays x JOIN MEDIA.plays y ON x.a = y.a JOIN {media/PLAYS} z ON x.a = z.a")
     assert query.sources == (("media", "Plays"), ("media", "PLAYS"))
     assert [span.source for span in query.spans] == [0, 0, 1]
     assert query.over({0: "p", 1: "q"}).count("FROM p x JOIN p y") == 1
 
 
-def test_a_column_may_be_called_by_the_whole_name_of_its_table() -> None:
+def test_a_column_may_be_qualified_by_the_full_name_of_its_table() -> None:
     query = read("SELECT lake.m.t.a, `M`.t.s.x, t.b FROM lake.m.t JOIN u ON u.p.q.r = t.b WHERE lake.m.t.a > 1")
     assert query.over({0: "x", 1: "y"}) == (
         "SELECT t.a, t.s.x, t.b FROM x AS `t` JOIN y AS `u` ON u.p.q.r = t.b WHERE t.a > 1"
     )
 
 
-def test_spaces_and_comments_make_no_other_query_and_what_is_in_quotes_does() -> None:
+def test_spaces_and_comments_do_not_make_another_query_but_quoted_text_does() -> None:
     given = read("SELECT a, 'x  y' AS s FROM t WHERE a > 1")
     assert read("SELECT a,\n  'x  y' AS s -- as it is\nFROM t /* all */ WHERE a>1;").words == given.words
     for other in (
@@ -333,6 +333,6 @@ def test_spaces_and_comments_make_no_other_query_and_what_is_in_quotes_does() ->
         ("SELECT a FROM t; SELECT b FROM t", "isn't a single SELECT"),
     ],
 )
-def test_what_may_give_other_rows_is_refused(text: str, why: str) -> None:
+def test_a_query_that_cannot_be_maintained_is_refused_with_the_reason(text: str, why: str) -> None:
     with pytest.raises(RefusedQueryError, match=why):
         read(text)

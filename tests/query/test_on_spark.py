@@ -1,4 +1,4 @@
-"""Tables by query in a real lake are what their queries give, whatever happens to the tables that they read."""
+"""Tables declared by queries in a real lake are what the queries give, whatever happens to the tables they read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.query import differential_on_spark, handwritten_on_spark, tpch_on_spa
 from tests.support.lake import Lake
 
 
-def test_random_queries_are_kept_in_a_lake(lake: Lake, instance: dg.DagsterInstance) -> None:
+def test_random_queries_are_maintained_in_a_lake(lake: Lake, instance: dg.DagsterInstance) -> None:
     quicken(lake)
     found = differential_on_spark.run(lake, instance, seed=1, queries=6, changes=3)
     assert found.wrong == []
@@ -20,7 +20,7 @@ def test_random_queries_are_kept_in_a_lake(lake: Lake, instance: dg.DagsterInsta
 
 
 @pytest.mark.slow
-def test_the_queries_of_tpch_are_kept_in_a_lake(lake: Lake, instance: dg.DagsterInstance) -> None:
+def test_the_queries_of_tpch_are_maintained_in_a_lake(lake: Lake, instance: dg.DagsterInstance) -> None:
     random = Random(1)
     found = tpch_on_spark.run(tpch_on_spark.made(lake, instance, 0.001, random), 2, random)
     assert found.wrong == []
@@ -28,7 +28,7 @@ def test_the_queries_of_tpch_are_kept_in_a_lake(lake: Lake, instance: dg.Dagster
 
 
 @pytest.mark.slow
-def test_queries_that_people_write_are_kept_in_a_lake(lake: Lake, instance: dg.DagsterInstance) -> None:
+def test_handwritten_queries_are_maintained_in_a_lake(lake: Lake, instance: dg.DagsterInstance) -> None:
     found = handwritten_on_spark.run(lake, instance, seed=1, rounds=3, names=[])
     assert found.wrong == []
     assert all(found.figures[each] for each in ("append", "combine", "keys")), found.figures

@@ -1,4 +1,4 @@
-"""What costs less is what earlier runs took less for, and an estimate only where none of them says."""
+"""The cheaper refresh is the one that took earlier runs less time; an estimate decides only if no run tells."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ def keys(share: float, seconds: float, rows: int = 1000) -> PastRefresh:
         (0.3, 1000, [FULL], True),
         (0.1, 1000, [FULL, keys(0.05, 12.0)], True),  # fewer rows took longer than everything
         (0.1, 1000, [FULL, keys(0.05, 12.0), keys(0.04, 3.0)], False),  # but not each time
-        (0.01, 1000, [FULL, keys(0.05, 12.0)], False),  # more rows did, which says nothing of fewer
+        (0.01, 1000, [FULL, keys(0.05, 12.0)], False),  # more rows took longer, which says nothing about fewer
         (0.3, 1000, [FULL, keys(0.4, 6.0)], False),  # more rows took no longer
         (0.5, 1000, [FULL, keys(0.4, 6.0)], True),
-        (0.1, 3000, [FULL, keys(0.05, 12.0, rows=3000)], False),  # everything is three times as much by now
-        (0.1, None, [FULL, keys(0.05, 12.0)], False),  # how much everything is isn't known
-        (0.1, 1000, [keys(0.05, 12.0)], False),  # nothing is known of everything
-        (0.1, 1000, [FULL, PastRefresh(Strategy.COMBINE, 0.05, 1000, 12.0)], False),  # nor of this strategy
+        (0.1, 3000, [FULL, keys(0.05, 12.0, rows=3000)], False),  # the whole table is three times as large by now
+        (0.1, None, [FULL, keys(0.05, 12.0)], False),  # the size of the whole table is unknown
+        (0.1, 1000, [keys(0.05, 12.0)], False),  # no full run is known
+        (0.1, 1000, [FULL, PastRefresh(Strategy.COMBINE, 0.05, 1000, 12.0)], False),  # no run of this strategy is known
     ],
 )
-def test_seconds_of_earlier_runs_go_before_the_estimate(
+def test_seconds_of_earlier_runs_take_precedence_over_the_estimate(
     share: float, rows: int | None, past: list[PastRefresh], is_full: object
 ) -> None:
     assert (why_full_is_cheaper(Strategy.KEYS, share, rows, past) is not None) is is_full
 
 
-def test_what_earlier_runs_said_is_read_and_what_they_left_out_is_no_history() -> None:
+def test_metadata_of_earlier_runs_is_read_and_incomplete_metadata_is_ignored() -> None:
     told = {REFRESH: "keys", SHARE: 0.25, ROWS: 40, WRITE_SECONDS: 1.5}
     with dg.DagsterInstance.ephemeral() as instance:
         for metadata in (told, told | {REFRESH: "else"}, {REFRESH: "full"}, told | {REFRESH: "full", SHARE: 1}):

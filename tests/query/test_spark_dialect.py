@@ -1,4 +1,4 @@
-"""A query that is written again for the rows that changed means what Spark takes the given one for."""
+"""A query that is rewritten for the changed rows means what the given one means to Spark."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ array_sort(collect_set(one))
 
 
 @pytest.mark.parametrize("expressions", [EXPRESSIONS, AGGREGATES], ids=["values", "aggregates"])
-def test_an_expression_is_written_again_as_spark_takes_it(lake: Lake, expressions: list[str]) -> None:
+def test_a_rewritten_expression_means_the_same_to_spark(lake: Lake, expressions: list[str]) -> None:
     lake.sql("SELECT 1 AS one, 'it''s' AS word, DATE'2020-01-31' AS day").createOrReplaceTempView("ips_after_0")
     query = read(f"SELECT {', '.join(f'{each} AS c{place}' for place, each in enumerate(expressions))} FROM t")
     plan = MaintenancePlan(query, [COLUMNS])
@@ -188,6 +188,6 @@ def test_an_expression_is_written_again_as_spark_takes_it(lake: Lake, expression
 
 
 @pytest.mark.parametrize("expression", ["levenshtein(word, 'its', 1)", "posexplode(array(one))"])
-def test_what_could_not_be_written_again_in_full_is_not_derived_from(expression: str) -> None:
+def test_a_query_that_cannot_be_rewritten_in_full_has_no_plan(expression: str) -> None:
     plan = MaintenancePlan(read(f"SELECT {expression} AS a FROM t"), [COLUMNS])
     assert plan.refused is not None

@@ -1,6 +1,6 @@
 """TPC-H's 22 queries in DuckDB: how each is maintained when tables change, and whether that is right.
 
-``python -m tests.query.tpch SCALE ROUNDS SEED``. Final LIMITs are left out: a table has all rows.
+``python -m tests.query.tpch SCALE ROUNDS SEED``. Final LIMITs are left out: a table contains all rows.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Prepared:
 
 
 def database(scale: float) -> duckdb.DuckDBPyConnection:
-    """TPC-H's tables, without loading anything from anywhere."""
+    """TPC-H's tables, generated without downloading anything."""
     db = duckdb.connect(config={"allow_unsigned_extensions": True})
     spec = find_spec("duckdb_extension_tpch")
     assert spec is not None
@@ -69,7 +69,7 @@ def database(scale: float) -> duckdb.DuckDBPyConnection:
 
 
 def prepared(db: duckdb.DuckDBPyConnection) -> list[Prepared]:
-    """All queries, with the plans that their texts and the tables' columns give."""
+    """All queries, with their plans."""
     found = []
     for number, text in db.execute("SELECT query_nr, query FROM tpch_queries() ORDER BY 1").fetchall():
         tree = sqlglot.parse_one(text, dialect="duckdb")
@@ -89,14 +89,14 @@ def _spark(kind: str) -> str:
 
 
 def strategy(query: Prepared, table: str, change: SourceChange) -> tuple[Strategy, str]:
-    """What is done when one table changes."""
+    """The strategy for a change of one table, and its reason."""
     changes = {query.tables.index(table): change} if table in query.tables else {}
     step = query.plan.step(changes, known_before=frozenset(range(len(query.tables))))
     return step.strategy, step.reason
 
 
 def coverage(queries: list[Prepared]) -> list[str]:
-    """Rows of a table in Markdown: by query what is done when orders and lineitem change, and when any table does."""
+    """A Markdown table: by query, the strategy if orders and lineitem change, and the tables whose change is full."""
     lines = [
         "| query | insert | update, delete | tables whose change is full | why |",
         "| --- | --- | --- | --- | --- |",
@@ -113,7 +113,7 @@ def coverage(queries: list[Prepared]) -> list[str]:
 
 
 def check_round(db: duckdb.DuckDBPyConnection, queries: list[Prepared], random: Random) -> list[str]:
-    """Change some tables at random; what is wrong then."""
+    """Change some tables at random; the mismatches after that."""
     changed = random.sample(TABLES[2:], random.choice([1, 1, 2, 3])) + random.sample(
         TABLES[:2], random.choice([0, 0, 1])
     )
@@ -127,7 +127,7 @@ def check_round(db: duckdb.DuckDBPyConnection, queries: list[Prepared], random: 
         share = random.choice([0.3, 2, 20])
         seed = random.randrange(1000)
         some = f"SELECT * FROM {table} USING SAMPLE {share} PERCENT (bernoulli, {seed})"
-        if kinds[table] == "insert":  # rows that are much as others
+        if kinds[table] == "insert":  # rows that resemble others
             db.execute(f"INSERT INTO {table}_came {some}")
         else:
             db.execute(f"INSERT INTO {table}_went {some}")
@@ -186,7 +186,7 @@ def _bag(db: duckdb.DuckDBPyConnection, text: str) -> Counter[tuple[object, ...]
 
 
 def _rounded(row: tuple[object, ...]) -> tuple[object, ...]:
-    """With averages to ten digits: DuckDB's depend on the order of rows."""
+    """The row with floats rounded to ten digits: DuckDB's averages depend on the order of rows."""
     return tuple(float(f"{value:.10g}") if isinstance(value, float) else value for value in row)
 
 

@@ -1,4 +1,4 @@
-"""TPC-H's 22 queries as assets on Spark and Iceberg: what Dagster's runs leave is what the queries give.
+"""TPC-H's 22 queries as assets on Spark and Iceberg: Dagster's runs must leave what the queries give.
 
 ``python -m tests.query.tpch_on_spark SCALE ROUNDS SEED``. In each round some tables change at random and some of the
 queries that read them are materialized; so an asset may see the changes of several rounds at once. Final LIMITs are
@@ -20,15 +20,15 @@ from tests.support.lake import Lake
 
 OTHERS = ("compaction",)
 SHARES = (0.3, 2, 20)
-"""Percent of a table's rows that change."""
+"""The percentages of a table's rows that may change at once."""
 
 
 def fill(lake: Lake, db: duckdb.DuckDBPyConnection, random: Random) -> None:
-    """TPC-H's tables as Iceberg's, of any format version, updated in either way."""
+    """Write TPC-H's tables to Iceberg, each with a random format version and write mode."""
     lake.catalog.create_namespace("media")
     with TemporaryDirectory() as folder:
         for table in TABLES:
-            file = Path(folder, f"{table}.parquet")  # Read in pieces: at scale, a table is more than Spark's heap.
+            file = Path(folder, f"{table}.parquet")  # Read in pieces: at scale, a table is larger than Spark's heap.
             db.execute(f"COPY {table} TO '{file}' (FORMAT parquet)")
             way = random.choice(["copy-on-write", "merge-on-read"])
             writer = lake.session.read.parquet(str(file)).coalesce(1).writeTo(f"lake.media.{table}").using("iceberg")
@@ -43,7 +43,7 @@ def change(lake: Lake, table: str, kind: str, share: float, seed: int) -> None:
     columns = lake.sql(f"SELECT * FROM {name}").columns
     some = f"pmod(xxhash64({', '.join(columns)}, {seed}), 1000) < {round(share * 10)}"
     match kind:
-        case "insert":  # rows that are much as others
+        case "insert":  # rows that resemble others
             values = [UPDATES[table].get(column, column) for column in columns]
             lake.sql(f"INSERT INTO {name} SELECT {', '.join(values)} FROM {name} WHERE {some}")
         case "update":
@@ -56,7 +56,7 @@ def change(lake: Lake, table: str, kind: str, share: float, seed: int) -> None:
 
 
 def change_some(lake: Lake, random: Random) -> list[tuple[str, str, float]]:
-    """Change up to four tables, the small ones seldom; which, how, and how many percent of their rows."""
+    """Change up to four tables, the small ones seldom; the table, kind and percentage of each change."""
     tables = random.sample(TABLES[2:], random.choice([1, 1, 2, 3])) + random.sample(
         TABLES[:2], random.choice([0, 0, 1])
     )
@@ -71,7 +71,7 @@ def change_some(lake: Lake, random: Random) -> list[tuple[str, str, float]]:
 def run(
     tables: MaintainedTables, rounds: int, random: Random, *, in_a_round: int = 8, is_told: bool = False
 ) -> MaintainedTables:
-    """Make all tables, and follow changes for so many rounds, in the last of which every table does."""
+    """Compute all tables, and follow ``rounds`` rounds of changes; in the last round every table is updated."""
     names = list(tables.texts)
     tables.follow(names, "nothing")
     for number in range(rounds):
@@ -84,7 +84,7 @@ def run(
 
 
 def made(lake: Lake, instance: object, scale: float, random: Random) -> MaintainedTables:
-    """The sources, and the queries that are to be made of them."""
+    """Fill the sources; the tables of the queries over them, not computed yet."""
     with database(scale) as db:
         fill(lake, db, random)
         texts = {f"q{query.number}": query.text for query in prepared(db)}

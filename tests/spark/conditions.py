@@ -1,4 +1,4 @@
-"""Random SQL conditions over nullable columns of every type that a condition can be about."""
+"""Random SQL conditions over nullable columns of every type that a condition can use."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ VALUES: Mapping[str, Sequence[str]] = {
     "timestamp_ntz": ["TIMESTAMP_NTZ '2026-01-01 00:00:00'", "TIMESTAMP_NTZ '1900-01-01 00:00:00.000001'"],
     "binary": ["X''", "X'00FF'"],
 }
-"""Some literals of each type, the values among them that engines disagree on."""
+"""Some literals of each type, including the values that engines disagree on."""
 
 PARTITIONS = {f"p{i}": kind for i, kind in enumerate(VALUES)}
 OTHERS = {f"u{i}": kind for i, kind in enumerate(VALUES)}
@@ -34,7 +34,7 @@ def a_value(kind: str) -> st.SearchStrategy[str]:
 
 @st.composite
 def rows(draw: st.DrawFn) -> list[str]:
-    """Rows of a table with ``COLUMNS``, for an INSERT; each column is null often."""
+    """Rows of a table with ``COLUMNS``, for an INSERT; every column is often null."""
     some = []
     for number in range(draw(st.integers(6, 12))):
         values = [draw(a_value(kind)) for kind in (PARTITIONS | OTHERS).values()]
@@ -72,7 +72,7 @@ def _comparison(draw: st.DrawFn, columns: Mapping[str, str]) -> str:  # noqa: PL
 
 
 def conditions(columns: Mapping[str, str] = COLUMNS) -> st.SearchStrategy[str]:
-    """Conditions that name ``columns`` alone."""
+    """Conditions that name only ``columns``."""
     constants = st.sampled_from(["TRUE", "FALSE", "NULL = 1"])
     return st.recursive(
         st.integers(0, 19).flatmap(lambda one_in: _comparison(columns) if one_in else constants),

@@ -1,4 +1,4 @@
-"""A random change that is combined into a table gives the groups that Spark's own GROUP BY makes of all rows."""
+"""Combining a random change into a table gives the groups of Spark's own GROUP BY over all rows."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ rows = st.tuples(
 
 @st.composite
 def changes(draw: st.DrawFn) -> tuple[list[Row], list[Row], list[Row]]:
-    """Rows that are there, which of them go, and which come."""
+    """The existing rows, which of them are removed, and which rows are added."""
     there = draw(st.lists(rows, max_size=8))
     gone = [row for row in there if draw(st.booleans())]
     return there, gone, draw(st.lists(rows, max_size=4))
@@ -82,7 +82,7 @@ def equal(row: Row) -> Row:
 
 
 def without(there: Sequence[Row], gone: Sequence[Row]) -> list[Row]:
-    """By position, because a row may be there twice."""
+    """``there`` without one row for each row in ``gone``, because a row may occur twice."""
     left = list(there)
     for row in gone:
         del left[[equal(each) for each in left].index(equal(row))]
@@ -90,7 +90,7 @@ def without(there: Sequence[Row], gone: Sequence[Row]) -> list[Row]:
 
 
 def holding_few(partitions: Partitions) -> HeldRows:
-    """What is known of a small table."""
+    """The answer for a small table: it may have rows in all of these partitions."""
     return HeldRows(partitions, 100)
 
 
@@ -113,7 +113,7 @@ class Table:
         self.aggregates.groups(frame(self.lake, there, 1)).writeTo(branch.sql_name).overwrite(F.expr("TRUE"))
         return branch
 
-    def combine(  # noqa: PLR0913  # as combine_rows
+    def combine(  # noqa: PLR0913  # as in combine_rows
         self,
         branch: Branch,
         gone: Sequence[Row],
@@ -164,9 +164,9 @@ _OF_PARTS = {
 
 
 def grouped(lake: Lake, some: Sequence[Row], declared: Combine, *, with_hidden: bool = True) -> Counter[Row]:
-    """What SQL makes of the rows."""
+    """The groups that SQL makes of the rows."""
     frame(lake, some, 1).createOrReplaceTempView("of_sql")
-    # Spark's avg of bigint rounds each value that a double can't hold, and adds those up in any order.
+    # Spark's avg of bigint rounds each value that a double can't represent, and adds them up in any order.
     exact = {"avg(big)": "CAST(sum(big) AS DOUBLE) / count(big)"}
     listed = [*declared.on, *(f"{exact.get(str(each), str(each))} AS {each.name}" for each in declared.aggregates)]
     listed += [_OF_PARTS[kept.part].format(kept.expression) for kept in declared.layout.hidden if with_hidden]
@@ -213,7 +213,7 @@ FIRST, SECOND, THIRD = [(dt.date(2026, 1, day),) for day in (1, 2, 3)]
 
 
 @pytest.mark.parametrize("held", [holding_few, lambda _: HeldRows([], 0)], ids=["some are there", "none is"])
-def test_groups_outside_of_where_they_may_be_are_refused_by_the_query_that_would_add_them(
+def test_groups_outside_the_allowed_partitions_are_refused_by_the_query_that_would_add_them(
     lake: Lake, exact: Table, held: PartitionsHeld
 ) -> None:
     within, inside, outside = "day >= DATE '2026-01-02'", full(day=SECOND[0], k=None), full()
@@ -232,7 +232,9 @@ def test_groups_outside_of_where_they_may_be_are_refused_by_the_query_that_would
 
 
 @pytest.mark.parametrize("on", [(), KEYS])
-def test_all_rows_stay_one_row_and_what_is_computed_of_aggregates_follows_them(lake: Lake, on: tuple[str, ...]) -> None:
+def test_a_total_of_all_rows_stays_one_row_and_columns_computed_from_aggregates_follow_them(
+    lake: Lake, on: tuple[str, ...]
+) -> None:
     declared = combine(approximate=False, **DECLARED)
     ratio = ComputedColumn("ratio", "100 * total / CAST(plays AS decimal(20, 0)) + coalesce(known, 7)")
     table = Table(lake, Combine(on, declared.aggregates, computed=(ratio, ComputedColumn("big", "greatest < 2"))))
@@ -252,7 +254,7 @@ def test_all_rows_stay_one_row_and_what_is_computed_of_aggregates_follows_them(l
         assert table.rows(branch) == grouped(lake, there, table.declared), (gone, come)
 
 
-def test_more_rows_than_there_were_are_not_taken_off_all_rows(lake: Lake) -> None:
+def test_more_rows_than_there_were_cannot_be_removed_from_a_total_of_all_rows(lake: Lake) -> None:
     table = Table(lake, Combine((), combine(approximate=False, plays="count(*)").aggregates))
     branch = table.holding([full()])
     with pytest.raises(CombineError, match="more rows were removed than were ever added"):
@@ -263,7 +265,7 @@ def test_more_rows_than_there_were_are_not_taken_off_all_rows(lake: Lake) -> Non
 @example(([full(), full(f=math.nan)], [full(f=math.nan)], []))
 @example(([full(), full(f=math.inf)], [full(f=math.inf)], [full(f=2.0)]))
 @examples(3)
-def test_a_value_that_no_sum_gets_rid_of_has_the_sum_made_again(
+def test_a_sum_is_recomputed_when_a_value_that_cannot_be_subtracted_is_removed(
     lake: Lake, inexact: Table, change: tuple[list[Row], list[Row], list[Row]]
 ) -> None:
     there, gone, come = change
@@ -277,14 +279,14 @@ def test_a_change_that_leaves_every_group_as_it_was_commits_nothing(exact: Table
     branch = exact.holding([full(), full(s="b")])
     before = exact.snapshots(branch)
     exact.combine(branch, [full()], [full()], [full(), full(s="b")])
-    exact.combine(branch, [full(s="b")], [full(s="c")], [full(), full(s="c")])  # only what isn't the least moved
+    exact.combine(branch, [full(s="b")], [full(s="c")], [full(), full(s="c")])  # no minimum is changed
     assert exact.snapshots(branch) == before
 
 
 def test_live_rows_are_read_only_where_an_extreme_was_lost(exact: Table) -> None:
     between = full(d=Decimal("2.00"), f=2.0, s="b")
     branch = exact.holding([full(), between, full(f=3.0)])
-    # These aren't live at all: whoever read them would count them.
+    # These rows aren't live: if they were read, they would be counted.
     exact.combine(branch, [between], [], [full(x=1000)] * 5)
     (row,) = exact.rows(branch)
     assert row[2] == 2
@@ -292,7 +294,7 @@ def test_live_rows_are_read_only_where_an_extreme_was_lost(exact: Table) -> None
 
 
 @pytest.mark.parametrize("there", [[], [full(k="c")]])
-def test_a_new_group_may_have_lost_rows_that_came_with_it(lake: Lake, exact: Table, there: list[Row]) -> None:
+def test_a_new_group_may_lose_rows_that_the_same_change_added(lake: Lake, exact: Table, there: list[Row]) -> None:
     branch = exact.holding(there)
     lost, gone = full(d=Decimal("9.00"), f=9.0, s="A"), full(k="b")
     after = [*there, full(), full(x=2)]
@@ -332,7 +334,7 @@ def test_rows_that_a_group_never_had_cannot_be_removed_from_it(exact: Table, the
         ("sum(nothing)", UnknownColumnError, "nothing.*sum.nothing."),
     ],
 )
-def test_what_cannot_be_maintained_over_the_rows_is_refused(
+def test_an_aggregate_that_cannot_be_maintained_over_the_rows_is_refused(
     lake: Lake, aggregate: str, error: type[Exception], match: str
 ) -> None:
     with pytest.raises(error, match=match):
@@ -340,7 +342,7 @@ def test_what_cannot_be_maintained_over_the_rows_is_refused(
 
 
 @pytest.mark.parametrize("ansi", ["true", "false"])
-def test_a_sum_that_overflows_is_an_error_and_no_null(lake: Lake, ansi: str) -> None:
+def test_a_sum_that_overflows_is_an_error_and_not_null(lake: Lake, ansi: str) -> None:
     value = "CAST('99999999999999999999999999999999999.12' AS DECIMAL(38, 2))"
     table = Table(lake, combine(approximate=False, total=f"sum({value})"))
     before = lake.session.conf.get("spark.sql.ansi.enabled")
@@ -365,7 +367,7 @@ def test_a_sum_of_the_longest_decimals_keeps_every_place(lake: Lake) -> None:
     assert row[2] == Decimal("246912.0000000000000000000000000000002")
 
 
-# Values of the first column that partitions the table: those of rows that are there, and of rows that come.
+# Expressions for the first partition column, of the existing and of the added rows.
 PLACES = {
     "a STRING": "element_at(array('', 'ä', 'x/y=z', 'A', 'a', 'null'), {} + 1)",
     "a INT": "{} - 2",

@@ -1,4 +1,4 @@
-"""Two frames are compared row by row: what is missing, extra and different is counted, and shown by examples."""
+"""Two frames are compared row by row: missing, extra and different rows are counted and shown by examples."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_rows_are_compared_by_key_and_by_value(lake: Lake) -> None:
     assert counts(found) == (2, 2, 0)
 
 
-def test_a_row_that_is_there_twice_is_one_too_many(lake: Lake) -> None:
+def test_a_duplicate_on_one_side_is_one_extra_or_missing_row(lake: Lake) -> None:
     row = "1, 'a', 0.1D, NULL"
     for keys in ([], ["k"]):
         assert counts(compare(frame(lake, row), frame(lake, row, row), keys=keys)) == (0, 1, 0)
@@ -53,7 +53,7 @@ def test_a_row_that_is_there_twice_is_one_too_many(lake: Lake) -> None:
         assert counts(compare(frame(lake, row, row), frame(lake, row, row), keys=keys)) == (0, 0, 0)
 
 
-def test_sums_in_another_order_are_the_same_and_other_sums_are_not(lake: Lake) -> None:
+def test_sums_added_in_another_order_are_equal_and_other_sums_are_not(lake: Lake) -> None:
     one = frame(lake, "1, 'a', 0.1D + 0.2D + 0.3D, NULL", "2, 'b', 1e300, NULL", "2, 'b', double('inf'), NULL")
     for keys in ([], ["k"]):
         other = frame(lake, "1, 'a', 0.3D + 0.2D + 0.1D, NULL", "2, 'b', 1e300, NULL", "2, 'b', double('inf'), NULL")
@@ -62,7 +62,7 @@ def test_sums_in_another_order_are_the_same_and_other_sums_are_not(lake: Lake) -
         assert counts(compare(one, other, keys=keys)) == (0, 0, 2)
 
 
-def test_of_a_key_any_of_its_rows_may_be_there_but_one_and_of_null_all(lake: Lake) -> None:
+def test_any_one_row_of_a_key_is_right_but_all_rows_with_a_null_key_are_needed(lake: Lake) -> None:
     expected = frame(lake, "1, 'a', 0D, NULL", "1, 'b', 0D, NULL", "NULL, 'n', 0D, NULL", "NULL, 'n', 0D, NULL")
 
     def found(*rows: str) -> tuple[int, int, int]:

@@ -1,4 +1,4 @@
-"""A condition that rows are deleted or replaced by means what SQL's WHERE means, whatever Iceberg takes it for."""
+"""A condition for deleting or replacing rows means what it means in SQL's WHERE, however Iceberg interprets it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ AT_ONCE = settings(
 
 
 class Table:
-    """A table that holds ``rows``, each in a file of its own as far as it is partitioned, and what SQL says of them."""
+    """A table with ``rows``, in one file per partition, and the same rows in memory, where SQL says which match."""
 
     def __init__(
         self, lake: Lake, name: str, columns: dict[str, str], partition_by: Sequence[str], rows: Sequence[str]
@@ -34,7 +34,7 @@ class Table:
         self.lake = lake
         self.name = f"t.{name}"
         self.partition_by = tuple(partition_by)
-        # In memory: no condition on it goes through Iceberg.
+        # in memory, so that no condition on them goes through Iceberg
         typed = ", ".join(f"CAST(c{i} AS {kind}) AS {column}" for i, (column, kind) in enumerate(columns.items()))
         names = ", ".join(f"c{i}" for i in range(len(columns)))
         self.plain = lake.sql(f"SELECT {typed} FROM VALUES {', '.join(rows)} AS v({names})")
@@ -61,7 +61,7 @@ class Table:
 
 
 def check(table: Table, conditions: Sequence[str]) -> None:
-    """Each condition deletes, and replaces, the rows that match it and no other."""
+    """Each condition deletes and replaces exactly the rows that match it."""
     for number, (condition, (matching, rest)) in enumerate(zip(conditions, table.matching(conditions), strict=True)):
         frame = table.plain.where(F.col("id").isin(matching)).withColumn("id", F.col("id") + 100)
         branch = table.branch(f"replaced{number}")

@@ -1,4 +1,4 @@
-"""A MERGE's source is broadcast if it is small, unless the user said from when on."""
+"""A MERGE's source is broadcast if it is small, unless the user has set a threshold."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.lake import Lake
 KEY = "spark.sql.autoBroadcastJoinThreshold"
 
 
-def test_the_session_is_as_before_when_the_merge_ends_or_fails(lake: Lake) -> None:
+def test_the_sessions_threshold_is_restored_when_the_merge_ends_or_fails(lake: Lake) -> None:
     conf = lake.session.conf
     before = conf.get(KEY)
     with contextlib.suppress(ZeroDivisionError), small_sources_broadcast(lake.session):
@@ -22,7 +22,7 @@ def test_the_session_is_as_before_when_the_merge_ends_or_fails(lake: Lake) -> No
 
 
 @pytest.mark.parametrize("chosen", ["-1", "1g"])
-def test_a_threshold_of_the_users_stays(lake: Lake, chosen: str) -> None:
+def test_a_users_own_threshold_is_kept(lake: Lake, chosen: str) -> None:
     lake.session.conf.set(KEY, chosen)
     try:
         with small_sources_broadcast(lake.session):
@@ -32,7 +32,7 @@ def test_a_threshold_of_the_users_stays(lake: Lake, chosen: str) -> None:
         lake.session.conf.unset(KEY)
 
 
-def test_a_source_above_sparks_threshold_leaves_the_target_where_it_is(lake: Lake) -> None:
+def test_a_source_above_sparks_own_threshold_is_broadcast_so_that_the_target_is_not_shuffled(lake: Lake) -> None:
     lake.catalog.create_namespace("media")
     lake.sql("CREATE TABLE lake.media.some USING iceberg AS SELECT id, id AS value FROM range(5)")
 
@@ -45,7 +45,7 @@ def test_a_source_above_sparks_threshold_leaves_the_target_where_it_is(lake: Lak
         assert "BroadcastHashJoin" in plan()
 
 
-def test_a_partitioned_target_is_left_where_it_is_and_the_session_as_before(lake: Lake) -> None:
+def test_a_partitioned_target_is_not_shuffled_and_the_session_is_restored(lake: Lake) -> None:
     lake.catalog.create_namespace("media")
     lake.sql(
         "CREATE TABLE lake.media.days USING iceberg PARTITIONED BY (day) "

@@ -1,4 +1,4 @@
-"""Parts of groups that random changes leave behind fold to the groups that Spark's own GROUP BY makes of all rows."""
+"""The parts of groups that random changes append fold to the groups of Spark's own GROUP BY over all rows."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def of_sql(lake: Lake, some: Sequence[Row], declared: Combine) -> Counter[Row]:
 
 @st.composite
 def histories(draw: st.DrawFn) -> tuple[list[Row], list[tuple[list[Row], list[Row]]]]:
-    """Rows that are there first, and which of those there are then go and come, three times."""
+    """The first rows, and three changes: which of the rows at that time are removed, and which rows are added."""
     there = draw(st.lists(rows, max_size=6))
     steps, live = [], list(there)
     for _ in range(3):
@@ -101,7 +101,7 @@ def test_a_group_that_lost_more_rows_than_it_had_is_an_error_to_its_reader(lake:
         table.groups(branch)
 
 
-def test_its_columns_are_no_declared_ones_so_that_nobody_takes_a_part_for_the_whole(lake: Lake) -> None:
+def test_columns_of_partials_have_no_declared_names_so_that_no_part_is_taken_for_the_whole(lake: Lake) -> None:
     mode = replace(combine(approximate=False, **DECLARED), keeps_partials=True)
     found = Partials(lake, mode).aggregates.columns
     assert found[:2] == ["k", "day"]

@@ -1,4 +1,4 @@
-"""What a result is made of is known from its plan: what is let through is right, and what is wrong is refused."""
+"""A result's plan shows how it depends on its inputs: accepted results are right, and wrong ones are refused."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Counted:
 
 @pytest.fixture(scope="module")
 def frames(session: SparkSession) -> Iterator[Frames]:
-    """Frames as views hand them out, and ``lookup``, which is none; each is a temporary view of its name, too."""
+    """Frames as views return them, and ``lookup``, a plain one; each is a temporary view of its name, too."""
     found = {"lookup": session.sql(f"SELECT * FROM {NAMES}")}
     for name, leaf in LEAVES.items():
         rows = session.sql(f"SELECT * FROM {NAMES if leaf.unit is Unit.WHOLE or leaf.upstream == 'c' else FACTS}")
@@ -170,7 +170,7 @@ RIGHT: dict[str, Made] = {
 
 
 @pytest.mark.parametrize("name", RIGHT)
-def test_what_is_right_is_let_through(frames: Frames, name: str) -> None:
+def test_right_results_are_accepted(frames: Frames, name: str) -> None:
     assert not faults(RIGHT[name](frames))
 
 
@@ -304,7 +304,7 @@ WRONG: dict[str, tuple[Made, str]] = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_needs_rows_that_a_frame_leaves_out_is_a_fault(frames: Frames, name: str) -> None:
+def test_a_result_that_needs_rows_outside_its_frame_has_a_fault(frames: Frames, name: str) -> None:
     make, what = WRONG[name]
     found = faults(make(frames))
     assert found
@@ -372,7 +372,7 @@ def test_a_union_keeps_a_column_only_if_each_part_does(frames: Frames) -> None:
     assert not made.keeps("id", leaf=others, as_="id")
 
 
-def test_columns_made_of_the_clock_or_of_chance_are_known(frames: Frames) -> None:
+def test_columns_that_depend_on_the_clock_or_on_chance_are_recognized(frames: Frames) -> None:
     rows = frames["added"].withColumns({"at": F.current_timestamp(), "by": F.rand(), "same": F.lit("now")})
     later = rows.select("id", (F.col("by") * 2).alias("twice"), F.to_date("at").alias("day"), "same")
     assert made_of(later).varying == {"twice", "day"}
@@ -388,13 +388,15 @@ UNREADABLE: dict[str, tuple[Made, str]] = {
 
 
 @pytest.mark.parametrize("name", UNREADABLE)
-def test_a_plan_that_cannot_be_read_is_said_to_be_so(frames: Frames, name: str) -> None:
+def test_a_plan_that_cannot_be_read_is_an_error_with_the_reason(frames: Frames, name: str) -> None:
     make, match = UNREADABLE[name]
     with pytest.raises(PlanUnreadableError, match=match):
         made_of(make(frames))
 
 
-def test_a_plan_that_the_session_cuts_short_is_not_taken_for_a_whole_one(session: SparkSession, frames: Frames) -> None:
+def test_a_plan_that_the_session_truncates_is_not_taken_for_a_complete_one(
+    session: SparkSession, frames: Frames
+) -> None:
     session.conf.set("spark.sql.maxPlanStringLength", 600)
     try:
         with pytest.raises(PlanUnreadableError, match="is truncated"):
@@ -403,7 +405,7 @@ def test_a_plan_that_the_session_cuts_short_is_not_taken_for_a_whole_one(session
         session.conf.unset("spark.sql.maxPlanStringLength")
 
 
-def test_a_column_is_not_taken_for_the_one_that_its_name_ends_in(session: SparkSession) -> None:
+def test_a_column_is_not_mistaken_for_the_one_that_its_name_ends_with(session: SparkSession) -> None:
     strange = marked(session.sql("SELECT 1 AS `x, k`, 2 AS k, 3 AS `x AS d`"), "__ips_strange", name="strange")
     moved = strange.select(F.col("`x, k`").alias("k"), F.col("`x AS d`").alias("d"))
     made = lineage(result_plan(moved), moved.columns, [Leaf("__ips_strange", "a", Unit.ROW)])

@@ -1,7 +1,7 @@
-"""Whatever plan is let through obeys the law that it is let through for, on random plans and rows.
+"""Every plan that is accepted obeys the law for which it is accepted, on random plans and rows.
 
-Over changed rows: what is made of all rows is what is made of the earlier ones and, beside it, of the new ones. Over
-groups: what is made of all rows has for changed keys exactly what is made of those groups alone.
+Over changed rows: the result of all rows is the result of the earlier rows plus the result of the new rows. Over
+groups: the result of all rows has, for the changed keys, exactly the rows of the result of those groups alone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dagster_ips.local_spark.connect_server import ConnectServer
 from dagster_ips.spark.plans import marked, result_plan
 
 Step = Callable[[DataFrame, DataFrame], DataFrame]
-"""From a frame and the frame it all began with to the next."""
+"""From a frame and the first frame of the plan to the next frame."""
 
 KEYS = ("k", "d")
 COLUMNS = ("k", "d", "v")
@@ -32,19 +32,19 @@ ROWS = st.lists(
 
 
 def grouped(by: tuple[str, ...]) -> Step:
-    """Rows of groups, in the columns that every step gives."""
+    """The groups by ``by``, with the columns that every step gives."""
     rest = [F.max(column).alias(column) for column in COLUMNS[:2] if column not in by]
     return lambda frame, _: frame.groupBy(*by).agg(F.sum("v").cast("int").alias("v"), *rest).select(*COLUMNS)
 
 
 def ranked(by: tuple[str, ...]) -> Step:
-    # All columns in the order, so that rows that tie are equal.
-    window = lambda: (Window.partitionBy(*by) if by else Window).orderBy(*COLUMNS)  # noqa: E731  # once a session is there
+    # The order has all columns, so that only equal rows tie.
+    window = lambda: (Window.partitionBy(*by) if by else Window).orderBy(*COLUMNS)  # noqa: E731  # needs a session
     return lambda frame, _: frame.withColumn("v", F.rank().over(window()))
 
 
 def joined(kind: str, by: tuple[str, ...], *, side: str, takes: str = "") -> Step:
-    """With a lookup; ``takes`` is a column of it that stands for the frame's."""
+    """A join with a lookup; ``takes`` is a column of the lookup that replaces the frame's."""
 
     def with_lookup(frame: DataFrame, _: DataFrame) -> DataFrame:
         lookup = frame.sparkSession.sql("SELECT * FROM VALUES ('a', 1, 7), ('a', 2, 8) AS t(k, d, w)")
@@ -60,7 +60,7 @@ def joined(kind: str, by: tuple[str, ...], *, side: str, takes: str = "") -> Ste
 
 
 def shared(kind: str, by: tuple[str, ...]) -> Step:
-    """With totals of the frame that it all began with."""
+    """A join with totals of the plan's first frame."""
 
     def with_totals(frame: DataFrame, first: DataFrame) -> DataFrame:
         totals = first.groupBy(*by).agg(F.count("*").cast("int").alias("n"))
@@ -143,7 +143,7 @@ def held(frame: DataFrame) -> Counter[tuple[Any, ...]]:
 def obeys_its_law(
     session: SparkSession, steps: list[tuple[str, Step]], before: list[Any], new: list[Any]
 ) -> Counter[str]:
-    """As far as the plan is let through; over what it was."""
+    """Check the laws for which the plan is accepted; which these are: ``rows``, ``groups``."""
     through: Counter[str] = Counter()
     every = made(session, before + new, steps, "__ips_row")
     note(" | ".join(name for name, _ in steps))
@@ -174,10 +174,10 @@ def check(session: SparkSession, examples: int) -> None:
     assert min(through["rows"], through["groups"]) > examples // 10, through
 
 
-def test_a_plan_that_is_let_through_obeys_its_law(session: SparkSession) -> None:
+def test_an_accepted_plan_obeys_its_law(session: SparkSession) -> None:
     check(session, 40)
 
 
 @pytest.mark.slow
-def test_many_plans_that_are_let_through_obey_their_law(session: SparkSession) -> None:
+def test_many_accepted_plans_obey_their_law(session: SparkSession) -> None:
     check(session, 1000)

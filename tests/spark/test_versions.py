@@ -15,7 +15,7 @@ from tests.support.lake import Lake
 
 @dataclass(frozen=True)
 class Session:
-    """Nothing but a version: whatever else is asked of it fails."""
+    """Has only a version: every other access fails."""
 
     version: str
 
@@ -29,6 +29,6 @@ def test_a_session_of_another_spark_is_refused(version: str) -> None:
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
 
-def test_one_of_the_same_is_configured(lake: Lake) -> None:
+def test_a_session_of_the_installed_spark_is_configured(lake: Lake) -> None:
     configure(lake.session, {"spark.sql.catalog.other": "org.apache.iceberg.spark.SparkCatalog"})
     assert lake.session.conf.get("spark.sql.catalog.other") == "org.apache.iceberg.spark.SparkCatalog"

@@ -1,4 +1,4 @@
-"""Whether a row came or went decides nothing but how it counts: what else a result makes of it is seen in its plan."""
+"""A row's weight, added or removed, may only decide how it counts: any other use is detected in the plan."""
 
 from __future__ import annotations
 
@@ -66,5 +66,5 @@ def test_a_weight_that_is_passed_on_is_the_rows_own(rows: tuple[DataFrame, DataF
 
 
 @pytest.mark.parametrize("how", USED)
-def test_a_weight_that_decides_about_rows_or_values_is_seen(rows: tuple[DataFrame, DataFrame], how: str) -> None:
+def test_a_weight_that_decides_about_rows_or_values_is_detected(rows: tuple[DataFrame, DataFrame], how: str) -> None:
     assert LEAF.name in made_of(USED[how](*rows)).weighed

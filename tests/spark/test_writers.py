@@ -1,4 +1,4 @@
-"""Each way to write does to random earlier rows what it does to a list of them, nulls, NaN and -0.0 among the keys."""
+"""Each way to write does to a table what its model does to a list of rows; keys include nulls, NaN and -0.0."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Table:
         self.branches += 1
         branch = Branch("lake", "t.some", f"branch{self.branches}")
         branch.create(self.lake.session, head_snapshot_id=None)
-        # Two files of a partition, so that a file may hold rows that go beside rows that stay.
+        # One file per partition, so that a file may contain both rows that are removed and rows that stay.
         self.frame(some).coalesce(1).writeTo(branch.sql_name).append()
         return branch
 
@@ -149,7 +149,7 @@ def check_merge(table: Table, earlier: list[Row], new: list[Row], on: Sequence[s
 
 
 def _rank(row: Row, latest_by: str) -> float:
-    """Where the row stands by SQL's order: nulls lowest, NaN highest."""
+    """The row's place in SQL's order: nulls lowest, NaN highest."""
     (value,) = key_of(row, [latest_by])
     match value:
         case None:
@@ -196,13 +196,13 @@ def check_partitions(table: Table, earlier: list[Row], new: list[Row], changed: 
 
 @examples(4)
 @given(earlier=some_rows, new=some_rows, on=keys)
-def test_an_append_leaves_out_what_has_a_key_that_is_there(
+def test_an_append_leaves_out_rows_whose_key_exists_already(
     table: Table, earlier: list[Row], new: list[Row], on: Sequence[str]
 ) -> None:
     check_append(table, earlier, new, on)
 
 
-def test_a_key_that_is_there_in_another_partition_is_not_appended_again(table: Table) -> None:
+def test_a_key_that_exists_in_another_partition_is_not_appended_again(table: Table) -> None:
     first, second = dt.date(2026, 1, 1), dt.date(2026, 1, 2)
     check_append(table, [("a", 1.5, first, None, 1)], [("a", 1.5, second, None, 2), ("b", 1.5, second, None, 3)], ["k"])
 
@@ -216,7 +216,7 @@ def test_a_merge_leaves_one_row_per_key_the_new_one_or_the_latest(
 
 
 @pytest.mark.parametrize("time", [1.5, None, math.nan])
-def test_a_row_as_late_as_another_of_its_key_is_refused_also_if_that_is_there_already(
+def test_a_row_as_late_as_another_of_its_key_is_refused_even_if_the_other_is_in_the_table(
     table: Table, time: float | None
 ) -> None:
     branch = table.holding([("a", None, None, time, 1)])
@@ -235,7 +235,7 @@ def test_a_row_as_late_as_another_of_its_key_is_refused_also_if_that_is_there_al
 
 @examples(4)
 @given(earlier=some_rows, removed=some_rows, on=keys)
-def test_removed_rows_go_by_their_key_and_no_other_row_does(
+def test_rows_are_removed_by_their_key_and_no_other_row_is(
     table: Table, earlier: list[Row], removed: list[Row], on: Sequence[str]
 ) -> None:
     check_remove(table, earlier, removed, on)
@@ -243,7 +243,7 @@ def test_removed_rows_go_by_their_key_and_no_other_row_does(
 
 @examples(4)
 @given(earlier=some_rows, changed=some_rows, extra=st.lists(rows, max_size=1))
-def test_partitions_are_replaced_also_those_of_null_and_nan(
+def test_partitions_are_replaced_including_those_of_null_and_nan(
     table: Table, earlier: list[Row], changed: list[Row], extra: list[Row]
 ) -> None:
     check_partitions(table, earlier, changed[:2] + extra, changed)
@@ -252,7 +252,7 @@ def test_partitions_are_replaced_also_those_of_null_and_nan(
 @pytest.mark.slow
 @examples(15)
 @given(earlier=some_rows, new=some_rows, on=keys, latest_by=st.sampled_from([None, "t"]))
-def test_every_way_to_write_does_what_it_does_to_a_list(
+def test_every_way_to_write_equals_its_model_on_a_list(
     table: Table, earlier: list[Row], new: list[Row], on: Sequence[str], latest_by: str | None
 ) -> None:
     check_append(table, earlier, new, on)

@@ -1,4 +1,4 @@
-"""What is remembered of a backfill comes back as it was, and says to older releases that they can't read it."""
+"""A backfill's record is read back unchanged, and its version tells older releases that they can't read it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ PLAN = BackfillPlan("qwertyui", 1, (STAGE,), (PlannedTable("daily", "media.daily
 
 
 @pytest.mark.parametrize("is_staged", [False, True])
-def test_a_launched_backfill_comes_back_live_or_staged(is_staged: bool) -> None:  # noqa: FBT001  # a parameter of a test
+def test_a_launched_backfill_is_read_back_live_or_staged(is_staged: bool) -> None:  # noqa: FBT001  # a parameter of a test
     launched = LaunchedBackfill(PLAN, "ada", 2, {"media.daily": 2**62}, is_staged=is_staged)
     text = encode_backfill(launched)
     assert decode_backfill(text, where="it") == launched
     assert json.loads(text)["plan"]["version"] == (2 if is_staged else 1)
 
 
-def test_a_record_from_before_backfills_were_staged_is_of_one_that_is_live() -> None:
+def test_a_record_from_before_backfills_were_staged_is_read_as_a_live_one() -> None:
     launched = LaunchedBackfill(PLAN, "ada", 2, {"media.daily": 7})
     value = json.loads(encode_backfill(launched))
     del value["launched"]["is_staged"]

@@ -1,4 +1,4 @@
-"""What was written down is read back as it was, or not at all."""
+"""A stored state is read back exactly as it was written, or not at all."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from dagster_ips.state.store import MemoryEdgeStore
 
 EDGE = Edge("playback_daily", "playback")
 
-# Stays as it is for good: a cursor of version 1 may be read by any later release.
+# Never change this: any later release must read a cursor of version 1.
 VERSION_1 = """
 {"version":1,"edge":{"consumer":"playback_daily","upstream":"playback"},
  "committed":{"table_uuid":"9d0c","ref":"main","snapshot_id":8412,"sequence_number":7,"timestamp_ms":1767225600000},
@@ -126,7 +126,7 @@ def test_a_cursor_of_version_3_is_read_by_this_release() -> None:
 
 
 @given(st.integers(EDGE_VERSION + 1, 10**6), json_values)
-def test_a_newer_version_is_refused_whatever_else_it_holds(version: int, more: Any) -> None:  # noqa: ANN401  # any JSON
+def test_a_newer_version_is_refused_whatever_else_it_contains(version: int, more: Any) -> None:  # noqa: ANN401  # any JSON
     text = json.dumps({"version": version, "whatever": more})
     with pytest.raises(StateVersionError, match="Upgrade dagster_ips"):
         decode(text, EDGE)
@@ -134,7 +134,7 @@ def test_a_newer_version_is_refused_whatever_else_it_holds(version: int, more: A
 
 @settings(max_examples=200, deadline=None)
 @given(st.text(max_size=40) | json_values.map(json.dumps))
-def test_garbage_is_refused_by_name_of_the_edge(text: str) -> None:
+def test_garbage_is_refused_and_the_edge_named(text: str) -> None:
     with pytest.raises(StateUnreadableError, match="playback_daily"):
         decode(text, EDGE)
 
@@ -143,7 +143,7 @@ def test_garbage_is_refused_by_name_of_the_edge(text: str) -> None:
 @given(st.sampled_from(PLACES), json_values)
 @example(("version",), float("inf"))
 @example(("number",), float("inf"))
-def test_a_value_damaged_in_one_place_never_fails_in_another_way(place: tuple[str, ...], damage: Any) -> None:  # noqa: ANN401  # any JSON
+def test_a_value_damaged_in_one_place_never_fails_with_another_error(place: tuple[str, ...], damage: Any) -> None:  # noqa: ANN401  # any JSON
     value: Any = {"": json.loads(VERSION_3)}
     holder = value
     for key in ("", *place)[:-1]:
@@ -200,11 +200,11 @@ lines = st.builds(
 
 @settings(max_examples=100, deadline=None)
 @given(lines)
-def test_what_is_known_of_partitions_is_read_back_as_it_was(line: LineState) -> None:
+def test_the_state_of_partitions_is_read_back_as_it_was(line: LineState) -> None:
     assert decode_line(encode_line(line), line.edge) == line
 
 
-def test_what_version_1_knew_of_partitions_is_read_by_this_release() -> None:
+def test_a_partition_state_of_version_1_is_read_by_this_release() -> None:
     scanned, last = (Watermark("9d0c", "main", *at) for at in [(9001, 9, 1767229200000), (8412, 7, 1767225600000)])
     touched = dict.fromkeys(["2026-01-01", "2026-01-02"], Touched(None, last))
     expected = LineState(

@@ -1,4 +1,4 @@
-"""The databases that Dagster itself may run on."""
+"""The databases that Dagster itself can run on."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tests.support.postgres import Postgres
 SQLITE, POSTGRES = "sqlite", "postgres"
 
 on_every_backend = pytest.mark.parametrize("instance", [SQLITE, POSTGRES], indirect=True)
-"""Marks a test that takes ``instance``: it runs once with Dagster on SQLite and once on PostgreSQL."""
+"""Marks a test that uses ``instance``: it runs once with Dagster on SQLite and once on PostgreSQL."""
 
 
 def dagster_home(folder: Path, postgres: Postgres | None) -> str:
-    """A new home for Dagster in ``folder``: on a database of its own in ``postgres``, else on SQLite in the folder."""
+    """A new home for Dagster in ``folder``, on a new database in ``postgres`` or else on SQLite in the folder."""
     folder.mkdir(parents=True)
     lines = ["telemetry:", "  enabled: false"]
     if postgres:

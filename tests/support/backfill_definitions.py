@@ -1,6 +1,6 @@
-"""What the code server of the backfill's test serves: the three stages, in folders that the environment names.
+"""The definitions of the backfill test's code server: the three stages, in folders named by environment variables.
 
-The bug is there as long as the file that the environment names is.
+The code has the bug as long as the file named by ``SOAK_BUG`` exists.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Both stages in one process with a JVM of its own: ``python -m tests.support.classic_session HOME LAKE``."""
+"""Runs both stages in one process that has its own JVM: ``python -m tests.support.classic_session HOME LAKE``."""
 
 from __future__ import annotations
 

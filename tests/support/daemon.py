@@ -1,4 +1,4 @@
-"""A real dagster-daemon and code server, which can be killed, restarted and reloaded while runs go on."""
+"""A real dagster-daemon and code server that a test can kill, restart and reload while runs continue."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ run_monitoring: {enabled: true, poll_interval_seconds: 2}
 
 
 class Daemon:
-    """Serves ``module`` to a daemon on the instance in ``home``; leaving the block ends both with all their runs."""
+    """Serves ``module`` to a daemon on the instance in ``home``. Leaving the block ends both and all their runs."""
 
     def __init__(self, home: Path, module: str, environment: Mapping[str, str]) -> None:
         self._home, self._module = home, module
@@ -63,13 +63,13 @@ class Daemon:
                 _end(process, signal.SIGTERM)
 
     def restart(self, order: signal.Signals) -> None:
-        """End the daemon by ``order`` and start another; runs go on."""
+        """End the daemon with the signal ``order`` and start another; runs continue."""
         if self._daemon:
             _end(self._daemon, order)
         self._daemon = self._start("daemon", "dagster-daemon", "run", "-w", str(self._workspace))
 
     def reload(self) -> None:
-        """Load the code again, as a new version of it would be."""
+        """Load the code again, as a deployment of a new version does."""
         DagsterGrpcClient(host="127.0.0.1", port=self._port).reload_code(_START_SECONDS)
 
     def automation(self, order: str) -> None:
@@ -111,7 +111,7 @@ class Daemon:
 
 
 def _end(process: subprocess.Popen[bytes], order: signal.Signals) -> None:
-    """End the process by ``order``, and what is left of its group."""
+    """End the process with the signal ``order``, then kill the rest of its process group."""
     process.send_signal(order)
     with suppress(subprocess.TimeoutExpired):
         process.wait(20)

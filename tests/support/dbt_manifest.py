@@ -1,4 +1,4 @@
-"""A manifest as ``dbt compile`` writes it, of its entries those that are read (dbt 1.9, adapter spark)."""
+"""A manifest as ``dbt compile`` writes it, with only those entries that the library reads (dbt 1.9, adapter spark)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def model(name: str, sql: str | None, *, schema: str = "media", **config: Any) -> dict[str, Any]:  # noqa: ANN401  # of any kind
-    """A model of materialization ``table`` unless ``config`` says another."""
+    """A model, with materialization ``table`` unless ``config`` has another one."""
     language = config.pop("language", "sql")
     materialized = config.get("materialized", "table")
     return {
@@ -42,7 +42,7 @@ def seed(name: str, *, schema: str = "media") -> dict[str, Any]:
 
 
 def source(group: str, name: str, table: str) -> dict[str, Any]:
-    """A table that something else writes, which the project calls ``source(group, name)``."""
+    """A table written by something else, which the project calls ``source(group, name)``."""
     return {
         "resource_type": "source",
         "source_name": group,
@@ -54,7 +54,7 @@ def source(group: str, name: str, table: str) -> dict[str, Any]:
 
 
 def manifest(*nodes: Mapping[str, Any], adapter: str = "spark") -> dict[str, Any]:
-    """All of it."""
+    """The whole manifest."""
     named = {f"{node['resource_type']}.media.{node['name']}": node for node in nodes}
     return {
         "metadata": {"adapter_type": adapter},

@@ -1,4 +1,4 @@
-"""What is durable around a pipeline: every file of the lake, every row of its catalog, every cursor."""
+"""The durable state around a pipeline: every file of the lake, every row of its catalog, every cursor."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from tests.support.lake import Lake
 
 @dataclass(frozen=True)
 class Durable:
-    """All that a run can change, as one value to compare. Files by size and time of change, rows as they are."""
+    """Everything that a run can change, as one comparable value: files by size and modification time, rows by value."""
 
     items: Mapping[str, object]
 
     def changed_since(self, earlier: Durable) -> set[str]:
-        """What was added, removed or changed."""
+        """The keys of everything that was added, removed or changed."""
         keys = self.items.keys() | earlier.items.keys()
         return {key for key in keys if self.items.get(key) != earlier.items.get(key)}
 
 
 def durable(lake: Lake, instance: dg.DagsterInstance) -> Durable:
-    """As it is now. The catalog's own database file is told by its rows, Dagster's by its cursors."""
+    """The state now. Rows stand for the catalog's own database file, and cursors for Dagster's."""
     items: dict[str, object] = {}
     for path in lake.folder.rglob("*"):
         if not path.name.startswith("catalog.db"):
@@ -41,6 +41,6 @@ def durable(lake: Lake, instance: dg.DagsterInstance) -> Durable:
 
 
 def cursors(instance: dg.DagsterInstance) -> dict[str, str]:
-    """Every value in Dagster's cursor storage, by key; read past Dagster, which can't list them."""
-    with instance.run_storage.connect() as connection:  # type: ignore[attr-defined]  # both are SQL
+    """Every value in Dagster's cursor storage, by key. Read from the database, because Dagster can't list them."""
+    with instance.run_storage.connect() as connection:  # type: ignore[attr-defined]  # both storages are SQL
         return {key: value for key, value in connection.execute(db.text("SELECT key, value FROM kvs"))}  # noqa: C416

@@ -1,6 +1,6 @@
-"""Stands before an object store, and lets requests fail as a network and a busy store do.
+"""A proxy before an object store that makes requests fail the way a network and a busy store do.
 
-Signed requests pass through as they are, with the ``Host`` that they were signed for.
+Signed requests pass through unchanged, with the ``Host`` for which they were signed.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ _OF_ONE_HOP = {"connection", "transfer-encoding", "content-length"}
 
 
 class Fault(StrEnum):
-    """What may become of a request."""
+    """What can happen to a request."""
 
     SLOW_DOWN = "slow down"
-    """It is refused by 503, as S3 does it."""
+    """The proxy refuses the request with 503, as S3 does."""
     CUT = "cut"
-    """The connection ends before it is done."""
+    """The connection ends before the store has the request."""
     LOST_ANSWER = "lost answer"
-    """It is done, and the connection ends before its answer."""
+    """The store does what is requested, and the connection ends before the answer."""
 
 
 @dataclass(eq=False)
 class FaultyProxy:
-    """A running one; ``shares`` are the parts of all requests that fail, chosen by a fixed seed."""
+    """A running proxy. ``shares`` gives the fraction of all requests for each fault, chosen with a fixed seed."""
 
     port: int
     shares: dict[Fault, float] = field(default_factory=dict)
@@ -46,11 +46,11 @@ class FaultyProxy:
 
     @property
     def endpoint(self) -> str:
-        """Its address, instead of the store's."""
+        """The proxy's address, for use instead of the store's."""
         return f"http://127.0.0.1:{self.port}"
 
     def fault(self, method: str) -> Fault | None:
-        """Of the next request."""
+        """The fault for the next request."""
         if self.spares_reads and method in _READS:
             return None
         number = self._chance.random()
@@ -91,7 +91,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = pass_on  # noqa: N815  # the base class's names
 
     def body(self) -> bytes:
-        """As it came, chunks with their lengths."""
+        """The body as received; chunks keep their lengths."""
         if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
             return self.rfile.read(int(self.headers.get("Content-Length", 0)))
         parts = []
@@ -133,13 +133,13 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.close_connection = True
         self.connection.shutdown(socket.SHUT_RDWR)
 
-    def log_message(self, *_: object) -> None:  # says nothing
+    def log_message(self, *_: object) -> None:  # Nothing is logged.
         pass
 
 
 @contextlib.contextmanager
 def running_faulty_proxy(store_port: int) -> Iterator[FaultyProxy]:
-    """One before the store on ``store_port``; it passes everything on until it is told otherwise."""
+    """A proxy before the store on ``store_port``. It passes everything on until ``shares`` are set."""
     server = _Server(store_port)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:

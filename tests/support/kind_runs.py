@@ -25,7 +25,7 @@ class Runs:
         self.arrive()
 
     def arrive(self) -> None:
-        """Some rows in every source, of two of three days."""
+        """Add rows to every source, on two days."""
         for name in SOURCES:
             rows = [row for day in (0, 1) for row in events(range(self._next_id, self._next_id + 3), day=day)]
             self.lake.append(rows, f"media.{name}")
@@ -33,7 +33,7 @@ class Runs:
         self._next_id += 3
 
     def run_all(self, of: Sequence[Kind] = KINDS) -> None:
-        """An undisturbed run of every kind; a second one of steps of which one table was ahead of another."""
+        """An undisturbed run of every kind, and a second run of those steps that had tables ahead of others."""
         definitions = kinds(self.lake.folder, self.lake.spark_folder)
         materialize(definitions, self.instance, *(name for kind in of for name in kind.names))
         if late := [name for kind in self.behind(of) if len(kind.names) > 1 for name in kind.names]:
@@ -44,7 +44,7 @@ class Runs:
         return [table for kind in KINDS for table in kind.expected]
 
     def behind(self, of: Sequence[Kind] = KINDS) -> list[Kind]:
-        """Those of which not every row is consumed yet, by their cursors."""
+        """The kinds whose cursors say that not every row is consumed yet."""
         heads = {name: self.lake.catalog.load(f"media.{name}", asset="test").head_snapshot_id() for name in SOURCES}
         found = []
         for kind in of:
@@ -54,20 +54,20 @@ class Runs:
         return found
 
     def check(self, of: Sequence[Kind] = KINDS) -> None:
-        """Every table is right, and every cursor says that all was consumed and nothing is in flight."""
+        """Every table is right, and every cursor says that everything is consumed and nothing is in flight."""
         self.check_tables(of)
         assert [kind.names for kind in self.behind(of)] == []
         states = CursorStore(self.instance).get_many(edge for kind in of for edge in _edges(kind))
         assert [edge for edge, state in states.items() if state.in_flight is not None] == []
 
     def check_tables(self, of: Sequence[Kind] = KINDS) -> None:
-        """Every table holds what it must by the rows that arrived."""
+        """Every table holds what follows from the rows that arrived."""
         for kind in of:
             for table, expected in kind.expected.items():
                 assert self.lake.rows(table) == expected(*(self.rows[name] for name in SOURCES)), table
 
     def problems(self, *, since: int) -> list[str]:
-        """What the runs but the oldest ``since`` say of why they failed."""
+        """The errors of all failed runs except the oldest ``since`` runs."""
         said = []
         runs = self.instance.get_runs()
         for run in runs[: len(runs) - since]:

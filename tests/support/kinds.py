@@ -1,6 +1,6 @@
-"""One asset of each way to write, with what its table must hold, and a process that runs one and may be killed.
+"""One asset for each way to write, the expected rows of its table, and a process that runs one and can be killed.
 
-All read outside tables alone, so that any of them can be killed in any round without the others having to wait for it.
+All assets read only outside tables, so any of them can be killed in any round without holding up the others.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def united(playback: ips.IcdcView, other: ips.IcdcView) -> DataFrame:
 
 
 @dg.asset(deps=[ips.incremental_dep(name) for name in SOURCES], metadata=ips.table("media.counted"))
-def counted(context):  # noqa: ANN001, ANN201  # Dagster reads an annotation of it as it is, and here they are texts
+def counted(context):  # noqa: ANN001, ANN201  # Dagster reads its annotation at run time, and annotations are strings here
     with ips.capture(context, columns="source STRING, account STRING, plays BIGINT") as icdc:
         for name in SOURCES:
             icdc.sql(f"""
@@ -112,7 +112,7 @@ def counted(context):  # noqa: ANN001, ANN201  # Dagster reads an annotation of 
     ]
 )
 def halves(context):  # noqa: ANN001, ANN201  # as above
-    """Each table by statements of its own."""
+    """Writes each table with its own statements."""
     for rest, name in enumerate(("even", "odd")):
         with ips.capture(context, writes=f"media.{name}", columns="id BIGINT, seconds BIGINT") as icdc:
             icdc.sql(f"INSERT INTO {{target}} SELECT event_id, seconds FROM {{added}} WHERE event_id % 2 = {rest}")
@@ -177,7 +177,7 @@ def _running(rows: Sequence[Event]) -> Rows:
 
 @dataclass(frozen=True)
 class Kind:
-    """The assets of a step, the inputs they track, and what their tables must hold by the rows of ``SOURCES``."""
+    """The assets of a step, the inputs they track, and what their tables must hold, given the rows of ``SOURCES``."""
 
     asset: dg.AssetsDefinition
     upstreams: tuple[str, ...]
@@ -226,7 +226,7 @@ KINDS = (
 
 
 def kinds(lake_folder: Path, spark_folder: Path) -> dg.Definitions:
-    """All of them on the lake in ``lake_folder``, keeping as few ICDC tables as they can."""
+    """The assets of all kinds on the lake in ``lake_folder``. They keep as few ICDC tables as possible."""
     manager = ips.IcdcIOManager(
         catalog=catalog_resource(lake_folder),
         spark=spark_resource(spark_folder),
@@ -238,16 +238,16 @@ def kinds(lake_folder: Path, spark_folder: Path) -> dg.Definitions:
 
 
 def kinds_job(lake_folder: str, spark_folder: str) -> dg.JobDefinition:
-    """All of them as a job, for one that Dagster can build again for a re-execution."""
+    """The assets of all kinds as a job that Dagster can build again for a re-execution."""
     definitions = kinds(Path(lake_folder), Path(spark_folder))
     job = dg.define_asset_job("kinds", [kind.asset for kind in KINDS], executor_def=dg.in_process_executor)
     return dg.Definitions.merge(definitions, dg.Definitions(jobs=[job])).resolve_job_def("kinds")
 
 
 Make = Callable[[Path, Path], dg.Definitions]
-"""Makes definitions on the lake in one folder with the Spark of another."""
+"""Makes definitions from the folder of the lake and the folder of the Spark server."""
 
-# Forks from a process that has imported everything: a killed process costs what it does, not 3 seconds of imports.
+# Processes fork from one that has imported everything, so starting one saves 3 seconds of imports.
 _PROCESSES = multiprocessing.get_context("forkserver")
 _PROCESSES.set_forkserver_preload(["tests.support.kinds"])
 
@@ -255,20 +255,20 @@ _PROCESSES.set_forkserver_preload(["tests.support.kinds"])
 def start_run(
     home: str, lake: Lake, *assets: str, at: str = "", order: signal.Signals = signal.SIGKILL, of: Make = kinds
 ) -> multiprocessing.Process:
-    """A process that runs ``assets`` and sends itself ``order`` when it is at the effect ``at``.
+    """Start a process that runs ``assets`` and sends itself the signal ``order`` at the effect ``at``.
 
-    ``at`` is said like ``before:publish``, or ``before:publish#2`` for the second time. A run that fails ends in exit
-    code 1 with the error in Dagster's event log.
+    ``at`` looks like ``before:publish``, or ``before:publish#2`` for the second time. If the run fails, the process
+    ends with exit code 1, and the error is in Dagster's event log.
     """
     place = (home, lake.folder, lake.spark_folder, of)
     process = _PROCESSES.Process(target=_run, args=(place, assets, at, order))
     process.start()
-    return process  # type: ignore[return-value]  # of this context
+    return process  # type: ignore[return-value]  # the type of this context
 
 
 def _run(place: tuple[str, Path, Path, Make], assets: Sequence[str], at: str, order: signal.Signals) -> None:
     home, lake_folder, spark_folder, of = place
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # Dagster logs every event.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # Dagster logs every event to stderr.
 
     point, _, times = at.partition("#")
     left = int(times or 1)

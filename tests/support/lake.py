@@ -31,13 +31,13 @@ Event = tuple[int, dt.date, str, int]
 
 
 def events(ids: Sequence[int], *, day: int = 0) -> list[Event]:
-    """One event per id, all of one day; account and seconds follow from the id."""
+    """One event per id, all on the same day. Account and seconds follow from the id."""
     date = FIRST_DAY + dt.timedelta(days=day)
     return [(i, date, f"a{i % 3}", i % 7) for i in ids]
 
 
 class Lake:
-    """A catalog with Spark on it: the embedded one in ``folder``, or what was chosen for it."""
+    """A catalog and Spark: the embedded catalog in ``folder``, or the catalog that was chosen for the folder."""
 
     def __init__(self, folder: Path, spark_folder: Path, server: ConnectServer) -> None:
         self.folder = folder
@@ -51,7 +51,7 @@ class Lake:
         return self.server.session(self.catalog.spark_configuration())
 
     def create_playback(self, rows: Sequence[Event] = (), table: str = "media.playback") -> None:
-        """``media.playback`` or one like it, partitioned by event_date."""
+        """Create ``media.playback`` or a table like it, partitioned by event_date."""
         self.catalog.create_namespace("media")
         self.catalog.client.create_table(table, SCHEMA, partition_spec=BY_DATE)
         if rows:
@@ -65,7 +65,7 @@ class Lake:
         self.catalog.client.load_table(table).append(pa.table(arrays, names=[f.name for f in SCHEMA.fields]))
 
     def sql(self, text: str) -> DataFrame:
-        """Spark SQL on this lake; tables as ``lake.media.playback``."""
+        """Run Spark SQL on this lake; its tables are named like ``lake.media.playback``."""
         return self.session.sql(text)
 
     def rows(self, table: str) -> Counter[tuple[Any, ...]]:
@@ -84,6 +84,6 @@ class Lake:
         return set(metadata.raw["refs"])
 
     def commits(self, table: str) -> int:
-        """How many snapshots the table's main has."""
+        """The number of snapshots on the table's main branch."""
         metadata = self.catalog.find(table)
         return len(metadata.ancestry().snapshots) if metadata else 0

@@ -1,6 +1,6 @@
-"""Which catalog a lake in a folder has: the embedded one, or what the folder's ``catalog.json`` says.
+"""The catalog of a lake in a folder: the embedded one, or the one in the folder's ``catalog.json``.
 
-In a file, so that runs in processes of their own have the same one.
+The choice is in a file so that runs in other processes use the same catalog.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from dagster_ips.iceberg.catalog import LakeCatalog
 
 
 def choose_catalog(folder: Path, properties: Mapping[str, str]) -> None:
-    """Let the lake in ``folder``, which may not exist yet, have the catalog of these properties."""
+    """Give the lake in ``folder``, which may not exist yet, a catalog with these properties."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "catalog.json").write_text(json.dumps(properties))
 
 
 def catalog_resource(folder: Path) -> ips.IcebergCatalog:
-    """As a user declares it."""
+    """The catalog as the resource that a user declares."""
     properties = _properties(folder)
     return ips.IcebergCatalog(properties=properties) if properties else ips.IcebergCatalog(folder=str(folder))
 
 
 def lake_catalog(folder: Path) -> LakeCatalog:
-    """The catalog itself, an object of its own."""
+    """The catalog itself, as a new object."""
     properties = _properties(folder)
     return LakeCatalog("lake", properties) if properties else LakeCatalog.embedded("lake", folder)
 

@@ -1,4 +1,4 @@
-"""An asset of each write mode over one outside table, to see what a run of each costs."""
+"""One asset for each write mode over one outside table, to measure what a run of each costs."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def replace(playback: ips.IcdcView) -> DataFrame:
 
 
 @dg.asset(deps=[ips.incremental_dep("playback")], metadata=ips.table("media.m_own_sql"))
-def own_sql(context):  # noqa: ANN001, ANN201  # Dagster reads an annotation of it as it is, and here they are texts
+def own_sql(context):  # noqa: ANN001, ANN201  # Dagster reads its annotation at run time, and annotations are strings here
     with ips.capture(context, "playback", columns="account STRING, plays BIGINT") as icdc:
         icdc.sql("""
             MERGE INTO {target} t USING (SELECT account, count(*) AS plays FROM {added} GROUP BY account) c

@@ -1,6 +1,6 @@
-"""An S3-compatible object store of the tests' own: moto's server, on a free port of 127.0.0.1, in memory.
+"""An S3-compatible object store for the tests: moto's server, in memory, on a free port of 127.0.0.1.
 
-It checks the signature of every request: only who has the key and its secret is served.
+It checks the signature of every request: it serves only clients that have the key and its secret.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ REGION = "eu-central-1"
 
 @dataclass(frozen=True)
 class ObjectStore:
-    """A running server, and the one login that it knows."""
+    """A running server, and the only login that it accepts."""
 
     port: int
     pid: int
@@ -39,38 +39,38 @@ class ObjectStore:
 
     @property
     def endpoint(self) -> str:
-        """Its address."""
+        """The server's address."""
         return f"http://127.0.0.1:{self.port}"
 
     def new_bucket(self) -> str:
-        """The name of a new, empty one."""
+        """Create an empty bucket; returns its name."""
         name = f"lake-{uuid.uuid4().hex}"
         self.client().create_bucket(Bucket=name, CreateBucketConfiguration={"LocationConstraint": REGION})
         return name
 
     @property
     def properties(self) -> dict[str, str]:
-        """PyIceberg's, as a user writes them."""
+        """PyIceberg's properties for this store, as a user writes them."""
         login = {"s3.access-key-id": self.key, "s3.secret-access-key": self.secret}
         return {"s3.endpoint": self.endpoint, "s3.region": REGION, **login}
 
     def objects(self, bucket: str, prefix: str = "") -> dict[str, int]:
-        """The bytes of each object by its key."""
+        """The size in bytes of each object, by its key."""
         pages = self.client().get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
         return {each["Key"]: each["Size"] for page in pages for each in page.get("Contents", ())}
 
     def content(self, bucket: str, key: str) -> bytes:
-        """Of one object."""
+        """The content of one object."""
         content: bytes = self.client().get_object(Bucket=bucket, Key=key)["Body"].read()
         return content
 
-    def client(self, service: str = "s3") -> Any:  # noqa: ANN401  # boto3 makes its classes as it runs
-        """AWS's own client for it."""
+    def client(self, service: str = "s3") -> Any:  # noqa: ANN401  # boto3 creates its classes at run time
+        """AWS's own client for the store."""
         login = {"aws_access_key_id": self.key or "nobody", "aws_secret_access_key": self.secret or "yet"}
         return boto3.client(service, endpoint_url=self.endpoint, region_name=REGION, **login)
 
     def answers(self) -> bool:
-        """Whether it does."""
+        """Whether the server answers."""
         try:
             urllib.request.urlopen(f"{self.endpoint}/moto-api/", timeout=5).close()  # noqa: S310  # http, ours
         except (OSError, urllib.error.URLError):
@@ -78,7 +78,7 @@ class ObjectStore:
         return True
 
     def guarded(self) -> ObjectStore:
-        """The same with a user of its own, who may do everything in S3; from now on nobody else is served."""
+        """The same store with a new user, who may do everything in S3. From now on it serves nobody else."""
         users = self.client("iam")
         users.create_user(UserName="lake")
         policy = json.dumps({"Version": "2012-10-17", "Statement": [_EVERYTHING]})
@@ -91,7 +91,7 @@ class ObjectStore:
 
 @contextlib.contextmanager
 def running_object_store() -> Iterator[ObjectStore]:
-    """A new, empty one, which goes with all that it holds."""
+    """A new, empty store. Everything in it is lost when it ends."""
     port = free_port()
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
     with (
@@ -109,4 +109,4 @@ def running_object_store() -> Iterator[ObjectStore]:
                 time.sleep(0.1)
             yield store.guarded()
         finally:
-            process.kill()  # It keeps nothing.
+            process.kill()  # The server has nothing to save.

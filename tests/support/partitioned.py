@@ -54,7 +54,7 @@ def week(day_agg: ips.IcdcView) -> DataFrame:
 
 
 def partitioned(lake_folder: Path, spark_folder: Path, *more: dg.AssetsDefinition) -> dg.Definitions:
-    """The pipeline on the lake in ``lake_folder``, with further assets."""
+    """The pipeline on the lake in ``lake_folder``, with additional assets."""
     manager = ips.IcdcIOManager(
         catalog=catalog_resource(lake_folder),
         spark=spark_resource(spark_folder),
@@ -68,7 +68,7 @@ def partitioned(lake_folder: Path, spark_folder: Path, *more: dg.AssetsDefinitio
 def run(
     definitions: dg.Definitions, instance: dg.DagsterInstance, asset: str, first: str, last: str = "", **tags: str
 ) -> dg.ExecuteInProcessResult:
-    """One run of the partitions from ``first`` to ``last`` of ``"an_asset"`` or ``"one+another"``."""
+    """One run of the partitions from ``first`` to ``last``; ``asset`` is like ``"an_asset"`` or ``"one+another"``."""
     job = definitions.resolve_implicit_global_asset_job_def()
     ends = {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last or first}
     return job.execute_in_process(
@@ -77,7 +77,7 @@ def run(
 
 
 def follow(definitions: dg.Definitions, instance: dg.DagsterInstance) -> list[tuple[str, str, str]]:
-    """Run what the automation sensor requests until it requests nothing: (asset, first, last) of each run."""
+    """Run what the automation sensor requests until it requests nothing; returns (asset, first, last) of each run."""
     repository = definitions.get_repository_def()
     (sensor,) = [s for s in repository.sensor_defs if isinstance(s, dg.AutomationConditionSensorDefinition)]
     cursor, runs = None, []
@@ -108,5 +108,5 @@ def expected_week(rows: list[Event]) -> Counter[tuple[Any, ...]]:
 
 
 def key(day_number: int) -> str:
-    """The partition key of a day counted from the first."""
+    """The partition key of the day with this number, counted from the first day."""
     return (FIRST_DAY + dt.timedelta(days=day_number)).isoformat()

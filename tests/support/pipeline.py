@@ -1,6 +1,6 @@
-"""A two-stage pipeline for tests, and a process that runs one asset of it and may be killed on the way.
+"""A two-stage pipeline for tests, and a process that runs one of its assets and can be killed on the way.
 
-``python -m tests.support.pipeline HOME LAKE SPARK ASSET [KILL]`` with KILL as ``before:publish``, or
+Run it as ``python -m tests.support.pipeline HOME LAKE SPARK ASSET [KILL]``. KILL is like ``before:publish``, or like
 ``after:write_branch#2`` for the second time.
 """
 
@@ -65,8 +65,8 @@ def agg_in_bites(playback: ips.IcdcView) -> DataFrame:
 
 
 @dg.asset(deps=[ips.incremental_dep("playback")], metadata=ips.table("media.plays"))
-def plays(context):  # noqa: ANN001, ANN201  # Dagster reads an annotation of it as it is, and here they are texts
-    """By two statements of its own; the first, done twice, counts twice."""
+def plays(context):  # noqa: ANN001, ANN201  # Dagster reads its annotation at run time, and annotations are strings here
+    """Writes with two statements of its own. The first one counts twice if it runs twice."""
     with ips.capture(context, "playback", columns="account STRING, plays BIGINT") as icdc:
         icdc.sql("""
             MERGE INTO {target} t USING (SELECT account, count(*) AS plays FROM {added} GROUP BY account) c
@@ -83,9 +83,9 @@ def pipeline(
     icdc_keep_last: int = 1,
     spark_config: Mapping[str, str] = NO_CONF,
 ) -> dg.Definitions:
-    """The pipeline on the lake in ``lake_folder``, with further assets.
+    """The pipeline on the lake in ``lake_folder``, with additional assets.
 
-    It keeps as few ICDC tables as it can, so that dropping them is part of every test.
+    It keeps as few ICDC tables as possible, so that every test also drops some.
     """
     manager = ips.IcdcIOManager(
         catalog=catalog_resource(lake_folder),
@@ -103,7 +103,7 @@ def materialize(
     *assets: str,
     tags: dict[str, str] | None = None,
 ) -> dg.ExecuteInProcessResult:
-    """One run of ``assets``, raising what it raises."""
+    """One run of ``assets``; raises the run's error."""
     job = definitions.resolve_implicit_global_asset_job_def()
     selection = [dg.AssetKey(asset) for asset in assets]
     return job.execute_in_process(instance=instance, asset_selection=selection, tags=tags)
@@ -125,7 +125,7 @@ def expected_agg(rows: list[Event]) -> Counter[tuple[object, ...]]:
 
 
 def run_in_process(home: Path, lake: Lake, asset: str, *, kill: str = "") -> int:
-    """Run ``asset`` in a process of its own; its exit code, negative for a signal."""
+    """Run ``asset`` in its own process; returns the exit code, which is negative for a signal."""
     command = [
         sys.executable,
         "-m",

@@ -1,4 +1,4 @@
-"""Where a process listens, and which processes it has started."""
+"""The ports on which a process listens, and the processes that it has started."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _LISTENING = "0A"
 
 
 def listening_ports(pid: int) -> set[int]:
-    """The TCP ports on which the process ``pid`` listens, as Linux tells."""
+    """The TCP ports on which the process ``pid`` listens, according to Linux."""
     sockets = set()
     for each in Path(f"/proc/{pid}/fd").iterdir():
         with contextlib.suppress(OSError):
@@ -24,7 +24,7 @@ def listening_ports(pid: int) -> set[int]:
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens on now."""
+    """A port of 127.0.0.1 on which nobody listens now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -32,6 +32,6 @@ def free_port() -> int:
 
 
 def descendants(pid: int) -> list[int]:
-    """The processes that ``pid`` started, and those that they did."""
+    """The processes that ``pid`` started, directly or indirectly."""
     listed = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     return [found for child in map(int, listed) for found in (child, *descendants(child))]

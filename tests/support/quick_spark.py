@@ -10,8 +10,8 @@ import pytest
 
 from dagster_ips.local_spark.connect_server import WITH_UI, ConnectServer, ensure_connect_server
 
-# Half of such a query's CPU goes into compiling it: to Java by Spark, to machine code by the JVM's second compiler.
-# Without that compiler the JVM keeps 48 MB of machine code, which are full within minutes: then it sweeps all the time.
+# Half of the CPU time of such a query is compilation: to Java by Spark, to machine code by the JVM's second compiler.
+# Without that compiler, the JVM's code cache is only 48 MB. It is full within minutes, and then swept all the time.
 INTERPRETED = (
     "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -XX:MetaspaceSize=256m "
     "-Dspark.sql.codegen.wholeStage=false -Dspark.sql.codegen.factoryMode=NO_CODEGEN"
@@ -19,7 +19,7 @@ INTERPRETED = (
 
 
 def ensure_quick_server(folder: Path, extra_jars: Collection[str] = ()) -> ConnectServer:
-    """The server of ``folder`` as `ensure_connect_server` starts it, but one that interprets queries, and has a UI."""
+    """The server of ``folder`` as `ensure_connect_server` starts it, but it interprets queries and has a UI."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JDK_JAVA_OPTIONS", f"{os.environ.get('JDK_JAVA_OPTIONS', '')} {INTERPRETED}".strip())
         return ensure_connect_server(folder, conf=WITH_UI, extra_jars=extra_jars)

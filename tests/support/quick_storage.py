@@ -1,7 +1,7 @@
-"""Dagster's SQLite storage without the work that it repeats: a fifth of the CPU time of tests and their Dagster.
+"""Dagster's SQLite storage without repeated work. It saves a fifth of the CPU time of tests and their Dagster.
 
-Each run has a database of its own, and for each Dagster reads all its migrations anew. Each statement has an engine of
-its own, which compiles it anew.
+Dagster gives each run its own database and reads all migrations again for it. It gives each statement its own
+engine, which compiles it again.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ _engines: dict[str, Engine] = {}
 
 
 def make_storage_quick() -> None:
-    """For the rest of this process."""
-    ScriptDirectory.from_config = functools.cache(ScriptDirectory.from_config)  # type: ignore[method-assign]  # as it was, remembered
+    """Make Dagster's storage quick for the rest of this process."""
+    ScriptDirectory.from_config = functools.cache(ScriptDirectory.from_config)  # type: ignore[method-assign]  # the same function, cached
     for module in (sqlite_event_log, sqlite_run_storage, sqlite_schedule_storage):
-        module.create_engine = _one_engine  # type: ignore[attr-defined]  # each imported it by name
+        module.create_engine = _one_engine  # type: ignore[attr-defined]  # each module imported it by name
     event.listen(Engine, "connect", _write_without_waiting_for_the_disk)
 
 
 def _one_engine(url: str, **settings: Any) -> Engine:  # noqa: ANN401  # SQLAlchemy's
-    """One for each database; it keeps no connection, so it doesn't mind that its file is replaced."""
+    """One engine for each database. It keeps no connection, so replacing the database's file does no harm."""
     return _engines.get(url) or _engines.setdefault(url, create_engine(url, **settings))
 
 
 def _write_without_waiting_for_the_disk(connection: object, _: object) -> None:
-    """What a process that is killed has written is there all the same: only a machine that crashes would lose it."""
+    """Don't wait for the disk: only a crash of the machine loses data, the kill of a process doesn't."""
     if isinstance(connection, sqlite3.Connection):
         connection.execute("PRAGMA synchronous = OFF")

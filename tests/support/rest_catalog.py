@@ -1,7 +1,7 @@
-"""An Iceberg REST catalog of the tests' own: Iceberg's server for its own tests, on a free port, on SQLite.
+"""An Iceberg REST catalog for the tests: the server of Iceberg's own tests, on a free port, with SQLite.
 
-Maven brings its jars, once; the server is stopped at the end. It listens on every address of the machine: Iceberg's
-server has no setting for that, so it holds nothing but what tests write.
+Maven downloads its jars once. The server is stopped at the end. It listens on every address of the machine, because
+Iceberg's server can't be restricted to one, so it holds only what the tests write.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ _START_SECONDS = 120
 
 @dataclass(frozen=True)
 class RestCatalog:
-    """A running server."""
+    """A running server of the REST catalog."""
 
     port: int
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def properties(self) -> dict[str, str]:
-        """PyIceberg's properties, and Spark's."""
+        """The properties that PyIceberg and Spark need."""
         return {"type": "rest", "uri": f"http://127.0.0.1:{self.port}", **self.storage}
 
     def clear(self) -> None:
-        """Forget every table and namespace."""
+        """Drop every table and namespace."""
         catalog = load_catalog("lake", **self.properties)
         for namespace in catalog.list_namespaces():
             for table in catalog.list_tables(namespace):
@@ -50,7 +50,7 @@ class RestCatalog:
             catalog.drop_namespace(namespace)
 
     def answers(self) -> bool:
-        """Whether it does."""
+        """Whether the server answers."""
         try:
             urllib.request.urlopen(f"{self.properties['uri']}/v1/config", timeout=5).close()  # noqa: S310  # http, ours
         except (OSError, urllib.error.URLError):
@@ -60,14 +60,14 @@ class RestCatalog:
 
 @contextlib.contextmanager
 def running_rest_catalog(store: ObjectStore | None = None) -> Iterator[RestCatalog]:
-    """A new, empty one, with its tables in a new bucket of ``store``, or in a new folder, which goes with it."""
+    """A new, empty catalog, with tables in a new bucket of ``store``, or in a new folder that is deleted at the end."""
     with tempfile.TemporaryDirectory(prefix="rest-catalog-") as folder, rest_catalog_in(folder, store) as server:
         yield server
 
 
 @contextlib.contextmanager
 def rest_catalog_in(folder: str, store: ObjectStore | None = None, *, port: int = 0) -> Iterator[RestCatalog]:
-    """One that keeps what it knows in ``folder``: another one there goes on from it."""
+    """A catalog that keeps its state in ``folder``. The next server on that folder continues from it."""
     classpath = _classpath()
     server = RestCatalog(port or free_port(), store.properties if store else {})
     settings = {
@@ -90,7 +90,7 @@ def rest_catalog_in(folder: str, store: ObjectStore | None = None, *, port: int 
             _await(server, process, log)
             yield server
         finally:
-            process.kill()  # It may ignore a request to end, as where the tests run behind nohup.
+            process.kill()  # The server may ignore a request to end, for example where the tests run under nohup.
 
 
 def _on_s3(store: ObjectStore) -> dict[str, str]:
@@ -106,7 +106,7 @@ def _on_s3(store: ObjectStore) -> dict[str, str]:
 
 
 def _classpath() -> str:
-    """Of the server's jars, which Maven downloads to where it keeps all of them."""
+    """The class path of the server's jars, which Maven downloads into its own repository."""
     known = cache_folder() / "rest-catalog.classpath"
     with exclusive_lock(cache_folder() / "rest-catalog.lock"):
         if not known.exists() or known.stat().st_mtime < _POM.stat().st_mtime:

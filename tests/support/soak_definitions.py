@@ -1,4 +1,4 @@
-"""What the soak's code server serves: the two-stage pipeline, in folders that the environment names."""
+"""The definitions of the soak's code server: the two-stage pipeline, in folders named by environment variables."""
 
 import os
 from pathlib import Path

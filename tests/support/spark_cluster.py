@@ -1,6 +1,7 @@
-"""A standalone Spark cluster of the tests' own: a master and two workers with a core each, on free ports.
+"""A standalone Spark cluster for the tests: a master and two workers with one core each, on free ports.
 
-It comes with PySpark. Its parts know a secret, as those of a cluster should, and are stopped at the end.
+It comes with PySpark. Its processes authenticate with a shared secret, as in a real cluster, and are stopped at the
+end.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _DEPLOY = "org.apache.spark.deploy"
 
 @dataclass(frozen=True)
 class SparkCluster:
-    """A running master and its workers' processes. ``folder`` holds their logs."""
+    """A running master and the processes of its workers. ``folder`` holds their logs."""
 
     port: int
     ui_port: int
@@ -36,12 +37,12 @@ class SparkCluster:
 
     @property
     def master(self) -> str:
-        """As ``spark.master`` names it."""
+        """The address for ``spark.master``."""
         return f"spark://127.0.0.1:{self.port}"
 
     @property
     def server_config(self) -> dict[str, str]:
-        """What a user configures `LocalSparkConnect` by: its driver stays here, and its tasks run on the cluster."""
+        """A user's settings for `LocalSparkConnect`: the driver stays local, and tasks run on the cluster."""
         return {
             "spark.master": self.master,
             "spark.authenticate.secret": self.secret,
@@ -50,13 +51,13 @@ class SparkCluster:
         }
 
     def state(self) -> dict[str, Any]:
-        """What the master says of its workers and applications."""
+        """The master's report on its workers and applications."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.ui_port}/json/", timeout=5) as answer:
             found: dict[str, Any] = json.load(answer)
         return found
 
     def start_worker(self) -> None:
-        """One more, as one is started in place of one that died."""
+        """Start another worker, as an operator does after one has died."""
         number = len(self.workers)
         self.workers.append(
             self._start(
@@ -90,7 +91,7 @@ class SparkCluster:
 
 @contextlib.contextmanager
 def running_spark_cluster(folder: Path) -> Iterator[SparkCluster]:
-    """A new one with two workers, which works in ``folder``."""
+    """A new cluster with two workers. It keeps its files in ``folder``."""
     folder.mkdir()
     cluster = SparkCluster(free_port(), free_port(), secrets.token_hex(16), folder, [])
     write_private(folder / "spark.properties", f"spark.authenticate true\nspark.authenticate.secret {cluster.secret}\n")
@@ -104,6 +105,6 @@ def running_spark_cluster(folder: Path) -> Iterator[SparkCluster]:
         yield cluster
     finally:
         for process in (*cluster.workers, *started):
-            process.kill()  # It may ignore a request to end, as where the tests run behind nohup.
+            process.kill()  # The process may ignore a request to end, for example where the tests run under nohup.
         for process in (*cluster.workers, *started):
             process.wait(_START_SECONDS)

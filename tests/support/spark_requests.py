@@ -1,6 +1,6 @@
 """What a piece of work asks of Spark: each request, who made it, and the jobs that it ran.
 
-Counted by the client and by Spark's own REST API, so that it doesn't depend on how busy the machine is.
+The client and Spark's own REST API do the counting, so the result doesn't depend on how busy the machine is.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _SETTLE_SECONDS = 10
 
 @dataclass(frozen=True)
 class Request:
-    """One request: of which kind, from where in the library, and what it made Spark do.
+    """One request: its kind, where in the library it was made, and what Spark did for it.
 
-    ``kind`` is ``execute``, ``analyze`` or ``config``; only the first runs jobs. ``caller`` is a file and a function.
+    ``kind`` is ``execute``, ``analyze`` or ``config``; only ``execute`` runs jobs. ``caller`` is a file and a function.
     """
 
     kind: str
@@ -44,21 +44,21 @@ class Request:
 
     @property
     def purpose(self) -> str:
-        """The function alone."""
+        """The name of the function that made the request."""
         return self.caller.rpartition(":")[2]
 
 
 class Requests(list[Request]):
-    """Requests in the order they were made."""
+    """Requests in the order in which they were made."""
 
     def with_jobs(self) -> Requests:
-        """Those that made Spark compute something, one query each."""
+        """The requests that made Spark compute something, one query each."""
         return Requests(each for each in self if each.jobs)
 
 
 @contextlib.contextmanager
 def watched(server: ConnectServer) -> Iterator[Requests]:
-    """The requests that this process makes inside; with their jobs once it is left."""
+    """The requests that this process makes inside the block. Their jobs are known after the block."""
     found, lock, tags = Requests(), threading.Lock(), iter(range(sys.maxsize))
     start = f"watched-{time.time_ns()}"
 
@@ -103,7 +103,7 @@ def watched(server: ConnectServer) -> Iterator[Requests]:
 
 
 def _caller() -> str:
-    """Where in the library, or else in the asset's own code, the request was made."""
+    """Where the request was made: in the library, or else in the asset's own code."""
     frame, other = sys._getframe(2), "?"
     while frame is not None:
         path = frame.f_code.co_filename
@@ -132,7 +132,7 @@ def _with_jobs(requests: Requests, server: ConnectServer) -> list[Request]:
 
 
 def _finished_jobs(server: ConnectServer, tags: set[str]) -> list[dict[str, Any]]:
-    """Those of ``tags``, once the UI, which is told of them late, shows that all have ended."""
+    """The jobs of ``tags``, once Spark's UI, which is informed with a delay, shows that all have ended."""
     deadline, before = time.monotonic() + _SETTLE_SECONDS, -1
     while True:
         jobs = [job for job in _get(server, "jobs") if any(t.rpartition("_Tag_")[2] in tags for t in job["jobTags"])]

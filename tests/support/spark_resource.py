@@ -1,6 +1,6 @@
-"""Which Spark tests' assets have: the session's own server, configured as the file beside its folder says.
+"""The Spark resource of the tests' assets: the session's own server, configured by the file beside its folder.
 
-In a file, so that runs in processes of their own ask for the same one.
+The configuration is in a file so that runs in other processes use the same one.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from dagster_ips.local_spark.connect_server import NO_CONF
 
 
 def choose_server_config(spark_folder: Path, config: Mapping[str, str]) -> None:
-    """Let the server in ``spark_folder`` be configured so."""
+    """Configure the server in ``spark_folder`` with ``config``."""
     _file(spark_folder).write_text(json.dumps(dict(config)))
 
 
 def server_config(spark_folder: Path) -> dict[str, str]:
-    """How the server there is configured; empty if nothing was chosen."""
+    """The configuration of the server in ``spark_folder``; empty if none was chosen."""
     file = _file(spark_folder)
     return dict(json.loads(file.read_text())) if file.exists() else {}
 
 
 def spark_resource(spark_folder: Path, spark_config: Mapping[str, str] = NO_CONF) -> ips.LocalSparkConnect:
-    """As a user declares it."""
+    """The resource as a user declares it."""
     return ips.LocalSparkConnect(
         server_folder=str(spark_folder), server_config=server_config(spark_folder), spark_config=dict(spark_config)
     )

@@ -1,4 +1,4 @@
-"""A backlog taken in bites: the same rows in the end, every bite within its limits, whatever is killed or lost."""
+"""A backlog in bites: the same rows in the end, and every bite within its limits, whatever is killed or lost."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from dagster_ips.state.store import MemoryEdgeStore
 from tests.iceberg.sources import ARROW, TABLE, TARGET, Row, Rows, Source, numbered
 from tests.iceberg.sources import pa as arrow
 
-FILE_PATH = 1  # its place in PyIceberg's DataFile
+FILE_PATH = 1  # the position in PyIceberg's DataFile
 UNLIMITED = Limits(cuts_files=True)
 TWO = Limits(max_files=2, cuts_files=True)
 
 
 class Drain:
-    """A consumer of ``source``. ``held`` is what its target holds; of that, the code under test knows the stamps."""
+    """A consumer of ``source``. ``held`` is what its target holds; the code under test knows only its stamps."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -48,7 +48,7 @@ class Drain:
         return is_pending(self.state, table_uuid=metadata.uuid, ancestry=metadata.ancestry())
 
     def publish(self, captured: CapturedInput) -> TargetMark | None:
-        """What a run does, up to its last line: the target holds the change and says so."""
+        """What a run does before its commit: the target gets the change, with a stamp."""
         capture, changes = captured.capture, captured.files.changes
         if capture.mode is Mode.INCREMENTAL and changes.is_empty:
             return None
@@ -72,7 +72,7 @@ class Drain:
         self.source.store.set(self.state.with_committed(captured.capture, published))
 
     def bite(self, limits: Limits, *, asked_for: Mode | None = None) -> CapturedInput:
-        """A run that ends well."""
+        """A run that succeeds."""
         captured = self.source.capture(asked_for=asked_for, limits=limits)
         self.commit(captured, self.publish(captured))
         return captured
@@ -81,7 +81,7 @@ class Drain:
         self.source.store = MemoryEdgeStore()
 
     def drain(self, limits: Limits) -> int:
-        """How many runs it takes until nothing is pending."""
+        """Run until nothing is pending; returns the number of runs."""
         count = 0
         while self.is_pending:
             self.bite(limits)
@@ -95,7 +95,7 @@ def in_files(*numbers: int) -> list[Row]:
 
 
 def shared_days(numbers: list[int]) -> list[Row]:
-    """A few data files, so that deleting a row rewrites others."""
+    """A few data files, so that deleting a row rewrites other rows."""
     return [{1: n, 2: dt.date(2026, 1, 1 + n % 3)} for n in numbers]
 
 
@@ -121,7 +121,7 @@ class Backlog(RuleBasedStateMachine):
         self.drain.bite(limits)
 
     def teardown(self) -> None:
-        with contextlib.suppress(AttributeError):  # what was never created
+        with contextlib.suppress(AttributeError):  # nothing was created
             self.drain.drain(Limits(max_files=2, cuts_files=True))
             assert self.drain.held == self.source.scan()
             self.folder.cleanup()
@@ -174,7 +174,7 @@ class Backlog(RuleBasedStateMachine):
         assert self.drain.held == self.source.scan()
 
     def check(self, captured: CapturedInput, limits: Limits, before: EdgeState) -> None:
-        """It is no more than the limits allow, or can't be cut; and what is consumed whole is what time travel says."""
+        """The bite fits the limits or can't be cut, and what is consumed whole equals what time travel shows."""
         changes, state = captured.files.changes, self.drain.state
         kind = "a bite" if captured.capture.bite else "some snapshots" if captured.share.snapshots_left else "all"
         event(f"{kind}, {'beyond' if captured.share.is_beyond else 'within'} the limits")
@@ -203,7 +203,7 @@ TestBacklog.settings = settings(max_examples=8, stateful_step_count=12, deadline
 
 @pytest.fixture
 def drain(tmp_path: Path) -> Drain:
-    """An append of ten files of which four are consumed, of a consumer that had consumed what was there before."""
+    """An append of ten files, four of which are consumed, by a consumer that had consumed everything before it."""
     drain = Drain(Source(tmp_path, "day"))
     drain.source.append(in_files(100))
     drain.bite(UNLIMITED)
@@ -213,7 +213,7 @@ def drain(tmp_path: Path) -> Drain:
     return drain
 
 
-def test_an_append_larger_than_the_limit_is_taken_file_by_file_in_a_frozen_snapshot(drain: Drain) -> None:
+def test_an_append_larger_than_the_limit_is_read_in_bites_of_files_from_a_fixed_snapshot(drain: Drain) -> None:
     big = drain.source.table.current_snapshot()
     drain.source.append(in_files(200))
     ends = []
@@ -232,7 +232,7 @@ def test_an_append_larger_than_the_limit_is_taken_file_by_file_in_a_frozen_snaps
     assert drain.held == drain.source.scan()
 
 
-def test_a_first_read_larger_than_the_limit_replaces_the_target_once_and_goes_on(tmp_path: Path) -> None:
+def test_a_first_read_larger_than_the_limit_replaces_the_target_once_and_then_continues(tmp_path: Path) -> None:
     drain = Drain(Source(tmp_path, "day"))
     for day in range(4):
         drain.source.append(in_files(day, day + 10))
@@ -248,19 +248,19 @@ def test_a_first_read_larger_than_the_limit_replaces_the_target_once_and_goes_on
     assert drain.held == drain.source.scan()
 
 
-def test_a_limit_by_bytes_takes_one_file_where_even_that_is_larger(drain: Drain) -> None:
+def test_a_bite_takes_one_file_even_if_that_exceeds_the_limit_in_bytes(drain: Drain) -> None:
     captured = drain.bite(Limits(max_bytes=1, cuts_files=True))
     assert len(captured.files.changes.added) == 1
     assert captured.share.is_beyond
     assert drain.drain(Limits(max_bytes=1, cuts_files=True)) == 5
 
 
-def test_without_a_limit_any_more_the_rest_is_one_bite(drain: Drain) -> None:
+def test_the_rest_is_one_bite_once_the_limit_is_removed(drain: Drain) -> None:
     assert str(drain.bite(UNLIMITED).share.bite) == "files 5 to 10 of 10"
     assert drain.held == drain.source.scan()
 
 
-def test_a_cursor_lost_between_bites_is_told_by_the_stamps_how_far_it_was(drain: Drain) -> None:
+def test_a_cursor_lost_between_bites_is_rebuilt_from_the_stamps(drain: Drain) -> None:
     before = drain.state
     drain.lose_cursor()
     captured = drain.bite(TWO)
@@ -270,7 +270,7 @@ def test_a_cursor_lost_between_bites_is_told_by_the_stamps_how_far_it_was(drain:
     assert drain.held == drain.source.scan()
 
 
-def test_a_full_run_between_bites_starts_over_from_the_table_as_it_is(drain: Drain) -> None:
+def test_a_full_run_between_bites_starts_over_from_the_current_snapshot(drain: Drain) -> None:
     drain.source.append(in_files(200))
     captured = drain.bite(Limits(max_files=5, cuts_files=True), asked_for=Mode.FULL)
     assert str(captured.share.bite) == "files 1 to 5 of 12"
@@ -278,12 +278,14 @@ def test_a_full_run_between_bites_starts_over_from_the_table_as_it_is(drain: Dra
     assert drain.held == drain.source.scan()
 
 
-def test_a_full_run_that_is_killed_between_bites_leaves_them_where_they_were(drain: Drain) -> None:
+def test_a_killed_full_run_between_bites_does_not_change_their_position(drain: Drain) -> None:
     drain.source.capture(asked_for=Mode.FULL, limits=TWO)
     assert str(drain.bite(TWO).share.bite) == "files 5 to 6 of 10"
 
 
-def test_an_append_whose_snapshot_is_expired_between_bites_is_refused_by_name(drain: Drain) -> None:
+def test_an_append_whose_snapshot_expires_between_bites_is_refused_with_the_number_of_unread_files(
+    drain: Drain,
+) -> None:
     state, big = drain.state, drain.source.table.current_snapshot()
     assert big
     drain.source.append(in_files(200))
@@ -295,7 +297,7 @@ def test_an_append_whose_snapshot_is_expired_between_bites_is_refused_by_name(dr
     assert captured.capture.mode is Mode.FULL
 
 
-def test_an_append_that_is_rolled_back_between_bites_is_refused_or_taken_back_once_it_is_all_consumed(
+def test_an_append_that_is_rolled_back_between_bites_is_refused_or_removed_once_it_is_all_consumed(
     drain: Drain,
 ) -> None:
     first = drain.source.table.history()[0].snapshot_id
@@ -309,7 +311,7 @@ def test_an_append_that_is_rolled_back_between_bites_is_refused_or_taken_back_on
     assert drain.held == drain.source.scan() == drain.source.expected(in_files(100))
 
 
-def test_a_change_that_is_no_append_and_one_that_may_not_be_cut_are_taken_whole_and_say_so(drain: Drain) -> None:
+def test_changes_that_cannot_be_cut_are_read_whole_and_reported_as_beyond_the_limit(drain: Drain) -> None:
     drain.drain(UNLIMITED)
     drain.source.append(in_files(*range(20, 26)))
     captured = drain.bite(Limits(max_files=2, cuts_files=False))
@@ -321,7 +323,7 @@ def test_a_change_that_is_no_append_and_one_that_may_not_be_cut_are_taken_whole_
     assert drain.held == drain.source.scan()
 
 
-def test_a_target_built_anew_between_bites_begins_with_the_first_file(drain: Drain) -> None:
+def test_a_target_that_is_rebuilt_between_bites_begins_with_the_first_file(drain: Drain) -> None:
     drain.source.lake.client.drop_table(TARGET)
     captured = drain.source.capture(limits=TWO)
     assert captured.capture.mode is Mode.FULL
@@ -330,7 +332,7 @@ def test_a_target_built_anew_between_bites_begins_with_the_first_file(drain: Dra
 
 
 def append_listed_files(source: Source, count: int) -> None:
-    """One append of ``count`` files that are only listed: a capture opens none."""
+    """One append of ``count`` files that are only listed, because a capture doesn't open them."""
     snapshot = source.table.current_snapshot()
     assert snapshot
     (manifest,) = snapshot.manifests(source.table.io)
@@ -342,7 +344,7 @@ def append_listed_files(source: Source, count: int) -> None:
             append.append_data_file(listed)
 
 
-def test_the_state_of_an_append_of_ten_thousand_files_in_bites_is_as_small_as_any(tmp_path: Path) -> None:
+def test_the_state_of_an_append_of_ten_thousand_files_in_bites_is_small(tmp_path: Path) -> None:
     drain = Drain(Source(tmp_path))
     drain.source.append(in_files(1))
     drain.bite(UNLIMITED)

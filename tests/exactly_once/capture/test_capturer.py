@@ -1,4 +1,4 @@
-"""A capture is durable before work starts; what can't be followed is an error and leaves the state as it was."""
+"""A capture is durable before work starts; a history that can't be followed is an error and changes no state."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tests.iceberg.sources import EDGE, TABLE, TARGET, Source, numbered
 
 @pytest.fixture
 def source(tmp_path: Path) -> Source:
-    """Three commits, of which two are consumed."""
+    """Three commits, two of which are consumed."""
     source = Source(tmp_path, "day")
     source.append(numbered(1))
     source.append(numbered(2))
@@ -46,7 +46,7 @@ def source(tmp_path: Path) -> Source:
 
 
 def refused(source: Source, kind: type[IpsError]) -> str:
-    """What a capture says when it fails with ``kind``: nothing is recorded or registered, and it pickles."""
+    """The message of a capture that fails with ``kind``. Nothing is recorded or registered, and the error pickles."""
     before, tables = source.state, icdc_tables(source)
     with pytest.raises(kind) as raised:
         source.capture()
@@ -65,7 +65,7 @@ def snapshot_ids(source: Source) -> list[int]:
     return [entry.snapshot_id for entry in source.table.history()]
 
 
-def test_a_capture_is_recorded_before_anything_works_on_it(source: Source) -> None:
+def test_a_capture_is_recorded_before_work_on_it_starts(source: Source) -> None:
     captured = source.capture()
     assert source.state.in_flight == captured.capture
     assert source.state.number == 1
@@ -83,7 +83,7 @@ def test_an_abandoned_capture_gives_its_number_to_the_next_with_a_fresh_interval
     assert source.scan(abandoned.capture.icdc_table) == source.expected(numbered(3))
 
 
-def test_nothing_new_is_an_empty_capture_and_no_error(source: Source) -> None:
+def test_a_capture_without_new_rows_is_empty_and_no_error(source: Source) -> None:
     source.capture_and_consume()
     captured = source.capture_and_consume()
     assert captured.files.changes.is_empty
@@ -92,7 +92,7 @@ def test_nothing_new_is_an_empty_capture_and_no_error(source: Source) -> None:
     assert source.state.number == 3
 
 
-def test_a_source_without_snapshots_is_captured_as_nothing(tmp_path: Path) -> None:
+def test_a_capture_of_a_source_without_snapshots_is_empty(tmp_path: Path) -> None:
     source = Source(tmp_path)
     captured = source.capture_and_consume()
     assert captured.capture.to_inclusive is None
@@ -101,7 +101,7 @@ def test_a_source_without_snapshots_is_captured_as_nothing(tmp_path: Path) -> No
     assert source.scan(source.capture().capture.icdc_table) == source.expected(numbered(1))
 
 
-def test_a_delete_that_was_consumed_by_a_full_run_does_not_stand_in_the_way(source: Source) -> None:
+def test_a_delete_that_a_full_run_consumed_does_not_hold_up_later_runs(source: Source) -> None:
     source.table.delete("number = 1")
     full = source.capture(asked_for=Mode.FULL)
     assert source.scan(full.capture.icdc_table) == source.expected(numbered(2, 3))
@@ -125,7 +125,7 @@ def test_a_table_created_again_is_refused_even_while_it_is_empty(source: Source)
     refused(source, SourceRecreatedError)
 
 
-def test_a_rollback_behind_what_was_consumed_is_refused(source: Source) -> None:
+def test_a_rollback_behind_the_watermark_is_refused(source: Source) -> None:
     source.table.manage_snapshots().rollback_to_snapshot(snapshot_ids(source)[0]).commit()
     assert "rolled back" in refused(source, SourceRolledBackError)
 
@@ -136,7 +136,7 @@ def test_a_rollback_that_was_appended_to_is_refused(source: Source) -> None:
     assert "rolled back" in refused(source, SourceRolledBackError)
 
 
-def test_a_rollback_to_exactly_what_was_consumed_is_nothing_new(source: Source) -> None:
+def test_a_rollback_to_the_watermark_leaves_nothing_new(source: Source) -> None:
     source.table.manage_snapshots().rollback_to_snapshot(snapshot_ids(source)[1]).commit()
     assert source.capture().files.changes.is_empty
 
@@ -157,7 +157,7 @@ def test_snapshots_older_than_the_watermark_may_expire(source: Source) -> None:
     assert source.scan(source.capture().capture.icdc_table) == source.expected(numbered(3))
 
 
-def test_an_unknown_table_is_named_with_who_asked_and_where(source: Source) -> None:
+def test_an_unknown_table_is_named_with_its_consumer_and_watermark(source: Source) -> None:
     source.lake.client.drop_table(TABLE)
     consumed = source.state.committed
     assert consumed
@@ -166,7 +166,7 @@ def test_an_unknown_table_is_named_with_who_asked_and_where(source: Source) -> N
     assert f"consumed up to snapshot {consumed.snapshot_id}" in message
 
 
-def test_if_one_of_several_inputs_fails_none_is_recorded(source: Source) -> None:
+def test_if_one_of_several_inputs_fails_no_capture_is_recorded(source: Source) -> None:
     before = source.state
     inputs = [TrackedInput("playback", TABLE), TrackedInput("plans", "media.plans")]
     with pytest.raises(UnknownTableError, match=r"media\.plans"):
@@ -175,7 +175,7 @@ def test_if_one_of_several_inputs_fails_none_is_recorded(source: Source) -> None
 
 
 def newest_files(source: Source) -> dict[str, Path]:
-    """The metadata that a capture has to read."""
+    """The metadata files that a capture has to read."""
     snapshot = source.table.current_snapshot()
     assert snapshot
     manifest = snapshot.manifests(source.table.io)[0].manifest_path
@@ -197,7 +197,7 @@ def test_a_missing_or_damaged_metadata_file_is_named(source: Source, which: str,
     assert source.scan(source.capture().capture.icdc_table) == source.expected(numbered(3))
 
 
-def test_metadata_with_a_snapshot_that_lacks_what_it_must_have_is_named(source: Source) -> None:
+def test_metadata_with_a_snapshot_that_lacks_a_required_field_is_named(source: Source) -> None:
     path = newest_files(source)["metadata"]
     raw = json.loads(path.read_bytes())
     del raw["snapshots"][-1]["timestamp-ms"]
@@ -209,7 +209,7 @@ def test_metadata_with_a_snapshot_that_lacks_what_it_must_have_is_named(source: 
 
 @settings(max_examples=60, deadline=None)
 @given(st.data())
-def test_a_manifest_damaged_anywhere_gives_our_error_or_none(
+def test_a_manifest_damaged_anywhere_raises_the_error_of_the_library_or_none(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     source = _shared(tmp_path_factory)
@@ -241,7 +241,7 @@ def _shared(tmp_path_factory: pytest.TempPathFactory) -> Source:
     return _SHARED[0]
 
 
-def test_the_next_capture_goes_on_from_where_the_last_was_consumed_in_any_process(source: Source) -> None:
+def test_the_next_capture_starts_at_the_last_watermark_in_any_process(source: Source) -> None:
     another = MemoryEdgeStore()
     another.set(source.state)
     source.store = another
@@ -253,7 +253,7 @@ def with_policies(**policies: str) -> InputPolicies:
     return InputPolicies(**{name: kinds[name](value) for name, value in policies.items()})
 
 
-def test_each_break_names_table_snapshots_and_the_way_on(source: Source) -> None:
+def test_the_error_of_a_rollback_names_table_snapshots_and_solutions(source: Source) -> None:
     consumed = snapshot_ids(source)[1]
     source.table.manage_snapshots().rollback_to_snapshot(snapshot_ids(source)[0]).commit()
     message = refused(source, SourceRolledBackError)
@@ -263,7 +263,7 @@ def test_each_break_names_table_snapshots_and_the_way_on(source: Source) -> None
     assert "dagster_ips/mode=full" in message
 
 
-def test_a_rollback_is_followed_where_the_input_says_so(source: Source) -> None:
+def test_a_rollback_is_followed_if_the_input_allows_it(source: Source) -> None:
     source.table.manage_snapshots().rollback_to_snapshot(snapshot_ids(source)[0]).commit()
     source.append(numbered(9))
     captured = source.capture(policies=with_policies(on_rollback="continue"))
@@ -273,7 +273,7 @@ def test_a_rollback_is_followed_where_the_input_says_so(source: Source) -> None:
     assert source.scan(captured.capture.icdc_table, tag="after") == source.expected(numbered(9))
 
 
-def test_a_rollback_or_an_expiry_starts_over_where_the_input_says_so(source: Source) -> None:
+def test_after_an_expiry_a_capture_starts_over_if_the_input_allows_it(source: Source) -> None:
     source.append(numbered(4))
     source.table.maintenance.expire_snapshots().by_ids(snapshot_ids(source)[:3]).commit()
     captured = source.capture(policies=with_policies(on_expired="full"))
@@ -282,7 +282,7 @@ def test_a_rollback_or_an_expiry_starts_over_where_the_input_says_so(source: Sou
     assert source.scan(captured.capture.icdc_table) == source.expected(numbered(1, 2, 3, 4))
 
 
-def test_an_expired_watermark_before_a_delete_says_which_snapshot_it_was_needed_for(source: Source) -> None:
+def test_the_error_of_an_expired_watermark_before_a_delete_names_the_delete(source: Source) -> None:
     source.table.delete("number = 1")
     source.table.maintenance.expire_snapshots().by_ids(snapshot_ids(source)[:2]).commit()
     message = refused(source, SourceExpiredError)
@@ -304,7 +304,7 @@ def test_a_tag_is_refused_because_it_never_moves(source: Source) -> None:
     assert "is a tag" in told.problem
 
 
-def test_a_branch_that_does_not_exist_is_not_main(source: Source) -> None:
+def test_a_branch_that_does_not_exist_is_not_replaced_by_main(source: Source) -> None:
     source.append(numbered(1))
     tracked = TrackedInput(EDGE.upstream, TABLE, ref="stagin")
     with pytest.raises(UnknownRefError, match=r"'stagin'.*Its branches: main"):
@@ -314,14 +314,14 @@ def test_a_branch_that_does_not_exist_is_not_main(source: Source) -> None:
 
 
 def clean_schema(source: Source, schema_id: int) -> None:
-    """As ``expire_snapshots(clean_expired_metadata => true)`` does with schemas that no snapshot names."""
+    """Like ``expire_snapshots(clean_expired_metadata => true)`` with schemas that no snapshot uses."""
     path = Path(urlsplit(source.table.metadata_location).path)
     raw = json.loads(path.read_text())
     raw["schemas"] = [schema for schema in raw["schemas"] if schema["schema-id"] != schema_id]
     path.write_text(json.dumps(raw))
 
 
-def test_a_rollback_and_one_commit_are_no_child_of_what_was_consumed_once_all_is_expired(source: Source) -> None:
+def test_a_commit_after_a_rollback_is_not_mistaken_for_a_child_of_the_expired_watermark(source: Source) -> None:
     source.capture_and_consume()
     first = snapshot_ids(source)[0]
     source.table.manage_snapshots().rollback_to_snapshot(first).commit()
@@ -333,7 +333,7 @@ def test_a_rollback_and_one_commit_are_no_child_of_what_was_consumed_once_all_is
     assert source.capture(policies=with_policies(on_expired="full")).capture.mode is Mode.FULL
 
 
-def test_a_consumed_snapshot_that_a_tag_keeps_is_expiry_where_the_next_one_is_gone(source: Source) -> None:
+def test_a_consumed_snapshot_kept_by_a_tag_counts_as_expired_if_the_next_one_is_gone(source: Source) -> None:
     consumed, after = snapshot_ids(source)[1:]
     source.append(numbered(4))
     source.table.manage_snapshots().create_tag(consumed, "kept").commit()
@@ -345,7 +345,7 @@ def test_a_consumed_snapshot_that_a_tag_keeps_is_expiry_where_the_next_one_is_go
         assert captured.capture.reason == "needed snapshots of playback have expired"
 
 
-def test_a_rollback_that_can_not_be_gone_on_with_as_it_was_expired_starts_over_where_the_input_says_so(
+def test_an_expired_rollback_that_cannot_be_continued_starts_over_if_the_input_allows_it(
     source: Source,
 ) -> None:
     first, consumed, later = snapshot_ids(source)
@@ -357,7 +357,7 @@ def test_a_rollback_that_can_not_be_gone_on_with_as_it_was_expired_starts_over_w
     assert captured.capture.mode is Mode.FULL
 
 
-def test_where_the_schema_that_was_consumed_by_is_cleaned_out_a_re_used_name_is_not_taken_for_the_same_column(
+def test_a_reused_name_is_not_mistaken_for_the_same_column_if_the_consumed_schema_is_cleaned_out(
     source: Source,
 ) -> None:
     with source.table.update_schema(allow_incompatible_changes=True) as update:
@@ -370,7 +370,9 @@ def test_where_the_schema_that_was_consumed_by_is_cleaned_out_a_re_used_name_is_
     assert source.capture(policies=with_policies(on_expired="full")).capture.mode is Mode.FULL
 
 
-def test_of_a_watermark_without_a_schema_only_names_that_never_changed_are_taken_for_the_same(source: Source) -> None:
+def test_for_a_watermark_without_a_schema_only_names_that_never_changed_count_as_the_same_columns(
+    source: Source,
+) -> None:
     state = source.state
     assert state.committed
     source.store.set(replace(state, committed=replace(state.committed, schema_id=None)))
@@ -382,7 +384,7 @@ def test_of_a_watermark_without_a_schema_only_names_that_never_changed_are_taken
 
 
 def list_again(source: Source, *, times: int) -> None:
-    """One commit that lists the file of the newest one ``times`` more."""
+    """One commit that lists the file of the newest commit ``times`` more times."""
     table = source.table
     head = table.current_snapshot()
     assert head
@@ -394,7 +396,7 @@ def list_again(source: Source, *, times: int) -> None:
 
 
 @pytest.mark.parametrize("deletes_first", [False, True])
-def test_the_rows_of_a_file_that_is_listed_several_times_count_as_often_as_engines_read_them(
+def test_rows_of_a_file_that_is_listed_several_times_count_as_often_as_engines_read_them(
     tmp_path: Path, *, deletes_first: bool
 ) -> None:
     source = Source(tmp_path)

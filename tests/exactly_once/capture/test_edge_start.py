@@ -1,4 +1,4 @@
-"""Where a consumer begins of which nothing is consumed: where ``start`` says, once, and never past rows unnoticed."""
+"""A new consumer starts once where ``start`` says, and never skips rows without notice."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.iceberg.sources import EDGE, TABLE, TARGET, Row, Source, numbered
 
 @pytest.fixture
 def source(tmp_path: Path) -> Source:
-    """Three commits, of which none is consumed."""
+    """Three commits, none of which is consumed."""
     source = Source(tmp_path, "day")
     for number in (1, 2, 3):
         source.append(numbered(number))
@@ -59,20 +59,20 @@ def lose_cursor(source: Source) -> None:
 
 
 def publish(source: Source, captured: CapturedInput) -> None:
-    """What a run does, by PyIceberg: rows and stamp in one commit of the target."""
+    """What a run does, here by PyIceberg: rows and stamp in one commit of the target."""
     rows = source.lake.client.load_table(captured.capture.icdc_table).scan().to_arrow()
     stamp = stamp_properties((captured.capture,), attempt="attempt", run_id="run")
     source.lake.client.load_table(TARGET).append(rows, snapshot_properties=stamp)
 
 
-def test_all_is_everything(source: Source) -> None:
+def test_start_all_reads_everything(source: Source) -> None:
     captured = capture(source, "all")
     assert captured.capture.mode is Mode.FULL
     assert holds(source, captured, numbered(1, 2, 3))
 
 
 @pytest.mark.parametrize("target", [TARGET, "media.missing"])
-def test_latest_is_what_comes_after_the_first_capture_whether_or_not_the_target_is_there(
+def test_start_latest_reads_what_comes_after_the_first_capture_whether_or_not_the_target_exists(
     source: Source, target: str
 ) -> None:
     captured = capture(source, "latest", target=target)
@@ -84,21 +84,21 @@ def test_latest_is_what_comes_after_the_first_capture_whether_or_not_the_target_
     assert holds(source, capture(source, "latest"), numbered(4))
 
 
-def test_latest_stays_what_it_was_at_the_first_capture_if_that_is_abandoned(source: Source) -> None:
+def test_start_latest_stays_at_the_first_capture_even_if_that_is_abandoned(source: Source) -> None:
     capture(source, "latest")
     source.append(numbered(4))
     assert holds(source, capture(source, "latest"), numbered(4))
     assert holds(source, capture(source, "all"), numbered(1, 2, 3, 4))
 
 
-def test_latest_of_a_table_without_snapshots_is_its_beginning(tmp_path: Path) -> None:
+def test_start_latest_of_a_table_without_snapshots_is_its_beginning(tmp_path: Path) -> None:
     source = Source(tmp_path)
     source.consume(capture(source, "latest"))
     source.append(numbered(1))
     assert holds(source, capture(source, "latest"), numbered(1))
 
 
-def test_a_snapshot_or_a_time_is_where_what_comes_after_it_is_new(source: Source) -> None:
+def test_a_start_at_a_snapshot_or_a_time_reads_what_comes_after_it(source: Source) -> None:
     second = source.table.history()[1]
     assert holds(source, capture(source, str(second.snapshot_id)), numbered(3))
     lose_cursor(source)
@@ -113,9 +113,7 @@ def test_a_snapshot_or_a_time_is_where_what_comes_after_it_is_new(source: Source
     ("start", "why"),
     [("12345", "isn't in its history"), ("2999-01-01", "in the future"), ("2001-01-01", "oldest retained")],
 )
-def test_a_start_that_is_not_in_the_history_is_refused_and_nothing_recorded(
-    source: Source, start: str, why: str
-) -> None:
+def test_a_start_outside_the_history_is_refused_and_nothing_is_recorded(source: Source, start: str, why: str) -> None:
     expired, oldest, newest = snapshots(source)
     source.table.maintenance.expire_snapshots().by_id(expired).commit()
     with pytest.raises(UnknownPlaceError, match=why) as raised:
@@ -131,7 +129,7 @@ def test_an_expired_start_is_refused(source: Source) -> None:
         capture(source, str(first))
 
 
-def test_a_run_that_is_asked_for_everything_takes_everything_and_later_ones_go_on_from_there(source: Source) -> None:
+def test_a_full_run_reads_everything_whatever_the_start_and_later_runs_continue_from_it(source: Source) -> None:
     full = capture(source, "latest", asked_for=Mode.FULL)
     assert holds(source, full, numbered(1, 2, 3))
     source.consume(full)
@@ -139,7 +137,7 @@ def test_a_run_that_is_asked_for_everything_takes_everything_and_later_ones_go_o
     assert holds(source, capture(source, "latest"), numbered(4))
 
 
-def test_after_a_reset_it_begins_there_once_more(source: Source) -> None:
+def test_after_a_reset_a_consumer_begins_at_its_start_again(source: Source) -> None:
     source.consume(capture(source, "latest"))
     source.append(numbered(4))
     Administrator(source.lake, source.store, TARGET).reset(EDGE, who="me", why="test")
@@ -148,7 +146,7 @@ def test_after_a_reset_it_begins_there_once_more(source: Source) -> None:
     assert holds(source, captured, [])
 
 
-def test_a_cursor_lost_after_captures_that_published_nothing_leaves_no_row_out(source: Source) -> None:
+def test_a_cursor_lost_after_captures_without_publications_leaves_no_row_out(source: Source) -> None:
     source.consume(capture(source, "latest"))
     lose_cursor(source)
     source.append(numbered(4))
@@ -160,7 +158,7 @@ def test_a_cursor_lost_after_captures_that_published_nothing_leaves_no_row_out(s
 
 
 @pytest.mark.parametrize("is_committed", [True, False])
-def test_a_cursor_lost_after_a_publish_goes_on_from_its_stamp(source: Source, *, is_committed: bool) -> None:
+def test_a_cursor_lost_after_a_publish_continues_from_its_stamp(source: Source, *, is_committed: bool) -> None:
     source.consume(capture(source, "latest"))
     source.append(numbered(4))
     captured = capture(source, "latest")
@@ -188,10 +186,10 @@ def drop_target(source: Source) -> None:
 
 
 @pytest.mark.parametrize("change", [roll_target_back, expire_all_stamps, drop_target])
-def test_a_cursor_that_can_not_be_rebuilt_is_an_error_whose_advice_works(
+def test_a_cursor_that_cannot_be_rebuilt_is_an_error_whose_advice_works(
     source: Source, change: Callable[[Source], None]
 ) -> None:
-    source.lake.client.load_table(TARGET).append(source.table.scan().to_arrow())  # somebody else's, without a stamp
+    source.lake.client.load_table(TARGET).append(source.table.scan().to_arrow())  # someone else's rows, without a stamp
     (theirs,) = source.lake.client.load_table(TARGET).history()
     for number in (4, 5):
         publish(source, captured := capture(source, "latest", accept=theirs.snapshot_id))
@@ -208,7 +206,7 @@ def test_a_cursor_that_can_not_be_rebuilt_is_an_error_whose_advice_works(
     assert holds(source, capture(source, "latest"), [])
 
 
-def test_the_state_that_is_stored_says_that_it_only_begins(source: Source) -> None:
+def test_the_stored_state_of_a_first_capture_records_that_it_is_a_beginning(source: Source) -> None:
     captured = capture(source, "latest")
     assert source.state.is_beginning
     source.consume(captured)
@@ -216,7 +214,7 @@ def test_the_state_that_is_stored_says_that_it_only_begins(source: Source) -> No
 
 
 @pytest.mark.parametrize("start", ["all", "latest"])
-def test_a_table_that_was_empty_when_it_was_consumed_makes_no_later_run_full(tmp_path: Path, start: str) -> None:
+def test_runs_after_an_empty_table_was_consumed_are_incremental(tmp_path: Path, start: str) -> None:
     source = Source(tmp_path)
     first = capture(source, start)
     assert first.capture.mode is Mode.FULL
@@ -237,7 +235,7 @@ def test_a_table_that_was_empty_when_it_was_consumed_makes_no_later_run_full(tmp
     assert holds(source, capture(source, start), numbered(3))
 
 
-def test_a_table_that_was_empty_is_read_in_bites_like_any_other(tmp_path: Path) -> None:
+def test_a_formerly_empty_table_is_read_in_bites_like_any_other(tmp_path: Path) -> None:
     source = Source(tmp_path, "day")
     source.consume(source.capture())
     source.append(numbered(1, 2, 3))

@@ -1,4 +1,4 @@
-"""Rows that are there before their partition: once it comes, all that a mapping makes of it has them, each once."""
+"""Rows that arrive before their partition exists: once it does, every mapped partition has them, exactly once."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ Row = tuple[dt.date, str, int]
 
 @dataclass(frozen=True)
 class Work:
-    """A capture of one partition, and what a run of it makes of what the partition holds."""
+    """A capture of one partition, and how a run changes what the partition holds."""
 
     capture: Capture
     is_whole: bool
@@ -72,13 +72,13 @@ class Work:
 
 
 def days_up_to(ahead: int) -> dg.DailyPartitionsDefinition:
-    """The days from the first on, and as many as ``ahead`` that aren't over yet."""
+    """All days from the first one, including ``ahead`` days that aren't over yet."""
     return dg.DailyPartitionsDefinition(start_date=DAYS[0].isoformat(), end_offset=ahead)
 
 
 @dataclass(frozen=True)
 class Made:
-    """How partitions are made of those of the upstream: a mapping, and in Python which of those there each takes."""
+    """A partition mapping, and the same in Python: which of the existing upstream partitions each partition takes."""
 
     by: str
     mapping: dg.PartitionMapping
@@ -107,10 +107,10 @@ MADE: Mapping[str, Made] = {
 
 
 class PartitionsToCome(RuleBasedStateMachine):
-    """Plays, partitioned in Dagster by their days or titles, and one consumer whose partitions are made of many.
+    """Plays, partitioned in Dagster by day or title, and one consumer with partitions made from several of these.
 
-    What each partition of the consumer holds is counted from the intervals of its captures and the rows that the table
-    had at each snapshot.
+    What each partition of the consumer holds is computed from the intervals of its captures and the table's rows at
+    each snapshot.
     """
 
     @initialize(made=st.sampled_from(sorted(MADE)), spec=st.sampled_from([UNPARTITIONED_PARTITION_SPEC, BY_DAY]))
@@ -134,7 +134,7 @@ class PartitionsToCome(RuleBasedStateMachine):
             self.instance.dispose()
             self.folder.cleanup()
 
-    # What there is
+    # The current state
 
     @property
     def upstream(self) -> dg.PartitionsDefinition[str]:
@@ -158,7 +158,7 @@ class PartitionsToCome(RuleBasedStateMachine):
         return watch.pending(self.tracked, self.lake.load(TABLE, asset="test"))
 
     def taken(self, key: str, at: Watermark | None) -> Counter[Row]:
-        """The rows that a partition takes of the table at a snapshot, by the partitions that are there now."""
+        """The table's rows at a snapshot that a partition takes, by the partitions that exist now."""
         keys = self.made.takes(key, frozenset(self.keys_of(self.upstream)))
         rows = self.rows_at[at.snapshot_id] if at else Counter[Row]()
         place = 0 if self.made.by == "day" else 1
@@ -183,7 +183,7 @@ class PartitionsToCome(RuleBasedStateMachine):
         return Work(capture, is_whole, self.taken(key, capture.to_inclusive), went)
 
     def publish(self, work: tuple[Work, ...]) -> bool:
-        """Whether the target had it: nothing was published since that it doesn't know of."""
+        """Publish the work; returns whether the target took it. It doesn't if another run has published since."""
         histories = target_histories(self.lake.load(TARGET, asset="test"), [each.capture.edge for each in work])
         if any(standing_of(each.capture, histories[each.capture.edge]) is not Standing.MAY_PUBLISH for each in work):
             return False
@@ -204,13 +204,13 @@ class PartitionsToCome(RuleBasedStateMachine):
             self.store.set(committed(self.store.get(edge), each.capture, histories[edge]))
 
     def run_of(self, keys: list[str]) -> None:
-        """A run that nothing disturbs; it publishes if there is anything to write."""
+        """An undisturbed run; it publishes if there is something to write."""
         work = self.capture(keys)
         if not all(each.changes_nothing for each in work):
             assert self.publish(work)
         self.commit(work)
 
-    # What happens
+    # Events
 
     @rule(rows=st.lists(st.tuples(st.sampled_from(DAYS), st.sampled_from(TITLE_KEYS)), min_size=1, max_size=3))
     def rows_come(self, rows: list[tuple[dt.date, str]]) -> None:
@@ -307,7 +307,7 @@ TestPartitionsToCome.settings = settings(
 @pytest.mark.parametrize("most", [200, 0], ids=["few", "more than a stamp lists"])
 @pytest.mark.parametrize("loses", [True, False], ids=["lost", "restored"])
 @pytest.mark.parametrize("made", ["all days", "the day after, too"])
-def test_cursors_that_are_lost_or_older_forget_no_row_that_waits_for_its_partition(
+def test_lost_or_restored_cursors_forget_no_row_that_waits_for_its_partition(
     made: str, most: int, monkeypatch: pytest.MonkeyPatch, *, loses: bool
 ) -> None:
     monkeypatch.setattr(stamps, "_MOST_LISTED", most)
@@ -317,7 +317,7 @@ def test_cursors_that_are_lost_or_older_forget_no_row_that_waits_for_its_partiti
         lives.rows_come([(DAYS[0], "a")])
         lives.all_that_waits_is_run()
         lives.a_backup_is_taken()
-        lives.rows_come([(DAYS[2], "a"), (DAYS[3], "a")])  # today's and tomorrow's, whose partitions are to come
+        lives.rows_come([(DAYS[2], "a"), (DAYS[3], "a")])  # for today and tomorrow, whose partitions don't exist yet
         lives.all_that_waits_is_run()
         lives.run_of(lives.keys_of(lives.consumer))
         assert lives.pending() == frozenset()

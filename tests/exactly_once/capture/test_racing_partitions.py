@@ -1,4 +1,4 @@
-"""Runs of single partitions at once: each partition is published once, and no run says to have done what it hasn't."""
+"""Concurrent runs of single partitions: each partition is published once, and no run claims more than it has done."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.support.partitioned import DAYS, key
 
 
 class Runs:
-    """Runs of a daily consumer that appends what is new in ``media.playback`` to ``media.out``."""
+    """Runs of a daily consumer that appends the new rows of ``media.playback`` to ``media.out``."""
 
     def __init__(self, lake: Lake, instance: dg.DagsterInstance) -> None:
         self.lake, self.store = lake, MemoryEdgeStore()
@@ -63,7 +63,7 @@ def runs(lake: Lake, instance: dg.DagsterInstance) -> Runs:
     return Runs(lake, instance)
 
 
-def test_runs_of_different_partitions_at_once_are_both_published(lake: Lake, runs: Runs) -> None:
+def test_concurrent_runs_of_different_partitions_are_both_published(lake: Lake, runs: Runs) -> None:
     one, other = runs.capture(0), runs.capture(1, 2)
     runs.publish(other)
     runs.publish(one)
@@ -71,14 +71,14 @@ def test_runs_of_different_partitions_at_once_are_both_published(lake: Lake, run
 
 
 @pytest.mark.parametrize("mode", [None, Mode.FULL])
-def test_of_two_runs_of_one_partition_the_second_writes_nothing(lake: Lake, runs: Runs, mode: Mode | None) -> None:
+def test_the_second_of_two_runs_of_one_partition_writes_nothing(lake: Lake, runs: Runs, mode: Mode | None) -> None:
     one, other = runs.capture(0, asked_for=mode), runs.capture(0, asked_for=mode)
     runs.publish(other)
     assert runs.publish(one).superseded_by
     assert lake.rows("media.out") == Counter(events([0, 1]))
 
 
-def test_a_run_of_which_another_published_a_part_says_what_it_did_not_write(lake: Lake, runs: Runs) -> None:
+def test_a_run_names_what_it_did_not_write_if_another_run_published_a_part(lake: Lake, runs: Runs) -> None:
     overlapping, single = runs.capture(0, 1, 2), runs.capture(1)
     runs.publish(single)
     with pytest.raises(PublishError, match=r"other 2 \(2026-01-01 to 2026-01-03\) were not written"):

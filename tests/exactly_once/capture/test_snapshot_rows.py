@@ -1,4 +1,4 @@
-"""Rows of a snapshot by the columns of now are what a reader of the table sees."""
+"""A snapshot's rows with the current columns equal what a reader of the table sees."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CHANGES = (
 )
 
 
-def test_a_table_that_is_read_whole_has_the_columns_of_now_before_anything_is_committed(lake: Lake) -> None:
+def test_a_table_that_is_read_whole_has_the_current_columns_even_before_the_next_commit(lake: Lake) -> None:
     lake.catalog.create_namespace("media")
     lake.sql(
         "CREATE TABLE lake.media.t (name STRING, other STRING, gone INT, n INT, `odd.name` INT, "

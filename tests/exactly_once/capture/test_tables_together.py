@@ -1,6 +1,6 @@
-"""Tables made together: whatever is published, reset, rewound or rolled back, none misses a file or has it twice.
+"""Tables of one step: whatever is published, reset, rewound or rolled back, no table misses a file or has it twice.
 
-The oracle is what PyIceberg plans to read.
+The expected files are those that PyIceberg plans to read.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ upstreams = st.sampled_from(UPSTREAMS)
 
 
 class Step:
-    """Three outputs of two upstreams, and the files that each output's table is made of."""
+    """Three outputs of two upstreams, and the files from which each output's table is made."""
 
     def __init__(self, folder: Path, limits: Limits) -> None:
         self.lake = LakeCatalog.embedded("lake", folder)
@@ -55,7 +55,7 @@ class Step:
         return self.lake.client.load_table(f"media.{name}")
 
     def append(self, name: str) -> None:
-        """One commit of one file with three rows, of which no other file has any."""
+        """One commit of one file with three rows that are in no other file."""
         self._number += 1
         day = dt.date(2026, 1, 1)
         rows = [{"number": self._number * 10 + i, "day": day} for i in range(3)]
@@ -70,7 +70,7 @@ class Step:
     def run(
         self, selected: list[str], published: set[str] | None = None, asked_for: Mode | None = None
     ) -> dict[str, tuple[CapturedInput, ...]]:
-        """A run of ``selected`` that dies before it publishes what isn't ``published``; by default it publishes all."""
+        """A run of ``selected`` that dies once it has published ``published``; by default, it publishes all."""
         made = [Output(name, f"media.{name}") for name in selected]
         capturer = Capturer(self.lake, self.store)
         captured = capture_together(capturer, made, self.inputs, asked_for=asked_for, run_id="run")
@@ -82,7 +82,7 @@ class Step:
         return captured
 
     def drain(self) -> int:
-        """Runs of all outputs until all is consumed, as long as each takes any of them further; how many."""
+        """Run all outputs until everything is consumed. Each run must make progress. Returns the number of runs."""
         runs = 0
         while any(not self.is_at_head(name) for name in OUTPUTS):
             before = {edge: self.store.get(edge) for edge in self.edges()}
@@ -131,7 +131,7 @@ class Together(RuleBasedStateMachine):
         self.step = Step(Path(self.folder.name), limits)
 
     def teardown(self) -> None:
-        with contextlib.suppress(AttributeError):  # what was never created
+        with contextlib.suppress(AttributeError):  # nothing was created
             event(f"{self.step.drain()} runs until all were together")
             self.step.check()
             self.folder.cleanup()
@@ -151,7 +151,7 @@ class Together(RuleBasedStateMachine):
         history = self.step.table(name).history()
         if len(history) > back:
             earlier = history[-1 - back].snapshot_id
-            with contextlib.suppress(ValueError):  # it isn't an ancestor, because of an earlier roll-back
+            with contextlib.suppress(ValueError):  # it isn't an ancestor, because of an earlier rollback
                 self.step.table(name).manage_snapshots().rollback_to_snapshot(earlier).commit()
 
     @rule(selected=outputs, published=st.sets(st.sampled_from(OUTPUTS)))
@@ -169,7 +169,7 @@ class Together(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(OUTPUTS), upstream=upstreams, back=st.integers(1, 3))
     def rewind(self, name: str, upstream: str, back: int) -> None:
-        """By so many snapshots of the upstream, if that is in its history, as its command requires."""
+        """Rewind by ``back`` snapshots of the upstream, if they are in its history, as the command requires."""
         state = self.step.store.get(Edge(name, upstream))
         source = self.step.lake.load(f"media.{upstream}", asset="test")
         history = source.ancestry().snapshots
@@ -178,7 +178,7 @@ class Together(RuleBasedStateMachine):
             return
         after = source.watermark_at(history[ids.index(state.committed.snapshot_id) + back], "main")
         self.step.store.set(state.with_intervention(InterventionKind.REWIND, after, who="w", why="w", at_ms=0))
-        # What is read again is written over what is there: as if the table still were as of then.
+        # Rows that are read again overwrite existing ones, as if the table still had its rows of that time.
         self.step.held[name, upstream] = self.step.live(upstream, after.snapshot_id)
 
     @rule()
@@ -200,13 +200,13 @@ def step(tmp_path: Path) -> Step:
     return step
 
 
-def test_outputs_at_one_place_are_captured_together(step: Step) -> None:
+def test_outputs_with_the_same_watermarks_are_captured_together(step: Step) -> None:
     step.append("left")
     assert sorted(step.run(list(OUTPUTS))) == ["a", "b", "c"]
     assert all(step.is_at_head(name) for name in OUTPUTS)
 
 
-def test_who_is_behind_goes_alone_to_where_the_next_is_in_each_input(step: Step) -> None:
+def test_an_output_that_is_behind_first_catches_up_alone_with_the_next_one_in_each_input(step: Step) -> None:
     step.append("left")
     step.run(["b", "c"])
     step.append("right")
@@ -218,7 +218,7 @@ def test_who_is_behind_goes_alone_to_where_the_next_is_in_each_input(step: Step)
     step.check()
 
 
-def test_outputs_that_are_ahead_of_each_other_come_together(step: Step) -> None:
+def test_outputs_that_are_ahead_of_each_other_meet_again(step: Step) -> None:
     step.append("left")
     step.append("right")
     for name, upstream in (("a", "left"), ("b", "right")):
@@ -232,7 +232,7 @@ def test_outputs_that_are_ahead_of_each_other_come_together(step: Step) -> None:
     step.check()
 
 
-def test_an_output_without_a_watermark_is_computed_alone_and_then_all_go_on(step: Step) -> None:
+def test_an_output_without_a_watermark_is_first_computed_alone_and_then_all_continue(step: Step) -> None:
     edge = Edge("b", "right")
     step.store.set(step.store.get(edge).with_intervention(InterventionKind.RESET, None, who="w", why="w", at_ms=0))
     step.append("left")

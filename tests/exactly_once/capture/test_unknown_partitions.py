@@ -1,4 +1,4 @@
-"""Files whose partitions their metadata doesn't tell: no row of them is lost, and no partition is run by guess."""
+"""Files whose metadata doesn't show their partitions: none of their rows is lost, and no partition runs on a guess."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def texts(*values: object) -> list[dict[str, Any]]:
 
 
 class Plays:
-    """``media.plays`` and a consumer of it whose partitions are as a test says."""
+    """``media.plays`` and a consumer with the partitions of the test."""
 
     def __init__(self, folder: Path, instance: dg.DagsterInstance) -> None:
         self.instance, self.lake, self.store = instance, LakeCatalog.embedded("lake", folder), MemoryEdgeStore()
@@ -86,7 +86,7 @@ class Plays:
     def run(
         self, definition: Definition, expression: object, *keys: str, ignore: bool = False, anew: bool = False
     ) -> int:
-        """Capture and consume the partitions; how many files they read."""
+        """Capture and consume the partitions; returns the number of files read."""
         policies = replace(InputPolicies(), on_unmapped=OnUnmapped.IGNORE if ignore else OnUnmapped.ERROR)
         (captured,) = Capturer(self.lake, self.store).capture(
             "out",
@@ -101,7 +101,7 @@ class Plays:
         return len(captured.files.changes.touched)
 
     def follow(self, definition: Definition, expression: object) -> set[str]:
-        """Run what is pending; which partitions that was."""
+        """Run what is pending; returns these partitions."""
         found = self.pending(definition, expression)
         if found:
             self.run(definition, expression, *sorted(found))
@@ -118,7 +118,7 @@ class Plays:
 
 
 class PlaysByDay(Plays):
-    """``media.plays`` as an asset with days as partitions, and a consumer whose partitions a mapping makes of days."""
+    """``media.plays`` as an asset partitioned by day, and a consumer with partitions mapped from days."""
 
     mapping: dg.PartitionMapping
     days = DAYS_WITH_TODAY
@@ -145,7 +145,7 @@ def plays(tmp_path: Path) -> Iterator[Plays]:
 
 @pytest.fixture
 def unread(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Forget what was read of files, as another process wouldn't know it."""
+    """Forget what was read from files, as in another process."""
 
     def forget() -> None:
         monkeypatch.setattr(file_values, "_KEPT", file_values._ValuesCache())
@@ -154,7 +154,7 @@ def unread(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     return forget
 
 
-def test_todays_rows_in_a_file_of_several_text_days_are_requested_once_the_day_is_over(plays: Plays) -> None:
+def test_rows_of_today_in_a_file_with_several_text_days_are_requested_once_the_day_is_over(plays: Plays) -> None:
     plays.create()
     plays.append(texts(days_ago(1), TODAY))
     assert plays.follow(DAYS, "text_day") == {str(days_ago(1))}
@@ -165,7 +165,7 @@ def test_todays_rows_in_a_file_of_several_text_days_are_requested_once_the_day_i
 
 
 @pytest.mark.parametrize("commits", [False, True])
-def test_partitions_that_read_rows_by_other_columns_are_pending_though_no_file_of_theirs_changed(
+def test_partitions_become_pending_if_a_column_name_changes_meaning_even_if_no_file_changed(
     plays: Plays, *, commits: bool
 ) -> None:
     plays.create()
@@ -187,7 +187,7 @@ def test_partitions_that_read_rows_by_other_columns_are_pending_though_no_file_o
         assert plays.pending(REGIONS, "region") == left
 
 
-def test_a_dynamic_partition_has_its_rows_whenever_it_is_added(plays: Plays) -> None:
+def test_a_dynamic_partition_gets_its_rows_whenever_it_is_added(plays: Plays) -> None:
     plays.create()
     plays.instance.add_dynamic_partitions("titles", ["a", "b", "c"])
     plays.append([{"region": "a"}, {"region": "later"}])
@@ -200,7 +200,7 @@ def test_a_dynamic_partition_has_its_rows_whenever_it_is_added(plays: Plays) -> 
     assert plays.follow(TITLES, "region") == {"later"}
 
 
-def test_of_a_table_partitioned_by_day_only_the_regions_that_changed_run(plays: Plays) -> None:
+def test_only_the_changed_regions_of_a_table_partitioned_by_day_run(plays: Plays) -> None:
     both, expression = dg.MultiPartitionsDefinition({"day": DAYS, "region": TITLES}), {"day": "day", "region": "region"}
     plays.create(BY_DAY)
     plays.instance.add_dynamic_partitions("titles", ["eu", "us"])
@@ -213,7 +213,7 @@ def test_of_a_table_partitioned_by_day_only_the_regions_that_changed_run(plays: 
     assert plays.follow(both, expression) == {f"{TODAY}|eu"}
 
 
-def test_a_run_of_a_day_reads_no_file_of_another_though_its_regions_are_not_known(
+def test_a_run_of_a_day_reads_no_file_of_another_day_although_its_regions_are_unknown(
     plays: Plays, unread: Callable[[], None]
 ) -> None:
     both, expression = (
@@ -242,7 +242,7 @@ def test_only_partitions_that_have_rows_are_requested(plays: Plays) -> None:
     ("strange", "shown"),
     [(None, "null"), ("2026-1-5", "2026-1-5"), ("2026-01-05 ", "2026-01-05 "), ("soon", "soon"), ("", "is ,")],
 )
-def test_a_value_that_is_no_partitions_key_is_an_error_in_a_file_of_others_too(
+def test_a_value_that_is_no_partition_key_is_an_error_even_in_a_file_with_valid_values(
     plays: Plays, strange: str | None, shown: str
 ) -> None:
     plays.create()
@@ -253,7 +253,7 @@ def test_a_value_that_is_no_partitions_key_is_an_error_in_a_file_of_others_too(
     plays.run(DAYS, "text_day", str(days_ago(1)), ignore=True)
 
 
-def test_nulls_that_the_metadata_does_not_count_are_an_error_too(plays: Plays) -> None:
+def test_nulls_that_the_metadata_does_not_count_are_also_an_error(plays: Plays) -> None:
     plays.create(**{"write.metadata.metrics.column.region": "none"})
     plays.append([{"region": "eu"}, {"region": None}])
 
@@ -277,12 +277,12 @@ def test_a_row_after_the_last_partition_of_a_definition_with_an_end_is_an_error(
         plays.run(dg.DailyPartitionsDefinition(start_date="2026-01-01", end_date="2026-01-03"), "day", "2026-01-01")
 
 
-def test_an_hour_that_summer_time_leaves_out_is_requested_with_the_hour_before(plays: Plays) -> None:
+def test_an_hour_that_summer_time_skips_is_requested_with_the_hour_before(plays: Plays) -> None:
     hours = dg.HourlyPartitionsDefinition(start_date="2026-03-29-00:00", timezone="Europe/Berlin")
     plays.create()
-    plays.append([{"at": dt.datetime(2026, 3, 29, 2, 30)}])  # noqa: DTZ001  # which no clock has shown
+    plays.append([{"at": dt.datetime(2026, 3, 29, 2, 30)}])  # noqa: DTZ001  # no clock showed this time
     assert plays.follow(hours, "at") == {"2026-03-29-01:00"}
-    plays.append([{"at": dt.datetime(2026, 10, 25, 2, 30)}])  # noqa: DTZ001  # which clocks have shown twice
+    plays.append([{"at": dt.datetime(2026, 10, 25, 2, 30)}])  # noqa: DTZ001  # clocks showed this time twice
     assert plays.follow(hours, "at") == {"2026-10-25-02:00+0100"}
 
 
@@ -331,7 +331,7 @@ def test_correcting_the_rows_frees_the_consumer(plays: Plays) -> None:
     assert plays.follow(REGIONS, "region") == {"eu", "us"}
 
 
-def test_a_file_that_can_not_be_read_waits_until_it_can_and_requests_nothing_by_guess(plays: Plays) -> None:
+def test_an_unreadable_file_waits_until_it_is_readable_and_requests_no_partition_by_guess(plays: Plays) -> None:
     plays.create()
     plays.append(texts(days_ago(3)))
     assert plays.follow(DAYS, "text_day") == {str(days_ago(3))}
@@ -352,7 +352,7 @@ def test_a_file_that_can_not_be_read_waits_until_it_can_and_requests_nothing_by_
     assert plays.unread == 0
 
 
-def test_rows_of_an_unreadable_file_that_was_rewritten_meanwhile_are_not_lost(plays: Plays) -> None:
+def test_rows_of_an_unreadable_file_that_is_rewritten_meanwhile_are_not_lost(plays: Plays) -> None:
     plays.create()
     plays.append(texts(days_ago(1), days_ago(2)))
     (file,) = plays.files()
@@ -366,7 +366,7 @@ def test_rows_of_an_unreadable_file_that_was_rewritten_meanwhile_are_not_lost(pl
     assert plays.follow(DAYS, "text_day") == {str(days_ago(1)), str(days_ago(2))}
 
 
-def test_a_column_renamed_or_added_later_is_read_as_the_table_shows_it(plays: Plays) -> None:
+def test_a_column_that_was_renamed_or_added_later_is_read_as_the_table_shows_it(plays: Plays) -> None:
     plays.create()
     plays.append(texts(days_ago(1), days_ago(2)))
     with plays.lake.client.load_table(TABLE).update_schema() as update:
@@ -379,7 +379,7 @@ def test_a_column_renamed_or_added_later_is_read_as_the_table_shows_it(plays: Pl
         plays.run(REGIONS, "added", "eu")
 
 
-def test_nothing_is_read_where_metadata_tells(plays: Plays, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_file_is_read_if_the_metadata_suffices(plays: Plays, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError
 
@@ -394,7 +394,7 @@ def test_nothing_is_read_where_metadata_tells(plays: Plays, monkeypatch: pytest.
     assert plays.pending(dg.HourlyPartitionsDefinition(start_date="2026-03-29-00:00"), "at") == {"2026-03-29-05:00"}
 
 
-def test_rows_of_partitions_to_come_that_an_earlier_release_forgot_are_found_again(plays: Plays) -> None:
+def test_rows_of_future_partitions_that_an_earlier_release_forgot_are_found_again(plays: Plays) -> None:
     plays.create()
     plays.append(texts(days_ago(1), TODAY))
     assert plays.follow(DAYS, "text_day") == {str(days_ago(1))}
@@ -404,7 +404,7 @@ def test_rows_of_partitions_to_come_that_an_earlier_release_forgot_are_found_aga
     assert plays.follow(DAYS_WITH_TODAY, "text_day") == {str(TODAY)}
 
 
-def test_a_partition_that_comes_when_others_have_consumed_what_it_is_made_of_is_requested(
+def test_a_new_partition_is_requested_although_others_have_consumed_its_upstream_partitions(
     plays_by_day: PlaysByDay,
 ) -> None:
     plays_by_day.mapping = dg.TimeWindowPartitionMapping(
@@ -418,7 +418,7 @@ def test_a_partition_that_comes_when_others_have_consumed_what_it_is_made_of_is_
 
 
 @pytest.mark.parametrize("is_known", [True, False], ids=["look", "no look"])
-def test_rows_that_came_before_their_partition_are_taken_by_what_is_made_of_many(
+def test_rows_that_arrived_before_their_partition_are_read_by_partitions_made_of_many(
     plays_by_day: PlaysByDay, *, is_known: bool
 ) -> None:
     plays_by_day.mapping, plays_by_day.days = dg.AllPartitionMapping(), DAYS
@@ -433,11 +433,11 @@ def test_rows_that_came_before_their_partition_are_taken_by_what_is_made_of_many
 
     plays_by_day.days = DAYS_WITH_TODAY
     assert plays_by_day.pending(REGIONS, "day") == {"eu", "us"}
-    assert plays_by_day.run(REGIONS, "day", "eu") == 3  # all there is, as the file of both days is read in part
+    assert plays_by_day.run(REGIONS, "day", "eu") == 3  # all rows, because the file of both days is read in part
     assert plays_by_day.follow(REGIONS, "day") == {"us"}
 
 
-def test_a_day_takes_the_day_after_once_that_has_a_partition(plays_by_day: PlaysByDay) -> None:
+def test_a_day_reads_the_following_day_once_that_has_a_partition(plays_by_day: PlaysByDay) -> None:
     plays_by_day.mapping = dg.TimeWindowPartitionMapping(end_offset=1, allow_nonexistent_upstream_partitions=True)
     plays_by_day.days = DAYS
     plays_by_day.create()
@@ -448,7 +448,7 @@ def test_a_day_takes_the_day_after_once_that_has_a_partition(plays_by_day: Plays
     assert plays_by_day.follow(DAYS, "day") == {str(days_ago(1))}
 
 
-def test_a_partition_that_comes_and_that_no_row_is_for_is_not_requested(plays_by_day: PlaysByDay) -> None:
+def test_a_new_partition_without_rows_is_not_requested(plays_by_day: PlaysByDay) -> None:
     plays_by_day.mapping = dg.TimeWindowPartitionMapping(start_offset=-1, allow_nonexistent_upstream_partitions=True)
     plays_by_day.create()
     plays_by_day.append([{"day": days_ago(3)}])
@@ -457,7 +457,9 @@ def test_a_partition_that_comes_and_that_no_row_is_for_is_not_requested(plays_by
     assert plays_by_day.follow(DAYS_WITH_TODAY, "day") == set()
 
 
-def test_dimensions_that_grow_are_made_of_days_that_the_others_have_consumed(plays_by_day: PlaysByDay) -> None:
+def test_a_new_key_of_a_growing_dimension_is_made_of_days_that_other_keys_have_consumed(
+    plays_by_day: PlaysByDay,
+) -> None:
     plays_by_day.mapping = dg.MultiToSingleDimensionPartitionMapping("day")
     both = dg.MultiPartitionsDefinition({"day": DAYS, "title": TITLES})
     plays_by_day.instance.add_dynamic_partitions("titles", ["a"])
@@ -470,7 +472,7 @@ def test_dimensions_that_grow_are_made_of_days_that_the_others_have_consumed(pla
 
 
 @pytest.mark.parametrize("change", ["append", "delete"])
-def test_a_partition_that_is_back_takes_what_changed_while_it_was_gone(plays_by_day: PlaysByDay, change: str) -> None:
+def test_a_partition_that_returns_reads_what_changed_while_it_was_gone(plays_by_day: PlaysByDay, change: str) -> None:
     plays_by_day.mapping = dg.MultiToSingleDimensionPartitionMapping("day")
     both = dg.MultiPartitionsDefinition({"day": DAYS, "title": TITLES})
     plays_by_day.instance.add_dynamic_partitions("titles", ["a", "b"])
@@ -492,7 +494,7 @@ def test_a_partition_that_is_back_takes_what_changed_while_it_was_gone(plays_by_
 
 @pytest.mark.parametrize("spec", [UNPARTITIONED_PARTITION_SPEC, BY_DAY])
 @pytest.mark.parametrize("regions", [REGIONS, TITLES])
-def test_a_value_that_no_key_of_several_dimensions_can_have_is_of_no_partition(
+def test_a_value_that_no_key_of_several_dimensions_can_contain_belongs_to_no_partition(
     plays: Plays, regions: Definition, spec: PartitionSpec
 ) -> None:
     both, expression = (

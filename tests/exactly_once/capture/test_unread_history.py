@@ -1,4 +1,4 @@
-"""What of a table's history its consumers still have to read."""
+"""The part of a table's history that its consumers still have to read."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_a_run_that_reads_everything_needs_the_snapshot_that_it_reads(tmp_path: 
     assert list(needs_of_state(source.state, table(source))) == [Need("daily", "main", reading)]
 
 
-def test_a_consumer_needs_what_it_consumed_last_also_while_a_run_of_it_reads_on(tmp_path: Path) -> None:
+def test_a_consumer_needs_its_last_consumed_snapshot_even_while_its_run_reads_later_ones(tmp_path: Path) -> None:
     source = Source(tmp_path, "day")
     source.append(numbered(1))
     source.capture_and_consume()

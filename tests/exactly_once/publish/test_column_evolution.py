@@ -1,4 +1,4 @@
-"""A table is given a frame's columns once, whenever the run is killed and whoever else does the same."""
+"""A table gets a frame's columns exactly once, whenever the run is killed and whoever else adds them, too."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ TABLE = "media.followed"
 
 
 class Killed(BaseException):
-    """Nothing catches it, as nothing catches a kill."""
+    """Stands for a kill: nothing catches it."""
 
 
 def frame(lake: Lake) -> DataFrame:
-    """It has a column more than the table, and another of a wider type."""
+    """It has one column more than the table, and another one has a wider type."""
     return lake.sql("SELECT 1L AS id, 'x' AS more")
 
 
@@ -53,7 +53,7 @@ FOLLOWED = Struct((Column("id", "long"), Column("more", "string")))
 
 
 @pytest.mark.parametrize("point", ["before", "after", "beforebefore", "afterafter"])
-def test_a_run_that_is_killed_as_it_alters_its_table_goes_on_from_there(
+def test_a_run_that_is_killed_while_it_alters_its_table_can_be_continued(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
     def kill() -> None:
@@ -69,7 +69,7 @@ def test_a_run_that_is_killed_as_it_alters_its_table_goes_on_from_there(
 
 
 @pytest.mark.parametrize("point", ["before", "beforebefore"])
-def test_of_two_runs_that_alter_one_table_at_once_both_go_on(
+def test_two_runs_that_alter_one_table_at_once_can_both_continue(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
     other = lake.another_session()

@@ -1,4 +1,4 @@
-"""Old ICDC tables go with exactly their own files, and nothing that anyone could write into one leads further."""
+"""An old ICDC table is deleted with exactly its own files, and nothing that anyone can write into it changes that."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ NO_TIME = Retention(max_age=timedelta(microseconds=1))
 def source(request: pytest.FixtureRequest, tmp_path: Path) -> Source:
     source = Source(tmp_path, "day", format_version=request.param)
     with source.table.transaction() as transaction:
-        transaction.set_properties(MERGED)  # so that ICDC tables hold copied manifests as well as authored ones
+        transaction.set_properties(MERGED)  # so that ICDC tables have copied and new manifests
     return source
 
 
 def capture_rounds(source: Source, rounds: int) -> list[CapturedInput]:
-    """So many commits, each captured and consumed; nothing is cleaned up."""
+    """Make ``rounds`` commits, each captured and consumed; nothing is cleaned up."""
     found = []
     for number in range(1, rounds + 1):
         source.append(numbered(number, number + 1))
@@ -52,7 +52,7 @@ def capture_rounds(source: Source, rounds: int) -> list[CapturedInput]:
 
 
 def clean(source: Source, captured: CapturedInput, retention: Retention = NEWEST_ONLY) -> None:
-    """Clean up without a warning: a failure is only logged, and must not pass for a table left alone."""
+    """Clean up without a warning: a failure is only logged, and must not look like a table that was left alone."""
     assert warnings_of_cleaning(source, captured, retention) == []
 
 
@@ -90,13 +90,13 @@ def local(location: str) -> Path:
 
 
 def store_files(source: Source) -> dict[Path, bytes]:
-    """Every file of the whole store, with its bytes, but the catalog's database."""
+    """Every file of the whole store with its bytes, except the catalog's database."""
     warehouse = source.folder / "warehouse"
     return {path: path.read_bytes() for path in warehouse.rglob("*") if path.is_file()}
 
 
 def metadata_files(table: Table) -> set[Path]:
-    """What the table's metadata consists of, as PyIceberg reads it."""
+    """The files of the table's metadata, as PyIceberg reads it."""
     snapshot = table.current_snapshot()
     assert snapshot
     manifests = [manifest.manifest_path for manifest in snapshot.manifests(table.io)]
@@ -104,7 +104,7 @@ def metadata_files(table: Table) -> set[Path]:
 
 
 def register_like(source: Source, captured: CapturedInput, name: str) -> Table:
-    """Another table of the same capture, as for comparing before and after."""
+    """Register another table of the same capture, like those for the rows before and after."""
     old = icdc(source, captured)
     source.lake.register(
         name,
@@ -120,7 +120,7 @@ def register_like(source: Source, captured: CapturedInput, name: str) -> Table:
     return source.lake.client.load_table(name)
 
 
-def test_after_many_captures_the_newest_are_left_and_can_be_read(source: Source) -> None:
+def test_after_many_captures_the_newest_tables_are_left_and_readable(source: Source) -> None:
     done: list[CapturedInput] = []
     for number in range(1, 8):
         source.append(numbered(number))
@@ -131,7 +131,9 @@ def test_after_many_captures_the_newest_are_left_and_can_be_read(source: Source)
         assert source.scan(captured.capture.icdc_table) == source.expected(numbered(number))
 
 
-def test_what_goes_is_the_dropped_tables_own_files_and_no_other_byte_of_the_store_changes(source: Source) -> None:
+def test_only_the_own_files_of_dropped_tables_are_deleted_and_no_other_byte_of_the_store_changes(
+    source: Source,
+) -> None:
     *old, kept, newest = capture_rounds(source, 6)
     own = set[Path]().union(*(metadata_files(icdc(source, captured)) for captured in old))
     folders = {local(icdc(source, captured).location()) for captured in old}
@@ -145,13 +147,13 @@ def test_what_goes_is_the_dropped_tables_own_files_and_no_other_byte_of_the_stor
     assert source.scan() == source.expected(source.rows)
 
 
-def test_captures_older_than_the_age_go_but_never_the_newest(source: Source) -> None:
+def test_captures_above_the_age_limit_are_dropped_but_never_the_newest_one(source: Source) -> None:
     *_, newest = capture_rounds(source, 3)
     clean(source, newest, NO_TIME)
     assert icdc_names(source) == names(newest)
 
 
-def test_young_captures_within_the_count_all_stay(source: Source) -> None:
+def test_young_captures_within_the_count_are_all_kept(source: Source) -> None:
     done = capture_rounds(source, 3)
     before = store_files(source)
     clean(source, done[-1], Retention())
@@ -159,7 +161,7 @@ def test_young_captures_within_the_count_all_stay(source: Source) -> None:
     assert store_files(source) == before
 
 
-def test_what_was_there_before_and_after_a_removal_goes_with_its_table(source: Source) -> None:
+def test_the_files_of_the_rows_before_and_after_a_removal_are_deleted_with_their_table(source: Source) -> None:
     source.append(numbered(1, 2, 3))
     source.capture_and_consume()
     source.table.delete("number = 2")
@@ -177,7 +179,7 @@ def test_what_was_there_before_and_after_a_removal_goes_with_its_table(source: S
     assert all("/_ips/" in str(path) for path in gone)
 
 
-def test_a_capture_in_flight_stays_with_every_attempt_at_it_however_old(source: Source) -> None:
+def test_a_capture_in_flight_is_kept_with_all_its_attempts_however_old(source: Source) -> None:
     old, _, newest = capture_rounds(source, 3)
     abandoned = old.capture.icdc_table[:-6] + "abcdef"
     register_like(source, old, abandoned)
@@ -186,7 +188,7 @@ def test_a_capture_in_flight_stays_with_every_attempt_at_it_however_old(source: 
     assert icdc_names(source) == names(old, newest) | {abandoned}
 
 
-def test_a_capture_that_is_in_flight_while_another_run_cleans_up_stays(source: Source) -> None:
+def test_a_capture_that_is_in_flight_while_another_run_cleans_up_is_kept(source: Source) -> None:
     *_, committed = capture_rounds(source, 3)
     source.append(numbered(9))
     in_flight = source.capture()
@@ -194,13 +196,13 @@ def test_a_capture_that_is_in_flight_while_another_run_cleans_up_stays(source: S
     assert icdc_names(source) == names(committed, in_flight)
 
 
-def test_the_runs_own_capture_stays_even_when_others_have_gone_on(source: Source) -> None:
+def test_the_capture_of_the_run_itself_is_kept_even_if_other_runs_are_ahead(source: Source) -> None:
     own, _, newest = capture_rounds(source, 3)
     clean(source, own)
     assert icdc_names(source) == names(own, newest)
 
 
-def test_another_edges_tables_are_not_ours_to_count_or_drop_even_if_the_names_are_alike(source: Source) -> None:
+def test_tables_of_another_edge_are_neither_counted_nor_dropped_even_if_the_names_are_similar(source: Source) -> None:
     *_, newest = capture_rounds(source, 3)
     other = Edge("Daily", EDGE.upstream)
     assert other.slug == EDGE.slug
@@ -227,7 +229,7 @@ def test_a_foreign_table_in_the_namespace_is_left_alone_whatever_its_name(source
 @pytest.mark.parametrize(
     "without", ["dagster-ips.consumer", "dagster-ips.upstream", "dagster-ips.capture", "gc.enabled"]
 )
-def test_a_table_without_all_of_our_marks_is_left_alone(source: Source, without: str) -> None:
+def test_a_table_that_lacks_a_property_of_icdc_tables_is_left_alone(source: Source, without: str) -> None:
     old, newest = capture_rounds(source, 2)
     rewrite(icdc(source, old), lambda raw: raw["properties"].pop(without))
     before = store_files(source)
@@ -244,7 +246,7 @@ def rewrite(table: Table, change: Callable[[dict[str, Any]], object]) -> None:
 
 
 def rewrite_manifest_list(table: Table, manifest_path: str) -> None:
-    """Make every row name ``manifest_path``."""
+    """Write ``manifest_path`` into every row of the manifest list."""
     snapshot = table.current_snapshot()
     assert snapshot
     path = local(snapshot.manifest_list)
@@ -257,7 +259,7 @@ def set_manifest_list(table: Table, location: str) -> None:
 
 
 def roundabout(table: Table, location: str) -> str:
-    """``location`` by a way that begins in the table's own metadata folder."""
+    """The path of ``location`` by a way that begins in the table's own metadata folder."""
     start, _, folders = table.location().partition("://")
     ups = "/".join([".."] * (len(folders.split("/")) + 5))
     return f"{start}://{folders}/metadata/{ups}{local(location)}"
@@ -292,7 +294,7 @@ FORGERIES: Mapping[str, Callable[[Source, Table], None]] = {
 
 
 @pytest.mark.parametrize("forge", FORGERIES.values(), ids=FORGERIES)
-def test_a_forged_icdc_table_that_calls_other_files_its_own_deletes_none_of_them(
+def test_a_forged_icdc_table_that_lists_files_of_others_deletes_none_of_them(
     source: Source, forge: Callable[[Source, Table], None]
 ) -> None:
     old, newest = capture_rounds(source, 2)
@@ -320,7 +322,7 @@ def test_a_table_that_claims_the_sources_folder_is_left_alone(source: Source) ->
     assert store_files(source) == before
 
 
-def test_the_source_itself_under_an_icdc_tables_name_and_with_its_marks_is_left_alone(source: Source) -> None:
+def test_the_source_registered_with_the_name_and_properties_of_an_icdc_table_is_left_alone(source: Source) -> None:
     old, newest = capture_rounds(source, 2)
     marks = {key: value for key, value in icdc(source, old).properties.items() if key.startswith("dagster-ips.")}
     with source.table.transaction() as transaction:
@@ -334,7 +336,7 @@ def test_the_source_itself_under_an_icdc_tables_name_and_with_its_marks_is_left_
     assert source.scan() == source.expected(source.rows)
 
 
-def test_rows_that_someone_wrote_into_one_are_not_deleted_with_it(source: Source) -> None:
+def test_rows_that_someone_wrote_into_an_icdc_table_are_not_deleted_with_it(source: Source) -> None:
     old, newest = capture_rounds(source, 2)
     icdc(source, old).append(source.table.scan().to_arrow())
     before = store_files(source)
@@ -346,7 +348,7 @@ def test_rows_that_someone_wrote_into_one_are_not_deleted_with_it(source: Source
 
 
 @pytest.mark.parametrize("missing", ["manifest list", "manifests"])
-def test_a_file_that_is_gone_already_is_no_error(source: Source, missing: str) -> None:
+def test_a_file_that_is_already_gone_is_no_error(source: Source, missing: str) -> None:
     old, newest = capture_rounds(source, 2)
     pattern = "snap-*.avro" if missing == "manifest list" else "*-m*.avro"
     for path in (local(icdc(source, old).location()) / "metadata").glob(pattern):
@@ -355,7 +357,7 @@ def test_a_file_that_is_gone_already_is_no_error(source: Source, missing: str) -
     assert icdc_names(source) == names(newest)
 
 
-def test_a_run_that_cleans_up_in_the_middle_of_anothers_clean_up_takes_nothing_from_it(source: Source) -> None:
+def test_a_cleanup_in_the_middle_of_another_cleanup_does_not_disturb_it(source: Source) -> None:
     *_, newest = capture_rounds(source, 5)
     inner: list[str] = []
 
@@ -375,7 +377,7 @@ def test_a_run_that_cleans_up_in_the_middle_of_anothers_clean_up_takes_nothing_f
     assert source.scan(newest.capture.icdc_table) == source.expected(numbered(5, 6))
 
 
-def test_two_runs_clean_up_at_once(source: Source, caplog: pytest.LogCaptureFixture) -> None:
+def test_two_runs_can_clean_up_at_once(source: Source, caplog: pytest.LogCaptureFixture) -> None:
     *_, newest = capture_rounds(source, 8)
     before, ready = source.files(), threading.Barrier(2)
 
@@ -395,7 +397,7 @@ def test_two_runs_clean_up_at_once(source: Source, caplog: pytest.LogCaptureFixt
     assert len(list(local(icdc(source, newest).location()).parent.iterdir())) == 1
 
 
-def test_a_table_that_cannot_be_dropped_warns_and_keeps_no_other_and_the_next_run_tries_again(
+def test_a_table_that_cannot_be_dropped_causes_a_warning_holds_up_no_other_and_is_retried(
     source: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stuck, _, _, newest = capture_rounds(source, 4)
@@ -416,7 +418,7 @@ def test_a_table_that_cannot_be_dropped_warns_and_keeps_no_other_and_the_next_ru
     assert icdc_names(source) == names(newest)
 
 
-def test_a_state_that_cannot_be_read_warns_and_nothing_goes(source: Source) -> None:
+def test_an_unreadable_state_causes_a_warning_and_nothing_is_dropped(source: Source) -> None:
     class Broken(MemoryEdgeStore):
         def get(self, edge: Edge) -> EdgeState:
             raise ConnectionError(edge)

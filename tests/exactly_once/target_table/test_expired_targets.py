@@ -1,4 +1,4 @@
-"""Stamps that have expired from the target: older metadata still has them, and where it hasn't, nothing is guessed."""
+"""Stamps that have expired from the target are read from older metadata; if that is gone too, nothing is guessed."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from tests.iceberg.sources import EDGE, TABLE, TARGET, Source, numbered
 
 @pytest.fixture
 def source(tmp_path: Path) -> Source:
-    """Two commits, each consumed and published by a run of its own."""
+    """Two commits, each consumed and published by its own run."""
     source = Source(tmp_path, "day")
     for number in (1, 2):
         source.append(numbered(number))
         publish(source, source.capture())
-        source.capture()  # which finds the stamp
+        source.capture()  # finds the stamp
     return source
 
 
 def publish(source: Source, captured: CapturedInput) -> None:
-    """Rows, stamp and announcement, as a run leaves them that is killed before it commits."""
+    """Leave rows, stamp and announcement, like a run that is killed before it commits."""
     rows = source.lake.client.load_table(captured.capture.icdc_table).scan().to_arrow()
     stamp = stamp_properties((captured.capture,), attempt="attempt", run_id="run")
     source.lake.client.load_table(TARGET).append(rows, snapshot_properties=stamp)
@@ -46,7 +46,7 @@ def announce(source: Source, captured: CapturedInput, snapshot_id: int) -> None:
 
 
 def maintain(source: Source) -> None:
-    """As a compaction in two commits and an expiry do: of the history only the newest snapshot is left."""
+    """Leave only the newest snapshot of the history, like a compaction in two commits followed by an expiry."""
     for _ in range(2):
         target = source.lake.client.load_table(TARGET)
         target.append(target.scan().to_arrow().slice(0, 0))
@@ -59,7 +59,7 @@ def lose_old_metadata(source: Source) -> None:
         Path(urlsplit(entry.metadata_file).path).unlink()
 
 
-def test_after_a_publication_without_a_commit_and_an_expiry_nothing_is_read_twice(source: Source) -> None:
+def test_nothing_is_read_twice_if_an_uncommitted_publication_expires(source: Source) -> None:
     source.append(numbered(3))
     publish(source, source.capture())
     maintain(source)
@@ -69,7 +69,7 @@ def test_after_a_publication_without_a_commit_and_an_expiry_nothing_is_read_twic
     assert source.scan(captured.capture.icdc_table) == source.expected(numbered(4))
 
 
-def test_a_cursor_from_a_backup_is_brought_up_to_what_was_published_and_expired_since(source: Source) -> None:
+def test_a_cursor_from_a_backup_catches_up_with_publications_that_have_expired_since(source: Source) -> None:
     backup = source.state
     for number in (3, 4, 5):
         source.append(numbered(number))
@@ -81,14 +81,14 @@ def test_a_cursor_from_a_backup_is_brought_up_to_what_was_published_and_expired_
     assert source.scan(source.capture().capture.icdc_table) == source.expected(numbered(6))
 
 
-def test_what_was_announced_and_never_published_is_read_again(source: Source) -> None:
+def test_changes_that_were_announced_but_never_published_are_read_again(source: Source) -> None:
     source.append(numbered(3))
     announce(source, source.capture(), 12345)
     maintain(source)
     assert source.scan(source.capture().capture.icdc_table) == source.expected(numbered(3))
 
 
-def test_what_can_not_be_known_is_refused_everywhere_and_the_advice_works(source: Source) -> None:
+def test_an_unknown_publication_is_reported_everywhere_and_the_advice_works(source: Source) -> None:
     source.append(numbered(3))
     publish(source, source.capture())
     maintain(source)
@@ -105,7 +105,7 @@ def test_what_can_not_be_known_is_refused_everywhere_and_the_advice_works(source
     assert source.scan(source.capture().capture.icdc_table) == source.expected(numbered(4))
 
 
-def test_a_reset_and_then_a_full_run_need_not_know_what_was_published(source: Source) -> None:
+def test_a_full_run_after_a_reset_need_not_know_what_was_published(source: Source) -> None:
     source.append(numbered(3))
     publish(source, source.capture())
     maintain(source)
@@ -119,7 +119,7 @@ def lose_nothing(_: Source) -> None:
 
 
 @pytest.mark.parametrize("lose", [lose_nothing, lose_old_metadata])
-def test_what_another_run_published_is_noticed_although_it_expired_meanwhile(
+def test_the_publication_of_another_run_is_noticed_although_it_expired_meanwhile(
     source: Source, lose: Callable[[Source], None]
 ) -> None:
     source.append(numbered(3))

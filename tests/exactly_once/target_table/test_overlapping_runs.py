@@ -1,4 +1,4 @@
-"""Runs that overlap, in any order of their reads and writes of the cursor: none undoes what another did."""
+"""Runs that overlap read and write the cursor in any order: none undoes the work of another."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NO_SESSION: Any = None
 
 @pytest.fixture
 def source(tmp_path: Path) -> Source:
-    """One commit that is published and consumed."""
+    """One commit, published and consumed."""
     source = Source(tmp_path, "day")
     source.append(numbered(1))
     publish(source, source.capture())
@@ -53,8 +53,10 @@ def delete(source: Source, number: int) -> None:
 
 
 @pytest.mark.parametrize("last", ["publishes", "writes nothing"])
-def test_of_three_runs_at_once_none_loses_the_removal_of_what_another_published(source: Source, last: str) -> None:
-    """A row comes and goes within what one run reads, and another publishes it in between."""
+def test_three_concurrent_runs_do_not_lose_the_removal_of_a_row_that_one_of_them_published(
+    source: Source, last: str
+) -> None:
+    """A row comes and goes within the interval of one run, and another run publishes it in between."""
     source.append(numbered(2))
     idle = source.capture()
     source.append(numbered(3))
@@ -70,7 +72,7 @@ def test_of_three_runs_at_once_none_loses_the_removal_of_what_another_published(
     assert source.scan(captured.capture.icdc_table, tag=Tag.BEFORE) == source.expected(numbered(3))
 
 
-def test_a_run_that_published_and_one_that_wrote_nothing_under_its_number_both_count(source: Source) -> None:
+def test_a_run_that_published_and_a_run_of_the_same_number_that_wrote_nothing_both_count(source: Source) -> None:
     source.append(numbered(2))
     busy = source.capture()
     idle = source.capture()
@@ -104,6 +106,6 @@ def test_a_run_that_commits_while_a_person_resets_does_not_undo_it(source: Sourc
     before = source.state
     publish(source, late, lives_to_commit=False)
     Administrator(source.lake, source.store, TARGET).reset(EDGE, who="me", why="wrong rows")
-    # What it read before the reset it writes after it.
+    # The run writes after the reset what it read before it.
     source.store.set(before.with_committed(late.capture, before.target))
     assert source.capture().capture.mode is Mode.FULL

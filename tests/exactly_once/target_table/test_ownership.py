@@ -1,4 +1,4 @@
-"""A table has one owner, and what anyone else does to its rows is noticed before anything builds on it."""
+"""A table has one owner, and changes of its rows by anyone else are noticed before anything builds on them."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from tests.iceberg.sources import EDGE, TABLE, TARGET, Rows, Source, numbered
 
 @dataclass
 class Lake:
-    """A source, and consumers that all copy it to one table, each with a cursor of its own."""
+    """A source, and consumers that all copy it to one table, each with its own cursor."""
 
     source: Source
     runs: int = field(default=0)
 
     @property
-    def target(self):  # noqa: ANN201  # PyIceberg's
+    def target(self):  # noqa: ANN201  # a type of PyIceberg
         return self.source.lake.client.load_table(TARGET)
 
     @property
@@ -62,7 +62,7 @@ class Lake:
         return captured
 
     def publish(self, captured: CapturedInput) -> None:
-        """What a run does after it captured, by PyIceberg."""
+        """What a run does after its capture, here by PyIceberg."""
         rows = self.source.lake.client.load_table(captured.capture.icdc_table).scan().to_arrow()
         stamp = stamp_properties((captured.capture,), attempt=f"ips_{self.runs}", run_id="run")
         stamp |= owner_properties(captured.capture.edge.consumer, captured.accepted.head)
@@ -76,12 +76,12 @@ class Lake:
         self.source.store.set(state.with_committed(captured.capture, mark(head, self.metadata.uuid)))
 
     def run(self, consumer: str = EDGE.consumer, **wishes: Consent | Mode | Start) -> CapturedInput:
-        captured = self.capture(consumer, **wishes)  # type: ignore[arg-type]  # as named
+        captured = self.capture(consumer, **wishes)  # type: ignore[arg-type]  # the arguments of ``capture``
         self.publish(captured)
         return captured
 
     @property
-    def metadata(self):  # noqa: ANN201  # ours
+    def metadata(self):  # noqa: ANN201  # a type of the library
         return self.source.lake.load(TARGET, asset="test")
 
     def rows(self) -> Rows:
@@ -90,7 +90,7 @@ class Lake:
     def refused(self, kind: type[IpsError], consumer: str = EDGE.consumer, **wishes: Consent | Mode | Start) -> str:
         before = self.source.store.get(Edge(consumer, EDGE.upstream))
         with pytest.raises(kind) as raised:
-            self.capture(consumer, **wishes)  # type: ignore[arg-type]  # as named
+            self.capture(consumer, **wishes)  # type: ignore[arg-type]  # the arguments of ``capture``
         assert self.source.store.get(before.edge) == before
         assert str(pickle.loads(pickle.dumps(raised.value))) == str(raised.value)
         return str(raised.value)
@@ -101,12 +101,12 @@ class Lake:
         self.target.append(pa.table(arrays, schema=self.target.schema().as_arrow()))
 
     def announce(self) -> None:
-        """What a run says of the table before it publishes."""
+        """The announcement that a run writes before it publishes."""
         with self.target.transaction() as transaction:
             transaction.set_properties(published(self.metadata.ancestry().head))
 
     def expire_all_but_the_head(self, *, rows: int = 9) -> None:
-        """As after a compaction, whose commit says nothing of whose the rows are."""
+        """Leave only the head, turned into a compaction, whose commit doesn't say who wrote the rows."""
         path = Path(urlsplit(self.target.metadata_location).path)
         raw = json.loads(path.read_text())
         head = next(each for each in raw["snapshots"] if each["snapshot-id"] == self.head)
@@ -138,7 +138,9 @@ def test_an_asset_of_another_code_location_is_refused_on_a_table_that_has_an_own
     assert lake.rows() == expected(lake, 1, 2)
 
 
-def test_an_asset_renamed_and_named_back_takes_its_table_over_each_time_and_doubles_nothing(lake: Lake) -> None:
+def test_an_asset_that_is_renamed_back_and_forth_takes_over_its_table_each_time_without_doubling_rows(
+    lake: Lake,
+) -> None:
     lake.run("a")
     taken = lake.run("b", consent=Consent(take_over="a"))
     assert (taken.capture.mode, taken.capture.reason) == (Mode.FULL, "takes over the table from a")
@@ -151,7 +153,7 @@ def test_an_asset_renamed_and_named_back_takes_its_table_over_each_time_and_doub
     assert lake.rows() == expected(lake, 1, 2, 3, 4)
 
 
-def test_whose_table_it_is_is_known_by_its_property_once_all_stamps_are_expired(lake: Lake) -> None:
+def test_the_owner_of_a_table_is_known_from_its_property_once_all_stamps_are_expired(lake: Lake) -> None:
     lake.run("a")
     lake.run("b", consent=Consent(take_over="a"))
     with lake.target.transaction() as transaction:
@@ -161,7 +163,7 @@ def test_whose_table_it_is_is_known_by_its_property_once_all_stamps_are_expired(
     assert lake.run("b").capture.mode is Mode.INCREMENTAL
 
 
-def test_rows_that_someone_adds_by_hand_are_refused_until_a_person_accepts_them_once(lake: Lake) -> None:
+def test_rows_added_by_hand_are_refused_until_a_person_accepts_them_once(lake: Lake) -> None:
     lake.run()
     lake.write_by_hand(77)
     by_hand = lake.head
@@ -181,7 +183,7 @@ def test_rows_that_someone_adds_by_hand_are_refused_until_a_person_accepts_them_
     lake.refused(ForeignWriteError, consent=Consent(accept=by_hand))
 
 
-def test_rows_that_someone_deletes_by_hand_do_not_stay_missing_without_a_word(lake: Lake) -> None:
+def test_rows_deleted_by_hand_are_noticed_and_restored_by_a_full_run(lake: Lake) -> None:
     lake.run()
     lake.target.delete("number = 1")
     assert "`overwrite`" in lake.refused(ForeignWriteError)
@@ -191,9 +193,7 @@ def test_rows_that_someone_deletes_by_hand_do_not_stay_missing_without_a_word(la
 
 
 @pytest.mark.parametrize("deletes", [True, False])
-def test_rows_that_someone_changed_are_noticed_by_their_number_where_the_commit_is_expired(
-    lake: Lake, *, deletes: bool
-) -> None:
+def test_foreign_changes_are_noticed_by_the_row_count_if_their_commit_is_expired(lake: Lake, *, deletes: bool) -> None:
     lake.run()
     lake.announce()
     lake.target.delete("number = 1") if deletes else lake.write_by_hand(77, 78)
@@ -207,7 +207,7 @@ def test_rows_that_someone_changed_are_noticed_by_their_number_where_the_commit_
     assert lake.rows() == expected(lake, 1, 2, 3)
 
 
-def test_compactions_that_are_expired_are_nobodys(lake: Lake) -> None:
+def test_expired_compactions_do_not_count_as_foreign_changes(lake: Lake) -> None:
     lake.run()
     lake.announce()
     lake.write_by_hand()
@@ -216,7 +216,7 @@ def test_compactions_that_are_expired_are_nobodys(lake: Lake) -> None:
     assert lake.run().capture.mode is Mode.INCREMENTAL
 
 
-def test_what_was_announced_and_not_published_says_nothing_of_the_table(lake: Lake) -> None:
+def test_an_announcement_without_a_publication_says_nothing_about_the_table(lake: Lake) -> None:
     lake.run()
     with lake.target.transaction() as transaction:
         transaction.set_properties({"dagster-ips.published": "5 100"})
@@ -225,14 +225,14 @@ def test_what_was_announced_and_not_published_says_nothing_of_the_table(lake: La
     assert lake.run().capture.mode is Mode.INCREMENTAL
 
 
-def test_what_was_accepted_stays_accepted_where_the_run_published_nothing(lake: Lake) -> None:
+def test_accepted_writes_stay_accepted_if_the_run_published_nothing(lake: Lake) -> None:
     lake.run()
     lake.write_by_hand(77)
     lake.capture(consent=Consent(accept=lake.head))
     assert lake.capture().capture.mode is Mode.INCREMENTAL
 
 
-def test_a_first_run_does_not_take_away_rows_that_were_there_before(lake: Lake) -> None:
+def test_a_first_run_does_not_remove_existing_rows(lake: Lake) -> None:
     lake.write_by_hand(77)
     said = lake.refused(UnknownRowsError)
     assert "dagster_ips/mode=full" in said
@@ -242,7 +242,7 @@ def test_a_first_run_does_not_take_away_rows_that_were_there_before(lake: Lake) 
     assert lake.rows() == expected(lake, 1, 2)
 
 
-def test_a_consumer_with_a_start_goes_on_from_rows_that_were_there_where_a_person_says_so(lake: Lake) -> None:
+def test_a_consumer_with_a_start_keeps_existing_rows_if_a_person_accepts_them(lake: Lake) -> None:
     lake.write_by_hand(77)
     consent = Consent(accept=lake.head)
     lake.capture(consent=consent, start=Everywhere.LATEST)
@@ -254,7 +254,7 @@ def test_a_consumer_with_a_start_goes_on_from_rows_that_were_there_where_a_perso
     assert lake.rows() == expected(lake, 77, 3, 4)
 
 
-def test_a_reset_takes_the_table_as_the_person_left_it(lake: Lake) -> None:
+def test_a_reset_accepts_the_table_as_it_is(lake: Lake) -> None:
     lake.run()
     lake.target.delete("number = 1")
     Administrator(lake.source.lake, lake.source.store, TARGET).reset(EDGE, who="me", why="test")
@@ -262,10 +262,10 @@ def test_a_reset_takes_the_table_as_the_person_left_it(lake: Lake) -> None:
     assert lake.rows() == expected(lake, 1, 2)
 
 
-def test_a_job_that_reports_back_writes_its_table_as_it_likes(lake: Lake) -> None:
+def test_a_job_that_reports_back_may_write_its_table_in_any_way(lake: Lake) -> None:
     of_job = Consent(any_writes=True)
     lake.write_by_hand(1, 2)
-    token = "daily:1"  # noqa: S105  # what a capture is called
+    token = "daily:1"  # noqa: S105  # the id of a capture
     (captured,) = Capturer(lake.source.lake, lake.source.store).capture(
         EDGE.consumer,
         [TrackedInput(EDGE.upstream, TABLE)],
@@ -286,7 +286,7 @@ def test_a_job_that_reports_back_writes_its_table_as_it_likes(lake: Lake) -> Non
     lake.refused(ForeignWriteError)
 
 
-def test_status_says_that_someone_else_wrote(lake: Lake) -> None:
+def test_status_says_that_someone_else_wrote_to_the_table(lake: Lake) -> None:
     lake.run()
     lake.write_by_hand(77)
     status = Inspector(lake.source.lake, lake.source.store, TARGET).status(

@@ -1,4 +1,4 @@
-"""Two runs of one edge at once: whatever either did first, no row is written twice and none is missing."""
+"""Two concurrent runs of one edge: in whatever order they act, no row is written twice and none is missing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RACES = 50
 
 
 class Runs:
-    """Runs of a consumer that appends what is new in ``media.playback`` to ``media.out``."""
+    """Runs of a consumer that appends the new rows of ``media.playback`` to ``media.out``."""
 
     def __init__(self, lake: Lake, store: EdgeStore) -> None:
         self.lake, self.store = lake, store
@@ -60,7 +60,7 @@ def runs(lake: Lake) -> Runs:
 
 
 @pytest.mark.parametrize("idle_first", [True, False])
-def test_a_run_with_nothing_to_write_does_not_hide_what_one_of_its_number_publishes(
+def test_a_run_with_nothing_to_write_does_not_hide_the_publication_of_a_run_of_the_same_number(
     lake: Lake, runs: Runs, *, idle_first: bool
 ) -> None:
     idle = runs.capture("run-aaaa")
@@ -74,7 +74,7 @@ def test_a_run_with_nothing_to_write_does_not_hide_what_one_of_its_number_publis
     assert lake.rows("media.out") == Counter(events([0, 1, 2, 10, 11]))
 
 
-def test_a_full_run_overtaken_by_a_change_says_so_and_can_be_repeated(lake: Lake, runs: Runs) -> None:
+def test_a_full_run_that_was_overtaken_by_a_change_says_so_and_can_be_repeated(lake: Lake, runs: Runs) -> None:
     full = runs.capture("run-aaaa", asked_for=Mode.FULL)
     lake.append(events([10]))
     runs.publish(runs.capture("run-bbbb"))
@@ -84,9 +84,7 @@ def test_a_full_run_overtaken_by_a_change_says_so_and_can_be_repeated(lake: Lake
 
 
 @pytest.mark.parametrize("writes", [True, False])
-def test_what_was_captured_before_a_reset_can_not_be_published_any_more(
-    lake: Lake, runs: Runs, *, writes: bool
-) -> None:
+def test_a_capture_from_before_a_reset_can_no_longer_be_published(lake: Lake, runs: Runs, *, writes: bool) -> None:
     lake.append(events([10]))
     late = runs.capture("run-aaaa")
     Administrator(lake.catalog, runs.store, "media.out").reset(late.capture.edge, who="me", why="wrong rows")
@@ -99,7 +97,7 @@ def test_what_was_captured_before_a_reset_can_not_be_published_any_more(
 
 @pytest.mark.slow
 @on_every_backend
-def test_of_two_publishers_at_once_one_wins_each_time_and_nothing_is_lost(
+def test_one_of_two_concurrent_publishers_wins_each_time_and_nothing_is_lost(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
     lake.create_playback(events(range(3)))
@@ -113,7 +111,7 @@ def test_of_two_publishers_at_once_one_wins_each_time_and_nothing_is_lost(
 
     with ThreadPoolExecutor(2) as threads:
         for number in range(1, RACES + 1):
-            # Not the same rows: whoever captured later knows more, and wins as often.
+            # Not the same rows: the later capture has more rows, and either run can win.
             lake.append(events([10 * number]))
             first = runs.capture(f"run-a{number:03}")
             lake.append(events([10 * number + 1]))

@@ -1,4 +1,4 @@
-"""Assets as users put them together: unions, joins, lookups, groups, partitions, and what is made of their tables."""
+"""Assets as users combine them: unions, joins, lookups, groups, partitions, and assets downstream of these."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ def by_day(fact: ips.IcdcView, other: ips.IcdcView) -> DataFrame:
 
 
 @dg.asset(deps=[ips.incremental_dep("fact"), ips.incremental_dep("other")], metadata=ips.table("media.counted"))
-def counted(context):  # noqa: ANN001, ANN201  # Dagster reads an annotation of it as it is, and here they are texts
+def counted(context):  # noqa: ANN001, ANN201  # Dagster reads its annotation at run time, and annotations are strings here
     with ips.capture(context, columns=COUNTED) as icdc:
         count(icdc)
 
@@ -227,7 +227,7 @@ COUNTED = "day DATE, title STRING, n BIGINT"
 
 
 def count(icdc: OwnSql) -> None:
-    """The statements of ``counted``: done twice, they count twice."""
+    """The statements of ``counted``. They count twice if they run twice."""
     signed = [
         f"SELECT day, title, {sign} AS n FROM {{{name}.{frame}}}"
         for name in ("fact", "other")
@@ -285,7 +285,7 @@ def _day_totals(fact: ips.IcdcView) -> DataFrame:
 
 
 TOGETHER = {"paid_rows": _paid_rows, "day_totals": _day_totals}
-"""What the tables of one step are made by."""
+"""The functions that compute the tables of one step."""
 
 
 @dg.multi_asset(
@@ -305,7 +305,7 @@ def together(context, fact: ips.IcdcView):  # noqa: ANN001, ANN201  # as above
         yield dg.Output(TOGETHER[name](fact), output_name=name)
 
 
-# Of the tables that those make
+# Downstream of the assets above
 
 
 @dg.asset(
@@ -368,7 +368,7 @@ ASSETS = (
 
 
 def definitions(lake_folder: Path, spark_folder: Path) -> dg.Definitions:
-    """All of them on the lake in ``lake_folder``, keeping as few ICDC tables as they can."""
+    """All assets on the lake in ``lake_folder``. They keep as few ICDC tables as possible."""
     manager = ips.IcdcIOManager(
         catalog=catalog_resource(lake_folder),
         spark=spark_resource(spark_folder, {"spark.sql.shuffle.partitions": "1"}),

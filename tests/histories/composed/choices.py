@@ -1,4 +1,4 @@
-"""Lives made by chance: the same seed gives the same steps, as far as time allows."""
+"""Random lives: the same seed gives the same steps, as far as time allows."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _FAMILIES: Mapping[str, int] = {
     "replace": 1,
 }
 _OF_FREE = ("drop_column", "rename_column")
-"""An asset that asks for a column by a name that is gone fails by itself."""
+"""Operations on free columns only: an asset that uses the name of a missing column fails by itself."""
 _WHEN = ("before", "after")
 KILLS = tuple(
     f"{when}:{effect}"
@@ -69,13 +69,13 @@ KINDS_OF_STEPS = (
     "slept",
     "together",
 )
-"""What has to lie behind a run before random lives have shown enough."""
+"""The kinds of steps that must precede a run before random lives have covered enough."""
 _PARTITIONINGS = ((), (), ("day",), ("title",), ("bucket(2, number)",), ("day", "title"), ("written",), ("days(day)",))
 
 
 @cache
 def _pool(name: str) -> Sequence[dict[str, Any]]:
-    """What an operation may be called with; always the same."""
+    """Possible arguments of an operation; always the same."""
     found: list[dict[str, Any]] = []
 
     @seeded(1)
@@ -89,13 +89,13 @@ def _pool(name: str) -> Sequence[dict[str, Any]]:
 
 
 class Chance:
-    """Chooses what happens next."""
+    """Chooses the steps of a life at random."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
 
     def life(self, assets: Assets, coverage: Coverage) -> Life:
-        """A new one: a few assets, those that were covered least among them, and what they are made of."""
+        """A new life: a few assets, among them some of the least covered, and their upstreams."""
         least = sorted(EXPECTED, key=lambda name: sum(n for (a, _), n in coverage.ends.items() if a == name))
         chosen = {self.random.choice(least[:6]), *self.random.sample(sorted(EXPECTED), 2)}
         for name in tuple(chosen):
@@ -111,7 +111,7 @@ class Chance:
         return Shape(version, self.random.choice(_PARTITIONINGS), self.random.random() < 0.3)
 
     def first(self, life: Life) -> list[Step]:
-        """Rows in every source, perhaps large tables, and perhaps a run that is killed as it creates its table."""
+        """Rows in every source, perhaps large tables, and perhaps a run that is killed while it creates its table."""
         rows = [Step.of("change", table=name, operation="append_by_spark", rows=self._rows(3)) for name in SOURCES]
         asset, at = self.random.choice(life.names), f"{self.random.choice(_WHEN)}:{Effect.CREATE_TARGET}"
         killed = [Step.of("kill", asset=asset, at=at, keys=self._keys(asset))]
@@ -121,8 +121,8 @@ class Chance:
     def _rows(self, most: int) -> tuple[int, ...]:
         return tuple(self.random.randrange(24) for _ in range(self.random.randint(1, most)))
 
-    def then(self, life: Life) -> list[Step]:  # noqa: C901, PLR0911  # one return a kind of step
-        """What happens next."""
+    def then(self, life: Life) -> list[Step]:  # noqa: C901, PLR0911  # one return per kind of step
+        """The next steps."""
         kind = self.random.choices(
             (
                 "change",
@@ -176,13 +176,13 @@ class Chance:
                 ]
 
     def _together(self, life: Life) -> list[Step]:
-        """Runs of the tables of one step, if it is part of the life; a few are killed."""
+        """Runs of the tables of one step, if the step is part of the life; a few are killed."""
         names = sorted(set(TOGETHER) & set(life.names), reverse=True)
         at = self.random.choice(KILLS) if self.random.random() < 0.3 else ""
         return [Step.of("run_together", assets=tuple(names), at=at)] * (len(names) > 1)
 
     def _accepted(self, life: Life) -> list[Step]:
-        """Others write to a table, the asset's run accepts it, and life goes on."""
+        """Others write to a table, the asset's run accepts that, and life continues."""
         found: list[Step] = []
         for asset in life.names:
             if EXPECTED[asset].only_adds:
@@ -192,12 +192,12 @@ class Chance:
         return [*found, *self._runs(life)]
 
     def _source(self, life: Life) -> str:
-        """One that the life's assets read."""
+        """A source that the life's assets read."""
         used = {name for asset in life.names for name in (*life.assets.inputs(asset), *life.assets.lookups(asset))}
         return self.random.choice([name for name in SOURCES if name in used])
 
     def _rename(self, life: Life) -> Step:
-        """Names of a source come to stand for other columns, which no commit shows."""
+        """Make names of a source mean other columns, which no commit shows."""
         chosen = OPERATIONS[self.random.choice(RENAMES)]
         return Step.of("change", table=self._source(life), operation=chosen.name, **self._arguments(chosen))
 
@@ -228,7 +228,7 @@ class Chance:
         return every[first : first + self.random.randint(1, 3)]
 
     def _runs(self, life: Life, *always: str) -> list[Step]:
-        """Of some assets, stage after stage."""
+        """Runs of some assets, stage after stage."""
         found = []
         for asset in life.names:
             if asset in always or self.random.random() < 0.6:

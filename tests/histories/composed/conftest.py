@@ -1,4 +1,4 @@
-"""The assets on a lake of one's own."""
+"""The assets on the test's own lake."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each asset's table must hold by the rows of its inputs, and what it may refuse, computed in Python."""
+"""What each asset's table must hold, given the rows of its inputs, and what may be refused, computed in Python."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ DATES = ("2026-01-01", "2026-01-02", "2026-01-03")
 
 @dataclass(frozen=True)
 class Expected:
-    """Of an asset: its table's ``columns``, and what it holds after a run of everything.
+    """What is expected of an asset: its table's ``columns``, and the rows after a full run.
 
-    ``recomputed`` is None where a run of everything would be refused. ``refuses`` says by which errors a run may be
-    refused, going by the rows that came and went. ``adds`` says of an asset that follows only some inputs what a run
-    adds to what is there. Of a partitioned one ``by`` is the column, and ``partitions`` those that there may be;
-    ``is_strict`` says that rows of no partition are refused, ``only_adds`` that no run changes rows that are there.
-    ``folded`` makes groups of a table of partials.
+    ``recomputed`` returns None if a full run would be refused. ``refuses`` returns the errors with which a run may be
+    refused, given the rows that came and went. ``adds`` is set for an asset that follows only some of its inputs: it
+    returns the rows that a run adds. For a partitioned asset, ``by`` is the partition column and ``partitions`` are all
+    possible partitions. ``is_strict``: rows of no partition are refused. ``only_adds``: no run changes existing rows.
+    ``folded`` computes the groups from a table of partials.
     """
 
     columns: tuple[str, ...]
@@ -47,11 +47,11 @@ class Expected:
     folded: Callable[[Bag], Rows] | None = None
 
     def held(self, table: Bag) -> Rows:
-        """What the rows of its table mean."""
+        """The result that the table's rows stand for."""
         return table.select(*self.columns) if self.folded is None else self.folded(table)
 
     def is_of(self, partition: str) -> Callable[[dict[str, Any]], bool]:
-        """Whether an input's row is of the partition."""
+        """A function that says whether an input's row belongs to the partition."""
         by = self.by or ""
         return lambda row: str(row[by]) == partition
 
@@ -121,7 +121,7 @@ def _of_days(inputs: Bags) -> Rows:
 
 
 def _grouped(rows: Rows) -> Rows:
-    """Of rows whose last value is a price, how many there are of each key, and the sum."""
+    """The row count and the sum of each key, for rows whose last value is a price."""
     counts: Counter[Any] = Counter()
     paid: dict[Any, Decimal] = {}
     for (*key, price), n in rows.items():
@@ -144,7 +144,7 @@ def _per_genre(inputs: Bags) -> Rows:
 
 
 def _summed(inputs: Bags) -> Rows:
-    """As ``_grouped`` of both, with the highest number of each key."""
+    """The groups of ``_grouped`` for both facts, with the highest number of each key."""
     last: dict[Any, int] = {}
     for *key, number in _both(("day", "title", "number"))(inputs):
         if number is not None:
@@ -154,7 +154,7 @@ def _summed(inputs: Bags) -> Rows:
 
 
 def _folded(table: Bag) -> Rows:
-    """The groups that parts of them make."""
+    """The groups, computed from their partials."""
     parts: dict[Any, list[tuple[Any, ...]]] = {}
     columns = ("day", "title", "_ips_rows", "_ips_count_paid", "_ips_sum_paid", "_ips_max_last")
     for row, times in table.select(*columns).items():
@@ -186,7 +186,7 @@ def _of_genres(inputs: Bags) -> Rows:
 
 
 def _queried(inputs: Bags) -> Rows:
-    """As ``_per_genre``, with the highest number of each key."""
+    """The groups of ``_per_genre``, with the highest number of each key."""
     last: dict[Any, int] = {}
     for number, day, genre in _with_genre(inputs["fact"], inputs["dimension"], "day"):
         last[genre, day] = max(number, last.get((genre, day), number))
@@ -194,7 +194,7 @@ def _queried(inputs: Bags) -> Rows:
 
 
 def _ranks(inputs: Bags) -> Rows:
-    """To Spark null is first."""
+    """The ranks; Spark sorts null first."""
     rows = inputs["fact"].select("day", "number", "title")
     places = {row: tuple((value is not None, value) for value in row[1:]) for row in rows}
     found: Rows = Counter()
@@ -233,7 +233,7 @@ def _removed(*names: str) -> Callable[[AllSeen], Errors]:
 
 
 def _shared(columns: tuple[str, ...], *names: str) -> Callable[[AllSeen], Errors]:
-    """A removed row whose key another row has, of whichever input, which was there before and stays."""
+    """Refuses a removed row whose key also belongs to a row, of any input, that was there before and stays."""
 
     def refuses(seen: AllSeen) -> Errors:
         gone = {row for name in names for row in seen[name].removed.select(*columns)}
@@ -258,7 +258,7 @@ def _join_refuses(seen: AllSeen) -> Errors:
 
 
 def _latest_refuses(seen: AllSeen) -> Errors:
-    """Two rows that are equally late; and any removed one, after which the latest row is another that didn't change."""
+    """Refuses two equally late rows, and any removed row, because an unchanged row may then be the latest one."""
     by_place: Counter[Any] = Counter(row[:2] for row in seen["fact"].after.select(*_LATEST))
     tied = max(by_place.values(), default=0) > 1
     return (*_removed("fact")(seen), *((DuplicateKeysError,) if tied else ()))

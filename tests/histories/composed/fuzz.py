@@ -1,10 +1,10 @@
-"""Random lives of what users put together, for as long as one likes.
+"""Random lives of assets as users combine them, for as long as you like.
 
 ``python -m tests.histories.composed.fuzz --seed 1 --seconds 600``
 
-An even seed has a Spark that interprets its queries, with half of the CPU; an odd one has it as users do. The same
-seed gives the same lives, one after the other; how far it gets depends on the time it has. A life that fails
-is made as small as it gets and printed as the code of a test.
+With an even seed, Spark interprets its queries, which halves the CPU time; with an odd seed, Spark runs as it does for
+users. The same seed gives the same lives in the same order; how many depends on the time. A life that fails is made
+as small as possible and printed as the code of a test.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from tests.support.quick_spark import ensure_quick_server
 
 @dataclass
 class Budget:
-    """What a run may cost, and what it has done so far."""
+    """The limits of a run, and what it has done so far."""
 
     seconds: float = math.inf
     captures: float = math.inf
@@ -69,7 +69,7 @@ Failure = tuple[Life, BaseException]
 
 
 def live(assets: Assets, seed: int, budget: Budget) -> Failure | None:
-    """One life; how it failed if it did."""
+    """Live one life; returns its failure, if it failed."""
     budget.lives += 1
     chance = Chance(seed)
     life = chance.life(assets, budget.coverage)
@@ -89,7 +89,7 @@ def live(assets: Assets, seed: int, budget: Budget) -> Failure | None:
 
 
 def again(assets: Assets, life: Life, steps: Sequence[Step]) -> Failure | None:
-    """The same life with other steps."""
+    """Live the same life with other steps."""
     retried = Life(assets, life.names, life.shapes)
     try:
         for step in steps:
@@ -123,14 +123,14 @@ def _fewer(steps: Sequence[Step]) -> Iterator[Sequence[Step]]:
 
 
 def explained(assets: Assets, failure: Failure, *, seconds: float = 120) -> str:
-    """The smallest life that fails so, as the code of a test, and how it fails."""
+    """The smallest life that fails in the same way, as the code of a test, and its failure."""
     life, error = smallest(assets, failure, seconds=seconds)
     lines = "\n".join(f"    {line}" for line in str(life).splitlines())
     return f"def test_(assets: Assets) -> None:\n{lines}\n\n{how(error)}"  # type: ignore[arg-type]
 
 
 def table_of(coverage: Coverage) -> str:
-    """How runs of each asset ended, and how many different kinds of steps lay behind them."""
+    """How the runs of each asset ended, and how many kinds of steps preceded them."""
     ends = sorted({end for _, end in coverage.ends}, key=lambda end: (end not in ("incremental", "full"), end))
     lines = [f"{'':12} {'kinds of steps':>15} {' '.join(f'{end[:19]:>19}' for end in ends)}"]
     for name in EXPECTED:
@@ -141,14 +141,14 @@ def table_of(coverage: Coverage) -> str:
 
 
 def steps_of(coverage: Coverage) -> str:
-    """After how many runs, checked, each kind of step lay behind."""
+    """How many checked runs each kind of step preceded."""
     kinds = sorted({kind for _, kind in coverage.steps})
     each = {kind: sum(n for (_, k), n in coverage.steps.items() if k == kind) for kind in kinds}
     return "\n".join(f"{kind:36} {count:>6}" for kind, count in each.items())
 
 
 def uncovered(coverage: Coverage) -> list[str]:
-    """The assets that no incremental run made, and the kinds of steps behind no run."""
+    """The assets without an incremental run, and the kinds of steps that preceded no run."""
     covered = {kind for _, kind in coverage.steps}
     assets = [name for name in EXPECTED if not coverage.ends[name, "incremental"]]
     return assets + [kind for kind in KINDS_OF_STEPS if kind not in covered]
@@ -194,7 +194,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def fuzz(assets: Assets, budget: Budget, *, seed: int, most_failures: int, shrink: float) -> int:
-    """Until the budget is spent or enough failures were found; the exit code."""
+    """Run until the budget is spent or enough failures were found; returns the exit code."""
     for number in itertools.count(seed * 1_000_000):
         if budget.is_spent or budget.failures >= most_failures:
             break

@@ -1,4 +1,4 @@
-"""The life of several tables and of the assets that follow them, as a list of steps, and what must hold after each."""
+"""The life of several tables and of the assets that follow them: a list of steps, with checks after each one."""
 
 from __future__ import annotations
 
@@ -40,26 +40,26 @@ from tests.histories.time_travel import Rows
 
 UNKNOWN = "unknown"
 Parts = dict[str, Rows]
-"""What a table must hold, by partition; all of it under an empty key if there are none."""
+"""What a table must hold, by partition. Without partitions, everything is under an empty key."""
 OTHERS = "others"
-"""Stands for what others wrote, and deleted, that a run was told to take as it is."""
+"""The key for rows that others wrote or deleted and that a run was told to accept."""
 PENDING = ("pending",)
 """Stands for the partitions that the sensor would request."""
 RENAMES = ("rename_column", "swap_names")
-"""Operations by which names come to stand for other columns, though no asset asks for one that is gone."""
+"""Operations that make names mean other columns, while every name that assets use still exists."""
 TAKES_NAMES = (*RENAMES, "drop_column")
 SWAPPED = "swap names"
 _LOSING = ("expire", "replace")
-"""Families of operations after which a run that has captured before may not find what it captured."""
+"""Families of operations after which a run that captured earlier may no longer find what it captured."""
 
 
 class KilledError(BaseException):
-    """Not an Exception, so that nothing that a killed process wouldn't do is done."""
+    """Stands for a kill. Not an Exception, so that no handler does what a killed process wouldn't do."""
 
 
 @dataclass
 class Coverage:
-    """How runs of each asset ended, and after how many of them, checked, which kinds of steps lay behind them."""
+    """How the runs of each asset ended, and how many checked runs each kind of step preceded."""
 
     ends: Counter[tuple[str, str]] = field(default_factory=Counter)
     steps: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -72,12 +72,12 @@ class Coverage:
 
 @dataclass
 class Follower:
-    """What is known of an asset's table. ``parts`` is what it must hold, None if nothing of it can be said.
+    """What is known about an asset's table. ``parts`` is what it must hold; None if that is unknown.
 
-    ``problems`` are what others did to it that a run may refuse; ``own`` is what it held before. ``is_behind`` says
-    that the cursors may not know what was published last, nor ``is_accepted_by_cursor`` that a run accepted what others
-    did and had nothing to publish that would say so. ``ended`` counts its runs, and ``since`` are the kinds of
-    steps since the last one.
+    ``problems`` are changes by others that a run may refuse, and ``own`` is what the table held before them.
+    ``is_behind``: the cursors may not know the last publication. ``is_accepted_by_cursor``: a run accepted changes of
+    others but published nothing, so only its cursor records that. ``ended`` counts the asset's runs, and ``since`` has
+    the kinds of steps since the last run.
     """
 
     name: str
@@ -95,7 +95,7 @@ class Follower:
 
 @dataclass
 class Held:
-    """A run between capture and publication. ``lost`` says that what it captured may be gone since."""
+    """A run between capture and publication. ``lost``: the files that it captured may be gone by now."""
 
     begun: Begun
     seen: Mapping[str, Mapping[str, Seen] | None]
@@ -106,7 +106,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One line of a life."""
+    """One step of a life."""
 
     method: str
     arguments: tuple[tuple[str, Any], ...] = ()
@@ -116,7 +116,7 @@ class Step:
         return cls(method, tuple(arguments.items()))
 
     def take(self, life: Life) -> None:
-        """Do it."""
+        """Take the step."""
         getattr(life, self.method)(**dict(self.arguments))
 
     def __str__(self) -> str:
@@ -124,7 +124,7 @@ class Step:
 
 
 class Life:
-    """Steps are taken on real tables and written down, so that they can be taken again."""
+    """Takes steps on real tables and records them, so that they can be repeated."""
 
     def __init__(
         self,
@@ -161,7 +161,7 @@ class Life:
         return "\n".join([f"life = Life(assets, {self.names}, {self.shapes})", *map(str, self.steps)])
 
     def take(self, step: Step) -> None:
-        """Take a step, and write it down unless it wasn't possible."""
+        """Take a step, and record it unless it wasn't possible."""
         self.steps.append(step)
         try:
             step.take(self)
@@ -170,7 +170,7 @@ class Life:
                 self.steps.pop()
 
     def close(self) -> None:
-        """Drop all tables, with their files if those are local: an object store's bucket goes with its server."""
+        """Drop all tables. Local files are deleted; the bucket of an object store is deleted with its server."""
         self._patches.close()
         for name in [*SOURCES, *EXPECTED]:
             if (found := self.lake.catalog.find(f"media.{name}")) is not None:
@@ -183,7 +183,7 @@ class Life:
     # Steps
 
     def meet_large_tables(self) -> None:
-        """From now on a table that groups are added to counts as one of many rows."""
+        """From now on, ``combine`` treats every table as a large one."""
         self._patches.enter_context(patch.object(combine, "_MOST_IN_ONE_MERGE", 0))
 
     def change(self, *, table: str, operation: str, **arguments: Any) -> None:  # noqa: ANN401  # the operation's own
@@ -197,22 +197,22 @@ class Life:
             self._noted(f"{operation} of a source", table, lost=False)
 
     def _require_names_stay(self, table: HistoryTable, roles: Mapping[str, Any]) -> None:
-        """Unless no name that assets ask for would be gone, or be that of a column of another type: both fail them."""
+        """Require that each name that assets use stays, for a column of the same type; otherwise the assets fail."""
         fields = [table.field(role) for role in roles.values()]
         takes_asked = any(each.name in ASKED_FOR for each in fields)
         if takes_asked and (len(fields) == 1 or len({str(each.type) for each in fields}) > 1):
             raise NotNow
 
     def target(self, *, asset: str, what: str) -> None:
-        """Do something to an asset's table that isn't the asset's doing."""
+        """Change an asset's table from outside of the asset."""
         follower, table = self._follower(asset), HistoryTable.__new__(HistoryTable)
         table.lake, table.name = self.lake, f"media.{asset}"
         if not self._exists(asset) or table.head is None:
             raise NotNow
         if what == "expire" and follower.problems:
-            raise NotNow  # What nobody can notice is documented.
+            raise NotNow  # Nobody could notice the problem then; that is a documented limit.
         if what == SWAPPED and follower.expected.by:
-            raise NotNow  # Of which partitions it is still so can't be told from here.
+            raise NotNow  # The model can't tell which partitions still have the old names.
         before = table.head
         _ON_TARGETS[what](table)
         if what == "roll back":
@@ -237,9 +237,9 @@ class Life:
     def run(
         self, *, asset: str, keys: Sequence[str] = (), by: str = "hand", full: bool = False, mended: bool = False
     ) -> None:
-        """A run, and all that must hold after it; ``mended``: if it is refused, one of everything follows.
+        """Run an asset and check everything that must hold afterwards. ``mended``: if it is refused, run it in full.
 
-        Errors say that a run of everything helps, and it has to: it is refused only where a full run must be.
+        Errors advise a full run, so it must help: it may be refused only where every full run must be.
         """
         follower = self._follower(asset)
         keys = tuple(follower.partitions) if full else self._keys(follower, keys)
@@ -257,7 +257,7 @@ class Life:
             self.run(asset=asset, full=True)
 
     def run_together(self, *, assets: Sequence[str], at: str = "") -> None:
-        """One run of the tables of one step, which is killed at one of its effects, ``at``, if that is named."""
+        """One run of the tables of one step. If ``at`` names an effect, the run is killed there."""
         followers = {name: self._follower(name) for name in assets}
         heads = {name: self._head(name) for name in assets}
         left: list[Held] = []
@@ -293,7 +293,7 @@ class Life:
         return [Held(each, self._seen(f, each), f.ended) for f, each in zip(found, begun, strict=True)]
 
     def accept(self, *, asset: str) -> None:
-        """A run takes what others wrote to the asset's table, or deleted from it, as it is."""
+        """A run accepts what others wrote to or deleted from the asset's table."""
         follower, head = self._follower(asset), self._head(asset)
         problems, own = follower.problems, follower.own
         is_foreign = bool(problems) and all(each.startswith("foreign") for each in problems)
@@ -311,7 +311,7 @@ class Life:
             follower.is_accepted_by_cursor = True
 
     def begin(self, *, asset: str, slot: str, keys: Sequence[str] = ()) -> None:
-        """A run captures, and sleeps."""
+        """A run captures and then sleeps."""
         follower = self._follower(asset)
         if slot in self.held:
             raise NotNow
@@ -319,7 +319,7 @@ class Life:
             self.held[slot] = held
 
     def end(self, *, slot: str) -> None:
-        """A run that sleeps wakes up, and publishes if it may."""
+        """A sleeping run wakes up, and publishes if it may."""
         if slot not in self.held:
             raise NotNow
         held = self.held.pop(slot)
@@ -328,7 +328,7 @@ class Life:
         self._ended(follower, held, full=False)
 
     def kill(self, *, asset: str, at: str, keys: Sequence[str] = ()) -> None:
-        """A run is killed at one of its effects."""
+        """A run is killed at the effect ``at``."""
         follower = self._follower(asset)
         keys, before, held = self._keys(follower, keys), self._head(asset), None
         with _killed(at) as killed:
@@ -343,11 +343,11 @@ class Life:
         self._check(follower)
 
     def backup(self) -> None:
-        """Keep what Dagster's database holds."""
+        """Make a backup of Dagster's database."""
         self._backup = self.assets.cursors()
 
     def restore(self) -> None:
-        """Play it back."""
+        """Restore the backup."""
         self.assets.restore(self._backup)
         for follower in self.followers.values():
             follower.is_behind = True
@@ -358,7 +358,7 @@ class Life:
             held.is_disturbed = True
 
     def add_partition(self, *, key: str) -> None:
-        """A dynamic partition is added."""
+        """Add a dynamic partition."""
         follower = self._follower("by_number")
         if key in follower.partitions:
             raise NotNow
@@ -367,7 +367,7 @@ class Life:
         follower.since.add("a partition that comes later")
 
     def catch_up(self) -> None:
-        """Every run that sleeps ends, every asset consumes what there is, stage after stage, and all is equal."""
+        """Every sleeping run ends, every asset consumes everything, stage after stage, and all tables are equal."""
         for slot in sorted(self.held):
             self.end(slot=slot)
         for follower in self.followers.values():
@@ -388,7 +388,7 @@ class Life:
         self._require_nothing_left(follower)
 
     def _require_nothing_left(self, follower: Follower) -> None:
-        """Partitions that aren't pending hold what a recompute makes of the heads."""
+        """Check that partitions that aren't pending equal a recompute from the sources' current rows."""
         if follower.problems or follower.parts is None or not self._exists(follower.name):
             return
         if follower.expected.is_strict and self._unmapped(follower):
@@ -417,7 +417,7 @@ class Life:
         return Held(begun, self._seen(follower, begun), follower.ended)
 
     def _ended(self, follower: Follower, held: Held, *, full: bool) -> bool:
-        """Whether it wasn't refused."""
+        """End the run; returns whether it succeeded."""
         before, was_consumed = self._standing(follower), self._is_consumed(held.begun)
         try:
             self.assets.end(held.begun)
@@ -425,7 +425,7 @@ class Life:
             self._refused(follower, error, before, held, full=full)
             return False
         except Exception as error:
-            # What it captured from, others may have dropped since as one of the older ICDC tables.
+            # Another run may have dropped the captured ICDC table since, as one of the older ones.
             is_dropped = held.ended != follower.ended and "TABLE_OR_VIEW_NOT_FOUND" in str(error)
             if not (held.lost or is_dropped) or self._head(follower.name) != before[0]:
                 raise
@@ -439,7 +439,7 @@ class Life:
 
     def _by_dagster(self, follower: Follower, keys: tuple[str, ...], *, full: bool) -> bool:
         if follower.is_behind and follower.expected.adds:
-            raise NotNow  # What it adds is told from what was consumed.
+            raise NotNow  # What the run adds is computed from the cursors, which are behind.
         before = self._standing(follower)
         seen = self._seen_by_cursors(follower, keys)
         begun = Begun(follower.name, {}, {}, {}, "", keys)
@@ -475,7 +475,7 @@ class Life:
         self._counted(follower, "full" if is_full else "incremental")
 
     def _is_consumed(self, begun: Begun) -> bool:
-        """Whether the cursors say so; if not, another run's counts."""
+        """Whether the cursors say that the run's captures are consumed; otherwise another run's capture was."""
         captures = [capture for each in begun.captured.values() for capture in each.captures]
         states = self.assets.store.get_many(capture.edge for capture in captures)
         return all(states[capture.edge].committed == capture.to_inclusive for capture in captures)
@@ -521,7 +521,7 @@ class Life:
         return found
 
     def _check(self, follower: Follower) -> None:
-        """The table holds what it must."""
+        """Check that the table holds what it must."""
         if follower.parts is None or not self._exists(follower.name):
             return
         expected: Rows = Counter()
@@ -552,7 +552,7 @@ class Life:
                 raise WrongCaptureError(f"{follower.name}: a refusal consumes nothing", *numbers) from error
         self._counted(follower, type(error).__name__)
 
-    def _explains(self, follower: Follower, error: IpsError, held: Held | None, *, full: bool) -> bool:  # noqa: C901, PLR0911, PLR0912  # one return an error
+    def _explains(self, follower: Follower, error: IpsError, held: Held | None, *, full: bool) -> bool:  # noqa: C901, PLR0911, PLR0912  # one return per error
         match error:
             case SourceColumnsChangedError():
                 return not full and any(self._names_moved(follower, name) for name in self._inputs(follower))
@@ -594,7 +594,7 @@ class Life:
             raise WrongCaptureError(f"{follower.name}: what can be followed isn't computed anew")
 
     def _names_moved(self, follower: Follower, name: str) -> bool:
-        """Whether a name of the input stands for another column than when it was consumed."""
+        """Whether a name of the input means another column than when it was consumed."""
         raw = self._raw(name)
         ids = {s["schema-id"]: {f["name"]: f["id"] for f in s["fields"]} for s in raw["schemas"]}
         states = self.assets.store.get_many(self._edges(follower, name)).values()
@@ -603,14 +603,14 @@ class Life:
         return any(each[column] != now[column] for each in read for column in each.keys() & now.keys())
 
     def _types_differ(self, follower: Follower) -> bool:
-        """Whether a column of one input was widened, so that Spark casts that of another in a union."""
+        """Whether a column of one input was widened, so that Spark casts the column of another input in a union."""
         raws = [self._raw(name) for name in self._inputs(follower)]
         schemas = [next(s for s in raw["schemas"] if s["schema-id"] == raw["current-schema-id"]) for raw in raws]
         types = [{f["name"]: f["type"] for f in schema["fields"]} for schema in schemas]
         return any(one[name] != other[name] for one in types for other in types for name in one.keys() & other.keys())
 
     def _is_broken(self, follower: Follower, name: str) -> bool:
-        """Whether something that was consumed, or looked at, isn't in the input's history any more."""
+        """Whether a snapshot that was consumed, or at which the sensor looked, is no longer in the input's history."""
         raw = self._raw(name)
         line = self.assets.store.get_line(Edge(follower.name, name))
         states = self.assets.store.get_many(self._edges(follower, name))
@@ -628,7 +628,7 @@ class Life:
         return False
 
     def _unmapped(self, follower: Follower) -> bool:
-        """Whether the input has, or ever had, a row of no partition."""
+        """Whether the input has, or ever had, a row that belongs to no partition."""
         name, by = "fact", follower.expected.by or ""
         ever = self.reader.ever(f"media.{name}", by)
         return any(str(value) not in follower.expected.partitions for value in ever)
@@ -639,7 +639,7 @@ class Life:
         fields = [f for s in raw["partition-specs"] for f in s["fields"] if f["transform"] != "void"]
         return all(f["transform"] == "identity" and names[f["source-id"]] in columns for f in fields)
 
-    # What there is
+    # The current state
 
     def _seen(self, follower: Follower, begun: Begun) -> dict[str, Mapping[str, Seen] | None]:
         found: dict[str, Mapping[str, Seen] | None] = {}
@@ -703,7 +703,11 @@ class Life:
         return there
 
     def _follower(self, asset: str) -> Follower:
-        """The asset's, if it is there and what it is made of is."""
+        """The follower of the asset.
+
+        Raises:
+            NotNow: the asset isn't part of the life, or one of its inputs doesn't exist.
+        """
         if asset not in self.followers:
             raise NotNow
         follower = self.followers[asset]
@@ -735,7 +739,7 @@ class Life:
         return watermarks
 
     def _noted(self, kind: str, table: str, *, lost: bool) -> None:
-        """A step on a table lies behind the next runs of the assets that read it."""
+        """Record that a step on a table precedes the next runs of the assets that read it."""
         for follower in self.followers.values():
             if table in self._inputs(follower):
                 follower.since.add(kind)
@@ -752,7 +756,7 @@ class Life:
 
 @contextlib.contextmanager
 def _killed(at: str) -> Iterator[list[str]]:
-    """A block that ends where its run comes to the effect ``at``, which is listed then."""
+    """A block that ends when its run reaches the effect ``at``. The list then contains ``at``."""
     killed: list[str] = []
 
     def observer(now: effects.Effect, when: str) -> None:
@@ -788,7 +792,7 @@ def _ancestry(raw: Mapping[str, Any]) -> list[int]:
     return found
 
 
-# On targets
+# Changes of targets
 
 
 def _compact(table: HistoryTable) -> None:
@@ -796,7 +800,7 @@ def _compact(table: HistoryTable) -> None:
 
 
 def _expire(table: HistoryTable) -> None:
-    heads = {ref["snapshot-id"] for ref in table.raw.get("refs", {}).values()}  # a killed run leaves its branch
+    heads = {ref["snapshot-id"] for ref in table.raw.get("refs", {}).values()}  # a killed run leaves its branch behind
     if not (old := [each for each in table.ancestry() if each not in heads]):
         raise NotNow
     ids = ", ".join(map(str, old))

@@ -1,4 +1,4 @@
-"""Rows of tables as they were at a snapshot, read by PyIceberg: no frame of the library has a part in it."""
+"""Rows of tables at a snapshot, read by PyIceberg, without any frame of the library."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from tests.histories.time_travel import Row, Rows
 from tests.support.lake import Lake
 
 _NOT_BY_PYICEBERG = (ValueError, NotImplementedError)
-"""Equality deletes, for one."""
+"""What PyIceberg raises for tables that it can't read, such as those with equality deletes."""
 
 
 @dataclass(frozen=True)
 class Bag:
-    """Rows of columns ``names``, each as often as it is there."""
+    """Rows of the columns ``names``, with how often each one occurs."""
 
     names: tuple[str, ...] = ()
     rows: Rows = field(default_factory=Counter)
 
     def select(self, *names: str) -> Rows:
-        """The rows' values in those columns."""
+        """The rows' values in the columns ``names``."""
         places = [self.names.index(name) for name in names] if self.rows else []
         found: Rows = Counter()
         for row, count in self.rows.items():
@@ -33,18 +33,18 @@ class Bag:
         return found
 
     def where(self, keep: Callable[[dict[str, Any]], bool]) -> Bag:
-        """Those that are to be kept."""
+        """The rows for which ``keep`` is true."""
         kept = {row: n for row, n in self.rows.items() if keep(dict(zip(self.names, row, strict=True)))}
         return Bag(self.names, Counter(kept))
 
     def without(self, other: Bag) -> Bag:
-        """The rows that the other hasn't, counted one by one."""
+        """The rows that ``other`` doesn't have, as multisets."""
         return Bag(self.names, self.rows - other.rows)
 
 
 @dataclass(frozen=True)
 class Seen:
-    """An input between two snapshots, through the columns that it has now; ``before`` is empty for everything."""
+    """An input at two snapshots, seen through its current columns. ``before`` is empty if everything is captured."""
 
     before: Bag
     after: Bag
@@ -58,22 +58,22 @@ class Seen:
         return self.before.without(self.after)
 
     def where(self, keep: Callable[[dict[str, Any]], bool]) -> Seen:
-        """The same of some rows."""
+        """The same for the rows for which ``keep`` is true."""
         return Seen(self.before.where(keep), self.after.where(keep))
 
 
 @dataclass
 class Reader:
-    """Reads each snapshot once: it never changes, so what was read stays true when it has been expired."""
+    """Reads each snapshot once. Snapshots never change, so the rows stay right after the snapshot has expired."""
 
     lake: Lake
     _known: dict[tuple[str, int], tuple[tuple[int, ...], Rows]] = field(default_factory=dict)
 
     def at(self, table: str, snapshot_id: int | None, through: Sequence[Field] | None = None) -> Bag:
-        """The rows at a snapshot as a reader with the columns ``through`` sees them, by default with today's.
+        """The rows at a snapshot, seen by a reader with the columns ``through``; by default, the current columns.
 
         Raises:
-            LookupError: the snapshot has been expired, and wasn't read before.
+            LookupError: the snapshot is expired and wasn't read before.
         """
         raw = self.lake.catalog.load(table, asset="test").raw
         fields = through or fields_of(raw, raw["current-schema-id"])
@@ -95,7 +95,7 @@ class Reader:
         return self.at(table, found.head_snapshot_id()) if found else Bag()
 
     def ever(self, table: str, column: str) -> set[Any]:
-        """Every value that the column is known to have had, in all that was read of the table."""
+        """Every value that the column is known to have had, in all snapshots read so far."""
         raw = self.lake.catalog.load(table, asset="test").raw
         ids = {f["id"] for schema in raw["schemas"] for f in schema["fields"] if f["name"] == column}
         found = [
@@ -121,12 +121,12 @@ class Reader:
 
 
 def comparable(value: Any) -> Any:  # noqa: ANN401  # a value of any column
-    """Equal values are equal in Spark, too: NaN is, and -0.0 is 0.0."""
+    """A value that is equal to another one if Spark treats them as equal: NaN is NaN, and -0.0 is 0.0."""
     if isinstance(value, float):
         return "NaN" if math.isnan(value) else value + 0.0
     return value
 
 
 def plain(rows: Rows) -> Row:
-    """A few of the rows, to be shown."""
+    """A few of the rows, for messages."""
     return tuple(sorted(rows.items(), key=repr)[:6])

@@ -1,4 +1,4 @@
-"""Runs of assets, by Dagster or as the IO manager does them, which may sleep between capture and publication."""
+"""Runs of assets, by Dagster or as the IO manager does them. They can sleep between capture and publication."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ from tests.support.lake import Lake
 from tests.support.partitioned import SENSOR
 
 OWN_SQL = {"counted": (COUNTED, count)}
-"""The columns and the statements of assets that are written by their own."""
+"""The columns and the statements of each asset that writes with its own SQL."""
 
 
 @dataclass
 class Begun:
-    """A run that has captured and computed, and is to publish. ``looked_up`` are the heads of its lookups then.
+    """A run that has captured and computed but not published. ``looked_up`` are the heads of its lookups at that time.
 
-    ``returned`` is what the asset's function gave: a frame that nobody has asked for a row yet.
+    ``returned`` is the return value of the asset's function: a frame that hasn't computed any row yet.
     """
 
     asset: str
@@ -65,23 +65,23 @@ class Begun:
 
     @property
     def mode(self) -> Mode:
-        """The mode that all captures have."""
+        """The mode of all the run's captures."""
         return next(iter(self.captured.values())).capture.mode
 
     @property
     def owner(self) -> Mapping[str, str]:
-        """What the run's commits say of whose they are, and of others' that it takes as they are."""
+        """The properties of the run's commits that name the owner, and others' commits that the run accepts."""
         return owner_properties(self.asset, next(iter(self.captured.values())).accepted.head)
 
     @property
     def captures(self) -> int:
-        """How many captures it took."""
+        """The number of captures."""
         return sum(len(each.captures) for each in self.captured.values())
 
 
 @dataclass(frozen=True)
 class Assets:
-    """The assets on one lake, and a Dagster instance that remembers what they consumed."""
+    """The assets on one lake, and a Dagster instance that keeps their cursors."""
 
     lake: Lake
     instance: dg.DagsterInstance
@@ -100,7 +100,7 @@ class Assets:
 
     @cached_property
     def by_name(self) -> dict[str, dg.AssetsDefinition]:
-        """The assets."""
+        """The definition of each asset."""
         keys = [key for each in ASSETS for key in each.keys]
         return {key.to_user_string(): self._graph.get(key).assets_def for key in keys}
 
@@ -117,15 +117,15 @@ class Assets:
 
     @property
     def store(self) -> CursorStore:
-        """What is consumed."""
+        """The cursors."""
         return CursorStore(self.instance)
 
     def inputs(self, asset: str) -> dict[str, TrackedInput]:
-        """What it reads incrementally."""
+        """The inputs that the asset reads incrementally."""
         return self._consumers[asset].tracked(self._graph, self.instance)
 
     def lookups(self, asset: str) -> list[str]:
-        """What it reads whole."""
+        """The inputs that the asset reads whole."""
         return sorted(set(self.by_name[asset].keys_by_input_name) - set(self.inputs(asset)))
 
     def pending(self, asset: str) -> frozenset[str]:
@@ -141,7 +141,7 @@ class Assets:
     # Runs
 
     def run_by_dagster(self, asset: str, keys: Sequence[str], *, full: bool) -> None:
-        """A run as a sensor requests it, of the partitions from the first to the last of ``keys``."""
+        """Run the partitions from the first to the last of ``keys``, as the sensor requests it."""
         tags = dict(SENSOR)
         if full:
             tags["dagster_ips/mode"] = "full"
@@ -151,9 +151,9 @@ class Assets:
         self._job.execute_in_process(instance=self.instance, asset_selection=[key], tags=tags)
 
     def begin(self, asset: str, keys: Sequence[str], *, full: bool, accept: int | None = None) -> Begun:
-        """Capture, as ``Runs.capture``, and call the asset's function.
+        """Capture like ``Runs.capture``, and call the asset's function.
 
-        What others wrote to the asset's table up to ``accept`` is taken as it is.
+        The run accepts what others wrote to the asset's table up to ``accept``.
         """
         consumer, inputs, run_id = self._consumers[asset], self.inputs(asset), str(uuid.uuid4())
         captured = Capturer(self.lake.catalog, self.store).capture(
@@ -179,7 +179,7 @@ class Assets:
         return replace(begun, returned=self._computed(begun))
 
     def begin_together(self, assets: Sequence[str]) -> list[Begun]:
-        """As ``begin``, of the tables of one step; without those that are ahead of others and wait for them."""
+        """Like ``begin``, for the tables of one step, except those that are ahead and wait for the others."""
         consumers, inputs, run_id = (
             [self._consumers[each] for each in assets],
             self.inputs(assets[0]),
@@ -209,7 +209,7 @@ class Assets:
         return [replace(each, returned=self._computed(each)) for each in begun]
 
     def end(self, begun: Begun) -> bool:
-        """Write and publish, as ``IcdcIOManager.handle_output``; whether something was written or published before."""
+        """Write and publish like ``IcdcIOManager.handle_output``; returns whether something is published by now."""
         try:
             return self._end_own_sql(begun) if begun.asset in OWN_SQL else self._end(begun)
         except Exception as error:
@@ -276,7 +276,7 @@ class Assets:
         return bool(publisher.publish(table, captures, result.write, consumer=name).snapshots)
 
     def _end_own_sql(self, begun: Begun) -> bool:
-        """As ``capture``."""
+        """Write and publish like ``capture``."""
         lake, name, table = self.lake.catalog, begun.asset, f"media.{begun.asset}"
         captures = [capture for each in begun.captured.values() for capture in each.captures]
         columns, statements = OWN_SQL[name]
@@ -315,15 +315,15 @@ class Assets:
     def _head(self, name: str) -> int | None:
         return self.lake.catalog.load(f"media.{name}", asset="test").head_snapshot_id()
 
-    # What Dagster's database holds
+    # The contents of Dagster's database
 
     def cursors(self) -> list[tuple[str, str]]:
-        """As a backup has them."""
+        """The rows of the cursor table, for a backup."""
         with sqlite3.connect(self._database) as database:
             return database.execute("SELECT key, value FROM kvs").fetchall()
 
     def restore(self, cursors: Sequence[tuple[str, str]]) -> None:
-        """As a backup of Dagster's database does that is played back."""
+        """Restore a backup of Dagster's database."""
         with sqlite3.connect(self._database, timeout=30) as database:
             database.execute("DELETE FROM kvs")
             database.executemany("INSERT INTO kvs (key, value) VALUES (?, ?)", cursors)

@@ -1,4 +1,4 @@
-"""Lives that random ones led to, as small as they got: each once showed a wrong row or an error."""
+"""Lives found by random ones and reduced as far as possible: each of them once showed a wrong row or an error."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.histories.composed.runs import Assets
 from tests.histories.table import Shape
 
 
-def test_rows_that_were_only_written_again_are_no_removed_ones_to_a_merge_of_the_latest(assets: Assets) -> None:
+def test_rewritten_but_unchanged_rows_do_not_count_as_removed_for_merge_with_latest_by(assets: Assets) -> None:
     life = Life(assets, ("latest",))
     life.change(table="fact", operation="append_by_spark", rows=(0, 5))
     life.run(asset="latest")
@@ -18,7 +18,7 @@ def test_rows_that_were_only_written_again_are_no_removed_ones_to_a_merge_of_the
     assert life.coverage.ends == {("latest", "full"): 1, ("latest", "incremental"): 1}
 
 
-def test_partitions_that_hold_rows_are_pending_once_their_upstream_was_created_again_without_any(
+def test_partitions_with_rows_become_pending_when_their_upstream_is_recreated_empty(
     assets: Assets,
 ) -> None:
     life = Life(assets, ("by_title",))
@@ -29,10 +29,10 @@ def test_partitions_that_hold_rows_are_pending_once_their_upstream_was_created_a
 
 
 @pytest.mark.parametrize("expires", [False, True])
-def test_rows_that_came_and_went_after_a_backup_that_is_restored_leave_their_partition(
+def test_rows_that_came_and_went_since_a_restored_backup_are_removed_from_their_partition(
     assets: Assets, *, expires: bool
 ) -> None:
-    """The sensor looked before the backup, and sees nothing of them: only the table itself says what it holds."""
+    """The sensor looked before the backup and knows nothing of the rows: only the table itself shows what it holds."""
     life = Life(assets, ("by_title",))
     life.change(table="fact", operation="append_by_spark", rows=(21,))
     life.take(Step.of("run", asset="by_title", keys=PENDING))
@@ -49,7 +49,7 @@ def test_rows_that_came_and_went_after_a_backup_that_is_restored_leave_their_par
 
 
 @pytest.mark.parametrize(("by_person", "expires"), [(False, False), (True, False), (False, True), (True, True)])
-def test_rows_that_came_and_went_between_two_looks_leave_what_was_computed_between_them(
+def test_rows_that_came_and_went_between_two_sensor_looks_are_removed_from_partitions_computed_between(
     assets: Assets, *, by_person: bool, expires: bool
 ) -> None:
     life = Life(assets, ("by_title",))
@@ -70,10 +70,10 @@ def test_rows_that_came_and_went_between_two_looks_leave_what_was_computed_betwe
 @pytest.mark.parametrize("goes_on", [False, True])
 @pytest.mark.parametrize("version", [1, 3])
 @pytest.mark.parametrize("expires", [False, True])
-def test_rows_that_a_partition_read_before_the_sensor_looked_are_given_up_with_their_snapshot(
+def test_rows_that_a_partition_read_before_the_sensor_looked_are_removed_after_a_rollback(
     assets: Assets, *, version: int, goes_on: bool, expires: bool
 ) -> None:
-    """A rollback takes away what only the partition's own run has seen."""
+    """A rollback removes rows that only the partition's own run has seen."""
     shape = Shape(version=version, partitioned_by=("days(day)",), merging=False, variant=False)
     life = Life(assets, ("by_written",), {"fact": shape})
     life.change(table="fact", operation="append_by_spark", rows=(7, 9))
@@ -89,7 +89,7 @@ def test_rows_that_a_partition_read_before_the_sensor_looked_are_given_up_with_t
     life.catch_up()
 
 
-def test_a_group_that_lost_its_greatest_value_in_one_input_keeps_the_rows_of_another_that_did_not_change(
+def test_a_group_that_lost_its_maximum_in_one_input_keeps_the_rows_of_an_unchanged_input(
     assets: Assets,
 ) -> None:
     life = Life(assets, ("summed",))
@@ -101,7 +101,7 @@ def test_a_group_that_lost_its_greatest_value_in_one_input_keeps_the_rows_of_ano
     assert life.coverage.ends == {("summed", "full"): 1, ("summed", "incremental"): 1}
 
 
-def test_names_are_swapped_while_runs_sleep_and_whoever_made_rows_by_them_before_is_refused_until_all_is_made_anew(
+def test_after_a_swap_of_column_names_assets_with_rows_by_the_old_names_are_refused_until_a_full_run(
     assets: Assets,
 ) -> None:
     life = Life(assets, ("united", "looked_up", "per_genre"))
@@ -127,7 +127,7 @@ def test_names_are_swapped_while_runs_sleep_and_whoever_made_rows_by_them_before
     life.catch_up()
 
 
-def test_what_was_accepted_without_anything_to_publish_is_asked_for_again_after_a_restored_backup(
+def test_an_acceptance_recorded_only_in_the_cursor_is_required_again_after_a_backup_is_restored(
     assets: Assets,
 ) -> None:
     life = Life(assets, ("united",))

@@ -1,4 +1,4 @@
-"""The checks of random lives notice what a library that does something wrong would leave behind."""
+"""The checks of random lives notice the wrong results of a broken library."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from tests.histories.composed.runs import Assets
 Break = Callable[[pytest.MonkeyPatch], None]
 
 
-def _nothing(*_: Any, **__: Any) -> None:  # noqa: ANN401  # whatever the guard is called with
-    """A guard that doesn't look."""
+def _nothing(*_: Any, **__: Any) -> None:  # noqa: ANN401  # any arguments of the guard
+    """A guard that checks nothing."""
 
 
 def unfollowed(patch: pytest.MonkeyPatch) -> None:
@@ -76,7 +76,7 @@ def forgetting_a_partition(patch: pytest.MonkeyPatch) -> None:
 
 
 def leaving_rows_of_keys(patch: pytest.MonkeyPatch) -> None:
-    def appended(frame: DataFrame, branch: Branch, *_: Any, **__: Any) -> None:  # noqa: ANN401  # as ``_nothing``
+    def appended(frame: DataFrame, branch: Branch, *_: Any, **__: Any) -> None:  # noqa: ANN401  # like ``_nothing``
         frame.writeTo(branch.sql_name).append()
 
     patch.setattr(result_writer, "replace_keys", appended)
@@ -179,7 +179,7 @@ NOTICED: Sequence[tuple[Break, str, tuple[Step, ...], tuple[Step, ...]]] = [
 @pytest.mark.parametrize(
     ("break_it", "asset", "before", "after"), NOTICED, ids=lambda value: getattr(value, "__name__", "")
 )
-def test_what_a_broken_library_leaves_behind_is_noticed(  # noqa: PLR0913, PLR0917  # each is a thing of its own
+def test_the_wrong_results_of_a_broken_library_are_noticed(  # noqa: PLR0913, PLR0917  # each parameter is a separate thing
     assets: Assets,
     monkeypatch: pytest.MonkeyPatch,
     break_it: Break,
@@ -202,7 +202,7 @@ def _take(life: Life, steps: Sequence[Step]) -> None:
         life.take(step)
 
 
-def test_a_table_of_a_step_that_has_rows_twice_after_a_kill_is_noticed(
+def test_rows_doubled_after_a_kill_in_one_table_of_a_step_are_noticed(
     assets: Assets, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     both = ("paid_rows", "day_totals")

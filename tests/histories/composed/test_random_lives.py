@@ -1,4 +1,4 @@
-"""Some of the random lives that ``make fuzz`` runs for as long as one likes: as many as ``--captures`` asks for."""
+"""Some of the random lives that ``make fuzz`` runs without end: as many as ``--captures`` asks for."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from tests.histories.composed.runs import Assets
 SEED = 20_261
 
 
-def test_what_is_put_together_equals_a_recompute_through_random_lives(
-    assets: Assets, pytestconfig: pytest.Config
-) -> None:
+def test_combined_assets_equal_a_recompute_through_random_lives(assets: Assets, pytestconfig: pytest.Config) -> None:
     budget, seed = Budget(captures=pytestconfig.option.captures), SEED
     while not budget.is_spent:
         failure = live(assets, seed, budget)

@@ -1,4 +1,4 @@
-"""What the tables that are put together are made of: few values, so that rows meet, and awkward ones among them."""
+"""The values in the composed tables: few, so that rows meet, and some of them awkward."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ COLUMNS = (
     Column("_change_type", "string", ("insert", "delete", None), shared_by=3),
 )
 FREE = ("ratio", "_change_type")
-"""Those that no asset asks for by name."""
+"""The columns that no asset uses by name."""
 ASKED_FOR = frozenset(column.name for column in COLUMNS) - {*FREE}
 ALIKE = (FREE, ("title", "_change_type"), ("title", "written"))
-"""Those whose names can be swapped: assets that ask for one by name get the other, and only its values tell."""
+"""Pairs of columns whose names can be swapped. Assets then get the other column, and only its values show that."""

@@ -1,8 +1,8 @@
-"""Everything that can happen to a table, each as a named function on a real one.
+"""Everything that can happen to a table, each as a named function on a real table.
 
 An operation's arguments are plain values that keep their meaning when earlier steps are left out: rows are numbers,
-columns are named as they began, snapshots are counted. ``@operation`` says with which values to try it, and on which
-format versions it exists.
+columns have their first names, snapshots are counted. ``@operation`` gives the values to try, and the format versions
+that have the operation.
 """
 
 from importlib import import_module
@@ -23,5 +23,5 @@ for _kind in (
     "schema_changes",
     "spec_changes",
     "new_tables",
-):  # In this order they are drawn, so that a seed stays what it was.
+):  # Operations are drawn in this order, so that a seed keeps its meaning.
     import_module(f"{__name__}.{_kind}")

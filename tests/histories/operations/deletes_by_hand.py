@@ -19,13 +19,13 @@ from tests.histories.table import HistoryTable, NotNow
     file=st.integers(0, 5),
 )
 def delete_by_equality(table: HistoryTable, *, where: Where, file: int) -> None:
-    """In the partition of one of the data files."""
+    """An equality delete in the partition of one of the data files."""
     _delete_by_equality(table, where, _a_live_file(table, file))
 
 
 @operation("by hand", versions=(2, 3), where=st.tuples(st.sampled_from(["number", "title", "day"]), one_row))
 def delete_by_equality_everywhere(table: HistoryTable, *, where: Where) -> None:
-    """A global equality delete: unpartitioned, it applies to every partition."""
+    """A global equality delete: because it is unpartitioned, it applies to every partition."""
     _a_live_file(table, 0)
     _delete_by_equality(table, where, None)
 

@@ -12,7 +12,7 @@ from tests.histories.table import HistoryTable, NotNow
 
 @operation("expire")
 def expire_what_is_consumed(table: HistoryTable) -> None:
-    """Every snapshot before the oldest watermark, which stays."""
+    """Expire every snapshot before the oldest watermark, but not the watermark."""
     ancestry = table.ancestry()
     places = [ancestry.index(found) for found in table.watermarks() if found in ancestry]
     _expire(table, ancestry[max(places) + 1 :] if places else [])
@@ -20,14 +20,14 @@ def expire_what_is_consumed(table: HistoryTable) -> None:
 
 @operation("expire", consumer=st.integers(0, 2))
 def expire_a_watermark(table: HistoryTable, *, consumer: int) -> None:
-    """Exactly the snapshot up to which a consumer has consumed."""
+    """Expire only the snapshot up to which a consumer has consumed."""
     watermarks = table.watermarks()
     _expire(table, [watermarks[consumer % len(watermarks)]] if watermarks else [])
 
 
 @operation("expire", newest=st.integers(1, 4))
 def expire_in_the_middle(table: HistoryTable, *, newest: int) -> None:
-    """One snapshot of main's, neither its head nor its oldest."""
+    """Expire one snapshot of main that is neither its head nor its oldest one."""
     _expire(table, table.ancestry()[1:-1][newest - 1 : newest])
 
 
@@ -38,7 +38,7 @@ def expire_all_but_the_head(table: HistoryTable) -> None:
 
 @operation("expire", versions=(1, 2))
 def expire_by_pyiceberg(table: HistoryTable) -> None:
-    """All but the head, from the metadata alone: the files stay."""
+    """Expire all snapshots except the head, only in the metadata: the files stay."""
     by_pyiceberg, old = table.by_pyiceberg(), table.ancestry()[1:]
     if not old:
         raise NotNow

@@ -1,4 +1,4 @@
-"""Files change and no row does."""
+"""Files change, and rows don't."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def compact_some_partitions(table: HistoryTable, *, where: Where) -> None:
 
 @operation("maintenance")
 def compact_small_files(table: HistoryTable) -> None:
-    """Files that are alone in their partition stay."""
+    """Compact, but leave files that are alone in their partition."""
     _compact(table, {"min-input-files": "2"})
 
 
 @operation("maintenance")
 def compact_in_parts(table: HistoryTable) -> None:
-    """One commit for each partition."""
+    """Compact with one commit for each partition."""
     _compact(table, {"rewrite-all": "true", "partial-progress.enabled": "true", "partial-progress.max-commits": "9"})
 
 

@@ -19,7 +19,7 @@ def roll_back(table: HistoryTable, *, back: int) -> None:
 
 @operation("move", newest=st.integers(0, 6))
 def set_current_snapshot(table: HistoryTable, *, newest: int) -> None:
-    """Back, aside, or forward again: ``newest`` counts in the order of commits."""
+    """Move main back, aside, or forward again: ``newest`` counts back from the newest commit."""
     snapshots = table.snapshots()
     if len(snapshots) < 2:
         raise NotNow

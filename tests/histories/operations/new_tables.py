@@ -10,7 +10,7 @@ from tests.histories.table import HistoryTable
 
 @operation("replace", rows=rows)
 def create_or_replace(table: HistoryTable, *, rows: Sequence[int]) -> None:
-    """The uuid stays, the ancestry is cut."""
+    """The uuid stays, and the ancestry is cut."""
     properties = f"TBLPROPERTIES ('format-version' = '{table.version}', 'commit.manifest-merge.enabled' = 'false')"
     table.sql(f"CREATE OR REPLACE TABLE {table.sql_name} USING iceberg {properties} AS {table.sql_rows(rows)}")
 

@@ -1,4 +1,4 @@
-"""An operation: a function on a table, and what to call it with."""
+"""An operation: a function on a table, and the arguments to try."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tests.histories.values import COLUMNS, ROWS
 
 P = ParamSpec("P")
 Where = tuple[str, int] | None
-"""Rows whose column (as it began) has the value that a row of that number has there; None is every row."""
+"""A column (by its first name) and a row number: all rows with that row's value in the column. None is every row."""
 MAIN = "main"
 
 
 @dataclass(frozen=True)
 class Operation:
-    """A function on a table, the format versions that have it, and what to call it with."""
+    """A function on a table, the format versions that have it, and the arguments to try."""
 
     apply: Callable[..., None]
     family: str
@@ -42,7 +42,7 @@ def operation(
     refused: Sequence[str] = (),
     **arguments: st.SearchStrategy[Any],
 ) -> Callable[[Callable[Concatenate[HistoryTable, P], None]], Callable[Concatenate[HistoryTable, P], None]]:
-    """Make a function one of the OPERATIONS. ``refused`` are what an engine says when it won't do it to this table."""
+    """Add a function to OPERATIONS. ``refused`` are texts of errors with which an engine refuses it on some tables."""
 
     def register(apply: Callable[Concatenate[HistoryTable, P], None]) -> Callable[Concatenate[HistoryTable, P], None]:
         chosen = st.fixed_dictionaries(arguments)
@@ -53,10 +53,10 @@ def operation(
 
 
 def apply(table: HistoryTable, name: str, arguments: Mapping[str, Any]) -> None:
-    """Do it.
+    """Do the operation.
 
     Raises:
-        NotNow: it isn't possible on the table as it is; the table is unchanged.
+        NotNow: the operation isn't possible on the table as it is; the table is unchanged.
     """
     chosen = OPERATIONS[name]
     if table.version not in chosen.versions:

@@ -1,4 +1,4 @@
-"""Rows take the place of others."""
+"""Rows replace other rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commits that become part of main later than they were written."""
+"""Commits that become part of main some time after they were written."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.histories.table import HistoryTable, NotNow
 
 @operation("publish", rows=rows, between=rows)
 def cherry_pick(table: HistoryTable, *, rows: Sequence[int], between: Sequence[int]) -> None:
-    """A staged append, picked after another commit."""
+    """A staged append that is picked after another commit."""
     staged = _stage(table, "append_by_spark", rows)
     append_by_spark(table, rows=between)
     table.sql(f"CALL lake.system.cherrypick_snapshot('{table.name}', {staged})")
@@ -35,13 +35,13 @@ def publish_by_wap_id(table: HistoryTable, *, rows: Sequence[int], between: Sequ
 
 @operation("publish", rows=rows)
 def stage_and_forget(table: HistoryTable, *, rows: Sequence[int]) -> None:
-    """A snapshot that is in the table and in no ancestry."""
+    """A snapshot that is in the table but in no ancestry."""
     _stage(table, "append_by_spark", rows)
 
 
 @operation("publish", rows=rows, where=wheres)
 def fast_forward_a_branch(table: HistoryTable, *, rows: Sequence[int], where: Where) -> None:
-    """An append and a delete, both published at once."""
+    """An append and a delete that are published together."""
     condition = where_clause(table, where)
     with _branch(table) as branch:
         table.sql(f"INSERT INTO {branch} {table.sql_rows(rows)}")
@@ -56,7 +56,7 @@ def write_to_a_branch_and_drop_it(table: HistoryTable, *, rows: Sequence[int]) -
 
 
 def _stage(table: HistoryTable, name: str, rows: Sequence[int]) -> int:
-    """The id of a snapshot that is written and not published."""
+    """Write a snapshot without publishing it; returns its id."""
     if table.head is None:
         raise NotNow
     handmade.set_properties(table, {"write.wap.enabled": "true"})

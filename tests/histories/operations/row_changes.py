@@ -26,7 +26,7 @@ def delete_copy_on_write(table: HistoryTable, *, where: Where) -> None:
 
 @operation("delete", versions=(2, 3), where=wheres)
 def delete_merge_on_read(table: HistoryTable, *, where: Where) -> None:
-    """By position delete files for each data file in v2, by deletion vectors in v3."""
+    """Delete with position delete files for each data file in v2, and with deletion vectors in v3."""
     _set_mode(table, "merge-on-read", granularity="file")
     table.sql(f"DELETE FROM {table.sql_name} WHERE {where_clause(table, where)}")
 
@@ -56,7 +56,7 @@ def update_merge_on_read(table: HistoryTable, *, where: Where, to: tuple[str, in
 
 @operation("update", where=wheres, mode=copy_or_merge)
 def update_to_the_same(table: HistoryTable, *, where: Where, mode: str) -> None:
-    """Files may be written anew, and no row changes."""
+    """Files may be rewritten, and no row changes."""
     _set_mode(table, mode if table.version > 1 else "copy-on-write")
     name = f"`{table.field('title').name}`"
     table.sql(f"UPDATE {table.sql_name} SET {name} = {name} WHERE {where_clause(table, where)}")
@@ -79,14 +79,14 @@ def merge_merge_on_read(table: HistoryTable, *, rows: Sequence[int], on: str) ->
 
 @operation("merge", rows=rows, on=keys, mode=copy_or_merge)
 def merge_deleting(table: HistoryTable, *, rows: Sequence[int], on: str, mode: str) -> None:
-    """What matches goes, the rest comes."""
+    """Delete the rows that match, insert the others."""
     _set_mode(table, mode if table.version > 1 else "copy-on-write")
     _merge(table, rows, on, "MATCHED THEN DELETE", "NOT MATCHED THEN INSERT *")
 
 
 @operation("merge", rows=rows, on=keys)
 def merge_inserting(table: HistoryTable, *, rows: Sequence[int], on: str) -> None:
-    """Commits an append."""
+    """A merge that commits an append."""
     _merge(table, rows, on, "NOT MATCHED THEN INSERT *")
 
 
@@ -111,6 +111,6 @@ def _assignment(table: HistoryTable, to: tuple[str, int]) -> str:
 
 
 def _set_mode(table: HistoryTable, mode: str, granularity: str = "file") -> None:
-    """How Spark deletes, updates and merges from now on."""
+    """Set how Spark deletes, updates and merges from now on."""
     modes = {f"write.{change}.mode": mode for change in ("delete", "update", "merge")}
     handmade.set_properties(table, {**modes, "write.delete.granularity": granularity})

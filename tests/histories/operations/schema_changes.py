@@ -1,4 +1,4 @@
-"""Columns come, go and change."""
+"""Columns are added, dropped and changed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def drop_column(table: HistoryTable, *, role: str) -> None:
 
 @operation("schema", role=roles)
 def drop_and_add_again(table: HistoryTable, *, role: str) -> None:
-    """The name comes back, the values don't."""
+    """The name comes back, but not the values."""
     _never_partitioned_by(table, role)
     dropped = table.field(role)
     alter(table, f"DROP COLUMN `{dropped.name}`")
@@ -75,7 +75,7 @@ def add_nested_field(table: HistoryTable) -> None:
 
 @operation("schema")
 def drop_nested_field(table: HistoryTable) -> None:
-    """Of a struct none of whose fields is in a file, no reader can tell whether it was null: one always stays."""
+    """One field always stays: if a file has no field of a struct, no reader can tell whether the struct was null."""
     place = table.field("place")
     assert isinstance(place.type, dict)
     names = [field["name"] for field in place.type["fields"]]
@@ -85,7 +85,7 @@ def drop_nested_field(table: HistoryTable) -> None:
 
 
 def _never_partitioned_by(table: HistoryTable, role: str) -> None:
-    """A column that any spec ever used can't go: Spark could no longer read the table."""
+    """A column that any spec ever used can't be dropped: Spark could no longer read the table."""
     used = {field["source-id"] for spec in table.raw["partition-specs"] for field in spec["fields"]}
     if table.field(role).id in used or len(table.fields) < 3:
         raise NotNow

@@ -1,4 +1,4 @@
-"""What several kinds of operations say to a table."""
+"""Statements and conditions that several kinds of operations use."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def pyiceberg_condition(table: HistoryTable, where: Where) -> BooleanExpression:
     value = table.value(column, where[1])
     if value is None:
         return IsNull(column.name)
-    return IsNaN(column.name) if value != value else EqualTo(column.name, value)  # noqa: PLR0124  # not a number
+    return IsNaN(column.name) if value != value else EqualTo(column.name, value)  # noqa: PLR0124  # NaN is not equal to itself
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""An ICDC table lies beside its source, in the same storage and never inside it."""
+"""An ICDC table is located beside its source, in the same storage and never inside the source's folder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def at(place: str) -> TableMetadata:
 
 
 @pytest.mark.parametrize("beside", ["s3://bucket", "s3://bucket/a b#1", "file://", "file:", ""])
-def test_it_lies_in_a_folder_beside_the_source(beside: str) -> None:
+def test_an_icdc_table_is_located_in_a_folder_beside_its_source(beside: str) -> None:
     for end in ("", "/"):
         assert location(at(f"{beside}/playback{end}"), "ips.t") == f"{beside}/_ips/t"
 

@@ -1,4 +1,4 @@
-"""An ICDC table is the change and nothing but the change, and nobody can harm the source through it."""
+"""An ICDC table contains exactly the change, and nobody can harm the source through it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MERGED = {"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-to
 
 @pytest.fixture(params=["1", "2"])
 def source(request: pytest.FixtureRequest, tmp_path: Path) -> Source:
-    """Two of four commits are consumed, and the manifests of all four were merged into one."""
+    """Four commits, two of which are consumed; the manifests of all four were merged into one."""
     source = Source(tmp_path, "day", format_version=request.param)
     with source.table.transaction() as transaction:
         transaction.set_properties(MERGED)
@@ -65,7 +65,7 @@ def test_no_byte_of_data_is_copied(source: Source) -> None:
     assert {path.suffix for path in folder.rglob("*") if path.is_file()} == {".avro", ".json"}
 
 
-def test_it_shares_no_metadata_file_and_no_folder_with_the_source(source: Source) -> None:
+def test_an_icdc_table_shares_no_metadata_file_and_no_folder_with_the_source(source: Source) -> None:
     table = icdc(source)
     assert all(path.startswith(f"{table.location()}/metadata/") for path in own_manifests(table))
     assert not table.location().startswith(source.table.location())
@@ -73,14 +73,14 @@ def test_it_shares_no_metadata_file_and_no_folder_with_the_source(source: Source
     assert table.properties["gc.enabled"] == "false"
 
 
-def test_dropping_it_leaves_every_file_of_the_source_in_place(source: Source) -> None:
+def test_dropping_an_icdc_table_leaves_every_file_of_the_source_in_place(source: Source) -> None:
     before = source.files()
     source.lake.client.drop_table(icdc(source).name())
     assert source.files() == before
     assert source.scan() == source.expected(source.rows)
 
 
-def test_writing_to_it_by_mistake_leaves_the_source_as_it_was(source: Source) -> None:
+def test_writing_to_an_icdc_table_by_mistake_does_not_change_the_source(source: Source) -> None:
     before = source.files()
     table = icdc(source)
     table.append(source.table.scan().to_arrow())
@@ -89,7 +89,7 @@ def test_writing_to_it_by_mistake_leaves_the_source_as_it_was(source: Source) ->
     assert source.scan() == source.expected(source.rows)
 
 
-def test_it_stays_readable_when_the_source_expires_the_snapshots(source: Source) -> None:
+def test_an_icdc_table_stays_readable_when_the_snapshots_of_the_source_expire(source: Source) -> None:
     table = icdc(source)
     head = source.table.current_snapshot()
     assert head
@@ -98,7 +98,7 @@ def test_it_stays_readable_when_the_source_expires_the_snapshots(source: Source)
     assert source.scan(".".join(table.name())) == source.expected(numbered(2, 2, 3))
 
 
-def test_it_says_where_it_came_from(source: Source) -> None:
+def test_the_properties_of_an_icdc_table_name_its_consumer_and_interval(source: Source) -> None:
     captured = source.capture()
     properties = source.lake.client.load_table(captured.capture.icdc_table).properties
     start, end = captured.capture.from_exclusive, captured.capture.to_inclusive
@@ -112,7 +112,7 @@ def test_it_says_where_it_came_from(source: Source) -> None:
 
 @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(day=st.integers(0, 5))
-def test_an_engine_prunes_its_files_by_partition_without_losing_rows(source: Source, day: int) -> None:
+def test_an_engine_prunes_the_files_of_an_icdc_table_by_partition_without_losing_rows(source: Source, day: int) -> None:
     table = icdc(source)
     found = table.scan(row_filter=f"day = '2026-01-0{day + 1}'").to_arrow()["number"].to_pylist()
     assert found == [number for number in [2, 2, 3] if number == day]
@@ -121,10 +121,10 @@ def test_an_engine_prunes_its_files_by_partition_without_losing_rows(source: Sou
 
 
 @pytest.mark.parametrize("asked_for", [None, Mode.FULL])
-def test_a_manifest_list_with_the_counts_names_of_older_writers_is_understood(
+def test_a_manifest_list_with_the_count_names_of_older_writers_is_understood(
     source: Source, asked_for: Mode | None
 ) -> None:
-    """Iceberg for Java up to 1.x, iceberg-rust and others: ``added_data_files_count``."""
+    """Written by Iceberg for Java up to 1.x, iceberg-rust and others: ``added_data_files_count``."""
     snapshot = source.table.current_snapshot()
     assert snapshot
     path = Path(urlsplit(snapshot.manifest_list).path)
@@ -155,10 +155,10 @@ def test_a_manifest_list_of_v1_without_counts_is_understood(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("asked_for", [None, Mode.FULL])
-def test_files_that_version_1_carried_over_have_sequence_numbers_in_a_newer_table(
+def test_files_carried_over_from_version_1_have_sequence_numbers_in_a_newer_table(
     tmp_path: Path, asked_for: Mode | None
 ) -> None:
-    """DuckDB takes a manifest for damaged that has none for a file that isn't new."""
+    """DuckDB considers a manifest damaged if it has no sequence number for a file that isn't new."""
     merging = {"commit.manifest.min-count-to-merge": "2", "commit.manifest-merge.enabled": "true"}
     source = Source(tmp_path, **{"format-version": "1"}, **merging)
     source.append(numbered(1))
@@ -172,7 +172,7 @@ def test_files_that_version_1_carried_over_have_sequence_numbers_in_a_newer_tabl
     assert source.scan(table) == source.scan_with_duckdb(table) == source.expected(new)
 
 
-def test_a_full_capture_leaves_out_what_spark_deleted(lake: Lake) -> None:
+def test_a_full_capture_leaves_out_rows_that_spark_deleted(lake: Lake) -> None:
     lake.create_playback(events(range(6)))
     lake.sql("ALTER TABLE lake.media.playback SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')").collect()
     lake.sql("DELETE FROM lake.media.playback WHERE event_id = 3").collect()

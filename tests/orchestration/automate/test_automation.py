@@ -1,4 +1,4 @@
-"""Exactly what is pending runs, by Dagster's own evaluation of the conditions."""
+"""Exactly the assets with something pending run, by Dagster's own evaluation of the conditions."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_change_runs_stage_after_stage_and_then_nothing(
 ) -> None:
     lake.create_playback(events(range(6)))
     seen, cursor = requested(definitions, instance)
-    assert seen == {"daily", "agg"}  # The run makes the table that its second stage reads.
+    assert seen == {"daily", "agg"}  # the run creates the table that its second stage reads
     materialize(definitions, instance, "daily")
     seen, cursor = requested(definitions, instance, cursor)
     assert seen == {"agg"}
@@ -52,7 +52,7 @@ def test_a_change_runs_stage_after_stage_and_then_nothing(
     assert requested(definitions, instance, cursor)[0] == set()
 
 
-def test_an_asset_of_two_inputs_waits_until_both_tables_are_there(lake: Lake, instance: dg.DagsterInstance) -> None:
+def test_an_asset_of_two_inputs_waits_until_both_tables_exist(lake: Lake, instance: dg.DagsterInstance) -> None:
     @dg.asset(ins={"agg": ips.incremental(), "archive": ips.incremental()}, metadata=ips.table("media.both"))
     def both(agg: ips.IcdcView, archive: ips.IcdcView) -> ips.Overwrite:
         return ips.Overwrite(archive.source.join(agg.source, "account"), "TRUE")
@@ -66,13 +66,13 @@ def test_an_asset_of_two_inputs_waits_until_both_tables_are_there(lake: Lake, in
     assert requested(definitions, instance, cursor)[0] == {"daily", "agg", "both"}
 
 
-def test_a_failing_asset_waits_before_it_is_tried_again(lake: Lake, instance: dg.DagsterInstance) -> None:
+def test_a_failing_asset_waits_before_it_is_retried(lake: Lake, instance: dg.DagsterInstance) -> None:
     definitions = pipeline(lake.folder, lake.spark_folder)
     lake.create_playback(events(range(6)))
     seen, cursor = requested(definitions, instance)
     assert seen == {"daily", "agg"}
     materialize(definitions, instance, "daily")
-    lake.sql("DELETE FROM lake.media.playback WHERE event_id = 3")  # a history that isn't handled yet
+    lake.sql("DELETE FROM lake.media.playback WHERE event_id = 3")  # daily is an append and refuses removed rows
     seen, cursor = requested(definitions, instance, cursor)
     assert "daily" in seen
     job = definitions.resolve_implicit_global_asset_job_def()

@@ -1,4 +1,4 @@
-"""Runs that others wait for are requested before those that nothing follows."""
+"""Runs that other stages wait for are requested before runs that nothing follows."""
 
 from collections.abc import Iterator
 
@@ -19,7 +19,7 @@ def assets() -> Iterator[dg.AssetsDefinition]:
         yield made
 
 
-def test_what_most_assets_wait_for_is_requested_first() -> None:
+def test_the_run_with_most_stages_below_it_is_requested_first() -> None:
     graph = dg.Definitions(assets=list(assets())).resolve_asset_graph()
     requests = [dg.RunRequest(asset_selection=[dg.AssetKey(name)]) for name in ("report", "yearly", "weekly", "daily")]
     both = dg.RunRequest(asset_selection=[dg.AssetKey("report"), dg.AssetKey("weekly")])

@@ -1,4 +1,4 @@
-"""A cascade is one run where it can be: what is made of what is requested is requested with it."""
+"""A cascade is one run where possible: assets are requested together with the requested upstreams that they read."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Condition = dg.AutomationCondition[dg.AssetKey]
 
 @pytest.fixture
 def tables(tmp_path: Path) -> Tables:
-    """``playback`` has rows of three days, and what is made of it has none yet."""
+    """``playback`` has rows of three days; the tables downstream are still empty."""
     tables = Tables(tmp_path / "lake")
     for name in ("playback", "daily", "agg"):
         tables.create(name)
@@ -32,7 +32,7 @@ def tables(tmp_path: Path) -> Tables:
 
 
 def consumer(name: str, upstream: str, days: dg.PartitionsDefinition[str] | None = None, **more: Any) -> Any:  # noqa: ANN401
-    """An asset that reads ``upstream`` by change."""
+    """An asset that reads ``upstream`` incrementally."""
     mapping = more.pop("mapping", None)
 
     @dg.asset(
@@ -67,15 +67,13 @@ def tick(tables: Tables, instance: dg.DagsterInstance, *assets: Any) -> Iterator
         yield sorted(key.to_user_string() for key in request.asset_selection or ()), days, request
 
 
-def test_every_stage_that_can_is_in_the_run_of_the_first(tables: Tables, instance: dg.DagsterInstance) -> None:
+def test_all_stages_that_can_be_are_in_the_run_of_the_first(tables: Tables, instance: dg.DagsterInstance) -> None:
     tables.create("last")
     stages = [consumer("daily", "playback"), consumer("agg", "daily"), consumer("last", "agg")]
     assert requested(tables, instance, *stages) == {("agg, daily, last", "")}
 
 
-def test_partitions_that_change_are_computed_by_all_stages_and_no_others(
-    tables: Tables, instance: dg.DagsterInstance
-) -> None:
+def test_all_stages_compute_exactly_the_partitions_that_changed(tables: Tables, instance: dg.DagsterInstance) -> None:
     stages = [consumer("daily", "playback", DAYS), consumer("agg", "daily", DAYS)]
     expected = {("agg, daily", "2026-01-01...2026-01-02"), ("agg, daily", "2026-01-04")}
     assert requested(tables, instance, *stages) == expected
@@ -99,7 +97,7 @@ FROM_DAYS = dg.TimeWindowPartitionMapping(allow_nonexistent_upstream_partitions=
     ],
     ids=["another day", "weeks", "no partitions", "its own policy", "waits for more", "waits", "its own condition"],
 )
-def test_what_can_or_should_not_be_in_the_same_run_runs_when_something_is_pending(
+def test_a_stage_that_cannot_or_should_not_join_the_run_waits_until_something_is_pending(
     tables: Tables,
     instance: dg.DagsterInstance,
     first: dg.PartitionsDefinition[str] | None,
@@ -109,7 +107,7 @@ def test_what_can_or_should_not_be_in_the_same_run_runs_when_something_is_pendin
     assert {assets for assets, _ in found} == {"daily"}
 
 
-def test_an_asset_that_another_run_s_asset_is_needed_for_waits_for_it(
+def test_an_asset_that_also_reads_an_asset_of_another_run_waits_for_that_run(
     tables: Tables, instance: dg.DagsterInstance
 ) -> None:
     @dg.asset(
@@ -126,7 +124,7 @@ def test_an_asset_that_another_run_s_asset_is_needed_for_waits_for_it(
     assert requested(tables, instance, daily, agg, consumer("other", "playback")) == {("agg, daily, other", "")}
 
 
-def test_an_asset_with_an_input_that_is_not_there_yet_is_left_out_unless_this_run_makes_it(
+def test_an_asset_with_a_missing_input_is_left_out_unless_the_same_run_creates_it(
     tables: Tables, instance: dg.DagsterInstance
 ) -> None:
     @dg.asset(
@@ -145,7 +143,9 @@ def test_an_asset_with_an_input_that_is_not_there_yet_is_left_out_unless_this_ru
     }
 
 
-def test_a_lookup_that_is_requested_drags_nothing_along(tables: Tables, instance: dg.DagsterInstance) -> None:
+def test_a_requested_lookup_does_not_request_the_assets_that_read_it(
+    tables: Tables, instance: dg.DagsterInstance
+) -> None:
     @dg.asset(ins={"daily": ips.incremental()}, metadata=ips.append() | ips.table("media.agg"))
     def agg(daily: ips.IcdcView, names: object) -> object:
         return daily.added, names
@@ -155,9 +155,7 @@ def test_a_lookup_that_is_requested_drags_nothing_along(tables: Tables, instance
     assert requested(tables, instance, plain, agg, names) == {("names", "")}
 
 
-def test_partitions_that_are_blocked_are_left_out_and_the_others_are_not(
-    tables: Tables, instance: dg.DagsterInstance
-) -> None:
+def test_blocked_partitions_are_left_out_and_the_others_are_not(tables: Tables, instance: dg.DagsterInstance) -> None:
     stages = [consumer("daily", "playback", DAYS), consumer("agg", "daily", DAYS)]
     (_, _, request), *_ = [each for each in tick(tables, instance, *stages) if each[1] == "2026-01-04"]
     fail(instance, dg.AssetKey("agg"), request)
@@ -166,7 +164,7 @@ def test_partitions_that_are_blocked_are_left_out_and_the_others_are_not(
 
 
 def fail(instance: dg.DagsterInstance, asset: dg.AssetKey, request: dg.RunRequest) -> None:
-    """As a run of the asset's partition leaves it that fails."""
+    """Run the requested partition of the asset so that it fails."""
 
     @dg.asset(key=asset, partitions_def=DAYS)
     def failing() -> None:
@@ -179,7 +177,7 @@ def fail(instance: dg.DagsterInstance, asset: dg.AssetKey, request: dg.RunReques
 
 
 @pytest.mark.parametrize("days", [None, DAYS], ids=["whole", "by partition"])
-def test_a_stage_that_had_no_turn_as_the_one_before_it_failed_has_not_failed(
+def test_a_stage_skipped_because_an_earlier_one_failed_does_not_count_as_failed(
     instance: dg.DagsterInstance, days: dg.PartitionsDefinition[str] | None
 ) -> None:
     def step(name: str, *deps: str, fails: bool = False) -> dg.AssetsDefinition:

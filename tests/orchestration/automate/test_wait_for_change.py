@@ -1,4 +1,4 @@
-"""A tick that finds nothing to run waits for news, and sees all of what an outside job commits in a row."""
+"""A tick that finds nothing to run waits for a change, and sees all commits that an outside job makes in a row."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def tables(tmp_path: Path) -> Tables:
 
 @pytest.fixture
 def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Iterator[object]]:
-    """Does the next of some things whenever a tick sleeps, and gives those that are left."""
+    """Calls the next of several functions whenever a tick sleeps, and returns those that are left."""
 
     def do(*things: Callable[[], object]) -> Iterator[object]:
         left = iter(things)
@@ -59,7 +59,7 @@ def requested(instance: dg.DagsterInstance, repository: dg.RepositoryDefinition)
 
 
 @pytest.mark.parametrize(("wait_seconds", "found"), [(20, [dg.AssetKey("daily")]), (0, [])])
-def test_what_is_committed_while_a_tick_waits_is_requested_by_it(
+def test_a_change_committed_while_a_tick_waits_is_requested_by_that_tick(
     tables: Tables,
     instance: dg.DagsterInstance,
     meanwhile: Callable[..., object],
@@ -72,11 +72,11 @@ def test_what_is_committed_while_a_tick_waits_is_requested_by_it(
     assert requested(instance, definitions) == found
 
 
-def test_a_tick_that_nothing_comes_to_ends(tables: Tables, instance: dg.DagsterInstance) -> None:
+def test_a_tick_without_any_change_ends(tables: Tables, instance: dg.DagsterInstance) -> None:
     assert requested(instance, repository(tables, 1.5)) == []
 
 
-def test_what_was_committed_before_a_tick_is_requested_without_news(
+def test_a_change_committed_before_a_tick_is_requested_without_another_change(
     tables: Tables, instance: dg.DagsterInstance
 ) -> None:
     tables.append(events(range(3)))
@@ -89,7 +89,7 @@ def watched(tables: Tables) -> wait_for_change.ChangeWait:
     return wait_for_change.ChangeWait.of([each, each])
 
 
-def test_a_look_lasts_until_a_job_that_commits_several_times_is_done(
+def test_a_tick_looks_until_a_job_that_commits_several_times_is_done(
     tables: Tables, instance: dg.DagsterInstance, meanwhile: Callable[..., Iterator[object]]
 ) -> None:
     found = watched(tables)
@@ -102,7 +102,7 @@ def test_a_look_lasts_until_a_job_that_commits_several_times_is_done(
     assert not found.came(instance, until=time.monotonic() + 0.3)
 
 
-def test_a_run_that_begins_or_ends_is_news(
+def test_a_run_that_begins_or_finishes_ends_the_wait(
     tables: Tables, instance: dg.DagsterInstance, meanwhile: Callable[..., object]
 ) -> None:
     found, run = watched(tables), dg.DagsterRun("some", status=dg.DagsterRunStatus.STARTED)
@@ -115,7 +115,7 @@ def test_a_run_that_begins_or_ends_is_news(
     assert found.came(instance, until=math.inf)
 
 
-def test_a_catalog_that_does_not_answer_has_no_news(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+def test_a_catalog_that_does_not_answer_does_not_end_the_wait(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     (tmp_path / "file").write_text("not a folder")
     found = watched(Tables(tmp_path / "file" / "lake"))
     found.look(instance, until=time.monotonic() + 1)
@@ -123,6 +123,6 @@ def test_a_catalog_that_does_not_answer_has_no_news(tmp_path: Path, instance: dg
 
 
 @pytest.mark.parametrize("wait_seconds", [-1, 30, math.nan])
-def test_a_wait_that_would_keep_other_sensors_from_their_ticks_is_refused(tables: Tables, wait_seconds: float) -> None:
+def test_a_wait_that_would_hold_up_the_ticks_of_other_sensors_is_refused(tables: Tables, wait_seconds: float) -> None:
     with pytest.raises(DeclarationError, match="Give at least 0 and less than 30"):
         repository(tables, wait_seconds)

@@ -1,4 +1,4 @@
-"""Which models of a dbt project are taken, by which keys and tables, and why the others aren't."""
+"""Which models of a dbt project become assets, with which keys and tables, and why the others don't."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def spec(found: ips.DbtModels, key: str) -> dg.AssetSpec:
     return only
 
 
-def test_tables_are_taken_by_the_keys_of_dagster_dbt_and_what_they_read_is_found() -> None:
+def test_models_get_the_keys_of_dagster_dbt_and_the_tables_they_read_are_found() -> None:
     found = ips.dbt_models(
         manifest(
             PLAYS,
@@ -50,7 +50,7 @@ def test_tables_are_taken_by_the_keys_of_dagster_dbt_and_what_they_read_is_found
     assert found.exclude == "media.daily media.top media.named media.extra"
 
 
-def test_queries_of_views_stand_in_those_of_models_that_read_them() -> None:
+def test_queries_of_views_are_put_into_the_queries_of_models_that_read_them() -> None:
     view = model("stg", "select day from landing.plays_v1 where day > 3 -- the rest", materialized="view")
     above = model("above", "select s.day from media.stg s", materialized="view")
     found = ips.dbt_models(manifest(PLAYS, view, above, model("days", "select distinct day from media.above")))
@@ -76,7 +76,7 @@ def test_queries_of_views_stand_in_those_of_models_that_read_them() -> None:
         (model("a", "select 1 from media.stg"), "the view stg: its query can't be maintained: .*RAND"),
     ],
 )
-def test_a_model_that_is_not_taken_says_why_and_is_read_as_a_table_that_dbt_writes(
+def test_a_model_that_is_left_out_says_why_and_is_read_as_a_table_that_dbt_writes(
     own: dict[str, Any], why: str
 ) -> None:
     view = model("stg", "select rand() as r from landing.plays_v1", materialized="view")
@@ -95,7 +95,7 @@ def test_a_model_that_is_not_taken_says_why_and_is_read_as_a_table_that_dbt_writ
         (manifest(PLAYS, model("a", None)), "no compiled SQL"),
     ],
 )
-def test_what_is_no_compiled_manifest_is_refused_with_the_way_on(
+def test_anything_but_a_compiled_manifest_is_refused_with_what_to_do(
     given: dict[str, Any], why: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "manifest.json"
@@ -106,7 +106,7 @@ def test_what_is_no_compiled_manifest_is_refused_with_the_way_on(
         assert "dbt compile" in str(refused.value)
 
 
-def test_a_file_that_is_missing_or_no_json_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_missing_or_not_json_is_refused(tmp_path: Path) -> None:
     (tmp_path / "odd.json").write_text("{")
     for name in ("none.json", "odd.json"):
         with pytest.raises(DeclarationError, match=f"{name} can't be read"):

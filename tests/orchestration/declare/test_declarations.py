@@ -1,12 +1,14 @@
-"""What can't work is refused as it is declared, with what to write instead."""
+"""A declaration that can't work is refused at once, and the error says what to write instead."""
 
 from __future__ import annotations
 
 import dagster as dg
 import pytest
+from pyspark.sql import DataFrame
 
 import dagster_ips as ips
 from dagster_ips.errors import DeclarationError
+from dagster_ips.orchestration.declare.consumers import consumers_of
 from dagster_ips.orchestration.declare.declarations import table_of
 
 
@@ -18,8 +20,28 @@ def test_a_tables_name_is_the_same_however_it_is_declared() -> None:
 
 
 @pytest.mark.parametrize("name", ["media.`my.table", "media..daily", "daily"])
-def test_a_tables_name_that_is_none_is_refused_as_it_is_declared(name: str) -> None:
+def test_an_invalid_table_name_is_refused_when_it_is_declared(name: str) -> None:
     with pytest.raises(DeclarationError, match=r"^table\(\): its table.* (Quote a part|Add one)"):
         ips.table(name)
     with pytest.raises(DeclarationError, match=r"^playback: its table.* (Quote a part|Add one)"):
         ips.iceberg_asset("playback", table=name)
+
+
+def test_another_partition_mapping_is_another_declaration() -> None:
+    days = dg.DailyPartitionsDefinition(start_date="2026-01-01")
+
+    def declared(mapping: dg.PartitionMapping | None) -> str | None:
+        @dg.asset(
+            partitions_def=days,
+            ins={"playback": ips.incremental(partition_mapping=mapping)},
+            metadata=ips.append() | ips.table("media.daily") | {"partition_expr": "event_date"},
+        )
+        def daily(playback: ips.IcdcView) -> DataFrame:
+            return playback.added
+
+        (consumer,) = consumers_of(daily, {daily.key: daily.metadata_by_key[daily.key]}, "default")
+        return consumer.maker.declared
+
+    assert declared(None) == "append() of playback"
+    yesterday = dg.TimeWindowPartitionMapping(start_offset=-1, end_offset=-1)
+    assert declared(yesterday) == "append() of playback by TimeWindowPartitionMapping(start_offset=-1, end_offset=-1)"

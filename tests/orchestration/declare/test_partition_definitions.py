@@ -1,4 +1,4 @@
-"""Which partition a value belongs to, and the condition that takes its rows: they always agree."""
+"""The partition that a value belongs to and the condition that selects the partition's rows always agree."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def windows(cron: str, zone: str) -> dg.TimeWindowPartitionsDefinition:
 
 
 def taken(keys: PartitionKeys, of: Collection[str], kind: ColumnKind, value: dt.datetime) -> int:
-    """By how many of the windows ``of`` the value is taken, as their conditions say."""
+    """The number of the windows ``of`` whose conditions match the value."""
     bounds = [map(dt.datetime.fromisoformat, LITERAL.findall(keys.predicate([key], {"at": kind}))) for key in of]
     return sum(start <= value < end for start, end in bounds)
 
@@ -43,7 +43,7 @@ def taken(keys: PartitionKeys, of: Collection[str], kind: ColumnKind, value: dt.
 )
 @example("America/Havana", "0 0 * * 0", dt.datetime(2025, 11, 2))  # noqa: DTZ001  # as above
 @settings(max_examples=150, deadline=None)
-def test_each_time_is_taken_by_its_own_window_and_by_none_of_the_neighbours(
+def test_each_time_matches_its_own_window_and_none_of_its_neighbors(
     instance: dg.DagsterInstance, zone: str, cron: str, wall: dt.datetime
 ) -> None:
     definition = windows(cron, zone)
@@ -63,7 +63,9 @@ def test_each_time_is_taken_by_its_own_window_and_by_none_of_the_neighbours(
 
 
 @pytest.mark.parametrize("at", [dt.datetime(2026, 3, 29, 2, 10), dt.datetime(2026, 10, 25, 2, 10)])  # noqa: DTZ001  # as above
-def test_a_time_that_clocks_skip_or_show_twice_is_in_one_window(at: dt.datetime, instance: dg.DagsterInstance) -> None:
+def test_a_time_that_clocks_skip_or_show_twice_is_in_exactly_one_window(
+    at: dt.datetime, instance: dg.DagsterInstance
+) -> None:
     definition = windows("*/30 * * * *", "Europe/Berlin")
     keys = partition_keys(definition, "at", instance, asset="x")
     every = [definition.get_partition_key_for_timestamp(at.timestamp() + half * 1800) for half in range(-8, 8)]
@@ -81,7 +83,7 @@ def test_a_condition_of_many_partitions_of_two_dimensions_is_short_and_exact(ins
     for some in ({"1|eu", "2|us"}, {"1|eu", "1|us", "2|us", "3|us"}, set[str]()):
         predicate = keys.predicate(some, kinds).replace("`d` = ", "d==").replace("`r` = ", "r==")
         python = predicate.replace(" OR ", " or ").replace(" AND ", " and ").replace("FALSE", "False")
-        assert {f"{d}|{r}" for d in "123" for r in ("eu", "us") if eval(python, {"d": d, "r": r})} == some  # noqa: S307  # of our own making
+        assert {f"{d}|{r}" for d in "123" for r in ("eu", "us") if eval(python, {"d": d, "r": r})} == some  # noqa: S307  # the test's own text
 
 
 def test_days_left_out_of_a_definition_have_no_key(instance: dg.DagsterInstance) -> None:

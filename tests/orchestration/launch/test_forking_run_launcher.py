@@ -127,14 +127,14 @@ def test_each_run_is_a_process_of_its_own_that_has_the_libraries_and_the_newest_
     assert len({os.getpid(), *(int(each[0]) for each in told)}) == 3
 
 
-def test_a_run_that_fails_by_itself_says_so_itself(launched: Launched) -> None:
+def test_a_run_that_fails_reports_its_own_error(launched: Launched) -> None:
     run = launched.launch("failing")
     assert launched.ended(run) is dg.DagsterRunStatus.FAILURE
     assert "by itself" in launched.said(run)
     assert "ended with exit code" not in launched.said(run)
 
 
-def test_a_run_can_be_cancelled_also_behind_nohup(launched: Launched) -> None:
+def test_a_run_can_be_canceled_even_under_nohup(launched: Launched) -> None:
     launched.instance.run_launcher.dispose()
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
@@ -166,7 +166,7 @@ def test_definitions_that_do_not_load_fail_the_run(launched: Launched) -> None:
     assert "a mistake" in launched.said(run)
 
 
-def test_runs_go_on_when_the_daemon_that_launched_them_has_ended(launched: Launched) -> None:
+def test_runs_continue_after_the_daemon_that_launched_them_has_ended(launched: Launched) -> None:
     run = asleep(launched)
     launched.instance.run_launcher.dispose()
     time.sleep(1)

@@ -1,4 +1,4 @@
-"""An instance that would not remember what was consumed is refused before anything runs."""
+"""An instance that would not store what was consumed is refused before anything runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.pipeline import materialize, pipeline
 
 
 def not_implemented(keys: Iterable[str]) -> dict[str, str]:
-    """As far as our own keys go: Dagster keeps a few of its own here."""
+    """Fails only for the library's keys: Dagster stores a few of its own here."""
     if any(key.startswith("dagster_ips") for key in keys):
         raise NotImplementedError
     return {}
@@ -47,7 +47,7 @@ def test_an_instance_without_working_cursors_is_refused_before_anything_is_captu
         CursorStore(instance).require_working()
 
 
-def test_an_instance_that_remembers_is_not_touched_but_by_the_probe(instance: dg.DagsterInstance) -> None:
+def test_checking_an_instance_that_stores_cursors_changes_no_edge_state(instance: dg.DagsterInstance) -> None:
     store = CursorStore(instance)
     store.require_working()
     store.require_working()
@@ -55,7 +55,7 @@ def test_an_instance_that_remembers_is_not_touched_but_by_the_probe(instance: dg
 
 
 def told(error: BaseException) -> str:
-    """The message of our error, of which Dagster may make the cause of one of its own."""
+    """The message of the library's error, which may be the cause of an error of Dagster."""
     found: BaseException | None = error
     while found is not None and not isinstance(found, IpsError):
         found = found.__cause__

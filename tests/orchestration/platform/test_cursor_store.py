@@ -31,7 +31,7 @@ def state(number: int, edge: Edge = EDGE) -> EdgeState:
 
 
 def largest_state() -> EdgeState:
-    """Every text as long as it can be, of characters that take the most bytes."""
+    """A state in which every text is as long as possible, in the characters that take the most bytes."""
     key, number = "\N{PILE OF POO}" * MOST_ASSET_KEY_CHARACTERS, -(2**63)
     edge, uuid = Edge(key, key), "9d0c1f3a-0000-0000-0000-000000000000"
     mark = Watermark(uuid, "\N{PILE OF POO}" * 128, number, number, number)
@@ -51,7 +51,7 @@ def largest_state() -> EdgeState:
 
 
 @on_every_backend
-def test_a_state_is_read_back_by_whoever_asks(instance: dg.DagsterInstance) -> None:
+def test_a_state_is_read_back_by_any_store_on_the_instance(instance: dg.DagsterInstance) -> None:
     store = CursorStore(instance)
     assert store.get(EDGE) == EdgeState(EDGE)
     for number in (1, 2):
@@ -88,7 +88,7 @@ def test_runs_of_different_edges_at_once_lose_no_state(instance: dg.DagsterInsta
 
 
 @on_every_backend
-def test_the_largest_state_fits_what_the_smallest_database_keeps(instance: dg.DagsterInstance) -> None:
+def test_the_largest_state_fits_the_limits_of_the_smallest_database(instance: dg.DagsterInstance) -> None:
     store, largest = CursorStore(instance), largest_state()
     assert len(encode(largest).encode()) < MOST_VALUE_BYTES
     store.set(largest)
@@ -101,7 +101,7 @@ def test_the_largest_state_fits_what_the_smallest_database_keeps(instance: dg.Da
 
 
 @on_every_backend
-def test_what_a_person_did_stays_whatever_a_run_writes_that_did_not_know_of_it(instance: dg.DagsterInstance) -> None:
+def test_a_persons_intervention_stays_whatever_an_unaware_run_writes(instance: dg.DagsterInstance) -> None:
     store = CursorStore(instance)
     store.set(before := state(3))
     reset = before.with_intervention(InterventionKind.RESET, None, who="me", why="test", at_ms=0)
@@ -123,7 +123,7 @@ def test_many_states_are_stored_at_once_whether_their_edges_are_new_or_not(insta
 
 
 class Storage:
-    """Cuts values short, as MySQL does outside of its strict mode, or knows no cursors, as an agent does."""
+    """Truncates values, as MySQL does outside its strict mode, or doesn't implement cursors, as an agent does."""
 
     def __init__(self, most: int | None) -> None:
         self._most, self._kept = most, dict[str, str]()
@@ -138,10 +138,10 @@ class Storage:
 
 
 @pytest.mark.parametrize(("most", "said"), [(100, "came back with only 100"), (None, "not implemented")])
-def test_a_value_that_is_not_kept_whole_is_an_error(most: int | None, said: str) -> None:
+def test_a_value_that_is_not_stored_in_full_is_an_error(most: int | None, said: str) -> None:
     class Instance:
         daemon_cursor_storage = Storage(most)
 
-    store = CursorStore(Instance())  # type: ignore[arg-type]  # the fault is injected below it
+    store = CursorStore(Instance())  # type: ignore[arg-type]  # the fault is below the store
     with pytest.raises(CursorStorageError, match=said):
         store.set(state(1))

@@ -1,4 +1,4 @@
-"""What is wrong and what to do about it stands in a run's log where one sees it."""
+"""A run's log says what is wrong and what to do about it, where people see it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def daily(playback: ips.IcdcView) -> DataFrame:
     return playback.added
 
 
-def test_an_error_of_ours_is_a_line_of_the_log_and_not_only_under_stack_traces(
+def test_an_error_of_the_library_is_a_log_line_and_not_only_part_of_a_stack_trace(
     instance: dg.DagsterInstance, tmp_path: Path
 ) -> None:
     manager = ips.IcdcIOManager(catalog=ips.IcebergCatalog(folder=str(tmp_path)), spark=ips.LocalSparkConnect())
@@ -35,7 +35,7 @@ def test_an_error_of_ours_is_a_line_of_the_log_and_not_only_under_stack_traces(
 
 
 @pytest.mark.parametrize("is_wrapped", [False, True])
-def test_a_run_says_that_nothing_else_would_have_started_it(
+def test_a_run_warns_if_its_definitions_did_not_go_through_with_incremental(
     lake: Lake, instance: dg.DagsterInstance, *, is_wrapped: bool
 ) -> None:
     lake.create_playback(events([1]))
@@ -44,7 +44,7 @@ def test_a_run_says_that_nothing_else_would_have_started_it(
     definitions = dg.Definitions(assets=[playback, daily], resources=resources)
     if is_wrapped:
         definitions = ips.with_incremental(definitions)
-    # As a sensor requests it: the asset without its checks.
+    # A sensor requests the asset without its checks.
     job = definitions.resolve_implicit_global_asset_job_def().get_subset(
         asset_selection={dg.AssetKey("daily")}, asset_check_selection=set()
     )

@@ -1,4 +1,4 @@
-"""Two assets with one table are refused when definitions load, before either takes away what the other wrote."""
+"""Two assets with one table are refused when definitions load, before either removes what the other wrote."""
 
 from __future__ import annotations
 
@@ -64,14 +64,14 @@ def test_tables_of_one_name_in_two_catalogs_are_two_tables(tmp_path: Path) -> No
     load(tmp_path, one, two, other_io_manager=other)
 
 
-def test_a_catalog_that_knows_no_case_takes_names_for_the_same(tmp_path: Path) -> None:
+def test_names_that_differ_only_in_case_are_one_table_in_a_case_insensitive_catalog(tmp_path: Path) -> None:
     one, two = copying("one", ips.table("media.copy")), copying("two", ips.table("Media.COPY"))
     load(tmp_path, one, two)
     with pytest.raises(DeclarationError, match="is the table of"):
         load(tmp_path, one, two, io_manager=ips.IcebergCatalog(properties={"type": "glue"}))
 
 
-def test_what_writes_nothing_may_name_the_table_that_it_looks_after(tmp_path: Path) -> None:
+def test_an_asset_that_writes_nothing_may_name_the_table_that_it_maintains(tmp_path: Path) -> None:
     @dg.asset(deps=["one"], metadata={"dagster/table_name": "media.copy"})
     def compacted() -> None: ...
 

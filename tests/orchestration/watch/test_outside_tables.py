@@ -1,4 +1,4 @@
-"""What Dagster hears of tables that outside jobs write: every change, once, and of which partitions."""
+"""Changes of tables that outside jobs write are reported to Dagster: every change, once, with its partitions."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def definitions(
 def reported(
     defined: dg.Definitions, instance: dg.DagsterInstance, cursor: str | None = None
 ) -> tuple[dict[str, str], str | None]:
-    """What a tick reports and the daemon writes down: data versions by partition; and the cursor."""
+    """Run a tick and record its events as the daemon does: the data versions by partition, and the cursor."""
     found, cursor = tick(defined, instance, OUTSIDE_TABLES_SENSOR, cursor)
     for event in found:
         instance.report_runless_asset_event(event)
@@ -69,9 +69,7 @@ def head(tables: Tables) -> str:
     return str(tables.catalog.load("media.playback", asset="test").head_snapshot_id())
 
 
-def test_of_a_partitioned_table_exactly_the_partitions_that_changed_are_reported(
-    tables: Tables, instance: dg.DagsterInstance
-) -> None:
+def test_exactly_the_changed_partitions_of_a_table_are_reported(tables: Tables, instance: dg.DagsterInstance) -> None:
     defined = definitions(tables, DAYS)
     assert reported(defined, instance)[0] == {}
     tables.create("playback")
@@ -100,7 +98,7 @@ def test_more_partitions_than_one_tick_reports_come_with_the_next_and_a_killed_t
     tables.append(days(*range(5)))
     first, cursor = reported(defined, instance)
     assert sorted(first) == [key(0), key(1), key(2)]
-    tables.append(days(0, 6))  # while others wait
+    tables.append(days(0, 6))  # while other partitions wait
     killed, _ = reported(defined, instance, cursor)
     again, cursor = reported(defined, instance, cursor)
     assert again == killed
@@ -110,7 +108,7 @@ def test_more_partitions_than_one_tick_reports_come_with_the_next_and_a_killed_t
     assert (again | rest)[key(0)] == head(tables)
 
 
-def test_a_partition_that_dagster_has_yet_to_know_is_reported_once_it_does(
+def test_a_change_of_a_partition_that_dagster_does_not_have_yet_is_reported_once_it_does(
     tables: Tables, instance: dg.DagsterInstance
 ) -> None:
     defined = definitions(tables, dg.DynamicPartitionsDefinition(name="days"))
@@ -127,11 +125,11 @@ def test_a_partition_that_dagster_has_yet_to_know_is_reported_once_it_does(
     tables.append(days(5))
     assert reported(defined, instance, cursor)[0] == {}
     _, cursor = reported(defined, instance, cursor)
-    instance.add_dynamic_partitions("days", [key(5)])  # and the table is as it was
+    instance.add_dynamic_partitions("days", [key(5)])  # while the table stays as it was
     assert set(reported(defined, instance, cursor)[0]) == {key(5)}
 
 
-def test_where_the_history_is_cut_all_partitions_with_rows_now_or_before_are_reported(
+def test_after_a_break_in_the_history_all_partitions_with_rows_now_or_before_are_reported(
     tables: Tables, instance: dg.DagsterInstance
 ) -> None:
     defined = definitions(tables, DAYS)
@@ -178,7 +176,7 @@ def test_normal_assets_with_eager_run_when_partitions_of_an_outside_table_change
     seen, evaluated = requested(None)
     assert not any(seen.values())
     cursor: str | None = None
-    # Eager waits until no partition is missing upstream, and one without rows is.
+    # Eager waits until no upstream partition is missing, and a partition without rows is missing.
     for changed, runs in (([0, 1], set()), ([2, 1], {None}), ([0], {None})):
         tables.append(days(*changed))
         _, cursor = reported(defined, instance, cursor)
@@ -190,7 +188,7 @@ def test_normal_assets_with_eager_run_when_partitions_of_an_outside_table_change
 
 
 def on_every_partition() -> dg.AutomationCondition[dg.AssetKey]:
-    """Eager, also for what isn't the latest partition."""
+    """Eager, for partitions other than the latest as well."""
     return dg.AutomationCondition.eager().without(dg.AutomationCondition.in_latest_time_window())
 
 
@@ -202,14 +200,12 @@ def materialize(defined: dg.Definitions, instance: dg.DagsterInstance, requested
 
 
 @pytest.mark.parametrize("metadata", [{}, {"owner": "media"}])
-def test_a_partitioned_table_that_does_not_say_by_which_column_is_refused(
-    tables: Tables, metadata: dict[str, str]
-) -> None:
+def test_a_partitioned_table_without_partition_expr_is_refused(tables: Tables, metadata: dict[str, str]) -> None:
     with pytest.raises(ips.IpsError, match="partition_expr"):
         definitions(tables, DAYS, metadata=metadata)
 
 
-def test_a_column_that_the_table_lacks_is_told_and_the_other_tables_are_reported(
+def test_a_column_that_the_table_lacks_is_named_and_the_other_tables_are_reported(
     tables: Tables, instance: dg.DagsterInstance
 ) -> None:
     tables.create("playback")
@@ -233,7 +229,7 @@ def test_a_column_that_the_table_lacks_is_told_and_the_other_tables_are_reported
 def events_and_text(
     defined: dg.Definitions, instance: dg.DagsterInstance
 ) -> tuple[Sequence[dg.AssetMaterialization], str]:
-    """What a tick reports, and what it says in the UI."""
+    """The materializations that a tick reports, and its message in the UI."""
     with dg.build_sensor_context(instance=instance, definitions=defined) as context:
         result = defined.resolve_sensor_def(OUTSIDE_TABLES_SENSOR).evaluate_tick(context)
     found = [event for event in result.asset_events if isinstance(event, dg.AssetMaterialization)]

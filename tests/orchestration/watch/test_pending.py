@@ -1,4 +1,4 @@
-"""What is pending is told as it is, by conditions, checks and sensors, without a run."""
+"""Conditions, checks and sensors tell exactly what is pending, without a run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EDGE = Edge("daily", "playback")
 
 
 class Tables(Lake):
-    """A lake without Spark: what sensors see needs none."""
+    """A lake without Spark: sensors don't need it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -74,14 +74,14 @@ def _of(
 def tick(
     definitions: dg.Definitions, instance: dg.DagsterInstance, name: str, cursor: str | None = None
 ) -> tuple[list[Any], str | None]:
-    """What one tick of a sensor reports, and its cursor for the next."""
+    """The events and run requests of one tick of a sensor, and its cursor for the next tick."""
     with dg.build_sensor_context(instance=instance, cursor=cursor, definitions=definitions) as context:
         result = definitions.resolve_sensor_def(name).evaluate_tick(context)
     return [*result.asset_events, *result.run_requests], result.cursor
 
 
 def consume(tables: Tables, instance: dg.DagsterInstance, table: str = "playback") -> None:
-    """As a run that consumed everything leaves the cursor."""
+    """Set the cursor as a run that consumed everything leaves it."""
     metadata = tables.catalog.load(f"media.{table}", asset="test")
     head = metadata.ancestry().head
     assert head is not None
@@ -97,7 +97,7 @@ def snapshot(number: int, **summary: str) -> Snapshot:
     return Snapshot(number, number - 1 or None, number, number * 1000, operation, f"m{number}", counts)
 
 
-def test_a_backlog_counts_what_was_added_and_not_what_only_moved() -> None:
+def test_a_backlog_counts_added_rows_and_not_rows_that_only_moved() -> None:
     history = [
         snapshot(1, added_data_files="1", added_records="5", added_files_size="50", total_data_files="1"),
         snapshot(2, added_data_files="2", added_records="7", added_files_size="70", total_data_files="3"),
@@ -137,7 +137,7 @@ def test_a_small_change_waits_until_enough_is_pending_or_it_is_old(
     assert requested(both, later=dt.timedelta(hours=1))
 
 
-def test_the_pending_check_is_true_without_a_run_and_speaks_only_when_something_changed(
+def test_the_pending_check_is_right_without_a_run_and_reports_only_changes(
     tables: Tables, instance: dg.DagsterInstance
 ) -> None:
     defined = definitions(tables, lag=dt.timedelta(0))
@@ -158,12 +158,12 @@ def test_the_pending_check_is_true_without_a_run_and_speaks_only_when_something_
     (third,), cursor = tick(defined, instance, "ips_pending", cursor)
     assert (third.passed, third.metadata["rows pending"].value) == (False, 2)
     instance.report_runless_asset_event(dg.AssetMaterialization("daily"))
-    (again,), cursor = tick(defined, instance, "ips_pending", cursor)  # Dagster shows none older than its asset.
+    (again,), cursor = tick(defined, instance, "ips_pending", cursor)  # Dagster hides a check older than its asset.
     assert (again.passed, again.description) == (False, third.description)
     assert tick(defined, instance, "ips_pending", cursor)[0] == []
 
 
-def test_the_pending_check_passes_while_what_waits_is_younger_than_the_target_lag(
+def test_the_pending_check_passes_while_pending_rows_are_younger_than_the_target_lag(
     tables: Tables, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tables.create("playback")
@@ -183,7 +183,7 @@ def test_the_pending_check_passes_while_what_waits_is_younger_than_the_target_la
             assert tick(defined, instance, "ips_pending", cursor)[0] == []
 
 
-def test_a_cursor_of_the_pending_sensor_from_before_target_lags_can_be_gone_on_with(
+def test_the_pending_sensor_continues_with_a_cursor_from_before_target_lags(
     tables: Tables, instance: dg.DagsterInstance
 ) -> None:
     tables.create("playback")
@@ -198,7 +198,7 @@ def test_a_cursor_of_the_pending_sensor_from_before_target_lags_can_be_gone_on_w
         ([1, 4], "2 partitions have changes that are not consumed{}: 2026-01-02, 2026-01-05"),
     ],
 )
-def test_the_pending_check_of_a_partitioned_asset_names_what_waits(
+def test_the_pending_check_of_a_partitioned_asset_names_the_waiting_partitions(
     tables: Tables, instance: dg.DagsterInstance, changed: list[int], says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @dg.asset(
@@ -221,7 +221,7 @@ def test_the_pending_check_of_a_partitioned_asset_names_what_waits(
     assert tick(defined, instance, "ips_pending", cursor)[0] == []
 
 
-def test_a_pending_sensor_requests_each_change_once_and_takes_the_place_of_the_condition(
+def test_a_pending_sensor_requests_each_change_once_and_replaces_the_condition(
     tables: Tables, instance: dg.DagsterInstance
 ) -> None:
     defined = definitions(tables, own_sensors=(ips.pending_sensor("by_sensor", ["daily"]),))
@@ -233,7 +233,7 @@ def test_a_pending_sensor_requests_each_change_once_and_takes_the_place_of_the_c
     (first,), _ = tick(defined, instance, "by_sensor")
     (again,), _ = tick(defined, instance, "by_sensor")
     assert first.asset_selection == [dg.AssetKey("daily")]
-    assert first.run_key == again.run_key  # of which Dagster launches one run
+    assert first.run_key == again.run_key  # Dagster launches one run per key
     consume(tables, instance)
     assert tick(defined, instance, "by_sensor")[0] == []
     tables.append(events(range(3, 5)))
@@ -254,7 +254,7 @@ def test_no_snapshot_between_two_ticks_is_lost(
     tables.append(events(range(3)))
     tables.append(events(range(3, 5)))
     seen, cursor = tick(defined, instance, outside_sensor.OUTSIDE_TABLES_SENSOR)
-    assert len(seen) == 1  # what was there before anyone watched
+    assert len(seen) == 1  # the snapshots from before the first tick are one change
     for number in range(5):
         tables.append(events(range(10 * number, 10 * number + 2)))
     ids = [s.snapshot_id for s in tables.catalog.load("media.playback", asset="test").ancestry().snapshots]

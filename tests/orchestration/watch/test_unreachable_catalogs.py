@@ -1,4 +1,4 @@
-"""A catalog or a table that can't be read stops nobody who doesn't need it, and the tick says which it is and why."""
+"""A catalog or table that can't be read holds up only assets that need it, and the tick says which it is and why."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def tables(tmp_path: Path) -> Tables:
 
 @pytest.fixture
 def silent_address() -> Iterator[str]:
-    """Where somebody takes calls and never answers."""
+    """An address that accepts connections and never answers."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(100)
@@ -51,7 +51,7 @@ def broken(request: pytest.FixtureRequest, tmp_path: Path, silent_address: str) 
         case "folder in a file":
             (tmp_path / "file").write_text("not a folder")
             return ips.IcebergCatalog(folder=str(tmp_path / "file" / "lake"), **settings)
-    # The catalog answers, and says that the tables are where nobody does.
+    # The catalog answers, but the storage of its tables doesn't.
     other = Tables(tmp_path / "other")
     for number in range(3):
         other.create(f"far_{number}")
@@ -67,7 +67,7 @@ def _move_to(tables: Tables, location: str) -> None:
 
 
 def definitions(tables: Tables, broken: ips.IcebergCatalog) -> dg.Definitions:
-    """An asset that reads what can be read, another that a sensor drives, and three that read what can't be."""
+    """An asset that reads a readable table, another that a sensor drives, and three that read unreadable tables."""
     assets: list[Any] = [ips.iceberg_asset("playback", table="media.playback"), _reader("playback", "io_manager")]
     assets.append(ips.iceberg_asset("missing", table="media.missing"))
     for number in range(3):
@@ -96,7 +96,7 @@ def _reader(upstream: str, io_manager: str, name: str = "") -> dg.AssetsDefiniti
     return reader
 
 
-def test_every_sensor_goes_on_with_what_it_can_read_and_says_what_it_can_not(
+def test_every_sensor_continues_with_what_it_can_read_and_names_what_it_cannot(
     tables: Tables, instance: dg.DagsterInstance, broken: ips.IcebergCatalog, capfd: pytest.CaptureFixture[str]
 ) -> None:
     defined = definitions(tables, broken)
@@ -115,5 +115,5 @@ def test_every_sensor_goes_on_with_what_it_can_read_and_says_what_it_can_not(
         keys |= {key.to_user_string() for each in result.run_requests or () for key in each.asset_selection or ()}
         assert keys == found
         said = capfd.readouterr()
-        if sensor != "by_sensor":  # which needs nothing else
+        if sensor != "by_sensor":  # it needs only readable tables
             assert "far_0" in (result.skip_message or "") + said.err + said.out
