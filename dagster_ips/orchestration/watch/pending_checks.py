@@ -25,7 +25,6 @@ from dagster_ips.orchestration.declare.declarations import code_of
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.orchestration.platform.plain_text import plain
 from dagster_ips.orchestration.watch.failed_runs import failed_runs
-from dagster_ips.orchestration.watch.last_published import last_published
 from dagster_ips.orchestration.watch.tick_failures import said_of
 from dagster_ips.orchestration.watch.watched_tables import WatchedInputs
 
@@ -164,8 +163,7 @@ def _looked_at(
     code, declared = code_of(node.code_version, node.metadata), each.consumer.maker.declared
     older = None
     if target is not None:
-        storage = each.watched.catalog.open_for_ticks().storage
-        published = partial(last_published, each.consumer, graph, instance, storage, target)
+        published = partial(each.published, graph, instance, target)
         older = older_rows_of(target, code, declared=declared, published=published)
     if older and look.says:
         look = replace(look, value=[look.value, str(older)], says=_with_older_rows(look.says, str(older)))

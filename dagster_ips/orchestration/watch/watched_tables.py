@@ -12,7 +12,7 @@ import dagster as dg
 from dagster import DagsterInstance
 
 from dagster_ips.core.backlog import Backlog, backlog
-from dagster_ips.core.capture import EdgeState
+from dagster_ips.core.capture import EdgeState, TargetMark
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.target import settle
 from dagster_ips.errors import DeclarationError, IpsError
@@ -24,6 +24,7 @@ from dagster_ips.iceberg.stamps import taken_back, target_history
 from dagster_ips.orchestration.declare.consumers import Consumer
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.orchestration.platform.resources import IcebergCatalog
+from dagster_ips.orchestration.watch.last_published import last_published
 
 
 @dataclass
@@ -33,6 +34,7 @@ class WatchedTables:
     A tick reads all pointers with one query and all cursors with another. ``errors`` has the consumers for which it is
     unknown what they have to consume, until the sensor has reported them, because a condition can't write to the tick's
     log. ``failed`` has, by consumer, the runs in which its partitions failed last, as its condition found them.
+    ``last_published`` is what ``WatchedInputs.published`` found, with the metadata file of the table at that time.
     """
 
     catalog: IcebergCatalog
@@ -42,6 +44,7 @@ class WatchedTables:
     failed: dict[str, Mapping[str, str]] = field(default_factory=dict)
     _located: tuple[dt.datetime, Located] | None = None
     _states: tuple[dt.datetime, Mapping[Edge, EdgeState]] | None = None
+    last_published: dict[str, tuple[str, Mapping[str | None, TargetMark | None]]] = field(default_factory=dict)
 
     def located(self, *, tick: dt.datetime) -> Located:
         """Where each table's current metadata.json is, as of the beginning of ``tick``."""
@@ -134,6 +137,20 @@ class WatchedInputs:
         watch = PartitionWatch(storage, CursorStore(instance), self.name, target)
         tracked = self.consumer.tracked(graph, instance).values()
         return frozenset[str]().union(*[watch.pending(each, tables[each.table]) for each in tracked])
+
+    def published(
+        self,
+        graph: Any,  # noqa: ANN401  # as above
+        instance: DagsterInstance,
+        target: TableMetadata,
+    ) -> Mapping[str | None, TargetMark | None]:
+        """As ``last_published``, read again only once the table has changed."""
+        at, found = self.watched.last_published.get(self.name, ("", {}))
+        if at != target.metadata_location:
+            storage = self.watched.catalog.open_for_ticks().storage
+            found = last_published(self.consumer, graph, instance, storage, target)
+            self.watched.last_published[self.name] = (target.metadata_location, found)
+        return found
 
     def unread(self, instance: DagsterInstance) -> tuple[str, ...]:
         """Texts on files whose partitions are unknown, as of the last look; empty if all are known."""
