@@ -91,12 +91,12 @@ def making_of(
     return Making(codes, declared=declared.value if is_known else OTHER_DECLARATION)
 
 
-def lasting_properties(metadata: TableMetadata, summary: Mapping[str, str]) -> dict[str, str]:
-    """Table properties for a snapshot with ``summary`` that is about to be published: what must outlast it.
+def lasting_properties(metadata: TableMetadata, summaries: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    """Table properties for snapshots with ``summaries`` that are about to be published: what must outlast them.
 
     Only what differs from what is recorded. A writer that doesn't say how it is declared changes nothing.
     """
-    entries = json.loads(summary.get(MADE, "[]"))
+    entries = [entry for summary in summaries for entry in json.loads(summary.get(MADE, "[]"))]
     if not any("declared" in each for each in entries):
         return {}
     declared, codes = {each.get("declared") for each in entries}, {tuple(each["codes"]) for each in entries}

@@ -7,6 +7,7 @@ the first time. So the value holds for everything that was published after that 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import astuple, dataclass
 
 from dagster_ips.core.capture import TargetMark
@@ -44,11 +45,9 @@ def division_of(line: Edge) -> str:
 
 def lasting_fact(metadata: TableMetadata, name: str) -> LastingFact | None:
     """The fact as it was last recorded; None if it never was."""
-    text = metadata.properties.get(_PREFIX + name)
-    if text is None:
-        return None
-    value, since = json.loads(text)
-    return LastingFact(value, TargetMark(*since) if since else None)
+    uuid, value, since = json.loads(metadata.properties.get(_PREFIX + name, "[null, null, null]"))
+    # A table that was created again from its own DDL has the properties of the one before.
+    return LastingFact(value, TargetMark(*since) if since else None) if uuid == metadata.uuid else None
 
 
 def fact_properties(
@@ -61,8 +60,23 @@ def fact_properties(
     known = lasting_fact(metadata, name)
     if known is not None and known.value == value:
         return {}
-    since = None if known is None and held_before else head_mark(metadata)
-    return {_PREFIX + name: json.dumps([value, astuple(since) if since else None], ensure_ascii=False)}
+    return _recorded(metadata, name, value, since=None if known is None and held_before else head_mark(metadata))
+
+
+def renewed_facts(metadata: TableMetadata, properties: Iterable[str]) -> dict[str, str]:
+    """Those of the table's ``properties`` that are facts, as if they were recorded for the first time now.
+
+    For a run that recorded them and then could not publish, because another run published something else meanwhile.
+    """
+    names = [each.removeprefix(_PREFIX) for each in properties if each.startswith(_PREFIX)]
+    known = {name: lasting_fact(metadata, name) for name in names}
+    found = [_recorded(metadata, name, each.value, since=head_mark(metadata)) for name, each in known.items() if each]
+    return {name: text for each in found for name, text in each.items()}
+
+
+def _recorded(metadata: TableMetadata, name: str, value: str | None, *, since: TargetMark | None) -> dict[str, str]:
+    text = json.dumps([metadata.uuid, value, astuple(since) if since else None], ensure_ascii=False)
+    return {_PREFIX + name: text}
 
 
 def head_mark(metadata: TableMetadata) -> TargetMark | None:

@@ -24,13 +24,14 @@ def properties(
     before = {} if is_new or target is None else _said(target)
     same = unchanged(target, read)
     said = {name: _state_of(at) if is_new else before[name] if name in same else None for name, at in read.items()}
-    return {LOOKUPS: json.dumps(before | said, separators=(",", ":"), ensure_ascii=False)} if before or said else {}
+    # An entry without tables hides the one of an earlier snapshot, whose rows are gone.
+    hides = is_new and target is not None and bool(_said(target))
+    return _entry(before | said) if before or said or hides else {}
 
 
 def restored(before: TableMetadata) -> dict[str, str]:
     """Summary properties for a write that restores all rows as they are in ``before``."""
-    said = _said(before)
-    return {LOOKUPS: json.dumps(said, separators=(",", ":"), ensure_ascii=False)} if said else {}
+    return _entry(_said(before))
 
 
 def unchanged(target: TableMetadata | None, read: Mapping[str, TableMetadata]) -> frozenset[str]:
@@ -53,6 +54,10 @@ def _stays_as(said: str | None, table: TableMetadata) -> bool:
     uuid, snapshot, *schema = said.split("@")
     is_of_same_rows = now.startswith(f"{uuid}@{snapshot}@")
     return is_of_same_rows and table.columns_of_other_meaning(int(schema[0]) if schema else None) == ()
+
+
+def _entry(said: Mapping[str, str | None]) -> dict[str, str]:
+    return {LOOKUPS: json.dumps(said, separators=(",", ":"), ensure_ascii=False)}
 
 
 def _said(target: TableMetadata) -> dict[str, str | None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -29,6 +29,7 @@ from dagster_ips.exactly_once.target_table.target_ownership import (
 )
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.code_stamps import lasting_properties
+from dagster_ips.iceberg.lasting_facts import renewed_facts
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.stamps import (
     announcement,
@@ -108,6 +109,7 @@ class Publisher:
             PublishError: ``main`` kept moving, or the branch holds commits that aren't this run's.
             Exception: whatever ``write`` or ``check`` raised; nothing is published or consumed then.
         """
+        announced: set[str] = set()
         for attempt in range(1, _MOST_ATTEMPTS + 1):
             before = self.catalog.load(table, asset=consumer)
             self._require_branch(before)
@@ -116,7 +118,9 @@ class Publisher:
             self.require_own(before, captures, consumer)
             branch, published_it = self.new_branch(table), True
             try:
-                published_it = self._write_and_fast_forward(branch, before, captures, write, check, asset=consumer)
+                published_it = self._write_and_fast_forward(
+                    branch, before, captures, write, check, asset=consumer, announced=announced
+                )
             except Exception as error:
                 after = self.catalog.load(table, asset=consumer)
                 # The error may have come after the fast-forward took effect: only main's own history shows that.
@@ -197,6 +201,7 @@ class Publisher:
         check: Check,
         *,
         asset: str,
+        announced: set[str],
     ) -> bool:
         """Write and publish; return whether it was published.
 
@@ -221,7 +226,9 @@ class Publisher:
         check(branch)
         self.require_valid(captures)
         if self.catalog.branch is None:
-            self.announce(captures, now, branch, asset=asset)
+            # Loaded again, as checks may take long, and other runs may announce and publish something else meanwhile.
+            now = self.catalog.load(branch.table, asset=branch.table)
+            announced |= self.announce(captures, now, branch, asset=asset, announced=announced)
         with effect(Effect.PUBLISH):
             branch.fast_forward(self.session, onto=self.catalog.branch or "main")
         self.tell(LogLine.of(Event.PUBLISH, table=branch.table, snapshot=now.head_snapshot_id(branch.name)))
@@ -233,24 +240,34 @@ class Publisher:
         if branch is not None and branch not in target.branches:
             raise StagedBranchGoneError(table=target.table, branch=branch)
 
-    def announce(self, captures: Sequence[Capture], target: TableMetadata, branch: Branch, *, asset: str) -> None:
+    def announce(
+        self,
+        captures: Sequence[Capture],
+        target: TableMetadata,
+        branch: Branch,
+        *,
+        asset: str,
+        announced: Collection[str] = (),
+    ) -> set[str]:
         """Announce in the table's properties that ``branch``'s head is about to be published: see ``shows_all_since``.
 
         Also record whose table it is, how it is made and divided, if the properties don't say so, and how many rows it
         has. This can't be one step with the publication, so it comes first: nothing can be published without having
-        been announced.
+        been announced. Facts that an attempt before has ``announced`` begin now. Returns the names of the properties.
         """
         head = target.head_snapshot_id(branch.name)
         if head is None:
-            return
+            return set()
         snapshot = target.snapshots.get(head)
         properties = {ASSET: asset} if target.properties.get(ASSET) != asset else {}
         properties |= announcement(captures, head) | published(snapshot)
+        properties |= renewed_facts(target, announced)
         properties |= division_properties(target, divisions_of(captures))
-        properties |= lasting_properties(target, snapshot.summary if snapshot else {})
+        properties |= lasting_properties(target, [snapshot.summary] if snapshot else [])
         if properties:
             with effect(Effect.ANNOUNCE):
                 set_properties(self.session, branch.catalog, branch.table, properties)
+        return set(properties)
 
     def commit(self, captures: Sequence[Capture], target: TableMetadata | None) -> None:
         """Commit ``captures`` as consumed, as far as the stamps of ``target`` and what is known about others allow it.

@@ -51,10 +51,17 @@ class StagedPublisher:
         head = target.head_snapshot_id(branch.name)
         assert head is not None  # noqa: S101  # a branch has a snapshot
         newest = {edge: each.newest_snapshot_id for edge, each in stamped.items()}
-        divisions = {edge.line: each.division for edge, each in stamped.items() if each.division or not edge.partition}
+        meanings: dict[Edge, set[str | None]] = {}
+        for edge, each in stamped.items():
+            if edge.partition is not None and each.division is None:
+                continue  # A stamp of an earlier release: unknown.
+            meanings.setdefault(edge.line, set()).add(each.division)
+        divisions = {line: found.pop() if len(found) == 1 else "several" for line, found in meanings.items()}
+        published_already = {snapshot.snapshot_id for snapshot in target.ancestry().snapshots}
+        staged = [s for s in target.ancestry(branch.name).snapshots if s.snapshot_id not in published_already]
         with effect(Effect.ANNOUNCE):
             said = announcements(newest) | published(target.snapshots[head]) | division_properties(target, divisions)
-            said |= lasting_properties(target, target.snapshots[head].summary)
+            said |= lasting_properties(target, [snapshot.summary for snapshot in staged])
             set_properties(self.session, branch.catalog, branch.table, said)
         try:
             with effect(Effect.PUBLISH):

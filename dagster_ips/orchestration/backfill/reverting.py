@@ -21,6 +21,7 @@ from dagster_ips.core.partition_keys import Slicing
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import BackfillError, RevertError
 from dagster_ips.exactly_once.capture.file_keys import FileKeys
+from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
 from dagster_ips.exactly_once.capture.tracked_input import files_in, interval_of, is_readable
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.exactly_once.publish.publisher import Publication, Publisher
@@ -95,8 +96,20 @@ class BackfillReverter:
                 return planned, Publication(None)
             wanted = self._restoration(planned.restored)
             published = restorer.restore(wanted)
+            self._remember_what_is_pending()
             self._report(planned, published)
             return planned, published
+
+    def _remember_what_is_pending(self) -> None:
+        """Store that the changes are to be consumed again, as a sensor would: the stamp that says so expires."""
+        known = self._consumer
+        if known is None or not known.consumer.is_partitioned:
+            return
+        lake = self.lineage.lake(self._root.asset)
+        store = CursorStore(self.lineage.instance)
+        watch = PartitionWatch(lake.storage, store, known.consumer.name, lake.find(self._root.table))
+        for tracked in known.consumer.tracked(known.graph, self.lineage.instance).values():
+            watch.pending(tracked, lake.load(tracked.table, asset=known.consumer.name))
 
     @property
     def _root(self) -> PlannedStage:

@@ -10,7 +10,9 @@ import hashlib
 import inspect
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from functools import cached_property
+from types import CodeType
 from typing import Any
 
 import dagster as dg
@@ -220,9 +222,10 @@ def last_window_end(definition: dg.PartitionsDefinition[str] | None) -> dt.datet
 
 
 def mapping_text(mapping: object) -> str:
-    """A partition mapping as text that is the same in every process: its class, and what differs from the defaults.
+    """A partition mapping as text that is the same in every process: its class and its values.
 
-    A long text is shortened to a digest.
+    Of Dagster's own classes, only the values that differ from the defaults. A long text is shortened to a digest. The
+    code of your own class isn't part of it.
 
     Example:
         >>> mapping_text(dg.TimeWindowPartitionMapping(start_offset=-1))
@@ -242,14 +245,25 @@ def _stable_text(value: object) -> str:
             return f"{{{', '.join(sorted(f'{key!r}: {_stable_text(each)}' for key, each in value.items()))}}}"
         case set() | frozenset():
             return f"[{', '.join(sorted(map(_stable_text, value)))}]"
-        case None | str() | int() | float():
+        case None | str() | bytes() | int() | float() | dt.date() | dt.time() | dt.timedelta() | dt.tzinfo() | Enum():
             return repr(value)
         case list() | tuple() if not hasattr(value, "_fields"):
             return f"[{', '.join(map(_stable_text, value))}]"
-    try:
-        given = dict(inspect.signature(type(value)).parameters)
-    except ValueError:
-        given = {}
-    shown = {name: getattr(value, name, each.default) for name, each in given.items()}
-    others = [f"{name}={_stable_text(each)}" for name, each in shown.items() if each != given[name].default]
-    return f"{type(value).__name__}({', '.join(others)})"
+    if isinstance(code := getattr(value, "__code__", None), CodeType):
+        told = [code.co_code, code.co_names, [each for each in code.co_consts if not isinstance(each, CodeType)]]
+        return f"{code.co_name}({hashlib.sha256(repr(told).encode()).hexdigest()[:12]})"
+    named = ", ".join(f"{name}={_stable_text(each)}" for name, each in _values(value).items())
+    return f"{getattr(value, '__qualname__', type(value).__name__)}({named})"
+
+
+def _values(value: object) -> dict[str, object]:
+    """The values that make up an object, by name."""
+    if isinstance(value, type) or callable(value):
+        return {}
+    if type(value).__module__.startswith("dagster."):
+        given = inspect.signature(type(value)).parameters
+        shown = {name: getattr(value, name, each.default) for name, each in given.items()}
+        return {name: each for name, each in shown.items() if each != given[name].default}
+    slots = [name for each in type(value).__mro__ for name in getattr(each, "__slots__", ())]
+    names = sorted({*getattr(value, "__dict__", {}), *slots})
+    return {name: getattr(value, name) for name in names if hasattr(value, name)}
