@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+
 import dagster as dg
 import pytest
 from pyspark.sql import DataFrame
@@ -10,6 +12,7 @@ import dagster_ips as ips
 from dagster_ips.errors import DeclarationError
 from dagster_ips.orchestration.declare.consumers import consumers_of
 from dagster_ips.orchestration.declare.declarations import table_of
+from dagster_ips.orchestration.declare.partition_mappings import mapping_text
 
 
 def test_a_tables_name_is_the_same_however_it_is_declared() -> None:
@@ -45,3 +48,18 @@ def test_another_partition_mapping_is_another_declaration() -> None:
     assert declared(None) == "append() of playback"
     yesterday = dg.TimeWindowPartitionMapping(start_offset=-1, end_offset=-1)
     assert declared(yesterday) == "append() of playback by TimeWindowPartitionMapping(start_offset=-1, end_offset=-1)"
+
+
+class Shifted:
+    """Like a user's own partition mapping, whose parameters aren't its attributes."""
+
+    def __init__(self, *values: object) -> None:
+        self._values = values
+
+
+def test_any_value_of_a_users_own_mapping_makes_another_mapping() -> None:
+    numbers = [dt.timedelta(0), dt.timedelta(1), dt.date(2026, 1, 1), b"a", {"x", "y"}, {"x"}]
+    functions = [lambda key: key, lambda key: key + 1, lambda key: key + 2]
+    texts = [mapping_text(Shifted(*values)) for values in [[], *([each] for each in [*numbers, *functions])]]
+    assert len(set(texts)) == len(texts)
+    assert not any(" at 0x" in text for text in texts)
