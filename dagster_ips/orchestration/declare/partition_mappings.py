@@ -250,7 +250,9 @@ def _stable_text(value: object) -> str:
         case list() | tuple() if not hasattr(value, "_fields"):
             return f"[{', '.join(map(_stable_text, value))}]"
     if isinstance(code := getattr(value, "__code__", None), CodeType):
-        told = [code.co_code, code.co_names, [each for each in code.co_consts if not isinstance(each, CodeType)]]
+        # Constants may be sets, whose order differs between processes.
+        constants = [_stable_text(each) for each in code.co_consts if not isinstance(each, CodeType)]
+        told = [code.co_code, code.co_names, constants]
         return f"{code.co_name}({hashlib.sha256(repr(told).encode()).hexdigest()[:12]})"
     named = ", ".join(f"{name}={_stable_text(each)}" for name, each in _values(value).items())
     return f"{getattr(value, '__qualname__', type(value).__name__)}({named})"
