@@ -16,13 +16,13 @@ import dagster as dg
 import sqlalchemy as db
 
 import dagster_ips as ips
-from benchmarks.edges import fill
 from benchmarks.made_tables import MadeTable, Shape
 from benchmarks.report import Report, said, table
 from dagster_ips.core.capture import EdgeState
 from dagster_ips.core.edge import Edge
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.orchestration.automate.automation_sensors import AUTOMATION_SENSOR
+from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from tests.support.backends import dagster_home
 
 FIRST_DAY = dt.date(1970, 1, 1)
@@ -112,7 +112,7 @@ def consume(lake: LakeCatalog, instance: dg.DagsterInstance, case: Case) -> None
         head = metadata.ancestry().snapshots[0]
         edges = [Edge(f"reader_{number}_{n}", f"events_{number}", key) for n in range(case.readers) for key in keys]
         states += [EdgeState(each, committed=metadata.watermark_at(head, "main"), number=1) for each in edges]
-    fill(instance, states)
+    CursorStore(instance).set(*states)
 
 
 def measure(folder: Path, case: Case) -> Figures:
