@@ -285,7 +285,10 @@ def _qualified(query: Query, columns: Sequence[Sequence[QueryColumn]]) -> exp.Qu
 
 
 def _simplify_using(tree: exp.Select) -> None:
-    """Turn ``coalesce(left.x, right.x)``, which USING expands to, into ``left.x`` where both are the same."""
+    """Turn ``coalesce(left.x, right.x)``, which USING expands to, into ``left.x`` where both are the same.
+
+    In a row in which a LEFT JOIN finds nothing, only the columns of its right side are null.
+    """
     joins = tree.args.get("joins") or []
     equal = set[tuple[exp.Expr, exp.Expr]]()
     if any((join.side or "").upper() in ("RIGHT", "FULL") for join in joins):
@@ -296,8 +299,10 @@ def _simplify_using(tree: exp.Select) -> None:
             continue
         for condition in on.flatten() if isinstance(on, exp.And) else [on] if on else []:
             if isinstance(condition, exp.EQ) and _kind(condition.this) == _kind(condition.expression) is not None:
-                equal.add((condition.this, condition.expression))
-    for call in list(tree.find_all(exp.Coalesce)):
+                left, right = condition.this, condition.expression
+                if not join.side or left.table != join.alias_or_name == right.table:
+                    equal.add((left, right))
+    for call in within(tree, exp.Coalesce):
         if len(call.expressions) == 1 and (call.this, call.expressions[0]) in equal:
             call.replace(call.this)
 
