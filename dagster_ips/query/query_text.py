@@ -201,7 +201,10 @@ def _inlined(query: exp.Expr, known: Mapping[str, exp.Expr]) -> exp.Query:
             alias = exp.TableAlias(this=exp.to_identifier(child.alias_or_name, quoted=True))
             columns = child.args["alias"].args.get("columns") if child.args.get("alias") else None
             alias.set("columns", columns)
-            child.replace(exp.Subquery(this=known[child.name.lower()].copy(), alias=alias))
+            inlined = exp.Subquery(this=known[child.name.lower()].copy(), alias=alias, joins=child.args.get("joins"))
+            child.replace(inlined)
+            for join in inlined.args["joins"] or []:
+                _inlined(join, known)
         else:
             _inlined(child, known)
     assert isinstance(query, exp.Expr)  # noqa: S101  # for the type checker

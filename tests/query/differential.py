@@ -14,6 +14,7 @@ from functools import cached_property
 from random import Random
 
 import duckdb
+import sqlglot
 from sqlglot import exp
 
 from dagster_ips.core.aggregates import EVERY_ROW, Function
@@ -21,6 +22,7 @@ from dagster_ips.query.affected_keys import AFFECTED, SourceChange, added, after
 from dagster_ips.query.maintenance_plan import MaintenancePlan, MaintenanceStep, QueryColumn, Strategy
 from dagster_ips.query.query_text import Query, read
 from dagster_ips.query.query_tree import within
+from dagster_ips.query.spark_dialect import DIALECT
 from dagster_ips.query.top_grouping import Grouping
 from tests.query.random_queries import GROWS, TABLES, Queries, Rows, random_change, random_rows
 
@@ -156,11 +158,8 @@ class Machine:
         return case.texts[state]
 
     def _text_of_state(self, query: Query, state: Callable[[int], str]) -> str:
-        tree = query.tree.copy()
-        for table in list(tree.find_all(exp.Table)):
-            source = int(table.name.rpartition("_")[2])
-            table.set("this", exp.to_identifier(state(source)))
-        return tree.sql("duckdb")
+        given = query.over({source: f"`{state(source)}`" for source in range(len(query.sources))})
+        return sqlglot.parse_one(given, dialect=DIALECT).sql("duckdb")
 
     def _fill(self, name: str, table: str, rows: Rows) -> None:
         if self._made.get(name) == (table, rows):

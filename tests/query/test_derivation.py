@@ -157,6 +157,30 @@ CASES: list[tuple[str, dict[str, list[Row]], dict[str, list[Row]], dict[str, lis
         {"t0": [(1, 3, 1, "a")]},
     ),
     ("SELECT s AS k FROM t0 UNION ALL SELECT s AS k FROM t3", {"t3": [(1, 0, "u")]}, {"t0": [(1, 1, 1, "a")]}, {}),
+    (
+        "SELECT coalesce(y.a, x.a) AS k, x.b FROM t0 x LEFT JOIN t1 y ON y.a = x.a",
+        {"t0": [(1, 1, 1, "a")]},
+        {"t0": [(2, 1, 1, "a")]},
+        {},
+    ),
+    (
+        "SELECT coalesce(x.a, y.a) AS k, f FROM t0 x JOIN t1 y ON x.b = y.b LEFT JOIN t3 z ON x.a = y.a AND z.b = y.b",
+        {"t1": [(1, 1, 1, "b")]},
+        {"t0": [(None, 1, 1, "a")]},
+        {},
+    ),
+    (
+        "WITH q AS (SELECT * FROM t0) SELECT q.b AS k FROM (q JOIN t1 y ON q.a = y.a)",
+        {"t1": [(1, 1, 1, "b")]},
+        {"t0": [(2, 1, 1, "a")]},
+        {},
+    ),
+    (
+        "WITH q AS (SELECT * FROM t0), r AS (SELECT * FROM t1) SELECT q.b AS k FROM (q JOIN r ON q.a = r.a)",
+        {"t0": [(1, 1, 1, "a")]},
+        {"t1": [(1, 1, 1, "b")]},
+        {},
+    ),
 ]
 
 
