@@ -24,6 +24,7 @@ from dagster_ips.query.query_tree import (
     Scan,
     SelectBlock,
     Sides,
+    has_equals,
     key_expression,
     within,
 )
@@ -207,11 +208,12 @@ class _EqualityWalk:
         return column
 
     def has_all_of(self, condition: exp.Expr) -> bool:
-        """Whether the joined relations have all columns of a condition that holds in every row."""
+        """Whether the joined relations have all columns of a condition that holds in every row, as they are there."""
         columns = within(condition, exp.Column)
         relations = [self._block.relation(column.table) for column in columns]
         is_there = all(each is not None and each.role is Role.INNER and each in self._inside for each in relations)
-        return bool(columns) and is_there and all(self._is_known(column) for column in columns)
+        is_same = not any(has_equals(self._block, column) for column in columns)
+        return bool(columns) and is_there and is_same and all(self._is_known(column) for column in columns)
 
     def joined(self, expressions: Sequence[exp.Expr]) -> exp.Select:
         """The join of the relations found so far, with the columns that ``expressions`` need."""
@@ -298,6 +300,8 @@ def _why_no_key(block: SelectBlock, place: int) -> str:
     roles = [relation.role for column in columns if (relation := block.relation(column.table)) is not None]
     if Role.LEFT in roles:
         return f"{name} is null where a LEFT JOIN finds nothing"
+    if other := next((column for column in columns if has_equals(block, column)), None):
+        return f"{name} may differ between equal values of {_shown(other)}"
     if block.windows:
         return f"{name} isn't in every PARTITION BY"
     return f"{name} isn't what the rows are grouped by" if block.group else f"{name} isn't computed from columns alone"

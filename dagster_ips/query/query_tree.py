@@ -137,14 +137,16 @@ class SelectBlock:
     @cached_property
     def is_one_group(self) -> bool:
         """Whether it aggregates all of its rows into one."""
-        parts = [*self.tree.selects, *([self.tree.args["having"]] if self.tree.args.get("having") else [])]
-        return not self.group and any(is_aggregated(part) for part in parts)
+        having = self.tree.args.get("having")
+        return not self.tree.args.get("group") and (having is not None or any(map(is_aggregated, self.tree.selects)))
 
     @cached_property
     def unkeyed(self) -> str | None:
         """Why no column of its result can identify the rows that a change affects; None if some column may."""
         group = self.tree.args.get("group")
-        several = ("grouping_sets", "cube", "rollup", "totals", "all")
+        if group and group.args.get("all"):
+            return "GROUP BY ALL doesn't name the columns"
+        several = ("grouping_sets", "cube", "rollup", "totals")
         if group and (
             any(group.args.get(key) for key in several) or group.find(exp.Rollup, exp.Cube, exp.GroupingSets)
         ):
@@ -377,8 +379,34 @@ def key_expression(block: SelectBlock, place: int) -> exp.Expr | None:
     relations = [block.relation(column.table) for column in columns]
     if block.unkeyed or any(relation is None or relation.role is not Role.INNER for relation in relations):
         return None
+    if not isinstance(expression, exp.Column) and any(has_equals(block, column) for column in columns):
+        return None
     by = [*([block.group] if block.group else []), *([plain(each) for each in _partition_by(w)] for w in block.windows)]
-    return expression if all(_is_made_of(expression, each) for each in by) else None
+    return expression if all(expression in each or _is_made_of(expression, each) for each in by) else None
+
+
+def has_equals(block: SelectBlock, column: exp.Column) -> bool:
+    """Whether a row may stand for others in which ``column`` is equal but not identical, such as 0.0 for -0.0.
+
+    Functions of it, such as its text, then differ between these rows.
+    """
+    relation = block.relation(column.table)
+    if column.meta.get("kind") is not None or relation is None or relation.inside is not None:
+        return False
+    return _merges_equals(relation.node, relation.node.names.index(column.name))
+
+
+def _merges_equals(node: Node, place: int) -> bool:
+    match node:
+        case Scan():
+            return False
+        case Sides():
+            is_plain = isinstance(node.tree, exp.Union) and not node.tree.args.get("distinct")
+            return not is_plain or _merges_equals(node.left, place) or _merges_equals(node.right, place)
+        case SelectBlock():
+            columns = within(node.tree.selects[place], exp.Column)
+            is_plain = not (node.group or node.is_one_group or node.windows or node.tree.args.get("distinct"))
+            return not is_plain or any(has_equals(node, column) for column in columns)
 
 
 def _partition_by(window: exp.Window) -> list[exp.Expr]:
@@ -386,8 +414,9 @@ def _partition_by(window: exp.Window) -> list[exp.Expr]:
 
 
 def _is_made_of(part: exp.Expr, parts: Sequence[exp.Expr]) -> bool:
+    """Whether rows that agree on ``parts`` also agree on ``part``, which is computed from those."""
     part = plain(part)
-    if part in parts:
+    if part in parts and kind_of(part.type) is not None:
         return True
     return not isinstance(part, exp.Column) and all(_is_made_of(each, parts) for each in part.iter_expressions())
 

@@ -181,10 +181,28 @@ CASES: list[tuple[str, dict[str, list[Row]], dict[str, list[Row]], dict[str, lis
         {"t1": [(1, 1, 1, "b")]},
         {},
     ),
+    ("SELECT 1 AS k FROM t0 HAVING 1 = 1", {"t0": [(1, 1, 1, "a")]}, {"t0": [(2, 1, 1, "a")]}, {}),
+    *(
+        # v is 0.0 in one row and -0.0 in the other, and CAST shows the difference.
+        (
+            f"WITH q AS (SELECT c, CAST(a AS double) * b AS v FROM t0) {text}",
+            {"t0": [(1, 0, 1, "a")]},
+            {"t0": [(-1, 0, 1, "a")]},
+            {},
+        )
+        for text in (
+            "SELECT CAST(v AS string) AS k, count(*) AS n FROM q GROUP BY v",
+            "SELECT CAST(v AS string) AS k FROM (SELECT DISTINCT v FROM q)",
+            "SELECT CAST(v AS string) AS k, n FROM (SELECT v, count(*) AS n FROM q GROUP BY v)",
+            "SELECT c, n FROM (SELECT c, v, count(*) AS n FROM q GROUP BY c, v) WHERE CAST(v AS string) = '0.0'",
+            "SELECT CAST(v AS string) AS k, count(*) OVER (PARTITION BY v) AS n FROM q",
+            "SELECT CAST(v AS string) AS k, n FROM (SELECT v, count(*) OVER (PARTITION BY v) AS n FROM q)",
+        )
+    ),
 ]
 
 
-@pytest.mark.parametrize(("text", "before", "came", "went"), CASES, ids=[case[0][:60] for case in CASES])
+@pytest.mark.parametrize(("text", "before", "came", "went"), CASES, ids=[case[0][:100] for case in CASES])
 def test_the_smallest_change_that_needs_a_rule(
     text: str, before: dict[str, list[Row]], came: dict[str, list[Row]], went: dict[str, list[Row]]
 ) -> None:
@@ -210,6 +228,7 @@ PLANS = [
     ("SELECT a, a + 1 AS b, sum(b) + a AS n FROM t0 GROUP BY a", REMOVED, Strategy.COMBINE, ""),
     ("SELECT count(DISTINCT a) AS n FROM t0", ADDED, Strategy.FULL, "an aggregate without GROUP BY is a single row"),
     ("SELECT count(*) AS n FROM t0 HAVING count(*) > 1", ADDED, Strategy.FULL, "HAVING looks at whole groups"),
+    ("SELECT 'x' AS k, count(*) AS n FROM t0 GROUP BY ALL", ADDED, Strategy.FULL, "GROUP BY ALL"),
     ("SELECT count(*) AS n FROM t0 ORDER BY n LIMIT 1", ADDED, Strategy.FULL, "LIMIT: the rows it takes"),
     (
         "SELECT a, explode(array(1, 2)) AS e, sum(b) AS n FROM t0 GROUP BY a",
