@@ -145,7 +145,7 @@ class AffectedReach:
         Raises:
             NotDerivedError: they can't be derived.
         """
-        if relation.inside is not None:
+        if relation.inside:
             assert isinstance(relation.node, SelectBlock)  # noqa: S101  # only those have expressions inside
             return self._body(relation.node, scan, [(relation.inside[int(name[1:])], name) for name in names])
         return self._columns(relation.node, scan, {relation.node.names.index(name): name for name in names})

@@ -181,6 +181,12 @@ CASES: list[tuple[str, dict[str, list[Row]], dict[str, list[Row]], dict[str, lis
         {"t1": [(1, 1, 1, "b")]},
         {},
     ),
+    (
+        "SELECT 'x' AS k, x.b FROM t0 x WHERE x.a IN (SELECT y.a FROM t1 y UNION SELECT z.b FROM t3 z)",
+        {"t0": [(1, 1, 1, "a")]},
+        {"t1": [(1, 1, 1, "b")]},
+        {},
+    ),
     ("SELECT 1 AS k FROM t0 HAVING 1 = 1", {"t0": [(1, 1, 1, "a")]}, {"t0": [(2, 1, 1, "a")]}, {}),
     *(
         # v is 0.0 in one row and -0.0 in the other, and CAST shows the difference.
