@@ -272,6 +272,9 @@ def _qualified(query: Query, columns: Sequence[Sequence[QueryColumn]]) -> exp.Qu
         if len({each.name.lower() for each in found}) < len(found):
             message = "a source has two columns whose names differ only in case"
             raise NotDerivedError(message)
+    if any(join.method for join in query.tree.find_all(exp.Join)):
+        message = "NATURAL JOIN: existing rows change when both tables get a column of the same name"
+        raise NotDerivedError(message)
     tree = qualify(query.tree.copy(), schema=schema, dialect=DIALECT)
     annotate_types(tree, schema=schema, dialect=DIALECT)
     for node in tree.walk():
