@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -24,7 +25,7 @@ from dagster_ips.query.affected_keys import (
 from dagster_ips.query.body_keys import body_keys
 from dagster_ips.query.delta_terms import terms, weighted, why_body_not_linear, why_not_linear
 from dagster_ips.query.key_restriction import reading, restricted, restricted_body, whole
-from dagster_ips.query.query_text import Query, named
+from dagster_ips.query.query_text import Query, is_of_the_moment, named
 from dagster_ips.query.query_tree import (
     Node,
     NotDerivedError,
@@ -263,6 +264,11 @@ class MaintenancePlan:
             return False
 
 
+_OF_TIMES = re.compile(
+    r"date|time|day|month|year|week|quarter|hour|minute|second|unix|trunc|extract|tsor", re.IGNORECASE
+)
+
+
 def _qualified(query: Query, columns: Sequence[Sequence[QueryColumn]]) -> exp.Query:
     """The tree with every column qualified, and with the kinds of the columns that can be compared as keys."""
     schema: dict[str, object] = {
@@ -280,11 +286,27 @@ def _qualified(query: Query, columns: Sequence[Sequence[QueryColumn]]) -> exp.Qu
     for node in tree.walk():
         if isinstance(node, exp.Column):
             node.meta["kind"] = kind_of(node.type)
+        if is_of_the_moment(node) and _may_be_time(node):
+            message = f"{node.sql(DIALECT)} may mean the time of the run"
+            raise NotDerivedError(message)
         if isinstance(node, exp.Table):
             node.meta["source"] = int(node.name.rpartition("_")[2])
     for each in tree.find_all(exp.Select):
         _simplify_using(each)
     return tree
+
+
+def _may_be_time(text: exp.Expr) -> bool:
+    """Whether Spark may cast a string to a date or a time: for a function of times, or beside one."""
+    above = text.parent
+    while isinstance(above, exp.Paren):
+        above = above.parent
+    if not isinstance(above, exp.Func | exp.Predicate):
+        return False
+    if _OF_TIMES.search(above.name if isinstance(above, exp.Anonymous) else type(above).__name__):
+        return True
+    beside = [each.type for each in above.iter_expressions() if isinstance(each, exp.Condition) and each is not text]
+    return any(kind is None or kind.this in (exp.DType.UNKNOWN, *exp.DataType.TEMPORAL_TYPES) for kind in beside)
 
 
 def _simplify_using(tree: exp.Select) -> None:

@@ -269,9 +269,13 @@ def _problem_of_kind(node: exp.Expr) -> str | None:
 
 
 def _is_of_the_moment(cast: exp.Cast) -> bool:
-    text = cast.this
-    is_time = cast.to.this.value.lower() in _TIMES
-    return is_time and isinstance(text, exp.Literal) and text.is_string and text.name.strip().lower() in OF_THE_MOMENT
+    return cast.to.this.value.lower() in _TIMES and is_of_the_moment(cast.this)
+
+
+def is_of_the_moment(text: exp.Expr) -> bool:
+    """Whether it is a string, such as ``today`` or ``now UTC``, that as a time means another one on another day."""
+    is_string = isinstance(text, exp.Literal) and text.is_string
+    return is_string and next(iter(text.name.lower().split()), "") in OF_THE_MOMENT
 
 
 _OF_TABLE = ("this", "db", "catalog", "alias", "joins")

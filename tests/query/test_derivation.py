@@ -386,3 +386,23 @@ def test_spaces_and_comments_do_not_make_another_query_but_quoted_text_does() ->
 def test_a_query_that_cannot_be_maintained_is_refused_with_the_reason(text: str, why: str) -> None:
     with pytest.raises(RefusedQueryError, match=why):
         read(text)
+
+
+@pytest.mark.parametrize(
+    ("condition", "strategy"),
+    [
+        ("day >= 'today'", Strategy.FULL),
+        ("day >= to_date('today')", Strategy.FULL),
+        ("ts < to_timestamp('now UTC')", Strategy.FULL),
+        ("datediff('today', day) < 7", Strategy.FULL),
+        ("ts BETWEEN '2026-01-01' AND ('tomorrow')", Strategy.FULL),
+        ("s IN ('now', 'later') AND instr(s, 'today') = 0", Strategy.APPEND),
+    ],
+)
+def test_a_string_that_means_the_time_of_the_run_beside_a_time_is_not_taken_for_a_constant(
+    condition: str, strategy: Strategy
+) -> None:
+    columns = [QueryColumn("day", "date"), QueryColumn("ts", "timestamp"), QueryColumn("s", "string")]
+    plan = MaintenancePlan(read(f"SELECT * FROM x WHERE {condition}"), [columns])
+    step = plan.step({0: ADDED}, known_before=frozenset({0}))
+    assert (step.strategy, "the time of the run" in step.reason) == (strategy, strategy is Strategy.FULL)
