@@ -19,6 +19,7 @@ from dagster_ips.iceberg.manifests import (
     ManifestEntry,
     ManifestRow,
     Status,
+    added_by,
     content_of,
     may_hold_live_files,
     read_entries,
@@ -82,7 +83,7 @@ def _reader(storage: Storage, row: ManifestRow, metadata: TableMetadata, *, of: 
         if counted not in (None, len(live)):
             cause = f"it has {len(live)} live files, but its manifest list counts {counted}"
             raise MetadataUnreadableError(table=metadata.table, file=row["manifest_path"], cause=cause)
-        return [entry for entry in live if of is None or entry.snapshot_id == of.snapshot_id]
+        return live if of is None else list(filter(added_by([of]), live))
 
     return read
 

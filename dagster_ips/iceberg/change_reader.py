@@ -20,6 +20,7 @@ from dagster_ips.iceberg.manifests import (
     ManifestEntry,
     ManifestRow,
     Status,
+    added_by,
     content_of,
     may_hold_live_files,
     read_entries,
@@ -71,7 +72,7 @@ def appended_files(
     that was merged in between names each entry's own snapshot. Cost: one manifest list, and the manifests added in the
     interval.
     """
-    wanted = {snapshot.snapshot_id for snapshot in snapshots}
+    wanted, is_new = {snapshot.snapshot_id for snapshot in snapshots}, added_by(snapshots)
     whole: list[ManifestRow] = []
     entries: list[ManifestEntry] = []
     files = []
@@ -79,7 +80,7 @@ def appended_files(
         if content_of(row) is not Content.DATA or row["added_snapshot_id"] not in wanted:
             continue
         live = [e for e in read_entries(storage, row, table=metadata.table) if e.status is not Status.DELETED]
-        new = [entry for entry in live if entry.snapshot_id in wanted]
+        new = [entry for entry in live if is_new(entry)]
         files += [entry.data_file() for entry in new]
         if len(new) == len(live) and not row.get("deleted_files_count") and _can_be_copied(live, metadata):
             whole.append(row)
@@ -358,10 +359,10 @@ class _DifferenceToExpired(_Difference):
         return True  # It may have had some.
 
     def _came(self, content: Content) -> list[ManifestEntry]:
-        ids = {snapshot.snapshot_id for snapshot in self.interval.snapshots}
+        ids, is_new = {snapshot.snapshot_id for snapshot in self.interval.snapshots}, added_by(self.interval.snapshots)
         # What the interval's snapshots added is in manifests that one of them wrote.
         rows = [row for row in self._rows_after if row["added_snapshot_id"] in ids]
-        return [entry for entry in self._live(content, rows) if entry.snapshot_id in ids]
+        return [entry for entry in self._live(content, rows) if is_new(entry)]
 
     def _went(self, content: Content) -> list[ManifestEntry]:
         own = [entry for snapshot in self.interval.snapshots for entry in self._own(snapshot, content)]

@@ -6,7 +6,7 @@ Source: Iceberg table spec, "Manifests", "Manifest Lists", "Sequence Number Inhe
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
@@ -106,6 +106,22 @@ class ManifestEntry:
             value_counts=_by_field_id(raw.get("value_counts")),
             file_format=str(raw.get("file_format", "PARQUET")).upper(),
         )
+
+
+def added_by(snapshots: Iterable[Snapshot]) -> Callable[[ManifestEntry], bool]:
+    """Whether the file of a live entry was added by one of ``snapshots``.
+
+    Of a file that was there before, the sequence number tells. The entry's snapshot may be wrong: DuckDB leaves it out
+    when it merges manifests, so that the entry inherits the snapshot that merged them, and others copy that.
+    """
+    kept = tuple(snapshots)
+    ids, numbers = {each.snapshot_id for each in kept}, {each.sequence_number for each in kept}
+
+    def is_added(entry: ManifestEntry) -> bool:
+        number = entry.raw.get("file_sequence_number")
+        return number in numbers if entry.status is Status.EXISTING and number else entry.snapshot_id in ids
+
+    return is_added
 
 
 def read_manifest_list(storage: Storage, snapshot: Snapshot, *, table: str) -> list[ManifestRow]:

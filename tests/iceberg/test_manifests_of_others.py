@@ -1,0 +1,88 @@
+"""Manifests in which other writers, such as DuckDB and old releases of Iceberg, leave something out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from dagster_ips.core.limits import Limits
+from dagster_ips.iceberg.avro import read_avro, write_avro
+from dagster_ips.iceberg.bites import appended_bite
+from tests.iceberg.sources import TABLE, Source, numbered
+
+MERGED = {"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-to-merge": "2"}
+Entry = dict[str, Any]
+
+
+def rewrite_manifests(source: Source, change: Callable[[Entry], Entry]) -> None:
+    """Change every entry of the manifests that the table's head lists."""
+    snapshot = source.table.current_snapshot()
+    assert snapshot
+    for manifest in snapshot.manifests(source.table.io):
+        path = Path(urlsplit(manifest.manifest_path).path)
+        file = read_avro(path.read_bytes())
+        path.write_bytes(write_avro(file.header, [change(entry) for entry in file.records]))
+
+
+def as_duckdb(entry: Entry) -> Entry:
+    """DuckDB names no snapshot in the entries that it writes, nor when it lists them again in a merged manifest."""
+    return {**entry, "snapshot_id": None}
+
+
+def set_operation(source: Source, operation: str) -> None:
+    """Write ``operation`` into the summary of the table's head."""
+    path = Path(urlsplit(source.table.metadata_location).path)
+    raw = json.loads(path.read_text())
+    head = next(each for each in raw["snapshots"] if each["snapshot-id"] == raw["current-snapshot-id"])
+    head["summary"]["operation"] = operation
+    path.write_text(json.dumps(raw))
+
+
+def merging(folder: Path, *numbers: int) -> Source:
+    """A table to which each number is appended by itself; all manifests are merged each time."""
+    source = Source(folder, format_version="2", **MERGED)
+    for number in numbers:
+        source.append(numbered(number))
+        rewrite_manifests(source, as_duckdb)
+    return source
+
+
+def test_files_that_a_merged_manifest_lists_again_without_their_snapshot_are_not_new_again(tmp_path: Path) -> None:
+    source = merging(tmp_path, 1, 2)
+    source.capture_and_consume()
+    for number in (3, 4):
+        source.append(numbered(number))
+        rewrite_manifests(source, as_duckdb)
+    captured = source.capture()
+    assert source.scan(captured.capture.icdc_table) == source.expected(numbered(3, 4))
+
+
+def test_bites_of_an_append_leave_out_files_that_its_manifest_lists_again(tmp_path: Path) -> None:
+    source = merging(tmp_path, 1, 2)
+    source.capture_and_consume()
+    source.append(numbered(3))
+    rewrite_manifests(source, as_duckdb)
+    head = source.lake.load(TABLE, asset="daily").ancestry().head
+    assert head
+    metadata = source.lake.load(TABLE, asset="daily")
+    files, bite = appended_bite(source.lake.storage, metadata, head, first=0, limits=Limits(max_files=1))
+    assert (files.changes.row_count, bite.total) == (1, 1)
+
+
+def test_files_listed_again_by_a_rewrite_of_their_manifests_are_not_new_if_the_start_has_expired(
+    tmp_path: Path,
+) -> None:
+    source = merging(tmp_path, 1, 2)
+    source.capture_and_consume()
+    source.append(numbered(3))
+    rewrite_manifests(source, as_duckdb)
+    head = source.table.current_snapshot()
+    assert head
+    older = [each.snapshot_id for each in source.table.snapshots() if each.snapshot_id != head.snapshot_id]
+    source.table.maintenance.expire_snapshots().by_ids(older).commit()
+    set_operation(source, "replace")
+    captured = source.capture()
+    assert source.scan(captured.capture.icdc_table) == source.expected(numbered(3))
