@@ -183,7 +183,8 @@ def _inherit_sequence_numbers(raw: dict[str, Any], row: ManifestRow) -> None:
         return
     inherited = row.get("sequence_number") or 0
     for name in ("sequence_number", "file_sequence_number"):
-        if raw[name] is None and (inherited == 0 or raw["status"] == Status.ADDED):
+        # Iceberg before 1.0 wrote no file_sequence_number.
+        if raw.get(name) is None and (inherited == 0 or raw["status"] == Status.ADDED):
             raw[name] = inherited
 
 

@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import pytest
+
+from dagster_ips.core.capture import Mode
 from dagster_ips.core.limits import Limits
-from dagster_ips.iceberg.avro import read_avro, write_avro
+from dagster_ips.iceberg.avro import SCHEMA_KEY, read_avro, write_avro
 from dagster_ips.iceberg.bites import appended_bite
 from tests.iceberg.sources import TABLE, Source, numbered
 
@@ -17,19 +20,33 @@ MERGED = {"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-to
 Entry = dict[str, Any]
 
 
-def rewrite_manifests(source: Source, change: Callable[[Entry], Entry]) -> None:
+def rewrite_manifests(source: Source, change: Callable[[Entry], Entry], schema: Callable[[str], str] = str) -> None:
     """Change every entry of the manifests that the table's head lists."""
     snapshot = source.table.current_snapshot()
     assert snapshot
     for manifest in snapshot.manifests(source.table.io):
         path = Path(urlsplit(manifest.manifest_path).path)
         file = read_avro(path.read_bytes())
-        path.write_bytes(write_avro(file.header, [change(entry) for entry in file.records]))
+        header = {**file.header, SCHEMA_KEY: schema(file.schema)}
+        path.write_bytes(write_avro(header, [change(entry) for entry in file.records]))
 
 
 def as_duckdb(entry: Entry) -> Entry:
     """DuckDB names no snapshot in the entries that it writes, nor when it lists them again in a merged manifest."""
     return {**entry, "snapshot_id": None}
+
+
+def without_file_sequence_number(entry: Entry) -> Entry:
+    return {name: value for name, value in entry.items() if name != "file_sequence_number"}
+
+
+def without_field(name: str) -> Callable[[str], str]:
+    def of(schema: str) -> str:
+        entry = json.loads(schema)
+        entry["fields"] = [field for field in entry["fields"] if field["name"] != name]
+        return json.dumps(entry)
+
+    return of
 
 
 def set_operation(source: Source, operation: str) -> None:
@@ -86,3 +103,19 @@ def test_files_listed_again_by_a_rewrite_of_their_manifests_are_not_new_if_the_s
     set_operation(source, "replace")
     captured = source.capture()
     assert source.scan(captured.capture.icdc_table) == source.expected(numbered(3))
+
+
+@pytest.mark.parametrize("asked_for", [None, Mode.FULL])
+def test_manifests_of_version_2_from_before_files_had_a_sequence_number_of_their_own_are_read(
+    tmp_path: Path, asked_for: Mode | None
+) -> None:
+    """Written by Iceberg before 1.0."""
+    source = Source(tmp_path, format_version="2", **MERGED)
+    source.append(numbered(1))
+    source.append(numbered(2))
+    source.capture_and_consume()
+    source.append(numbered(3))
+    rewrite_manifests(source, without_file_sequence_number, without_field("file_sequence_number"))
+    captured = source.capture(asked_for=asked_for)
+    new = source.rows if asked_for else numbered(3)
+    assert source.scan(captured.capture.icdc_table) == source.expected(new)
