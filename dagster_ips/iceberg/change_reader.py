@@ -145,6 +145,21 @@ def lists_work_of(storage: Storage, metadata: TableMetadata, snapshot: Snapshot,
     return any(entry.is_from(ancestor) for entry in entries if entry.status is not Status.ADDED)
 
 
+def shows_what_moved(storage: Storage, metadata: TableMetadata, interval: Interval) -> bool:
+    """Whether each ``replace`` in the interval lists the files whose rows it moved, so that it added none.
+
+    DuckDB lists such a file as if the commit that added it had removed it.
+    """
+    for snapshot in interval.snapshots:
+        part = Interval(None, (snapshot,))
+        rewrites, moved, unsure = _DifferenceToExpired(storage, metadata, part, snapshot).rewrites()
+        for rewrite in rewrites:
+            rows_in = sum(moved[path].record_count for path in rewrite.inputs - unsure)
+            if rows_in < sum(moved[path].record_count for path in rewrite.outputs):
+                return False
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class _OneSided:
     """The files that are live only at the end of an interval, and those that are live only at its start."""
@@ -188,7 +203,7 @@ class _Difference:
 
     def _follow_rewrites(self, added: _ByPath, removed: _ByPath) -> None:
         """Take rewrites that changed no row out of both; files that they read and that are new count as added."""
-        rewrites, moved, repeated = self._rewrites()
+        rewrites, moved, repeated = self.rewrites()
         if not rewrites:
             return
         disturbed = {path for path, entry in moved.items() if self._was_deleted_from(entry)}
@@ -254,10 +269,10 @@ class _Difference:
                     if entry.status is not Status.DELETED:
                         yield entry
 
-    def _rewrites(self) -> tuple[list[Rewrite], dict[str, ManifestEntry], set[str]]:
+    def rewrites(self) -> tuple[list[Rewrite], dict[str, ManifestEntry], set[str]]:
         """What the interval's ``replace`` snapshots did, oldest first, and an entry of each file that they moved.
 
-        The third result is the files that one of them lists several times.
+        The third result is the files that one of them lists several times, or that may have been removed before it.
         """
         rewrites: list[Rewrite] = []
         moved: dict[str, ManifestEntry] = {}
@@ -269,6 +284,8 @@ class _Difference:
             moved |= {entry.path: entry for entry in own}
             counts = Counter((entry.path, entry.status) for entry in own)
             repeated |= {path for (path, _), count in counts.items() if count > 1}
+            # DuckDB keeps the entries of files that earlier commits removed, and none of them names its snapshot.
+            repeated |= {e.path for e in own if e.status is Status.DELETED and not e.is_named}
             one_spec = len({entry.spec_id for entry in own}) == 1
             groups: dict[PartitionKey | None, list[ManifestEntry]] = {}
             for entry in own:

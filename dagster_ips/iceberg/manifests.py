@@ -45,12 +45,14 @@ class ManifestEntry:
     """An entry with explicit snapshot id and sequence numbers; ``raw`` is ready to be written again.
 
     ``manifest`` is the header of the manifest that lists the entry, ``spec_id`` that manifest's partition spec.
+    ``is_named`` says that the entry names its snapshot itself and hasn't inherited it from the manifest.
     """
 
     manifest: Mapping[str, str]
     spec_id: int
     content: Content
     raw: dict[str, Any]
+    is_named: bool = True
 
     @property
     def status(self) -> Status:
@@ -154,11 +156,12 @@ def read_entries(storage: Storage, row: ManifestRow, *, table: str) -> Iterator[
     _require_known(Status, [raw["status"] for raw in file.records], table=table, location=row["manifest_path"])
     next_row_id = row.get("first_row_id")
     for raw in file.records:
-        if raw.get("snapshot_id") is None:
+        is_named = raw.get("snapshot_id") is not None
+        if not is_named:
             raw["snapshot_id"] = row["added_snapshot_id"]
         _inherit_sequence_numbers(raw, row)
         next_row_id = _inherit_first_row_id(raw, row, next_row_id)
-        yield ManifestEntry(file.header, row["partition_spec_id"], content_of(row), raw)
+        yield ManifestEntry(file.header, row["partition_spec_id"], content_of(row), raw, is_named)
 
 
 def content_of(row: ManifestRow) -> Content:

@@ -9,11 +9,14 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from pyiceberg.table.snapshots import Snapshot
 
 from dagster_ips.core.capture import Mode
 from dagster_ips.core.limits import Limits
+from dagster_ips.errors import SourceExpiredError
 from dagster_ips.iceberg.avro import SCHEMA_KEY, read_avro, write_avro
 from dagster_ips.iceberg.bites import appended_bite
+from dagster_ips.iceberg.manifests import Status
 from tests.iceberg.sources import TABLE, Source, numbered
 
 MERGED = {"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-to-merge": "2"}
@@ -47,6 +50,40 @@ def without_field(name: str) -> Callable[[str], str]:
         return json.dumps(entry)
 
     return of
+
+
+def compact_as_duckdb(source: Source, *, named: bool) -> None:
+    """Make the last append a rewrite of all rows before it: the removed files keep the snapshots that added them.
+
+    If not ``named``, DuckDB itself had added them, so they have none.
+    """
+    snapshot = source.table.current_snapshot()
+    assert snapshot
+    path = Path(urlsplit(snapshot.manifest_list).path)
+    file = read_avro(path.read_bytes())
+    rows = []
+    for row in file.records:
+        if row["added_snapshot_id"] != snapshot.snapshot_id:
+            old = Path(urlsplit(row["manifest_path"]).path)
+            new = old.with_name(f"removed-by-{snapshot.snapshot_id}-{old.name}")
+            manifest = read_avro(old.read_bytes())
+            entries = [{**(e if named else as_duckdb(e)), "status": Status.DELETED.value} for e in manifest.records]
+            new.write_bytes(write_avro(manifest.header, entries))
+            removed = row["added_files_count"] + row["existing_files_count"] + row["deleted_files_count"]
+            counts = {"added_files_count": 0, "existing_files_count": 0, "deleted_files_count": removed}
+            written = {"added_snapshot_id": snapshot.snapshot_id, "sequence_number": snapshot.sequence_number}
+            row = {**row, **counts, **written, "manifest_path": f"file://{new}"}  # noqa: PLW2901  # it replaces it
+        rows.append(row)
+    path.write_bytes(write_avro(file.header, rows))
+    set_operation(source, "replace")
+
+
+def expire(source: Source, *, before: Snapshot) -> None:
+    """Expire the snapshots ``before`` this one, as Java does: the ids of parents stay."""
+    path = Path(urlsplit(source.table.metadata_location).path)
+    raw = json.loads(path.read_text())
+    raw["snapshots"] = [each for each in raw["snapshots"] if each["sequence-number"] >= before.sequence_number]
+    path.write_text(json.dumps(raw))
 
 
 def set_operation(source: Source, operation: str) -> None:
@@ -96,11 +133,11 @@ def test_files_listed_again_by_a_rewrite_of_their_manifests_are_not_new_if_the_s
     source.capture_and_consume()
     source.append(numbered(3))
     rewrite_manifests(source, as_duckdb)
-    head = source.table.current_snapshot()
-    assert head
-    older = [each.snapshot_id for each in source.table.snapshots() if each.snapshot_id != head.snapshot_id]
-    source.table.maintenance.expire_snapshots().by_ids(older).commit()
+    retained = source.table.current_snapshot()
+    assert retained
+    source.append([])
     set_operation(source, "replace")
+    expire(source, before=retained)
     captured = source.capture()
     assert source.scan(captured.capture.icdc_table) == source.expected(numbered(3))
 
@@ -119,3 +156,22 @@ def test_manifests_of_version_2_from_before_files_had_a_sequence_number_of_their
     captured = source.capture(asked_for=asked_for)
     new = source.rows if asked_for else numbered(3)
     assert source.scan(captured.capture.icdc_table) == source.expected(new)
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_rows_that_duckdb_compacted_are_not_taken_for_new_if_what_was_there_before_has_expired(
+    tmp_path: Path, *, named: bool
+) -> None:
+    source = Source(tmp_path, format_version="2")
+    source.append(numbered(1))
+    source.append(numbered(2))
+    source.capture_and_consume()
+    source.append(numbered(1, 2))
+    compact_as_duckdb(source, named=named)
+    table = source.capture().capture.icdc_table
+    assert source.scan(table, tag="before") == source.scan(table, tag="after") == source.expected(numbered(1, 2))
+    head = source.table.current_snapshot()
+    assert head
+    expire(source, before=head)
+    with pytest.raises(SourceExpiredError):
+        source.capture()

@@ -22,7 +22,13 @@ from dagster_ips.errors import (
     SourceReplacedError,
     SourceRolledBackError,
 )
-from dagster_ips.iceberg.change_reader import ChangedFiles, appended_files, changed_files, lists_work_of
+from dagster_ips.iceberg.change_reader import (
+    ChangedFiles,
+    appended_files,
+    changed_files,
+    lists_work_of,
+    shows_what_moved,
+)
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.storage import Storage
 
@@ -104,16 +110,20 @@ def _is_rollback(found: Interval | Break) -> bool:
 def interval_of(storage: Storage, source: TableMetadata, committed: Watermark, ancestry: Ancestry) -> Interval | Break:
     """What happened on ``ancestry`` since ``committed``: ``interval_since`` applied to the retained snapshots.
 
+    If the start has expired, rewrites must list what they moved: there is nothing to compare their files with.
+
     Raises:
         MetadataUnreadableError: a manifest that is needed for that can't be read.
     """
-    return interval_since(
+    found = interval_since(
         committed,
         table_uuid=source.uuid,
         retained=source.snapshots,
         ancestry=ancestry,
         descends=lambda snapshot: lists_work_of(storage, source, snapshot, committed),
     )
+    is_lost = isinstance(found, Interval) and found.start is None and not shows_what_moved(storage, source, found)
+    return Break.EXPIRED if is_lost else found
 
 
 def end_of(state: EdgeState, source: TableMetadata, ref: str) -> Snapshot | None:
