@@ -7,13 +7,15 @@ what earlier snapshots said may have expired.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from dagster_ips.core.capture import Capture, Mode, TargetMark
 from dagster_ips.core.code_of_rows import OTHER_DECLARATION, ColumnChanges, Making, OlderRows, older_rows
+from dagster_ips.core.target import is_older
 from dagster_ips.iceberg.lasting_facts import CODE, DECLARED, fact_properties, lasting_fact
 from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.iceberg.stamps import mark
 
 MADE = "dagster-ips.made"
 
@@ -57,10 +59,15 @@ def restored(before: TableMetadata, partitions: Sequence[str | None]) -> dict[st
     return {MADE: json.dumps(said, separators=(",", ":"), ensure_ascii=False)} if said else {}
 
 
-def makings(metadata: TableMetadata) -> dict[str | None, Making]:
-    """How the table's rows were made, by partition, as far as it says; the key is None without partitions."""
+def makings(metadata: TableMetadata, *, after: TargetMark | None = None) -> dict[str | None, Making]:
+    """How the table's rows were made, by partition, as far as it says; the key is None without partitions.
+
+    With ``after``, only what was published after that mark.
+    """
     found: dict[str | None, Making] = {}
     for snapshot in metadata.ancestry().snapshots:
+        if after is not None and not is_older(after, mark(snapshot, metadata.uuid)):
+            break
         for each in json.loads(snapshot.summary.get(MADE, "[]")):
             making = Making(tuple(each["codes"]), each.get("schema", snapshot.schema_id), each.get("declared"))
             for partition in each.get("partitions", [None]):
@@ -102,12 +109,18 @@ def lasting_properties(metadata: TableMetadata, summaries: Iterable[Mapping[str,
     declared, codes = {each.get("declared") for each in entries}, {tuple(each["codes"]) for each in entries}
     one = declared.pop() if len(declared) == 1 else None
     code = next(iter(codes))[0] if len(codes) == 1 and len(next(iter(codes))) == 1 else None
-    known = makings(metadata).values()
-    as_ever = all(each.declared in (None, one) for each in known)
-    same_code = code is not None and all(each.codes in ((), (code,)) for each in known)
+    # An unknown value holds for nothing, so nothing contradicts it.
+    as_ever = one is None or all(each.declared in (None, one) for each in _since(metadata, DECLARED))
+    same_code = code is None or all(each.codes in ((), (code,)) for each in _since(metadata, CODE))
     return fact_properties(metadata, DECLARED, one, held_before=as_ever) | fact_properties(
         metadata, CODE, code, held_before=same_code
     )
+
+
+def _since(metadata: TableMetadata, name: str) -> Collection[Making]:
+    """How the rows were made that were published since the fact ``name`` is recorded; all rows if it never was."""
+    fact = lasting_fact(metadata, name)
+    return makings(metadata, after=fact.since if fact else None).values()
 
 
 def older_rows_of(

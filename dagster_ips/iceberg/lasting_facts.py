@@ -55,10 +55,11 @@ def fact_properties(
 ) -> dict[str, str]:
     """Table properties that record ``value`` for what is published from now on; empty if that is recorded already.
 
-    Of a fact that was never recorded, ``held_before`` says whether nothing is known to contradict it.
+    ``held_before`` says whether nothing that was published since it was recorded, or ever if it never was, is known to
+    contradict it. A run may do so that was at work when another announced a new value and then was killed.
     """
     known = lasting_fact(metadata, name)
-    if known is not None and known.value == value:
+    if known is not None and known.value == value and held_before:
         return {}
     return _recorded(metadata, name, value, since=None if known is None and held_before else head_mark(metadata))
 

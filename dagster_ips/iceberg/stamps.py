@@ -157,8 +157,9 @@ def division_properties(metadata: TableMetadata, divisions: Mapping[Edge, str | 
     """Table properties for what the partitions of each line mean, about to be published: what outlasts the stamps."""
     properties: dict[str, str] = {}
     for line, division in divisions.items():
-        never = last_divided_otherwise(metadata, line, division) is None
-        properties |= fact_properties(metadata, division_of(line), division, held_before=never)
+        fact, other = lasting_fact(metadata, division_of(line)), last_divided_otherwise(metadata, line, division)
+        held_before = other == (fact.since if fact else None)
+        properties |= fact_properties(metadata, division_of(line), division, held_before=held_before)
     return properties
 
 

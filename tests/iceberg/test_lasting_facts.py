@@ -9,6 +9,7 @@ from typing import Any
 from dagster_ips.core.capture import TargetMark
 from dagster_ips.core.code_of_rows import OTHER_DECLARATION
 from dagster_ips.core.edge import Edge
+from dagster_ips.core.ownership import EDGE
 from dagster_ips.iceberg import lookup_stamps
 from dagster_ips.iceberg.code_stamps import MADE, lasting_properties, making_of
 from dagster_ips.iceberg.lasting_facts import DECLARED, fact_properties, lasting_fact, renewed_facts
@@ -83,6 +84,26 @@ def test_a_run_that_announced_and_lost_a_race_begins_its_facts_again() -> None:
     renewed = renewed_facts(table(2, properties | changed), {*changed, "dagster-ips.asset"})
     assert declared_at(properties | changed, 2) == ("merge", ("1",))
     assert declared_at(properties | changed | renewed, 2) == (OTHER_DECLARATION, ("1",))
+
+
+def test_facts_begin_again_after_a_run_of_old_code_published_what_a_killed_run_had_announced_otherwise() -> None:
+    properties = published({}, None, made("append", "1", "a")) | division_properties(table(None, {}), {LINE: "days"})
+    announced = properties | lasting_properties(table(1, properties), [made("merge", "2", "b")])
+    announced |= division_properties(table(1, properties), {LINE: "months"})
+    by_old_code = made("append", "1", "a") | {EDGE + LINE.id: '{"partitions":{"a":2},"by":"days"}'}
+    now = table(2, announced, summary=by_old_code)
+    again = lasting_properties(now, [made("merge", "2", "b")]) | division_properties(now, {LINE: "months"})
+    assert declared_at(announced | again, 2) == (OTHER_DECLARATION, ())
+    assert last_divided_otherwise(table(3, announced | again), LINE, "months") == TargetMark("u", 2, 2, 2, 0)
+    after = table(3, announced | again, summary=made("merge", "2", "b"))
+    assert lasting_properties(after, [made("merge", "2", "b")]) == {}
+    assert division_properties(after, {LINE: "months"}) == {}
+
+
+def test_the_facts_of_code_without_a_version_are_recorded_once() -> None:
+    entry = {MADE: json.dumps([{"codes": [], "declared": "append"}])}
+    properties = published({}, None, entry)
+    assert lasting_properties(table(1, properties, summary=entry), [entry]) == {}
 
 
 def test_a_table_that_was_created_again_from_its_own_properties_has_no_facts() -> None:
