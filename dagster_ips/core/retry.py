@@ -17,11 +17,15 @@ class RetryState:
     failures: int = 0
     run_id: str = ""
 
-    def after_failure(self, fingerprint: str, run_id: str) -> RetryState:
-        """Count ``run_id`` once. New data or new code restarts the count with this failure."""
+    def after_failure(self, fingerprint: str, run_id: str, *, is_alone: bool = True) -> RetryState:
+        """Count ``run_id`` once. New data or new code restarts the count with this failure.
+
+        The last failure counts only if it ``is_alone``: in a run of several partitions, another one may have failed.
+        """
         if fingerprint != self.fingerprint:
             return RetryState(fingerprint, 1, run_id)
-        return self if run_id == self.run_id else RetryState(fingerprint, self.failures + 1, run_id)
+        failures = min(self.failures + 1, MOST_FAILURES if is_alone else MOST_FAILURES - 1)
+        return self if run_id == self.run_id else RetryState(fingerprint, failures, run_id)
 
     def is_blocked(self, *, seconds_since_failure: float) -> bool:
         """Whether to wait: 30 s after the first failure, four times longer after each, for good after the fifth.

@@ -16,6 +16,7 @@ from dagster import (
     RunRecord,
 )
 
+from dagster_ips._compat import RANGE_END_TAG, RANGE_START_TAG
 from dagster_ips.core.retry import RetryState
 from dagster_ips.errors import IpsError
 from dagster_ips.orchestration.watch.failed_runs import WHOLE, failed_runs
@@ -59,8 +60,11 @@ class BlockedCondition(AutomationCondition[dg.AssetKey]):
         blocked = set()
         for key in sorted(asked & failed.keys()):
             record = failed[key]
+            run = record.dagster_run
             states[key] = states.get(key, RetryState()).after_failure(
-                self._fingerprint(context, watched, key), record.dagster_run.run_id
+                self._fingerprint(context, watched, key),
+                run.run_id,
+                is_alone=run.tags.get(RANGE_START_TAG) == run.tags.get(RANGE_END_TAG),
             )
             waited = context.evaluation_time.timestamp() - (record.end_time or 0.0)
             if states[key].is_blocked(seconds_since_failure=waited):
