@@ -34,9 +34,10 @@ class Snapshot:
     def begins_history(self) -> bool:
         """Whether it holds only what it added itself, as far as its summary says, so that it needs no parent.
 
-        A ``replace`` isn't such a snapshot: the rows that it moved were there before, whatever its parent id is.
+        A ``replace`` isn't such a snapshot: the rows that it moved were there before, whatever its parent id is. Nor is
+        one that removed files, even if it rewrote all of them: PyIceberg removes the id of an expired parent.
         """
-        if self.only_moves:
+        if self.only_moves or self.summary.get("deleted-data-files", "0") != "0":
             return False
         total = self.summary.get("total-data-files")
         return total is None or total == self.summary.get("added-data-files", "0")

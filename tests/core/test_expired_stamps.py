@@ -180,3 +180,12 @@ class Expiry(RuleBasedStateMachine):
 
 TestExpiry = Expiry.TestCase
 TestExpiry.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
+
+
+def test_a_snapshot_that_rewrote_every_file_does_not_show_that_nothing_has_expired() -> None:
+    """PyIceberg removes the parent's id when it expires the parent, as if the table began with this snapshot."""
+    counts = {"total-data-files": "1", "added-data-files": "1", "deleted-data-files": "1"}
+    rewritten = Snapshot(9, None, 9, 9, "overwrite", "", counts)
+    history = TargetHistory("u", Ancestry.of({9: rewritten}, 9), None, announced=3)
+    assert not shows_all_since(TargetMark("u", 2, 2, 2), history)
+    assert unexpected_change(EdgeState(EDGE, target=TargetMark("u", 3, 3, 3)), history) is None
