@@ -141,7 +141,9 @@ def _of_partitions(
     """Runs for the pending partitions, each once for the same consumed numbers and the same heads of the inputs."""
     assert context.repository_def is not None  # noqa: S101  # the sensor runs where the definitions are
     graph, key = context.repository_def.asset_graph, dg.AssetKey.from_user_string(each.name)
-    pending = each.pending_partitions(graph, context.instance, tick=now) or ()
+    pending = each.pending_partitions(graph, context.instance, tick=now)
+    if not pending:
+        return []
     single = [dg.RunRequest(asset_selection=[key], partition_key=p, tags=dict(tags)) for p in sorted(pending)]
     heads = _run_key(context, each, now)
     with knowing_partitions(context.instance):
