@@ -142,26 +142,39 @@ def _of_partitions(
     assert context.repository_def is not None  # noqa: S101  # the sensor runs where the definitions are
     graph, key = context.repository_def.asset_graph, dg.AssetKey.from_user_string(each.name)
     pending = each.pending_partitions(graph, context.instance, tick=now)
-    if not pending:
+    definition = graph.get(key).partitions_def
+    if not pending or definition is None:
         return []
     single = [dg.RunRequest(asset_selection=[key], partition_key=p, tags=dict(tags)) for p in sorted(pending)]
-    heads = _run_key(context, each, now)
     with knowing_partitions(context.instance):
-        requests = in_few_runs(single, graph)
-    return [request.with_replaced_attrs(run_key=f"{heads} {_partitions_of(request)}") for request in requests]
+        spans = [(request, _span_of(request)) for request in in_few_runs(single, graph)]
+        within = [definition.get_partition_keys_in_range(dg.PartitionKeyRange(*span)) for _, span in spans]
+    return [
+        request.with_replaced_attrs(run_key=f"{_run_key(context, each, now, keys)} {'...'.join(dict.fromkeys(span))}")
+        for (request, span), keys in zip(spans, within, strict=True)
+    ]
 
 
-def _partitions_of(request: dg.RunRequest) -> str:
-    return request.partition_key or f"{request.tags[RANGE_START_TAG]}...{request.tags[RANGE_END_TAG]}"
+def _span_of(request: dg.RunRequest) -> tuple[str, str]:
+    """The first and the last partition of the request."""
+    if request.partition_key:
+        return request.partition_key, request.partition_key
+    return request.tags[RANGE_START_TAG], request.tags[RANGE_END_TAG]
 
 
-def _run_key(context: dg.SensorEvaluationContext, each: WatchedInputs, now: dt.datetime) -> str:
+def _run_key(
+    context: dg.SensorEvaluationContext,
+    each: WatchedInputs,
+    now: dt.datetime,
+    partitions: Sequence[str | None] = (None,),
+) -> str:
     """A key for the pending interval: up to where each input was consumed, and each input's current head."""
     store, tables = CursorStore(context.instance), each.tables(tick=now)
-    heads = [
-        [t.upstream, store.get(each.edge(t)).number, tables[t.table].uuid, tables[t.table].head_snapshot_id(t.ref)]
-        for t in each.inputs
-    ]
+    heads = []
+    for t in each.inputs:
+        states = store.get_many([each.edge(t) if p is None else each.edge(t).of(p) for p in partitions])
+        numbers, source = [state.number for state in states.values()], tables[t.table]
+        heads.append([t.upstream, numbers, source.uuid, source.head_snapshot_id(t.ref)])
     return f"{each.name} {hashlib.blake2b(json.dumps(heads).encode(), digest_size=12).hexdigest()}"
 
 

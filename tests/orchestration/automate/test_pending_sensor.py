@@ -9,9 +9,13 @@ import dagster as dg
 import pytest
 
 import dagster_ips as ips
+from dagster_ips.core.capture import EdgeState
+from dagster_ips.core.edge import Edge
+from dagster_ips.iceberg.stamps import mark
+from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from tests.orchestration.watch.test_pending import Tables
-from tests.support.lake import events
-from tests.support.partitioned import DAYS
+from tests.support.lake import BY_DATE, SCHEMA, events
+from tests.support.partitioned import DAYS, key
 
 
 @pytest.fixture
@@ -60,3 +64,32 @@ def test_a_partitioned_asset_whose_upstream_has_no_table_yet_holds_up_no_other_a
     tables.append(events(range(3)))
     requests = requested(definitions(tables), instance)
     assert [request.asset_selection for request in requests] == [[dg.AssetKey("daily")]]
+
+
+def test_partitions_that_are_pending_again_without_a_new_snapshot_are_requested_again(
+    tables: Tables, instance: dg.DagsterInstance
+) -> None:
+    tables.create("late")
+    tables.append(events(range(3)), "media.late")
+    defined = definitions(tables)
+    (first,) = requested(defined, instance)
+    assert first.partition_key == key(0)
+    _publish(tables, instance)
+    assert not requested(defined, instance)
+    tables.catalog.client.drop_table("media.by_day")
+    (again,) = requested(defined, instance)
+    assert again.partition_key == key(0)
+    assert again.run_key != first.run_key  # Dagster launches one run per key
+
+
+def _publish(tables: Tables, instance: dg.DagsterInstance) -> None:
+    """Leave the table and the cursor of ``by_day`` as a run leaves them that consumed everything."""
+    tables.catalog.client.create_table("media.by_day", SCHEMA, partition_spec=BY_DATE)
+    tables.append(events(range(3)), "media.by_day")
+    source, target = (tables.catalog.load(f"media.{name}", asset="test") for name in ("late", "by_day"))
+    head, published = source.ancestry().head, target.ancestry().head
+    assert head is not None
+    assert published is not None
+    edge = Edge("by_day", "late", key(0))
+    state = EdgeState(edge, source.watermark_at(head, "main"), number=1, target=mark(published, target.uuid))
+    CursorStore(instance).set(state)
