@@ -17,6 +17,7 @@ from dagster_ips.core.backlog import Backlog, sum_of
 from dagster_ips.errors import DeclarationError, IpsError
 from dagster_ips.orchestration.automate.run_requests import in_few_runs
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
+from dagster_ips.orchestration.watch.tick_failures import said_of
 from dagster_ips.orchestration.watch.watched_tables import WatchedInputs, require_no_limits
 
 CONSUMER_TAG = "dagster_ips/consumer"
@@ -87,13 +88,23 @@ def pending_sensor(  # noqa: PLR0913  # independent parameters
             require_no_limits(each, min_bytes, max_wait)
 
         def evaluate(context: dg.SensorEvaluationContext) -> Iterator[dg.RunRequest | dg.SkipReason]:
-            now, found = dt.datetime.now(dt.UTC), False
+            now, found, said, errors = dt.datetime.now(dt.UTC), False, [], dict[str, IpsError]()
             for together in _by_step(watched):
-                for request in _requests(context, together, now, due, tags or {}):
-                    found = True
-                    yield request
+                names = ", ".join(each.name for each in together)
+                all_tags = {**(tags or {}), CONSUMER_TAG: names}
+                if context.instance.get_runs_count(dg.RunsFilter(tags={CONSUMER_TAG: names}, statuses=list(_GOING))):
+                    said.append(f"A run requested earlier for {names} isn't finished.")
+                    continue
+                try:
+                    requests = _requests(context, together, now, due, all_tags)
+                except IpsError as error:  # The other assets' runs don't depend on it.
+                    context.log.error("could not determine what %s has to consume: %s", names, error)  # noqa: TRY400
+                    errors[names] = error
+                    continue
+                found = found or bool(requests)
+                yield from requests
             if not found:
-                yield dg.SkipReason("Nothing new is pending.")
+                yield dg.SkipReason(" ".join([*said, *said_of(errors)]) or "Nothing new is pending.")
 
         selection = dg.AssetSelection.assets(*keys)
         return dg.SensorDefinition(evaluation_fn=evaluate, asset_selection=selection, **attributes)
@@ -108,23 +119,18 @@ def _requests(
     due: Callable[..., bool],
     tags: Mapping[str, str],
 ) -> list[dg.RunRequest]:
-    """Runs for what is pending for one step's assets; none while a run requested earlier is queued or running."""
-    names = ", ".join(each.name for each in together)
-    all_tags = {**tags, CONSUMER_TAG: names}
-    going = dg.RunsFilter(tags={CONSUMER_TAG: names}, statuses=list(_GOING))
-    if context.instance.get_runs_count(going):
-        return []
-    try:
-        if together[0].consumer.is_partitioned:
-            return _of_partitions(context, together[0], now, all_tags)
-        waiting = [each.backlogs(CursorStore(context.instance), tick=now) for each in together]
-    except IpsError as error:  # The other assets' runs don't depend on it.
-        context.log.error("could not determine what %s has to consume: %s", names, error)  # noqa: TRY400
-        return []
+    """Runs for what is pending for one step's assets.
+
+    Raises:
+        IpsError: it is unknown what is pending.
+    """
+    if together[0].consumer.is_partitioned:
+        return _of_partitions(context, together[0], now, tags)
+    waiting = [each.backlogs(CursorStore(context.instance), tick=now) for each in together]
     if not any(of_one and due(sum_of(of_one.values()), now_ms=now.timestamp() * 1000) for of_one in waiting):
         return []
     run_key = " ".join(_run_key(context, each, now) for each in together)
-    return [dg.RunRequest(run_key=run_key, asset_selection=list(together[0].consumer.step), tags=all_tags)]
+    return [dg.RunRequest(run_key=run_key, asset_selection=list(together[0].consumer.step), tags=dict(tags))]
 
 
 def _by_step(watched: Sequence[WatchedInputs]) -> list[list[WatchedInputs]]:

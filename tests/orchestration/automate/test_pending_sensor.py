@@ -82,6 +82,28 @@ def test_partitions_that_are_pending_again_without_a_new_snapshot_are_requested_
     assert again.run_key != first.run_key  # Dagster launches one run per key
 
 
+def test_a_tick_that_requests_nothing_says_what_it_does_not_know_and_which_run_it_waits_for(
+    tables: Tables, instance: dg.DagsterInstance
+) -> None:
+    tables.create("playback")
+    defined = definitions(tables)
+    assert tick(defined, instance) == ((), "Nothing new is pending.")
+    tables.append(events(range(3)))
+    location = tables.catalog.metadata_locations(["media.playback"])["media.playback"]
+    file = Path(location.removeprefix("file://"))
+    whole = file.read_text()
+    file.write_text("")
+    requests, why = tick(defined, instance)
+    assert not requests
+    assert why is not None
+    assert why.startswith("Could not determine what is new for daily: ")
+    file.write_text(whole)
+    ((request,), _) = tick(defined, instance)
+    job = defined.resolve_implicit_global_asset_job_def()
+    instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED, tags=dict(request.tags))
+    assert tick(defined, instance) == ((), "A run requested earlier for daily isn't finished.")
+
+
 def _publish(tables: Tables, instance: dg.DagsterInstance) -> None:
     """Leave the table and the cursor of ``by_day`` as a run leaves them that consumed everything."""
     tables.catalog.client.create_table("media.by_day", SCHEMA, partition_spec=BY_DATE)
