@@ -94,6 +94,11 @@ def standing_of(capture: Capture, history: TargetHistory) -> Standing:
     return Standing.MAY_PUBLISH
 
 
+def without_target(state: EdgeState) -> EdgeState:
+    """``state`` if the target doesn't exist: if it held anything, it is gone, and the next run computes everything."""
+    return state if state.target is None or state.is_beginning else EdgeState(state.edge)
+
+
 def unexpected_change(state: EdgeState, history: TargetHistory | None) -> str | None:
     """Why the target isn't in the state that the cursor records, as the end of a sentence; None if it is.
 

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from dagster_ips.cli.main import main
 from dagster_ips.core.capture import EdgeState
 from dagster_ips.core.edge import Edge
+from dagster_ips.iceberg.stamps import mark
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from tests.cli.idle_lake import IdleLake
 from tests.support.lake import events
@@ -33,6 +34,18 @@ def test_pending_changes_are_listed_commit_by_commit(idle_lake: IdleLake) -> Non
     assert "The next run reads only the changes." in text
     assert "+1 -2" in text
     assert "an outside job" in text
+
+
+def test_all_of_an_asset_whose_table_was_dropped_is_pending(idle_lake: IdleLake) -> None:
+    idle_lake.append(events(range(3)), "media.daily")
+    target = idle_lake.catalog.load("media.daily", asset="test")
+    published = target.ancestry().head
+    assert published is not None
+    idle_lake.consume(target=mark(published, target.uuid))
+    assert idle_lake.says("pending", "daily").strip() == "daily ← playback: nothing pending."
+    idle_lake.catalog.client.drop_table("media.daily")
+    assert "1 files, 3 rows" in (said := idle_lake.says("pending", "daily"))
+    assert "The next run computes everything." in said
 
 
 def test_pending_names_the_missing_table_for_which_an_asset_waits(idle_lake: IdleLake) -> None:

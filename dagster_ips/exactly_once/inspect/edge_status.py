@@ -10,7 +10,7 @@ from dagster_ips.core.capture import EdgeState, Stamp
 from dagster_ips.core.change_set import ChangeSet
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.ownership import Consent
-from dagster_ips.core.target import settle, unexpected_change
+from dagster_ips.core.target import settle, unexpected_change, without_target
 from dagster_ips.errors import CursorStorageError, IpsError, TargetChangedError, UnknownTableError
 from dagster_ips.exactly_once.capture.capturer import require_ref_and_columns
 from dagster_ips.exactly_once.capture.edge_start import StartFinder
@@ -103,7 +103,9 @@ class Inspector:
                 if state.in_flight is None or not state.in_flight.is_of_job:
                     require_known_writes(metadata, consumer, [state])
                     require_same_columns(metadata, consumer, [state])
-            begun = StartFinder(self.catalog, self.icdc_namespace, metadata).begin(state, source, tracked)
+            begun = without_target(state) if metadata is None else state
+            if begun is state:
+                begun = StartFinder(self.catalog, self.icdc_namespace, metadata).begin(state, source, tracked)
             found = self.pending(begun, source, tracked)
             if not found.is_full:
                 require_known_publications(self.target, [(state, history)])

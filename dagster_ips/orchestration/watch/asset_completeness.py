@@ -19,7 +19,7 @@ from dagster_ips.exactly_once.capture.tracked_input import MAIN, TrackedInput
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.orchestration.declare.partition_mappings import last_window_end
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
-from dagster_ips.orchestration.watch.watched_tables import WatchedInputs, WatchedTables
+from dagster_ips.orchestration.watch.watched_tables import WatchedInputs, WatchedTables, as_in_target
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,8 @@ def _consumed(
         by_time = completion.last_window_end is not None
         return _id(completion.watch.consumed_up_to(tracked, source, by_time=by_time))
     store, edge = CursorStore(tick.instance), consumer.edge(tracked)
-    state, ancestry = consumer.watched.states(store, tick=tick.began)[edge], source.ancestry(tracked.ref)
+    target, ancestry = consumer.watched.table(consumer.consumer.table, tick=tick.began), source.ancestry(tracked.ref)
+    state = as_in_target(consumer.watched.states(store, tick=tick.began)[edge], target)
     if state.is_beginning or state.committed is None:
         return None
     if not is_pending(state, table_uuid=source.uuid, ancestry=ancestry):

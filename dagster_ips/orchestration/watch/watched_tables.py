@@ -14,7 +14,7 @@ from dagster import DagsterInstance
 from dagster_ips.core.backlog import Backlog, backlog
 from dagster_ips.core.capture import EdgeState, TargetMark
 from dagster_ips.core.edge import Edge
-from dagster_ips.core.target import settle
+from dagster_ips.core.target import settle, without_target
 from dagster_ips.errors import DeclarationError, IpsError
 from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
@@ -176,7 +176,7 @@ class WatchedInputs:
         target = tables.get(self.consumer.table)
         return {
             tracked.upstream: backlog(
-                _unless_taken_back(states[self.edge(tracked)], target),
+                as_in_target(states[self.edge(tracked)], target),
                 table_uuid=tables[tracked.table].uuid,
                 ancestry=tables[tracked.table].ancestry(tracked.ref),
             )
@@ -184,10 +184,14 @@ class WatchedInputs:
         }
 
 
-def _unless_taken_back(state: EdgeState, target: TableMetadata | None) -> EdgeState:
-    """``state``; if a revert was killed before it stored the new state, the reverted one, by which less is consumed."""
-    is_back = target is not None and bool(taken_back(target, state.edge))
-    return settle(state, target_history(target, state.edge)) if target is not None and is_back else state
+def as_in_target(state: EdgeState, target: TableMetadata | None) -> EdgeState:
+    """``state`` as far as the consumer's table ``target`` holds it: nothing is consumed if that table is gone.
+
+    If a revert was killed before it stored the new state, the reverted one, by which less is consumed.
+    """
+    if target is None:
+        return without_target(state)
+    return settle(state, target_history(target, state.edge)) if taken_back(target, state.edge) else state
 
 
 def require_watched(watched: WatchedInputs | None, key: dg.AssetKey) -> WatchedInputs:

@@ -12,10 +12,11 @@ import pytest
 import dagster_ips as ips
 from dagster_ips.core.ancestry import Ancestry, Snapshot
 from dagster_ips.core.backlog import Backlog, backlog
-from dagster_ips.core.capture import EdgeState
+from dagster_ips.core.capture import EdgeState, TargetMark
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.iceberg.catalog import LakeCatalog
+from dagster_ips.iceberg.stamps import mark
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.orchestration.watch import outside_changes, outside_sensor, pending_checks
 from tests.support.lake import BY_DATE, SCHEMA, Lake, events
@@ -80,7 +81,9 @@ def tick(
     return [*result.asset_events, *result.run_requests], result.cursor
 
 
-def consume(tables: Tables, instance: dg.DagsterInstance, table: str = "playback") -> None:
+def consume(
+    tables: Tables, instance: dg.DagsterInstance, table: str = "playback", target: TargetMark | None = None
+) -> None:
     """Set the cursor as a run that consumed everything leaves it."""
     metadata = tables.catalog.load(f"media.{table}", asset="test")
     head = metadata.ancestry().head
@@ -88,7 +91,7 @@ def consume(tables: Tables, instance: dg.DagsterInstance, table: str = "playback
     committed = metadata.watermark_at(head, "main")
     store = CursorStore(instance)
     number = store.get(Edge("daily", table)).number + 1
-    store.set(EdgeState(Edge("daily", table), committed=committed, number=number))
+    store.set(EdgeState(Edge("daily", table), committed=committed, number=number, target=target))
 
 
 def snapshot(number: int, **summary: str) -> Snapshot:
@@ -239,6 +242,36 @@ def test_a_pending_sensor_requests_each_change_once_and_replaces_the_condition(
     tables.append(events(range(3, 5)))
     (more,), _ = tick(defined, instance, "by_sensor")
     assert more.run_key != first.run_key
+
+
+def test_an_asset_whose_table_was_dropped_is_pending_though_nothing_changed_upstream(
+    tables: Tables, instance: dg.DagsterInstance
+) -> None:
+    defined = _of(tables, _daily_in("media.daily"))
+    for name in ("playback", "daily"):
+        tables.create(name)
+        tables.append(events(range(3)), f"media.{name}")
+    target = tables.catalog.load("media.daily", asset="test")
+    published = target.ancestry().head
+    assert published is not None
+    consume(tables, instance, target=mark(published, target.uuid))
+
+    def requested() -> int:
+        return dg.evaluate_automation_conditions(defs=defined, instance=instance).total_requested
+
+    assert requested() == 0
+    tables.catalog.client.drop_table("media.daily")
+    assert requested() == 1
+    (check,), _ = tick(defined, instance, "ips_pending")
+    assert check.description.startswith("1 snapshot of playback not consumed: 1 files, 3 rows")
+
+
+def _daily_in(table: str) -> dg.AssetsDefinition:
+    @dg.asset(ins={"playback": ips.incremental()}, metadata=ips.append() | ips.table(table))
+    def daily(playback: ips.IcdcView) -> object:
+        return playback.added
+
+    return daily
 
 
 def test_a_pending_sensor_of_an_asset_that_reads_nothing_incrementally_is_refused(tables: Tables) -> None:
