@@ -66,12 +66,15 @@ class Seen:
 
     ``upto`` is None before the table's first snapshot. ``location`` is the metadata.json that has been read completely.
     ``waiting`` are keys of changed partitions, each with the snapshot to report: they are more than a tick reports, or
-    Dagster doesn't have their partitions yet.
+    Dagster doesn't have their partitions yet. ``division`` is what a key meant and ``definition`` which partitions were
+    defined then; both are empty without partitions, or if an earlier release read the table.
     """
 
     upto: Watermark | None = None
     location: str = ""
     waiting: Mapping[str, int] = field(default_factory=dict)
+    division: str = ""
+    definition: str = ""
 
 
 def events_since(table: OutsideTable, metadata: TableMetadata, seen: Seen) -> tuple[list[Event], Seen]:
@@ -106,8 +109,9 @@ def partition_events_since(
     """The events of a partitioned asset: one change per partition whose rows changed, in any number of snapshots.
 
     A partition's data version is the newest snapshot that may have changed its rows. The changes are found from
-    metadata alone; files that were only rewritten don't count. The first time, every partition that has rows is
-    reported. If the changes since the last look can't be followed, so are all partitions that were reported before.
+    metadata alone; files that were only rewritten don't count. The first time, if the changes since the last look can't
+    be followed, or if keys have another meaning now, every partition that has rows is reported, and so are all that
+    were reported before. If partitions were only added to the definition, those that have rows are reported.
 
     Each partition is reported twice, first as an observation and then as a materialization. Conditions rely on
     materializations. But to find out whether a downstream partition is stale, Dagster reads observations if the
@@ -116,7 +120,8 @@ def partition_events_since(
     Raises:
         IpsError: the changes can't be determined; the next tick looks again.
     """
-    looked = seen if metadata.metadata_location == seen.location else _looked(table, metadata, seen, storage, instance)
+    is_known = metadata.metadata_location == seen.location and not _is_redefined(table, seen)
+    looked = seen if is_known else _looked(table, metadata, seen, storage, instance)
     keys = _oldest_first(looked.waiting, _known_of(looked.waiting, table.partitions_def, instance), metadata)
     keys = keys[:MOST_REPORTED]
     observed = [_partition_observation(table, key, looked.waiting[key]) for key in keys]
@@ -156,7 +161,7 @@ def tell_of_changes(
 
 def is_waiting(table: OutsideTable, seen: Seen, instance: DagsterInstance) -> bool:
     """Whether there is something to report even if the table is unchanged."""
-    return bool(_known_of(seen.waiting, table.partitions_def, instance))
+    return _is_redefined(table, seen) or bool(_known_of(seen.waiting, table.partitions_def, instance))
 
 
 def encode(seen: Mapping[str, Seen]) -> str:
@@ -171,7 +176,7 @@ def decode(cursor: str | None) -> dict[str, Seen]:
     if stored.get("version") != _CURSOR_VERSION:
         return {}
     return {
-        name: Seen(Watermark(**each["upto"]) if each["upto"] else None, each["location"], each["waiting"])
+        name: Seen(**{**each, "upto": Watermark(**each["upto"]) if each["upto"] else None})
         for name, each in stored["tables"].items()
     }
 
@@ -182,13 +187,40 @@ def _looked(
     ancestry = metadata.ancestry()
     if ancestry.head is None:
         return seen
-    slicing = _slicing(table, instance)
-    changed = keys_changed(storage, metadata, slicing, since=seen.upto) if seen.upto else None
-    if changed is None:
-        before = instance.get_materialized_partitions(table.key) if seen.upto else set()
-        version = (ancestry.newest_change or ancestry.head).snapshot_id
-        changed = dict.fromkeys(keys_there(storage, metadata, slicing) | before, version)
-    return Seen(metadata.watermark_at(ancestry.head, MAIN), metadata.metadata_location, {**seen.waiting, **changed})
+    slicing, version = _slicing(table, instance), (ancestry.newest_change or ancestry.head).snapshot_id
+    is_followed = seen.upto is not None and seen.division in ("", slicing.division)
+    changed = keys_changed(storage, metadata, slicing, since=seen.upto) if is_followed and seen.upto else None
+    if changed is None or _is_redefined(table, seen):
+        there, before = keys_there(storage, metadata, slicing), instance.get_materialized_partitions(table.key)
+        more = there | before - slicing.lost(before) if changed is None else there - before
+        changed = {**dict.fromkeys(more, version), **(changed or {})}
+    return Seen(
+        metadata.watermark_at(ancestry.head, MAIN),
+        metadata.metadata_location,
+        {**(seen.waiting if is_followed else {}), **changed},
+        slicing.division,
+        _definition_of(table),
+    )
+
+
+def _is_redefined(table: OutsideTable, seen: Seen) -> bool:
+    """Whether other partitions were defined when the table was seen."""
+    return seen.definition != _definition_of(table)
+
+
+def _definition_of(table: OutsideTable) -> str:
+    """Which partitions are defined, as text, apart from dynamic ones: their changes wait until they are added."""
+    if table.partitions_def is None:
+        return ""
+    return f"{table.partition_expression} {_definition_text(table.partitions_def)}"
+
+
+def _definition_text(definition: dg.PartitionsDefinition[str]) -> str:
+    if isinstance(definition, dg.MultiPartitionsDefinition):
+        return json.dumps({each.name: _definition_text(each.partitions_def) for each in definition.partitions_defs})
+    if isinstance(definition, dg.DynamicPartitionsDefinition):
+        return "dynamic"
+    return definition.get_serializable_unique_identifier()
 
 
 def _slicing(asset: OutsideAsset, instance: DagsterInstance) -> SameKeys:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -141,6 +142,45 @@ def test_after_a_break_in_the_history_all_partitions_with_rows_now_or_before_are
     tables.create("playback")
     tables.append(days(1, 3))
     assert set(reported(defined, instance, cursor)[0]) == {key(0), key(1), key(3)}
+
+
+def test_partitions_that_only_a_changed_definition_has_are_reported_though_the_table_is_unchanged(
+    tables: Tables, instance: dg.DagsterInstance
+) -> None:
+    tables.create("playback")
+    tables.append(days(0, 1, 4))
+    seen, cursor = reported(definitions(tables, dg.DailyPartitionsDefinition(key(1))), instance)
+    assert set(seen) == {key(1), key(4)}
+    seen, cursor = reported(definitions(tables, DAYS), instance, cursor)
+    assert seen == {key(0): head(tables)}
+    assert reported(definitions(tables, DAYS), instance, cursor)[0] == {}
+    weekly = definitions(tables, dg.WeeklyPartitionsDefinition("2025-12-28"))
+    seen, cursor = reported(weekly, instance, cursor)
+    assert set(seen) == {"2025-12-28", "2026-01-04"}
+    assert reported(weekly, instance, cursor)[0] == {}
+
+
+def test_a_cursor_of_an_earlier_release_reports_only_what_was_never_reported(
+    tables: Tables, instance: dg.DagsterInstance
+) -> None:
+    tables.create("playback")
+    tables.append(days(0, 1))
+    _, cursor = reported(definitions(tables, dg.DailyPartitionsDefinition(key(1))), instance)
+    stored = json.loads(cursor or "")
+    for name in ("division", "definition"):
+        del stored["tables"]["playback"][name]
+    assert set(reported(definitions(tables, DAYS), instance, json.dumps(stored))[0]) == {key(0)}
+
+
+def test_a_partition_that_was_emptied_before_the_cursor_was_lost_is_reported(
+    tables: Tables, instance: dg.DagsterInstance
+) -> None:
+    defined = definitions(tables, DAYS)
+    tables.create("playback")
+    tables.append(days(0, 1))
+    reported(defined, instance)
+    table(tables).delete(EqualTo("event_date", FIRST_DAY))
+    assert reported(defined, instance)[0] == dict.fromkeys([key(0), key(1)], head(tables))
 
 
 def test_partitions_of_two_dimensions_are_reported_as_dagster_knows_them(
