@@ -123,7 +123,7 @@ def _of_partitions(workplace: Workplace, known: KnownConsumer, tracked: TrackedI
             each for each in consumer.tracked(known.graph, instance).values() if each.upstream == tracked.upstream
         )
         watch = PartitionWatch(lake.storage, workplace.store, consumer.name, lake.find(consumer.table))
-        waiting = watch.waiting(slicing, source)
+        waiting, line = watch.looked(slicing, source)
     failed, blocked = workplace.failed(known), workplace.blocked(known)
     partitions: list[dict[str, Any]] = [
         {
@@ -134,8 +134,10 @@ def _of_partitions(workplace: Workplace, known: KnownConsumer, tracked: TrackedI
         }
         for key, at in sorted(waiting.items())
     ]
+    shown |= {"partitions": partitions, "files_of_unknown_partitions": line.unread_causes}
+    unread = [f"{name}: {line.unread_text}."] if line.unread else []
     if not partitions:
-        return shown | {"partitions": []}, f"{name}: nothing pending."
+        return shown, "\n".join(unread) or f"{name}: nothing pending."
     rows = [
         (
             each["partition"],
@@ -148,7 +150,7 @@ def _of_partitions(workplace: Workplace, known: KnownConsumer, tracked: TrackedI
     more = f"\n… and {len(rows) - _MOST} more" if len(rows) > _MOST else ""
     count = "1 partition pending" if len(rows) == 1 else f"{len(rows)} partitions pending"
     text = f"{name}: {count}.\n" + table(("PARTITION", "CONSUMED UP TO", "FAILED IN", "HELD BACK"), rows[:_MOST])
-    return shown | {"partitions": partitions}, text + more
+    return shown, "\n".join([text + more, *unread])
 
 
 def _watermark(at: Watermark | None) -> dict[str, str] | None:

@@ -135,7 +135,7 @@ def _line_as_json(line: LineState) -> dict[str, Any]:
         "looked_at_up_to": _watermark(line.scanned),
         "changed_partitions_of_upstream": sorted(line.touched),
         "values_without_a_partition": list(line.unmapped),
-        "files_of_unknown_partitions": {path: each.cause for path, each in sorted(line.unread.items())},
+        "files_of_unknown_partitions": line.unread_causes,
     }
 
 

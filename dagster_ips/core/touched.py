@@ -99,6 +99,11 @@ class LineState:
         return tuple(sorted(found)[:_SHOWN])
 
     @property
+    def unread_causes(self) -> dict[str, str]:
+        """Why each unread file couldn't be read, by path."""
+        return {path: each.cause for path, each in sorted(self.unread.items())}
+
+    @property
     def unread_text(self) -> str:
         """What the unread files mean, with one as an example and its cause; empty if there are none."""
         if not self.unread:

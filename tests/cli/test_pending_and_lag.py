@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import re
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -15,7 +16,7 @@ from dagster_ips.core.edge import Edge
 from dagster_ips.iceberg.stamps import mark
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from tests.cli.idle_lake import IdleLake
-from tests.support.lake import events
+from tests.support.lake import SCHEMA, events
 
 
 def test_pending_changes_are_listed_commit_by_commit(idle_lake: IdleLake) -> None:
@@ -128,3 +129,21 @@ def test_pending_changes_of_a_partitioned_asset_are_listed_by_partition(idle_lak
     assert "1 partition pending" in text
     assert "2026-01-02  never computed" in text
     assert store.get_line(line).scanned is None, "to look changes nothing"
+
+
+def test_pending_names_files_whose_partitions_are_unknown(idle_lake: IdleLake) -> None:
+    days = 'dg.DailyPartitionsDefinition("2026-01-01", end_date="2026-01-04")'
+    accounts = 'dg.StaticPartitionsDefinition(["a0", "a1", "a2"])'
+    idle_lake.define(PARTITIONED.replace(days, accounts).replace("event_date", "account"))
+    client = idle_lake.catalog.client
+    client.drop_table("media.playback")
+    client.create_table("media.playback", SCHEMA)
+    idle_lake.append(events(range(3)))
+    (file,) = idle_lake.folder.glob("**/playback/data/*.parquet")
+    file.write_bytes(b"")
+    (told,) = json.loads(idle_lake.says("pending", "by_day", "--json"))
+    assert told["partitions"] == []
+    assert [Path(each).name for each in told["files_of_unknown_partitions"]] == [file.name]
+    said = idle_lake.says("pending", "by_day")
+    assert "nothing pending" not in said
+    assert "the partitions of the rows in a file of playback are unknown" in said

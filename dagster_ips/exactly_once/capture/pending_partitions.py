@@ -68,8 +68,15 @@ class PartitionWatch:
 
     def waiting(self, tracked: TrackedInput, source: TableMetadata) -> Mapping[str, Watermark | None]:
         """As ``pending``, each with the watermark up to which it has consumed, None if never. Nothing is stored."""
+        return self.looked(tracked, source)[0]
+
+    def looked(self, tracked: TrackedInput, source: TableMetadata) -> tuple[Mapping[str, Watermark | None], LineState]:
+        """As ``waiting``, and the line, which has the files whose partitions are unknown. Nothing is stored."""
         found = self._look(known_line(self.store, self.consumer, tracked, self.target), tracked, source)
-        return {key: state.committed for key, state in found.pending.items()}
+        line = found.line
+        if line.unread:
+            line = line.without_consumed_unread(list(self._every_state(line.edge, tracked).values()))
+        return {key: state.committed for key, state in found.pending.items()}, line
 
     def consumed_up_to(
         self, tracked: TrackedInput, source: TableMetadata, *, but: Collection[str] = (), by_time: bool
