@@ -120,6 +120,8 @@ class BackfillFollower:
         for run in runs:
             state = _STATES.get(run.status, PartState.RUNNING)
             ran |= dict.fromkeys(self._parts(run, stage), state)
+            if state is PartState.FAILED:  # A later stage may have failed, after this one was published.
+                ran |= dict.fromkeys(self._materialized_by(run, key), PartState.DONE)
         size, rows = captured_by(self.lineage.instance, stage.asset, {r.run_id for r in runs if r.is_success})
         is_requested = (is_root or self.is_staged) and self._is_at_work()
         return StageSeen(ran, self._waiting(stage) - _running(ran), size, rows, is_requested)
@@ -137,6 +139,11 @@ class BackfillFollower:
             span = dg.PartitionKeyRange(run.tags[RANGE_START_TAG], run.tags[RANGE_END_TAG])
             return definition.get_partition_keys_in_range(span)
         return [run.tags[_PARTITION_TAG]] if _PARTITION_TAG in run.tags else []
+
+    def _materialized_by(self, run: dg.DagsterRun, key: dg.AssetKey) -> set[str]:
+        logged = self.lineage.instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION)
+        made = [each.asset_materialization for each in logged if each.asset_materialization]
+        return {each.partition or "" for each in made if each.asset_key == key}
 
     def _waiting(self, stage: PlannedStage) -> frozenset[str]:
         """The planned parts of a stage that have a pending change, whatever caused it."""
