@@ -69,10 +69,14 @@ class BackfillReverter:
 
         Raises:
             BackfillError: there is no previous state to restore.
+            RevertError: the changes to consume again can no longer be read.
             IpsError: a table can't be read.
         """
         with knowing_partitions(self.lineage.instance):
-            return self._planned(partitions)
+            planned = self._planned(partitions)
+            if planned.restored:
+                self._restoration(planned.restored)
+            return planned
 
     def revert(self, partitions: Collection[str] | None, *, leave_out_changed: bool) -> tuple[RevertPlan, Publication]:
         """Restore the rows by one commit, after which everything consumed since is consumed again.
