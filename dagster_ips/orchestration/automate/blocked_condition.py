@@ -19,6 +19,7 @@ from dagster import (
 from dagster_ips._compat import RANGE_END_TAG, RANGE_START_TAG
 from dagster_ips.core.retry import RetryState
 from dagster_ips.errors import IpsError
+from dagster_ips.orchestration.declare.declarations import code_of
 from dagster_ips.orchestration.watch.failed_runs import WHOLE, failed_runs
 from dagster_ips.orchestration.watch.watched_tables import WatchedInputs, require_watched
 
@@ -89,7 +90,9 @@ class BlockedCondition(AutomationCondition[dg.AssetKey]):
                 found = watched.changes(context.asset_graph, context.asset_graph_view.instance, key)
         except IpsError:  # As long as the tables can't be read, they count as unchanged.
             found = {}
-        return json.dumps([found, context.asset_graph.get(context.key).code_version])
+        node = context.asset_graph.get(context.key)
+        code = code_of(node.code_version, node.metadata)
+        return json.dumps([found, code, watched.consumer.maker.declared])
 
 
 def blocked_at_last_tick(instance: DagsterInstance, asset: dg.AssetKey) -> frozenset[str]:

@@ -33,13 +33,13 @@ def tables(tmp_path: Path) -> Tables:
 
 def consumer(name: str, upstream: str, days: dg.PartitionsDefinition[str] | None = None, **more: Any) -> Any:  # noqa: ANN401
     """An asset that reads ``upstream`` incrementally."""
-    mapping = more.pop("mapping", None)
+    mapping, mode = more.pop("mapping", None), more.pop("mode", ips.append())
 
     @dg.asset(
         name=name,
         partitions_def=days,
         ins={"source": ips.incremental(upstream, partition_mapping=mapping)},
-        metadata=ips.append() | ips.table(f"media.{name}") | (BY_DAY if days else {}),
+        metadata=mode | ips.table(f"media.{name}") | (BY_DAY if days else {}),
         **more,
     )
     def made(source: ips.IcdcView) -> object:
@@ -54,17 +54,20 @@ def requested(tables: Tables, instance: dg.DagsterInstance, *assets: Any) -> set
 
 
 def tick(tables: Tables, instance: dg.DagsterInstance, *assets: Any) -> Iterator[tuple[list[str], str, dg.RunRequest]]:  # noqa: ANN401
-    playback = ips.iceberg_asset("playback", table="media.playback")
-    catalog = ips.IcebergCatalog(folder=str(tables.folder))
-    manager = ips.IcdcIOManager(catalog=catalog, spark=ips.LocalSparkConnect(server_folder="unused"))
-    made = dg.Definitions(assets=[playback, *assets], resources={"io_manager": manager})
-    repository = ips.with_incremental(made).get_repository_def()
+    repository = definitions(tables, *assets).get_repository_def()
     context = dg.build_sensor_context(instance, repository_def=repository, sensor_name="ips_automation")
     for request in repository.get_sensor_def("ips_automation").evaluate_tick(context).run_requests or ():
         first = request.partition_key or request.tags.get("dagster/asset_partition_range_start", "")
         last = request.tags.get("dagster/asset_partition_range_end", first)
         days = first if first == last else f"{first}...{last}"
         yield sorted(key.to_user_string() for key in request.asset_selection or ()), days, request
+
+
+def definitions(tables: Tables, *assets: Any) -> dg.Definitions:  # noqa: ANN401
+    playback = ips.iceberg_asset("playback", table="media.playback")
+    catalog = ips.IcebergCatalog(folder=str(tables.folder))
+    manager = ips.IcdcIOManager(catalog=catalog, spark=ips.LocalSparkConnect(server_folder="unused"))
+    return ips.with_incremental(dg.Definitions(assets=[playback, *assets], resources={"io_manager": manager}))
 
 
 def test_all_stages_that_can_be_are_in_the_run_of_the_first(tables: Tables, instance: dg.DagsterInstance) -> None:
@@ -161,6 +164,38 @@ def test_blocked_partitions_are_left_out_and_the_others_are_not(tables: Tables, 
     fail(instance, dg.AssetKey("agg"), request)
     expected = {("agg, daily", "2026-01-01...2026-01-02"), ("daily", "2026-01-04")}
     assert requested(tables, instance, *stages) == expected
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (
+            ips.sql_asset("daily", "SELECT event_id FROM playback WHERE seconds > 1", table="media.daily"),
+            ips.sql_asset("daily", "SELECT event_id FROM playback WHERE seconds > 2", table="media.daily"),
+        ),
+        (consumer("daily", "playback"), consumer("daily", "playback", mode=ips.append(dedup_on=["event_id"]))),
+    ],
+    ids=["query", "write mode"],
+)
+def test_what_failed_for_good_is_retried_once_its_query_or_declaration_is_corrected(
+    tables: Tables, instance: dg.DagsterInstance, before: dg.AssetsDefinition, after: dg.AssetsDefinition
+) -> None:
+    cursor, now = None, dt.datetime.now(dt.UTC)
+
+    def requests(asset: dg.AssetsDefinition, *, later: dt.timedelta) -> int:
+        nonlocal cursor
+        result = dg.evaluate_automation_conditions(
+            defs=definitions(tables, asset), instance=instance, cursor=cursor, evaluation_time=now + later
+        )
+        cursor = result.cursor
+        return result.get_num_requested(dg.AssetKey("daily"))
+
+    failing = dg.asset(name="daily")(lambda: 1 / 0)
+    for _ in range(5):
+        dg.materialize([failing], instance=instance, raise_on_error=False)
+        assert not requests(before, later=dt.timedelta(0))
+    assert not requests(before, later=dt.timedelta(days=1))
+    assert requests(after, later=dt.timedelta(days=2))
 
 
 def fail(instance: dg.DagsterInstance, asset: dg.AssetKey, request: dg.RunRequest) -> None:
