@@ -134,10 +134,14 @@ def _of_partitions(workplace: Workplace, known: KnownConsumer, tracked: TrackedI
         }
         for key, at in sorted(waiting.items())
     ]
-    shown |= {"partitions": partitions, "files_of_unknown_partitions": line.unread_causes}
-    unread = [f"{name}: {line.unread_text}."] if line.unread else []
+    shown |= {
+        "partitions": partitions,
+        "values_without_a_partition": list(line.unmapped),
+        "files_of_unknown_partitions": line.unread_causes,
+    }
+    unreached = [f"{name}: {each}." for each in tracked.unreached(line)]
     if not partitions:
-        return shown, "\n".join(unread) or f"{name}: nothing pending."
+        return shown, "\n".join(unreached) or f"{name}: nothing pending."
     rows = [
         (
             each["partition"],
@@ -150,7 +154,7 @@ def _of_partitions(workplace: Workplace, known: KnownConsumer, tracked: TrackedI
     more = f"\n… and {len(rows) - _MOST} more" if len(rows) > _MOST else ""
     count = "1 partition pending" if len(rows) == 1 else f"{len(rows)} partitions pending"
     text = f"{name}: {count}.\n" + table(("PARTITION", "CONSUMED UP TO", "FAILED IN", "HELD BACK"), rows[:_MOST])
-    return shown, "\n".join([text + more, *unread])
+    return shown, "\n".join([text + more, *unreached])
 
 
 def _watermark(at: Watermark | None) -> dict[str, str] | None:

@@ -39,12 +39,13 @@ def status(workplace: Workplace, asset: str | None, *, as_json: bool) -> None:
             if not each.consumer.is_partitioned
             for tracked in each.consumer.inputs.values()
         ]
-        lines = [
-            workplace.store.get_line(Edge(each.consumer.name, tracked.upstream))
+        looked = [
+            (tracked, workplace.store.get_line(Edge(each.consumer.name, tracked.upstream)))
             for each in known
             if each.consumer.is_partitioned
             for tracked in each.consumer.inputs.values()
         ]
+        lines = [line for _, line in looked]
         older = {each.consumer.name: rows and str(rows) for each in known for rows in [workplace.older_rows(each)]}
         failed = {each.consumer.name: workplace.failed(each) for each in known}
         blocked = {each.consumer.name: workplace.blocked(each) for each in known}
@@ -71,14 +72,14 @@ def status(workplace: Workplace, asset: str | None, *, as_json: bool) -> None:
     if lines:
         click.echo("" if not found else "\n", nl=False)
         click.echo(table(_OF_PARTITIONS, [_line_row(line) for line in lines]))
-    unread = [f"{line.edge}: {line.unread_text}" for line in lines if line.unread]
+    unreached = [f"{line.edge}: {text}" for tracked, line in looked for text in tracked.unreached(line)]
     made = [
         f"{each.consumer.name}: {older[each.consumer.name]}. {_anew(workplace, each)}"
         for each in known
         if older[each.consumer.name]
     ]
     tried = [f"{name}: {failed_text(runs)}.{_held_back(blocked[name])}" for name, runs in failed.items() if runs]
-    for remark in [*unread, *made, *tried]:
+    for remark in [*unreached, *made, *tried]:
         click.echo(f"\n{remark}")
 
 

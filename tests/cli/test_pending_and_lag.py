@@ -147,3 +147,10 @@ def test_pending_names_files_whose_partitions_are_unknown(idle_lake: IdleLake) -
     said = idle_lake.says("pending", "by_day")
     assert "nothing pending" not in said
     assert "the partitions of the rows in a file of playback are unknown" in said
+
+
+def test_pending_names_values_without_a_partition(idle_lake: IdleLake) -> None:
+    idle_lake.define(PARTITIONED.replace("2026-01-01", "2026-01-02"))
+    none = "playback has rows for which there is no partition, so every run fails: 2026-01-01"
+    assert none in (said := idle_lake.says("pending", "by_day"))
+    assert "nothing pending" not in said

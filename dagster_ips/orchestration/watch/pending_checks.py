@@ -182,12 +182,12 @@ def _waiting(
         keys = each.pending_partitions(graph, instance, tick=now)
         if keys is None:
             return _CheckState([], None)
-        unread = each.unread(instance)
+        unreached = each.unreached(instance)
         otherwise = 0.0 if first_seen_ms is None else now_ms
         seen = {key: (first_seen_ms or {}).get(key, otherwise) for key in sorted(keys)}
         is_late = any(now_ms - since >= lag.total_seconds() * 1000 for since in seen.values())
-        shown = _shown_partitions(sorted(keys), lag, unread, is_late=is_late)
-        return _CheckState([sorted(keys), is_late, *unread], shown, seen, waits=bool(keys))
+        shown = _shown_partitions(sorted(keys), lag, unreached, is_late=is_late)
+        return _CheckState([sorted(keys), is_late, *unreached], shown, seen, waits=bool(keys))
     waiting = each.backlogs(CursorStore(instance), tick=now)
     if waiting is None:
         return _CheckState([], None)
@@ -239,16 +239,16 @@ def _nothing_there() -> dict[str, Any]:
 
 
 def _shown_partitions(
-    keys: Sequence[str], lag: dt.timedelta, unread: Sequence[str], *, is_late: bool
+    keys: Sequence[str], lag: dt.timedelta, unreached: Sequence[str], *, is_late: bool
 ) -> dict[str, Any]:
-    """What a partitioned asset's check says; ``unread`` are texts on files whose partitions are unknown."""
+    """What a partitioned asset's check says; ``unreached`` are texts on rows that no run will take."""
     listed = ", ".join(keys[:_MOST_SHOWN]) + (", …" if len(keys) > _MOST_SHOWN else "")
     have = "1 partition has" if len(keys) == 1 else f"{len(keys):,} partitions have"
     said = [f"{have} changes that are not consumed{_lag_text(lag, is_late=is_late)}: {listed}"] if keys else []
     return {
-        "passed": not (is_late or unread),
+        "passed": not (is_late or unreached),
         "severity": dg.AssetCheckSeverity.WARN,
-        "description": "; ".join([*said, *unread]) or _ALL_CONSUMED,
+        "description": "; ".join([*said, *unreached]) or _ALL_CONSUMED,
         "metadata": {"partitions pending": len(keys)},
     }
 

@@ -152,10 +152,10 @@ class WatchedInputs:
             self.watched.last_published[self.name] = (target.metadata_location, found)
         return found
 
-    def unread(self, instance: DagsterInstance) -> tuple[str, ...]:
-        """Texts on files whose partitions are unknown, as of the last look; empty if all are known."""
-        lines = [CursorStore(instance).get_line(self.edge(tracked)) for tracked in self.inputs]
-        return tuple(line.unread_text for line in lines if line.unread)
+    def unreached(self, instance: DagsterInstance) -> tuple[str, ...]:
+        """Texts on rows that no run will take, because they have unknown partitions or none, as of the last look."""
+        store = CursorStore(instance)
+        return tuple(text for each in self.inputs for text in each.unreached(store.get_line(self.edge(each))))
 
     def changes(self, graph: Any, instance: DagsterInstance, partition: str) -> list[object]:  # noqa: ANN401  # as above
         """For each upstream, the newest changes that affect the consumer's ``partition``, as of the last look."""

@@ -224,6 +224,29 @@ def test_the_pending_check_of_a_partitioned_asset_names_the_waiting_partitions(
     assert tick(defined, instance, "ips_pending", cursor)[0] == []
 
 
+@pytest.mark.parametrize("policy", ["error", "ignore"])
+def test_the_pending_check_names_rows_for_which_there_is_no_partition(
+    tables: Tables, instance: dg.DagsterInstance, policy: str
+) -> None:
+    @dg.asset(
+        partitions_def=dg.DailyPartitionsDefinition("2026-01-02"),
+        ins={"playback": ips.incremental(on_unmapped=policy)},
+        metadata=ips.append() | {"partition_expr": "event_date"},
+    )
+    def daily(playback: ips.IcdcView) -> object:
+        return playback.added
+
+    tables.create("playback")
+    tables.append(events(range(3)))
+    (check,), cursor = tick(_of(tables, daily), instance, "ips_pending")
+    none = "playback has rows for which there is no partition, so every run fails: 2026-01-01"
+    assert (check.passed, check.description) == {
+        "error": (False, none),
+        "ignore": (True, "everything is consumed"),
+    }[policy]
+    assert tick(_of(tables, daily), instance, "ips_pending", cursor)[0] == []
+
+
 def test_a_pending_sensor_requests_each_change_once_and_replaces_the_condition(
     tables: Tables, instance: dg.DagsterInstance
 ) -> None:
