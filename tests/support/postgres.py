@@ -66,7 +66,7 @@ def running_postgres(parent: Path) -> Iterator[Postgres]:
         login = ("--username", _USER, "--auth", "trust", "--encoding", "UTF8", "--locale", "C", "--no-sync")
         subprocess.run(_command("initdb", "-D", str(data), *login), check=True, stdout=subprocess.DEVNULL)
         server = Postgres(free_port())
-        settings = ("listen_addresses=127.0.0.1", "unix_socket_directories=", "fsync=off", "max_connections=200")
+        settings = ("listen_addresses=127.0.0.1", "unix_socket_directories=", "fsync=off", "max_connections=1000")
         options = [part for setting in settings for part in ("-c", setting)]
         command = _command("postgres", "-D", str(data), "-p", str(server.port), *options)
         with log.open("wb") as output, subprocess.Popen(command, stdout=output, stderr=output) as process:
