@@ -127,7 +127,10 @@ class Slicing(Protocol):
 
     @property
     def division(self) -> str:
-        """What the keys of the consumer's partitions mean, as text like that of the upstream's keys."""
+        """What the keys of the consumer's partitions and those of the upstream's rows mean, as text.
+
+        While it stays the same, the rows of a partition are computed from the same rows.
+        """
 
     @property
     def sharing(self) -> frozenset[str]:

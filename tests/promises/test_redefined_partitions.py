@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import dagster as dg
 import pytest
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
 
 import dagster_ips as ips
 from tests.support.lake import Lake, events
@@ -94,6 +97,34 @@ def test_an_asset_can_be_partitioned_for_a_while(lake: Lake, instance: dg.Dagste
     result = materialize(whole, instance, "copy")
     (event,) = result.get_asset_materialization_events()
     assert event.materialization.metadata["mode"].value == "incremental"
+
+
+def test_another_column_can_hold_the_keys_of_an_upstream(lake: Lake, instance: dg.DagsterInstance) -> None:
+    def counts_by(column: str) -> dg.Definitions:
+        @dg.asset(
+            partitions_def=DAYS,
+            ins={"loads": ips.incremental()},
+            metadata=ips.replace() | ips.table("media.counts") | {"partition_expr": "day"},
+        )
+        def counts(loads: ips.IcdcView) -> DataFrame:
+            return loads.source.groupBy(F.col(column).alias("day")).agg(F.count("*").alias("events"))
+
+        loads = ips.iceberg_asset(
+            "loads", table="media.loads", partitions_def=DAYS, metadata={"partition_expr": column}
+        )
+        manager = ips.IcdcIOManager(catalog=catalog_resource(lake.folder), spark=spark_resource(lake.spark_folder))
+        return ips.with_incremental(dg.Definitions(assets=[loads, counts], resources={"io_manager": manager}))
+
+    lake.catalog.create_namespace("media")
+    lake.sql("CREATE TABLE lake.media.loads (event_date DATE, load_date DATE)")
+    row = "(DATE '2026-01-0{}', DATE '2026-01-0{}')"
+    for event, load in (2, 2), (2, 3), (3, 3), (4, 5):
+        lake.sql(f"INSERT INTO lake.media.loads VALUES {row.format(event, load)}")
+    for column in ("event_date", "load_date", "event_date"):
+        follow(counts_by(column), instance)
+        recomputed = lake.sql(f"SELECT {column}, count(*) FROM lake.media.loads GROUP BY 1").collect()
+        assert lake.rows("media.counts") == Counter(map(tuple, recomputed))
+        assert follow(counts_by(column), instance) == []
 
 
 def test_a_partition_whose_result_is_empty_is_not_requested_forever(lake: Lake, instance: dg.DagsterInstance) -> None:

@@ -39,10 +39,10 @@ def known_line(store: EdgeStore, consumer: str, tracked: TrackedInput, target: T
     """
     slicing = tracked.slicing
     assert slicing is not None  # noqa: S101  # asked for partitioned consumers only
-    keys = f"{slicing.division} of {slicing.upstream_keys.division}"
-    division = f"{keys} in {target.uuid}" if target else keys
+    division = f"{slicing.division} in {target.uuid}" if target else slicing.division
     line = store.get_line(Edge(consumer, tracked.upstream))
-    return replace(line if line.division in (None, keys, division) else LineState(line.edge), division=division)
+    known = line if line.division in (None, slicing.division, division) else LineState(line.edge)
+    return replace(known, division=division)
 
 
 def as_divided_now(

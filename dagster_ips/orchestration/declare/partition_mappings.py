@@ -35,11 +35,13 @@ class SameKeys:
     """The upstream has no partitions in Dagster: its rows have the consumer's own keys."""
 
     upstream_keys: PartitionKeys
+    own_division: str | None = None
+    """The division of the consumer's own rows, if another column holds their keys."""
 
     @property
     def division(self) -> str:
-        """The division of the upstream's rows."""
-        return self.upstream_keys.division
+        """The division of the consumer's rows."""
+        return _division_of(self.own_division or self.upstream_keys.division, self.upstream_keys)
 
     @property
     def sharing(self) -> frozenset[str]:
@@ -76,8 +78,13 @@ class MappedKeys:
     upstream: dg.PartitionsDefinition[str]
     consumer: dg.PartitionsDefinition[str]
     instance: DagsterInstance
-    division: str
+    own_division: str
     _taken: dict[str, frozenset[str]] = field(default_factory=dict)
+
+    @property
+    def division(self) -> str:
+        """The division of the consumer's rows."""
+        return _division_of(self.own_division, self.upstream_keys)
 
     @property
     def sharing(self) -> frozenset[str]:
@@ -159,17 +166,18 @@ def slicing(
         DeclarationError: a ``partition_expr`` is missing or doesn't fit.
     """
     own, other = graph.get(consumer), graph.get(upstream)
+    asset, name = consumer.to_user_string(), upstream.to_user_string()
+    own_keys = partition_keys(own.partitions_def, partition_expression(own.metadata), instance, asset=asset)
     if other.partitions_def is None:
-        expression = column or partition_expression(own.metadata)
-        keys = partition_keys(own.partitions_def, expression, instance, asset=consumer.to_user_string())
-        return SameKeys(keys)
-    name = upstream.to_user_string()
+        keys = partition_keys(own.partitions_def, column, instance, asset=asset) if column else own_keys
+        return SameKeys(keys, own_keys.division)
     keys = partition_keys(other.partitions_def, partition_expression(other.metadata), instance, asset=name)
     mapping = graph.get_partition_mapping(consumer, upstream)
-    own_keys = partition_keys(
-        own.partitions_def, partition_expression(own.metadata), instance, asset=consumer.to_user_string()
-    )
     return MappedKeys(keys, mapping, other.partitions_def, own.partitions_def, instance, own_keys.division)
+
+
+def _division_of(own: str, upstream_keys: PartitionKeys) -> str:
+    return own if own == upstream_keys.division else f"{own} of {upstream_keys.division}"
 
 
 def rows_of_keys(  # noqa: PLR0913  # independent parameters
