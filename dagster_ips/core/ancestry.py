@@ -23,7 +23,7 @@ class Snapshot:
     operation: str
     manifest_list: str
     summary: Mapping[str, str] = field(default_factory=dict)
-    schema_id: int | None = None
+    schema_id: str | None = None
 
     @property
     def position(self) -> tuple[int, int]:

@@ -87,7 +87,7 @@ class TargetMark:
     snapshot_id: int
     sequence_number: int
     timestamp_ms: int
-    schema_id: int | None = None
+    schema_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

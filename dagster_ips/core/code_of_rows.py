@@ -19,7 +19,7 @@ class Making:
     """
 
     codes: tuple[str, ...] = ()
-    schema_id: int | None = None
+    schema_id: str | None = None
     declared: str | None = None
 
     def gone_on_by(self, code: str | None) -> Making:
@@ -129,7 +129,7 @@ class OlderRows:
 def older_rows(
     makings: Mapping[str | None, Making],
     code: str | None,
-    changes: Mapping[int | None, ColumnChanges],
+    changes: Mapping[str | None, ColumnChanges],
     declared: str | None = None,
 ) -> OlderRows | None:
     """The rows that are older than ``code``, or than columns; None if none are known to be.

@@ -15,8 +15,9 @@ class Watermark:
     """All of ``ref`` up to and including ``snapshot_id`` is consumed.
 
     The table's uuid distinguishes a re-created table from the one consumed. The sequence number and the timestamp give
-    the watermark's position even if its snapshot has expired. ``schema_id`` is the schema by which its rows were read;
-    None if an earlier release didn't record it.
+    the watermark's position even if its snapshot has expired. ``schema_id`` is the schema by which its rows were read,
+    as its number and a digest of its columns (``TableMetadata.schema_ids``); None if an earlier release didn't record
+    it.
     """
 
     table_uuid: str
@@ -24,7 +25,7 @@ class Watermark:
     snapshot_id: int
     sequence_number: int
     timestamp_ms: int
-    schema_id: int | None = None
+    schema_id: str | None = None
 
     @property
     def position(self) -> tuple[int, int]:
@@ -32,7 +33,7 @@ class Watermark:
         return (self.sequence_number, self.timestamp_ms)
 
     @classmethod
-    def at(cls, snapshot: Snapshot, *, table_uuid: str, ref: str, schema_id: int) -> Watermark:
+    def at(cls, snapshot: Snapshot, *, table_uuid: str, ref: str, schema_id: str) -> Watermark:
         """The watermark at ``snapshot``."""
         return cls(table_uuid, ref, snapshot.snapshot_id, snapshot.sequence_number, snapshot.timestamp_ms, schema_id)
 

@@ -147,7 +147,7 @@ def older_rows_of(
     return older_rows(made, code, since, declared)
 
 
-def _changes(metadata: TableMetadata, schema_id: int | None) -> ColumnChanges:
+def _changes(metadata: TableMetadata, schema_id: str | None) -> ColumnChanges:
     return ColumnChanges(metadata.columns_since(schema_id), metadata.columns_widened_since(schema_id))
 
 

@@ -53,7 +53,7 @@ def _stays_as(said: str | None, table: TableMetadata) -> bool:
         return False
     uuid, snapshot, *schema = said.split("@")
     is_of_same_rows = now.startswith(f"{uuid}@{snapshot}@")
-    return is_of_same_rows and table.columns_of_other_meaning(int(schema[0]) if schema else None) == ()
+    return is_of_same_rows and table.columns_of_other_meaning(schema[0] if schema else None) == ()
 
 
 def _entry(said: Mapping[str, str | None]) -> dict[str, str]:

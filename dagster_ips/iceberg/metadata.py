@@ -7,6 +7,7 @@ that they don't know yet.
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -183,21 +184,37 @@ class TableMetadata:
         return self._current_fields
 
     @cached_property
-    def current_schema_id(self) -> int:
-        """The id of the schema with which the table's rows are read now."""
-        return int(self.raw.get("current-schema-id", 0))
+    def current_schema_id(self) -> str:
+        """The schema with which the table's rows are read now, as in ``Watermark.schema_id``."""
+        number = int(self.raw.get("current-schema-id", 0))
+        return self.schema_ids.get(number, str(number))
+
+    @cached_property
+    def schema_ids(self) -> Mapping[int, str]:
+        """How each schema is recorded, by its number in the metadata: the number and a digest of its columns.
+
+        The number alone isn't enough. When ``clean_expired_metadata`` has removed a schema, Iceberg may give its number
+        to another one.
+        """
+        return {number: f"{number}-{_digest(fields)}" for number, fields in self._schemas.items()}
+
+    @cached_property
+    def _schemas(self) -> dict[int, list[dict[str, Any]]]:
+        schemas = self.raw.get("schemas") or [self.raw["schema"]]
+        return {int(each.get("schema-id", 0)): list(each["fields"]) for each in schemas}
 
     @cached_property
     def _current_fields(self) -> list[dict[str, Any]]:
         newest = (self.raw.get("schemas") or [self.raw["schema"]])[-1]
-        return self._fields_of(self.current_schema_id) or list(newest["fields"])
+        return self._schemas.get(int(self.raw.get("current-schema-id", 0))) or list(newest["fields"])
 
-    def _fields_of(self, schema_id: int | None) -> list[dict[str, Any]] | None:
+    def _fields_of(self, schema_id: str | None) -> list[dict[str, Any]] | None:
         """The fields of a schema; None if the schema is no longer in the metadata."""
-        schemas = self.raw.get("schemas") or [self.raw["schema"]]
-        return next((list(each["fields"]) for each in schemas if each.get("schema-id", 0) == schema_id), None)
+        number, _, digest = str(schema_id).partition("-")
+        found = self._schemas.get(int(number)) if number.isdigit() else None
+        return found if found is None or digest in ("", _digest(found)) else None
 
-    def columns_since(self, schema_id: int | None) -> tuple[str, ...]:
+    def columns_since(self, schema_id: str | None) -> tuple[str, ...]:
         """The columns that the table has now and didn't have in that schema; fields of nested ones as ``a.b``.
 
         Empty if the schema is no longer in the metadata.
@@ -208,12 +225,12 @@ class TableMetadata:
         new = [name for name, number in _named_ids(self._current_fields) if number not in before]
         return tuple(name for name in new if not any(name.startswith(f"{other}.") for other in new))
 
-    def columns_widened_since(self, schema_id: int | None) -> tuple[str, ...]:
+    def columns_widened_since(self, schema_id: str | None) -> tuple[str, ...]:
         """As ``columns_since``, but those that the table had then and that have a wider type now."""
         before = _struct(self._fields_of(schema_id) or ())
         return tuple(".".join(each.path) for each in fit(before, self.struct).widened)
 
-    def columns_lost_since(self, schema_id: int | None) -> tuple[str, ...]:
+    def columns_lost_since(self, schema_id: str | None) -> tuple[str, ...]:
         """The names that the table had in that schema and has no longer; fields of nested columns as ``a.b``."""
         now = {name for name, _ in _named_ids(self._current_fields)}
         return tuple(name for name, _ in _named_ids(self._fields_of(schema_id) or ()) if name not in now)
@@ -223,7 +240,7 @@ class TableMetadata:
         head = self.ancestry().head
         return self.columns_since(head.schema_id) if head else self.column_names
 
-    def columns_of_other_meaning(self, schema_id: int | None) -> tuple[str, ...] | None:
+    def columns_of_other_meaning(self, schema_id: str | None) -> tuple[str, ...] | None:
         """The names that stood for another column in that schema than now; fields of nested columns as ``a.b``.
 
         None if that is unknown because the schema was removed from the metadata. If ``schema_id`` is None, the schema
@@ -233,11 +250,8 @@ class TableMetadata:
         if schema_id is not None:
             fields = self._fields_of(schema_id)
             return self._of_other_meaning(fields) if fields is not None else None
-        known = {int(each.get("schema-id", 0)) for each in self.raw.get("schemas") or [self.raw["schema"]]}
-        has_all = known == set(range(max(known) + 1))
-        return (
-            () if has_all and not any(self._of_other_meaning(self._fields_of(each) or ()) for each in known) else None
-        )
+        has_all = self._schemas.keys() == set(range(max(self._schemas) + 1))
+        return () if has_all and not any(map(self._of_other_meaning, self._schemas.values())) else None
 
     def _of_other_meaning(self, fields: Sequence[dict[str, Any]]) -> tuple[str, ...]:
         before, now = dict(_named_ids(fields)), dict(_named_ids(self._current_fields))
@@ -343,6 +357,10 @@ def _named_ids(fields: Sequence[dict[str, Any]], prefix: str = "") -> Iterator[t
         yield from _nested_ids(field["type"], f"{name}.")
 
 
+def _digest(fields: Sequence[dict[str, Any]]) -> str:
+    return hashlib.sha256(repr(sorted(_named_ids(fields))).encode()).hexdigest()[:8]
+
+
 def _nested_ids(kind: str | dict[str, Any], prefix: str) -> Iterator[tuple[str, int]]:
     if isinstance(kind, str):
         return
@@ -364,7 +382,7 @@ class _Snapshots(Mapping[int, Snapshot]):
         if found is None:
             raw = self._raw[snapshot_id]
             try:
-                found = self._parsed[snapshot_id] = _snapshot(raw)
+                found = self._parsed[snapshot_id] = _snapshot(raw, self._metadata.schema_ids)
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 cause = f"its snapshot {snapshot_id} can't be read: {type(error).__name__}: {error}"
                 table, file = self._metadata.table, self._metadata.metadata_location
@@ -389,8 +407,8 @@ def _loaded(content: bytes) -> Any:  # noqa: ANN401  # what JSON may hold
         return json.loads(content)
 
 
-def _snapshot(raw: dict[str, Any]) -> Snapshot:
-    summary = raw.get("summary") or {}
+def _snapshot(raw: dict[str, Any], schema_ids: Mapping[int, str]) -> Snapshot:
+    summary, schema = raw.get("summary") or {}, raw.get("schema-id")
     return Snapshot(
         snapshot_id=int(raw["snapshot-id"]),
         parent_id=int(raw["parent-snapshot-id"]) if raw.get("parent-snapshot-id") is not None else None,
@@ -400,7 +418,7 @@ def _snapshot(raw: dict[str, Any]) -> Snapshot:
         operation=str(summary.get("operation", "unknown")),
         manifest_list=str(raw.get("manifest-list", "")),
         summary=summary,
-        schema_id=raw.get("schema-id"),
+        schema_id=None if schema is None else schema_ids.get(int(schema), str(schema)),
     )
 
 

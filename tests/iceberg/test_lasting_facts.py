@@ -38,8 +38,11 @@ def table(
     return TableMetadata.parse("media.daily", "m", json.dumps(raw).encode())
 
 
-def mark(number: int, uuid: str = "u") -> TargetMark:
-    return TargetMark(uuid, number, number, number)
+def mark(number: int, uuid: str = "u", schema_id: str | None = None) -> TargetMark:
+    return TargetMark(uuid, number, number, number, schema_id)
+
+
+SECOND = mark(2, schema_id=table(2, {}).current_schema_id)
 
 
 def made(declared: str, code: str, *partitions: str) -> dict[str, str]:
@@ -94,7 +97,7 @@ def test_facts_begin_again_after_a_run_of_old_code_published_what_a_killed_run_h
     now = table(2, announced, summary=by_old_code)
     again = lasting_properties(now, [made("merge", "2", "b")]) | division_properties(now, {LINE: "months"})
     assert declared_at(announced | again, 2) == (OTHER_DECLARATION, ())
-    assert last_divided_otherwise(table(3, announced | again), LINE, "months") == TargetMark("u", 2, 2, 2, 0)
+    assert last_divided_otherwise(table(3, announced | again), LINE, "months") == SECOND
     after = table(3, announced | again, summary=made("merge", "2", "b"))
     assert lasting_properties(after, [made("merge", "2", "b")]) == {}
     assert division_properties(after, {LINE: "months"}) == {}
@@ -121,9 +124,9 @@ def test_partitions_that_meant_something_else_in_between_are_known_to_have() -> 
     properties = division_properties(table(None, {}), {LINE: "days"})
     assert last_divided_otherwise(table(1, properties), LINE, "days") is None
     properties |= division_properties(table(1, properties), {LINE: "months"})
-    assert last_divided_otherwise(table(2, properties), LINE, "days") == TargetMark("u", 2, 2, 2, 0)
+    assert last_divided_otherwise(table(2, properties), LINE, "days") == SECOND
     properties |= division_properties(table(2, properties), {LINE: "days"})
-    assert last_divided_otherwise(table(3, properties), LINE, "days") == TargetMark("u", 2, 2, 2, 0)
+    assert last_divided_otherwise(table(3, properties), LINE, "days") == SECOND
 
 
 def test_restored_rows_are_not_taken_for_looked_up_in_what_the_reverted_run_read() -> None:

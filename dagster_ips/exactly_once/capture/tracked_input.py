@@ -201,7 +201,8 @@ def _needed_for(found: Interval | Break, state: EdgeState, committed: Watermark)
         return "to find out what was committed in between"
     if found.start is None and (removal := found.first_removal) is not None:
         return f"to find out which rows snapshot {removal.snapshot_id}, a `{removal.operation}`, removed"
-    schema = f"schema {committed.schema_id}" if committed.schema_id is not None else "the schema"
+    number = str(committed.schema_id or "").partition("-")[0]
+    schema = f"schema {number}" if number else "the schema"
     return (
         f"to find out whether its column names still refer to the same columns: {schema}, which its rows were read "
         "with, was removed from its metadata along with them"

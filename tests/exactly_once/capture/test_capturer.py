@@ -370,6 +370,20 @@ def test_a_reused_name_is_not_mistaken_for_the_same_column_if_the_consumed_schem
     assert source.capture(policies=with_policies(on_expired="full")).capture.mode is Mode.FULL
 
 
+def test_a_schema_that_got_the_number_of_a_removed_one_is_not_mistaken_for_it(source: Source) -> None:
+    with source.table.update_schema() as update:
+        update.add_column("more", DoubleType())
+    source.capture_and_consume()
+    with source.table.update_schema() as update:
+        update.delete_column("more")
+    clean_schema(source, 1)
+    with source.table.update_schema() as update:
+        update.add_column("more", DoubleType())
+    assert source.table.metadata.current_schema_id == 1
+    source.append(numbered(4))
+    refused(source, SourceExpiredError)
+
+
 def test_for_a_watermark_without_a_schema_only_names_that_never_changed_count_as_the_same_columns(
     source: Source,
 ) -> None:

@@ -596,10 +596,11 @@ class Life:
     def _names_moved(self, follower: Follower, name: str) -> bool:
         """Whether a name of the input means another column than when it was consumed."""
         raw = self._raw(name)
-        ids = {s["schema-id"]: {f["name"]: f["id"] for f in s["fields"]} for s in raw["schemas"]}
+        ids = {str(s["schema-id"]): {f["name"]: f["id"] for f in s["fields"]} for s in raw["schemas"]}
         states = self.assets.store.get_many(self._edges(follower, name)).values()
-        read = [ids.get(state.committed.schema_id or 0, {}) for state in states if state.committed]
-        now = ids[raw["current-schema-id"]]
+        consumed = [str(state.committed.schema_id or 0) for state in states if state.committed]
+        read = [ids.get(each.partition("-")[0], {}) for each in consumed]
+        now = ids[str(raw["current-schema-id"])]
         return any(each[column] != now[column] for each in read for column in each.keys() & now.keys())
 
     def _types_differ(self, follower: Follower) -> bool:
