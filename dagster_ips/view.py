@@ -181,6 +181,22 @@ class IcdcView:
         before = source.snapshots[since.snapshot_id]
         return self._of_run(snapshot_rows(self._session, self._catalog, source, before))
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the upstream's columns."""
+        return self._captured.source.column_names
+
+    @property
+    def columns_before(self) -> tuple[str, ...] | None:
+        """The names of the upstream's columns when it was last consumed; None if they are unknown."""
+        since = self._captured.capture.from_exclusive
+        return self._captured.source.column_names_in(since.schema_id) if since else None
+
+    @property
+    def columns_with_defaults(self) -> frozenset[str]:
+        """The upstream's columns that have a default other than null in rows that are older than the column."""
+        return self._captured.source.columns_with_defaults
+
     def affected(self, *keys: str) -> DataFrame:
         """All live rows of the upstream whose ``keys`` occur in the change, in added rows or in removed ones.
 

@@ -214,6 +214,11 @@ class TableMetadata:
         found = self._schemas.get(int(number)) if number.isdigit() else None
         return found if found is None or digest in ("", _digest(found)) else None
 
+    def column_names_in(self, schema_id: str | None) -> tuple[str, ...] | None:
+        """The names of the top-level columns in that schema; None if it is no longer in the metadata."""
+        fields = self._fields_of(schema_id)
+        return None if fields is None else tuple(field["name"] for field in fields)
+
     def columns_since(self, schema_id: str | None) -> tuple[str, ...]:
         """The columns that the table has now and didn't have in that schema; fields of nested ones as ``a.b``.
 

@@ -140,6 +140,30 @@ class MaintenancePlan:
         plan.refused = why
         return plan
 
+    def means_the_same_over(self, columns: Sequence[Sequence[QueryColumn]], *, same_columns: bool) -> bool:
+        """Whether each name in the query means the same column if its sources have these ``columns``.
+
+        Unless ``same_columns`` is true, ``*`` may stand for fewer columns than now.
+        """
+        other = MaintenancePlan(self._given[0], columns)
+        if self.refused is not None or other.refused is not None:
+            return False
+        mine = self._tree.copy()
+        selects = [list(tree.find_all(exp.Select)) for tree in (mine, other._tree)]
+        if not same_columns and len(selects[0]) == len(selects[1]):
+            for one, before in zip(*selects, strict=True):
+                names = before.named_selects
+                one.set("expressions", [each for each in one.selects if each.alias_or_name in names])
+        return bool(mine.sql(DIALECT) == other._tree.sql(DIALECT))
+
+    @property
+    def column_names(self) -> tuple[str | None, ...]:
+        """The names of the result's columns as understood here, in lower case; None for those that are computed."""
+        return tuple(
+            each.alias.lower() if isinstance(each, exp.Alias) and isinstance(each.this, exp.Column) else None
+            for each in self._tree.selects
+        )
+
     @property
     def tables(self) -> frozenset[str]:
         """The names of the sources in their current state."""
@@ -281,6 +305,9 @@ def _qualified(query: Query, columns: Sequence[Sequence[QueryColumn]]) -> exp.Qu
     if any(join.method for join in query.tree.find_all(exp.Join)):
         message = "NATURAL JOIN: existing rows change when both tables get a column of the same name"
         raise NotDerivedError(message)
+    if any(map(_joins_again_after_right, query.tree.find_all(exp.Select))):
+        message = "JOIN ... USING after a RIGHT JOIN"  # It joins by the right table's columns, unlike in sqlglot.
+        raise NotDerivedError(message)
     tree = qualify(query.tree.copy(), schema=schema, dialect=DIALECT)
     annotate_types(tree, schema=schema, dialect=DIALECT)
     for node in tree.walk():
@@ -294,6 +321,12 @@ def _qualified(query: Query, columns: Sequence[Sequence[QueryColumn]]) -> exp.Qu
     for each in tree.find_all(exp.Select):
         _simplify_using(each)
     return tree
+
+
+def _joins_again_after_right(select: exp.Select) -> bool:
+    joins: list[exp.Join] = select.args.get("joins") or []
+    first = next((place for place, join in enumerate(joins) if (join.side or "").upper() == "RIGHT"), len(joins))
+    return any(join.args.get("using") for join in joins[first + 1 :])
 
 
 def _may_be_time(text: exp.Expr) -> bool:

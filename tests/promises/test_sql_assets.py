@@ -363,6 +363,40 @@ def test_the_query_may_be_a_file_and_a_missing_file_is_refused(tmp_path: Path) -
         ips.sql_asset("x", tmp_path / "other.sql")
 
 
+def test_a_new_column_that_takes_the_place_of_another_name_computes_everything(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    texts = {
+        "within": "SELECT id FROM song WHERE EXISTS (SELECT 1 FROM place WHERE place.of = song.id AND region = 'x')",
+        "alias": "SELECT id * 2 AS twice, twice + 1 AS more FROM song",
+        "all": "SELECT * FROM song",
+    }
+    lake.catalog.create_namespace("media")
+    lake.sql("CREATE TABLE lake.media.song (id INT, region STRING) USING iceberg")
+    lake.sql("CREATE TABLE lake.media.place (of INT) USING iceberg")
+    lake.sql("INSERT INTO lake.media.song VALUES (1, 'x'), (2, 'y'), (3, 'x')")
+    lake.sql("INSERT INTO lake.media.place VALUES (1), (2)")
+    made = [ips.sql_asset(name, text, table=f"media.{name}", refresh="incremental") for name, text in texts.items()]
+    sources: Any = [ips.iceberg_asset(name, table=f"media.{name}") for name in ("song", "place")]
+    definitions = pipeline(lake.folder, lake.spark_folder, *made, *sources)
+    materialize(definitions, instance, *texts)
+    lake.sql("ALTER TABLE lake.media.place ADD COLUMN region STRING")
+    lake.sql("ALTER TABLE lake.media.song ADD COLUMN twice INT")
+    lake.sql("INSERT INTO lake.media.place VALUES (3, 'x')")
+    lake.sql("INSERT INTO lake.media.song VALUES (4, 'x', 7)")
+    result = materialize(definitions, instance, *texts)
+    for name in ("song", "place"):
+        lake.sql(f"SELECT * FROM lake.media.{name}").createOrReplaceTempView(name)
+    for name, text in texts.items():
+        rows = lake.sql(text)
+        assert lake.rows(f"media.{name}") == Counter(map(tuple, rows.collect())), name
+    assert {name: said(result, name)["refresh"] for name in texts} == {
+        "within": "full",
+        "alias": "full",
+        "all": "append",
+    }
+
+
 def test_the_earlier_rows_of_a_source_are_read_with_its_current_columns(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:

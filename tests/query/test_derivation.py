@@ -269,6 +269,7 @@ PLANS = [
     ("SELECT x.a, y.s FROM t0 x FULL JOIN t1 y ON x.a = y.a", ADDED, Strategy.FULL, "FULL JOIN"),
     ("SELECT DISTINCT a, s FROM t0", ADDED, Strategy.KEYS, "DISTINCT compares rows"),
     ("SELECT a, d FROM t0 NATURAL JOIN t1", ADDED, Strategy.FULL, "NATURAL JOIN"),
+    ("SELECT a, f FROM t0 RIGHT JOIN t1 USING (a) JOIN t3 USING (b)", ADDED, Strategy.FULL, "USING after a RIGHT JOIN"),
     ("SELECT a FROM t0 ORDER BY a LIMIT 3", ADDED, Strategy.FULL, "LIMIT: the rows it takes"),
     ("SELECT * FROM t0 x, t1 y WHERE x.a < y.a", ADDED, Strategy.FULL, "two columns with the same name"),
     ("SELECT a, sum(b) AS n FROM t0 GROUP BY ROLLUP (a)", ADDED, Strategy.FULL, "ROLLUP"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from dagster_ips.query.maintenance_plan import MaintenancePlan, QueryColumn
@@ -174,6 +176,47 @@ array_sort(collect_set(one))
 """.strip().splitlines()
 
 
+# In these, a name may be an alias or a column, a column of one table or another, of this query or the one around it.
+SOURCES = {
+    "t": "(1, 2, 3, 'a'), (1, 3, 2, 'b'), (2, null, 1, 'a'), (null, 1, 1, null), (5, 2, 3, 'c') AS t(a, b, c, s)",
+    "u": "(1, 5, 'a'), (3, 6, 'b'), (null, 7, 'a'), (1, 5, 'a'), (6, 2, null) AS u(a, d, s)",
+    "v": "(1, 9), (2, 8), (3, 4), (null, 1), (7, 2) AS v(a, x)",
+}
+NAMES = r"""
+SELECT a, sum(b) AS b FROM t GROUP BY a HAVING b > 1
+SELECT a, max(b) AS c, c + 1 AS e FROM t GROUP BY a, c
+SELECT a + 1 AS b, b + 1 AS x FROM t
+SELECT a AS x, x + 1 AS y, y + 1 AS z FROM t
+SELECT coalesce(a, 0) AS a, count(*) AS n FROM t GROUP BY a
+SELECT a + 1 AS k, count(*) AS n FROM t GROUP BY k
+SELECT 1 AS k, a, count(*) AS n FROM t GROUP BY 1, 2
+SELECT a, 1 AS k, count(*) AS n FROM t GROUP BY k, a
+SELECT 1 AS x FROM t HAVING 1 = 1
+SELECT * FROM t JOIN u USING (a, s)
+SELECT s, b, d FROM t RIGHT JOIN u USING (s)
+SELECT a, d FROM t LEFT JOIN u USING (a)
+SELECT a, d FROM t RIGHT JOIN u USING (a)
+SELECT t.a, u.a AS ua, a AS x FROM t RIGHT JOIN u USING (a)
+SELECT a, x FROM t RIGHT JOIN u USING (a) JOIN v USING (a)
+SELECT a, x FROM t JOIN u USING (a) LEFT JOIN v USING (a)
+SELECT a, x FROM t LEFT JOIN u USING (a) LEFT JOIN v USING (a)
+SELECT a, x FROM t LEFT JOIN u USING (a) JOIN v USING (a)
+SELECT a, x FROM t FULL JOIN u USING (a) LEFT JOIN v USING (a)
+SELECT a FROM t LEFT SEMI JOIN u USING (a)
+SELECT a FROM t LEFT ANTI JOIN u USING (a)
+SELECT b FROM t WHERE EXISTS (SELECT 1 FROM u WHERE a = 1 AND c = 3)
+SELECT b FROM t WHERE b IN (SELECT a FROM u WHERE d > c)
+SELECT s, (SELECT max(d) FROM u WHERE a = b) AS m FROM t
+FROM t |> WHERE a > 0 |> AGGREGATE sum(b) AS n GROUP BY a
+SELECT a FROM t EXCEPT SELECT a FROM u UNION ALL SELECT a FROM v
+SELECT a FROM t UNION ALL SELECT a FROM u INTERSECT SELECT a FROM v
+SELECT a = b IS NULL AS k FROM t
+SELECT a FROM t WHERE NOT a = 1 IS NULL
+WITH q AS (SELECT a, b AS d FROM t) SELECT q.a, u.d FROM q JOIN u USING (a, d)
+WITH t AS (SELECT a + 1 AS a FROM t) SELECT a FROM t
+""".strip().splitlines()
+
+
 @pytest.mark.parametrize("expressions", [EXPRESSIONS, AGGREGATES], ids=["values", "aggregates"])
 def test_a_rewritten_expression_means_the_same_to_spark(lake: Lake, expressions: list[str]) -> None:
     lake.sql("SELECT 1 AS one, 'it''s' AS word, DATE'2020-01-31' AS day").createOrReplaceTempView("ips_after_0")
@@ -191,3 +234,23 @@ def test_a_rewritten_expression_means_the_same_to_spark(lake: Lake, expressions:
 def test_a_query_that_cannot_be_rewritten_in_full_has_no_plan(expression: str) -> None:
     plan = MaintenancePlan(read(f"SELECT {expression} AS a FROM t"), [COLUMNS])
     assert plan.refused is not None
+
+
+def test_names_mean_the_same_to_spark_in_a_rewritten_query(lake: Lake) -> None:
+    for name, rows in SOURCES.items():
+        lake.sql(f"SELECT * FROM VALUES {rows}").createOrReplaceTempView(name)
+    full, wrong = set(), []
+    for text in NAMES:
+        query = read(text)
+        frames = [lake.session.table(name) for (name,) in query.sources]
+        plan = MaintenancePlan(query, [[QueryColumn(*each) for each in frame.dtypes] for frame in frames])
+        if plan.refused is not None:
+            full.add(text)
+            continue
+        for place, frame in enumerate(frames):
+            frame.createOrReplaceTempView(f"ips_after_{place}")
+        given, written = (Counter(map(tuple, lake.sql(each).collect())) for each in (text, plan.text))
+        if given != written:
+            wrong.append((text, given, written))
+    assert wrong == []
+    assert full == {text for text in NAMES if "FULL JOIN" in text or "RIGHT JOIN u USING (a) JOIN v" in text}

@@ -90,6 +90,8 @@ class QueryRun:
             return self._plan.whole("the run computes everything")
         if self.refresh is Refresh.FULL:
             return self._plan.whole("a full refresh was requested")
+        if not self._has_same_names:
+            return self._plan.whole("its sources have other columns than before, and a name in it may mean another one")
         changes = {source: _change(view) for source, view in enumerate(self.views) if not view.is_empty}
         known = frozenset(source for source in changes if self.views[source].before is not None)
         step = self._plan.step(changes, known_before=known)
@@ -100,6 +102,25 @@ class QueryRun:
             if costly is not None:
                 return MaintenanceStep(Strategy.FULL, why_not={**step.why_not, step.strategy: costly})
         return step
+
+    @property
+    def _has_same_names(self) -> bool:
+        """Whether the query's names meant the same when the sources were last consumed.
+
+        A new column can take the place of one of another table, or of an alias.
+        """
+        before = [view.columns_before for view in self.views]
+        known = [names for names in before if names is not None]
+        if len(known) < len(before):
+            return False
+        if all(set(names) == set(view.columns) for names, view in zip(known, self.views, strict=True)):
+            return True
+        columns, has_defaults = [], False
+        for names, view in zip(known, self.views, strict=True):
+            types = dict(types_of(view.source))
+            columns.append([QueryColumn(name, types.get(name, "string")) for name in names])
+            has_defaults = has_defaults or not view.columns_with_defaults <= set(names)
+        return self._plan.means_the_same_over(columns, same_columns=has_defaults)
 
     @cached_property
     def _plan(self) -> MaintenancePlan:
@@ -115,6 +136,9 @@ class QueryRun:
                 given = ", ".join(each.type for each in result)
                 why = f"Spark gives it the types {given}, but {', '.join(read)} in the form it is parsed here"
                 return plan.refusing(why)
+            names = zip(plan.column_names, result, strict=True)
+            if wrong := [(name, each.name) for name, each in names if name not in (None, each.name.lower())]:
+                return plan.refusing("Spark calls {1} what is {0} in the form it is parsed here".format(*wrong[0]))
             if not self._is_parsed_as_given(plan):
                 return plan.refusing("Spark plans it differently in the form it is parsed here")
             kept = self._why_not_kept(plan, plan.grouping, result) if isinstance(plan.grouping, Grouping) else None
