@@ -310,9 +310,12 @@ def _qualified(query: Query, columns: Sequence[Sequence[QueryColumn]]) -> exp.Qu
         raise NotDerivedError(message)
     tree = qualify(query.tree.copy(), schema=schema, dialect=DIALECT)
     annotate_types(tree, schema=schema, dialect=DIALECT)
+    computes_decimals = any(map(_is_computed_decimal, tree.walk()))
     for node in tree.walk():
         if isinstance(node, exp.Column):
-            node.meta["kind"] = kind_of(node.type)
+            # Spark gives a computed decimal another scale than sqlglot says.
+            is_known = not (computes_decimals and node.is_type("decimal"))
+            node.meta["kind"] = kind_of(node.type) if is_known else None
         if is_of_the_moment(node) and _may_be_time(node):
             message = f"{node.sql(DIALECT)} may mean the time of the run"
             raise NotDerivedError(message)
@@ -321,6 +324,10 @@ def _qualified(query: Query, columns: Sequence[Sequence[QueryColumn]]) -> exp.Qu
     for each in tree.find_all(exp.Select):
         _simplify_using(each)
     return tree
+
+
+def _is_computed_decimal(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Binary | exp.Func) and node.is_type("decimal")
 
 
 def _joins_again_after_right(select: exp.Select) -> bool:

@@ -62,8 +62,9 @@ class BlockedCondition(AutomationCondition[dg.AssetKey]):
         for key in sorted(asked & failed.keys()):
             record = failed[key]
             run = record.dagster_run
-            states[key] = states.get(key, RetryState()).after_failure(
-                self._fingerprint(context, watched, key),
+            known = states.get(key, RetryState())
+            states[key] = known.after_failure(
+                self._fingerprint(context, watched, key) or known.fingerprint,
                 run.run_id,
                 is_alone=run.tags.get(RANGE_START_TAG) == run.tags.get(RANGE_END_TAG),
             )
@@ -76,7 +77,8 @@ class BlockedCondition(AutomationCondition[dg.AssetKey]):
             subset = context.candidate_subset if blocked else context.get_empty_subset()
         return AutomationResult(context, subset, cursor=_text(states))
 
-    def _fingerprint(self, context: AutomationContext[dg.AssetKey], watched: WatchedInputs, key: str) -> str:
+    def _fingerprint(self, context: AutomationContext[dg.AssetKey], watched: WatchedInputs, key: str) -> str | None:
+        """What a retry depends on: the newest changes of the inputs, and the code. None while it can't be read."""
         found: Any
         try:
             if key is WHOLE:
@@ -88,8 +90,8 @@ class BlockedCondition(AutomationCondition[dg.AssetKey]):
                 }
             else:
                 found = watched.changes(context.asset_graph, context.asset_graph_view.instance, key)
-        except IpsError:  # As long as the tables can't be read, they count as unchanged.
-            found = {}
+        except IpsError:
+            return None
         node = context.asset_graph.get(context.key)
         code = code_of(node.code_version, node.metadata)
         return json.dumps([found, code, watched.consumer.maker.declared])

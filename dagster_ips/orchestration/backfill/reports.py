@@ -231,7 +231,7 @@ def _revert_lines(reverter: BackfillReverter, planned: RevertPlan) -> Iterator[s
     if planned.later_runs:
         yield f"{planned.later_runs} later commits of {root.asset} also wrote them: their input becomes pending again."
     for part, what in planned.changed.items():
-        yield f"{part or root.table}: {what}. That change would be lost."
+        yield f"{part or root.table}: {what}. It would be lost, so this is refused without --leave-out-changed."
     code = reverter.lineage.code_version(root.asset)
     if code == root.code_version and code is not None:
         yield (
