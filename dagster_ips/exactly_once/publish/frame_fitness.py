@@ -334,8 +334,7 @@ def _require_nothing_beside_fragments(table: str, inputs: Sequence[InputChange])
 def _require_groups_of_key(table: str, on: Sequence[str], change: InputChange) -> None:
     """If some rows of a key are in the frame, all must be, or a part of a sum would replace the sum."""
     for taken in () if change.is_empty else change.taken:
-        is_grouped = taken.frame is Frame.AFFECTED or (taken.frame is Frame.SCOPE and change.partitions is not None)
-        if is_grouped and not (taken.keys and set(taken.keys) <= set(on)):
+        if taken.frame in _GROUPS and not (taken.keys and set(taken.keys) <= set(on)):
             raise UnfitFrameError(
                 table=table,
                 upstream=change.upstream,

@@ -116,8 +116,12 @@ class InputChange:
 
     @property
     def groups(self) -> list[TakenFrame]:
-        """The frames taken that hold whole groups of rows."""
-        return [taken for taken in self.taken if taken.frame is Frame.AFFECTED]
+        """The frames taken that hold whole groups of rows, by columns that say which."""
+        return [
+            taken
+            for taken in self.taken
+            if taken.frame is Frame.AFFECTED or (taken.frame is Frame.SCOPE and taken.keys)
+        ]
 
     def changed_keys(self, group: TakenFrame) -> DataFrame:
         """The distinct keys of the groups in one of ``groups``."""
@@ -127,7 +131,8 @@ class InputChange:
         """The values of ``keys`` in the rows of the result, if it keeps those columns unchanged."""
         if self.fragments:
             return distinct_keys(added(self.net), keys)
-        if self.groups and self.groups[0].changed is None:
+        group = next(iter(self.groups), None)
+        if group and group.frame is Frame.AFFECTED and group.changed is None:
             return distinct_keys(self.net, keys)
         return distinct_keys(self.source, keys)
 
