@@ -77,9 +77,11 @@ def require_known(made: Provenance, write_mode: WriteMode, mode: Mode, *, table:
     if isinstance(write_mode, Combine):
         _require_weights_as_they_are(made, table)
     _require_groups_of_one_choice(made.inputs, table)
+    # A row that one input lost is found by its key among the rows of all of them.
+    may_remove_rows = any(change.may_remove_rows for change in made.inputs)
     for change in made.inputs:
         for taken in change.taken:
-            for column in _kept(write_mode, change, taken):
+            for column in _kept(write_mode, change, taken, may_remove_rows=may_remove_rows):
                 if not made.keeps(column, taken):
                     raise UnfitFrameError(
                         table=table,
@@ -167,14 +169,14 @@ _ALLOWED = {
 }
 
 
-def _kept(write_mode: WriteMode, change: InputChange, taken: TakenFrame) -> Sequence[str]:
+def _kept(write_mode: WriteMode, change: InputChange, taken: TakenFrame, *, may_remove_rows: bool) -> Sequence[str]:
     """The columns of the result that must be the frame's own columns."""
     if taken.frame in _GROUPS:
         return taken.keys
     match write_mode:
         case Append(_, remove_on) if taken in change.fragments:
             return remove_on
-        case Merge(on) if taken in change.fragments and change.may_remove_rows:
+        case Merge(on) if taken in change.fragments and may_remove_rows:
             return on
         case _:
             return ()
