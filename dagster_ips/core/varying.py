@@ -7,6 +7,21 @@ import re
 _BY_CHANCE = "rand|randn|random|randstr|uniform|uuid|shuffle"
 _CLOCK = "current_date|current_time|current_timestamp|localtimestamp"  # SQL has them without brackets as well
 
-IN_PLANS = re.compile(rf"(?<![\w`.])(?:{_BY_CHANCE}|now|curdate|{_CLOCK})\(")
+OF_THE_MOMENT = frozenset(("now", "today", "tomorrow", "yesterday"))
+"""Strings that mean a different date or time on another day."""
+_MOMENT = "|".join(sorted(OF_THE_MOMENT))
+
+IN_PLANS = re.compile(
+    rf"(?<![\w`.])(?:{_BY_CHANCE}|now|curdate|{_CLOCK})\("
+    rf"|cast\(\s*(?:{_MOMENT})\b[^#()]* as (?:date|timestamp)"
+    rf"|(?<![\w`.])to_(?:date|timestamp)(?:_\w+)?\(\s*(?:{_MOMENT})\b(?![#(])"
+)
 """Matches in a Spark plan in lower case. The plan doesn't show whether a Python function varies."""
 IN_SQL = re.compile(rf"(?<![\w`.])(?:(?:{_BY_CHANCE}|now|curdate)\s*(?=\()|(?:{_CLOCK})\b)", re.IGNORECASE)
+"""Matches in SQL without what is in quotes."""
+MOMENTS_IN_SQL = re.compile(
+    rf"(?<![\w`.])(?:to_)?(?:date|timestamp)(?:_\w+)?\s*\(?\s*['\"]\s*(?:{_MOMENT})\b"
+    rf"|(?P<quote>['\"])\s*(?:{_MOMENT})\b[^'\"]*(?P=quote)\s*(?:as|::)\s*(?:date|timestamp)",
+    re.IGNORECASE,
+)
+"""Matches a string in SQL that is read as a date or time of the moment."""

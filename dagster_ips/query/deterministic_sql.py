@@ -58,5 +58,3 @@ BY_NAME = frozenset(_BY_NAME.split())
 """Scalar Spark functions that sqlglot has no class for. Aggregates would be mistaken for scalars, so none is listed."""
 COLLECTED = frozenset(("ArrayAgg", "ArrayUniqueAgg"))
 """Aggregates whose array has an arbitrary order: accepted where the array is sorted at once."""
-OF_THE_MOMENT = frozenset(("now", "today", "tomorrow", "yesterday"))
-"""Strings that mean a different date or time on another day."""

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import sqlglot
 from sqlglot import exp
 
+from dagster_ips.core.varying import OF_THE_MOMENT
 from dagster_ips.query.deterministic_sql import (
     AGGREGATES,
     BY_NAME,
     COLLECTED,
-    OF_THE_MOMENT,
     SCALAR,
     SYNTAX,
     WINDOWED,

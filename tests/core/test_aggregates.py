@@ -19,6 +19,7 @@ from dagster_ips.core.aggregates import layout_of, parse_aggregate
         ("min(coalesce(a, b, 'select'))", "min(coalesce(a, b, 'select'))"),
         (r"count_if(a = 'it\'s (')", r"count_if(a = 'it\'s (')"),
         ("sum(xs[0])", "sum(xs[0])"),
+        ("count_if(state = 'today' AND cast('nowhere' AS STRING) = a)",) * 2,
     ],
 )
 def test_one_function_of_one_expression_is_accepted_as_an_aggregate(text: str, parsed: str) -> None:
@@ -42,6 +43,9 @@ def test_one_function_of_one_expression_is_accepted_as_an_aggregate(text: str, p
         ("count(DISTINCT a)", "DISTINCT can't"),
         ("count_if(day < current_date)", "current_date may give removed rows a different value"),
         ("sum(a * rand())", "rand may give removed rows a different value"),
+        ("count_if(day < DATE 'today')", "'today may give removed rows a different value"),
+        ("count_if(at > cast('now UTC' AS timestamp))", "may give removed rows a different value"),
+        ('max(datediff(to_date("Yesterday"), day))', "may give removed rows a different value"),
         ("sum(all a)", "ALL can't"),
         ("sum(*)", "only count accepts"),
         ("count(t.*)", "only count accepts"),

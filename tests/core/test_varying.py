@@ -1,0 +1,34 @@
+"""What a plan or a query shows of the clock and of chance."""
+
+from __future__ import annotations
+
+import pytest
+
+from dagster_ips.core.varying import IN_PLANS
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "filter (day#1 >= current_date(some(utc)))",
+        "filter (day#1 >= cast(today as date))",
+        "filter (at#1 > cast(now utc as timestamp))",
+        "project [to_date(yesterday, none, some(utc), true) as d#3]",
+    ],
+)
+def test_a_plan_shows_strings_that_are_read_as_a_date_or_time_of_the_moment(text: str) -> None:
+    assert IN_PLANS.search(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "filter (state#1 = today)",
+        "project [cast(today#1 as date) as day#2]",
+        "project [cast(2026-01-01 as date) as today#2, cast(now#7 as timestamp) as at#3]",
+        "project [to_date(tomorrow#1, none, some(utc), true) as d#3]",
+        "project [cast(nowhere as date) as d#3]",
+    ],
+)
+def test_a_column_or_a_text_named_like_a_moment_is_none(text: str) -> None:
+    assert not IN_PLANS.search(text)
