@@ -274,13 +274,14 @@ def _configuration(
         "spark.authenticate": "true",
         # Rows of shuffles and uploaded code: in the machine's default folder, every user could read them.
         "spark.local.dir": str(folder / "scratch"),
-        "spark.driver.defaultJavaOptions": f'"-Djava.io.tmpdir={folder / "scratch"}"',
+        "spark.driver.defaultJavaOptions": f'"-Djava.io.tmpdir={folder / "scratch"}" -XX:+ExplicitGCInvokesConcurrent',
         # If a port was taken in the meantime, Spark must fail, and not move to a port that nobody knows.
         "spark.port.maxRetries": "0",
         # Runs of the same assets use the same generated code; Spark's default of 100 is enough for few assets only.
         "spark.sql.codegen.cache.maxEntries": "1000",
-        # A run's session ends with the run; what it held (database connections) is freed by the next full collection.
-        "spark.cleaner.periodicGC.interval": "5min",
+        # A run's session ends with the run. What it held, such as a connection to the catalog's database, is freed by
+        # the next collection, once Spark's threads that the run started have ended, which they do after a minute.
+        "spark.cleaner.periodicGC.interval": "1min",
         "spark.sql.extensions": EXTENSIONS,
         "spark.sql.session.timeZone": "UTC",
         # Spark's default of 200 is for clusters: on one machine most of a small shuffle's time goes into its files.
