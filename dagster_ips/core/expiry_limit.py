@@ -30,7 +30,8 @@ def expiry(
 ) -> Expiry:
     """The latest moment up to ``wanted_ms`` before which nothing is needed; ``ancestries`` are those of the refs.
 
-    An unknown need keeps everything. A need for a snapshot that is already gone keeps nothing.
+    An unknown need keeps everything. A need for a snapshot that is already gone keeps what came after it if all of that
+    is retained, because it can still be followed; otherwise nothing.
 
     Example:
         >>> history = {n: Snapshot(n, n - 1 or None, n, n * 10, "append", f"m{n}") for n in (1, 2, 3)}
@@ -52,9 +53,9 @@ def _kept(need: Need, snapshots: Mapping[int, Snapshot], ancestries: Mapping[str
     """The snapshots that the need requires: all from the one that it names to the ref's head, also via a rollback."""
     if need.after is None or need.ref not in ancestries:
         return list(snapshots.values())
-    if need.after not in snapshots:
-        return []
     history = ancestries[need.ref].snapshots
+    if need.after not in snapshots:
+        return list(history) if history and history[-1].parent_id == need.after else []
     places = {each.snapshot_id: place for place, each in enumerate(history)}
     abandoned, at = [], snapshots.get(need.after)
     while at is not None and at.snapshot_id not in places:
