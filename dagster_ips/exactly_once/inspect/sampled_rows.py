@@ -32,12 +32,17 @@ class SampledRows:
     of_partitions: int = 0
     recent: Sequence[int] = ()
 
+    @property
+    def is_everything(self) -> bool:
+        """Whether it selects every row."""
+        return self.partitions is None and self.sample.is_everything
+
     def of(self, rows: DataFrame) -> DataFrame:
         """Those of ``rows`` that are in the sample."""
         return rows_among(rows, self.keys, self.sample, self.recent, self.columns, self.partitions)
 
     def __str__(self) -> str:
-        if self.partitions is None and self.sample.is_everything:
+        if self.is_everything:
             return "every row"
         parts = []
         if self.partitions is not None:

@@ -40,12 +40,19 @@ class Findings:
     partitions: tuple[int, int]
 
     def result(self) -> dg.AssetCheckResult:
-        """The check's result: it passes if no row differs and all partitions could be compared.
+        """The check's result: it passes if rows were compared, none differs and all partitions could be compared.
 
         A difference is an error, or only a warning if a lookup may be the cause.
         """
         kinds = {kind: sum(getattr(each.found, kind) for each in self.proved) for kind in _KINDS}
         kinds["extra"] += self.outside or 0
+        if self._says_nothing and not self.untold:
+            remedy = (
+                "Prove a larger one: proof(..., sample=1), or the check's config."
+                if self.proved
+                else "It is unknown which partitions were computed: run them with the run tag dagster_ips/mode=full."
+            )
+            return unknown(f"Not proved: no row of {self.claim.target.table} is in this sample. {remedy}")
         blamed = kinds["missing"] if self.claim.keeps_removed_rows else sum(kinds.values())
         is_sure = bool(blamed) and not self._lookups
         return dg.AssetCheckResult(
@@ -54,6 +61,14 @@ class Findings:
             description=" ".join(self._sentences(kinds, blamed)),
             metadata=self._metadata(kinds),
         )
+
+    @property
+    def _says_nothing(self) -> bool:
+        """Whether nothing was compared, although the table may have rows."""
+        if self.outside or any(each.found.expected or each.found.actual for each in self.proved):
+            return False
+        is_whole = bool(self.proved) and all(each.rows.is_everything for each in self.proved)
+        return not is_whole and self.claim.rows != 0
 
     @property
     def _lookups(self) -> Mapping[str, str]:
