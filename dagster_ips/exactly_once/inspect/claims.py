@@ -122,6 +122,7 @@ class Prover:
         Lines are read first, then cursors, then the target, so that what a run does in the meantime isn't claimed.
 
         Raises:
+            UnprovableError: there is none, although runs have published to it.
             IpsError: a table or a cursor can't be read.
         """
         keys: list[str | None] = [None] if partitions is None else list(partitions)
@@ -133,6 +134,9 @@ class Prover:
         stored = [self.store.get_many(of.values()) for of in edges]
         target = self.catalog.find(table)
         if target is None or target.head_snapshot_id() is None:
+            if any(state.target for of in stored for state in of.values()):
+                problem = f"its table {table} is gone or empty, although runs have published to it"
+                raise UnprovableError(consumer=consumer, problem=problem, remedy="Its next run computes it anew.")
             return None
         histories = [target_histories(target, of.values()) for of in edges]
         return Claim(
