@@ -194,11 +194,11 @@ def set_input_event(step: Any, upstream: dg.AssetKey, storage_id: int) -> None: 
         step.input_asset_records[upstream] = replace(known, storage_id=storage_id)
 
 
-def definitions_at(options: dict[str, Any]) -> Iterator[dg.Definitions]:
+def definitions_at(options: dict[str, Any], skip: Callable[[str], object]) -> Iterator[dg.Definitions]:
     """The definitions that the options of ``dagster`` commands specify, loaded in this process (dagster 1.13.27).
 
-    Without options, ``[tool.dagster]`` in pyproject.toml or workspace.yaml specifies them. Code servers are skipped:
-    their definitions can't be loaded here.
+    Without options, ``[tool.dagster]`` in pyproject.toml or workspace.yaml specifies them. ``skip`` is called with the
+    name of each code location that a code server has: its definitions can't be loaded here.
 
     Raises:
         click.UsageError: nothing specifies where they are, or options exclude each other.
@@ -211,6 +211,7 @@ def definitions_at(options: dict[str, Any]) -> Iterator[dg.Definitions]:
 
     for origin in workspace_opts_to_load_target(WorkspaceOpts.extract_from_cli_options(options)).create_origins():
         if isinstance(origin, GrpcServerCodeLocationOrigin):
+            skip(origin.location_name)
             continue
         target = origin.loadable_target_origin
         for found in get_loadable_targets(

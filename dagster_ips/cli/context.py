@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import click
 import dagster as dg
 
 from dagster_ips._compat import definitions_at
@@ -155,12 +156,24 @@ def known_at(
     Raises:
         InstanceError: the definitions can't be loaded.
     """
+    skipped: list[str] = []
     try:
-        definitions = list(definitions_at(options))
+        definitions = list(definitions_at(options, skipped.append))
+        if not definitions:
+            raise _no_definitions(skipped)
+        if skipped:
+            click.echo(f"Not looked at, because code servers have them: {', '.join(skipped)}", err=True)
         return known_consumers(*definitions), known_tables(*definitions), definitions
     except (FileNotFoundError, dg.DagsterError) as error:
         remedy = "Specify them as for dagster: -m MODULE, -f FILE or -w WORKSPACE, or in pyproject.toml."
         raise InstanceError(problem=f"The definitions can't be loaded: {_sentence(error)}", remedy=remedy) from error
+
+
+def _no_definitions(skipped: Sequence[str]) -> InstanceError:
+    problem = "There are no Definitions here."
+    if skipped:
+        problem = f"Only code servers have the definitions ({', '.join(skipped)}), so they can't be loaded here."
+    return InstanceError(problem=problem, remedy="Specify them by their code: -m MODULE or -f FILE.")
 
 
 def catalog_of(options: dict[str, Any], *, folder: str | None, name: str | None) -> LakeCatalog:

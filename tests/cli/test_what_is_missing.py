@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import dagster as dg
 import pytest
 from click.testing import CliRunner
 
@@ -53,6 +55,35 @@ def test_missing_definitions_are_reported(where: tuple[str, str], what: str) -> 
     assert said.startswith("Error: The definitions can't be loaded: ")
     assert what in said
     assert "-f FILE" in said
+
+
+CODE_SERVER = "  - grpc_server: {host: nowhere, port: 4266, location_name: elsewhere}\n"
+
+
+def test_definitions_that_only_a_code_server_has_are_not_taken_for_none(tmp_path: Path) -> None:
+    workspace = tmp_path / "workspace.yaml"
+    workspace.write_text(f"load_from:\n{CODE_SERVER}")
+    for command in ("status", "doctor"):
+        said = says(command, "-w", str(workspace))
+        assert said.startswith("Error: Only code servers have the definitions (elsewhere)")
+        assert "-f FILE" in said
+
+
+def test_code_locations_that_are_left_out_are_named(
+    definitions: str, instance: dg.DagsterInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DAGSTER_HOME", instance.root_directory)
+    workspace = tmp_path / "workspace.yaml"
+    workspace.write_text(f"load_from:\n{CODE_SERVER}  - python_file: {definitions}\n")
+    result = CliRunner().invoke(main, ["status", "-w", str(workspace), "--json"])
+    assert len(json.loads(result.stdout)) == 2
+    assert result.stderr.splitlines()[-1] == "Not looked at, because code servers have them: elsewhere"
+
+
+def test_a_file_without_definitions_is_not_taken_for_one_without_assets(tmp_path: Path) -> None:
+    file = tmp_path / "its_repository.py"
+    file.write_text("import dagster as dg\n\n\n@dg.repository\ndef repository():\n    return []\n")
+    assert "There are no Definitions here." in says("status", "-f", str(file))
 
 
 @pytest.mark.parametrize("home", [None, "not/absolute", "/nowhere/at/all"])
