@@ -75,4 +75,6 @@ def write_private(path: Path, text: str) -> None:
     draft.unlink(missing_ok=True)  # A draft that a killed process left may be open to others.
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(text)
+        file.flush()
+        os.fsync(file.fileno())  # Otherwise the file may be empty after a crash of the machine.
     draft.replace(path)

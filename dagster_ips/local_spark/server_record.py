@@ -37,15 +37,16 @@ class ServerRecord:
 def read_record(folder: Path) -> ServerRecord | None:
     """The record of the server in ``folder``; None if there is none. For other versions, only the process is known.
 
+    A record that is no JSON counts as none: only a crash of the machine leaves one, and no server survives that.
+
     Raises:
         SparkFolderNotPrivateError: the folder belongs to somebody else, so its content isn't trusted.
     """
     require_own(folder)
     try:
-        text = (folder / "server.json").read_text()
-    except FileNotFoundError:
+        values = json.loads((folder / "server.json").read_bytes())
+    except (FileNotFoundError, ValueError):
         return None
-    values = json.loads(text)
     process = ProcessIdentity(**values["process"])  # In every version, so that any of them can be stopped.
     if values["version"] != RECORD_VERSION:
         log = str(folder / "server.log")

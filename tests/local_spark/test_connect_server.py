@@ -29,6 +29,7 @@ from dagster_ips.local_spark.connect_server import (
 )
 from dagster_ips.local_spark.launch import exclusive_lock
 from dagster_ips.local_spark.process import ProcessIdentity, identity_of, launch_detached
+from dagster_ips.local_spark.server_record import read_record
 from dagster_ips.spark.session import connect_session
 from tests.support.ports import listening_ports
 
@@ -182,6 +183,14 @@ def test_a_server_recorded_by_another_version_is_not_used_but_can_be_stopped(
     assert process.is_alive()
     assert stop_connect_server(tmp_path) is True
     assert not process.is_alive()
+
+
+@pytest.mark.parametrize("left", [b"", b"\0" * 400, b'{"version": 2, "pro'])
+def test_what_a_crash_of_the_machine_left_of_a_record_counts_as_no_server(tmp_path: Path, left: bytes) -> None:
+    (tmp_path / "server.json").write_bytes(left)
+    assert read_record(tmp_path) is None
+    assert connect_server_status(tmp_path) is None
+    assert not stop_connect_server(tmp_path)
 
 
 def test_status_distinguishes_a_starting_server_from_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
