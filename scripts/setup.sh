@@ -68,7 +68,9 @@ if [ "$(cat $mark 2>/dev/null)" != "$wanted" ]; then
     echo "Downloading about 700 MB of Python packages (Spark is 455 of them) and 62 MB of jars into .local/: two to three minutes on a fast line, 1.5 GB on disk."
     rm -f "$mark"
     : >"$log"
-    "$venv/bin/python" -c "import sys; sys.exit(sys.version != '''$("$python" -c 'import sys; print(sys.version)')''')" 2>/dev/null ||
+    # Its commands start with the path of their Python: in a moved or copied checkout, another's or none.
+    { "$venv/bin/python" -c "import sys; sys.exit(sys.version != '''$("$python" -c 'import sys; print(sys.version)')''')" &&
+        grep -qF "$(pwd -P)/$venv/bin/" "$venv/bin/pip"; } 2>/dev/null ||
         rm -rf "$venv"
     with_progress "Python packages" install_packages
     with_progress "Spark's jars" "$venv/bin/python" -m dagster_ips.local_spark.jars

@@ -105,3 +105,19 @@ def test_a_failed_preflight_downloads_nothing(bare_machine: Path, tmp_path: Path
     )
     assert done.returncode == 1
     assert [path.name for path in checkout.iterdir()] == ["scripts"]
+
+
+def test_packages_whose_commands_run_another_checkouts_python_are_installed_anew(tmp_path: Path) -> None:
+    made, checkout = tmp_path / "made here", tmp_path / "moved here"
+    venv = made / ".local" / "venv"
+    shutil.copytree(CHECKOUT / "scripts", made / "scripts")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
+    add_tool(venv / "bin", "pip", f"exec '{venv}/bin/python' -m pip")
+    (venv / "made").touch()
+    for name in ("pyproject.toml", "constraints.txt"):
+        (made / name).write_text("[")  # Pip refuses both, so that nothing is downloaded.
+    made.rename(checkout)
+    environment = os.environ | {"PYTHON": sys.executable}
+    done = subprocess.run([str(checkout / "scripts" / "setup.sh")], env=environment, check=False, capture_output=True)
+    assert done.returncode == 1
+    assert not (checkout / ".local" / "venv" / "made").exists()
