@@ -20,6 +20,7 @@ from dagster._daemon.types import DaemonHeartbeat
 
 from dagster_ips.cli.main import main
 from dagster_ips.core.capture import Capture, Mode
+from dagster_ips.core.touched import LineState, Stray
 from dagster_ips.local_spark import launch
 from dagster_ips.local_spark.process import identity_of
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
@@ -183,6 +184,15 @@ def test_the_doctor_finds_a_history_that_cannot_be_followed(idle_lake: IdleLake)
     found = the_only(idle_lake.findings(), "next run")
     assert "dropped and created again" in found["what"]
     assert "dagster_ips/mode=full" in found["fix"]
+
+
+def test_the_doctor_finds_rows_that_no_partition_takes(idle_lake: IdleLake) -> None:
+    days = 'partitions_def=dg.DailyPartitionsDefinition("2026-01-01"), metadata={{"partition_expr": "event_date"}} |'
+    idle_lake.define(DEFINITIONS.replace("metadata=", days))
+    assert idle_lake.findings() == []
+    CursorStore(idle_lake.instance).set_line(LineState(EDGE, strays={"a file": Stray(values=("2025-12-31",))}))
+    found = the_only(idle_lake.findings(), "next run")
+    assert "rows for which there is no partition, so every run fails: 2025-12-31" in found["what"]
 
 
 def test_the_doctor_finds_snapshots_that_expire_before_they_are_consumed(idle_lake: IdleLake) -> None:

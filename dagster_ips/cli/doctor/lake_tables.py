@@ -85,6 +85,7 @@ def edges(workplace: Workplace, known: KnownConsumer) -> Iterator[Finding]:
     """What makes the consumer's next run fail, and what may make later runs fail."""
     consumer = known.consumer
     if consumer.is_partitioned:
+        yield from _unreached(workplace, known)
         yield from _retention_of_lag(known, [])
         return
     inspector = workplace.inspector(known)
@@ -95,6 +96,19 @@ def edges(workplace: Workplace, known: KnownConsumer) -> Iterator[Finding]:
             yield Finding("next run", str(status.edge), what, fix)
         yield from _dropped_icdc(known, status)
     yield from _retention_of_lag(known, found)
+
+
+def _unreached(workplace: Workplace, known: KnownConsumer) -> Iterator[Finding]:
+    """Whether the last look at an upstream found rows that no partition takes."""
+    name = known.consumer.name
+    for tracked in known.consumer.inputs.values():
+        line = workplace.store.get_line(Edge(name, tracked.upstream))
+        for text in tracked.unreached(line):
+            fix = (
+                f"To see more: dagster-ips pending {name}. Make the files readable, or give the rows a partition; "
+                'on_unmapped="ignore" leaves such rows out.'
+            )
+            yield Finding("next run", str(line.edge), f"{text}.", fix)
 
 
 def failures(workplace: Workplace, known: KnownConsumer) -> Iterator[Finding]:
