@@ -36,7 +36,7 @@ test: setup ## tests and the examples in docstrings, all but the slow; ARGS="-k 
 test-all: setup ## every test, with servers, browser and soak
 	@scripts/setup_browser.sh
 	$(QUICK_TESTS) $(ARGS)
-	$(PYTHON_HERE) -m pytest -m slow $(ARGS)
+	$(PYTHON_HERE) -m pytest -m slow --numprocesses=$(WORKERS) --dist=loadfile $(ARGS)
 	$(PYTHON_HERE) -m pytest --catalog postgres --storage s3 $(ON_EVERY_CATALOG) $(ARGS)
 	$(PYTHON_HERE) -m pytest --catalog rest --storage s3 --spark cluster $(ON_EVERY_CATALOG) $(ARGS)
 	scripts/on_versions.sh $(PYTHON_HERE) $(OLDEST_SPARK) -m "not slow" $(ON_EVERY_SPARK) $(ARGS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import dagster as dg
@@ -22,10 +22,22 @@ pytestmark = pytest.mark.slow
 AT_ONCE = 3
 OF_TWO_TABLES = [kind for kind in KINDS if len(kind.names) > 1]
 NOT_IN_THESE_RUNS = (Effect.CREATE_TARGET, Effect.ORDER_TARGET, Effect.ALTER_TARGET)
-POINTS = [f"{when}:{effect}" for effect in OF_RUNS if effect not in NOT_IN_THESE_RUNS for when in ("before", "after")]
+IN_DAGSTERS_DATABASE = (Effect.RECORD_CAPTURE, Effect.COMMIT)
+"""What changes Dagster's database: at all other points it is as at one of the points around these."""
 
 
-@pytest.fixture(scope="module", params=[SQLITE, POSTGRES])
+def _points(effects: Iterable[Effect]) -> list[str]:
+    return [f"{when}:{effect}" for effect in effects for when in ("before", "after")]
+
+
+PLACES = [
+    *((SQLITE, point) for point in _points(each for each in OF_RUNS if each not in NOT_IN_THESE_RUNS)),
+    *((POSTGRES, point) for point in _points(IN_DAGSTERS_DATABASE)),
+]
+at_every_point = pytest.mark.parametrize(("runs", "point"), PLACES, indirect=["runs"])
+
+
+@pytest.fixture(scope="module")
 def runs(
     request: pytest.FixtureRequest,
     tmp_path_factory: pytest.TempPathFactory,
@@ -68,13 +80,13 @@ def kill_each_and_run_again(runs: Runs, kinds: Sequence[Kind], point: str) -> No
     runs.run_all(kinds)
 
 
-@pytest.mark.parametrize("point", POINTS)
+@at_every_point
 def test_a_run_of_any_kind_killed_at_any_effect_duplicates_no_row_and_loses_none(runs: Runs, point: str) -> None:
     kill_each_and_run_again(runs, KINDS, point)
     runs.check()
 
 
-@pytest.mark.parametrize("point", POINTS)
+@at_every_point
 def test_a_run_of_two_tables_killed_at_any_effect_of_the_second_duplicates_no_row_and_loses_none(
     runs: Runs, point: str
 ) -> None:
