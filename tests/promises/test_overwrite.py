@@ -21,6 +21,7 @@ from dagster_ips.errors import (
     DeclarationError,
     FragmentOverwriteError,
     IpsError,
+    MixedFilesError,
     OutputTypeError,
     OutsideConditionError,
     UnknownColumnError,
@@ -393,3 +394,30 @@ def test_an_overwrite_without_an_incremental_input_is_refused(two_days: Lake, in
 
     with pytest.raises(DeclarationError, match="no incremental input"):
         materialize(pipeline(two_days.folder, two_days.spark_folder, copy), instance, "copy")
+
+
+def test_partitions_are_not_replaced_within_files_from_before_the_table_was_partitioned(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    @dg.asset(
+        ins={"playback": ips.incremental()},
+        metadata=ips.overwrite_partitions() | ips.table("media.days", partition_by=["event_date"]),
+    )
+    def days(playback: ips.IcdcView) -> DataFrame:
+        return playback.scope
+
+    definitions, full = pipeline(lake.folder, lake.spark_folder, days), {"dagster_ips/mode": "full"}
+    lake.create_playback(events(range(4)) + events(range(10, 14), day=1))
+    materialize(definitions, instance, "days")
+    lake.sql("ALTER TABLE lake.media.days DROP PARTITION FIELD event_date")
+    materialize(definitions, instance, "days", tags=full)
+    lake.sql("ALTER TABLE lake.media.days ADD PARTITION FIELD event_date")
+    before = lake.rows("media.days")
+    lake.append(events([4]))
+    with pytest.raises(MixedFilesError, match=r"media\.days has files .* dagster_ips/mode=full"):
+        materialize(definitions, instance, "days")
+    assert lake.rows("media.days") == before
+    materialize(definitions, instance, "days", tags=full)
+    lake.append(events([5]))
+    materialize(definitions, instance, "days")
+    assert lake.rows("media.days") == lake.rows("media.playback")

@@ -36,7 +36,7 @@ from dagster_ips.spark.writes.append import append_rows, first_per_key
 from dagster_ips.spark.writes.combine import combine_rows
 from dagster_ips.spark.writes.group_parts import Aggregates, Change, explained
 from dagster_ips.spark.writes.merge import latest_rows, merge_rows, refuse_repeated_keys
-from dagster_ips.spark.writes.overwrite import ChangedKeys, replace_partitions, replace_rows
+from dagster_ips.spark.writes.overwrite import ChangedKeys, files_of_one_partition, replace_partitions, replace_rows
 from dagster_ips.spark.writes.overwrite_where import (
     delete_where,
     is_outside,
@@ -138,7 +138,12 @@ class Result:
             UnknownColumnError: the target has no column that an Overwrite's condition names.
             OutsideConditionError: rows don't match the Overwrite's condition.
             CombineError: the change can't be added to the existing rows.
+            MixedFilesError: partitions are to be replaced, but a file has rows of several.
         """
+        with files_of_one_partition(branch.table):
+            self._write(branch, target)
+
+    def _write(self, branch: Branch, target: TableMetadata) -> None:
         if self.new_partitions is not None and not _holds_no_rows(target):
             delete_where(self.new_partitions, branch, self.frame.sparkSession)
         if isinstance(self.write_mode, Combine):

@@ -2,20 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dagster_ips.core.row_text import row_text
-from dagster_ips.errors import UnfitFrameError
+from dagster_ips.errors import MixedFilesError, UnfitFrameError
 from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.frames import any_of, computed_once, distinct_keys
-from dagster_ips.spark.late import F, sql
+from dagster_ips.spark.late import F, errors, sql
 from dagster_ips.spark.observed import watched
 from dagster_ips.spark.writes.partition_filter import collected, exactly
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+
+_MIXED = "some, but not all, rows match filter"
+
+
+@contextlib.contextmanager
+def files_of_one_partition(table: str) -> Iterator[None]:
+    """Around writes to ``table`` that replace partitions.
+
+    Raises:
+        MixedFilesError: a file has rows of a partition that is replaced and of others.
+    """
+    try:
+        yield
+    except errors.PySparkException as error:
+        if _MIXED not in str(error):
+            raise
+        raise MixedFilesError(table) from error
 
 
 def replace_rows(frame: DataFrame, branch: Branch, *, table_is_empty: bool) -> None:
