@@ -190,7 +190,7 @@ class IcdcView:
     def columns_before(self) -> tuple[str, ...] | None:
         """The names of the upstream's columns when it was last consumed; None if they are unknown."""
         since = self._captured.capture.from_exclusive
-        return self._captured.source.column_names_in(since.schema_id) if since else None
+        return self._captured.source.column_names_in(since.schema_id if since else None)
 
     @property
     def columns_with_defaults(self) -> frozenset[str]:

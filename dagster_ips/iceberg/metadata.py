@@ -215,7 +215,13 @@ class TableMetadata:
         return found if found is None or digest in ("", _digest(found)) else None
 
     def column_names_in(self, schema_id: str | None) -> tuple[str, ...] | None:
-        """The names of the top-level columns in that schema; None if it is no longer in the metadata."""
+        """The names of the top-level columns in that schema; None if they are unknown.
+
+        If ``schema_id`` is None, they are known only if the columns have always had the same names.
+        """
+        if schema_id is None and self._has_every_schema:
+            names = {tuple(field["name"] for field in fields) for fields in self._schemas.values()}
+            return names.pop() if len(names) == 1 else None
         fields = self._fields_of(schema_id)
         return None if fields is None else tuple(field["name"] for field in fields)
 
@@ -255,8 +261,13 @@ class TableMetadata:
         if schema_id is not None:
             fields = self._fields_of(schema_id)
             return self._of_other_meaning(fields) if fields is not None else None
-        has_all = self._schemas.keys() == set(range(max(self._schemas) + 1))
-        return () if has_all and not any(map(self._of_other_meaning, self._schemas.values())) else None
+        same = not any(map(self._of_other_meaning, self._schemas.values()))
+        return () if same and self._has_every_schema else None
+
+    @property
+    def _has_every_schema(self) -> bool:
+        """Whether no schema was removed from the metadata, as far as the numbers show."""
+        return self._schemas.keys() == set(range(max(self._schemas) + 1))
 
     def _of_other_meaning(self, fields: Sequence[dict[str, Any]]) -> tuple[str, ...]:
         before, now = dict(_named_ids(fields)), dict(_named_ids(self._current_fields))

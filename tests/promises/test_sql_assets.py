@@ -370,14 +370,16 @@ def test_a_new_column_that_takes_the_place_of_another_name_computes_everything(
         "within": "SELECT id FROM song WHERE EXISTS (SELECT 1 FROM place WHERE place.of = song.id AND region = 'x')",
         "alias": "SELECT id * 2 AS twice, twice + 1 AS more FROM song",
         "all": "SELECT * FROM song",
+        "both": "SELECT id FROM song UNION ALL SELECT id FROM never",
     }
     lake.catalog.create_namespace("media")
     lake.sql("CREATE TABLE lake.media.song (id INT, region STRING) USING iceberg")
     lake.sql("CREATE TABLE lake.media.place (of INT) USING iceberg")
+    lake.sql("CREATE TABLE lake.media.never (id INT) USING iceberg")  # It never gets a snapshot.
     lake.sql("INSERT INTO lake.media.song VALUES (1, 'x'), (2, 'y'), (3, 'x')")
     lake.sql("INSERT INTO lake.media.place VALUES (1), (2)")
     made = [ips.sql_asset(name, text, table=f"media.{name}", refresh="incremental") for name, text in texts.items()]
-    sources: Any = [ips.iceberg_asset(name, table=f"media.{name}") for name in ("song", "place")]
+    sources: Any = [ips.iceberg_asset(name, table=f"media.{name}") for name in ("song", "place", "never")]
     definitions = pipeline(lake.folder, lake.spark_folder, *made, *sources)
     materialize(definitions, instance, *texts)
     lake.sql("ALTER TABLE lake.media.place ADD COLUMN region STRING")
@@ -385,7 +387,7 @@ def test_a_new_column_that_takes_the_place_of_another_name_computes_everything(
     lake.sql("INSERT INTO lake.media.place VALUES (3, 'x')")
     lake.sql("INSERT INTO lake.media.song VALUES (4, 'x', 7)")
     result = materialize(definitions, instance, *texts)
-    for name in ("song", "place"):
+    for name in ("song", "place", "never"):
         lake.sql(f"SELECT * FROM lake.media.{name}").createOrReplaceTempView(name)
     for name, text in texts.items():
         rows = lake.sql(text)
@@ -394,6 +396,7 @@ def test_a_new_column_that_takes_the_place_of_another_name_computes_everything(
         "within": "full",
         "alias": "full",
         "all": "append",
+        "both": "append",
     }
 
 
