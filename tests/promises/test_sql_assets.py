@@ -379,9 +379,10 @@ def test_a_new_column_that_takes_the_place_of_another_name_computes_everything(
     lake.sql("INSERT INTO lake.media.song VALUES (1, 'x'), (2, 'y'), (3, 'x')")
     lake.sql("INSERT INTO lake.media.place VALUES (1), (2)")
     made = [ips.sql_asset(name, text, table=f"media.{name}", refresh="incremental") for name, text in texts.items()]
+    made.append(ips.sql_asset("picky", texts["alias"], table="media.picky", refresh="strict"))
     sources: Any = [ips.iceberg_asset(name, table=f"media.{name}") for name in ("song", "place", "never")]
     definitions = pipeline(lake.folder, lake.spark_folder, *made, *sources)
-    materialize(definitions, instance, *texts)
+    materialize(definitions, instance, *texts, "picky")
     lake.sql("ALTER TABLE lake.media.place ADD COLUMN region STRING")
     lake.sql("ALTER TABLE lake.media.song ADD COLUMN twice INT")
     lake.sql("INSERT INTO lake.media.place VALUES (3, 'x')")
@@ -398,6 +399,8 @@ def test_a_new_column_that_takes_the_place_of_another_name_computes_everything(
         "all": "append",
         "both": "append",
     }
+    with pytest.raises(QueryNotDerivedError, match="other columns than before"):
+        materialize(definitions, instance, "picky")
 
 
 def test_the_earlier_rows_of_a_source_are_read_with_its_current_columns(

@@ -40,7 +40,7 @@ class SameKeys:
 
     @property
     def division(self) -> str:
-        """The division of the consumer's rows."""
+        """What the keys of the consumer mean, and those of the upstream if they mean something else."""
         return _division_of(self.own_division or self.upstream_keys.division, self.upstream_keys)
 
     @property
@@ -83,7 +83,7 @@ class MappedKeys:
 
     @property
     def division(self) -> str:
-        """The division of the consumer's rows."""
+        """What the keys of the consumer mean, and those of the upstream if they mean something else."""
         return _division_of(self.own_division, self.upstream_keys)
 
     @property

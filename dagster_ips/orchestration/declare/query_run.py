@@ -90,11 +90,7 @@ class QueryRun:
             return self._plan.whole("the run computes everything")
         if self.refresh is Refresh.FULL:
             return self._plan.whole("a full refresh was requested")
-        if not self._has_same_names:
-            return self._plan.whole("its sources have other columns than before, and a name in it may mean another one")
-        changes = {source: _change(view) for source, view in enumerate(self.views) if not view.is_empty}
-        known = frozenset(source for source in changes if self.views[source].before is not None)
-        step = self._plan.step(changes, known_before=known)
+        step = self._maintenance()
         if step.strategy is Strategy.FULL and self.refresh is Refresh.STRICT:
             raise QueryNotDerivedError(asset=self.asset, problem=step.reason)
         if self.refresh is Refresh.AUTO:
@@ -102,6 +98,14 @@ class QueryRun:
             if costly is not None:
                 return MaintenanceStep(Strategy.FULL, why_not={**step.why_not, step.strategy: costly})
         return step
+
+    def _maintenance(self) -> MaintenanceStep:
+        """What to do after the changes, regardless of the cost."""
+        if self._plan.refused is None and not self._has_same_names:
+            return self._plan.whole("its sources have other columns than before, and a name in it may mean another one")
+        changes = {source: _change(view) for source, view in enumerate(self.views) if not view.is_empty}
+        known = frozenset(source for source in changes if self.views[source].before is not None)
+        return self._plan.step(changes, known_before=known)
 
     @property
     def _has_same_names(self) -> bool:
@@ -137,8 +141,9 @@ class QueryRun:
                 why = f"Spark gives it the types {given}, but {', '.join(read)} in the form it is parsed here"
                 return plan.refusing(why)
             names = zip(plan.column_names, result, strict=True)
-            if wrong := [(name, each.name) for name, each in names if name not in (None, each.name.lower())]:
-                return plan.refusing("Spark calls {1} what is {0} in the form it is parsed here".format(*wrong[0]))
+            for name, each in names:
+                if name not in (None, each.name.lower()):
+                    return plan.refusing(f"Spark calls {each.name} what is {name} in the form it is parsed here")
             if not self._is_parsed_as_given(plan):
                 return plan.refusing("Spark plans it differently in the form it is parsed here")
             kept = self._why_not_kept(plan, plan.grouping, result) if isinstance(plan.grouping, Grouping) else None
