@@ -36,6 +36,7 @@ ALLOWED = {
     "orchestration/platform/resources.py spark_session": "starts the machine's Spark",
     "exactly_once/publish/restorer.py write": "is what WRITE_BRANCH does",
     "exactly_once/publish/result_writer.py write": "is what WRITE_BRANCH does",
+    "exactly_once/publish/result_writer.py _write": "as write, which alone calls it",
     "exactly_once/publish/result_writer.py _remove": "as write, which alone calls it",
     "exactly_once/publish/result_writer.py write_rows": "as write, which alone calls it",
     "exactly_once/publish/result_writer.py _write_all": "as write, which alone calls it",
