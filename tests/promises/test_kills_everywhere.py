@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 
 import dagster as dg
@@ -34,25 +36,32 @@ PLACES = [
     *((SQLITE, point) for point in _points(each for each in OF_RUNS if each not in NOT_IN_THESE_RUNS)),
     *((POSTGRES, point) for point in _points(IN_DAGSTERS_DATABASE)),
 ]
-at_every_point = pytest.mark.parametrize(("runs", "point"), PLACES, indirect=["runs"])
+at_every_point = pytest.mark.parametrize(("database", "point"), PLACES)
 
 
 @pytest.fixture(scope="module")
-def runs(
+def runs_on(
     request: pytest.FixtureRequest,
     tmp_path_factory: pytest.TempPathFactory,
     spark_server: ConnectServer,
     spark_folder: Path,
-) -> Iterator[Runs]:
-    """The runs that all tests of a backend share: each test leaves and checks what undisturbed runs would leave."""
-    folder = tmp_path_factory.mktemp(request.param)
-    server = request.getfixturevalue("postgres") if request.param == POSTGRES else None
-    with dg.DagsterInstance.from_config(dagster_home(folder / "dagster_home", server)) as instance:
-        runs = Runs(Lake(folder / "lake", spark_folder, spark_server), instance)
-        for _ in range(2):
-            runs.run_all()
-            runs.arrive()
-        yield runs
+) -> Iterator[Callable[[str], Runs]]:
+    """The runs that all tests of a database share: each test leaves and checks what undisturbed runs would leave."""
+    with ExitStack() as open_instances:
+
+        @cache
+        def runs_on(database: str) -> Runs:
+            folder = tmp_path_factory.mktemp(database)
+            server = request.getfixturevalue("postgres") if database == POSTGRES else None
+            home = dagster_home(folder / "dagster_home", server)
+            instance = open_instances.enter_context(dg.DagsterInstance.from_config(home))
+            runs = Runs(Lake(folder / "lake", spark_folder, spark_server), instance)
+            for _ in range(2):
+                runs.run_all()
+                runs.arrive()
+            return runs
+
+        yield runs_on
 
 
 def killed(runs: Runs, kinds: Sequence[Kind], point: str) -> list[int | None]:
@@ -81,14 +90,18 @@ def kill_each_and_run_again(runs: Runs, kinds: Sequence[Kind], point: str) -> No
 
 
 @at_every_point
-def test_a_run_of_any_kind_killed_at_any_effect_duplicates_no_row_and_loses_none(runs: Runs, point: str) -> None:
+def test_a_run_of_any_kind_killed_at_any_effect_duplicates_no_row_and_loses_none(
+    runs_on: Callable[[str], Runs], database: str, point: str
+) -> None:
+    runs = runs_on(database)
     kill_each_and_run_again(runs, KINDS, point)
     runs.check()
 
 
 @at_every_point
 def test_a_run_of_two_tables_killed_at_any_effect_of_the_second_duplicates_no_row_and_loses_none(
-    runs: Runs, point: str
+    runs_on: Callable[[str], Runs], database: str, point: str
 ) -> None:
+    runs = runs_on(database)
     kill_each_and_run_again(runs, OF_TWO_TABLES, f"{point}#2")
     runs.check(OF_TWO_TABLES)

@@ -14,7 +14,7 @@ import pytest
 
 from dagster_ips.exactly_once import effects
 from dagster_ips.exactly_once.effects import Effect
-from tests.support.backends import on_every_backend
+from tests.support.backends import POSTGRES, SQLITE, on_every_backend
 from tests.support.kind_runs import Runs
 from tests.support.kinds import KINDS, start_run
 from tests.support.lake import Lake
@@ -51,17 +51,17 @@ def repeatable_job(lake: Lake) -> Any:  # noqa: ANN401  # Dagster has no public 
     return dg.build_reconstructable_job("tests.support.kinds", "kinds_job", reconstructable_args=folders)
 
 
-@on_every_backend
 @pytest.mark.parametrize(
-    "at",
+    ("instance", "at"),
     [
-        f"after:{Effect.REGISTER_ICDC_TABLE}",
-        f"before:{Effect.RECORD_CAPTURE}",
-        f"after:{Effect.CREATE_BRANCH}",
-        f"before:{Effect.PUBLISH}",
-        f"before:{Effect.COMMIT}",
-        f"before:{Effect.DROP_BRANCH}",
+        (SQLITE, f"after:{Effect.REGISTER_ICDC_TABLE}"),
+        *((database, f"before:{Effect.RECORD_CAPTURE}") for database in (SQLITE, POSTGRES)),
+        (SQLITE, f"after:{Effect.CREATE_BRANCH}"),
+        (SQLITE, f"before:{Effect.PUBLISH}"),
+        *((database, f"before:{Effect.COMMIT}") for database in (SQLITE, POSTGRES)),
+        (SQLITE, f"before:{Effect.DROP_BRANCH}"),
     ],
+    indirect=["instance"],
 )
 def test_a_run_that_sleeps_while_others_publish_wakes_up_and_changes_nothing(runs: Runs, at: str) -> None:
     home, before = runs.instance.root_directory, len(runs.instance.get_runs())
