@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
-from urllib.parse import unquote, urlsplit
 
 from pydantic import ValidationError as ResponseError
 from pyiceberg.exceptions import (
@@ -112,8 +111,8 @@ class LakeCatalog:
         # Another engine's commit must be seen at once: Spark's table cache would hide it for 30 seconds and longer.
         translated = {"type": kind, "cache-enabled": "false", **spark_storage(self.properties), **passed}
         if kind == "jdbc":
-            translated |= {"uri": _jdbc_uri(self.properties["uri"]), "jdbc.schema-version": "V1"}
-            translated |= _jdbc_login(self.properties["uri"])
+            with self._reaching("reading its address"):
+                translated |= {"jdbc.schema-version": "V1"} | _jdbc_address(self.properties["uri"])
         elif "uri" in self.properties:
             translated["uri"] = self.properties["uri"]
         translated |= self.spark_properties
@@ -343,17 +342,18 @@ def _location(catalog: Catalog, table: str) -> str:
     return catalog.load_table(parts_of(table)).metadata_location
 
 
-def _jdbc_uri(uri: str) -> str:
-    if uri.startswith(_SQLITE):
-        return f"jdbc:sqlite:{uri.removeprefix(_SQLITE).partition('?')[0]}?busy_timeout=30000"
-    parts = urlsplit(uri)
-    port = f":{parts.port}" if parts.port else ""
-    return f"jdbc:{parts.scheme.partition('+')[0]}://{parts.hostname}{port}{parts.path}"
+def _jdbc_address(uri: str) -> dict[str, str]:
+    """A database's address as Spark takes it, parsed as PyIceberg parses it.
 
-
-def _jdbc_login(uri: str) -> dict[str, str]:
-    if uri.startswith(_SQLITE):
-        return {}
-    parts = urlsplit(uri)
-    login = {"jdbc.user": parts.username, "jdbc.password": parts.password}
-    return {key: unquote(value) for key, value in login.items() if value}
+    What the address says besides the place (``sslmode=verify-full``, ``options=-csearch_path=…``) decides who gets the
+    password and which tables are seen. JDBC drivers know it under the same names, or ignore it.
+    """
+    url = sqlalchemy.make_url(uri)
+    if url.get_backend_name() == "sqlite":
+        return {"uri": f"jdbc:sqlite:{url.database or ''}?busy_timeout=30000"}
+    said = {key: value if isinstance(value, str) else ",".join(value) for key, value in url.query.items()}
+    host, port = said.pop("host", url.host) or "", said.pop("port", url.port)
+    place = (f"[{host}]" if host == url.host and ":" in host else host) + (f":{port}" if port else "")
+    said |= {key: value for key, value in (("user", url.username), ("password", url.password)) if value}
+    address = f"jdbc:{url.get_backend_name()}://{place}/{url.database or ''}"
+    return {"uri": address} | {f"jdbc.{key}": value for key, value in said.items()}

@@ -120,6 +120,37 @@ def test_spark_gets_the_login_of_a_database_separately_from_its_address() -> Non
     assert conf[f"{prefix}.warehouse"] == "s3://w"
 
 
+def test_spark_connects_to_a_database_as_securely_and_in_the_same_schema_as_pyiceberg() -> None:
+    uri = "postgresql://ann:p/a?s@[::1]:5433/lake?sslmode=verify-full&options=-csearch_path%3Dice"
+    said = LakeCatalog("lake", {"type": "sql", "uri": uri}).spark_configuration()
+    told = {key.removeprefix("spark.sql.catalog.lake."): value for key, value in said.items()}
+    assert told["uri"] == "jdbc:postgresql://[::1]:5433/lake"
+    assert (told["jdbc.user"], told["jdbc.password"]) == ("ann", "p/a?s")
+    assert (told["jdbc.sslmode"], told["jdbc.options"]) == ("verify-full", "-csearch_path=ice")
+
+
+@pytest.mark.parametrize(
+    ("uri", "address"),
+    [
+        ("postgresql:///lake?host=db.example&port=5433", "jdbc:postgresql://db.example:5433/lake"),
+        ("postgresql:///lake?host=one:1&host=two:2", "jdbc:postgresql://one:1,two:2/lake"),
+        ("mysql+pymysql://ann@db.example/lake", "jdbc:mysql://db.example/lake"),
+        ("sqlite+pysqlite:////lake/catalog.db?timeout=30", "jdbc:sqlite:/lake/catalog.db?busy_timeout=30000"),
+    ],
+)
+def test_spark_finds_the_database_that_pyiceberg_uses(uri: str, address: str) -> None:
+    assert (
+        LakeCatalog("lake", {"type": "sql", "uri": uri}).spark_configuration()["spark.sql.catalog.lake.uri"] == address
+    )
+
+
+def test_a_password_in_an_address_that_cannot_be_parsed_is_not_shown() -> None:
+    lake = LakeCatalog("lake", {"type": "sql", "uri": f"postgresql://ann:{SECRET}"})
+    with pytest.raises(CatalogUnreachableError, match=r"reading its address \(ValueError\)") as raised:
+        lake.spark_configuration()
+    assert SECRET not in "".join(traceback.format_exception(raised.value))
+
+
 def test_spark_gets_the_settings_of_the_object_store_that_pyiceberg_uses() -> None:
     login = {"s3.access-key-id": "key", "client.secret-access-key": "secret"}
     store = {"s3.endpoint": "http://store", "s3.region": "eu", **login}
