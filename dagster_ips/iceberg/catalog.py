@@ -74,6 +74,7 @@ class LakeCatalog:
     _patience: Patience | None = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "properties", _with_type(self.properties))
         object.__setattr__(self, "_patience", self._new_patience())
 
     @classmethod
@@ -312,6 +313,20 @@ class Located:
 
     found: Mapping[str, str]
     errors: Mapping[str, IpsError] = field(default_factory=dict)
+
+
+def _with_type(properties: Mapping[str, str]) -> Mapping[str, str]:
+    """The properties with the catalog's type, which PyIceberg infers from the address if it isn't given.
+
+    Others, such as Spark, don't infer it. Unchanged if it can't be inferred, or if a class is given instead.
+    """
+    if "type" in properties:
+        return {**properties, "type": properties["type"].lower()}
+    with contextlib.suppress(ValueError):
+        if "uri" in properties and "py-catalog-impl" not in properties:
+            found = pyiceberg_catalog.infer_catalog_type("", dict(properties))
+            return {**properties, **({"type": found.value} if found else {})}
+    return properties
 
 
 def _row_of(table: str) -> _Row:

@@ -170,6 +170,22 @@ def test_spark_gets_no_settings_of_object_stores_if_tables_are_local(tmp_path: P
     assert catalog.spark_extras() == ()
 
 
+@pytest.mark.parametrize(
+    ("properties", "kind"),
+    [
+        ({"uri": "https://catalog.example"}, "rest"),
+        ({"uri": "thrift://metastore.example:9083"}, "hive"),
+        ({"uri": "postgresql://db.example/lake"}, "jdbc"),
+        ({"uri": "https://catalog.example", "type": "REST"}, "rest"),
+        ({"type": "glue"}, "glue"),
+    ],
+)
+def test_spark_gets_the_type_that_pyiceberg_infers(properties: dict[str, str], kind: str) -> None:
+    conf = LakeCatalog("lake", {"warehouse": "s3://lake", **properties}).spark_configuration()
+    assert conf["spark.sql.catalog.lake.type"] == kind
+    assert ("spark.sql.catalog.lake.io-impl" in conf) == (kind in {"hive", "jdbc"})
+
+
 def test_spark_properties_take_precedence_over_derived_ones() -> None:
     lake = LakeCatalog("lake", {"type": "rest", "uri": "http://a"}, {"uri": "http://b"})
     assert lake.spark_configuration()["spark.sql.catalog.lake.uri"] == "http://b"
