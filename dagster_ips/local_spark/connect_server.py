@@ -38,7 +38,7 @@ from dagster_ips.local_spark.private_files import SparkFolderNotPrivateError, ma
 from dagster_ips.local_spark.process import ProcessIdentity, launch_detached
 from dagster_ips.local_spark.properties_file import properties_text
 from dagster_ips.local_spark.server_record import ServerRecord, read_record, write_record
-from dagster_ips.spark.session import EXTENSIONS, connect_session
+from dagster_ips.spark.session import EXTENSIONS, REDACTED, connect_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -287,8 +287,7 @@ def _configuration(
         # Spark's default of 200 is for clusters: on one machine most of a small shuffle's time goes into its files.
         "spark.sql.shuffle.partitions": str(2 * (cores or os.cpu_count() or 1)),
         "spark.sql.warehouse.dir": (folder / "spark-warehouse").as_uri(),
-        # Spark's own pattern doesn't cover Iceberg's s3.access-key-id, which its UI would show with each query.
-        "spark.redaction.regex": "(?i)secret|password|token|access[.-]?key",
+        "spark.redaction.regex": REDACTED,
         # At INFO the log of a server that runs for weeks grows by megabytes a day.
         "spark.log.level": "WARN",
         **conf,

@@ -32,6 +32,12 @@ __all__ = [
 ]
 
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+REDACTED = "(?i)secret|password|token|credential|authorization|connection-string|(access|account|api)[.-]?key"
+"""The settings whose values Spark hides in its UI and its event log, which show all settings of each query.
+
+Spark's own pattern lets through the login of a REST catalog (``credential``, ``header.Authorization``), Azure's account
+keys and connection strings, and ``s3.access-key-id``.
+"""
 
 
 def connect_session(
@@ -61,7 +67,11 @@ def connect_session(
 
 def classic_configuration(jars: Sequence[Path]) -> dict[str, str]:
     """The configuration that a Spark session in this process must be started with to read and write Iceberg."""
-    return {"spark.sql.extensions": EXTENSIONS, "spark.jars": ",".join(str(jar) for jar in jars)}
+    return {
+        "spark.sql.extensions": EXTENSIONS,
+        "spark.jars": ",".join(str(jar) for jar in jars),
+        "spark.redaction.regex": REDACTED,
+    }
 
 
 def configure(session: SparkSession, configuration: Mapping[str, str]) -> None:
