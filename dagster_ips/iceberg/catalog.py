@@ -163,6 +163,8 @@ class LakeCatalog:
     def metadata_locations_by_prefix(self, namespace: str, start: str) -> dict[str, str]:
         """As ``metadata_locations``, for every table of ``namespace`` whose own name starts with ``start``.
 
+        Empty if there is no such namespace.
+
         Raises:
             CatalogUnreachableError: the catalog did not answer.
         """
@@ -175,8 +177,12 @@ class LakeCatalog:
                 rows = self._locations_by_sql(catalog, sqlalchemy.and_(in_namespace, starts))
                 # SQLite's LIKE doesn't distinguish upper and lower case.
                 return {name_of([*within, name]): at for (_, name), at in rows.items() if name.startswith(start)}
-            names = [identifier for identifier in catalog.list_tables(within) if identifier[-1].startswith(start)]
-            return dict(self._locations_one_by_one(catalog, [name_of(each) for each in names]))
+            try:
+                listed = catalog.list_tables(within)
+            except NoSuchNamespaceError:  # Before the first table of it, as in a database.
+                return {}
+            names = [name_of(identifier) for identifier in listed if identifier[-1].startswith(start)]
+            return dict(self._locations_one_by_one(catalog, names))
 
     def load(self, table: str, *, asset: str, consumed_snapshot_id: int | None = None) -> TableMetadata:
         """The table's current metadata, never from a cache.

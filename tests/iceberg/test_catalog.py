@@ -205,6 +205,7 @@ def test_tables_are_found_by_the_beginning_of_their_name(
     assert lake.metadata_locations_by_prefix("media", "play_").keys() == {"media.play_back"}
     assert lake.metadata_locations_by_prefix("media.old", "p").keys() == {"media.old.playback"}
     assert not lake.metadata_locations_by_prefix("media", "x")
+    assert not lake.metadata_locations_by_prefix("nowhere", "")
 
 
 def test_dropping_a_table_leaves_its_files_and_may_be_done_twice(tmp_path: Path) -> None:
