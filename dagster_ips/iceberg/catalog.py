@@ -48,6 +48,8 @@ _SQLITE = "sqlite:///"
 _UNREADABLE = (ValidationError, ResponseError)
 """What PyIceberg raises if a metadata file, or a catalog's response, has something that it doesn't know."""
 _MOST_LISTED = 20
+_CONNECTION = {"pool_pre_ping": "true"}
+"""A connection to a database that ended while a run computed, as the database or a firewall ends it, isn't used."""
 _SPARK_CATALOG_TYPES = {"sql": "jdbc", "rest": "rest", "glue": "glue", "hive": "hive"}
 
 
@@ -269,7 +271,9 @@ class LakeCatalog:
         """PyIceberg's catalog with this configuration."""
         with self._reaching("connecting to it"):
             self._create_embedded_folder()
-            return self._asked(lambda: pyiceberg_catalog.load_catalog(self.name, **self.properties))
+            connection = _CONNECTION if self.properties.get("type") == "sql" else {}
+            properties = {**connection, **self.properties}
+            return self._asked(lambda: pyiceberg_catalog.load_catalog(self.name, **properties))
 
     def _asked(self, call: Callable[[], _Answer]) -> _Answer:
         return self._patience.ask(call) if self._patience else call()

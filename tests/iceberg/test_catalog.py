@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
 
 from dagster_ips.errors import CatalogUnreachableError, UnknownTableError, UnsupportedTableError
 from dagster_ips.iceberg.catalog import LakeCatalog
@@ -95,6 +96,18 @@ def test_a_commit_of_another_engine_is_seen_at_once(tmp_path: Path) -> None:
     before = source.lake.load(TABLE, asset="daily").head_snapshot_id()
     LakeCatalog.embedded("lake", tmp_path).client.load_table(TABLE).append(source.table.scan().to_arrow())
     assert source.lake.load(TABLE, asset="daily").head_snapshot_id() != before
+
+
+def test_a_connection_that_the_database_has_closed_meanwhile_is_opened_again(tmp_path: Path) -> None:
+    lake = Source(tmp_path).lake
+    assert lake.find(TABLE) is not None
+    client = lake.client
+    assert isinstance(client, SqlCatalog)
+    with client.engine.connect() as connection:
+        held = connection.connection.dbapi_connection
+    assert held is not None
+    held.close()
+    assert lake.find(TABLE) is not None
 
 
 def test_a_missing_table_is_named_with_its_consumer(tmp_path: Path) -> None:
