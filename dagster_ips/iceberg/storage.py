@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 _ANSWERS = (FileNotFoundError, FileExistsError, PermissionError, IsADirectoryError, NotADirectoryError)
 """What a storage answers about one file; its other errors are about the storage itself."""
+_DATABASE_CODES = ("sqlite_errorname", "sqlstate", "pgcode")
+"""Where the errors of sqlite3, psycopg and psycopg2 have their code."""
 _AWS_ERROR = re.compile(r"\bAWS Error (\w+(?: \(HTTP status \d+\))?)")
 
 
@@ -136,8 +139,16 @@ class Storage:
 def kind_of(error: Exception) -> str:
     """The kind of an error, without its message: drivers put addresses, with passwords, into their messages.
 
+    What is wrong is added if the error has a code for it: the system's, AWS's, SQLite's or PostgreSQL's.
+
     >>> kind_of(OSError("When reading 's3://lake/a': AWS Error ACCESS_DENIED during HeadObject operation: …"))
     'AWS error ACCESS_DENIED'
+    >>> kind_of(OSError(28, "Error writing bytes to file"))
+    'OSError: No space left on device'
     """
-    said = _AWS_ERROR.search(str(error)) if isinstance(error, OSError) else None
-    return f"AWS error {said[1]}" if said else type(error).__name__
+    if isinstance(error, OSError) and (said := _AWS_ERROR.search(str(error))):
+        return f"AWS error {said[1]}"
+    by_driver = getattr(error, "orig", None)
+    codes = (getattr(by_driver, name, None) for name in _DATABASE_CODES)
+    code = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else next(filter(None, codes), None)
+    return f"{type(error).__name__}: {code}" if code else type(error).__name__

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import logging
 import pickle
+import sqlite3
 import traceback
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -12,7 +15,9 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from dagster_ips.errors import CatalogUnreachableError, UnknownTableError, UnsupportedTableError
+from dagster_ips.exactly_once.inspect.storage_probe import try_storage
 from dagster_ips.iceberg.catalog import LakeCatalog
+from dagster_ips.iceberg.storage import Storage
 from dagster_ips.orchestration.platform.resources import IcebergCatalog
 from tests.iceberg.sources import SCHEMA, TABLE, TARGET, Source
 
@@ -62,6 +67,34 @@ def test_the_error_of_a_missing_driver_shows_no_password() -> None:
     with pytest.raises(Exception) as raised:  # noqa: PT011  # PyIceberg's own says what to install
         lake.load(TABLE, asset="daily")
     assert SECRET not in "".join(traceback.format_exception(raised.value))
+
+
+def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = LakeCatalog.embedded("lake", tmp_path)
+    monkeypatch.setattr(Storage, "_io", lambda *_: _FullDisk())
+    with pytest.raises(CatalogUnreachableError, match=r"writing file:///a \(OSError: No space left on device\)"):
+        lake.storage.write("file:///a", b"content")
+    assert try_storage(lake.storage, "file:///a") == "OSError: No space left on device"
+
+
+def test_a_locked_database_is_named(tmp_path: Path) -> None:
+    lake = LakeCatalog.embedded("lake", tmp_path)
+    lake.create_namespace("media")
+    hasty = LakeCatalog("lake", {**lake.properties, "uri": lake.properties["uri"].replace("=30", "=0.1")})
+    with contextlib.closing(sqlite3.connect(tmp_path / "catalog.db")) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(CatalogUnreachableError, match=r"\(OperationalError: SQLITE_BUSY\)"):
+            hasty.create_namespace("more")
+
+
+class _FullDisk:
+    """A FileIO that can't write."""
+
+    def new_output(self, _: str) -> _FullDisk:
+        return self
+
+    def create(self, *, overwrite: bool) -> None:
+        raise OSError(errno.ENOSPC, f"Error writing bytes to {SECRET}, overwrite {overwrite}")
 
 
 def test_an_embedded_catalog_makes_its_folder(tmp_path: Path) -> None:

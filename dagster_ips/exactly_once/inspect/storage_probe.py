@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import uuid
 
+from dagster_ips.errors import CatalogUnreachableError
 from dagster_ips.exactly_once.effects import Effect, effect
-from dagster_ips.iceberg.storage import Storage
+from dagster_ips.iceberg.storage import Storage, kind_of
 
 _CONTENT = b"dagster-ips doctor was here"
 
@@ -20,5 +21,5 @@ def try_storage(storage: Storage, folder: str) -> str | None:
             storage.delete(location)
             storage.remove_empty_folder(folder)
     except Exception as error:  # noqa: BLE001  # every storage has its own exceptions
-        return type(error).__name__
+        return error.cause if isinstance(error, CatalogUnreachableError) else kind_of(error)
     return None if kept == _CONTENT else "reading back returned different bytes"
