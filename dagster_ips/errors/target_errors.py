@@ -38,10 +38,11 @@ class UnknownPublicationError(IpsError):
         return (
             f"{self.table}: a run of {self.edge} was about to publish snapshot {self.snapshot_id} when it was killed, "
             f"or before Dagster's database was restored from a backup. It is unknown whether it did, because the "
-            f"table's snapshots and metadata files from that time are gone. Continuing could write rows twice, so "
-            f"nothing was captured. To rebuild the table from its inputs, materialize {self.consumer} with the run tag "
-            f"dagster_ips/mode=full. To avoid this, keep snapshots and metadata files "
-            f"(write.metadata.previous-versions-max) for longer than it may take until a failed run is retried."
+            f"table's snapshots from that time are gone, and its metadata files are gone or can't be read. Continuing "
+            f"could write rows twice, so nothing was captured. If its storage was down, run again. To rebuild the "
+            f"table from its inputs, materialize {self.consumer} with the run tag dagster_ips/mode=full. To avoid "
+            f"this, keep snapshots and metadata files (write.metadata.previous-versions-max) for longer than it may "
+            f"take until a failed run is retried."
         )
 
 

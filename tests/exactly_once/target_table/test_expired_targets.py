@@ -9,13 +9,14 @@ from urllib.parse import urlsplit
 import pytest
 
 from dagster_ips.core.capture import Mode
-from dagster_ips.errors import PublishError, UnknownPublicationError
+from dagster_ips.errors import CatalogUnreachableError, PublishError, UnknownPublicationError
 from dagster_ips.exactly_once.administration import Administrator
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.inspect.edge_status import Inspector
 from dagster_ips.exactly_once.publish.publisher import published_by_another
 from dagster_ips.iceberg.stamps import announcement, stamp_properties
+from dagster_ips.iceberg.storage import Storage
 from tests.iceberg.sources import EDGE, TABLE, TARGET, Source, numbered
 
 
@@ -102,6 +103,28 @@ def test_an_unknown_publication_is_reported_everywhere_and_the_advice_works(sour
     full = source.capture(asked_for=Mode.FULL)
     publish(source, full)
     source.append(numbered(4))
+    assert source.scan(source.capture().capture.icdc_table) == source.expected(numbered(4))
+
+
+def test_old_metadata_is_not_said_to_be_gone_while_its_storage_is_down(
+    source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source.append(numbered(3))
+    publish(source, source.capture())
+    maintain(source)
+    source.append(numbered(4))
+    old = {entry.metadata_file for entry in source.lake.client.load_table(TARGET).metadata.metadata_log}
+    read = Storage.read
+
+    def fail_for_old(storage: Storage, location: str, *, table: str) -> bytes:
+        if location in old:
+            raise CatalogUnreachableError(catalog="lake", doing=f"reading {location}", cause="OSError")
+        return read(storage, location, table=table)
+
+    with monkeypatch.context() as down:
+        down.setattr(Storage, "read", fail_for_old)
+        with pytest.raises(UnknownPublicationError, match=r"or can't be read\. .* If its storage was down, run again"):
+            source.capture()
     assert source.scan(source.capture().capture.icdc_table) == source.expected(numbered(4))
 
 
