@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagster_ips.core.change_set import DataFile
 from dagster_ips.core.ranges import Bound
-from dagster_ips.errors import CatalogUnreachableError
+from dagster_ips.errors import CatalogUnreachableError, UnsupportedTableError
 from dagster_ips.iceberg.answer_deadline import NoAnswerError
 from dagster_ips.iceberg.column_ranges import is_ordered
 from dagster_ips.iceberg.late import compute, pa, parquet, types
@@ -134,6 +134,8 @@ class _Reader:
             raise CatalogUnreachableError(catalog=self.storage.catalog, doing=doing, cause=str(error)) from None
         except FileNotFoundError:
             return Unreadable("it no longer exists")
+        except UnsupportedTableError:
+            return Unreadable("its path contains # or ?")
         except (PermissionError, pa.ArrowException, ValueError, OverflowError) as error:
             # Its text may contain addresses.
             return Unreadable(f"it can't be read ({type(error).__name__})")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from dagster_ips.errors import CatalogUnreachableError, MetadataUnreadableError
+from dagster_ips.errors import CatalogUnreachableError, MetadataUnreadableError, UnsupportedTableError
 from dagster_ips.iceberg.answer_deadline import NoAnswerError, Patience
 from dagster_ips.iceberg.late import fs, io, pyarrow_io
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _ANSWERS = (FileNotFoundError, FileExistsError, PermissionError, IsADirectoryError, NotADirectoryError)
 """What a storage answers about one file; its other errors are about the storage itself."""
+_CUTS_PATHS = frozenset("#?")
 _DATABASE_CODES = ("sqlite_errorname", "sqlstate", "pgcode")
 """Where the errors of sqlite3, psycopg and psycopg2 have their code."""
 _AWS_ERROR = re.compile(r"\bAWS Error (\w+(?: \(HTTP status \d+\))?)")
@@ -39,12 +40,13 @@ class Storage:
 
         Raises:
             MetadataUnreadableError: it doesn't exist, or can't be opened.
+            UnsupportedTableError: PyIceberg would read another file instead.
             CatalogUnreachableError: the storage did not answer, or not in time. The file may be intact.
         """
         try:
             with self._reaching(f"reading {location}"):
                 return self.patience.ask(lambda: self._content(location)) if self.patience else self._content(location)
-        except CatalogUnreachableError:
+        except (CatalogUnreachableError, UnsupportedTableError):
             raise
         except Exception as error:
             # Every storage has its own exceptions; all mean the same to the table that needs the file.
@@ -118,11 +120,23 @@ class Storage:
                         files.delete_dir(path)
 
     def _io(self, location: str) -> FileIO:
-        """One FileIO for each kind of storage: it keeps its connections, which cost more than reading small files."""
+        """One FileIO for each kind of storage: it keeps its connections, which cost more than reading small files.
+
+        Raises:
+            UnsupportedTableError: it would use another file than ``location``.
+        """
         scheme = urlsplit(location).scheme
         if scheme not in self._ios:
             self._ios[scheme] = io.load_file_io(dict(self.properties), location)
-        return self._ios[scheme]
+        found = self._ios[scheme]
+        if _CUTS_PATHS & set(location) and isinstance(found, pyarrow_io.PyArrowFileIO):
+            raise UnsupportedTableError(
+                table=location,
+                problem="its path contains # or ?, from where on PyIceberg ignores it: another file would be used",
+                remedy="Move the table to a path without these characters, or read it with PyIceberg's fsspec "
+                "(py-io-impl).",
+            )
+        return found
 
     @contextlib.contextmanager
     def _reaching(self, doing: str) -> Iterator[None]:

@@ -8,13 +8,14 @@ import logging
 import pickle
 import sqlite3
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from dagster_ips.errors import CatalogUnreachableError, UnknownTableError, UnsupportedTableError
+from dagster_ips.errors import CatalogUnreachableError, DeclarationError, UnknownTableError, UnsupportedTableError
 from dagster_ips.exactly_once.inspect.storage_probe import try_storage
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.storage import Storage
@@ -262,6 +263,38 @@ def test_dropping_a_table_leaves_its_files_and_may_be_done_twice(tmp_path: Path)
         source.lake.drop(TABLE)
         assert source.lake.find(TABLE) is None
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("mark", "#?")
+def test_a_file_is_never_taken_for_another_one_whose_path_its_own_begins_with(tmp_path: Path, mark: str) -> None:
+    storage = LakeCatalog.embedded("lake", tmp_path).storage
+    (tmp_path / "plays").write_text("other")
+    (tmp_path / f"plays{mark}2").write_text("own")
+    location = f"file://{tmp_path}/plays{mark}2"
+    calls: list[Callable[[], object]] = [
+        lambda: storage.read(location, table=TABLE),
+        lambda: storage.open(location),
+        lambda: storage.exists(location),
+        lambda: storage.delete(location),
+    ]
+    for call in calls:
+        with pytest.raises(UnsupportedTableError, match=r"contains # or \?, from where on PyIceberg ignores it"):
+            call()
+    assert (tmp_path / "plays").read_text() == "other"
+
+
+@pytest.mark.parametrize("name", ["C#", "what?"])
+def test_a_folder_that_pyiceberg_would_cut_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(DeclarationError, match="another folder"):
+        IcebergCatalog(folder=str(tmp_path / name / "lake")).open()
+
+
+@pytest.mark.parametrize("name", ["my lake", "50% off", "a%20b", "l\u00e4ke", "a+b&c=d;e"])
+def test_a_folder_may_have_any_other_name(tmp_path: Path, name: str) -> None:
+    source = Source(tmp_path / name)
+    lake = IcebergCatalog(folder=str(tmp_path / name)).open()
+    assert lake.load(TABLE, asset="daily").uuid == source.lake.load(TABLE, asset="daily").uuid
+    assert lake.spark_configuration()["spark.sql.catalog.lake.uri"].startswith(f"jdbc:sqlite:{tmp_path}/{name}/")
 
 
 def test_a_file_may_be_deleted_twice_and_a_folder_is_removed_only_if_it_is_empty(tmp_path: Path) -> None:

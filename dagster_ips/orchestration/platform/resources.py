@@ -43,7 +43,7 @@ class IcebergCatalog(dg.ConfigurableResource):  # type: ignore[type-arg]  # its 
         """The catalog itself; one object per configuration and process, so that connections are shared.
 
         Raises:
-            DeclarationError: it has neither ``folder`` nor ``properties``, or both.
+            DeclarationError: it has neither ``folder`` nor ``properties``, or both; or tables can't be in its folder.
         """
         return self._open(patience_seconds=None)
 
@@ -59,6 +59,9 @@ class IcebergCatalog(dg.ConfigurableResource):  # type: ignore[type-arg]  # its 
         if (self.folder is None) == (not self.properties):
             remedy = "Give IcebergCatalog either folder=... or properties=..., not both."
             raise DeclarationError(asset="IcebergCatalog", problem="it is unclear where the catalog is.", remedy=remedy)
+        if self.folder is not None and {"#", "?"} & set(str(path := Path(self.folder).absolute())):
+            problem = f"its folder {path} contains # or ?, from where on PyIceberg ignores a path."
+            raise DeclarationError(asset="IcebergCatalog", problem=problem, remedy="Give it another folder.")
         properties, spark = _resolved(self.properties), _resolved(self.spark_properties)
         return _open(self.name, self.folder, properties, spark, patience_seconds, self.icdc_location)
 
