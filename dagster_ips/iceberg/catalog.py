@@ -129,8 +129,14 @@ class LakeCatalog:
 
     @cached_property
     def storage(self) -> Storage:
-        """Reads and writes the catalog's small files."""
-        return Storage(self.properties, self.name, self._new_patience())
+        """Reads and writes the catalog's small files.
+
+        Raises:
+            CatalogUnreachableError: it is a REST catalog and did not answer.
+        """
+        # A REST server may have settings for its clients, such as the address of the object store.
+        properties = self.client.properties if self.properties.get("type") == "rest" else self.properties
+        return Storage(properties, self.name, self._new_patience())
 
     def locate(self, tables: Sequence[str]) -> Located:
         """As ``metadata_locations``; a failure for one table doesn't affect the others."""

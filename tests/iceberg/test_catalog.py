@@ -39,7 +39,7 @@ def test_a_secret_is_in_no_error_message_traceback_log_or_repr(
     caplog.set_level(logging.DEBUG, logger="dagster_ips")
     lake = LakeCatalog("lake", properties, {"token": SECRET})
     resource = IcebergCatalog(name="lake", properties=properties, spark_properties={"token": SECRET})
-    said = [repr(lake), str(lake), repr(lake.storage), repr(resource), str(resource)]
+    said = [repr(lake), str(lake), repr(Storage(properties, "lake")), repr(resource), str(resource)]
     for call in (lambda: lake.load(TABLE, asset="daily"), lambda: lake.register(TABLE, "x"), lambda: lake.client):
         with pytest.raises(CatalogUnreachableError) as raised:
             call()
