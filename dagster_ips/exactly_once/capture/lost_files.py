@@ -45,10 +45,10 @@ def lost_file(error: Exception, inputs: Iterable[CapturedInput], storage: Storag
     message = str(error)
     for found in dict.fromkeys(_DATA_FILE.findall(message)):
         for captured in inputs:
-            if _is_of(found, captured):
+            if path := _path_in(found, captured):
                 said = message[message.index(found) + len(found) :].partition("\n")[0].strip()[:_SAID]
-                cause = f"can't be read ({said})" if storage.exists(found) else "no longer exists"
-                return _gone(captured, found, cause)
+                cause = f"can't be read ({said})" if storage.exists(path) else "no longer exists"
+                return _gone(captured, path, cause)
     return _cut_short(inputs, storage) if _OUT_OF_RANGE.search(message) else None
 
 
@@ -68,7 +68,9 @@ def _gone(captured: CapturedInput, file: str, cause: str) -> FilesGoneError:
     )
 
 
-def _is_of(path: str, captured: CapturedInput) -> bool:
-    name = path.rpartition("/")[2]
+def _path_in(found: str, captured: CapturedInput) -> str | None:
+    """The file of the input that an engine calls ``found``, which begins after the last blank in a path with blanks."""
+    name = found.rpartition("/")[2]
     folder = captured.source.location.rpartition("://")[2].strip("/")
-    return f"{folder}/" in path or any(file.path.endswith(name) for file in captured.files.changes.touched)
+    own = (file.path for file in captured.files.changes.touched if file.path.endswith(f"/{name}"))
+    return next(own, found if f"{folder}/" in found else None)

@@ -1,0 +1,34 @@
+"""An engine's error about a file of an input says what is wrong with that file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from dagster_ips.exactly_once.capture.lost_files import lost_file
+from tests.iceberg.sources import Source, numbered
+
+
+@pytest.mark.parametrize("folder", ["lake", "my lake", "la 50% ke"])
+def test_a_damaged_file_is_not_said_to_be_gone_whatever_its_folder_is_called(tmp_path: Path, folder: str) -> None:
+    source = Source(tmp_path / folder)
+    source.append(numbered(1))
+    captured = source.capture()
+    (file,) = captured.files.changes.added
+    error = RuntimeError(f"Job aborted: {file.path.replace('file://', 'file:')} is not a Parquet file\n at a.b(C.java)")
+    found = lost_file(error, [captured], source.lake.storage)
+    assert found is not None
+    assert (found.file, found.cause) == (file.path, "can't be read (is not a Parquet file)")
+    Path(urlsplit(file.path).path).unlink()
+    gone = lost_file(error, [captured], source.lake.storage)
+    assert gone is not None
+    assert (gone.file, gone.cause) == (file.path, "no longer exists")
+
+
+def test_an_error_about_another_tables_file_is_left_as_it_is(tmp_path: Path) -> None:
+    source = Source(tmp_path)
+    source.append(numbered(1))
+    error = RuntimeError("file:/elsewhere/part.parquet is not a Parquet file")
+    assert lost_file(error, [source.capture()], source.lake.storage) is None
