@@ -16,6 +16,7 @@ PARTITIONS = "dagster-ips.partitions"
 FROM = "dagster-ips.from-snapshot-id-exclusive"
 TO = "dagster-ips.to-snapshot-id-inclusive"
 SOURCE_UUID = "dagster-ips.source-uuid"
+_S3 = ("s3a", "s3n")
 _NUMBER_AND_ATTEMPT = re.compile(r"(\d{6,})_[0-9a-f]{6}")
 
 
@@ -42,7 +43,7 @@ def location(source: TableMetadata, table: str, *, under: str | None = None) -> 
     """
     namespace, _, name = table.rpartition(".")
     if under is not None:
-        if f"{under.rstrip('/')}/".startswith(f"{source.location.rstrip('/')}/"):
+        if _place(under).startswith(_place(source.location)):
             raise UnsupportedTableError(
                 table=source.table,
                 problem=f"its maintenance deletes files in {source.location}, where icdc_location {under} is",
@@ -58,6 +59,15 @@ def location(source: TableMetadata, table: str, *, under: str | None = None) -> 
         )
     beside = source.location.rstrip("/").rpartition("/")[0]
     return f"{beside}/_{namespace}/{name}"
+
+
+def _place(location: str) -> str:
+    """A folder as one text, however its address is spelled: ``s3a`` is S3 as well, and no scheme is ``file``."""
+    scheme, colon, path = location.partition(":")
+    if not colon or scheme == "file":
+        path = "/" + (path if colon else location).lstrip("/")
+        scheme = "file"
+    return f"{'s3' if scheme in _S3 else scheme}:{path.rstrip('/')}/"
 
 
 def properties(captures: Sequence[Capture], number: int) -> dict[str, str]:
