@@ -48,9 +48,9 @@ class Storage:
                 return self.patience.ask(lambda: self._content(location)) if self.patience else self._content(location)
         except (CatalogUnreachableError, UnsupportedTableError):
             raise
-        except Exception as error:
-            # Every storage has its own exceptions; all mean the same to the table that needs the file.
-            raise MetadataUnreadableError(table=table, file=location, cause=type(error).__name__) from error
+        except Exception as error:  # noqa: BLE001  # every storage has its own; all mean the same to the table
+            # The message may have a signed address in it.
+            raise MetadataUnreadableError(table=table, file=location, cause=type(error).__name__) from None
 
     def _content(self, location: str) -> bytes:
         with self._io(location).new_input(location).open() as stream:

@@ -15,7 +15,13 @@ from urllib.parse import urlsplit
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from dagster_ips.errors import CatalogUnreachableError, DeclarationError, UnknownTableError, UnsupportedTableError
+from dagster_ips.errors import (
+    CatalogUnreachableError,
+    DeclarationError,
+    MetadataUnreadableError,
+    UnknownTableError,
+    UnsupportedTableError,
+)
 from dagster_ips.exactly_once.inspect.storage_probe import try_storage
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.storage import Storage
@@ -67,6 +73,19 @@ def test_the_error_of_a_missing_driver_shows_no_password() -> None:
     lake = LakeCatalog("lake", {"type": "sql", "uri": f"postgresql+pg8000://ann:{SECRET}@127.0.0.1:9/lake"})
     with pytest.raises(Exception) as raised:  # noqa: PT011  # PyIceberg's own says what to install
         lake.load(TABLE, asset="daily")
+    assert SECRET not in "".join(traceback.format_exception(raised.value))
+
+
+def test_a_storages_error_that_quotes_a_signed_address_is_not_passed_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        message = f"GET https://store.example/a?sig={SECRET}"
+        raise FileNotFoundError(message)
+
+    monkeypatch.setattr(Storage, "_io", fail)
+    with pytest.raises(MetadataUnreadableError, match=r"\(FileNotFoundError\)") as raised:
+        LakeCatalog.embedded("lake", tmp_path).storage.read("https://store.example/a", table=TABLE)
     assert SECRET not in "".join(traceback.format_exception(raised.value))
 
 
