@@ -14,6 +14,7 @@ _LOCAL_SCHEMES = ("", "file")
 _S3 = "s3."
 _LOGIN = ("access-key-id", "secret-access-key", "session-token")
 """PyIceberg applies them to all of AWS as ``client.*``; Spark's Iceberg only to S3, under their S3 names."""
+_REGION = ("client.region", "s3.region", "glue.region")
 _KEEPS_TO_HADOOP = ("sql", "hive")
 """Catalogs whose files Spark reads through Hadoop, which doesn't know ``s3://``, unless it is told otherwise."""
 
@@ -40,7 +41,7 @@ def spark_storage(properties: Mapping[str, str]) -> dict[str, str]:
     is_remote = is_on_s3(properties) or _scheme(properties) not in _LOCAL_SCHEMES
     if properties.get("type") in _KEEPS_TO_HADOOP and is_remote:
         found["io-impl"] = "org.apache.iceberg.io.ResolvingFileIO"  # It chooses by each file's scheme.
-    if region := properties.get("client.region") or properties.get("s3.region"):
+    if region := next((properties[key] for key in _REGION if properties.get(key)), None):
         found["client.region"] = region
     if "s3.endpoint" in properties:  # Few stores have a host name for each bucket, and PyIceberg expects none.
         is_virtual = properties.get("s3.force-virtual-addressing", "false").lower() == "true"

@@ -236,6 +236,11 @@ def test_spark_gets_no_settings_of_object_stores_if_tables_are_local(tmp_path: P
     assert catalog.spark_extras() == ()
 
 
+def test_spark_looks_into_the_region_of_glue_that_pyiceberg_uses() -> None:
+    conf = LakeCatalog("lake", {"type": "glue", "glue.region": "eu-west-1"}).spark_configuration()
+    assert conf["spark.sql.catalog.lake.client.region"] == "eu-west-1"
+
+
 @pytest.mark.parametrize(
     ("properties", "kind"),
     [
