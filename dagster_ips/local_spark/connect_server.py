@@ -375,7 +375,11 @@ def _launch(folder: Path, configuration: Mapping[str, str]) -> ServerRecord:
     environment = spark_environment({TOKEN_VARIABLE: token, "PYTHONSAFEPATH": "1"})
     process = launch_detached(command, env=environment, cwd=folder, log=log)
     record = ServerRecord(process, port, token, ui_port, str(log), configuration)
-    write_record(folder, record)
+    try:
+        write_record(folder, record)
+    except BaseException:  # Nobody would know the server, or stop it: the disk may be full.
+        process.stop()
+        raise
     return record
 
 

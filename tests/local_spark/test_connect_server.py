@@ -1,3 +1,4 @@
+import errno
 import json
 import os
 import pickle
@@ -251,6 +252,24 @@ def _hold(path: Path, on_wait: Callable[[], None]) -> None:
 
 
 @pytest.mark.slow
+def test_a_server_that_cannot_be_written_down_is_not_left_running(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launched = sleeper(tmp_path)
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(connect_server, "launch_detached", lambda *_, **__: launched)
+    monkeypatch.setattr(connect_server, "write_record", fail)
+    try:
+        with pytest.raises(OSError, match="No space left on device"):
+            ensure_connect_server(tmp_path / "spark", jars=[])
+        assert not launched.is_alive()
+    finally:
+        launched.stop()
+
+
 def test_a_killed_server_is_replaced_and_a_taken_port_avoided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = ensure_connect_server(tmp_path, driver_memory=MEMORY)
     identity, session = identity_of(first.pid), first.session()
