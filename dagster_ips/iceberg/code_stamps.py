@@ -147,6 +147,18 @@ def older_rows_of(
     return older_rows(made, code, since, declared)
 
 
+def partitions_not_of(
+    metadata: TableMetadata, code: str, published: Mapping[str | None, TargetMark | None]
+) -> set[str]:
+    """The ``published`` partitions whose rows aren't known to be of the code version ``code`` only.
+
+    Of a partition whose snapshots have expired, the version may be unknown.
+    """
+    known = makings(metadata)
+    made = {key: making_of(metadata, known, key, at) for key, at in published.items() if key is not None}
+    return {key for key, making in made.items() if making.codes != (code,)}
+
+
 def _changes(metadata: TableMetadata, schema_id: str | None) -> ColumnChanges:
     return ColumnChanges(metadata.columns_since(schema_id), metadata.columns_widened_since(schema_id))
 

@@ -12,7 +12,7 @@ from dagster_ips.core.backfill_plan import BackfillPlan, LaunchedBackfill
 from dagster_ips.errors import BackfillError, InstanceError, UnknownBackfillError
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.exactly_once.publish.publisher import Publication
-from dagster_ips.iceberg.code_stamps import older_rows_of
+from dagster_ips.iceberg.code_stamps import older_rows_of, partitions_not_of
 from dagster_ips.orchestration.backfill.asset_lineage import AssetLineage
 from dagster_ips.orchestration.backfill.differing import StageComparer, StageDifference
 from dagster_ips.orchestration.backfill.following import BackfillFollower
@@ -23,6 +23,7 @@ from dagster_ips.orchestration.backfill.staging import StagedBackfill, StagedPub
 from dagster_ips.orchestration.backfill.validating import StageValidator
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.orchestration.run.known_consumers import consumer_named, known_consumers, known_tables
+from dagster_ips.orchestration.watch.last_published import last_published
 
 
 @dataclass(frozen=True)
@@ -73,13 +74,20 @@ class BackfillDesk:
     def of_older_code(self, asset: str) -> list[str] | None:
         """The partitions with rows that an older version of the asset's code computed; None without partitions.
 
+        They include partitions whose snapshots have expired, if it is unknown which version computed them.
+
         Raises:
             InstanceError: no such rows are known.
             UnknownConsumerError: there is no such asset.
         """
         known, target = consumer_named(self.lineage.consumers, asset), self.lineage.metadata(asset)
         older = older_rows_of(target, known.code_version) if target else None
-        if older is None:
+        partitions = set(older.partitions if older else ())
+        if target is not None and known.code_version is not None and known.consumer.is_partitioned:
+            storage = self.lineage.lake(asset).storage
+            published = last_published(known.consumer, known.graph, self.lineage.instance, storage, target)
+            partitions |= partitions_not_of(target, known.code_version, published)
+        if older is None and not partitions:
             problem = f"No rows of {asset} are known to come from an older code version."
             raise InstanceError(
                 problem=problem, remedy="Name the partitions, or omit the option to recompute all of them."
@@ -87,8 +95,8 @@ class BackfillDesk:
         definition = self.lineage.partitions_def(asset)
         if definition is None:
             return None
-        there = set(definition.get_partition_keys(dynamic_partitions_store=self.lineage.instance))
-        return [key for key in older.partitions if key in there]
+        there = definition.get_partition_keys(dynamic_partitions_store=self.lineage.instance)
+        return [key for key in there if key in partitions]
 
     def plan(self, asset: str, partitions: Sequence[str] | None) -> BackfillPlan:
         """Plan a backfill of ``partitions`` of ``asset``, or of all partitions if None, and store the plan.
