@@ -24,14 +24,13 @@ PLAN = BackfillPlan(
 )
 
 
-def definitions(folder: Path, *, code: str | None = None) -> dg.Definitions:
+def definitions(folder: Path) -> dg.Definitions:
     def stage(name: str, upstream: str) -> dg.AssetsDefinition:
         metadata = ips.append() | ips.table(f"media.{name}") | {"partition_expr": "account"}
 
         @dg.asset(
             name=name,
             partitions_def=PARTITIONS,
-            code_version=code,
             ins={"upstream": ips.incremental(upstream)},
             metadata=metadata,
         )

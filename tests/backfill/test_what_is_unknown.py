@@ -7,41 +7,74 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+import dagster_ips as ips
+from dagster_ips.core.backfill_plan import BackfillPlan, ConsumedBefore, LaunchedBackfill, PlannedStage, PlannedTable
 from dagster_ips.core.capture import Capture, EdgeState, Mode
+from dagster_ips.core.cascade import Cascade
 from dagster_ips.core.edge import Edge
-from dagster_ips.iceberg import code_stamps
+from dagster_ips.core.watermark import Watermark
+from dagster_ips.errors import RevertError
+from dagster_ips.iceberg import cascade_stamps, code_stamps
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.stamps import mark, stamp_properties
 from dagster_ips.orchestration.backfill.desk import BackfillDesk
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
-from tests.backfill.test_following import definitions
 from tests.support.lake import SCHEMA, Lake, events
 
-EDGE = Edge("first", "playback")
+PARTITIONS = dg.StaticPartitionsDefinition(["a", "b"])
+OUTSIDE = ("playback", "plans")
+
+
+def definitions(folder: Path, *, code: str, inputs: tuple[str, ...]) -> dg.Definitions:
+    @dg.asset(
+        name="first",
+        partitions_def=PARTITIONS,
+        code_version=code,
+        ins={name: ips.incremental(name) for name in inputs},
+        metadata=ips.replace() | ips.table("media.first") | {"partition_expr": "account"},
+    )
+    def made(**views: ips.IcdcView) -> object:
+        return views["playback"].source
+
+    manager = ips.IcdcIOManager(
+        catalog=ips.IcebergCatalog(folder=str(folder)), spark=ips.LocalSparkConnect(server_folder="unused")
+    )
+    outside = [ips.iceberg_asset(name, table=f"media.{name}") for name in OUTSIDE]
+    return ips.with_incremental(dg.Definitions(assets=[*outside, made], resources={"io_manager": manager}))
 
 
 class QuietLake(Lake):
-    """A lake without Spark, with the table of the first of two stages; its runs leave only what they say."""
+    """A lake without Spark, with two outside tables and a stage that reads some of them.
+
+    Runs of the stage only leave what they record.
+    """
 
     def __init__(self, folder: Path, instance: dg.DagsterInstance) -> None:
-        self.folder, self.instance, self.code = folder, instance, "1"
+        self.folder, self.instance = folder, instance
+        self.code, self.inputs = "1", ("playback",)
         self.catalog = LakeCatalog.embedded("lake", folder)
-        self.create_playback(events(range(3)))
+        for name in OUTSIDE:
+            self.create_playback(events(range(3)), f"media.{name}")
         self.catalog.client.create_table("media.first", SCHEMA)
 
     @property
     def desk(self) -> BackfillDesk:
-        return BackfillDesk.of([definitions(self.folder, code=self.code)], self.instance)
+        return BackfillDesk.of([definitions(self.folder, code=self.code, inputs=self.inputs)], self.instance)
 
-    def compute(self, *partitions: str, tags: dict[str, str] | None = None) -> None:
-        """Leave what a full run of the first stage leaves."""
-        source, target = (self.catalog.load(f"media.{name}", asset="test") for name in ("playback", "first"))
+    def at(self, name: str) -> Watermark:
+        source = self.catalog.load(f"media.{name}", asset="test")
         head = source.ancestry().head
         assert head is not None
-        at = source.watermark_at(head, "main")
-        captures = [Capture(EDGE.of(key), 1, Mode.FULL, "", None, at, "", "a run", None) for key in partitions]
+        return source.watermark_at(head, "main")
+
+    def compute(self, *partitions: str, backfill: str = "other") -> None:
+        """Leave what a full run of the stage leaves."""
+        target = self.catalog.load("media.first", asset="test")
+        edges = [Edge("first", name, key) for name in self.inputs for key in partitions]
+        captures = [Capture(each, 1, Mode.FULL, "", None, self.at(each.upstream), "", "run", None) for each in edges]
         said = code_stamps.properties(target, captures, self.code, declared="so", replaces_all=True)
-        said |= stamp_properties(tuple(captures), attempt="a run", run_id="a run") | (tags or {})
+        said |= stamp_properties(tuple(captures), attempt="run", run_id="run")
+        said |= cascade_stamps.properties(Cascade((backfill,)))
         table = self.catalog.client.load_table("media.first")
         with table.transaction() as change:
             change.set_properties(code_stamps.lasting_properties(target, [said]))
@@ -50,14 +83,28 @@ class QuietLake(Lake):
         published = target.ancestry().head
         assert published is not None
         there = mark(published, target.uuid)
-        states = [EdgeState(each.edge, committed=at, number=1, target=there) for each in captures]
-        CursorStore(self.instance).set(*states)
+        CursorStore(self.instance).set(
+            *[EdgeState(each.edge, committed=each.to_inclusive, number=1, target=there) for each in captures]
+        )
 
     def expire(self) -> None:
-        """Expire all snapshots of the first stage's table but the newest."""
+        """Expire all snapshots of the stage's table but the newest."""
         table = self.catalog.client.load_table("media.first")
         *old, _ = [each.snapshot_id for each in table.snapshots()]
         table.maintenance.expire_snapshots().by_ids(old).commit()
+
+    def launch(self, *consumed: ConsumedBefore) -> str:
+        """Leave what the launch of a backfill leaves; returns its id."""
+        target = self.catalog.load("media.first", asset="test")
+        before = target.head_snapshot_id()
+        stage = PlannedStage("first", "media.first", self.inputs, ("a", "b"))
+        plan = BackfillPlan("planned1", 0, (stage,), (PlannedTable("first", "media.first", target.uuid, before),))
+        if before is not None:
+            table = self.catalog.client.load_table("media.first")
+            table.manage_snapshots().create_tag(before, plan.before_tag).commit()
+        tagged = {} if before is None else {"media.first": before}
+        CursorStore(self.instance).set_backfill(LaunchedBackfill(plan, "me", 0, tagged, consumed))
+        return plan.id
 
 
 @pytest.fixture
@@ -74,3 +121,15 @@ def test_partitions_of_older_code_are_found_although_their_snapshots_have_expire
     quiet.compute("b")
     quiet.expire()
     assert quiet.desk.of_older_code("first") == ["a"]
+
+
+def test_rows_from_before_an_input_was_added_are_not_taken_for_new_ones(quiet: QuietLake) -> None:
+    quiet.compute("a", "b")
+    before = ConsumedBefore("playback", quiet.at("playback"), ("a", "b"))
+    quiet.code, quiet.inputs = "2", OUTSIDE
+    backfill = quiet.launch(before, ConsumedBefore("plans", None, ("a", "b")))
+    quiet.compute("a", "b", backfill=backfill)
+    with pytest.raises(RevertError, match="were made without reading plans"):
+        quiet.desk.reverter(backfill).plan(None)
+    quiet.code, quiet.inputs = "1", ("playback",)
+    assert quiet.desk.reverter(backfill).plan(None).restored == ("a", "b")

@@ -160,7 +160,7 @@ class BackfillReverter:
         last = {part: self._last(part, since) for part in wanted}
         touched = [part for part, what in last.items() if what == _BACKFILL]
         known = self._consumed(touched, target) if self._lines() else {}
-        new = [p for p in touched if any(edge not in known for edge in self._edges([p]))]
+        new = [p for p in touched if self._lines() and not any(edge in known for edge in self._edges([p]))]
         changed = self._changed([part for part in touched if part not in new], since, target)
         own = [each for each in since if each.is_own and not each.is_of_backfill and not each.is_revert]
         return RevertPlan(
@@ -258,11 +258,19 @@ class BackfillReverter:
     def _restoration(self, parts: Sequence[str]) -> Restoration:
         target, stage = self._target(), self.backfill.plan.root
         consumed = self._consumed(parts, target)
-        if problems := (*self._redefined(consumed), *self._unfollowed(consumed)):
+        if problems := (*self._unread(parts, consumed), *self._redefined(consumed), *self._unfollowed(consumed)):
             raise self._refused(problems, "Recompute the partitions with the code that produced them.")
         slicing = self._slicing()
         rows = rows_of_stage(replace(stage, partitions=tuple(parts)), target, slicing) if slicing is not None else None
         return Restoration(self.backfill.plan.id, stage.asset, stage.table, self._before(target), rows, consumed)
+
+    def _unread(self, parts: Collection[str], consumed: Mapping[Edge, MadeOf]) -> Iterator[str]:
+        """The problems if rows were made without some input: what of it is to be consumed again is unknown."""
+        for upstream in sorted({edge.upstream for edge in self._edges(parts) if edge not in consumed}):
+            yield (
+                f"its previous rows were made without reading {upstream}, which {self._root.asset} reads now (if the "
+                "earlier code didn't read it, deploy that code first)"
+            )
 
     def _redefined(self, consumed: Mapping[Edge, MadeOf]) -> Iterator[str]:
         """The problems if the asset's partitions have been redefined since the rows were computed."""
