@@ -18,6 +18,7 @@ from dagster_ips.iceberg import cascade_stamps, code_stamps
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.stamps import mark, stamp_properties
 from dagster_ips.orchestration.backfill.desk import BackfillDesk
+from dagster_ips.orchestration.backfill.launching import BackfillLauncher
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from tests.support.lake import SCHEMA, Lake, events
 
@@ -93,7 +94,7 @@ class QuietLake(Lake):
         *old, _ = [each.snapshot_id for each in table.snapshots()]
         table.maintenance.expire_snapshots().by_ids(old).commit()
 
-    def launch(self, *consumed: ConsumedBefore) -> str:
+    def launch(self, *consumed: ConsumedBefore, is_staged: bool = False) -> str:
         """Leave what the launch of a backfill leaves; returns its id."""
         target = self.catalog.load("media.first", asset="test")
         before = target.head_snapshot_id()
@@ -103,7 +104,7 @@ class QuietLake(Lake):
             table = self.catalog.client.load_table("media.first")
             table.manage_snapshots().create_tag(before, plan.before_tag).commit()
         tagged = {} if before is None else {"media.first": before}
-        CursorStore(self.instance).set_backfill(LaunchedBackfill(plan, "me", 0, tagged, consumed))
+        CursorStore(self.instance).set_backfill(LaunchedBackfill(plan, "me", 0, tagged, consumed, is_staged))
         return plan.id
 
 
@@ -133,3 +134,18 @@ def test_rows_from_before_an_input_was_added_are_not_taken_for_new_ones(quiet: Q
         quiet.desk.reverter(backfill).plan(None)
     quiet.code, quiet.inputs = "1", ("playback",)
     assert quiet.desk.reverter(backfill).plan(None).restored == ("a", "b")
+
+
+def test_what_is_published_while_it_is_cancelled_can_still_be_reverted(
+    quiet: QuietLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quiet.compute("a", "b")
+    backfill = quiet.launch(is_staged=True)
+    staged = quiet.desk.staged(backfill)
+    assert staged is not None
+    # Another process publishes just before the branches are dropped.
+    monkeypatch.setattr(BackfillLauncher, "drop_branches", lambda *_: quiet.compute("a", backfill=backfill))
+    released: list[BackfillPlan] = []
+    monkeypatch.setattr(BackfillLauncher, "release", lambda _, plan: released.append(plan))
+    assert not staged.discard()
+    assert released == []

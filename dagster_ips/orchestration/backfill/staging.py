@@ -120,9 +120,10 @@ class StagedBackfill:
 
         In that case the previous states are no longer kept either, because there is nothing to revert.
         """
-        is_published = any(each.standing is BranchStanding.PUBLISHED for each in self.tables())
         launcher = BackfillLauncher(self.lineage)
         launcher.drop_branches(self.plan)
+        # Only now: until its branch was dropped, a table could still be published.
+        is_published = any(each.standing is BranchStanding.PUBLISHED for each in self.tables())
         if not is_published:
             launcher.release(self.plan)
         return not is_published
