@@ -8,12 +8,13 @@ import dagster as dg
 import pytest
 
 import dagster_ips as ips
+from dagster_ips._compat import requested_backfill
 from dagster_ips.core.backfill_plan import BackfillPlan, ConsumedBefore, LaunchedBackfill, PlannedStage, PlannedTable
 from dagster_ips.core.capture import Capture, EdgeState, Mode
 from dagster_ips.core.cascade import Cascade
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.watermark import Watermark
-from dagster_ips.errors import RevertError
+from dagster_ips.errors import BackfillError, RevertError
 from dagster_ips.iceberg import cascade_stamps, code_stamps
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.stamps import mark, stamp_properties
@@ -149,3 +150,25 @@ def test_what_is_published_while_it_is_cancelled_can_still_be_reverted(
     monkeypatch.setattr(BackfillLauncher, "release", lambda _, plan: released.append(plan))
     assert not staged.discard()
     assert released == []
+
+
+@pytest.mark.parametrize(
+    ("is_staged", "status"), [(False, "CANCELED"), (True, "CANCELED"), (True, "COMPLETED_SUCCESS")]
+)
+def test_a_backfill_that_was_cancelled_is_not_said_to_be_launched(
+    quiet: QuietLake, *, is_staged: bool, status: str
+) -> None:
+    quiet.compute("a", "b")
+    plan = quiet.desk.planned(quiet.launch(is_staged=is_staged))
+    dagsters = requested_backfill(
+        quiet.instance,
+        plan.id,
+        {dg.AssetKey("first"): PARTITIONS.subset_with_partition_keys(["a", "b"])},
+        tags={},
+        title="",
+        description="",
+        at=0.0,
+    )
+    quiet.instance.add_backfill(dagsters.with_status(type(dagsters.status)[status]))
+    with pytest.raises(BackfillError, match="cancelled"):
+        quiet.desk.launch(plan, who="me", staged=is_staged, although_moved=False, keep_days=1)

@@ -11,7 +11,7 @@ from typing import Any
 
 import dagster as dg
 
-from dagster_ips._compat import knowing_partitions, requested_backfill
+from dagster_ips._compat import backfill_status, knowing_partitions, requested_backfill
 from dagster_ips.core.backfill_plan import BackfillPlan, ConsumedBefore, LaunchedBackfill, PlannedStage
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.target import settle
@@ -48,7 +48,8 @@ class BackfillLauncher:
 
         Raises:
             StalePlanError: tables or code have changed since the plan was made.
-            BackfillError: the root's table kept changing while its state was tagged, or the backfill is already staged.
+            BackfillError: the root's table kept changing while its state was tagged, or the backfill is already staged,
+                or was cancelled.
             InstanceError: the root is no longer in these definitions, or no longer has these partitions.
         """
         return self._launched(plan, who, although_moved=although_moved, now_ms=now_ms, is_staged=False)
@@ -57,7 +58,8 @@ class BackfillLauncher:
         """Like ``launch``, but the daemon computes all stages, each on a branch of its table created at that state.
 
         Raises:
-            BackfillError: a stage can't be computed on a branch, or the backfill was already launched live.
+            BackfillError: a stage can't be computed on a branch, or the backfill was already launched live, or its
+                branches are gone.
             As for ``launch``.
         """
         require_stageable(self.lineage, plan)
@@ -68,11 +70,14 @@ class BackfillLauncher:
     ) -> LaunchedBackfill:
         store, instance = CursorStore(self.lineage.instance), self.lineage.instance
         known = store.get_backfill(plan.id)
-        if isinstance(known, LaunchedBackfill) and instance.get_backfill(plan.id) is not None:
+        dagsters = instance.get_backfill(plan.id)
+        if isinstance(known, LaunchedBackfill) and dagsters is not None:
             if known.is_staged != is_staged:
                 problem = f"it has already been launched, {'staged' if known.is_staged else 'live'}."
                 remedy = f"To see how far it is: dagster-ips backfill status {plan.id}"
                 raise BackfillError(backfill=plan.id, problem=problem, remedy=remedy)
+            if (ended := self._ended(known, backfill_status(dagsters))) is not None:
+                raise BackfillError(plan.id, *ended)
             return known
         with knowing_partitions(instance):
             self._require_true(plan, although_moved=although_moved)
@@ -89,6 +94,18 @@ class BackfillLauncher:
             with effect(Effect.LAUNCH_BACKFILL):
                 instance.add_backfill(self._requested(launched, subsets))
         return launched
+
+    def _ended(self, known: LaunchedBackfill, status: str) -> tuple[str, str] | None:
+        """Why a launched backfill doesn't go on, and what to do; None if it goes on, or has done all of its work."""
+        plan_again = f"Plan again: dagster-ips backfill plan {known.plan.root.asset}."
+        if known.is_staged:
+            tables = [self.lineage.metadata(stage.asset) for stage in known.plan.stages]
+            if not any(table is not None and known.plan.staged_branch in table.branches for table in tables):
+                return "its branches are gone: it was published, cancelled or released.", plan_again
+        elif status in ("CANCELING", "CANCELED"):
+            again = f"re-execute backfill {known.plan.id} in Dagster's UI"
+            return "it was cancelled.", f"{plan_again} To compute only what is left, {again}."
+        return None
 
     def _cut_branches(self, launched: LaunchedBackfill, now_ms: int) -> None:
         plan = launched.plan
