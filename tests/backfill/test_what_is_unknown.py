@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import dagster as dg
@@ -19,6 +20,7 @@ from dagster_ips.iceberg import cascade_stamps, code_stamps
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.stamps import mark, stamp_properties
 from dagster_ips.orchestration.backfill.desk import BackfillDesk
+from dagster_ips.orchestration.backfill.differing import before_snapshot
 from dagster_ips.orchestration.backfill.launching import BackfillLauncher
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from tests.support.lake import SCHEMA, Lake, events
@@ -172,3 +174,27 @@ def test_a_backfill_that_was_cancelled_is_not_said_to_be_launched(
     quiet.instance.add_backfill(dagsters.with_status(type(dagsters.status)[status]))
     with pytest.raises(BackfillError, match="cancelled"):
         quiet.desk.launch(plan, who="me", staged=is_staged, although_moved=False, keep_days=1)
+
+
+def test_a_table_that_was_dropped_since_the_launch_is_not_said_to_be_unchanged(quiet: QuietLake) -> None:
+    quiet.compute("a", "b")
+    backfill = quiet.launch()
+    quiet.catalog.client.drop_table("media.first")
+    with pytest.raises(BackfillError, match=r"media\.first was dropped"):
+        list(quiet.desk.compare(backfill, against="before", examples=1))
+
+
+def test_a_previous_state_is_what_the_launch_found_even_if_the_plan_found_no_table(quiet: QuietLake) -> None:
+    found = quiet.desk.launched(quiet.launch())
+    (table,) = found.plan.tables
+    quiet.compute("a", "b")
+    now = quiet.catalog.load("media.first", asset="test")
+    assert before_snapshot(found, found.plan.root, now) is None
+    launched = replace(found, plan=replace(found.plan, tables=(replace(table, uuid=None),)), before={"media.first": 1})
+    with pytest.raises(BackfillError, match="is no longer kept"):
+        before_snapshot(launched, launched.plan.root, now)
+    quiet.catalog.client.load_table("media.first").manage_snapshots().create_tag(
+        now.head_snapshot_id() or 0, found.plan.before_tag
+    ).commit()
+    with pytest.raises(BackfillError, match="was moved"):
+        before_snapshot(launched, launched.plan.root, quiet.catalog.find("media.first"))

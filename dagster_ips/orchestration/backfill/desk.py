@@ -184,11 +184,11 @@ class BackfillDesk:
         Raises:
             As for ``launched``, ``StageComparer.compare`` and ``StageValidator.compare``.
         """
-        plan = self.launched(backfill).plan
+        launched = self.launched(backfill)
         comparer: StageComparer | StageValidator = (
-            StageValidator(self.lineage, plan, self.definitions)
+            StageValidator(self.lineage, launched.plan, self.definitions)
             if against == "full"
-            else StageComparer(self.lineage, plan)
+            else StageComparer(self.lineage, launched)
         )
         return comparer.compare(most_examples=examples)
 

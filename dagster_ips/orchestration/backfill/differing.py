@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from dagster_ips._compat import knowing_partitions
-from dagster_ips.core.backfill_plan import BackfillPlan, PlannedStage
+from dagster_ips.core.backfill_plan import BackfillPlan, LaunchedBackfill, PlannedStage
 from dagster_ips.core.cascade import Cascade
 from dagster_ips.core.partition_keys import Slicing
 from dagster_ips.core.ranges import Predicate
@@ -61,7 +61,12 @@ class StageComparer:
     """Compares the tables of a backfill, as published or as staged, with their states before it."""
 
     lineage: AssetLineage
-    plan: BackfillPlan
+    backfill: LaunchedBackfill
+
+    @property
+    def plan(self) -> BackfillPlan:
+        """The backfill's plan."""
+        return self.backfill.plan
 
     def compare(self, *, most_examples: int) -> Iterator[StageDifference]:
         """Compare stage after stage.
@@ -78,9 +83,9 @@ class StageComparer:
         now, keys = self.lineage.metadata(stage.asset), row_keys(self.lineage, stage.asset)
         metadata = now.on_branch(self.plan.staged_branch) if now else None
         head = metadata.head_snapshot_id() if metadata else None
+        at = before_snapshot(self.backfill, stage, metadata)
         if metadata is None or head is None:
-            return StageDifference(stage.asset, stage.table, None, head, keys)
-        at = before_snapshot(self.plan, stage, metadata)
+            return StageDifference(stage.asset, stage.table, at, head, keys)
         slicing = self.lineage.own_slicing(stage.asset) if stage.partitions is not None else None
         if at == head:
             return StageDifference(stage.asset, stage.table, at, head, keys)
@@ -117,19 +122,25 @@ def row_keys(lineage: AssetLineage, asset: str) -> tuple[str, ...]:
             return ()
 
 
-def before_snapshot(plan: BackfillPlan, stage: PlannedStage, metadata: TableMetadata) -> int | None:
-    """The stage's state before the backfill; None if its table didn't exist.
+def before_snapshot(backfill: LaunchedBackfill, stage: PlannedStage, metadata: TableMetadata | None) -> int | None:
+    """The stage's state before the backfill, as the launch tagged it; None if its table had no snapshot then.
 
     Raises:
         BackfillError: the state is no longer kept.
     """
-    if plan.before_tag in metadata.tags:
-        return metadata.head_snapshot_id(plan.before_tag)
-    planned = next(each for each in plan.tables if each.asset == stage.asset)
-    if planned.uuid is None:
+    before, tag = backfill.before.get(stage.table), backfill.plan.before_tag
+    if before is None:
         return None
-    problem = f"the previous state of {stage.table} is no longer kept: its tag {plan.before_tag} is gone."
-    raise BackfillError(backfill=plan.id, problem=problem, remedy="Next time, launch with a larger --keep-days.")
+    remedy = "Next time, launch with a larger --keep-days."
+    if metadata is None:
+        gone, remedy = f"{stage.table} was dropped", "Its next run computes it anew."
+    elif tag not in metadata.tags:
+        gone = f"its tag {tag} is gone"
+    elif metadata.head_snapshot_id(tag) != before:
+        gone, remedy = f"its tag {tag} was moved", f"Move it back to snapshot {before}, if that is still there."
+    else:
+        return before
+    raise BackfillError(backfill.plan.id, f"the previous state of {stage.table} is no longer kept: {gone}.", remedy)
 
 
 def rows_of_stage(stage: PlannedStage, metadata: TableMetadata, slicing: Slicing | None) -> Predicate | None:

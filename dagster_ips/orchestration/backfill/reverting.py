@@ -143,9 +143,9 @@ class BackfillReverter:
         return self.lineage.lake(self._root.asset).load(self._root.table, asset=self._root.asset)
 
     def _before(self, target: TableMetadata) -> int:
-        found = before_snapshot(self.backfill.plan, self.backfill.plan.root, target)
+        found = before_snapshot(self.backfill, self._root, target)
         if found is None:
-            problem = f"{self._root.table} didn't exist before it, so there are no rows to restore."
+            problem = f"{self._root.table} had no rows before it, so there are none to restore."
             raise BackfillError(backfill=self.backfill.plan.id, problem=problem, remedy="Drop the table to start over.")
         return found
 
