@@ -22,6 +22,7 @@ from dagster_ips.iceberg.stamps import mark, stamp_properties
 from dagster_ips.orchestration.backfill.desk import BackfillDesk
 from dagster_ips.orchestration.backfill.differing import before_snapshot
 from dagster_ips.orchestration.backfill.launching import BackfillLauncher
+from dagster_ips.orchestration.backfill.reports import difference_report
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from tests.support.lake import SCHEMA, Lake, events
 
@@ -198,3 +199,8 @@ def test_a_previous_state_is_what_the_launch_found_even_if_the_plan_found_no_tab
     ).commit()
     with pytest.raises(BackfillError, match="was moved"):
         before_snapshot(launched, launched.plan.root, quiet.catalog.find("media.first"))
+
+
+def test_partitions_of_which_nothing_is_published_are_not_said_to_equal_a_recompute(quiet: QuietLake) -> None:
+    (found,) = quiet.desk.compare(quiet.launch(), against="full", examples=1)
+    assert difference_report(found) == ["first: not compared, because nothing of it is known to be published: a, b."]

@@ -53,11 +53,13 @@ class StageValidator:
         prover = Prover(lake, CursorStore(self.lineage.instance))
         inputs = list(known.consumer.tracked(known.graph, self.lineage.instance).values())
         claim = prover.claim(stage.asset, stage.table, inputs, stage.partitions)
+        planned = (None,) if stage.partitions is None else stage.partitions
+        begun = claim.begun if claim else ()
+        uncompared = tuple(key or "" for key in planned if key not in begun)
         if claim is None:
-            return StageDifference(stage.asset, stage.table, None, None, keys, against_full=True)
+            return StageDifference(stage.asset, stage.table, None, None, keys, against_full=True, uncompared=uncompared)
         asset = self._asset(known)
-        chosen = [key for key in claim.begun if stage.partitions is None or key in stage.partitions]
-        parts, untold = prover.parts(claim, chosen, each_alone=asset.asks_for_context)
+        parts, untold = prover.parts(claim, begun, each_alone=asset.asks_for_context)
         if untold:
             raise next(iter(untold.values()))
         found: dict[str, RowChanges] = {}
@@ -67,7 +69,17 @@ class StageValidator:
             found |= changes
             examples += some
         head = claim.target.head_snapshot_id()
-        return StageDifference(stage.asset, stage.table, None, head, keys, found, tuple(examples), against_full=True)
+        return StageDifference(
+            stage.asset,
+            stage.table,
+            None,
+            head,
+            keys,
+            found,
+            tuple(examples),
+            against_full=True,
+            uncompared=uncompared,
+        )
 
     def _provable(self, stage: PlannedStage) -> KnownConsumer:
         known, key = self.lineage.consumers.get(stage.asset), dg.AssetKey.from_user_string(stage.asset)
