@@ -271,7 +271,12 @@ class Runs:
                 view.release()
 
     def drop_old_tables(self, captured: RunInputs) -> None:
-        """Drop the ICDC tables that need not be kept any longer. Called after the commit; never raises."""
+        """Drop the ICDC tables that need not be kept any longer. Called after the commit; never raises.
+
+        A staged run drops none: other runs of its backfill may read them, and no cursor says so. Later runs do.
+        """
+        if self.staged is not None:
+            return
         for view in captured.views.values():
             drop_expired_tables(self.lake, self.store, view.captured.capture, self.retention)
 
