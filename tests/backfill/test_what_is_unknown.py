@@ -41,11 +41,19 @@ def definitions(folder: Path, *, code: str, inputs: tuple[str, ...]) -> dg.Defin
     def made(**views: ips.IcdcView) -> object:
         return views["playback"].source
 
+    @dg.asset(
+        partitions_def=PARTITIONS,
+        ins={"first": ips.incremental()},
+        metadata=ips.replace() | ips.table("media.second") | {"partition_expr": "account"},
+    )
+    def second(first: ips.IcdcView) -> object:
+        return first.source
+
     manager = ips.IcdcIOManager(
         catalog=ips.IcebergCatalog(folder=str(folder)), spark=ips.LocalSparkConnect(server_folder="unused")
     )
     outside = [ips.iceberg_asset(name, table=f"media.{name}") for name in OUTSIDE]
-    return ips.with_incremental(dg.Definitions(assets=[*outside, made], resources={"io_manager": manager}))
+    return ips.with_incremental(dg.Definitions(assets=[*outside, made, second], resources={"io_manager": manager}))
 
 
 class QuietLake(Lake):
@@ -126,6 +134,17 @@ def test_partitions_of_older_code_are_found_although_their_snapshots_have_expire
     quiet.compute("b")
     quiet.expire()
     assert quiet.desk.of_older_code("first") == ["a"]
+
+
+def test_a_plan_has_no_numbers_for_what_follows_rows_that_were_never_computed(quiet: QuietLake) -> None:
+    first, second = quiet.desk.plan("first", ["a"]).stages
+    assert first.rows == 3
+    assert (second.reads, second.seconds) == ((), None)
+    assert "its reads of first, which has no rows in these partitions yet" in second.unknown
+    quiet.compute("a", "b")
+    _, second = quiet.desk.plan("first", ["a"]).stages
+    assert [(read.rows, read.at_most) for read in second.reads] == [(3, True)]
+    assert any("upper limits as long as first doesn't get more rows" in each for each in second.unknown)
 
 
 def test_rows_from_before_an_input_was_added_are_not_taken_for_new_ones(quiet: QuietLake) -> None:

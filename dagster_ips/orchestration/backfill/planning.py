@@ -22,7 +22,10 @@ from dagster_ips.orchestration.backfill.asset_lineage import AssetLineage
 from dagster_ips.orchestration.backfill.past_runs import past_runs
 from dagster_ips.orchestration.run.known_consumers import KnownConsumer
 
-_NOT_ALL = "only rows that really change are followed, so these numbers are upper limits"
+_NOT_ALL = (
+    "only rows that really change are followed, so these numbers are upper limits as long as {} doesn't get more rows"
+)
+_NONE_YET = "its reads of {}, which has no rows in these partitions yet"
 _ANYWHERE = "which rows of {} change is unknown until it runs, so these numbers cover everything"
 
 
@@ -140,7 +143,10 @@ class _Planner:
         inputs = consumer.tracked(known.graph, lineage.instance)
         followed = {name: each for name, each in inputs.items() if each.upstream in self.stages}
         keys = self._partitions(followed.values()) if consumer.is_partitioned else None
-        unknown = [_NOT_ALL, *_lookups_text(lineage, consumer.name, known)]
+        reads = [self._change_of(each) for each in followed.values()]
+        unknown = [_NOT_ALL.format(" or ".join(read.upstream for read in reads))]
+        unknown += [_NONE_YET.format(read.upstream) for read in reads if not read.files]
+        unknown += _lookups_text(lineage, consumer.name, known)
         unknown += [_ANYWHERE.format(u) for u in self._anywhere(followed.values())]
         unknown += [known.warning] if known.warning else []
         return self._timed(
@@ -149,7 +155,7 @@ class _Planner:
                 consumer.table,
                 tuple(each.upstream for each in followed.values()),
                 keys,
-                tuple(self._change_of(each) for each in followed.values()),
+                tuple(read for read in reads if read.files),
                 code_version=known.code_version,
                 unknown=tuple(unknown),
             ),
@@ -180,7 +186,7 @@ class _Planner:
 
     def _timed(self, stage: PlannedStage, runs: int) -> PlannedStage:
         past = past_runs(self.lineage.instance, stage.asset)
-        seconds = seconds_of_run(stage.size_bytes // runs, past)
+        seconds = seconds_of_run(stage.size_bytes // runs, past) if stage.reads else None
         untold = () if past else ("seconds: no past run has recorded them",)
         timed = replace(
             stage,
