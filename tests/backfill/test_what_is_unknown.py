@@ -30,10 +30,10 @@ PARTITIONS = dg.StaticPartitionsDefinition(["a", "b"])
 OUTSIDE = ("playback", "plans")
 
 
-def definitions(folder: Path, *, code: str, inputs: tuple[str, ...]) -> dg.Definitions:
+def definitions(folder: Path, *, code: str, inputs: tuple[str, ...], is_partitioned: bool) -> dg.Definitions:
     @dg.asset(
         name="first",
-        partitions_def=PARTITIONS,
+        partitions_def=PARTITIONS if is_partitioned else None,
         code_version=code,
         ins={name: ips.incremental(name) for name in inputs},
         metadata=ips.replace() | ips.table("media.first") | {"partition_expr": "account"},
@@ -64,7 +64,7 @@ class QuietLake(Lake):
 
     def __init__(self, folder: Path, instance: dg.DagsterInstance) -> None:
         self.folder, self.instance = folder, instance
-        self.code, self.inputs = "1", ("playback",)
+        self.code, self.inputs, self.is_partitioned = "1", ("playback",), True
         self.catalog = LakeCatalog.embedded("lake", folder)
         for name in OUTSIDE:
             self.create_playback(events(range(3)), f"media.{name}")
@@ -72,7 +72,8 @@ class QuietLake(Lake):
 
     @property
     def desk(self) -> BackfillDesk:
-        return BackfillDesk.of([definitions(self.folder, code=self.code, inputs=self.inputs)], self.instance)
+        made = definitions(self.folder, code=self.code, inputs=self.inputs, is_partitioned=self.is_partitioned)
+        return BackfillDesk.of([made], self.instance)
 
     def at(self, name: str) -> Watermark:
         source = self.catalog.load(f"media.{name}", asset="test")
@@ -223,3 +224,15 @@ def test_a_previous_state_is_what_the_launch_found_even_if_the_plan_found_no_tab
 def test_partitions_of_which_nothing_is_published_are_not_said_to_equal_a_recompute(quiet: QuietLake) -> None:
     (found,) = quiet.desk.compare(quiet.launch(), against="full", examples=1)
     assert difference_report(found) == ["first: not compared, because nothing of it is known to be published: a, b."]
+
+
+def test_a_revert_of_some_partitions_is_refused_once_the_asset_has_none(quiet: QuietLake) -> None:
+    """It would restore all rows, and say that it restored these."""
+    quiet.inputs = ()
+    quiet.compute()
+    backfill = quiet.launch()
+    quiet.compute(backfill=backfill)
+    assert quiet.desk.reverter(backfill).plan(["a"]).restored == ("a",)
+    quiet.is_partitioned = False
+    with pytest.raises(RevertError, match="is no longer partitioned as it was"):
+        quiet.desk.reverter(backfill).plan(["a"])

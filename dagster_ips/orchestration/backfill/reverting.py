@@ -274,6 +274,10 @@ class BackfillReverter:
 
     def _redefined(self, consumed: Mapping[Edge, MadeOf]) -> Iterator[str]:
         """The problems if the asset's partitions have been redefined since the rows were computed."""
+        is_partitioned = self.lineage.partitions_def(self._root.asset) is not None
+        if is_partitioned != (self._root.partitions is not None) or is_partitioned != (self._slicing() is not None):
+            yield f"{self._root.asset} is no longer partitioned as it was"
+            return
         known, instance = self._consumer, self.lineage.instance
         inputs = known.consumer.tracked(known.graph, instance).values() if known else ()
         slicings = {each.upstream: each.slicing for each in inputs}
