@@ -56,6 +56,16 @@ def test_a_diff_names_later_commits_of_others(stages: ThreeStages) -> None:
     assert (day["total"]["added"], len(day["commits_of_other_changes"])) == (1, 1)
 
 
+def test_a_column_that_was_renamed_since_is_no_difference(stages: ThreeStages) -> None:
+    stages.begin()
+    plan = stages.plan("day", "--partition", "2026-01-01")
+    stages.says("launch", plan, "--yes")
+    stages.lake.sql("ALTER TABLE lake.media.by_account RENAME COLUMN plays TO visits")
+    stages.lake.sql("INSERT INTO lake.media.by_account VALUES ('new', 1, 1)")
+    total = stages.told("diff", plan)["stages"][1]["total"]
+    assert (total["added"], total["removed"], total["changed"]) == (1, 0, 0)
+
+
 VALUES = st.sampled_from([None, 1, 2])
 Rows = list[tuple[str, int | None, int | None]]
 ROWS = st.lists(st.tuples(st.sampled_from(["a", "b"]), VALUES, VALUES), max_size=6)

@@ -14,15 +14,14 @@ from dagster_ips.core.ranges import Predicate
 from dagster_ips.core.row_changes import RowChanges, all_together
 from dagster_ips.core.write_mode import Append, Combine, Merge
 from dagster_ips.errors import BackfillError
+from dagster_ips.exactly_once.capture.snapshot_rows import snapshot_rows
 from dagster_ips.iceberg.cascade_stamps import CASCADE
 from dagster_ips.iceberg.file_spans import column_kinds
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.orchestration.backfill.asset_lineage import AssetLineage
 from dagster_ips.orchestration.declare.declarations import write_mode_of
 from dagster_ips.spark.comparison import Example
-from dagster_ips.spark.frames import table_frame
 from dagster_ips.spark.row_differences import RowDifferences, differences
-from dagster_ips.spark.writes.partials import as_read
 
 if TYPE_CHECKING:
     from dagster_ips.spark.session import DataFrame
@@ -107,8 +106,7 @@ class StageComparer:
     ) -> DataFrame:
         session = self.lineage.table(stage.asset).manager.session()
         lake = self.lineage.lake(stage.asset)
-        frame = table_frame(session, lake.name, stage.table, snapshot_id=snapshot_id)
-        frame = as_read(frame, metadata.properties)
+        frame = snapshot_rows(session, lake.name, metadata, metadata.snapshots[snapshot_id])
         rows = rows_of_stage(stage, metadata, slicing)
         return frame if rows is None else frame.where(rows)
 
