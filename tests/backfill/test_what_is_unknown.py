@@ -236,3 +236,18 @@ def test_a_revert_of_some_partitions_is_refused_once_the_asset_has_none(quiet: Q
     quiet.is_partitioned = False
     with pytest.raises(RevertError, match="is no longer partitioned as it was"):
         quiet.desk.reverter(backfill).plan(["a"])
+
+
+def test_a_revert_that_is_refused_leaves_what_is_staged_and_not_published_yet(
+    quiet: QuietLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quiet.compute("a", "b")
+    backfill = quiet.launch(ConsumedBefore("playback", quiet.at("playback"), ("a", "b")), is_staged=True)
+    quiet.compute("a", "b", backfill=backfill)
+    quiet.compute("a")
+    dropped: list[BackfillPlan] = []
+    monkeypatch.setattr(BackfillLauncher, "drop_branches", lambda _, plan: dropped.append(plan))
+    monkeypatch.setattr(ips.IcdcIOManager, "session", lambda _: None)
+    with pytest.raises(RevertError, match="a: it has been recomputed since"):
+        quiet.desk.revert(backfill, None, leave_out_changed=False)
+    assert dropped == []

@@ -233,6 +233,8 @@ class BackfillDesk:
         """
         reverter = self.reverter(backfill)
         if (staged := self.staged(backfill)) is not None:
+            # What isn't published yet is dropped only if the revert isn't refused.
+            reverter.require_nothing_lost(reverter.plan(partitions), leave_out_changed=leave_out_changed)
             staged.discard()
         return reverter.revert(partitions, leave_out_changed=leave_out_changed)
 

@@ -91,11 +91,7 @@ class BackfillReverter:
             restorer.settle(self.lineage.metadata(self._root.asset), self._edges(self._parts))
             self._require_idle()
             planned = self._planned(partitions)
-            if planned.changed and not leave_out_changed:
-                said = tuple(f"{part or 'its rows'}: {what}" for part, what in planned.changed.items())
-                raise self._refused(
-                    said, "Name the partitions to revert with --partition, or leave these out with --leave-out-changed."
-                )
+            self.require_nothing_lost(planned, leave_out_changed=leave_out_changed)
             if not planned.restored:
                 return planned, Publication(None)
             wanted = self._restoration(planned.restored)
@@ -103,6 +99,18 @@ class BackfillReverter:
             self._remember_what_is_pending()
             self._report(planned, published)
             return planned, published
+
+    def require_nothing_lost(self, planned: RevertPlan, *, leave_out_changed: bool) -> None:
+        """Fail if changes by others would be lost.
+
+        Raises:
+            RevertError: they would, and aren't left out.
+        """
+        if planned.changed and not leave_out_changed:
+            said = tuple(f"{part or 'its rows'}: {what}" for part, what in planned.changed.items())
+            raise self._refused(
+                said, "Name the partitions to revert with --partition, or leave these out with --leave-out-changed."
+            )
 
     def _remember_what_is_pending(self) -> None:
         """Store that the changes are to be consumed again, as a sensor would: the stamp that says so expires."""
