@@ -104,7 +104,7 @@ class Lineage:
     or group by group. ``columns`` maps each result column that is an unchanged column of leaves to its origins; for a
     union, to those in each branch. ``tables`` are the other tables that the plan reads. ``weighed`` are the leaves
     whose weight is used for more than being passed on. ``varying`` are the result columns that depend on the clock or
-    on chance.
+    on chance. ``has_rdd`` says that some rows come from an RDD: over Spark Connect, that is a checkpoint.
     """
 
     leaves: frozenset[str]
@@ -114,6 +114,7 @@ class Lineage:
     tables: frozenset[str]
     weighed: frozenset[str] = frozenset()
     varying: frozenset[str] = frozenset()
+    has_rdd: bool = False
 
     def keeps(self, column: str, *, leaf: str, as_: str) -> bool:
         """Whether the result's ``column`` is ``as_`` of ``leaf``, unchanged."""
@@ -152,6 +153,7 @@ def lineage(plan: Node, columns: Sequence[str], leaves: Iterable[Leaf]) -> Linea
         frozenset(walk.tables),
         frozenset(walk.weighed),
         frozenset(changing),
+        walk.has_rdd,
     )
 
 
@@ -197,6 +199,7 @@ class _Walk:
         self.tables: set[str] = set()
         self.faults: list[Fault] = []
         self.weighed: set[str] = set()
+        self.has_rdd = False
         self._varying: set[str] = set()
         self._shared: dict[str, tuple[Node, _Made]] = {}
 
@@ -222,6 +225,7 @@ class _Walk:
         return made
 
     def _leaf(self, node: Node) -> _Made | None:
+        self.has_rdd |= node.operator == "LogicalRDD"
         name = node.text.partition(" ")[2] if node.operator == "SubqueryAlias" else ""
         if name in self.leaves and node.children and node.children[0].operator == "Project":
             listed = elements("".join(node.children[0].lists[:1])) or ()

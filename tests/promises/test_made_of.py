@@ -302,7 +302,21 @@ def made_anew(plays: ips.IcdcView) -> DataFrame:
     return rows.sparkSession.createDataFrame(found, "id int, day string, title int, n int")
 
 
-UNSEEN = {"a function of Python": in_python, "a collected value": collected, "collected rows": made_anew}
+CHECKPOINTS: list[DataFrame] = []  # Spark Connect drops one as soon as Python does.
+
+
+def beside_a_checkpoint(plays: ips.IcdcView) -> DataFrame:
+    totals = plays.added.groupBy("day").agg(F.sum("n").cast("int").alias("of")).localCheckpoint()
+    CHECKPOINTS.append(totals)
+    return plays.added.join(totals, "day")
+
+
+UNSEEN = {
+    "a function of Python": in_python,
+    "a collected value": collected,
+    "collected rows": made_anew,
+    "a checkpoint": beside_a_checkpoint,
+}
 
 
 @pytest.mark.parametrize("how", UNSEEN)
