@@ -136,7 +136,7 @@ class Prover:
         if target is None or target.head_snapshot_id() is None:
             if any(state.target for of in stored for state in of.values()):
                 problem = f"its table {table} is gone or empty, although runs have published to it"
-                raise UnprovableError(consumer=consumer, problem=problem, remedy="Its next run computes it anew.")
+                raise UnprovableError(consumer=consumer, problem=problem, remedy="Its next run recomputes it.")
             return None
         histories = [target_histories(target, of.values()) for of in edges]
         return Claim(
@@ -292,7 +292,7 @@ def _made_of(claim: Claim, i: int, key: str | None) -> Watermark | None:  # one 
         problem = "neither a stamp of its table nor a cursor says which changes its rows include"
         raise unprovable(problem, "Run it once with the run tag dagster_ips/mode=full.")
     if state.file_set is not None:
-        problem = f"it is in the middle of a change that is consumed in bites; {state.file_set.left:,} files are left"
+        problem = f"it is in the middle of a change that it consumes in parts; {state.file_set.left:,} files are left"
         raise unprovable(problem, "Prove it again when they are consumed.")
     mark = _latest_mark(state, line, tracked, key)
     if mark is None:

@@ -157,8 +157,8 @@ def _require_groups_of_one_choice(inputs: Sequence[InputChange], table: str) -> 
 
 _GROUPS = (Frame.AFFECTED, Frame.SCOPE)
 _VARYING = (
-    "Choose rows and groups by the upstream's own columns; or return an Overwrite of a frame built on source. If each "
-    "choice should stay, whatever later runs choose, say so in the asset's metadata: trusted(because='...')."
+    "Choose rows and groups by the upstream's own columns; or return an Overwrite of a frame built on source. To keep "
+    "each choice, even if later runs would choose differently, declare that in the metadata: trusted(because='...')."
 )
 _ALLOWED = {
     False: "On changed rows, use only operations that compute each result row from one of them: select, where, "

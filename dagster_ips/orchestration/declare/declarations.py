@@ -127,8 +127,8 @@ def incremental(  # noqa: PLR0913  # independent parameters
             ``AssetIn``.
         max_bytes: The most that one run consumes, as the size of added data files; the next runs consume the rest. A
             backlog is split between snapshots, oldest first. A larger first read or single append is split between
-            files, if the asset uses append or merge and is the only one in its step. Anything that can't be split is
-            consumed whole.
+            files, if the asset uses append, merge, or combine without min, max and ``approximate``, and is the only one
+            in its step. Anything that can't be split is consumed whole.
         max_files: Like ``max_bytes``, as a number of data files.
         metadata: Of the input, as in ``AssetIn``.
 
