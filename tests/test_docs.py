@@ -10,11 +10,14 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import click
 import dagster as dg
 import pytest
+from dagster_shared.cli import dg_workspace_options
 from pyspark.sql import DataFrame
 
 import dagster_ips as ips
+from dagster_ips.cli.main import main
 from dagster_ips.orchestration.automate.hygiene import HygieneConfig
 from tests.support.dbt_manifest import manifest
 from tests.support.lake import Lake, events
@@ -81,6 +84,15 @@ def test_every_link_of_a_page_leads_to_a_file(page: str) -> None:
             assert (PAGES[page].parent / link).exists(), link
 
 
+@pytest.mark.parametrize("page", PAGES)
+def test_every_link_to_a_heading_leads_to_one(page: str) -> None:
+    for link, anchor in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", PAGES[page].read_text()):
+        leads_to = PAGES[page].parent / link if link else PAGES[page]
+        prose = re.sub(r"^```.*?^```", "", leads_to.read_text(), flags=re.DOTALL | re.MULTILINE)
+        headings = re.findall(r"^#+ (.+)$", prose, re.MULTILINE)
+        assert anchor in {re.sub(r"[^\w-]", "", each.lower().replace(" ", "-")) for each in headings}, (link, anchor)
+
+
 def test_every_page_is_in_the_navigation_of_the_site() -> None:
     named = re.findall(r"(\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
     assert set(named) >= {page.name for name, page in PAGES.items() if name != "README"}
@@ -112,6 +124,30 @@ SETTINGS: list[tuple[str, Iterable[str]]] = [
 def test_every_setting_is_on_its_page(of: str, names: Iterable[str]) -> None:
     words = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`]+)`", PAGES["settings"].read_text()))))
     assert {*names, *([of] if of != "HygieneConfig" else [])} - {"definitions"} <= words
+
+
+ALL_PAGES = "\n".join(page.read_text() for page in PAGES.values())
+
+
+def test_every_public_name_is_in_the_docs() -> None:
+    assert set(ips.public.__all__) - set(re.findall(r"\w+", ALL_PAGES)) == set()
+
+
+@pytest.mark.parametrize("group", [main, main.commands["backfill"]], ids=["dagster-ips", "backfill"])
+def test_every_command_and_its_own_options_are_in_the_docs(group: click.Group) -> None:
+    of_dagster = click.command()(dg_workspace_options(lambda: None)).params
+    shared = {option for parameter in of_dagster for option in parameter.opts}
+    name = "dagster-ips" if group is main else "dagster-ips backfill"
+    for command in group.commands.values():
+        assert f"{name} {command.name}" in ALL_PAGES
+        options = {each for parameter in command.params for each in parameter.opts if each.startswith("--")}
+        assert [each for each in options - shared if not re.search(rf"{each}\b", ALL_PAGES)] == []
+
+
+def test_every_property_of_tables_and_snapshots_is_on_the_settings_page() -> None:
+    code = "\n".join(each.read_text() for each in (ROOT / "dagster_ips").rglob("*.py"))
+    properties = set(re.findall(r'"(dagster-ips\.[a-z-]+\.?)"', code))
+    assert [each for each in properties if f"`{each}" not in PAGES["settings"].read_text()] == []
 
 
 def test_the_quickstart_takes_a_late_row_through_both_tables(
