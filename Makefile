@@ -27,13 +27,13 @@ help: ## show this list
 demo: setup ## run the example pipeline and open Dagster's UI on it
 	$(PYTHON_HERE) -m example_project.demo
 
-demo-check: setup ## run the example pipeline from end to end, check what it says, and end
+demo-check: setup ## run the example pipeline from end to end, and check what it shows
 	$(PYTHON_HERE) -m example_project.demo --check
 
-test: setup ## tests and the examples in docstrings, all but the slow; ARGS="-k words" to choose
+test: setup ## run the tests and the docstrings' examples, without the slow ones; ARGS="-k words" to choose
 	$(QUICK_TESTS) $(ARGS)
 
-test-all: setup ## every test, with servers, browser and soak
+test-all: setup ## run every test, also those with servers, a browser or a long duration
 	@scripts/setup_browser.sh
 	$(QUICK_TESTS) $(ARGS)
 	$(PYTHON_HERE) -m pytest -m slow --numprocesses=$(WORKERS) --dist=loadfile $(ARGS)
@@ -41,32 +41,32 @@ test-all: setup ## every test, with servers, browser and soak
 	$(PYTHON_HERE) -m pytest --catalog rest --storage s3 --spark cluster $(ON_EVERY_CATALOG) $(ARGS)
 	scripts/on_versions.sh $(PYTHON_HERE) $(OLDEST_SPARK) -m "not slow" $(ON_EVERY_SPARK) $(ARGS)
 
-screenshots: setup ## the docs' screenshots, anew, from the tests in a browser
+screenshots: setup ## take the docs' screenshots again, from the tests in a browser
 	@scripts/setup_browser.sh
 	SCREENSHOTS=docs/images $(PYTHON_HERE) -m pytest tests/browser
 
-docs: setup ## the documentation as a site in .local/site, its links checked
+docs: setup ## build the documentation as a site in .local/site, and check its links
 	@$(PYTHON_HERE) -c 'import zensical' 2>/dev/null || \
 	    $(PYTHON_HERE) -m pip --disable-pip-version-check install -q -c constraints.txt -e '.[docs]'
 	.local/venv/bin/zensical build --strict --clean && echo "Open .local/site/index.html"; status=$$?; rm -rf .cache; exit $$status
 
-fuzz: setup ## random histories of tables, and of what is put together: make fuzz SEED=1 SECONDS=600
+fuzz: setup ## test random histories of tables and of whole pipelines: make fuzz SEED=1 SECONDS=600
 	$(PYTHON_HERE) -m tests.histories.fuzz --seed $(SEED) --seconds $$(( $(SECONDS) / 2 ))
 	$(PYTHON_HERE) -m tests.histories.composed.fuzz --seed $(SEED) --seconds $$(( $(SECONDS) / 2 ))
 
-bench: setup ## what is claimed, measured: about 10 minutes, writes docs; ONLY="capture ticks" to choose
+bench: setup ## measure what the docs claim, and write their pages: about 10 minutes; ONLY="capture ticks" to choose
 	$(PYTHON_HERE) -m benchmarks $(if $(ONLY),--only $(ONLY))
 
-bench-full: setup ## the same and more at all sizes, in an hour
+bench-full: setup ## measure the same and more at all sizes: about an hour
 	$(PYTHON_HERE) -m benchmarks --full $(if $(ONLY),--only $(ONLY))
 
-lint: setup ## style, types and who may import whom
+lint: setup ## check style, types and the direction of imports
 	$(PYTHON_HERE) -m ruff check .
 	$(PYTHON_HERE) -m ruff format --check .
 	$(PYTHON_HERE) -m mypy $(wildcard dagster_ips example_project)
 	.local/venv/bin/lint-imports
 
-preflight: ## check for Python and Java, download nothing
+preflight: ## check for Python and Java, without downloading anything
 	@scripts/preflight.sh >/dev/null
 
 setup: preflight
@@ -75,5 +75,5 @@ setup: preflight
 stop: ## stop the local Spark of this checkout
 	@[ ! -x $(PYTHON_HERE) ] || $(PYTHON_HERE) -m dagster_ips.local_spark.connect_server stop || true
 
-clean: stop ## stop what runs and remove .local: packages, jars, tables, Dagster's home
+clean: stop ## stop Spark and remove .local: packages, jars, tables, Dagster's home
 	rm -rf .local
