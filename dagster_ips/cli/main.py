@@ -171,7 +171,7 @@ def commit(workplace: context.Workplace, **options: Any) -> None:  # noqa: ANN40
 @_json
 @_at_workplace
 def pending(workplace: context.Workplace, **options: Any) -> None:  # noqa: ANN401
-    """List the pending changes of ASSET, by change or by partition, and what its next run does with them."""
+    """List the pending changes of ASSET, by commit or by partition, and what its next run does with them."""
     waiting.pending(workplace, **options)
 
 

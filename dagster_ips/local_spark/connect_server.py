@@ -1,15 +1,16 @@
-"""The local Spark that stays warm between runs: one Spark Connect server on this machine, shared by every process.
+"""The local Spark that stays warm between runs: one Spark Connect server on this machine, shared by all processes.
 
-A Dagster run is its own process, and a JVM with a first Iceberg read costs each of them ten seconds and more. The first
-process that asks starts the server, warms it and writes it down in ``server.json``; the next ones find it there. It
-listens on 127.0.0.1 only, answers only those who know its token, and keeps running when its starter ends, until it is
-stopped:
+Each Dagster run is a process of its own, and starting a JVM and reading a first Iceberg table would cost each of them
+ten seconds or more. The first process that needs the server starts it, warms it up and records it in ``server.json``,
+where the next ones find it. It listens only on 127.0.0.1, answers only requests with its token, and keeps running until
+it is stopped:
 
     python -m dagster_ips.local_spark.connect_server start|stop|status [--folder FOLDER]
     eval "$(python -m dagster_ips.local_spark.connect_server environment)"   # for PySpark in this shell
 
-Who can send it a query runs code as its owner. The token is new with each start, kept in ``server.json``, which only
-the owner can read, and reaches the server by its environment: a command line can be read by everyone.
+Anyone who can send it a query can run code as its owner. The token changes with each start. It is kept in
+``server.json``, which only the owner can read, and is passed to the server through its environment, because everyone
+can read a command line.
 """
 
 from __future__ import annotations
@@ -499,7 +500,11 @@ def _stop(folder: Path, record: ServerRecord) -> bool:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line: starts, stops or shows the server of a folder, or prints what lets a shell use it."""
-    parser = argparse.ArgumentParser(prog="python -m dagster_ips.local_spark.connect_server", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m dagster_ips.local_spark.connect_server",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,  # It shows commands, each on its line.
+    )
     parser.add_argument("action", choices=["start", "stop", "status", "environment"])
     parser.add_argument("--folder", type=Path, help="default: spark-connect in the cache folder")
     parser.add_argument(
