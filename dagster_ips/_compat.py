@@ -5,9 +5,10 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ RANGE_START_TAG, RANGE_END_TAG = "dagster/asset_partition_range_start", "dagster
 
 _KEPT: list[SparkSession] = []
 _RELEASE_SECONDS = 2
+_TRANSACTION = "transactions/commit"
 _ENDINGS: dict[SparkSession, Callable[[], Exception | None]] = {}
 
 
@@ -125,6 +127,29 @@ def offers_register(catalog: Catalog) -> bool:
 
         return Capability.V1_REGISTER_TABLE in offered
     return catalog.properties.get("type") != "dynamodb"  # DynamoDB's method only raises.
+
+
+def commits_tables_together(catalog: Catalog) -> bool:
+    """Whether a catalog commits several tables at once. Of REST servers, those that say so do (pyiceberg 0.12.0)."""
+    offered: Any = getattr(catalog, "_supported_endpoints", ())
+    return any(str(each).partition(" ")[2].endswith(f"/{_TRANSACTION}") for each in offered)
+
+
+def commit_tables_together(catalog: Catalog, changes: Sequence[Mapping[str, Any]]) -> None:
+    """Commit changes of several tables, all or none, for which PyIceberg has no method (pyiceberg 0.12.0).
+
+    ``changes`` are as in the REST specification's ``CommitTransactionRequest``.
+
+    Raises:
+        CommitFailedException: a requirement isn't met; nothing was committed.
+    """
+    from pyiceberg.exceptions import CommitFailedException  # noqa: PLC0415  # slow to import, and a REST catalog has already loaded it
+
+    rest: Any = catalog
+    answer = rest._session.post(rest.url(_TRANSACTION), json={"table-changes": changes})  # noqa: SLF001  # logged in
+    if answer.status_code == HTTPStatus.CONFLICT:
+        raise CommitFailedException
+    answer.raise_for_status()
 
 
 def explained(frame: DataFrame) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import ValidationError as ResponseError
 from pyiceberg.exceptions import (
@@ -20,7 +20,7 @@ from pyiceberg.exceptions import (
     ValidationError,
 )
 
-from dagster_ips._compat import offers_register
+from dagster_ips._compat import commit_tables_together, commits_tables_together, offers_register
 from dagster_ips.core.table_name import name_of, parts_of
 from dagster_ips.errors import (
     CatalogUnreachableError,
@@ -267,6 +267,30 @@ class LakeCatalog:
         with self._reaching(f"dropping {table}"), contextlib.suppress(NoSuchTableError):
             self.client.drop_table(parts_of(table))
 
+    def commits_tables_together(self) -> bool:
+        """Whether it can change several tables at once, all or none.
+
+        Raises:
+            CatalogUnreachableError: the catalog did not answer.
+        """
+        return commits_tables_together(self.client)
+
+    def fast_forward_together(self, tables: Sequence[TableMetadata], branch: str) -> None:
+        """Make the head of ``branch`` the head of ``main`` in each of ``tables``, or in none.
+
+        Raises:
+            CommitFailedException: ``main`` of a table isn't what its metadata says any more, or isn't an ancestor of
+                ``branch``; none was changed.
+            CatalogUnreachableError: the catalog did not answer, and may have done it.
+        """
+        for each in tables:
+            head = each.head_snapshot_id()
+            if head is None or each.ancestry(branch).find(head) is None:
+                apart = f"main of {each.table} isn't an ancestor of {branch}"
+                raise CommitFailedException(apart)
+        with self._reaching("publishing several tables"):
+            commit_tables_together(self.client, [_fast_forward(each, branch) for each in tables])
+
     def create_namespace(self, namespace: str) -> None:
         """Create the namespace unless it exists."""
         with self._reaching(f"creating namespace {namespace}"):
@@ -329,6 +353,24 @@ class Located:
 
     found: Mapping[str, str]
     errors: Mapping[str, IpsError] = field(default_factory=dict)
+
+
+def _fast_forward(table: TableMetadata, branch: str) -> dict[str, Any]:
+    """A change of one table, in the REST catalog's words."""
+    *namespace, name = parts_of(table.table)
+    main = {
+        "type": "branch",
+        **table.raw.get("refs", {}).get("main", {}),
+        "snapshot-id": table.head_snapshot_id(branch),
+    }
+    return {
+        "identifier": {"namespace": namespace, "name": name},
+        "requirements": [
+            {"type": "assert-table-uuid", "uuid": table.uuid},
+            {"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": table.head_snapshot_id()},
+        ],
+        "updates": [{"action": "set-snapshot-ref", "ref-name": "main", "type": "branch", **main, "snapshot-id": head}],
+    }
 
 
 def _with_type(properties: Mapping[str, str]) -> Mapping[str, str]:

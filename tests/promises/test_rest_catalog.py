@@ -5,12 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import dagster as dg
+import pyarrow as pa
 import pytest
 from pyiceberg.catalog.rest import Capability
 from pyiceberg.catalog.rest import RestCatalog as PyIcebergRestCatalog
+from pyiceberg.exceptions import CommitFailedException
 
 from dagster_ips.cli.doctor.lake_tables import catalog as doctor_of_catalog
 from dagster_ips.errors import CatalogUnreachableError, NoRegisterError, UnknownTableError
+from dagster_ips.iceberg.catalog import LakeCatalog
+from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.local_spark.connect_server import ConnectServer
 from tests.support.lake import Lake, events
 from tests.support.lake_catalog import choose_catalog
@@ -118,3 +122,36 @@ def test_a_server_that_cannot_register_tables_is_reported_before_a_run_and_refus
     (finding,) = doctor_of_catalog(definitions.resources["io_manager"])
     assert finding.fix
     assert "register" in finding.what
+
+
+def test_several_tables_are_published_in_one_commit_or_not_at_all(rest_catalog: RestCatalog) -> None:
+    rest_catalog.clear()
+    lake = LakeCatalog("lake", rest_catalog.properties)
+    lake.create_namespace("media")
+    rows = pa.table({"n": [1]})
+    tables = [lake.client.create_table(f"media.{name}", schema=rows.schema) for name in ("one", "two")]
+    for table in tables:
+        table.append(rows)
+        with table.manage_snapshots() as change:
+            at = table.metadata.current_snapshot_id or 0
+            change.create_branch(at, "staged").create_branch(at, "main", min_snapshots_to_keep=7)
+        table.append(rows, branch="staged")
+
+    def found() -> list[TableMetadata]:
+        return [lake.load(f"media.{name}", asset="test") for name in ("one", "two")]
+
+    assert lake.commits_tables_together()
+    lake.fast_forward_together(found(), "staged")
+    done = found()
+    assert [each.head_snapshot_id() for each in done] == [each.head_snapshot_id("staged") for each in done]
+    assert [each.raw["refs"]["main"]["min-snapshots-to-keep"] for each in done] == [7, 7]
+
+    for table in tables:
+        table.refresh().append(rows, branch="staged")
+    read = found()
+    tables[1].refresh().append(rows)
+    with pytest.raises(CommitFailedException):
+        lake.fast_forward_together(read, "staged")
+    with pytest.raises(CommitFailedException, match=r"main of media\.two isn't an ancestor of staged"):
+        lake.fast_forward_together(found(), "staged")
+    assert found()[0].head_snapshot_id() == done[0].head_snapshot_id()

@@ -41,12 +41,25 @@ class StagedPublisher:
         return [edge for edge, each in stamped.items() if settled[edge].next_number != each.first_number]
 
     def publish(self, target: TableMetadata, branch: Branch, stamped: Mapping[Edge, BranchStamps]) -> None:
-        """Make the head of ``branch`` the head of ``main``, and commit what it is made of.
-
-        It is announced first, like everything that runs publish, so that it is known even after the snapshots expired.
+        """Announce the head of ``branch``, make it the head of ``main``, and commit what it is made of.
 
         Raises:
             Exception: the engine's, if ``main`` is no longer an ancestor of the branch; nothing was published.
+        """
+        self.announce(target, branch, stamped)
+        try:
+            with effect(Effect.PUBLISH):
+                branch.fast_forward(self.session, onto="main")
+        except Exception:
+            now, head = self.catalog.load(branch.table, asset=branch.table), target.head_snapshot_id(branch.name)
+            if head is None or now.ancestry().find(head) is None:  # Otherwise the error came after it took effect.
+                raise
+        self.commit(branch.table, stamped)
+
+    def announce(self, target: TableMetadata, branch: Branch, stamped: Mapping[Edge, BranchStamps]) -> None:
+        """Record that the head of ``branch`` is about to be published, as of everything that runs publish.
+
+        So it is known even after the snapshots expired.
         """
         head = target.head_snapshot_id(branch.name)
         assert head is not None  # noqa: S101  # a branch has a snapshot
@@ -63,14 +76,6 @@ class StagedPublisher:
             said = announcements(newest) | published(target.snapshots[head]) | division_properties(target, divisions)
             said |= lasting_properties(target, [snapshot.summary for snapshot in staged])
             set_properties(self.session, branch.catalog, branch.table, said)
-        try:
-            with effect(Effect.PUBLISH):
-                branch.fast_forward(self.session, onto="main")
-        except Exception:
-            now = self.catalog.load(branch.table, asset=branch.table)
-            if now.ancestry().find(head) is None:  # Otherwise the error came after it took effect.
-                raise
-        self.commit(branch.table, stamped)
 
     def commit(self, table: str, edges: Collection[Edge]) -> None:
         """Commit as consumed what the stamps of ``main`` say; doing it again does no harm."""

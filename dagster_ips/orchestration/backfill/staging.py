@@ -1,4 +1,4 @@
-"""The branches of a staged backfill, and how they are published: stage after stage, each by a fast-forward.
+"""The branches of a staged backfill, and how they are published: by fast-forwards, all in one commit or in order.
 
 Only the tables' own refs record how far a publication is, so it can be killed at any point and continued.
 """
@@ -129,10 +129,11 @@ class StagedBackfill:
         return not is_published
 
     def publish(self, unfinished: Sequence[str]) -> StagedPublication:
-        """Fast-forward ``main`` of each stage's table, in order; ``unfinished`` says what isn't computed yet.
+        """Fast-forward ``main`` of each stage's table; ``unfinished`` says what isn't computed yet.
 
-        A publication that was killed is continued. If ``main`` of a stage's table has moved since the publication
-        began, the stage is left to follow automatically from what was published before it.
+        All of them change in one commit if their catalog can do that, else stage after stage. A publication that was
+        killed is continued. If ``main`` of a stage's table has moved since the publication began, the stage is left to
+        follow automatically from what was published before it.
 
         Raises:
             BackfillError: a stage isn't fully staged, or something has changed since; then nothing was published.
@@ -142,6 +143,8 @@ class StagedBackfill:
             tables = self.tables()
             if not any(each.standing is BranchStanding.PUBLISHED for each in tables):
                 self._require_ready(tables, unfinished)
+                if self._published_together([each for each in tables if each.standing is BranchStanding.STAGED]):
+                    tables = self.tables()
             done = self._published(tables)
             self._report(done)
             BackfillLauncher(self.lineage).drop_branches(self.plan)
@@ -195,6 +198,28 @@ class StagedBackfill:
             remedy = f"Stage it again: dagster-ips backfill cancel {self.plan.id}, then plan and launch again."
             raise BackfillError(self.plan.id, problem, remedy)
 
+    def _published_together(self, staged: Sequence[StagedTable]) -> bool:
+        """Publish all ``staged`` tables in one commit; returns False if their catalog can't, or they have several."""
+        lakes = [self.lineage.lake(each.stage.asset) for each in staged]
+        if len(lakes) <= 1 or any(lake is not lakes[0] for lake in lakes) or not lakes[0].commits_tables_together():
+            return False
+        tables = []
+        for each in staged:
+            assert each.metadata is not None  # noqa: S101  # a staged table exists
+            self._publisher(each).announce(each.metadata, self._branch(each), self._stamps(each))
+            tables.append(each.metadata)
+        try:
+            with effect(Effect.PUBLISH):
+                lakes[0].fast_forward_together(tables, self.plan.staged_branch)
+        except Exception:
+            now = self.tables()
+            if any(each.standing is BranchStanding.PUBLISHED for each in now):
+                return True  # the error came after it took effect
+            if gone := [each.stage.table for each in now if each.standing is BranchStanding.MOVED]:
+                raise moved(self.plan.id, gone) from None
+            raise
+        return True
+
     def _published(self, tables: Sequence[StagedTable]) -> StagedPublication:
         through, published, left = set[str](), list[str](), list[str]()
         stages = {stage.asset for stage in self.plan.stages}
@@ -218,15 +243,17 @@ class StagedBackfill:
     def _publish_one(self, each: StagedTable) -> bool:
         """Publish one stage; returns False if ``main`` has moved."""
         assert each.metadata is not None  # noqa: S101  # a staged table exists
-        branch = Branch(self.lineage.lake(each.stage.asset).name, each.stage.table, self.plan.staged_branch)
         try:
-            self._publisher(each).publish(each.metadata, branch, self._stamps(each))
+            self._publisher(each).publish(each.metadata, self._branch(each), self._stamps(each))
         except Exception:
             now = self.lineage.metadata(each.stage.asset)
             if now is None or self._standing(each.stage, now) is BranchStanding.MOVED:
                 return False
             raise
         return True
+
+    def _branch(self, each: StagedTable) -> Branch:
+        return Branch(self.lineage.lake(each.stage.asset).name, each.stage.table, self.plan.staged_branch)
 
     def _stamps(self, each: StagedTable) -> Mapping[Edge, BranchStamps]:
         known, cut = self.lineage.consumers.get(each.stage.asset), self.backfill.before.get(each.stage.table)
