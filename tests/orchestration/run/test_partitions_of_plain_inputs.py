@@ -1,0 +1,75 @@
+"""An input without ``incremental()`` has the rows of the run's partitions, however the run names them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+import dagster_ips as ips
+from dagster_ips._compat import RANGE_END_TAG, RANGE_START_TAG
+from dagster_ips.orchestration.run import io_manager
+from tests.orchestration.watch.test_pending import Tables
+from tests.support.lake import events
+from tests.support.partitioned import DAYS, key
+
+
+class Frame:
+    """Stands for every row of a table, and remembers by which condition some of them were taken."""
+
+    def __init__(self, condition: str | None = None) -> None:
+        self.condition = condition
+
+    def where(self, condition: object) -> Frame:
+        return Frame(str(condition))
+
+
+@pytest.fixture
+def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tables:
+    tables = Tables(tmp_path / "lake")
+    tables.create("playback")
+    tables.append([*events(range(3)), *events(range(10, 13), day=1)])
+    monkeypatch.setattr(io_manager, "snapshot_rows", lambda *_: Frame())
+    monkeypatch.setattr(io_manager.IcdcIOManager, "_session", lambda *_: None)
+    return tables
+
+
+def condition_of(tables: Tables, instance: dg.DagsterInstance, days: Any, **run: Any) -> str | None:  # noqa: ANN401
+    """By which condition a run's input was taken from the table; None for every row."""
+    found: list[str | None] = []
+
+    @dg.asset(partitions_def=days)
+    def report(playback) -> None:  # noqa: ANN001  # a frame
+        found.append(playback.condition)
+
+    playback = ips.iceberg_asset(
+        "playback", table="media.playback", partitions_def=DAYS, metadata={"partition_expr": "event_date"}
+    )
+    manager = ips.IcdcIOManager(
+        catalog=ips.IcebergCatalog(folder=str(tables.folder)), spark=ips.LocalSparkConnect(server_folder="unused")
+    )
+    job = dg.Definitions(
+        assets=[playback, report], resources={"io_manager": manager}
+    ).resolve_implicit_global_asset_job_def()
+    job.execute_in_process(instance=instance, asset_selection=[dg.AssetKey("report")], **run)
+    return found[0]
+
+
+@pytest.mark.parametrize(
+    "run",
+    [{"partition_key": key(0)}, {"tags": {RANGE_START_TAG: key(0), RANGE_END_TAG: key(0)}}],
+    ids=["of one partition", "of a range"],
+)
+def test_a_run_reads_only_the_rows_that_its_partitions_depend_on(
+    tables: Tables, instance: dg.DagsterInstance, run: Mapping[str, Any]
+) -> None:
+    condition = condition_of(tables, instance, DAYS, **run)
+    assert condition is not None
+    assert key(0) in condition
+
+
+def test_an_asset_without_partitions_reads_every_row(tables: Tables, instance: dg.DagsterInstance) -> None:
+    assert condition_of(tables, instance, None) is None
