@@ -18,6 +18,7 @@ from typing import Any
 import dagster as dg
 from dagster import DagsterInstance
 
+from dagster_ips._compat import knowing_partitions
 from dagster_ips.core.partition_keys import PartitionKeys
 from dagster_ips.core.ranges import Predicate
 from dagster_ips.errors import DeclarationError
@@ -81,10 +82,17 @@ class MappedKeys:
     own_division: str
     _taken: dict[str, frozenset[str]] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def division(self) -> str:
-        """What the keys of the consumer mean, and those of the upstream if they mean something else."""
-        return _division_of(self.own_division, self.upstream_keys)
+        """What the keys of the consumer mean, and those of the upstream if they mean something else.
+
+        With ``LastPartitionMapping``, also which partition is the last one: each new one replaces the rows.
+        """
+        division = _division_of(self.own_division, self.upstream_keys)
+        if not isinstance(self.mapping, dg.LastPartitionMapping):
+            return division
+        with knowing_partitions(self.instance):
+            return f"{division} at {self.upstream.get_last_partition_key()}"
 
     @property
     def sharing(self) -> frozenset[str]:

@@ -22,6 +22,7 @@ from pyiceberg.types import DateType, IntegerType, NestedField, StringType
 
 from dagster_ips.core.capture import Capture, EdgeState, Mode
 from dagster_ips.core.edge import Edge
+from dagster_ips.core.policy import InputPolicies, OnUnmapped
 from dagster_ips.core.target import Standing, committed, standing_of
 from dagster_ips.core.touched import LineState
 from dagster_ips.core.watermark import Watermark
@@ -47,6 +48,7 @@ DAYS = tuple(TODAY + dt.timedelta(days=days) for days in range(-3, 3))
 TITLE_KEYS = ("a", "b", "c", "d")
 REGIONS = dg.StaticPartitionsDefinition(["eu", "us"])
 TITLES = dg.DynamicPartitionsDefinition(name="titles")
+LAST = dg.LastPartitionMapping()
 
 Row = tuple[dt.date, str, int]
 
@@ -103,6 +105,8 @@ MADE: Mapping[str, Made] = {
     "the day before, too": Made("day", _window(-1, 0), is_by_day=True, takes=_days_from(-1, 0)),
     "the day after, too": Made("day", _window(0, 1), is_by_day=True, takes=_days_from(0, 1)),
     "the days around": Made("day", _window(-1, 1), is_by_day=True, takes=_days_from(-1, 0, 1)),
+    "the last day": Made("day", LAST, is_by_day=False, takes=lambda _, there: frozenset([max(there)])),
+    "the last title": Made("title", LAST, is_by_day=False, takes=lambda _, there: frozenset([max(there)])),
 }
 
 
@@ -148,7 +152,8 @@ class PartitionsToCome(RuleBasedStateMachine):
     def tracked(self) -> TrackedInput:
         keys = partition_keys(self.upstream, self.made.by, self.instance, asset="plays")
         slicing = MappedKeys(keys, self.made.mapping, self.upstream, self.consumer, self.instance, "of the test")
-        return TrackedInput("plays", TABLE, slicing=slicing)
+        policies = InputPolicies(on_unmapped=OnUnmapped.IGNORE if self.made.mapping is LAST else OnUnmapped.ERROR)
+        return TrackedInput("plays", TABLE, policies=policies, slicing=slicing)
 
     def keys_of(self, definition: dg.PartitionsDefinition[str]) -> list[str]:
         return list(definition.get_partition_keys(dynamic_partitions_store=self.instance))
@@ -302,6 +307,21 @@ TestPartitionsToCome = PartitionsToCome.TestCase
 TestPartitionsToCome.settings = settings(
     max_examples=40, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
 )
+
+
+@pytest.mark.parametrize("made", ["the last day", "the last title"])
+def test_a_new_last_partition_replaces_the_rows_of_the_one_before(made: str) -> None:
+    lives = PartitionsToCome()
+    lives.begin(made=made, spec=UNPARTITIONED_PARTITION_SPEC)
+    try:
+        lives.rows_come([(DAYS[2], "a")])
+        lives.all_that_waits_is_run()
+        lives.rows_come([(DAYS[3], "b")])
+        for _ in range(2):  # The second one has no rows.
+            lives.a_partition_comes()
+            lives.all_that_waits_is_run()
+    finally:
+        lives.teardown()
 
 
 @pytest.mark.parametrize("most", [200, 0], ids=["few", "more than a stamp lists"])
