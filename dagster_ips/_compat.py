@@ -187,6 +187,13 @@ def evaluate_by(
     sensor._evaluation_fn = lambda context: [evaluate(context, partial(result_of, context))]  # noqa: SLF001  # as above
 
 
+def has_value(result: dg.MaterializeResult[Any]) -> bool:
+    """Whether a result has a value for the IO manager; without one, Dagster calls none (dagster 1.13.27)."""
+    from dagster._core.definitions.utils import NoValueSentinel  # noqa: PLC0415  # not needed by those who only want Spark
+
+    return result.value is not NoValueSentinel
+
+
 def wrap_function(assets: dg.AssetsDefinition, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
     """Compute ``assets`` by the function that ``wrap`` makes of theirs, unless they are a graph (dagster 1.13.27)."""
     node: Any = assets.node_def

@@ -31,6 +31,7 @@ from dagster_ips.orchestration.declare.partition_mappings import partition_expre
 from dagster_ips.orchestration.prove.proofs import bind_proofs, proofs_of_trusted
 from dagster_ips.orchestration.run.audits import check_audits
 from dagster_ips.orchestration.run.io_manager import IcdcIOManager
+from dagster_ips.orchestration.run.results_without_rows import refusing_results_without_rows
 from dagster_ips.orchestration.run.unreadable_inputs import saying_what_is_unreadable
 from dagster_ips.orchestration.watch.asset_completeness import Completeness, OutsideWatch
 from dagster_ips.orchestration.watch.outside_changes import OutsideTable
@@ -135,12 +136,15 @@ def _watched(
     watched = {}
     for assets in executable_assets(list(items)):
         reading = consumers_of(assets, metadata, namespace)
-        for each in reading or capturing_consumers(assets, metadata, namespace):
+        found = reading or capturing_consumers(assets, metadata, namespace)
+        for each in found:
             check_consumer(assets, each, metadata, set(managers))
             tables = together[assets.get_io_manager_key_for_asset_key(each.key)]
             watched[each.key] = WatchedInputs(tables, each)
         if reading:
             wrap_function(assets, saying_what_is_unreadable)
+        if found:
+            wrap_function(assets, refusing_results_without_rows)
     return watched
 
 

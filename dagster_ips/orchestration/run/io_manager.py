@@ -126,7 +126,7 @@ class IcdcIOManager(dg.ConfigurableIOManager):
 
     def _loaded(self, context: dg.InputContext) -> Any:  # noqa: ANN401  # see load_input
         metadata = metadata_by_key(context.step_context)
-        if INCREMENTAL not in (context.definition_metadata or {}) or _asset_context() is None:
+        if INCREMENTAL not in (context.definition_metadata or {}) or asset_context() is None:
             return self._whole_table(context, metadata)
         captured = self._captures_of_step(context, metadata)
         view = next(iter(captured.values())).views[context.name]
@@ -134,7 +134,7 @@ class IcdcIOManager(dg.ConfigurableIOManager):
 
     def _handle(self, context: dg.OutputContext, obj: object) -> None:
         key, metadata = context.asset_key, context.definition_metadata
-        running = _asset_context()
+        running = asset_context()
         if running is not None and captures_by_itself(running.assets_def, key):
             self._require_written_by_capture(context, obj)
             return
@@ -199,15 +199,18 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         return self._session(self.catalog.open())
 
     def _require_written_by_capture(self, context: dg.OutputContext, obj: object) -> None:
-        written = context.asset_key in self._tries.of(context.step_context).written_by_statements
-        if obj is not None or not written:
-            raise DeclarationError(
-                asset=context.asset_key.to_user_string(),
-                problem="it declares an incremental_dep(), which must be published through capture(), but it "
-                + (f"returned a {type(obj).__name__} to be written." if obj is not None else "didn't call capture()."),
-                remedy="Write inside the `with capture(...)` block and return nothing; or declare the input with "
-                "ins={...: incremental()} and return the frame.",
-            )
+        if obj is not None:
+            raise _not_captured(context.asset_key, f"returned a {type(obj).__name__} to be written.")
+        self.require_captured(context.step_context, context.asset_key)
+
+    def require_captured(self, step: Any, key: dg.AssetKey) -> None:  # noqa: ANN401  # see metadata_by_key
+        """Fail if this attempt of the step hasn't written ``key``, which has an ``incremental_dep``, by ``capture``.
+
+        Raises:
+            DeclarationError: it hasn't.
+        """
+        if key not in self._tries.of(step).written_by_statements:
+            raise _not_captured(key, "didn't call capture().")
 
     def was_written_by_capture(self, step: Any, key: dg.AssetKey) -> None:  # noqa: ANN401  # see metadata_by_key
         """Remember that the step wrote ``key`` with its own statements, so that returning None for it is no error."""
@@ -220,7 +223,7 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         """
         this = self._tries.of(context.step_context)
         if this.captured is None:
-            running = _asset_context()
+            running = asset_context()
             assert running is not None  # noqa: S101  # load_input has checked it
             consumers = consumers_of(running.assets_def, metadata, self.default_namespace)
             selected = [each for each in consumers if each.key in running.selected_asset_keys]
@@ -235,7 +238,7 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         lake = lake.on_branch(staged.branch) if staged else lake
         table = table_of(context.asset_key, metadata.get(context.asset_key, {}), self.default_namespace)
         found = lake.load(table, asset=_reader(context))
-        if (running := _asset_context()) is not None:
+        if (running := asset_context()) is not None:
             read = self._tries.of(context.step_context).looked_up
             read[f"{lake.name}.{table}"] = found
             follow_head(running, found)
@@ -256,6 +259,15 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         session: SparkSession = self.spark.spark_session
         configure(session, lake.spark_configuration())
         return session
+
+
+def _not_captured(key: dg.AssetKey, did: str) -> DeclarationError:
+    return DeclarationError(
+        asset=key.to_user_string(),
+        problem=f"it declares an incremental_dep(), which must be published through capture(), but it {did}",
+        remedy="Write inside the `with capture(...)` block and return nothing; or declare the input with "
+        "ins={...: incremental()} and return the frame.",
+    )
 
 
 @contextlib.contextmanager
@@ -294,7 +306,7 @@ def _publish(
     )
     if because is not None:
         context.add_output_metadata({"trusted, not proved by the plan": because})
-    running = _asset_context()
+    running = asset_context()
     is_one_of_several = running is not None and len(keys_of_step(running.assets_def)) > 1
     declared = write_mode_of(context.definition_metadata, name) or result.write_mode
     description = description_of(context.definition_metadata).tuned_for(declared).with_property(ASSET, name)
@@ -376,7 +388,7 @@ def _partitions_read(
     context: dg.InputContext, metadata: Mapping[str, Any], upstream: TableMetadata
 ) -> Predicate | None:
     """A condition on the upstream for the partitions that the run's partitions depend on; None to read every row."""
-    running = _asset_context()
+    running = asset_context()
     if running is None or running.assets_def.partitions_def is None or not context.has_asset_partitions:
         return None
     name = context.asset_key.to_user_string()
@@ -457,7 +469,7 @@ def metadata_by_key(step: Any) -> MetadataByKey:  # noqa: ANN401  # Dagster's cl
     return {key: graph.get(key).metadata for key in graph.get_all_asset_keys()}
 
 
-def _asset_context() -> dg.AssetExecutionContext | None:
+def asset_context() -> dg.AssetExecutionContext | None:
     """The running asset's context; None in an asset check or outside a run, where nothing is captured."""
     try:
         return dg.AssetExecutionContext.get()
@@ -472,14 +484,14 @@ def _staged(context: dg.InputContext) -> StagedRun | None:
 
 
 def _reader(context: dg.InputContext) -> str:
-    running = _asset_context()
+    running = asset_context()
     keys = running.selected_asset_keys if running else ()
     return ", ".join(sorted(key.to_user_string() for key in keys)) or context.step_context.step.key
 
 
 def _lookups() -> tuple[str, ...]:
     """The inputs that were read as a whole beside incremental ones, and whose own changes had no effect."""
-    running = _asset_context()
+    running = asset_context()
     if running is None:
         return ()
     declared = running.assets_def.node_def.input_dict

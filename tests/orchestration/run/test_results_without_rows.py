@@ -1,0 +1,110 @@
+"""A run that writes and consumes nothing doesn't count as a materialization, whatever its function returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+import dagster_ips as ips
+from dagster_ips.errors import DeclarationError, OutputTypeError
+from dagster_ips.orchestration.run import io_manager, runs
+from tests.orchestration.watch.test_pending import Tables
+from tests.support.lake import events
+
+INS, METADATA = {"playback": ips.incremental()}, ips.append() | ips.table("media.daily")
+DEPS = [ips.incremental_dep("playback")]
+
+
+@pytest.fixture
+def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tables:
+    tables = Tables(tmp_path / "lake")
+    tables.create("playback")
+    tables.append(events(range(3)))
+    monkeypatch.setattr(io_manager.IcdcIOManager, "_session", lambda *_: None)
+    monkeypatch.setattr(runs, "count_rows", lambda *_: None)
+    return tables
+
+
+def run(tables: Tables, instance: dg.DagsterInstance, asset: dg.AssetsDefinition) -> None:
+    manager = ips.IcdcIOManager(
+        catalog=ips.IcebergCatalog(folder=str(tables.folder)), spark=ips.LocalSparkConnect(server_folder="unused")
+    )
+    playback = ips.iceberg_asset("playback", table="media.playback")
+    made = ips.with_incremental(dg.Definitions(assets=[playback, asset], resources={"io_manager": manager}))
+    job = made.resolve_implicit_global_asset_job_def().get_subset(
+        asset_selection=set(asset.keys), asset_check_selection=set()
+    )
+    job.execute_in_process(instance=instance)
+
+
+def returning() -> dg.AssetsDefinition:
+    @dg.asset(ins=INS, metadata=METADATA)
+    def daily(playback: ips.IcdcView) -> dg.MaterializeResult[Any]:
+        return dg.MaterializeResult(metadata={"mode": str(playback.mode)})
+
+    return daily
+
+
+def returning_unannotated() -> dg.AssetsDefinition:
+    @dg.asset(ins=INS, metadata=METADATA)
+    def daily(playback: ips.IcdcView):  # type: ignore[no-untyped-def]  # noqa: ANN202  # nothing says what it returns
+        return dg.MaterializeResult(metadata={"mode": str(playback.mode)})
+
+    return daily
+
+
+def yielding() -> dg.AssetsDefinition:
+    @dg.asset(ins=INS, metadata=METADATA)
+    def daily(playback: ips.IcdcView) -> Iterator[dg.MaterializeResult[Any]]:
+        yield dg.MaterializeResult(metadata={"mode": str(playback.mode)})
+
+    return daily
+
+
+def awaited() -> dg.AssetsDefinition:
+    @dg.asset(ins=INS, metadata=METADATA)
+    async def daily(playback: ips.IcdcView) -> dg.MaterializeResult[Any]:
+        return dg.MaterializeResult(metadata={"mode": str(playback.mode)})
+
+    return daily
+
+
+@pytest.mark.parametrize("asset", [returning, returning_unannotated, yielding, awaited])
+def test_a_result_without_rows_of_an_asset_that_should_return_them_fails(
+    tables: Tables, instance: dg.DagsterInstance, asset: Callable[[], dg.AssetsDefinition]
+) -> None:
+    with pytest.raises(OutputTypeError):
+        run(tables, instance, asset())
+    assert instance.get_latest_materialization_event(dg.AssetKey("daily")) is None
+
+
+def test_an_asset_that_should_capture_and_does_not_fails(tables: Tables, instance: dg.DagsterInstance) -> None:
+    @dg.asset(deps=DEPS)
+    def nothing() -> None: ...
+
+    @dg.asset(deps=DEPS)
+    def result() -> dg.MaterializeResult[Any]:
+        return dg.MaterializeResult()
+
+    @dg.multi_asset(specs=[dg.AssetSpec("one", deps=DEPS, skippable=True)])
+    def several() -> Iterator[dg.MaterializeResult[Any]]:
+        yield dg.MaterializeResult("one")
+
+    for asset in (nothing, result, several):
+        with pytest.raises(DeclarationError, match="didn't call capture"):
+            run(tables, instance, asset)
+
+
+def test_an_asset_may_skip_its_capture_if_it_does_not_count_as_materialized(
+    tables: Tables, instance: dg.DagsterInstance
+) -> None:
+    @dg.multi_asset(specs=[dg.AssetSpec("one", deps=DEPS, skippable=True)])
+    def several() -> Iterator[dg.MaterializeResult[Any]]:
+        yield from ()
+
+    run(tables, instance, several)
+    assert instance.get_latest_materialization_event(dg.AssetKey("one")) is None
