@@ -106,6 +106,8 @@ class Forks:
             signal.signal(signal.SIGINT, signal.default_int_handler)
             for each in (self._woken, self._wakes, self._answers):
                 os.close(each)
+            if (shared := sys.modules.get("numpy.random")) is not None:
+                shared.seed()  # Python's own generator does this itself. Otherwise all runs draw the same numbers.
             nothing = os.open(os.devnull, os.O_RDONLY)
             os.dup2(nothing, self._inputs)
             os.close(nothing)

@@ -35,6 +35,11 @@ def tell():
     pathlib.Path({told!r}).write_text(f"{{os.getpid()}} {{'pyspark.sql.connect.session' in sys.modules}} {word}")
 
 @dg.op
+def draw():
+    import numpy, random
+    pathlib.Path({told!r}).write_text(f"{{random.random()}} {{numpy.random.random()}}")
+
+@dg.op
 def fail():
     raise dg.Failure("by itself")
 
@@ -47,12 +52,15 @@ def sleep():
 def telling(): tell()
 
 @dg.job(executor_def=dg.in_process_executor)
+def drawing(): draw()
+
+@dg.job(executor_def=dg.in_process_executor)
 def failing(): fail()
 
 @dg.job(executor_def=dg.in_process_executor)
 def sleeping(): sleep()
 
-defs = dg.Definitions(jobs=[telling, failing, sleeping], executor=dg.in_process_executor)
+defs = dg.Definitions(jobs=[telling, drawing, failing, sleeping], executor=dg.in_process_executor)
 """
 LONGEST_SECONDS = 120
 
@@ -125,6 +133,14 @@ def test_each_run_is_a_process_of_its_own_that_has_the_libraries_and_the_newest_
         assert told[-1][0] == str(launched.process(run))
     assert [each[1:] for each in told] == [["True", "one"], ["True", "two"]]
     assert len({os.getpid(), *(int(each[0]) for each in told)}) == 3
+
+
+def test_runs_draw_different_random_numbers(launched: Launched) -> None:
+    drawn = set()
+    for _ in range(2):
+        assert launched.ended(launched.launch("drawing")) is dg.DagsterRunStatus.SUCCESS
+        drawn |= set(launched.told.read_text().split())
+    assert len(drawn) == 4
 
 
 def test_a_run_that_fails_reports_its_own_error(launched: Launched) -> None:
