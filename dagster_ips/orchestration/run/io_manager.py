@@ -133,6 +133,14 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         return in_form(view, context.dagster_type.typing_type, parameter=context.name, asset=_reader(context))
 
     def _handle(self, context: dg.OutputContext, obj: object) -> None:
+        if not context.has_asset_key:
+            raise DeclarationError(
+                asset=context.step_context.step.key,
+                problem=f"its output {context.name!r} is passed between ops and has no table, so an IcdcIOManager "
+                "can't write it.",
+                remedy='Give it another IO manager: @dg.op(out=dg.Out(io_manager_key="files")), with '
+                'resources={"files": dg.FilesystemIOManager()}.',
+            )
         key, metadata = context.asset_key, context.definition_metadata
         running = asset_context()
         if running is not None and captures_by_itself(running.assets_def, key):
@@ -225,6 +233,13 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         if this.captured is None:
             running = asset_context()
             assert running is not None  # noqa: S101  # load_input has checked it
+            if not running.selected_asset_keys:
+                raise DeclarationError(
+                    asset=_reader(context),
+                    problem="the run executes only checks of its step, which reads incrementally to make its assets.",
+                    remedy="Materialize an asset of the step; or declare the checks by @dg.asset_check, which reads "
+                    "the asset's table.",
+                )
             consumers = consumers_of(running.assets_def, metadata, self.default_namespace)
             selected = [each for each in consumers if each.key in running.selected_asset_keys]
             runs = self.runs(context.step_context.instance)

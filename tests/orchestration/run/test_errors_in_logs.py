@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
 from pyspark.sql import DataFrame
 
 import dagster_ips as ips
-from dagster_ips.errors import UnknownTableError
+from dagster_ips.errors import DeclarationError, UnknownTableError
 from tests.support.lake import Lake, events
 from tests.support.pipeline import pipeline
 
@@ -32,6 +33,55 @@ def test_an_error_of_the_library_is_a_log_line_and_not_only_part_of_a_stack_trac
     said = [entry.user_message for entry in instance.all_logs(result.run_id) if entry.level == logging.ERROR]
     start = str(UnknownTableError(table="media.playback", catalog="lake", asset="daily"))
     assert any(each.startswith(start) for each in said)
+
+
+@dg.op
+def one() -> list[int]:
+    return [1]
+
+
+@dg.op
+def counted(numbers: list[int]) -> int:
+    return len(numbers)
+
+
+@dg.graph_asset
+def graph() -> int:
+    found: int = counted(one())
+    return found
+
+
+OK = dg.AssetCheckSpec("ok", asset="daily")
+
+
+@dg.multi_asset(
+    outs={"daily": dg.AssetOut(metadata=ips.append() | ips.table("media.daily"), is_required=False)},
+    ins={"playback": ips.incremental()},
+    check_specs=[OK],
+    can_subset=True,
+)
+def daily_and_its_check(playback: ips.IcdcView):  # type: ignore[no-untyped-def]  # noqa: ANN201  # a generator of results
+    yield dg.Output(playback.added, "daily")
+    yield dg.AssetCheckResult(asset_key="daily", check_name="ok", passed=True)
+
+
+@pytest.mark.parametrize(
+    ("asset", "selected", "said"),
+    [
+        (graph, {"asset_selection": {graph.key}}, "passed between ops"),
+        (daily_and_its_check, {"asset_selection": set(), "asset_check_selection": {OK.key}}, "executes only checks"),
+    ],
+    ids=["an output that is no asset", "a check alone"],
+)
+def test_what_has_no_table_to_write_is_refused_with_advice(
+    instance: dg.DagsterInstance, tmp_path: Path, asset: dg.AssetsDefinition, selected: dict[str, Any], said: str
+) -> None:
+    manager = ips.IcdcIOManager(catalog=ips.IcebergCatalog(folder=str(tmp_path)), spark=ips.LocalSparkConnect())
+    playback = ips.iceberg_asset("playback", table="media.playback")
+    definitions = ips.with_incremental(dg.Definitions(assets=[playback, asset], resources={"io_manager": manager}))
+    job = definitions.resolve_implicit_global_asset_job_def().get_subset(**selected)
+    with pytest.raises(DeclarationError, match=said):
+        job.execute_in_process(instance=instance)
 
 
 @pytest.mark.parametrize("is_wrapped", [False, True])
