@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -30,7 +31,8 @@ class ForkingRunLauncher(dg.DefaultRunLauncher):
 
     A process that imports them takes seconds to start; a fork of such a process takes a fraction of a second. The fork
     imports your definitions itself, so new code takes effect with the next run. This works on Linux, on the daemon's
-    host; on other systems, and for code servers on other hosts, runs are launched as by Dagster's default launcher.
+    host; on other systems, for code servers on other hosts, and for code locations whose Python doesn't have this
+    library, runs are launched as by Dagster's default launcher.
 
     In ``dagster.yaml``, with ``preload`` for other large libraries that your assets import::
 
@@ -64,11 +66,17 @@ class ForkingRunLauncher(dg.DefaultRunLauncher):
             super().launch_run(context)
             return
         python, arguments = run_arguments(self._instance, run)
-        with self._lock:
-            forker = self._forkers.get(python)
-            if forker is None or not forker.is_alive():
-                forker = self._forkers[python] = _Forker(python, self._preload)
-            process = forker.fork(arguments)
+        try:
+            with self._lock:
+                forker = self._forkers.get(python)
+                if forker is None or not forker.is_alive():
+                    forker = self._forkers[python] = _Forker(python, self._preload)
+                process = forker.fork(arguments)
+        except NotReadyError as error:
+            message = f"{error} The run is launched by Dagster's default launcher instead."
+            self._instance.report_engine_event(message, run, cls=type(self))
+            super().launch_run(context)
+            return
         where = {"host": socket.gethostname(), "pid": process.pid, "started": process.started}
         self._instance.add_run_tags(run.run_id, {PROCESS_TAG: json.dumps(where)})
         self._run_ids.add(run.run_id)
@@ -122,11 +130,22 @@ def _process_of(run: DagsterRun) -> ProcessIdentity | None:
     return ProcessIdentity(where["pid"], where["started"]) if where.get("host") == socket.gethostname() else None
 
 
+class NotReadyError(RuntimeError):
+    """There is no process to fork from: its interpreter isn't on this host, has no ``dagster_ips``, or can't import."""
+
+
 class _Forker:
-    """A ``run_forker`` process of the interpreter ``python``, connected by two pipes."""
+    """A ``run_forker`` process of the interpreter ``python``, connected by two pipes.
+
+    Raises:
+        NotReadyError: it has ended before it was ready to fork.
+    """
 
     def __init__(self, python: str, preload: Sequence[str]) -> None:
         self._command = [python, "-m", _MODULE, *preload]
+        if shutil.which(python) is None:
+            message = f"No process could be forked for the run: there is no {python} on this host."
+            raise NotReadyError(message)
         self._process = subprocess.Popen(
             self._command,
             stdin=subprocess.PIPE,
@@ -134,6 +153,9 @@ class _Forker:
             text=True,
             start_new_session=True,  # So that Ctrl-C in the daemon's terminal doesn't reach the runs.
         )
+        assert self._process.stdout is not None  # noqa: S101  # a pipe
+        if not self._process.stdout.readline():
+            raise NotReadyError(self._ended())
 
     def is_alive(self) -> bool:
         return self._process.poll() is None
@@ -150,13 +172,15 @@ class _Forker:
             self._process.stdin.flush()
         answer = self._process.stdout.readline()
         if not answer:
-            message = (
-                f"No process could be forked for the run: {' '.join(self._command)} ended with "
-                f"{self._process.wait()}. Its output is in the daemon's."
-            )
-            raise RuntimeError(message)
+            raise RuntimeError(self._ended())
         pid = int(answer)
         return identity_of(pid) or ProcessIdentity(pid, "ended at once")
+
+    def _ended(self) -> str:
+        return (
+            f"No process could be forked for the run: {' '.join(self._command)} ended with {self._process.wait()}. "
+            "Its output is in the daemon's."
+        )
 
     def let_go(self) -> None:
         assert self._process.stdin is not None  # noqa: S101  # a pipe

@@ -1,7 +1,7 @@
 """``python -m dagster_ips.orchestration.launch.run_forker [MODULE …]``: imports what runs need, and forks for each.
 
-Each line of standard input describes one run; the answer on standard output is the id of the run's process. After the
-input ends, the forker continues until its last run has ended.
+Once all is imported, it says ``ready`` on standard output. Each line of standard input describes one run; the answer on
+standard output is the id of the run's process. After the input ends, the forker continues until its last run has ended.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from functools import partial
 
 from dagster_ips._compat import execute_run, report_ended
 
+READY = b"ready\n"
 # What every incremental run imports, except its definitions.
 _USUAL = (
     "dagster_ips.public",
@@ -41,6 +42,7 @@ def main(preload: Sequence[str]) -> None:
             logging.getLogger(__name__).warning("%s isn't preloaded: %s", name, error)
     gc.collect()
     gc.freeze()  # Keeps the memory of existing objects shared between the processes.
+    os.write(answers, READY)
     Forks(sys.stdin.fileno(), answers).serve()()
 
 

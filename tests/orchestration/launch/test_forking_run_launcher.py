@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -75,10 +76,19 @@ class Launched:
     def define(self, word: str) -> None:
         self.file.write_text(DEFINITIONS.format(told=str(self.told), word=word))
 
-    def launch(self, job: str, *, found_by_then: str | None = None, code_server: str = "localhost") -> str:
+    def launch(
+        self,
+        job: str,
+        *,
+        found_by_then: str | None = None,
+        code_server: str = "localhost",
+        python: str = sys.executable,
+    ) -> str:
         pointer = FileCodePointer(str(self.file), "defs", str(self.file.parent))
         recon = ReconstructableRepository(pointer).get_reconstructable_job(job)
         origin, starting = recon.get_python_origin(), dg.DagsterRunStatus.STARTING
+        there = origin.repository_origin._replace(executable_path=python)
+        origin = origin._replace(repository_origin=there)
         location = GrpcServerCodeLocationOrigin(host=code_server, port=4000)
         run = self.instance.create_run_for_job(
             recon.get_definition(),
@@ -200,6 +210,20 @@ def test_a_run_whose_code_server_is_on_another_host_is_launched_there(
     monkeypatch.setattr(dg.DefaultRunLauncher, "launch_run", lambda _, context: by_default.append(context.dagster_run))
     launched.launch("telling", code_server=host)
     assert len(by_default) == (host == "code-server")
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_run_whose_python_lacks_the_library_is_launched_by_dagster(
+    launched: Launched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_there: bool
+) -> None:
+    python, by_default = tmp_path / "python", []
+    if is_there:
+        python.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')
+        python.chmod(0o755)
+    monkeypatch.setattr(dg.DefaultRunLauncher, "launch_run", lambda _, context: by_default.append(context.dagster_run))
+    run = launched.launch("telling", python=str(python))
+    assert [each.run_id for each in by_default] == [run]
+    assert "launched by Dagster's default launcher" in launched.said(run)
 
 
 def asleep(launched: Launched) -> str:
