@@ -117,6 +117,12 @@ def consumers_of(assets: dg.AssetsDefinition, metadata: MetadataByKey, default_n
     return tuple(_reading(assets, key, names, metadata, default_namespace) for key in sorted(assets.keys))
 
 
+def takes_all(assets: dg.AssetsDefinition, upstream: dg.AssetKey) -> bool:
+    """Whether ``assets`` have no partitions and depend on the whole upstream, also on rows that are in no partition."""
+    mapping = assets.get_partition_mapping_for_dep(upstream)
+    return assets.partitions_def is None and (mapping is None or isinstance(mapping, dg.AllPartitionMapping))
+
+
 def keys_of_step(assets: dg.AssetsDefinition) -> tuple[dg.AssetKey, ...]:
     """All assets that the step can compute, even if a run selects only some of them."""
     return tuple(sorted(assets.node_keys_by_output_name.values()))
@@ -140,6 +146,12 @@ def _reading(
     inputs, columns = {}, {}
     for name in names:
         upstream = assets.keys_by_input_name[name]
+        if not is_partitioned and not takes_all(assets, upstream):
+            _refuse(
+                key,
+                f"its input {name} has a partition_mapping, but it isn't partitioned, so it would get every change.",
+                "Leave out partition_mapping and filter the rows; or declare partitions_def.",
+            )
         declared = plain(_inputs(assets)[name].metadata[INCREMENTAL])
         # An input of several tables isn't split between files: some tables might be inside a split and others not.
         cut_by = write_mode if len(step) == 1 else None

@@ -34,6 +34,7 @@ from dagster_ips.orchestration.declare.consumers import (
     consumers_of,
     incremental_input_names,
     keys_of_step,
+    takes_all,
 )
 from dagster_ips.orchestration.declare.declarations import (
     INCREMENTAL,
@@ -75,10 +76,10 @@ if TYPE_CHECKING:
 class IcdcIOManager(dg.ConfigurableIOManager):
     """Reads and writes Iceberg tables through Spark, and passes ``incremental()`` inputs as ICDC views.
 
-    Inputs without ``incremental()`` are read as a whole; if both assets are partitioned, only the partitions that the
-    run's own depend on. Outputs are Spark DataFrames, written with the write mode in the asset's metadata (``append``,
-    ``merge``, …; ``replace`` by default), or an ``Overwrite``. They are written to a branch that is published
-    atomically.
+    Inputs without ``incremental()`` are read as a whole, or if both assets are partitioned or there is a partition
+    mapping, only the partitions that the run depends on. Outputs are Spark DataFrames, written with the write mode in
+    the asset's metadata (``append``, ``merge``, …; ``replace`` by default), or an ``Overwrite``. They are written to a
+    branch that is published atomically.
 
     ``default_namespace`` holds the tables of assets that name no table and have a single-part key, ``icdc_namespace``
     the ICDC tables. For each consumer and upstream, the ICDC tables of the newest ``icdc_keep_last`` captures are kept,
@@ -404,7 +405,7 @@ def _partitions_read(
 ) -> Predicate | None:
     """A condition on the upstream for the partitions that the run's partitions depend on; None to read every row."""
     running = asset_context()
-    if running is None or running.assets_def.partitions_def is None or not context.has_asset_partitions:
+    if running is None or not context.has_asset_partitions or takes_all(running.assets_def, context.asset_key):
         return None
     name = context.asset_key.to_user_string()
     require_partition_expression(name, metadata)

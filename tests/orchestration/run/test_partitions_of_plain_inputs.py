@@ -11,6 +11,7 @@ import pytest
 
 import dagster_ips as ips
 from dagster_ips._compat import RANGE_END_TAG, RANGE_START_TAG
+from dagster_ips.errors import DeclarationError
 from dagster_ips.orchestration.run import io_manager
 from tests.orchestration.watch.test_pending import Tables
 from tests.support.lake import events
@@ -37,12 +38,18 @@ def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tables:
     return tables
 
 
-def condition_of(tables: Tables, instance: dg.DagsterInstance, days: Any, **run: Any) -> str | None:  # noqa: ANN401
+def condition_of(
+    tables: Tables,
+    instance: dg.DagsterInstance,
+    days: dg.PartitionsDefinition[str] | None,
+    mapping: dg.PartitionMapping | None = None,
+    **run: Any,  # noqa: ANN401  # which partitions it has
+) -> str | None:
     """By which condition a run's input was taken from the table; None for every row."""
     found: list[str | None] = []
 
-    @dg.asset(partitions_def=days)
-    def report(playback) -> None:  # noqa: ANN001  # a frame
+    @dg.asset(partitions_def=days, ins={"playback": dg.AssetIn(partition_mapping=mapping)})
+    def report(playback: Any) -> None:  # noqa: ANN401  # a frame
         found.append(playback.condition)
 
     playback = ips.iceberg_asset(
@@ -71,5 +78,31 @@ def test_a_run_reads_only_the_rows_that_its_partitions_depend_on(
     assert key(0) in condition
 
 
-def test_an_asset_without_partitions_reads_every_row(tables: Tables, instance: dg.DagsterInstance) -> None:
-    assert condition_of(tables, instance, None) is None
+@pytest.mark.parametrize("mapping", [None, dg.AllPartitionMapping()])
+def test_an_asset_without_partitions_reads_every_row(
+    tables: Tables, instance: dg.DagsterInstance, mapping: dg.PartitionMapping | None
+) -> None:
+    assert condition_of(tables, instance, None, mapping) is None
+
+
+def test_an_asset_without_partitions_reads_only_the_partitions_that_its_mapping_names(
+    tables: Tables, instance: dg.DagsterInstance
+) -> None:
+    condition = condition_of(tables, instance, None, dg.SpecificPartitionsPartitionMapping([key(1)]))
+    assert condition is not None
+    assert key(1) in condition
+
+
+def test_an_incremental_input_cannot_be_mapped_to_an_asset_without_partitions(tables: Tables) -> None:
+    @dg.asset(ins={"playback": ips.incremental(partition_mapping=dg.LastPartitionMapping())}, metadata=ips.append())
+    def daily(playback: ips.IcdcView) -> object:
+        return playback.added
+
+    manager = ips.IcdcIOManager(
+        catalog=ips.IcebergCatalog(folder=str(tables.folder)), spark=ips.LocalSparkConnect(server_folder="unused")
+    )
+    playback = ips.iceberg_asset(
+        "playback", table="media.playback", partitions_def=DAYS, metadata={"partition_expr": "event_date"}
+    )
+    with pytest.raises(DeclarationError, match="isn't partitioned"):
+        ips.with_incremental(dg.Definitions(assets=[playback, daily], resources={"io_manager": manager}))
