@@ -77,14 +77,14 @@ class ForkingRunLauncher(dg.DefaultRunLauncher):
             self._instance.report_engine_event(message, run, cls=type(self))
             super().launch_run(context)
             return
-        where = {"host": socket.gethostname(), "pid": process.pid, "started": process.started}
+        where = {"run": run.run_id, "host": socket.gethostname(), "pid": process.pid, "started": process.started}
         self._instance.add_run_tags(run.run_id, {PROCESS_TAG: json.dumps(where)})
         self._run_ids.add(run.run_id)
 
     def terminate(self, run_id: str) -> bool:
         """Ask the run's process to end, as when a run is canceled in the UI; returns whether it could be asked."""
         run = self._instance.get_run_by_id(run_id)
-        if run is None or PROCESS_TAG not in run.tags:
+        if run is None or not _where(run):
             return bool(super().terminate(run_id))  # type: ignore[no-untyped-call]  # Dagster's
         if run.is_finished:
             return False
@@ -124,9 +124,15 @@ def _is_code_here(run: DagsterRun) -> bool:
     return code_server_host(run) in {None, "localhost", "127.0.0.1", "::1", socket.gethostname()}
 
 
+def _where(run: DagsterRun) -> Mapping[str, Any]:
+    """Where the run's process is; empty if it has none. A re-executed run has the tags of the run before."""
+    where: Mapping[str, Any] = json.loads(run.tags.get(PROCESS_TAG, "{}"))
+    return where if where.get("run", run.run_id) == run.run_id else {}
+
+
 def _process_of(run: DagsterRun) -> ProcessIdentity | None:
     """The run's process; None if it is on another host, or unknown."""
-    where = json.loads(run.tags.get(PROCESS_TAG, "{}"))
+    where = _where(run)
     return ProcessIdentity(where["pid"], where["started"]) if where.get("host") == socket.gethostname() else None
 
 

@@ -226,6 +226,19 @@ def test_a_run_whose_python_lacks_the_library_is_launched_by_dagster(
     assert "launched by Dagster's default launcher" in launched.said(run)
 
 
+def test_the_process_of_a_run_says_nothing_about_its_re_execution(
+    launched: Launched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = launched.launch("failing")
+    launched.ended(first)
+    monkeypatch.setattr(dg.DefaultRunLauncher, "launch_run", lambda *_: None)
+    again = launched.launch("telling", code_server="code-server")
+    launched.instance.add_run_tags(again, launched.run(first).tags)  # as Dagster copies them
+    health = launched.instance.run_launcher.check_run_worker_health
+    launched.wait(lambda: health(launched.run(first)).status is WorkerStatus.NOT_FOUND)
+    assert health(launched.run(again)).status is WorkerStatus.RUNNING
+
+
 def asleep(launched: Launched) -> str:
     """A run that does nothing for a long time."""
     launched.told.unlink(missing_ok=True)
