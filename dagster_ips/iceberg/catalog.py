@@ -369,7 +369,7 @@ def _fast_forward(table: TableMetadata, branch: str) -> dict[str, Any]:
             {"type": "assert-table-uuid", "uuid": table.uuid},
             {"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": table.head_snapshot_id()},
         ],
-        "updates": [{"action": "set-snapshot-ref", "ref-name": "main", "type": "branch", **main, "snapshot-id": head}],
+        "updates": [{"action": "set-snapshot-ref", "ref-name": "main", **main}],
     }
 
 
