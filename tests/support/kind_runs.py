@@ -66,6 +66,11 @@ class Runs:
             for table, expected in kind.expected.items():
                 assert self.lake.rows(table) == expected(*(self.rows[name] for name in SOURCES)), table
 
+    def check_messages(self, *, since: int) -> None:
+        """Runs that failed, except the oldest ``since`` runs, have an error of this library."""
+        others = [said for said in self.problems(since=since) if "dagster_ips.errors" not in said]
+        assert not others, "\n\n".join(others)
+
     def problems(self, *, since: int) -> list[str]:
         """The errors of all failed runs except the oldest ``since`` runs."""
         said = []
