@@ -16,8 +16,8 @@ from dagster_ips.core.ranges import Bound, ChangeRange, Predicate, equals, quote
 from dagster_ips.errors import DeclarationError, UnknownColumnError, UnorderedColumnError
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.capture.icdc_parameters import parameters
-from dagster_ips.exactly_once.capture.snapshot_rows import snapshot_rows
 from dagster_ips.exactly_once.publish.input_change import Frame, InputChange, TakenFrame
+from dagster_ips.exactly_once.snapshot_rows import snapshot_rows
 from dagster_ips.iceberg.affected_partitions import AffectedPartitions, affected_partitions
 from dagster_ips.iceberg.column_ranges import change_range, partition_values, require_plain_column
 from dagster_ips.iceberg.icdc.icdc_tables import Tag

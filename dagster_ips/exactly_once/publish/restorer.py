@@ -14,13 +14,12 @@ from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import RevertError
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.exactly_once.publish.publisher import Publication, Publisher
+from dagster_ips.exactly_once.snapshot_rows import stored_rows
 from dagster_ips.exactly_once.target_table.target_history import histories_of, store_settled
 from dagster_ips.iceberg import code_stamps, lookup_stamps
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.stamps import REVERTED
 from dagster_ips.spark.branches import Branch
-from dagster_ips.spark.comparison import alike
-from dagster_ips.spark.frames import table_frame
 from dagster_ips.spark.targets import set_properties
 from dagster_ips.spark.writes.overwrite import replace_rows
 from dagster_ips.spark.writes.overwrite_where import overwrite_matching
@@ -95,8 +94,7 @@ class Restorer:
 
         def write(branch: Branch, target: TableMetadata) -> None:
             session = self.publisher.session
-            old = table_frame(session, branch.catalog, branch.table, snapshot_id=wanted.snapshot_id)
-            old, _ = alike(old, session.table(branch.sql_name))
+            old = stored_rows(session, branch.catalog, target, target.snapshots[wanted.snapshot_id])
             if wanted.rows is None:
                 replace_rows(old, branch, table_is_empty=False)
             else:

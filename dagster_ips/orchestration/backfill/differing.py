@@ -14,7 +14,7 @@ from dagster_ips.core.ranges import Predicate
 from dagster_ips.core.row_changes import RowChanges, all_together
 from dagster_ips.core.write_mode import Append, Combine, Merge
 from dagster_ips.errors import BackfillError
-from dagster_ips.exactly_once.capture.snapshot_rows import snapshot_rows
+from dagster_ips.exactly_once.snapshot_rows import snapshot_rows
 from dagster_ips.iceberg.cascade_stamps import CASCADE
 from dagster_ips.iceberg.file_spans import column_kinds
 from dagster_ips.iceberg.metadata import TableMetadata

@@ -12,8 +12,8 @@ from dagster_ips.core.backfill_plan import BackfillPlan, PlannedStage
 from dagster_ips.core.row_changes import RowChanges
 from dagster_ips.core.write_mode import Append
 from dagster_ips.errors import UnprovableError
-from dagster_ips.exactly_once.capture.snapshot_rows import snapshot_rows
 from dagster_ips.exactly_once.inspect.claims import Claim, ClaimedPart, Prover
+from dagster_ips.exactly_once.snapshot_rows import snapshot_rows
 from dagster_ips.orchestration.backfill.asset_lineage import AssetLineage
 from dagster_ips.orchestration.backfill.differing import StageDifference, by_partition, row_keys, rows_of_stage
 from dagster_ips.orchestration.declare.consumers import captures_by_itself

@@ -16,9 +16,9 @@ import dagster as dg
 
 from dagster_ips.core.sampling import Sample
 from dagster_ips.errors import DeclarationError, IpsError
-from dagster_ips.exactly_once.capture.snapshot_rows import snapshot_rows
 from dagster_ips.exactly_once.inspect.claims import Claim, ClaimedPart, Prover
 from dagster_ips.exactly_once.inspect.sampled_rows import key_of, sampled_rows
+from dagster_ips.exactly_once.snapshot_rows import snapshot_rows
 from dagster_ips.orchestration.declare.consumers import (
     MetadataByKey,
     captures_by_itself,

@@ -20,11 +20,11 @@ from dagster_ips.core.retention import Retention
 from dagster_ips.core.table_name import namespace_of
 from dagster_ips.core.write_mode import ByQuery, Combine, OverwriteWhere, Replace, WriteMode
 from dagster_ips.errors import DeclarationError, IpsError, OutputTypeError
-from dagster_ips.exactly_once.capture.snapshot_rows import snapshot_rows
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.exactly_once.publish.column_evolution import follow_frame, require_columns_fit, require_rows_found
 from dagster_ips.exactly_once.publish.publisher import Publication
 from dagster_ips.exactly_once.publish.result_writer import Result
+from dagster_ips.exactly_once.snapshot_rows import snapshot_rows
 from dagster_ips.iceberg import code_stamps, lookup_stamps
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.metadata import TableMetadata

@@ -12,9 +12,9 @@ import dagster as dg
 from dagster_ips.core.write_mode import Append, Combine, Merge, WriteMode
 from dagster_ips.errors import OutputTypeError, UnprovableError
 from dagster_ips.exactly_once.capture.partition_captures import rows_of
-from dagster_ips.exactly_once.capture.snapshot_rows import snapshot_rows
 from dagster_ips.exactly_once.inspect.claims import ClaimedPart
 from dagster_ips.exactly_once.publish.frame_fitness import require_columns
+from dagster_ips.exactly_once.snapshot_rows import snapshot_rows
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.orchestration.declare.consumers import Consumer
 from dagster_ips.orchestration.declare.declarations import table_of, write_mode_of

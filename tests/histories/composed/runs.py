@@ -21,7 +21,6 @@ from dagster_ips.exactly_once.capture.lost_files import unreadable
 from dagster_ips.exactly_once.capture.partition_captures import RunPartitions
 from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
 from dagster_ips.exactly_once.capture.row_counts import count_rows
-from dagster_ips.exactly_once.capture.snapshot_rows import snapshot_rows
 from dagster_ips.exactly_once.capture.tables_together import Output, capture_together
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.effects import Effect, effect
@@ -29,6 +28,7 @@ from dagster_ips.exactly_once.publish.column_evolution import follow_frame, requ
 from dagster_ips.exactly_once.publish.publisher import Publisher
 from dagster_ips.exactly_once.publish.result_writer import Result
 from dagster_ips.exactly_once.publish.statement_block import block
+from dagster_ips.exactly_once.snapshot_rows import snapshot_rows
 from dagster_ips.iceberg import code_stamps
 from dagster_ips.iceberg.stamps import owner_properties
 from dagster_ips.orchestration.declare.consumers import Consumer, capturing_consumers, consumers_of

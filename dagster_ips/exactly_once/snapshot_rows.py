@@ -20,7 +20,12 @@ def snapshot_rows(session: SparkSession, catalog: str, found: TableMetadata, sna
     Without a snapshot, it is the table, which has no snapshot yet, as it is when the frame is used. For a table of
     partials, it is the groups that they add up to.
     """
+    return as_read(stored_rows(session, catalog, found, snapshot), found.properties)
+
+
+def stored_rows(session: SparkSession, catalog: str, found: TableMetadata, snapshot: Snapshot | None) -> DataFrame:
+    """As ``snapshot_rows``; for a table of partials, it is the partials."""
     rows = table_frame(session, catalog, found.table, snapshot_id=snapshot.snapshot_id if snapshot else None)
     if snapshot is not None and not found.shows_current_schema(snapshot):
         rows = by_current_columns(rows, found.fields_at(snapshot), found.current_fields, found.struct)
-    return as_read(with_defaults(rows, found.columns_with_defaults), found.properties)
+    return with_defaults(rows, found.columns_with_defaults)

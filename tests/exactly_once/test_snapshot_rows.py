@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dagster_ips.exactly_once.capture.snapshot_rows import snapshot_rows
+from dagster_ips.exactly_once.snapshot_rows import snapshot_rows
 from tests.support.lake import Lake
 
 CHANGES = (
