@@ -6,8 +6,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from dagster_ips.core.capture import EdgeState, TargetMark
+from dagster_ips.core.capture import Capture, EdgeState, TargetMark
 from dagster_ips.core.edge import Edge
+from dagster_ips.core.file_set import consumed_after
 from dagster_ips.core.history_place import Place
 from dagster_ips.core.intervention import InterventionKind
 from dagster_ips.core.target import TargetHistory, settle, unexpected_change
@@ -129,7 +130,7 @@ class Administrator:
             is_done = before.in_flight is None and before.has_begun
             if not is_done and not _is_in_flight(before, run_id):
                 raise _not_in_flight(run_id, [before])
-            if state is not before and before.in_flight and state.committed != before.in_flight.to_inclusive:
+            if state is not before and before.in_flight and not _has_consumed(state, before.in_flight):
                 raise _not_in_flight(run_id, [state])
         target = self._mark()
         done = [_committed(state, run_id, target) for state in settled]
@@ -165,6 +166,12 @@ class Administrator:
 
 def _is_in_flight(state: EdgeState, run_id: str) -> bool:
     return state.in_flight is not None and state.in_flight.run_id == run_id
+
+
+def _has_consumed(state: EdgeState, capture: Capture) -> bool:
+    """Whether exactly what ``capture`` holds, which may be only some of the files, is what was consumed last."""
+    after = consumed_after(capture.from_exclusive, capture.to_inclusive, capture.bite)
+    return (state.committed, state.file_set) == after
 
 
 def _committed(state: EdgeState, run_id: str, target: TargetMark | None) -> EdgeState:

@@ -8,6 +8,7 @@ import pytest
 
 from dagster_ips.core.capture import Mode
 from dagster_ips.core.history_place import AtSnapshot
+from dagster_ips.core.limits import Limits
 from dagster_ips.errors import RewindError, SourceExpiredError, StateUnreadableError, TargetChangedError
 from dagster_ips.exactly_once.administration import Administrator, Rewind
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
@@ -190,3 +191,18 @@ def test_an_unreadable_state_is_rebuilt_by_a_full_run_or_a_reset(source: Source)
     administrator(source).reset(EDGE, who="me", why="damaged")
     assert (source.state.committed, source.state.number) == (None, 4)
     assert source.capture().capture.mode is Mode.FULL
+
+
+@pytest.mark.parametrize("is_stamped", [False, True])
+def test_a_job_that_wrote_one_part_of_a_first_read_can_commit_it(tmp_path: Path, *, is_stamped: bool) -> None:
+    source = Source(tmp_path, "day")
+    source.append(numbered(1, 2))
+    part = source.capture(limits=Limits(max_files=1, cuts_files=True))
+    if is_stamped:
+        publish(source, part)
+    administrator(source).commit(EDGE.consumer, [EDGE.upstream], "run")
+    assert source.state.in_flight is None
+    assert source.state.file_set
+    assert source.state.file_set.taken == 1
+    read = [source.scan(each.capture.icdc_table) for each in (part, source.capture())]
+    assert read[0] + read[1] == source.expected(source.rows)
