@@ -17,8 +17,12 @@ from dagster_ips.state.store import EdgeStore
 
 
 def needs_of_state(state: EdgeState, source: TableMetadata) -> Iterator[Need]:
-    """The needs of a consumer without partitions, or of one partition. A first read takes the table as it is then."""
-    return _needs(state.edge, [state.committed, being_read(state)], source)
+    """The needs of a consumer without partitions, or of one partition.
+
+    A first read takes the table as it is then. Once some of its files are consumed, the rest is in that snapshot.
+    """
+    rest = state.file_set.to_inclusive if state.file_set else None
+    return _needs(state.edge, [state.committed or rest, being_read(state)], source)
 
 
 def being_read(state: EdgeState) -> Watermark | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from dagster_ips.core.expiry_limit import Need
+from dagster_ips.core.limits import Limits
 from dagster_ips.exactly_once.capture.unread_history import needs_of_state
 from dagster_ips.iceberg.metadata import TableMetadata
 from tests.iceberg.sources import TABLE, Source, numbered
@@ -32,3 +33,14 @@ def test_a_consumer_needs_its_last_consumed_snapshot_even_while_its_run_reads_la
     assert list(needs_of_state(source.state, table(source))) == [Need("daily", "main", consumed)]
     source.capture()
     assert set(needs_of_state(source.state, table(source))) == {Need("daily", "main", consumed)}
+
+
+def test_a_first_read_in_several_parts_needs_its_snapshot_until_the_last_part_is_consumed(tmp_path: Path) -> None:
+    source, part = Source(tmp_path, "day"), Limits(max_files=1, cuts_files=True)
+    source.append(numbered(1, 2))
+    reading = table(source).head_snapshot_id()
+    source.consume(source.capture(limits=part))
+    source.append(numbered(3))
+    assert list(needs_of_state(source.state, table(source))) == [Need("daily", "main", reading)]
+    source.consume(source.capture(limits=part))
+    assert list(needs_of_state(source.state, table(source))) == [Need("daily", "main", reading)]
