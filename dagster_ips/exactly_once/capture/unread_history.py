@@ -9,6 +9,7 @@ from dagster_ips.core.edge import Edge
 from dagster_ips.core.expiry_limit import Need
 from dagster_ips.core.touched import LineState
 from dagster_ips.core.watermark import Watermark
+from dagster_ips.exactly_once.capture.interval_tables import NOBODY
 from dagster_ips.exactly_once.capture.tracked_input import MAIN
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.icdc.icdc_dropping import IcdcOrigin, icdc_origins
@@ -43,12 +44,15 @@ def needs_of_others(
     """The needs of consumers in other code locations, if their captures are kept in ``icdc_namespace``.
 
     ``store`` says what they consumed, if they share the Dagster instance. Otherwise their newest capture says where it
-    began. For a partitioned consumer, that covers only some partitions, so nothing is known.
+    began. For a partitioned consumer, that covers only some partitions, so nothing is known. Tables that belong to no
+    consumer need what they were made from, each of them.
 
     Raises:
         CatalogUnreachableError: the catalog did not answer.
     """
-    for origin in icdc_origins(lake, source.uuid, namespace=icdc_namespace):
+    origins = icdc_origins(lake, source.uuid, namespace=icdc_namespace)
+    newest = {origin if origin.edge.consumer == NOBODY else origin.edge: origin for origin in origins}
+    for origin in newest.values():
         if origin.edge not in but:
             yield from _needs_of_other(origin, store, source)
 

@@ -50,7 +50,7 @@ def icdc_tables(catalog: LakeCatalog, edge: Edge, *, namespace: str) -> list[Icd
 
 @dataclass(frozen=True, slots=True)
 class IcdcOrigin:
-    """Which snapshots an edge's newest ICDC table was made from, as its properties say; None if they don't."""
+    """Which snapshots an ICDC table of an edge was made from, as its properties say; None if they don't."""
 
     edge: Edge
     is_partitioned: bool
@@ -59,21 +59,19 @@ class IcdcOrigin:
 
 
 def icdc_origins(catalog: LakeCatalog, source_uuid: str, *, namespace: str) -> list[IcdcOrigin]:
-    """The origin of the newest ICDC table of every edge that has ICDC tables of the source in ``namespace``.
+    """The origin of every ICDC table of the source in ``namespace``; of an edge's tables, the newest comes last.
 
     Raises:
         CatalogUnreachableError: the catalog did not answer.
     """
     located = catalog.metadata_locations_by_prefix(namespace, "")
     read = [_read(catalog.storage, name, location) for name, location in located.items()]
-    newest: dict[Edge, tuple[int, TableMetadata]] = {}
+    found: list[tuple[int, IcdcOrigin]] = []
     for metadata in read:
         edge = edge_of(metadata) if metadata is not None else None
-        if metadata is None or edge is None or metadata.properties.get(SOURCE_UUID) != source_uuid:
-            continue
-        number = capture_number(metadata, edge) or 0
-        newest[edge] = max(newest.get(edge, (number, metadata)), (number, metadata), key=lambda each: each[0])
-    return [_origin(edge, metadata) for edge, (_, metadata) in newest.items()]
+        if metadata is not None and edge is not None and metadata.properties.get(SOURCE_UUID) == source_uuid:
+            found.append((capture_number(metadata, edge) or 0, _origin(edge, metadata)))
+    return [origin for _, origin in sorted(found, key=lambda each: each[0])]
 
 
 def _origin(edge: Edge, metadata: TableMetadata) -> IcdcOrigin:
