@@ -17,6 +17,7 @@ from dagster_ips.errors import (
     IpsError,
     PublishError,
     RemovedRowsError,
+    TargetColumnsChangedError,
 )
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from tests.support.lake import Event, Lake, events
@@ -242,6 +243,27 @@ def test_a_branch_recreated_during_the_block_is_not_published(lake: Lake, instan
     after = state(instance)
     assert (after.committed, after.number) == (before.committed, before.number)
     assert lake.commits(TABLE) == commits
+
+
+def test_a_column_dropped_and_added_again_while_a_block_writes_is_noticed_before_it_is_published(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    lake.create_playback(events(range(5)))
+    run(lake, instance, statements(ADDING))
+    lake.append(events([7]))
+    commits = lake.commits(TABLE)
+
+    def write(icdc: ips.OwnSql) -> None:
+        icdc.sql(ADDING)
+        for change in ("DROP COLUMN plays", "ADD COLUMN plays BIGINT"):
+            lake.another_session().sql(f"ALTER TABLE lake.{TABLE} {change}")
+
+    assert isinstance(failure(lake, instance, by_account(write)), TargetColumnsChangedError)
+    assert lake.commits(TABLE) == commits
+    assert isinstance(failure(lake, instance, statements(ADDING)), TargetColumnsChangedError)
+    run(lake, instance, statements(ADDING), mode="full")
+    found = lake.another_session().sql(f"SELECT account, plays FROM lake.{TABLE}").collect()
+    assert Counter(map(tuple, found)) == expected(events([*range(5), 7]))
 
 
 @pytest.mark.parametrize("text", [ADDING, ADDING.replace("{icdc}", "{added}")])

@@ -16,7 +16,7 @@ from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.capture import Capture, Mode
 from dagster_ips.core.log_lines import Event, LogLine
 from dagster_ips.core.ranges import quoted
-from dagster_ips.errors import DirectWriteError, PublishError
+from dagster_ips.errors import DirectWriteError, PublishError, TargetColumnsChangedError
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.exactly_once.publish.publisher import (
     Check,
@@ -40,6 +40,7 @@ class Block:
     publisher: Publisher
     branch: Branch
     before: TableMetadata
+    consumer: str
     publication: Publication | None = None
     _seen: int | None = field(default=None, init=False)
 
@@ -52,9 +53,12 @@ class Block:
         Raises:
             DirectWriteError: a statement of the block moved the target's ``main``.
             PublishError: someone else did, or the branch has other commits than this block's since the last check.
+            TargetColumnsChangedError: the names of columns stand for other columns than when the block began.
         """
         now = self._load()
         self._require_main_as_it_was(now)
+        if others := now.columns_of_other_meaning(self.before.current_schema_id):
+            raise TargetColumnsChangedError(self.branch.table, self.consumer, others)
         for snapshot in now.ancestry(self.branch.name).snapshots:
             if snapshot.snapshot_id == self._seen:
                 break
@@ -137,7 +141,7 @@ def block(
         raise PublishError(table=table, branch="main", problem=problem)
     publisher.require_own(before, captures, consumer)
     branch, session = publisher.new_branch(table), publisher.session
-    opened = Block(publisher, branch, before)
+    opened = Block(publisher, branch, before, consumer)
     try:
         with effect(Effect.CREATE_BRANCH):
             branch.create(session, head_snapshot_id=before.head_snapshot_id())
