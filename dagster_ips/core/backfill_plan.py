@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from dagster_ips.core.file_set import FileSet
 from dagster_ips.core.watermark import Watermark
 
 _BEFORE = "ips-backfill-"
@@ -143,7 +144,8 @@ class ConsumedBefore:
     """Up to where some ``partitions`` had consumed an upstream before a backfill.
 
     ``up_to`` is None if nothing was consumed, ``partitions`` is None without partitions. The rows of the keys in
-    ``left_out`` weren't consumed. ``division`` is what the partitions' keys meant, if known.
+    ``left_out`` weren't consumed. ``division`` is what the partitions' keys meant, if known. ``file_set`` is what was
+    consumed beyond ``up_to`` of a change that was taken in bites.
     """
 
     upstream: str
@@ -151,6 +153,7 @@ class ConsumedBefore:
     partitions: tuple[str, ...] | None
     left_out: frozenset[str] = frozenset()
     division: str | None = None
+    file_set: FileSet | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from dagster_ips.core.backfill_plan import (
     PlannedStage,
     PlannedTable,
 )
+from dagster_ips.core.file_set import FileSet
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import BackfillRecordError
 
@@ -116,11 +117,12 @@ def _table(value: Mapping[str, Any]) -> PlannedTable:
 
 
 def _consumed(value: Mapping[str, Any]) -> ConsumedBefore:
-    partitions, up_to = value["partitions"], value["up_to"]
+    partitions, up_to, file_set = value["partitions"], value["up_to"], value.get("file_set")
     return ConsumedBefore(
         str(value["upstream"]),
         None if up_to is None else Watermark(**up_to),
         None if partitions is None else tuple(partitions),
         frozenset(value["left_out"]),
         value.get("division"),
+        None if file_set is None else FileSet(**{**file_set, "to_inclusive": Watermark(**file_set["to_inclusive"])}),
     )

@@ -14,6 +14,7 @@ from dagster_ips.core.backfill_plan import BackfillPlan, ConsumedBefore, Launche
 from dagster_ips.core.capture import Capture, EdgeState, Mode
 from dagster_ips.core.cascade import Cascade
 from dagster_ips.core.edge import Edge
+from dagster_ips.core.file_set import FileSet, consumed_after
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import BackfillError, RevertError
 from dagster_ips.iceberg import cascade_stamps, code_stamps
@@ -23,6 +24,7 @@ from dagster_ips.orchestration.backfill.desk import BackfillDesk
 from dagster_ips.orchestration.backfill.differing import before_snapshot
 from dagster_ips.orchestration.backfill.launching import BackfillLauncher
 from dagster_ips.orchestration.backfill.reports import difference_report
+from dagster_ips.orchestration.backfill.reverting import BackfillReverter
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from tests.support.lake import SCHEMA, Lake, events
 
@@ -158,6 +160,27 @@ def test_rows_from_before_an_input_was_added_are_not_taken_for_new_ones(quiet: Q
         quiet.desk.reverter(backfill).plan(None)
     quiet.code, quiet.inputs = "1", ("playback",)
     assert quiet.desk.reverter(backfill).plan(None).restored == ("a", "b")
+
+
+def test_what_was_consumed_in_part_is_restored_so_although_the_stamps_that_say_it_have_expired(
+    quiet: QuietLake,
+) -> None:
+    quiet.is_partitioned = False
+    edge, before = Edge("first", "playback"), quiet.at("playback")
+    quiet.append(events(range(3, 6)), "media.playback")
+    taken = FileSet(quiet.at("playback"), taken=1, total=2)
+    quiet.append(events(range(4)), "media.first")
+    CursorStore(quiet.instance).set(EdgeState(edge, committed=before, number=2, file_set=taken))
+    stage = PlannedStage("first", "media.first", ("playback",), None)
+    plan = BackfillPlan("planned1", 0, (stage,), ())
+    head = quiet.catalog.load("media.first", asset="test").head_snapshot_id()
+    assert head is not None
+    consumed = tuple(BackfillLauncher(quiet.desk.lineage)._consumed(plan))
+    launched = LaunchedBackfill(plan, "me", 0, {"media.first": head}, consumed)
+    table = quiet.catalog.client.load_table("media.first")
+    table.manage_snapshots().create_tag(head, plan.before_tag).commit()
+    restored = BackfillReverter(quiet.desk.lineage, launched)._restoration(("",)).consumed[edge]
+    assert consumed_after(restored.from_exclusive, restored.to_inclusive, restored.bite) == (before, taken)
 
 
 def test_what_is_published_while_it_is_cancelled_can_still_be_reverted(

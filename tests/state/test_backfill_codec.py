@@ -6,7 +6,9 @@ import json
 
 import pytest
 
-from dagster_ips.core.backfill_plan import BackfillPlan, LaunchedBackfill, PlannedStage, PlannedTable
+from dagster_ips.core.backfill_plan import BackfillPlan, ConsumedBefore, LaunchedBackfill, PlannedStage, PlannedTable
+from dagster_ips.core.file_set import FileSet
+from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import BackfillRecordError
 from dagster_ips.state.backfill_codec import decode_backfill, encode_backfill
 
@@ -20,6 +22,18 @@ def test_a_launched_backfill_is_read_back_live_or_staged(is_staged: bool) -> Non
     text = encode_backfill(launched)
     assert decode_backfill(text, where="it") == launched
     assert json.loads(text)["plan"]["version"] == (2 if is_staged else 1)
+
+
+def test_what_was_consumed_before_a_backfill_is_read_back_also_of_a_change_that_was_taken_in_part() -> None:
+    at = Watermark("9d0c", "main", 8412, 7, 1767225600000)
+    taken = FileSet(at, taken=100, total=10_000)
+    consumed = ConsumedBefore("playback", at, None), ConsumedBefore("playback", None, None, file_set=taken)
+    launched = LaunchedBackfill(PLAN, "ada", 2, {"media.daily": 7}, consumed)
+    text = encode_backfill(launched)
+    assert decode_backfill(text, where="it") == launched
+    value = json.loads(text)
+    del value["launched"]["consumed"][0]["file_set"]
+    assert decode_backfill(json.dumps(value), where="it") == launched
 
 
 def test_a_record_from_before_backfills_were_staged_is_read_as_a_live_one() -> None:

@@ -196,8 +196,10 @@ def _needs_of_reverts(each: WatchedInputs, tracked: TrackedInput, store: CursorS
         found = store.get_backfill(backfill_of_tag(tag) or "")
         if isinstance(found, LaunchedBackfill) and found.plan.root.asset == each.name:
             for consumed in found.consumed:
-                if consumed.upstream == tracked.upstream and consumed.up_to is not None:
-                    yield Need(tag, tracked.ref, consumed.up_to.snapshot_id)
+                rest = consumed.file_set.to_inclusive if consumed.file_set else None
+                at = consumed.up_to or rest
+                if consumed.upstream == tracked.upstream and at is not None:
+                    yield Need(tag, tracked.ref, at.snapshot_id)
 
 
 def _held(until: Expiry) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import dagster as dg
 from dagster_ips._compat import backfill_status, knowing_partitions, requested_backfill
 from dagster_ips.core.backfill_plan import BackfillPlan, ConsumedBefore, LaunchedBackfill, PlannedStage
 from dagster_ips.core.edge import Edge
+from dagster_ips.core.file_set import FileSet
 from dagster_ips.core.target import settle
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import BackfillError, InstanceError, StalePlanError
@@ -232,17 +233,17 @@ class BackfillLauncher:
             if slicing is not None:
                 looked = known_line(store, plan.root.asset, tracked, target)
                 settled = as_divided_now(settled.values(), target, line, slicing)
-            alike: dict[tuple[Watermark | None, frozenset[str]], list[str]] = {}
+            alike: dict[tuple[Watermark | None, frozenset[str], FileSet | None], list[str]] = {}
             for edge, state in settled.items():
                 up_to = state.holds_up_to
                 if up_to is not None and slicing is not None and looked is not None:
                     start = looked.start_of(state, slicing.taken_by(edge.partition or ""))
                     up_to = replace(start or up_to, schema_id=up_to.schema_id)
-                alike.setdefault((up_to, state.left_out), []).append(edge.partition or "")
-            for (up_to, left_out), partitions in alike.items():
+                alike.setdefault((up_to, state.left_out, state.file_set), []).append(edge.partition or "")
+            for (up_to, left_out, file_set), partitions in alike.items():
                 division = slicing.division if slicing else None
                 own = None if keys is None else tuple(partitions)
-                yield ConsumedBefore(tracked.upstream, up_to, own, left_out, division)
+                yield ConsumedBefore(tracked.upstream, up_to, own, left_out, division, file_set)
 
     def _requested(self, launched: LaunchedBackfill, subsets: Mapping[str, object | None]) -> Any:  # noqa: ANN401  # it isn't public
         """Dagster's backfill, as if requested in the UI; a live root without partitions gets the tag for ``full``."""

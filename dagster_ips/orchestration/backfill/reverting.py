@@ -11,10 +11,11 @@ import dagster as dg
 
 from dagster_ips._compat import knowing_partitions
 from dagster_ips.core.ancestry import Snapshot
-from dagster_ips.core.backfill_plan import LaunchedBackfill, PlannedStage
+from dagster_ips.core.backfill_plan import ConsumedBefore, LaunchedBackfill, PlannedStage
 from dagster_ips.core.capture import Mode
 from dagster_ips.core.cascade import Cascade
 from dagster_ips.core.edge import Edge
+from dagster_ips.core.file_set import Bite
 from dagster_ips.core.interval import Interval
 from dagster_ips.core.ownership import told, writer_of
 from dagster_ips.core.partition_keys import Slicing
@@ -248,9 +249,9 @@ class BackfillReverter:
         recorded: dict[Edge, MadeOf] = {}
         for each in self.backfill.consumed:
             line = Edge(self._root.asset, each.upstream)
-            if each.up_to is not None:
+            if (made := _made_of(each)) is not None:
                 own = [line] if each.partitions is None else [line.of(part) for part in each.partitions]
-                recorded |= dict.fromkeys(own, MadeOf(each.up_to, each.left_out, division=each.division))
+                recorded |= dict.fromkeys(own, made)
         found: dict[Edge, MadeOf] = {}
         for edge in edges:
             stamp = stamps[edge].newest
@@ -367,6 +368,14 @@ class _RootCommit:
     is_of_backfill: bool
     is_revert: bool
     modes: Mapping[str, Mode]
+
+
+def _made_of(before: ConsumedBefore) -> MadeOf | None:
+    """What rows were made of that had consumed this; None if nothing."""
+    if (taken := before.file_set) is not None:
+        bite = Bite(0, taken.taken, taken.total)
+        return MadeOf(taken.to_inclusive, before.left_out, before.up_to, bite, before.division)
+    return MadeOf(before.up_to, before.left_out, division=before.division) if before.up_to is not None else None
 
 
 def revert_cascade(backfill: str) -> str:
