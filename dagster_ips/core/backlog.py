@@ -78,7 +78,7 @@ def backlog(state: EdgeState, *, table_uuid: str, ancestry: Ancestry) -> Backlog
     since = ancestry.between(
         from_snapshot_id_exclusive=state.committed.snapshot_id, to_snapshot_id_inclusive=head.snapshot_id
     )
-    if state.committed.table_uuid != table_uuid or since is None:
+    if state.committed.table_uuid != table_uuid or not since:  # empty: what is consumed in part was rolled back
         return Backlog(snapshots=1, is_known=False)
     waiting = [snapshot for snapshot in since if not (snapshot.operation == "append" and snapshot.changes_no_file)]
     # The files of a rewrite hold no new rows.

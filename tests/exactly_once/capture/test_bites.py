@@ -14,6 +14,7 @@ from hypothesis import event, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
+from dagster_ips.core.backlog import backlog
 from dagster_ips.core.capture import EdgeState, Mode, TargetMark
 from dagster_ips.core.limits import Limits
 from dagster_ips.core.pending import is_pending
@@ -309,6 +310,15 @@ def test_an_append_that_is_rolled_back_between_bites_is_refused_or_removed_once_
         captured = drain.source.capture(limits=TWO, policies=continuing)
         drain.commit(captured, drain.publish(captured))
     assert drain.held == drain.source.scan() == drain.source.expected(in_files(100))
+
+
+def test_a_rollback_behind_an_append_that_is_consumed_in_part_waits_for_a_run_to_report_it(drain: Drain) -> None:
+    assert drain.state.committed
+    drain.source.table.manage_snapshots().rollback_to_snapshot(drain.state.committed.snapshot_id).commit()
+    metadata = drain.source.lake.load(TABLE, asset="test")
+    waiting = backlog(drain.state, table_uuid=metadata.uuid, ancestry=metadata.ancestry())
+    assert not waiting.is_known
+    assert waiting.is_due(now_ms=0, min_bytes=1_000_000)
 
 
 def test_changes_that_cannot_be_cut_are_read_whole_and_reported_as_beyond_the_limit(drain: Drain) -> None:
