@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.capture import EdgeState, Stamp
 from dagster_ips.core.change_set import ChangeSet
 from dagster_ips.core.edge import Edge
+from dagster_ips.core.limits import Limits
 from dagster_ips.core.ownership import Consent
 from dagster_ips.core.target import settle, unexpected_change, without_target
 from dagster_ips.errors import CursorStorageError, IpsError, TargetChangedError, UnknownTableError
+from dagster_ips.exactly_once.capture.backlog_share import share_of
 from dagster_ips.exactly_once.capture.capturer import require_ref_and_columns
 from dagster_ips.exactly_once.capture.edge_start import StartFinder
 from dagster_ips.exactly_once.capture.tracked_input import StartOver, TrackedInput, end_of, files_in, follow
@@ -145,6 +147,11 @@ class Inspector:
             affected = affected_partitions(changes, source)
             files, waiting = changes.touched, interval.snapshots
             partitions = len(affected.values) if affected else None
+            if state.file_set is not None:
+                unlimited = replace(tracked, limits=Limits())
+                rest = share_of(storage, source, unlimited, state, interval)
+                files, partitions = (*rest.files.changes.touched, *files), None
+                waiting = (source.snapshots[state.file_set.to_inclusive.snapshot_id], *waiting)
         return Pending(
             is_full=isinstance(interval, StartOver) and not state.consumed_nothing,
             snapshots=len(waiting),

@@ -21,10 +21,12 @@ from dagster_ips.core.pending import is_pending
 from dagster_ips.core.policy import InputPolicies, OnExpired, OnRollback
 from dagster_ips.errors import SourceExpiredError, SourceRolledBackError
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
+from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
+from dagster_ips.exactly_once.inspect.edge_status import Inspector
 from dagster_ips.iceberg.stamps import mark, stamp_properties
 from dagster_ips.state.codec import encode
 from dagster_ips.state.store import MemoryEdgeStore
-from tests.iceberg.sources import ARROW, TABLE, TARGET, Row, Rows, Source, numbered
+from tests.iceberg.sources import ARROW, EDGE, TABLE, TARGET, Row, Rows, Source, numbered
 from tests.iceberg.sources import pa as arrow
 
 FILE_PATH = 1  # the position in PyIceberg's DataFile
@@ -319,6 +321,14 @@ def test_a_rollback_behind_an_append_that_is_consumed_in_part_waits_for_a_run_to
     waiting = backlog(drain.state, table_uuid=metadata.uuid, ancestry=metadata.ancestry())
     assert not waiting.is_known
     assert waiting.is_due(now_ms=0, min_bytes=1_000_000)
+
+
+def test_what_is_left_of_an_append_is_shown_as_pending(drain: Drain) -> None:
+    drain.source.append(in_files(200))
+    tracked = TrackedInput(EDGE.upstream, TABLE)
+    pending = Inspector(drain.source.lake, drain.source.store, TARGET).status(EDGE.consumer, tracked).pending
+    assert pending
+    assert (pending.is_full, pending.snapshots, pending.files, pending.rows) == (False, 2, 7, 7)
 
 
 def test_changes_that_cannot_be_cut_are_read_whole_and_reported_as_beyond_the_limit(drain: Drain) -> None:
