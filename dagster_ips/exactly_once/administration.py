@@ -65,7 +65,8 @@ class Administrator:
         ``may_repeat`` says whether the consumer may write a change twice without duplicating rows.
 
         Raises:
-            RewindError: rows would be duplicated, or the place isn't older than what is consumed.
+            RewindError: rows would be duplicated, or would stay although they were removed, or the place isn't older
+                than what is consumed.
             TargetChangedError: the table isn't what was published last, which a rewind can't repair.
             UnknownPublicationError: it is unknown what was published last, and so what is to be read again.
             UnknownPlaceError: the place isn't in the history of the upstream's table.
@@ -81,6 +82,10 @@ class Administrator:
         if not may_repeat:
             problem = f"runs add rows to {self.target}, so rows that are read again could be duplicated"
             raise _cant_rewind(edge, problem)
+        if state.file_set is not None:
+            # The rows of the parts aren't read again by the run that ends at the watermark before them.
+            left = f"{state.file_set.left:,} files are left"
+            raise _cant_rewind(edge, f"it is in the middle of a change that it consumes in parts; {left}")
         before = state.holds_up_to
         if before is None:
             raise _cant_rewind(edge, "nothing has been consumed yet")
@@ -108,7 +113,7 @@ class Administrator:
             RewindError: something was consumed or changed since the plan was made.
         """
         state = self._settled(planned.edge)
-        if state.holds_up_to != planned.before:
+        if state.holds_up_to != planned.before or state.file_set is not None:
             raise _cant_rewind(planned.edge, "the consumed position has changed since the rewind was planned")
         return self._intervene(state, InterventionKind.REWIND, planned.after, who, why)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from dagster_ips.core.capture import Mode
 from dagster_ips.core.history_place import AtSnapshot
 from dagster_ips.core.limits import Limits
+from dagster_ips.core.policy import InputPolicies, OnRollback
 from dagster_ips.errors import RewindError, SourceExpiredError, StateUnreadableError, TargetChangedError
 from dagster_ips.exactly_once.administration import Administrator, Rewind
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
@@ -130,6 +132,15 @@ def test_a_planned_rewind_is_refused_once_something_else_was_consumed(source: So
     with pytest.raises(RewindError, match="has changed since"):
         administrator(source).rewind(planned, who="me", why="test")
     assert source.state == before
+
+
+def test_a_rewind_is_refused_in_the_middle_of_a_change_that_is_consumed_in_parts(source: Source) -> None:
+    source.append(numbered(4, 5, 6))
+    source.consume(source.capture(limits=Limits(max_files=1, cuts_files=True)))
+    tracked = replace(TRACKED, policies=InputPolicies(on_rollback=OnRollback.CONTINUE))
+    for each in (TRACKED, tracked):
+        with pytest.raises(RewindError, match="in the middle of a change"):
+            administrator(source).plan_rewind(EDGE.consumer, each, AtSnapshot(snapshot(source, 0)), may_repeat=True)
 
 
 def test_a_rewind_behind_a_rollback_is_refused(source: Source) -> None:
