@@ -68,7 +68,7 @@ def pending_checks(watched: Sequence[WatchedInputs]) -> dg.AssetChecksDefinition
         now = _now()
         for check in sorted(context.selected_asset_check_keys):
             graph = context.job_def.asset_layer.asset_graph
-            says = _looked_at(by_key[check.asset_key], graph, context.instance, now).says or _nothing_there()
+            says = _looked_at(by_key[check.asset_key], graph, context.instance, now).says
             yield dg.AssetCheckResult(asset_key=check.asset_key, check_name=check.name, **says)
 
     return evaluate
@@ -78,6 +78,7 @@ def pending_checks_sensor(watched: Sequence[WatchedInputs], *, interval_seconds:
     """A sensor that evaluates each check whose value has changed since the last tick, without a run.
 
     It also evaluates each check whose asset was materialized, because Dagster hides results that are older than that.
+    Once it is unknown what is pending, it takes back what a check showed.
     """
     keys = {each.name: dg.AssetKey.from_user_string(each.name) for each in watched}
 
@@ -96,14 +97,14 @@ def pending_checks_sensor(watched: Sequence[WatchedInputs], *, interval_seconds:
         for each in watched:
             try:
                 look = _looked_at(each, graph, context.instance, now, seen.get(each.name, {}))
-            except IpsError as error:  # Other checks are still evaluated; the consumer's own run reports the error.
+            except IpsError as error:  # Other checks are still evaluated.
                 context.log.warning("could not determine what %s has to consume: %s", each.name, error)
                 errors[each.name] = error
-                continue
+                look = _unknown(str(error), kind=type(error).__name__, first_seen_ms=seen.get(each.name))
             record = records.get(keys[each.name])
             seen[each.name] = look.first_seen_ms
             now_shown = [look.value, record.asset_entry.last_materialization_storage_id if record else None]
-            if look.says is not None and shown.get(each.name) != now_shown:
+            if (look.is_known or each.name in shown) and shown.get(each.name) != now_shown:
                 shown[each.name] = now_shown
                 of = keys[each.name]
                 events.append(dg.AssetCheckEvaluation(asset_key=of, check_name=PENDING_CHECK, **look.says))
@@ -119,14 +120,15 @@ def pending_checks_sensor(watched: Sequence[WatchedInputs], *, interval_seconds:
 class _CheckState:
     """What is pending for a consumer, as a ``value`` to compare, and what its check ``says``.
 
-    ``says`` is None while an input has no table. ``first_seen_ms`` is, by partition, since when it has been seen
-    waiting. ``waits`` says whether anything is pending.
+    ``first_seen_ms`` is, by partition, since when it has been seen waiting. ``waits`` says whether anything is pending.
+    ``is_known`` is False if that is unknown, for example while an input has no table.
     """
 
     value: Any
-    says: dict[str, Any] | None
+    says: dict[str, Any]
     first_seen_ms: dict[str, float] = field(default_factory=dict)
     waits: bool = False
+    is_known: bool = True
 
 
 def _now() -> dt.datetime:
@@ -151,13 +153,12 @@ def _looked_at(
     Without ``first_seen_ms`` it is unknown since when partitions wait, and all waiting partitions count as late.
     """
     look = _waiting(each, graph, instance, now, first_seen_ms)
-    says = look.says
-    if says is None:
+    if not look.is_known:
         return look
     if look.waits:  # Whatever failed is still pending, so nothing pending needs no query.
         failed = failed_runs(instance, each.consumer.key, is_partitioned=each.consumer.is_partitioned)
         if runs := {key: record.dagster_run.run_id for key, record in failed.items()}:
-            look = replace(look, value=[look.value, runs], says=_with_failed(says, runs))
+            look = replace(look, value=[look.value, runs], says=_with_failed(look.says, runs))
     target = each.watched.table(each.consumer.table, tick=now)
     node = graph.get(each.consumer.key)
     code, declared = code_of(node.code_version, node.metadata), each.consumer.maker.declared
@@ -165,7 +166,7 @@ def _looked_at(
     if target is not None:
         published = partial(each.published, graph, instance, target)
         older = older_rows_of(target, code, declared=declared, published=published)
-    if older and look.says:
+    if older:
         look = replace(look, value=[look.value, str(older)], says=_with_older_rows(look.says, str(older)))
     return look
 
@@ -181,7 +182,7 @@ def _waiting(
     if each.consumer.is_partitioned:
         keys = each.pending_partitions(graph, instance, tick=now)
         if keys is None:
-            return _CheckState([], None)
+            return _without_table(each, now, first_seen_ms)
         unreached = each.unreached(instance)
         otherwise = 0.0 if first_seen_ms is None else now_ms
         seen = {key: (first_seen_ms or {}).get(key, otherwise) for key in sorted(keys)}
@@ -190,7 +191,7 @@ def _waiting(
         return _CheckState([sorted(keys), is_late, *unreached], shown, seen, waits=bool(keys))
     waiting = each.backlogs(CursorStore(instance), tick=now)
     if waiting is None:
-        return _CheckState([], None)
+        return _without_table(each, now, first_seen_ms)
     is_late = any(b.is_due(now_ms=now_ms, max_wait_seconds=lag.total_seconds()) for b in waiting.values())
     value = [{upstream: asdict(backlog) for upstream, backlog in waiting.items()}, is_late]
     return _CheckState(
@@ -234,8 +235,22 @@ def _with_older_rows(says: Mapping[str, Any], older: str) -> dict[str, Any]:
     }
 
 
-def _nothing_there() -> dict[str, Any]:
-    return _shown({}, dt.timedelta(0), is_late=False)
+def _without_table(each: WatchedInputs, now: dt.datetime, first_seen_ms: Mapping[str, float] | None) -> _CheckState:
+    there = each.tables(tick=now)
+    missing = [tracked for tracked in each.inputs if tracked.table not in there]
+    why = "; ".join(f"{tracked.table}, the table of {tracked.upstream}, doesn't exist" for tracked in missing)
+    return _unknown(why, kind="no table", first_seen_ms=first_seen_ms)
+
+
+def _unknown(why: str, *, kind: str, first_seen_ms: Mapping[str, float] | None) -> _CheckState:
+    """The state if it is unknown what is pending; ``kind`` doesn't change from tick to tick, as ``why`` may."""
+    says = {
+        "passed": False,
+        "severity": dg.AssetCheckSeverity.WARN,
+        "description": f"It is unknown what is pending: {why}",
+        "metadata": {},
+    }
+    return _CheckState(["unknown", kind], says, dict(first_seen_ms or {}), is_known=False)
 
 
 def _shown_partitions(

@@ -247,6 +247,54 @@ def test_the_pending_check_names_rows_for_which_there_is_no_partition(
     assert tick(_of(tables, daily), instance, "ips_pending", cursor)[0] == []
 
 
+@pytest.mark.parametrize("is_partitioned", [False, True])
+@pytest.mark.parametrize("is_there", [False, True])
+def test_the_pending_check_takes_back_what_it_showed_once_its_input_is_gone_or_unreadable(
+    tables: Tables, instance: dg.DagsterInstance, *, is_partitioned: bool, is_there: bool
+) -> None:
+    @dg.asset(
+        partitions_def=dg.DailyPartitionsDefinition("2026-01-01") if is_partitioned else None,
+        ins={"playback": ips.incremental()},
+        metadata=ips.append() | {"partition_expr": "event_date"},
+    )
+    def daily(playback: ips.IcdcView) -> object:
+        return playback.added
+
+    tables.create("playback")
+    defined = _of(tables, daily)
+    (first,), cursor = tick(defined, instance, "ips_pending")
+    assert (first.passed, first.description) == (True, "everything is consumed")
+    if is_there:
+        tables.append(events(range(3)))
+        Path(
+            tables.catalog.metadata_locations(["media.playback"])["media.playback"].removeprefix("file://")
+        ).write_text("")
+    else:
+        tables.catalog.client.drop_table("media.playback")
+    (second,), cursor = tick(defined, instance, "ips_pending", cursor)
+    assert (second.passed, second.severity) == (False, dg.AssetCheckSeverity.WARN)
+    why = "" if is_there else "media.playback, the table of playback, doesn't exist"
+    assert second.description.startswith(f"It is unknown what is pending: {why}")
+    assert tick(defined, instance, "ips_pending", cursor)[0] == []
+
+
+def test_the_pending_check_does_not_call_changes_consumed_while_another_input_has_no_table(
+    tables: Tables, instance: dg.DagsterInstance
+) -> None:
+    @dg.asset(ins={"playback": ips.incremental(), "titles": ips.incremental()}, metadata=ips.append())
+    def daily(playback: ips.IcdcView, titles: ips.IcdcView) -> object: ...
+
+    tables.create("playback")
+    tables.append(events(range(3)))
+    defined = _of(tables, daily, outside=("playback", "titles"))
+    check = dg.AssetCheckKey(dg.AssetKey("daily"), "pending")
+    job = defined.get_repository_def().get_implicit_global_asset_job_def()
+    result = job.get_subset(asset_selection=set(), asset_check_selection={check}).execute_in_process(instance=instance)
+    (evaluation,) = result.get_asset_check_evaluations()
+    assert not evaluation.passed
+    assert "media.titles, the table of titles, doesn't exist" in str(evaluation.description)
+
+
 def test_a_pending_sensor_requests_each_change_once_and_replaces_the_condition(
     tables: Tables, instance: dg.DagsterInstance
 ) -> None:
