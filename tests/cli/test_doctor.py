@@ -19,8 +19,9 @@ from dagster._cli.sensor import sensor_stop_command
 from dagster._daemon.types import DaemonHeartbeat
 
 from dagster_ips.cli.main import main
-from dagster_ips.core.capture import Capture, Mode
+from dagster_ips.core.capture import Capture, EdgeState, Mode
 from dagster_ips.core.touched import LineState, Stray
+from dagster_ips.iceberg.stamps import mark
 from dagster_ips.local_spark import launch
 from dagster_ips.local_spark.process import identity_of
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
@@ -193,6 +194,28 @@ def test_the_doctor_finds_rows_that_no_partition_takes(idle_lake: IdleLake) -> N
     CursorStore(idle_lake.instance).set_line(LineState(EDGE, strays={"a file": Stray(values=("2025-12-31",))}))
     found = the_only(idle_lake.findings(), "next run")
     assert "rows for which there is no partition, so every run fails: 2025-12-31" in found["what"]
+
+
+@pytest.mark.parametrize("table", ["playback", "daily"])
+def test_the_doctor_finds_an_upstream_that_is_gone_and_strange_rows_also_for_partitions(
+    idle_lake: IdleLake, table: str
+) -> None:
+    days = 'partitions_def=dg.DailyPartitionsDefinition("2026-01-01"), metadata={{"partition_expr": "event_date"}} |'
+    idle_lake.define(DEFINITIONS.replace("metadata=", days))
+    idle_lake.append(events(range(3)), table="media.daily")
+    source, target = (idle_lake.catalog.load(f"media.{name}", asset="test") for name in ("playback", "daily"))
+    head, own = source.ancestry().head, target.ancestry().head
+    assert head is not None
+    assert own is not None
+    at, store = source.watermark_at(head, "main"), CursorStore(idle_lake.instance)
+    store.set(EdgeState(EDGE.of("2026-01-01"), committed=at, number=1, target=mark(own, target.uuid)))
+    store.set_line(LineState(EDGE, scanned=at))
+    assert idle_lake.findings() == []
+    if table == "playback":
+        idle_lake.catalog.client.drop_table("media.playback")
+    else:
+        idle_lake.append(events(range(3)), table="media.daily")
+    assert f"media.{table}" in the_only(idle_lake.findings(), "next run")["what"]
 
 
 def test_the_doctor_finds_snapshots_that_expire_before_they_are_consumed(idle_lake: IdleLake) -> None:

@@ -8,14 +8,24 @@ from collections.abc import Iterator, Sequence
 
 import dagster as dg
 
+from dagster_ips._compat import knowing_partitions
 from dagster_ips.cli.context import Workplace
 from dagster_ips.cli.doctor.finding import Finding, Severity
+from dagster_ips.core.capture import EdgeState
 from dagster_ips.core.edge import Edge
+from dagster_ips.core.ownership import Consent
 from dagster_ips.core.ranges import quoted
 from dagster_ips.core.time_text import age
 from dagster_ips.errors import CatalogUnreachableError, IpsError, NoRegisterError
+from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
+from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.inspect.edge_status import EdgeStatus
 from dagster_ips.exactly_once.inspect.storage_probe import try_storage
+from dagster_ips.exactly_once.target_table.target_ownership import (
+    require_known_writes,
+    require_own,
+    require_same_columns,
+)
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.icdc import icdc_names
 from dagster_ips.iceberg.icdc.icdc_dropping import icdc_tables
@@ -85,7 +95,7 @@ def edges(workplace: Workplace, known: KnownConsumer) -> Iterator[Finding]:
     """What makes the consumer's next run fail, and what may make later runs fail."""
     consumer = known.consumer
     if consumer.is_partitioned:
-        yield from _unreached(workplace, known)
+        yield from _of_partitions(workplace, known)
         yield from _retention_of_lag(known, [])
         return
     inspector = workplace.inspector(known)
@@ -96,6 +106,41 @@ def edges(workplace: Workplace, known: KnownConsumer) -> Iterator[Finding]:
             yield Finding("next run", str(status.edge), what, fix)
         yield from _dropped_icdc(known, status)
     yield from _retention_of_lag(known, found)
+
+
+def _of_partitions(workplace: Workplace, known: KnownConsumer) -> Iterator[Finding]:
+    """What keeps runs of the partitions from being requested, or makes them fail."""
+    consumer, instance, lake = known.consumer, workplace.instance, known.manager.catalog.open()
+    watch = PartitionWatch(lake.storage, workplace.store, consumer.name, lake.find(consumer.table))
+    with knowing_partitions(instance):
+        inputs = list(consumer.tracked(known.graph, instance).values())
+        for tracked in inputs:
+            yield from guarded("next run", f"{consumer.name} ← {tracked.upstream}", _followed(lake, watch, tracked))
+        yield from guarded("next run", consumer.name, _owned(watch, inputs))
+    yield from _unreached(workplace, known)
+
+
+def _followed(lake: LakeCatalog, watch: PartitionWatch, tracked: TrackedInput) -> Iterator[Finding]:
+    """Nothing; raises if the upstream can't be followed. One that never had a table is waited for."""
+    scanned = watch.store.get_line(Edge(watch.consumer, tracked.upstream)).scanned
+    consumed = scanned.snapshot_id if scanned else None
+    if consumed is not None or lake.find(tracked.table) is not None:
+        watch.looked(tracked, lake.load(tracked.table, asset=watch.consumer, consumed_snapshot_id=consumed))
+    yield from ()
+
+
+def _owned(watch: PartitionWatch, inputs: Sequence[TrackedInput]) -> Iterator[Finding]:
+    """Nothing; raises if others wrote to the consumer's table, or its columns changed."""
+    if watch.target is not None:
+        require_own(watch.target, watch.consumer, Consent())
+        states = [
+            EdgeState(Edge(watch.consumer, tracked.upstream, key), target=mark)
+            for tracked in inputs
+            for key, mark in watch.published(tracked).items()
+        ]
+        require_known_writes(watch.target, watch.consumer, states)
+        require_same_columns(watch.target, watch.consumer, states)
+    yield from ()
 
 
 def _unreached(workplace: Workplace, known: KnownConsumer) -> Iterator[Finding]:
