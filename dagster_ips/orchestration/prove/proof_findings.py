@@ -31,12 +31,15 @@ class Proved:
 
 @dataclass(frozen=True)
 class Findings:
-    """What was found in all parts; ``untold`` are the partitions that couldn't be compared, and why."""
+    """What was found in all parts; ``untold`` are the partitions that couldn't be compared, and why.
+
+    ``outside`` is the number of rows in partitions that no known run computed.
+    """
 
     claim: Claim
     proved: Sequence[Proved]
     untold: Mapping[str | None, IpsError]
-    outside: int | None
+    outside: int
     partitions: tuple[int, int]
 
     def result(self) -> dg.AssetCheckResult:
@@ -45,7 +48,7 @@ class Findings:
         A difference is an error, or only a warning if a lookup may be the cause.
         """
         kinds = {kind: sum(getattr(each.found, kind) for each in self.proved) for kind in _KINDS}
-        kinds["extra"] += self.outside or 0
+        kinds["extra"] += 0 if self._may_be_forgotten else self.outside
         if self._says_nothing and not self.untold:
             remedy = (
                 "Prove a larger one: proof(..., sample=1), or the check's config."
@@ -56,7 +59,7 @@ class Findings:
         blamed = kinds["missing"] if self.claim.keeps_removed_rows else sum(kinds.values())
         is_sure = bool(blamed) and not self._lookups
         return dg.AssetCheckResult(
-            passed=not blamed and not self.untold,
+            passed=not blamed and not self.untold and not self.outside,
             severity=dg.AssetCheckSeverity.ERROR if is_sure else dg.AssetCheckSeverity.WARN,
             description=" ".join(self._sentences(kinds, blamed)),
             metadata=self._metadata(kinds),
@@ -71,15 +74,26 @@ class Findings:
         return not is_whole and self.claim.rows != 0
 
     @property
+    def _may_be_forgotten(self) -> bool:
+        """Whether the stamps of runs may have expired."""
+        return not self.claim.target.ancestry().is_whole
+
+    @property
     def _lookups(self) -> Mapping[str, str]:
         return self.proved[0].lookups if self.proved else {}
 
     def _sentences(self, kinds: Mapping[str, int], blamed: int) -> list[str]:
         rows = sum(each.found.expected for each in self.proved)
         counted = ", ".join(f"{kinds[kind]:,} {kind}" for kind in _KINDS if kinds[kind])
-        said = [f"{rows:,} rows recomputed: {counted or 'all are there, and no others'}."]
+        all_right = "all are there" if self.outside else "all are there, and no others"
+        said = [f"{rows:,} rows recomputed: {counted or all_right}."]
         if self.outside:
-            said.append(f"{self.outside:,} rows are in partitions that no run has ever computed.")
+            said.append(
+                f"{self.outside:,} rows are in partitions of which it is unknown whether a run computed them. To "
+                "recompute them, run them with the tag dagster_ips/mode=full."
+                if self._may_be_forgotten
+                else f"{self.outside:,} rows are in partitions that no run has ever computed."
+            )
         if counted and self.claim.keeps_removed_rows:
             said.append(
                 'Extra and different rows may be what on_removed="ignore" keeps, so they don\'t count as errors.'

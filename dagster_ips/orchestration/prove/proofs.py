@@ -240,7 +240,7 @@ class _Proof:
             return unknown(f"Not proved: {next(iter(untold.values()))}")
         within = sample.within(chosen=len(chosen), of=len(begun)) if consumer.is_partitioned else sample
         proved = [self._compared(manager, prover, claim, part, within) for part in parts]
-        outside = self._outside(manager, claim, begun) if consumer.is_partitioned else None
+        outside = self._outside(manager, claim, begun) if consumer.is_partitioned else 0
         return Findings(claim, proved, untold, outside, (len(chosen), len(begun))).result()
 
     def _compared(
@@ -269,10 +269,8 @@ class _Proof:
         name = self.asset.consumer.name
         return rows_of_keys(claim.target, node.partitions_def, keys, node.metadata, self.context.instance, asset=name)
 
-    def _outside(self, manager: IcdcIOManager, claim: Claim, begun: Sequence[str | None]) -> int | None:
-        """How many of the target's rows are in partitions that no run computed; None if stamps may have expired."""
-        if not claim.target.ancestry().is_whole:
-            return None
+    def _outside(self, manager: IcdcIOManager, claim: Claim, begun: Sequence[str | None]) -> int:
+        """How many of the target's rows are in partitions that no run computed, as far as stamps and cursors say."""
         session = manager.runs(self.context.instance).session()
         name = manager.catalog.open().name
         there = snapshot_rows(session, name, claim.target, claim.target.ancestry().head)

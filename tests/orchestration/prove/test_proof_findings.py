@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import dagster as dg
@@ -15,9 +16,10 @@ from dagster_ips.spark.comparison import Comparison
 from tests.iceberg.sources import TABLE, Source, numbered
 
 
-def claim_of_a_table_with_rows(folder: Path) -> Claim:
+def claim_of_a_table_with_rows(folder: Path, *, commits: int = 1) -> Claim:
     source = Source(folder, "day")
-    source.append(numbered(1, 2, 3))
+    for _ in range(commits):
+        source.append(numbered(1, 2, 3))
     return Claim("daily", source.lake.load(TABLE, asset="test"), (), (), (), (), ())
 
 
@@ -26,7 +28,7 @@ def found(folder: Path, *, share: float, compared: int) -> dg.AssetCheckResult:
     claim = claim_of_a_table_with_rows(folder)
     sampled = SampledRows(("number",), Sample(share, seed=7))
     proved = Proved(ClaimedPart(()), sampled, Comparison(compared, compared), ((), ()), (), {})
-    return Findings(claim, [proved], {}, None, (1, 1)).result()
+    return Findings(claim, [proved], {}, 0, (1, 1)).result()
 
 
 # With every key, no row is a finding: deletes may hide all that the files hold.
@@ -43,5 +45,25 @@ def test_a_sample_without_any_row_of_the_table_proves_nothing(
 
 def test_partitions_of_which_none_is_known_to_be_computed_prove_nothing(tmp_path: Path) -> None:
     claim = claim_of_a_table_with_rows(tmp_path)
-    assert not Findings(claim, [], {}, None, (0, 0)).result().passed
+    assert not Findings(claim, [], {}, 0, (0, 0)).result().passed
     assert not Findings(claim, [], {}, 3, (0, 0)).result().passed
+
+
+@pytest.mark.parametrize("has_expired", [False, True])
+def test_rows_in_partitions_that_no_known_run_computed_are_not_proved_even_if_stamps_have_expired(
+    tmp_path: Path, *, has_expired: bool
+) -> None:
+    claim = claim_of_a_table_with_rows(tmp_path, commits=2)
+    if has_expired:
+        raw = claim.target.raw
+        newest = [each for each in raw["snapshots"] if each["snapshot-id"] == raw["current-snapshot-id"]]
+        claim = replace(claim, target=replace(claim.target, raw={**raw, "snapshots": newest}))
+    assert claim.target.ancestry().is_whole is not has_expired
+    proved = Proved(ClaimedPart(()), SampledRows((), Sample(1.0, seed=7)), Comparison(3, 3), ((), ()), (), {})
+    result = Findings(claim, [proved], {}, 2, (1, 1)).result()
+    assert not result.passed
+    assert result.severity is (dg.AssetCheckSeverity.WARN if has_expired else dg.AssetCheckSeverity.ERROR)
+    known = "2 rows are in partitions that no run has ever computed"
+    unknown = "2 rows are in partitions of which it is unknown whether a run computed them"
+    assert (unknown if has_expired else known) in str(result.description)
+    assert Findings(claim, [proved], {}, 0, (1, 1)).result().passed
