@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import getpass
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -158,7 +159,8 @@ def known_at(
     """
     skipped: list[str] = []
     try:
-        definitions = list(definitions_at(options, skipped.append))
+        with contextlib.redirect_stdout(sys.stderr):  # What their code prints must not mix with what a command prints.
+            definitions = list(definitions_at(options, skipped.append))
         if not definitions:
             raise _no_definitions(skipped)
         if skipped:

@@ -15,7 +15,7 @@ from dagster_ips.core.capture import EdgeState
 from dagster_ips.core.edge import Edge
 from dagster_ips.iceberg.stamps import mark
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
-from tests.cli.idle_lake import IdleLake
+from tests.cli.idle_lake import DEFINITIONS, IdleLake
 from tests.support.lake import SCHEMA, events
 
 
@@ -84,6 +84,13 @@ def test_the_cost_of_a_reset_is_shown_before_it_is_done(idle_lake: IdleLake) -> 
     assert interventions() == []
     idle_lake.says("reset", "daily", "--why", "test", "--yes")
     assert len(str(interventions())) > 2
+
+
+def test_what_the_definitions_print_while_they_load_is_not_part_of_the_json(idle_lake: IdleLake) -> None:
+    idle_lake.define(DEFINITIONS + 'print("loading")\n')
+    result = idle_lake.run("status", "--json")
+    assert [each["asset"] for each in json.loads(result.stdout)] == ["daily"]
+    assert "loading" in result.stderr
 
 
 @pytest.mark.parametrize("words", ["nosuch", "pending", "icdc", "estimate", "status --nosuch", "explain", "rewind x"])
