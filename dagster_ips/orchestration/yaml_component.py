@@ -8,6 +8,7 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
+from dagster_ips.errors import DeclarationError
 from dagster_ips.orchestration.declare.declarations import iceberg_asset
 from dagster_ips.orchestration.platform.resources import IcebergCatalog, LocalSparkConnect
 from dagster_ips.orchestration.run.io_manager import IcdcIOManager
@@ -92,6 +93,11 @@ class IcebergTablesComponent(dg.Component, dg.Model, dg.Resolvable):
 def _spark(declared: SparkModel) -> Any:  # noqa: ANN401  # dagster-pyspark's resource or this library's
     if declared.remote is None:
         return LocalSparkConnect(**declared.model_dump(exclude={"remote"}))
+    if ignored := sorted(declared.model_fields_set - {"remote", "spark_config"}):
+        problem = (
+            f"its Spark at {declared.remote} is configured where it is started, so {', '.join(ignored)} can't apply."
+        )
+        raise DeclarationError(asset="IcebergTablesComponent", problem=problem, remedy="Leave them or remote out.")
     from dagster_pyspark import LazyPySparkResource  # noqa: PLC0415  # needed only with a separate Spark
 
     return LazyPySparkResource(spark_config={**declared.spark_config, "spark.remote": declared.remote})

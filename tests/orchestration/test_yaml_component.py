@@ -12,6 +12,7 @@ import dagster as dg
 import pytest
 
 import dagster_ips as ips
+from dagster_ips.errors import DeclarationError
 from dagster_ips.orchestration.yaml_component import ExampleScaffolder
 
 DECLARED = """
@@ -110,6 +111,18 @@ def test_a_scaffolded_component_can_be_loaded(project: Path) -> None:
     (folder / "outside" / "defs.yaml").unlink()
     specs = {spec.key.to_user_string() for spec in loaded(project).resolve_all_asset_specs()}
     assert specs == {"playback", "playback_daily"}
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("cores: 2", "cores: 2\n    remote: sc://spark:15002"), ("      valid_through: event_time\n", "")],
+)
+def test_an_attribute_without_effect_is_refused(project: Path, before: str, after: str) -> None:
+    file = project / "src" / "its_package" / "defs" / "outside" / "defs.yaml"
+    file.write_text(file.read_text().replace(before, after))
+    with pytest.raises(Exception, match=r"defs\.yaml.*error") as caught:
+        loaded(project)
+    assert isinstance(caught.value.__cause__, DeclarationError)
 
 
 def test_an_unknown_key_is_refused_with_its_place(project: Path) -> None:

@@ -66,6 +66,11 @@ def iceberg_asset(
         'media.playback'
     """
     metadata = {**attributes.pop("metadata", {}), TABLE_NAME: _table_name(str(key), table), OUTSIDE: True}
+    if valid_through is None and lateness:
+        problem = f"lateness={lateness} has no effect without the column of the events' times."
+        raise DeclarationError(
+            asset=str(key), problem=problem, remedy="Name it with valid_through=..., or leave it out."
+        )
     if valid_through is not None:
         metadata[EVENT_TIME] = _event_time(str(key), valid_through, lateness)
     kinds = {"iceberg", *attributes.pop("kinds", ())}
