@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -10,6 +13,7 @@ from dagster_ips.core.edge import Edge
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.spark.maintenance import expire_snapshots
 from tests.backfill.three_stages import ThreeStages
+from tests.histories.handmade import add_column_with_default
 from tests.support.lake import events
 
 ALL = ("--partitions", "2026-01-01..2026-01-10")
@@ -167,3 +171,14 @@ def test_a_revert_is_refused_while_the_partitions_are_redefined(stages: ThreeSta
     assert "Reverted: 10:" in stages.says("revert", fixed, "--yes")
     stages.follow()
     assert stages.rows() == stages.right(bug=True)
+
+
+def test_restored_rows_have_the_default_of_a_column_that_was_added_since(stages: ThreeStages, fixed: str) -> None:
+    stages.lake.sql("ALTER TABLE lake.media.day SET TBLPROPERTIES ('format-version' = '3')")
+    raw = stages.lake.catalog.load("media.day", asset="test").raw
+    day: Any = SimpleNamespace(lake=stages.lake, name="media.day", raw=raw)
+    add_column_with_default(day, "rating", "int", 5)
+    stages.says("revert", fixed, "--yes")
+    rated = stages.lake.rows("media.day")
+    assert {row[-1] for row in rated} == {5}
+    assert Counter(row[:-1] for row in rated.elements()) == stages.right(bug=True)["media.day"]
