@@ -95,7 +95,7 @@ def _run_as_json(record: dg.RunRecord, commits: dict[str | None, list[Commit]]) 
         "assets": sorted(key.to_user_string() for key in run.asset_selection or ()),
         "started_at": _moment(record.start_time),
         "published": [
-            {"table": each.table, "snapshot_id": each.snapshot_id, "at": moment(each.timestamp_ms)}
+            {"table": each.table, "snapshot_id": str(each.snapshot_id), "at": moment(each.timestamp_ms)}
             for each in commits.get(run.run_id, [])
         ],
     }

@@ -189,9 +189,9 @@ def _as_json(each: EdgeStatus) -> dict[str, Any]:
         "newest_stamp": stamp
         and {
             "number": stamp.number,
-            "snapshot_id": stamp.target.snapshot_id,
+            "snapshot_id": str(stamp.target.snapshot_id),
             "at": moment(stamp.target.timestamp_ms),
-            "upstream_snapshot_id": stamp.to_inclusive.snapshot_id,
+            "upstream_snapshot_id": str(stamp.to_inclusive.snapshot_id),
         },
         "interventions": [
             {
@@ -213,4 +213,4 @@ def _as_json(each: EdgeStatus) -> dict[str, Any]:
 def _watermark(watermark: Watermark | None) -> dict[str, Any] | None:
     if watermark is None:
         return None
-    return {"snapshot_id": watermark.snapshot_id, "at": moment(watermark.timestamp_ms), "ref": watermark.ref}
+    return {"snapshot_id": str(watermark.snapshot_id), "at": moment(watermark.timestamp_ms), "ref": watermark.ref}

@@ -117,7 +117,7 @@ def test_a_cascade_is_shown_with_all_its_runs_and_commits(terminal: Terminal) ->
         ["media.report"],
     ]
     head = lake.catalog.load("media.agg", asset="test").head_snapshot_id()
-    assert told["runs"][1]["published"][0]["snapshot_id"] == head
+    assert told["runs"][1]["published"][0]["snapshot_id"] == str(head)
     text = terminal.says("cascade", str(source))
     assert text.startswith("The commit of ")
     assert f"to media.playback (snapshot {source})" in text

@@ -32,10 +32,10 @@ def test_status_shows_what_is_consumed_and_what_is_pending(terminal: Terminal) -
     agg, daily = terminal.status()
     head = lake.catalog.load("media.daily", asset="test").head_snapshot_id()
     assert (agg["asset"], agg["upstream"], agg["number"]) == ("agg", "daily", 1)
-    assert agg["consumed_up_to"]["snapshot_id"] == head
+    assert agg["consumed_up_to"]["snapshot_id"] == str(head)
     assert agg["pending"]["files"] == 0
     stamped = lake.catalog.load("media.agg", asset="test").head_snapshot_id()
-    assert agg["newest_stamp"]["snapshot_id"] == stamped
+    assert agg["newest_stamp"]["snapshot_id"] == str(stamped)
     assert daily["in_flight"] is None
     pending = daily["pending"]
     assert (pending["mode"], pending["snapshots"], pending["rows"], pending["partitions"]) == ("incremental", 2, 7, 2)
@@ -120,7 +120,7 @@ def test_after_a_rewind_changes_are_read_again_and_rows_that_are_gone_since_are_
     assert terminal.status("agg")[0]["interventions"] == []
     terminal.says("rewind", "agg", "--to", str(first), "--why", "a bad update", "--yes")
     (status,) = terminal.status("agg")
-    assert status["consumed_up_to"]["snapshot_id"] == first
+    assert status["consumed_up_to"]["snapshot_id"] == str(first)
     assert status["pending"]["rows"] == 2
 
     materialize(definitions, instance, "agg")
