@@ -7,6 +7,7 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+from pyiceberg.types import LongType
 
 import dagster_ips as ips
 from dagster_ips._compat import requested_backfill
@@ -25,6 +26,7 @@ from dagster_ips.orchestration.backfill.differing import before_snapshot
 from dagster_ips.orchestration.backfill.launching import BackfillLauncher
 from dagster_ips.orchestration.backfill.reports import difference_report
 from dagster_ips.orchestration.backfill.reverting import BackfillReverter
+from dagster_ips.orchestration.backfill.staging import BranchStanding
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from tests.support.lake import SCHEMA, Lake, events
 
@@ -196,6 +198,20 @@ def test_what_is_published_while_it_is_cancelled_can_still_be_reverted(
     monkeypatch.setattr(BackfillLauncher, "release", lambda _, plan: released.append(plan))
     assert not staged.discard()
     assert released == []
+
+
+def test_rows_that_were_staged_with_other_columns_are_not_published(quiet: QuietLake) -> None:
+    quiet.compute("a", "b")
+    staged = quiet.desk.staged(quiet.launch(is_staged=True))
+    assert staged is not None
+    table = quiet.catalog.client.load_table("media.first")
+    table.manage_snapshots().create_branch(quiet.at("first").snapshot_id, staged.plan.staged_branch).commit()
+    table.append(table.scan().to_arrow(), branch=staged.plan.staged_branch)
+    assert [each.standing for each in staged.tables()] == [BranchStanding.STAGED]
+    table.update_schema().delete_column("seconds").commit()
+    table.update_schema().add_column("seconds", LongType()).commit()
+    with pytest.raises(BackfillError, match=r"seconds of media\.first were dropped and added again"):
+        staged.publish([])
 
 
 @pytest.mark.parametrize(

@@ -186,7 +186,22 @@ class StagedBackfill:
             remedy = f"To see how far it is: dagster-ips backfill status {self.plan.id}"
             raise BackfillError(self.plan.id, problem, remedy)
         for each in tables:
+            self._require_same_columns(each)
             self._require_unconsumed(each)
+
+    def _require_same_columns(self, each: StagedTable) -> None:
+        """Fail if the staged rows would be shown under names that stand for other columns by now."""
+        assert each.metadata is not None  # noqa: S101  # _require_ready has checked it
+        cut = self.backfill.before.get(each.stage.table)
+        for snapshot in each.metadata.ancestry(self.plan.staged_branch).snapshots:
+            if snapshot.snapshot_id == cut:
+                return
+            others = each.metadata.columns_of_other_meaning(snapshot.schema_id)
+            if others != ():
+                names = ", ".join(others) if others else "columns (which ones is unknown)"
+                problem = f"{names} of {each.stage.table} were dropped and added again, or renamed, since it was staged"
+                remedy = f"Cancel it (dagster-ips backfill cancel {self.plan.id}), then plan and stage it again."
+                raise BackfillError(self.plan.id, f"{problem}. Nothing was published.", remedy)
 
     def _require_unconsumed(self, each: StagedTable) -> None:
         assert each.metadata is not None  # noqa: S101  # _require_ready has checked it
