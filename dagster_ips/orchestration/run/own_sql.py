@@ -194,6 +194,11 @@ def _consumer(
     """The IO manager, which knows where the asset's table is, and the asset that the block writes."""
     step, assets = context.get_step_execution_context(), context.assets_def
     running = sorted(context.selected_asset_keys)
+    if not running:
+        name = ", ".join(sorted(key.to_user_string() for key in assets.keys))
+        problem = "it calls capture(), but this run executes only its checks."
+        remedy = "Check context.selected_asset_keys before calling capture()."
+        raise DeclarationError(asset=name, problem=problem, remedy=remedy)
     manager = getattr(step.resources, assets.get_io_manager_key_for_asset_key(running[0]), None)
     name = ", ".join(key.to_user_string() for key in running)
     if not isinstance(manager, IcdcIOManager):

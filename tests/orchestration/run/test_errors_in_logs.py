@@ -65,13 +65,26 @@ def daily_and_its_check(playback: ips.IcdcView):  # type: ignore[no-untyped-def]
     yield dg.AssetCheckResult(asset_key="daily", check_name="ok", passed=True)
 
 
+@dg.multi_asset(
+    specs=[
+        dg.AssetSpec("daily", deps=[ips.incremental_dep("playback")], metadata=ips.table("media.daily"), skippable=True)
+    ],
+    check_specs=[OK],
+    can_subset=True,
+)
+def own_sql_and_its_check(context):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201  # Dagster reads it at run time
+    with ips.capture(context, columns="id BIGINT"):
+        yield dg.AssetCheckResult(asset_key="daily", check_name="ok", passed=True)
+
+
 @pytest.mark.parametrize(
     ("asset", "selected", "said"),
     [
         (graph, {"asset_selection": {graph.key}}, "passed between ops"),
         (daily_and_its_check, {"asset_selection": set(), "asset_check_selection": {OK.key}}, "executes only checks"),
+        (own_sql_and_its_check, {"asset_selection": set(), "asset_check_selection": {OK.key}}, "only its checks"),
     ],
-    ids=["an output that is no asset", "a check alone"],
+    ids=["an output that is no asset", "a check alone", "a check alone, beside own statements"],
 )
 def test_what_has_no_table_to_write_is_refused_with_advice(
     instance: dg.DagsterInstance, tmp_path: Path, asset: dg.AssetsDefinition, selected: dict[str, Any], said: str
