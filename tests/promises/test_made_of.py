@@ -306,9 +306,11 @@ CHECKPOINTS: list[DataFrame] = []  # Spark Connect drops one as soon as Python d
 
 
 def beside_a_checkpoint(plays: ips.IcdcView) -> DataFrame:
-    totals = plays.added.groupBy("day").agg(F.sum("n").cast("int").alias("of")).localCheckpoint()
-    CHECKPOINTS.append(totals)
-    return plays.added.join(totals, "day")
+    added = plays.added
+    kept: Any = added.groupBy("day").agg(F.sum("n").cast("int").alias("of")).localCheckpoint()
+    CHECKPOINTS.append(kept)
+    totals = type(kept)(kept._plan, added.sparkSession)  # PySpark takes the process's newest session for it.
+    return added.join(totals, "day")
 
 
 UNSEEN = {
@@ -330,6 +332,7 @@ def test_results_that_a_plan_does_not_show_are_refused_unless_trusted_or_compute
     trusted = ips.append() | ips.trusted(because="each row is made of one")
     again = Out(tables, instance, asset(trusted, UNSEEN[how]))
     assert len(again.run("INSERT INTO lake.media.plays VALUES (5, 'tu', 2, 50)")) == 5
+    CHECKPOINTS.clear()
 
 
 def test_the_empty_scope_of_an_unchanged_input_does_not_empty_the_table(
