@@ -204,8 +204,9 @@ def test_a_statement_that_writes_to_the_table_directly_is_detected(
     assert lake.rows(TABLE) == expected(events([*range(5), 7]))
 
 
+@pytest.mark.parametrize("then", ["", "INSERT INTO {target} SELECT * FROM lake.media.dropped_meanwhile"])
 def test_a_table_changed_during_a_run_is_not_published_over_and_continues_once_that_is_accepted(
-    lake: Lake, instance: dg.DagsterInstance
+    lake: Lake, instance: dg.DagsterInstance, then: str
 ) -> None:
     lake.create_playback(events(range(5)))
     run(lake, instance, statements(ADDING))
@@ -214,6 +215,8 @@ def test_a_table_changed_during_a_run_is_not_published_over_and_continues_once_t
     def write(icdc: ips.OwnSql) -> None:
         icdc.sql(ADDING)
         lake.sql(f"INSERT INTO lake.{TABLE} VALUES ('other', 1)")
+        if then:
+            icdc.sql(then)
 
     error = failure(lake, instance, by_account(write))
     assert isinstance(error, PublishError)

@@ -30,6 +30,7 @@ from dagster_ips.orchestration.run.run_metadata import RunReport, older_rows_in,
 from dagster_ips.orchestration.run.runs import Runs, order_new_table
 from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.changelog import removed
+from dagster_ips.spark.late import errors
 from dagster_ips.spark.targets import create_table, empty_frame
 from dagster_ips.view import IcdcView
 
@@ -90,8 +91,12 @@ class OwnSql:
             DirectWriteError: the statement wrote to the table itself instead of ``{target}``.
         """
         text = _PLACEHOLDER.sub(self._filled, statement)
-        with effect(Effect.WRITE_BRANCH):
-            result = self.session.sql(text)
+        try:
+            with effect(Effect.WRITE_BRANCH):
+                result = self.session.sql(text)
+        except errors.PySparkException:
+            self._block.check()  # What another run published may be why: it may have dropped what the statement reads.
+            raise
         self._block.check()
         return result
 
