@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections import Counter
 
 import dagster as dg
+import pytest
 
 from dagster_ips.core.capture import EdgeState
 from dagster_ips.core.edge import Edge
+from dagster_ips.exactly_once import effects
+from dagster_ips.exactly_once.effects import Effect
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from tests.backfill.three_stages import ThreeStages
 from tests.support.lake import events
@@ -36,7 +39,7 @@ def versions(stages: ThreeStages) -> list[str | None]:
     return [(each.tags or {}).get("dagster/data_version") for each in told if each]
 
 
-def test_a_fix_is_staged_compared_published_and_reverted(stages: ThreeStages) -> None:
+def test_a_fix_is_staged_compared_published_and_reverted(stages: ThreeStages, monkeypatch: pytest.MonkeyPatch) -> None:
     stages.begin()
     wrong = stages.right(bug=True)
     stages.deploy(bug=False)
@@ -63,7 +66,10 @@ def test_a_fix_is_staged_compared_published_and_reverted(stages: ThreeStages) ->
     assert validated[0]["total"]["before"]["rows"] == len(stages.events)
     assert "day: no rows differ from a full recompute." in stages.says("diff", plan, "--against", "full")
 
+    done: list[Effect] = []
+    monkeypatch.setattr(effects, "observers", [lambda now, when: done.append(now) if when == "after" else None])
     assert "media.week: published." in stages.says("publish", plan, "--yes")
+    assert done.count(Effect.PUBLISH) == (1 if stages.lake.catalog.commits_tables_together() else 3)
     stages.deploy(bug=True)
     day, *after_it = stages.told("diff", plan, "--against", "full")["stages"]
     by_day = Counter(str(row[1]) for row in bad)
