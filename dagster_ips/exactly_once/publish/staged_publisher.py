@@ -57,9 +57,9 @@ class StagedPublisher:
         self.commit(branch.table, stamped)
 
     def announce(self, target: TableMetadata, branch: Branch, stamped: Mapping[Edge, BranchStamps]) -> None:
-        """Record that the head of ``branch`` is about to be published, as of everything that runs publish.
+        """Record, as runs do, that the head of ``branch`` is about to be published.
 
-        So it is known even after the snapshots expired.
+        It is then known even after its snapshots have expired.
         """
         head = target.head_snapshot_id(branch.name)
         assert head is not None  # noqa: S101  # a branch has a snapshot

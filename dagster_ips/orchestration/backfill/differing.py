@@ -133,7 +133,7 @@ def before_snapshot(backfill: LaunchedBackfill, stage: PlannedStage, metadata: T
         return None
     remedy = "Next time, launch with a larger --keep-days."
     if metadata is None:
-        gone, remedy = f"{stage.table} was dropped", "Its next run computes it anew."
+        gone, remedy = f"{stage.table} was dropped", "Its next run recomputes it."
     elif tag not in metadata.tags:
         gone = f"its tag {tag} is gone"
     elif metadata.head_snapshot_id(tag) != before:
