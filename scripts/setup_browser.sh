@@ -20,7 +20,7 @@ as_root() {
 
 if [ "$("$python" -c 'import importlib.metadata as m; print(m.version("playwright"))' 2>/dev/null)" != "$pinned" ]; then
     echo "Downloading Playwright, about 46 MB, for the tests in a browser."
-    "$python" -m pip --disable-pip-version-check --no-input install --progress-bar off -c constraints.txt '.[browser]' \
+    "$python" -m pip --disable-pip-version-check --no-input install --progress-bar off -c constraints.txt -e '.[browser]' \
         >"$log" 2>&1 || { tail -n 15 "$log" >&2; exit 1; }
 fi
 if ! has_browser >/dev/null 2>&1; then
