@@ -12,6 +12,7 @@ from dagster_ips.cli.context import Workplace
 from dagster_ips.core.columns import type_text
 from dagster_ips.errors import InstanceError
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
+from dagster_ips.orchestration.backfill.code_changes import code_changes
 from dagster_ips.orchestration.declare.sql_assets import query_of
 from dagster_ips.orchestration.run.known_consumers import KnownConsumer
 from dagster_ips.query.foreseen_steps import ForeseenStep, foreseen_steps
@@ -34,8 +35,11 @@ def explain_query(workplace: Workplace, asset: str, *, as_json: bool) -> None:
     inputs = list(known.consumer.inputs.values())
     plan = MaintenancePlan(query, [_columns(known, each) for each in inputs])
     found = list(foreseen_steps(plan, range(len(inputs))))
+    table = known.manager.catalog.open().find(known.consumer.table)
+    changes = code_changes(table, known.code_version, known.write_mode, None)
     if as_json:
-        click.echo(json.dumps(_as_json(asset, inputs, found, query.notes), indent=2, ensure_ascii=False))
+        told = {**_as_json(asset, inputs, found, query.notes), "code_changes": changes}
+        click.echo(json.dumps(told, indent=2, ensure_ascii=False))
         return
     click.echo(f"{asset}: what a run does, depending on what changed since the last one\n")
     for each in found:
@@ -43,6 +47,9 @@ def explain_query(workplace: Workplace, asset: str, *, as_json: bool) -> None:
         click.echo(f"  {each.step.strategy}" + (f", because: {each.step.reason}" if each.step.reason else ""))
     for note in query.notes:
         click.echo(f"\nCaveat: {note}")
+    if changes:
+        click.echo("\nDiffers from the query that made the existing rows:")
+        click.echo("\n".join(f"  {each}" for each in changes))
     click.echo(
         "\nThis is based on the query's text alone. Spark knows more about types, so a run may still compute "
         'everything. It also does so with refresh="full", and with refresh="auto" where that costs less.'

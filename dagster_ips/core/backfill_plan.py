@@ -34,7 +34,7 @@ class PlannedStage:
 
     ``partitions`` is None for an asset without partitions. ``seconds`` is the expected work time of its runs, one after
     the other, going by ``past_runs`` earlier runs; None if there are none to go by. ``unknown`` says what can't be
-    known before it runs.
+    known before it runs, ``code_changes`` what differs from the code that made the existing rows.
     """
 
     asset: str
@@ -46,6 +46,7 @@ class PlannedStage:
     past_runs: int = 0
     code_version: str | None = None
     unknown: tuple[str, ...] = ()
+    code_changes: tuple[str, ...] = ()
 
     @property
     def size_bytes(self) -> int:

@@ -147,6 +147,13 @@ def older_rows_of(
     return older_rows(made, code, since, declared)
 
 
+def codes_of(metadata: TableMetadata) -> set[str]:
+    """The code versions that are known to have made some of the table's rows."""
+    lasting = lasting_fact(metadata, CODE)
+    known = {code for making in makings(metadata).values() for code in making.codes}
+    return known | ({lasting.value} if lasting and lasting.value is not None else set())
+
+
 def partitions_not_of(
     metadata: TableMetadata, code: str, published: Mapping[str | None, TargetMark | None]
 ) -> set[str]:

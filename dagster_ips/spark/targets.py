@@ -43,7 +43,11 @@ class TableDescription:
 
     def with_property(self, key: str, value: str) -> TableDescription:
         """A copy with one more property, whatever the user set it to."""
-        return replace(self, properties=dict(self.properties) | {key: value})
+        return self.with_properties({key: value})
+
+    def with_properties(self, properties: Mapping[str, str]) -> TableDescription:
+        """A copy with these properties, whatever the user set them to; others stay as they are."""
+        return replace(self, properties={**self.properties, **properties})
 
     def tuned_for(self, write_mode: WriteMode) -> TableDescription:
         """A copy with properties that suit ``write_mode``, if the user didn't set them, and what says how to read it.

@@ -107,6 +107,7 @@ def _stage(value: Mapping[str, Any]) -> PlannedStage:
             "partitions": None if partitions is None else tuple(partitions),
             "reads": tuple(PlannedRead(**each) for each in value["reads"]),
             "unknown": tuple(value["unknown"]),
+            "code_changes": tuple(value.get("code_changes", ())),
         }
     )
 

@@ -19,7 +19,9 @@ from dagster_ips.iceberg.change_reader import live_files
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.storage import Storage
 from dagster_ips.orchestration.backfill.asset_lineage import AssetLineage
+from dagster_ips.orchestration.backfill.code_changes import code_changes
 from dagster_ips.orchestration.backfill.past_runs import past_runs
+from dagster_ips.orchestration.declare.declarations import write_mode_of
 from dagster_ips.orchestration.run.known_consumers import KnownConsumer
 
 _NOT_ALL = (
@@ -133,6 +135,7 @@ class _Planner:
                 tuple(reads),
                 code_version=lineage.code_version(asset),
                 unknown=tuple(unknown),
+                code_changes=self._code_changes(asset, keys),
             ),
             runs,
         )
@@ -158,9 +161,15 @@ class _Planner:
                 tuple(read for read in reads if read.files),
                 code_version=known.code_version,
                 unknown=tuple(unknown),
+                code_changes=self._code_changes(consumer.name, keys),
             ),
             1,
         )
+
+    def _code_changes(self, asset: str, keys: tuple[str, ...] | None) -> tuple[str, ...]:
+        lineage = self.lineage
+        write_mode = write_mode_of(lineage.node(asset).metadata, asset)
+        return code_changes(lineage.metadata(asset), lineage.code_version(asset), write_mode, keys)
 
     def _partitions(self, followed: Collection[TrackedInput]) -> tuple[str, ...]:
         keys: set[str] = set()

@@ -47,6 +47,9 @@ def plan_report(plan: BackfillPlan) -> Report:
     report = list(plan_head(plan))
     for asset, readers in plan.not_started.items():
         report.append(f"{', '.join(readers)}: reads all of {asset}, and this backfill doesn't start it.")
+    changes = [f"  {stage.asset}: {each}." for stage in plan.stages for each in stage.code_changes]
+    if changes:
+        report.append("Differs from the code that made the existing rows:\n" + "\n".join(changes))
     unknown = [f"  {stage.asset}: {each.rstrip('.')}." for stage in plan.stages for each in stage.unknown]
     if unknown:
         report.append("Unknown until it runs:\n" + "\n".join(unknown))

@@ -15,6 +15,7 @@ from pydantic import PrivateAttr
 from dagster_ips.core.capture import Mode
 from dagster_ips.core.ownership import ASSET
 from dagster_ips.core.partials_property import PARTIALS
+from dagster_ips.core.queries_property import QUERIES, queries_property, query_text_of
 from dagster_ips.core.ranges import Predicate
 from dagster_ips.core.retention import Retention
 from dagster_ips.core.table_name import namespace_of
@@ -22,7 +23,7 @@ from dagster_ips.core.write_mode import ByQuery, Combine, OverwriteWhere, Replac
 from dagster_ips.errors import DeclarationError, IpsError, OutputTypeError
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.exactly_once.publish.column_evolution import follow_frame, require_columns_fit, require_rows_found
-from dagster_ips.exactly_once.publish.publisher import Publication
+from dagster_ips.exactly_once.publish.publisher import Publication, Publisher
 from dagster_ips.exactly_once.publish.result_writer import Result
 from dagster_ips.exactly_once.snapshot_rows import snapshot_rows
 from dagster_ips.iceberg import code_stamps, lookup_stamps
@@ -65,7 +66,7 @@ from dagster_ips.orchestration.run.step_try import StepTries
 from dagster_ips.orchestration.run.unreadable_inputs import reads
 from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.session import configure, is_frame, is_frame_class
-from dagster_ips.spark.targets import create_table
+from dagster_ips.spark.targets import TableDescription, create_table, set_properties
 from dagster_ips.spark.writes.partials import as_read
 from dagster_ips.view import IcdcView
 
@@ -340,15 +341,9 @@ def _publish(
     if existing is not None and not new and result.changes_nothing():
         publisher.commit_without_writing(captured.captures)
         return Publication(existing)
-    if existing is None:
-        with effect(Effect.CREATE_TARGET):
-            lake.create_namespace(namespace_of(table))
-            create_table(publisher.session, lake.name, table, stored, description)
-    else:
-        followed = follow_frame(stored, lake, table)
-        result = result if isinstance(result.write_mode, Combine) else replace(result, frame=followed)
-    order_new_table(publisher.session, lake.name, table, existing, description)
     code = code_version(context.step_context, context.asset_key)
+    description = description.with_properties(_queries(existing, code, declared))
+    result = _table_for(result, stored, existing, publisher=publisher, table=table, description=description)
     made = code_stamps.properties(
         existing, captured.captures, code, declared=captured.declared, replaces_all=result.replaces_all
     )
@@ -365,6 +360,40 @@ def _publish(
         run_audits(context.step_context, context.asset_key, table, as_read(rows, description.properties))
 
     return publisher.publish(table, captured.captures, result.write, consumer=name, check=audit)
+
+
+def _table_for(  # noqa: PLR0913  # all are independent
+    result: Result,
+    stored: "DataFrame",
+    existing: TableMetadata | None,
+    *,
+    publisher: Publisher,
+    table: str,
+    description: TableDescription,
+) -> Result:
+    """Create the table, or have it follow ``stored``, the rows as they are stored; returns the result that fits it."""
+    lake, session = publisher.catalog, publisher.session
+    if existing is None:
+        with effect(Effect.CREATE_TARGET):
+            lake.create_namespace(namespace_of(table))
+            create_table(session, lake.name, table, stored, description)
+    else:
+        if QUERIES in description.properties:
+            with effect(Effect.ALTER_TARGET):
+                set_properties(session, lake.name, table, {QUERIES: description.properties[QUERIES]})
+        followed = follow_frame(stored, lake, table)
+        result = result if isinstance(result.write_mode, Combine) else replace(result, frame=followed)
+    order_new_table(session, lake.name, table, existing, description)
+    return result
+
+
+def _queries(existing: TableMetadata | None, code: str | None, declared: WriteMode) -> dict[str, str]:
+    """Table properties that record which query ``code`` computes; empty if they say so already, or it isn't a query."""
+    properties = existing.properties if existing else {}
+    if not isinstance(declared, ByQuery) or code is None or query_text_of(properties, code) is not None:
+        return {}
+    of_rows = code_stamps.codes_of(existing) if existing else ()
+    return {QUERIES: queries_property(properties, code, declared.text, of_rows=of_rows)}
 
 
 def _require_same_storage(target: TableMetadata | None, partials: str | None, asset: str) -> None:
