@@ -152,6 +152,24 @@ def commit_tables_together(catalog: Catalog, changes: Sequence[Mapping[str, Any]
     answer.raise_for_status()
 
 
+def on_vended(catalog: Catalog, hear: Callable[[tuple[str, ...], Mapping[str, str], Mapping[str, Any]], None]) -> None:
+    """Pass on what a REST server vends with each table, which PyIceberg itself keeps only in part (pyiceberg 0.12.0).
+
+    ``hear`` gets the table's identifier, its ``config``, and its ``storage-credentials`` by prefix. Other catalogs vend
+    nothing, so ``hear`` is never called.
+    """
+    rest: Any = catalog
+    respond = getattr(rest, "_response_to_table", None)
+    if respond is None:
+        return
+
+    def heard(identifier: tuple[str, ...], response: Any) -> Any:  # noqa: ANN401  # PyIceberg's own classes
+        hear(identifier, response.config, {each.prefix: each.config for each in response.storage_credentials})
+        return respond(identifier, response)
+
+    rest._response_to_table = heard  # noqa: SLF001  # every table that it loads passes through it
+
+
 def explained(frame: DataFrame) -> str:
     """What ``explain(extended=True)`` prints (pyspark 4.1.4, classic and Connect)."""
     some: Any = frame

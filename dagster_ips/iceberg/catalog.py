@@ -20,7 +20,7 @@ from pyiceberg.exceptions import (
     ValidationError,
 )
 
-from dagster_ips._compat import commit_tables_together, commits_tables_together, offers_register
+from dagster_ips._compat import commit_tables_together, commits_tables_together, offers_register, on_vended
 from dagster_ips.core.table_name import name_of, parts_of
 from dagster_ips.errors import (
     CatalogUnreachableError,
@@ -35,6 +35,7 @@ from dagster_ips.iceberg.late import sql, sqlalchemy
 from dagster_ips.iceberg.metadata import TableMetadata, unsupported_view
 from dagster_ips.iceberg.object_stores import is_on_s3, spark_storage
 from dagster_ips.iceberg.storage import Storage, kind_of
+from dagster_ips.iceberg.vended import Vended
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -74,6 +75,7 @@ class LakeCatalog:
     branch: str | None = None
     icdc_location: str | None = None
     _patience: Patience | None = field(init=False, repr=False)
+    _vended: dict[tuple[str, ...], Vended] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "properties", _with_type(self.properties))
@@ -88,7 +90,7 @@ class LakeCatalog:
     def on_branch(self, branch: str | None) -> LakeCatalog:
         """This catalog with ``branch`` instead of ``main`` in the tables that have it; with ``main`` if it is None."""
         found = replace(self, branch=branch)
-        vars(found)["client"] = self.client  # Its connections are shared.
+        vars(found).update(client=self.client, _vended=self._vended)  # Its connections are shared.
         return found
 
     @classmethod
@@ -134,9 +136,22 @@ class LakeCatalog:
         Raises:
             CatalogUnreachableError: it is a REST catalog and did not answer.
         """
+        if self.properties.get("type") != "rest":
+            return Storage(self.properties, self.name, self._new_patience())
         # A REST server may have settings for its clients, such as the address of the object store.
-        properties = self.client.properties if self.properties.get("type") == "rest" else self.properties
-        return Storage(properties, self.name, self._new_patience())
+        return Storage(self.client.properties, self.name, self._new_patience(), self._vended_for, self.icdc_location)
+
+    def _vended_for(self, table: str) -> Vended:
+        """What the server vended for ``table`` when it was last loaded; it is loaded anew before that ends.
+
+        Raises:
+            CatalogUnreachableError: the catalog did not answer.
+        """
+        known = self._vended.get(parts_of(table))
+        if known is None or known.has_ended():
+            with self._reaching(f"asking for the credentials of {table}"), contextlib.suppress(NoSuchTableError):
+                self._asked(partial(_location, self.client, table))
+        return self._vended.get(parts_of(table), Vended())
 
     def locate(self, tables: Sequence[str]) -> Located:
         """As ``metadata_locations``; a failure for one table doesn't affect the others."""
@@ -303,7 +318,14 @@ class LakeCatalog:
             self._create_embedded_folder()
             connection = _CONNECTION if self.properties.get("type") == "sql" else {}
             properties = {**connection, **self.properties}
-            return self._asked(lambda: pyiceberg_catalog.load_catalog(self.name, **properties))
+            client = self._asked(lambda: pyiceberg_catalog.load_catalog(self.name, **properties))
+            on_vended(client, self._hear_vended)
+            return client
+
+    def _hear_vended(
+        self, identifier: tuple[str, ...], config: Mapping[str, str], credentials: Mapping[str, Mapping[str, str]]
+    ) -> None:
+        self._vended[identifier] = Vended(config, credentials)
 
     def _asked(self, call: Callable[[], _Answer]) -> _Answer:
         return self._patience.ask(call) if self._patience else call()

@@ -144,7 +144,7 @@ class _Reader:
             raise CatalogUnreachableError(catalog=self.storage.catalog, doing=doing, cause=kind_of(error)) from None
 
     def _read(self, file: DataFile, fields: Sequence[NestedField]) -> DistinctRows | Unreadable:
-        with self.storage.open(file.path) as stream:
+        with self.storage.open(file.path, table=self.source.table) as stream:
             opened = parquet.ParquetFile(stream)
             names = _names(opened.schema_arrow, self.source)
             if names is None:

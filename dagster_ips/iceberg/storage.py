@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -14,6 +15,7 @@ from urllib.parse import urlsplit
 from dagster_ips.errors import CatalogUnreachableError, MetadataUnreadableError, UnsupportedTableError
 from dagster_ips.iceberg.answer_deadline import NoAnswerError, Patience
 from dagster_ips.iceberg.late import fs, io, pyarrow_io
+from dagster_ips.iceberg.vended import Vended
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO, InputStream
@@ -23,17 +25,24 @@ _ANSWERS = (FileNotFoundError, FileExistsError, PermissionError, IsADirectoryErr
 _CUTS_PATHS = frozenset("#?")
 _DATABASE_CODES = ("sqlite_errorname", "sqlstate", "pgcode")
 """Where the errors of sqlite3, psycopg and psycopg2 have their code."""
+_MOST_IOS = 64
 _AWS_ERROR = re.compile(r"\bAWS Error (\w+(?: \(HTTP status \d+\))?)")
 
 
 @dataclass(frozen=True)
 class Storage:
-    """Reads and writes whole files with the catalog's own storage configuration; reads wait with ``patience``."""
+    """Reads and writes whole files with the catalog's own storage configuration; reads wait with ``patience``.
+
+    Every file is read or written for a ``table``. What ``vended`` knows for that table is used for it, unless the file
+    is in ``own_folder``, which is the client's and not the server's.
+    """
 
     properties: Mapping[str, str] = field(repr=False)
     catalog: str = ""
     patience: Patience | None = None
-    _ios: dict[str, FileIO] = field(default_factory=dict, init=False, repr=False, compare=False)
+    vended: Callable[[str], Vended] | None = field(default=None, repr=False)
+    own_folder: str | None = None
+    _ios: dict[tuple[object, ...], FileIO] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def read(self, location: str, *, table: str) -> bytes:
         """The file's content.
@@ -45,59 +54,60 @@ class Storage:
         """
         try:
             with self._reaching(f"reading {location}"):
-                return self.patience.ask(lambda: self._content(location)) if self.patience else self._content(location)
+                content = partial(self._content, location, table)
+                return self.patience.ask(content) if self.patience else content()
         except (CatalogUnreachableError, UnsupportedTableError):
             raise
         except Exception as error:  # noqa: BLE001  # every storage has its own; all mean the same to the table
             # The message may have a signed address in it.
             raise MetadataUnreadableError(table=table, file=location, cause=type(error).__name__) from None
 
-    def _content(self, location: str) -> bytes:
-        with self._io(location).new_input(location).open() as stream:
+    def _content(self, location: str, table: str) -> bytes:
+        with self._io(location, table).new_input(location).open() as stream:
             return stream.read()
 
-    def open(self, location: str) -> InputStream:
+    def open(self, location: str, *, table: str) -> InputStream:
         """Open a file to read parts of it; raises whatever the storage does if it doesn't exist."""
-        return self._io(location).new_input(location).open(seekable=True)
+        return self._io(location, table).new_input(location).open(seekable=True)
 
-    def exists(self, location: str) -> bool:
+    def exists(self, location: str, *, table: str) -> bool:
         """Whether there is such a file.
 
         Raises:
             CatalogUnreachableError: the storage did not answer.
         """
         with self._reaching(f"looking for {location}"):
-            return self._io(location).new_input(location).exists()
+            return self._io(location, table).new_input(location).exists()
 
-    def size(self, location: str) -> int:
+    def size(self, location: str, *, table: str) -> int:
         """The size in bytes of a file that exists.
 
         Raises:
             CatalogUnreachableError: the storage did not answer.
         """
         with self._reaching(f"measuring {location}"):
-            return len(self._io(location).new_input(location))
+            return len(self._io(location, table).new_input(location))
 
-    def write(self, location: str, content: bytes) -> None:
+    def write(self, location: str, content: bytes, *, table: str) -> None:
         """Create the file; an existing one is never overwritten.
 
         Raises:
             CatalogUnreachableError: the storage did not answer. The file may have been written.
         """
-        output = self._io(location).new_output(location)
+        output = self._io(location, table).new_output(location)
         with self._reaching(f"writing {location}"), output.create(overwrite=False) as stream:
             stream.write(content)
 
-    def delete(self, location: str) -> None:
+    def delete(self, location: str, *, table: str) -> None:
         """Delete the file; one that is gone already is no error.
 
         Raises:
             CatalogUnreachableError: the storage did not answer. The file may be gone.
         """
         with self._reaching(f"deleting {location}"), contextlib.suppress(FileNotFoundError):
-            self._io(location).delete(location)
+            self._io(location, table).delete(location)
 
-    def remove_empty_folder(self, location: str) -> None:
+    def remove_empty_folder(self, location: str, *, table: str) -> None:
         """Remove a folder unless a file is in it.
 
         An object store has no folders, but deleting a file through PyArrow leaves an empty object in its folder's
@@ -111,24 +121,28 @@ class Storage:
             if path.startswith("/"):
                 with contextlib.suppress(OSError):
                     Path(path).rmdir()
-            elif isinstance(own := self._io(location), pyarrow_io.PyArrowFileIO):
-                scheme, bucket, path = own.parse_location(location, dict(self.properties))
+            elif isinstance(own := self._io(location, table), pyarrow_io.PyArrowFileIO):
+                scheme, bucket, path = own.parse_location(location, own.properties)
                 files = own.fs_by_scheme(scheme, bucket)
                 inside = files.get_file_info(fs.FileSelector(path, allow_not_found=True, recursive=True))
                 if all(each.type == fs.FileType.Directory for each in inside):
                     with contextlib.suppress(FileNotFoundError):
                         files.delete_dir(path)
 
-    def _io(self, location: str) -> FileIO:
-        """One FileIO for each kind of storage: it keeps its connections, which cost more than reading small files.
+    def _io(self, location: str, table: str) -> FileIO:
+        """One FileIO for each kind of storage and login: it keeps its connections, which cost more than small files.
 
         Raises:
             UnsupportedTableError: it would use another file than ``location``.
+            CatalogUnreachableError: the catalog didn't say what it vends for the table.
         """
-        scheme = urlsplit(location).scheme
-        if scheme not in self._ios:
-            self._ios[scheme] = io.load_file_io(dict(self.properties), location)
-        found = self._ios[scheme]
+        properties = self._properties_for(location, table)
+        key = (urlsplit(location).scheme, *sorted(properties.items()))
+        found = self._ios.get(key)
+        if found is None:
+            if len(self._ios) >= _MOST_IOS:  # Most of them have vended credentials that have ended.
+                self._ios.clear()
+            found = self._ios[key] = io.load_file_io(dict(properties), location)
         if _CUTS_PATHS & set(location) and isinstance(found, pyarrow_io.PyArrowFileIO):
             raise UnsupportedTableError(
                 table=location,
@@ -137,6 +151,12 @@ class Storage:
                 "(py-io-impl).",
             )
         return found
+
+    def _properties_for(self, location: str, table: str) -> Mapping[str, str]:
+        is_own = self.own_folder is not None and location.startswith(f"{self.own_folder.rstrip('/')}/")
+        if self.vended is None or is_own:
+            return self.properties
+        return self.vended(table).properties_for(location, self.properties)
 
     @contextlib.contextmanager
     def _reaching(self, doing: str) -> Iterator[None]:

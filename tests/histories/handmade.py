@@ -198,7 +198,7 @@ def _replace_metadata(table: HistoryTable, raw: Json) -> None:
     location = f"{raw['location']}/metadata/{len(raw['snapshots']):05}-{uuid.uuid4()}.metadata.json"
     raw["last-updated-ms"] = max(int(time.time() * 1000), raw["last-updated-ms"])
     catalog = table.lake.catalog
-    catalog.storage.write(location, json.dumps(raw).encode())
+    catalog.storage.write(location, json.dumps(raw).encode(), table=table.name)
     catalog.drop(table.name)  # The table's files stay.
     catalog.register(table.name, location)
 

@@ -93,8 +93,8 @@ def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     lake = LakeCatalog.embedded("lake", tmp_path)
     monkeypatch.setattr(Storage, "_io", lambda *_: _FullDisk())
     with pytest.raises(CatalogUnreachableError, match=r"writing file:///a \(OSError: No space left on device\)"):
-        lake.storage.write("file:///a", b"content")
-    assert try_storage(lake.storage, "file:///a") == "OSError: No space left on device"
+        lake.storage.write("file:///a", b"content", table=TABLE)
+    assert try_storage(lake.storage, "file:///a", table=TABLE) == "OSError: No space left on device"
 
 
 def test_a_locked_database_is_named(tmp_path: Path) -> None:
@@ -297,9 +297,9 @@ def test_a_file_is_never_taken_for_another_one_whose_path_its_own_begins_with(tm
     location = f"file://{tmp_path}/plays{mark}2"
     calls: list[Callable[[], object]] = [
         lambda: storage.read(location, table=TABLE),
-        lambda: storage.open(location),
-        lambda: storage.exists(location),
-        lambda: storage.delete(location),
+        lambda: storage.open(location, table=TABLE),
+        lambda: storage.exists(location, table=TABLE),
+        lambda: storage.delete(location, table=TABLE),
     ]
     for call in calls:
         with pytest.raises(UnsupportedTableError, match=r"contains # or \?, from where on PyIceberg ignores it"):
@@ -325,12 +325,12 @@ def test_a_file_may_be_deleted_twice_and_a_folder_is_removed_only_if_it_is_empty
     storage = LakeCatalog.embedded("lake", tmp_path).storage
     folder = f"file://{tmp_path}/a/folder"
     for name in ("one", "two"):
-        storage.write(f"{folder}/{name}", b"content")
+        storage.write(f"{folder}/{name}", b"content", table=TABLE)
     for _ in range(2):
-        storage.delete(f"{folder}/one")
-    storage.remove_empty_folder(folder)
+        storage.delete(f"{folder}/one", table=TABLE)
+    storage.remove_empty_folder(folder, table=TABLE)
     assert [path.name for path in (tmp_path / "a" / "folder").iterdir()] == ["two"]
-    storage.delete(f"{folder}/two")
+    storage.delete(f"{folder}/two", table=TABLE)
     for _ in range(2):
-        storage.remove_empty_folder(folder)
+        storage.remove_empty_folder(folder, table=TABLE)
     assert not list((tmp_path / "a").iterdir())

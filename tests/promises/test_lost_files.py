@@ -34,15 +34,15 @@ def test_a_data_file_that_cannot_be_read_is_named_and_the_run_can_be_repeated_on
     lake.append(more := events(range(40, 60)))
     storage, file = lake.catalog.storage, newest_data_file(lake, "media.playback")
     content = storage.read(file, table="media.playback")
-    storage.delete(file)
+    storage.delete(file, table="media.playback")
     if damage != "missing":
-        storage.write(file, b"" if damage == "empty" else content[:-40])
+        storage.write(file, b"" if damage == "empty" else content[:-40], table="media.playback")
     with pytest.raises(FilesGoneError) as raised:
         materialize(definitions, instance, "daily")
     assert file.rpartition("/")[2] in str(raised.value)
     assert raised.value.table == "media.playback"
-    storage.delete(file)
-    storage.write(file, content)
+    storage.delete(file, table="media.playback")
+    storage.write(file, content, table="media.playback")
     materialize(definitions, instance, "daily", "agg")
     assert lake.rows("media.agg") == expected_agg(rows + more)
 
@@ -74,7 +74,7 @@ def test_a_missing_data_file_is_named_if_the_assets_own_function_reads_it(
 
     lake.create_playback(events(range(6)))
     file = newest_data_file(lake, "media.playback")
-    lake.catalog.storage.delete(file)
+    lake.catalog.storage.delete(file, table="media.playback")
     definitions = pipeline(lake.folder, lake.spark_folder, kind(copied))
     with pytest.raises(FilesGoneError) as raised:
         materialize(definitions, instance, "asset")

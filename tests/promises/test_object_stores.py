@@ -120,14 +120,14 @@ def test_a_whole_pipeline_follows_every_change_and_leaves_nothing_behind(
 def test_a_folder_of_a_store_is_removed_only_when_it_is_empty(object_store: ObjectStore, bucket: str) -> None:
     storage, table = Storage(object_store.properties), f"s3://{bucket}/_ips/table"
     for name in ("one", "two"):
-        storage.write(f"{table}/metadata/{name}", b"content")
+        storage.write(f"{table}/metadata/{name}", b"content", table="ips.any")
     for _ in range(2):
-        storage.delete(f"{table}/metadata/one")
-    storage.remove_empty_folder(table)
+        storage.delete(f"{table}/metadata/one", table="ips.any")
+    storage.remove_empty_folder(table, table="ips.any")
     assert "_ips/table/metadata/two" in object_store.objects(bucket)
-    storage.delete(f"{table}/metadata/two")
+    storage.delete(f"{table}/metadata/two", table="ips.any")
     for _ in range(2):
-        storage.remove_empty_folder(table)
+        storage.remove_empty_folder(table, table="ips.any")
     assert not [key for key in object_store.objects(bucket) if key.startswith("_ips/table")]
 
 

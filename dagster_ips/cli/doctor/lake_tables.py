@@ -66,7 +66,7 @@ def storage(known: KnownTable) -> Iterator[Finding]:
         return
     table = f"{known.manager.icdc_namespace}.doctor"
     location = icdc_names.location(metadata, table, under=lake.icdc_location)
-    if (cause := try_storage(lake.storage, location)) is not None:
+    if (cause := try_storage(lake.storage, location, table=known.table)) is not None:
         yield Finding(
             "storage",
             known.table,

@@ -47,15 +47,19 @@ def lost_file(error: Exception, inputs: Iterable[CapturedInput], storage: Storag
         for captured in inputs:
             if path := _path_in(found, captured):
                 said = message[message.index(found) + len(found) :].partition("\n")[0].strip()[:_SAID]
-                cause = f"can't be read ({said})" if storage.exists(path) else "no longer exists"
+                is_there = storage.exists(path, table=captured.source.table)
+                cause = f"can't be read ({said})" if is_there else "no longer exists"
                 return _gone(captured, path, cause)
     return _cut_short(inputs, storage) if _OUT_OF_RANGE.search(message) else None
 
 
 def _cut_short(inputs: Iterable[CapturedInput], storage: Storage) -> FilesGoneError | None:
     for captured in inputs:
+        table = captured.source.table
         for file in captured.files.changes.touched[:_MOST_MEASURED]:
-            if storage.exists(file.path) and (found := storage.size(file.path)) != file.file_size_bytes:
+            if not storage.exists(file.path, table=table):
+                continue
+            if (found := storage.size(file.path, table=table)) != file.file_size_bytes:
                 cause = f"has {found:,} bytes, but the table's metadata says {file.file_size_bytes:,}"
                 return _gone(captured, file.path, cause)
     return None

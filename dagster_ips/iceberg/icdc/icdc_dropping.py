@@ -95,9 +95,9 @@ def drop_icdc_table(catalog: LakeCatalog, name: str, edge: Edge) -> None:
     files = _own_files(catalog.storage, metadata)
     catalog.drop(name)
     for file in files:
-        catalog.storage.delete(file)
-    catalog.storage.remove_empty_folder(_folder(metadata))
-    catalog.storage.remove_empty_folder(metadata.location)
+        catalog.storage.delete(file, table=name)
+    catalog.storage.remove_empty_folder(_folder(metadata), table=name)
+    catalog.storage.remove_empty_folder(metadata.location, table=name)
 
 
 def _read(storage: Storage, name: str, location: str) -> TableMetadata | None:

@@ -117,7 +117,7 @@ def author_icdc_table(  # noqa: PLR0913  # all are independent
         }
     metadata = author.metadata(main, tags, properties)
     path = f"{location}/metadata/00000-{uuid.uuid4()}.metadata.json"
-    storage.write(path, json.dumps(metadata, separators=(",", ":")).encode())
+    storage.write(path, json.dumps(metadata, separators=(",", ":")).encode(), table=source.table)
     return AuthoredTable(path, {tag: snapshot["snapshot-id"] for tag, snapshot in tags.items()})
 
 
@@ -184,7 +184,7 @@ class _Author:
             header["sequence-number"] = str(self._sequence_number)
         if version >= _V3:
             header["first-row-id"] = str(self._next_row_id)
-        self._storage.write(path, write_avro(header, [self._complete(row) for row in rows]))
+        self._write(path, write_avro(header, [self._complete(row) for row in rows]))
         summary = {"operation": "append"}
         if files:
             count, records = str(len(files)), str(sum(file.record_count for file in files))
@@ -241,8 +241,11 @@ class _Author:
     def _write_manifest(self, content: bytes) -> str:
         path = f"{self._location}/metadata/{uuid.uuid4()}-m{self._written}.avro"
         self._written += 1
-        self._storage.write(path, content)
+        self._write(path, content)
         return path
+
+    def _write(self, path: str, content: bytes) -> None:
+        self._storage.write(path, content, table=self._source.table)
 
 
 def _new_snapshot_id() -> int:
