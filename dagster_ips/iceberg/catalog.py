@@ -31,7 +31,7 @@ from dagster_ips.errors import (
 )
 from dagster_ips.iceberg.answer_deadline import NoAnswerError, Patience
 from dagster_ips.iceberg.late import catalog as pyiceberg_catalog
-from dagster_ips.iceberg.late import sql, sqlalchemy
+from dagster_ips.iceberg.late import config, sql, sqlalchemy
 from dagster_ips.iceberg.metadata import TableMetadata, unsupported_view
 from dagster_ips.iceberg.object_stores import is_on_s3, spark_storage
 from dagster_ips.iceberg.storage import Storage, kind_of
@@ -49,6 +49,7 @@ _SQLITE = "sqlite:///"
 _UNREADABLE = (ValidationError, ResponseError)
 """What PyIceberg raises if a metadata file, or a catalog's response, has something that it doesn't know."""
 _MOST_LISTED = 20
+_CLASS = "py-catalog-impl"
 _CONNECTION = {"pool_pre_ping": "true"}
 """A connection to a database that ended while a run computed, as the database or a firewall ends it, isn't used."""
 _SPARK_CATALOG_TYPES = {"sql": "jdbc", "rest": "rest", "glue": "glue", "hive": "hive"}
@@ -57,6 +58,9 @@ _SPARK_CATALOG_TYPES = {"sql": "jdbc", "rest": "rest", "glue": "glue", "hive": "
 @dataclass(frozen=True, eq=False)
 class LakeCatalog:
     """A catalog by its PyIceberg properties. These may contain secrets, so they are in no repr, log or error.
+
+    PyIceberg's own configuration adds what they don't say: environment variables and ``.pyiceberg.yaml``. Spark gets
+    the result.
 
     With ``patience_seconds``, pointers and files are waited for no longer than that, as ``Patience`` says. With
     ``branch``, tables that have such a branch look as if ``main`` were there. Metadata of ICDC tables is written under
@@ -78,7 +82,7 @@ class LakeCatalog:
     _vended: dict[tuple[str, ...], Vended] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "properties", _with_type(self.properties))
+        object.__setattr__(self, "properties", _with_type(_with_configured(self.name, self.properties)))
         object.__setattr__(self, "_patience", self._new_patience())
 
     @classmethod
@@ -395,6 +399,16 @@ def _fast_forward(table: TableMetadata, branch: str) -> dict[str, Any]:
     }
 
 
+def _with_configured(name: str, properties: Mapping[str, str]) -> Mapping[str, str]:
+    """The properties with those that PyIceberg would add from its own configuration, so that everyone has the same.
+
+    Nested ones are left out: only PyIceberg has them. A class can't be configured there; PyIceberg ignores it as well.
+    """
+    known: Any = config.Config().get_catalog_config(name) or {}
+    merged = config.merge_config({key: value for key, value in known.items() if key != _CLASS}, dict(properties))
+    return {key: value for key, value in merged.items() if isinstance(value, str)}
+
+
 def _with_type(properties: Mapping[str, str]) -> Mapping[str, str]:
     """The properties with the catalog's type, which PyIceberg infers from the address if it isn't given.
 
@@ -403,7 +417,7 @@ def _with_type(properties: Mapping[str, str]) -> Mapping[str, str]:
     if "type" in properties:
         return {**properties, "type": properties["type"].lower()}
     with contextlib.suppress(ValueError):
-        if "uri" in properties and "py-catalog-impl" not in properties:
+        if "uri" in properties and _CLASS not in properties:
             found = pyiceberg_catalog.infer_catalog_type("", dict(properties))
             return {**properties, **({"type": found.value} if found else {})}
     return properties

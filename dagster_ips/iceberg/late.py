@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pyiceberg import catalog, conversions, io, schema, types
     from pyiceberg.catalog import sql
     from pyiceberg.io import pyarrow as pyarrow_io
+    from pyiceberg.utils import config
 else:
     pa, compute, fs, parquet = (
         LateModule(name) for name in ("pyarrow", "pyarrow.compute", "pyarrow.fs", "pyarrow.parquet")
@@ -21,11 +22,12 @@ else:
         LateModule(f"pyiceberg.{name}") for name in ("catalog", "conversions", "io", "schema", "types")
     )
     sql, sqlalchemy = LateModule("pyiceberg.catalog.sql"), LateModule("sqlalchemy")
-    pyarrow_io = LateModule("pyiceberg.io.pyarrow")
+    pyarrow_io, config = LateModule("pyiceberg.io.pyarrow"), LateModule("pyiceberg.utils.config")
 
 __all__ = [
     "catalog",
     "compute",
+    "config",
     "conversions",
     "fs",
     "io",

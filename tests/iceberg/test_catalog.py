@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.utils.config import Config
 
 from dagster_ips.errors import (
     CatalogUnreachableError,
@@ -334,3 +335,23 @@ def test_a_file_may_be_deleted_twice_and_a_folder_is_removed_only_if_it_is_empty
     for _ in range(2):
         storage.remove_empty_folder(folder, table=TABLE)
     assert not list((tmp_path / "a").iterdir())
+
+
+def test_what_pyiceberg_is_configured_with_elsewhere_reaches_spark_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = ("s3.endpoint: http://store", "type: rest", "uri: http://another", "auth:", "  type: noop")
+    (tmp_path / ".pyiceberg.yaml").write_text("\n    ".join(("catalog:\n  prod:", *there)))
+    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
+    monkeypatch.setenv("PYICEBERG_CATALOG__PROD__WAREHOUSE", "s3://lake/warehouse")
+    monkeypatch.setenv("PYICEBERG_CATALOG__PROD__PY_CATALOG_IMPL", "no.such.class")
+    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
+    own = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db"}
+    lake = LakeCatalog("prod", own)
+    prefix = "spark.sql.catalog.prod."
+    spark = {key.removeprefix(prefix): value for key, value in lake.spark_configuration().items()}
+    for told in (spark, lake.client.properties, lake.storage.properties):
+        assert (told["warehouse"], told["s3.endpoint"]) == ("s3://lake/warehouse", "http://store")
+    assert (spark["type"], spark["uri"]) == ("jdbc", f"jdbc:sqlite:{tmp_path}/catalog.db?busy_timeout=30000")
+    assert "auth" not in spark
+    assert not {"warehouse", "s3.endpoint"} & LakeCatalog("lake", own).properties.keys()
