@@ -130,7 +130,8 @@ class LakeCatalog:
     def spark_extras(self) -> tuple[str, ...]:
         """Names of the extra jars that Spark needs for this catalog."""
         uri = self.properties.get("uri", "")
-        needs = {"aws": is_on_s3(self.properties), "postgresql": uri.startswith("postgresql")}
+        is_on_aws = is_on_s3(self.properties) or self.properties.get("type") == "glue"
+        needs = {"aws": is_on_aws, "postgresql": uri.startswith("postgresql")}
         return tuple(extra for extra, is_needed in needs.items() if is_needed)
 
     @cached_property
@@ -266,6 +267,8 @@ class LakeCatalog:
             self.client.create_namespace_if_not_exists(parts_of(table)[:-1])
             try:
                 self.client.register_table(parts_of(table), metadata_location)
+            except NotImplementedError:
+                raise NoRegisterError(self.name) from None
             except _UNREADABLE:
                 # It is registered by then; only reading it back fails, for a type that PyIceberg doesn't know yet.
                 if self.metadata_locations([table]).get(table) != metadata_location:

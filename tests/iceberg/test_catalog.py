@@ -20,6 +20,7 @@ from dagster_ips.errors import (
     CatalogUnreachableError,
     DeclarationError,
     MetadataUnreadableError,
+    NoRegisterError,
     UnknownTableError,
     UnsupportedTableError,
 )
@@ -355,3 +356,19 @@ def test_what_pyiceberg_is_configured_with_elsewhere_reaches_spark_too(
     assert (spark["type"], spark["uri"]) == ("jdbc", f"jdbc:sqlite:{tmp_path}/catalog.db?busy_timeout=30000")
     assert "auth" not in spark
     assert not {"warehouse", "s3.endpoint"} & LakeCatalog("lake", own).properties.keys()
+
+
+@pytest.mark.parametrize("kind", ["glue", "Glue"])
+def test_spark_gets_the_jars_of_aws_for_glue(kind: str) -> None:
+    assert LakeCatalog("lake", {"type": kind}).spark_extras() == ("aws",)
+
+
+def test_a_catalog_that_turns_out_not_to_register_tables_is_named_as_such(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise NotImplementedError
+
+    monkeypatch.setattr(SqlCatalog, "register_table", refuse)
+    with pytest.raises(NoRegisterError):
+        LakeCatalog.embedded("lake", tmp_path).register(TABLE, "file:///nowhere")

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog import load_catalog
 
-from dagster_ips.errors import CatalogUnreachableError, MetadataUnreadableError
+from dagster_ips.errors import CatalogUnreachableError, MetadataUnreadableError, NoRegisterError
 from dagster_ips.exactly_once.capture.interval_tables import IntervalTables
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.vended import Vended
@@ -135,3 +135,13 @@ def test_no_vended_secret_is_shown_or_stored(
     secret = key["s3.secret-access-key"]
     assert not [text for text in shown if secret in text]
     assert not [content for content in stored if secret.encode() in content]
+
+
+def test_nothing_is_written_if_a_server_does_not_offer_to_register_tables(server: VendingCatalog, bucket: str) -> None:
+    server.endpoints = [
+        f"GET /v1/{{prefix}}/namespaces/{{namespace}}{each}" for each in ("", "/tables", "/tables/{table}")
+    ]
+    before = server.store.objects(bucket)
+    with pytest.raises(NoRegisterError):
+        IntervalTables(lake_of(server, login(server.store))).make(TABLE, start=None, end=None)
+    assert server.store.objects(bucket) == before

@@ -25,13 +25,14 @@ class VendingCatalog:
     vend: Callable[[str, str], dict[str, Any]]
     tables: dict[str, str] = field(default_factory=dict)
     loads: list[str] = field(default_factory=list)
+    endpoints: list[str] | None = None
     uri: str = ""
 
     def answer(self, method: str, path: list[str], said: dict[str, Any]) -> tuple[HTTPStatus, dict[str, Any]]:
         """The status and the content of the answer to one request."""
         match method, path:
             case "GET", ["config"]:
-                return HTTPStatus.OK, {"defaults": {}, "overrides": {}}
+                return HTTPStatus.OK, {"defaults": {}, "overrides": {}, "endpoints": self.endpoints}
             case "GET" | "POST", ["namespaces", *_] if len(path) <= 2:
                 return HTTPStatus.OK, {"namespace": ["any"]}
             case "POST", ["namespaces", namespace, "register"]:

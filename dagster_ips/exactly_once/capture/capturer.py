@@ -134,6 +134,7 @@ class Capturer:
         Raises:
             IpsError: as in ``capture``.
         """
+        self.catalog.require_register()
         metadata = self.catalog.find(target)
         taken_from = require_own(metadata, consumer, consent) if metadata else None
         if taken_from:

@@ -56,7 +56,9 @@ class IntervalTables:
             UnknownPlaceError: a place isn't in the table's history, or no longer.
             IntervalError: the interval ends before it begins, or the table has no snapshot before the end.
             BrokenHistoryError: column names stand for other columns at the end.
+            NoRegisterError: the catalog can't have such a table.
         """
+        self.catalog.require_register()
         source = self.catalog.load(table, asset=NOBODY)
         last = snapshot_at(end, source, ref, asked_by="--to") if end else source.ancestry(ref).head
         if last is None:
