@@ -33,7 +33,7 @@ class Vended:
 
         >>> vended = Vended({"s3.region": "eu"}, {"s3://lake/a": {"s3.access-key-id": "theirs"}})
         >>> vended.properties_for("s3://lake/a/1.avro", {"s3.access-key-id": "ours"})
-        {'s3.access-key-id': 'theirs', 's3.region': 'eu'}
+        {'s3.region': 'eu', 's3.access-key-id': 'theirs'}
         >>> vended.properties_for("s3://lake/b/1.avro", {"s3.access-key-id": "ours"})
         {'s3.access-key-id': 'ours', 's3.region': 'eu'}
         """
