@@ -153,6 +153,8 @@ class MaintenancePlan:
         if not same_columns and len(selects[0]) == len(selects[1]):
             for one, before in zip(*selects, strict=True):
                 names = before.named_selects
+                if _is_side(one) and one.named_selects[: len(names)] != names:
+                    return False  # Sides are put together by the position of their columns.
                 one.set("expressions", [each for each in one.selects if each.alias_or_name in names])
         return bool(mine.sql(DIALECT) == other._tree.sql(DIALECT))
 
@@ -309,6 +311,7 @@ def _qualified(query: Query, columns: Sequence[Sequence[QueryColumn]]) -> exp.Qu
         message = "JOIN ... USING after a RIGHT JOIN"  # It joins by the right table's columns, unlike in sqlglot.
         raise NotDerivedError(message)
     tree = qualify(query.tree.copy(), schema=schema, dialect=DIALECT)
+    _require_columns_named(tree)
     annotate_types(tree, schema=schema, dialect=DIALECT)
     computes_decimals = any(map(_is_computed_decimal, tree.walk()))
     for node in tree.walk():
@@ -324,6 +327,25 @@ def _qualified(query: Query, columns: Sequence[Sequence[QueryColumn]]) -> exp.Qu
     for each in tree.find_all(exp.Select):
         _simplify_using(each)
     return tree
+
+
+def _is_side(tree: exp.Expr) -> bool:
+    """Whether it is a side of a set operation."""
+    above = tree.parent
+    while isinstance(above, exp.Paren | exp.Subquery):
+        above = above.parent
+    return isinstance(above, exp.SetOperation)
+
+
+def _require_columns_named(tree: exp.Expr) -> None:
+    """Refuse a ``*`` that stands for columns, except where it lists them: then it has been replaced by their names."""
+    for star in tree.find_all(exp.Star):
+        listed = star.parent if isinstance(star.parent, exp.Column) else star
+        call = listed.parent
+        counts_rows = isinstance(call, exp.Count) and listed is star
+        if call is not None and not counts_rows and not isinstance(call, exp.Select):
+            message = f"{call.sql(DIALECT)} doesn't name the columns that it is computed from"
+            raise NotDerivedError(message)
 
 
 def _is_computed_decimal(node: exp.Expr) -> bool:

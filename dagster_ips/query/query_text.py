@@ -131,7 +131,7 @@ def read(text: str) -> Query:
         spans.append(NameSpan(places[0]["start"], places[-1]["end"], source, alias))
         given = table.args.get("alias") or exp.TableAlias(this=exp.to_identifier(parts[-1], quoted=True))
         joined = table.args.get("joins")
-        table.replace(exp.Table(this=exp.to_identifier(named(source)), alias=given, joins=joined))
+        table.replace(_source(named(source), given, joined))
     if not sources:
         message = "it reads no table"
         raise RefusedQueryError(message)
@@ -211,6 +211,17 @@ def _inlined(query: exp.Expr, known: Mapping[str, exp.Expr]) -> exp.Query:
     return query  # type: ignore[return-value]
 
 
+def _source(name: str, alias: exp.TableAlias, joins: list[exp.Join] | None) -> exp.Expr:
+    """The table ``name``; as a derived table if the alias renames its columns."""
+    table = exp.Table(this=exp.to_identifier(name), alias=alias, joins=joins)
+    if not alias.args.get("columns"):
+        return table
+    table.set("alias", exp.TableAlias(this=alias.this.copy()))
+    table.set("joins", None)
+    every = exp.Select(expressions=[exp.Star()], from_=exp.From(this=table))
+    return exp.Subquery(this=every, alias=alias, joins=joins)
+
+
 def _named(body: exp.Query, expression: exp.CTE) -> exp.Query:
     """The body of ``WITH name (columns) AS (body)``, with its columns renamed to ``columns``."""
     columns = expression.args["alias"].args.get("columns")
@@ -269,7 +280,7 @@ def _problem_of_kind(node: exp.Expr) -> str | None:
 
 
 def _is_of_the_moment(cast: exp.Cast) -> bool:
-    return cast.to.this.value.lower() in _TIMES and is_of_the_moment(cast.this)
+    return cast.is_type(*_TIMES) and is_of_the_moment(cast.this)
 
 
 def is_of_the_moment(text: exp.Expr) -> bool:

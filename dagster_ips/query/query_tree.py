@@ -439,7 +439,7 @@ def kind_of(kind: exp.DataType | None) -> str | None:
     Two floats may be equal without being identical, as may decimals of different scales. Maps, arrays and structs may
     contain such values.
     """
-    if kind is None:
+    if kind is None or isinstance(kind.this, exp.Interval):
         return None
     if kind.this in _INTEGERS:
         return "integer"

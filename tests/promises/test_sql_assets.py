@@ -403,6 +403,30 @@ def test_a_new_column_that_takes_the_place_of_another_name_computes_everything(
         materialize(definitions, instance, "picky")
 
 
+def test_a_star_in_a_query_means_the_columns_that_its_sources_have_now(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    texts = {
+        "both": "SELECT * FROM song UNION ALL SELECT * FROM place",
+        "line": "SELECT a, concat_ws('|', *) AS line FROM song",
+    }
+    lake.catalog.create_namespace("media")
+    for name, row in (("song", "(1, 2), (3, 4)"), ("place", "(5, 6)")):
+        lake.sql(f"CREATE TABLE lake.media.{name} (a INT, b INT) USING iceberg")
+        lake.sql(f"INSERT INTO lake.media.{name} VALUES {row}")
+    made = [ips.sql_asset(name, text, table=f"media.{name}", refresh="incremental") for name, text in texts.items()]
+    sources: Any = [ips.iceberg_asset(name, table=f"media.{name}") for name in ("song", "place")]
+    definitions = pipeline(lake.folder, lake.spark_folder, *made, *sources)
+    materialize(definitions, instance, *texts)
+    lake.sql("DELETE FROM lake.media.song WHERE a = 1")
+    lake.sql("ALTER TABLE lake.media.place ALTER COLUMN b FIRST")
+    materialize(definitions, instance, *texts)
+    for name in ("song", "place"):
+        lake.sql(f"SELECT * FROM lake.media.{name}").createOrReplaceTempView(name)
+    for name, text in texts.items():
+        assert lake.rows(f"media.{name}") == Counter(map(tuple, lake.sql(text).collect())), name
+
+
 def test_the_earlier_rows_of_a_source_are_read_with_its_current_columns(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:

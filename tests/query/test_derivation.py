@@ -187,6 +187,20 @@ CASES: list[tuple[str, dict[str, list[Row]], dict[str, list[Row]], dict[str, lis
         {"t1": [(1, 1, 1, "b")]},
         {},
     ),
+    *(
+        (text, {"t0": [(1, 1, 1, "a"), (1, 2, 1, "a")]}, {"t0": [(1, 3, 1, "a")]}, {"t0": [(1, 1, 1, "a")]})
+        for text in (
+            "SELECT a, concat_ws('|', *) AS k FROM t0",
+            "SELECT a, concat_ws('|', x.*) AS k, b FROM t0 x",
+            "SELECT k, count(DISTINCT b) AS n FROM (SELECT a, b, concat_ws('|', *) AS k FROM t0) GROUP BY k",
+        )
+    ),
+    (
+        "SELECT x.p, count(DISTINCT y.d) AS n FROM t0 AS x(p, q, r, s) JOIN t1 y(p, b, d, s) ON x.p = y.p GROUP BY x.p",
+        {"t0": [(1, 1, 1, "a")], "t1": [(1, 1, 1, "b")]},
+        {"t0": [(2, 1, 1, "a")]},
+        {"t1": [(1, 1, 1, "b")]},
+    ),
     ("SELECT 1 AS k FROM t0 HAVING 1 = 1", {"t0": [(1, 1, 1, "a")]}, {"t0": [(2, 1, 1, "a")]}, {}),
     *(
         # v is 0.0 in one row and -0.0 in the other, and CAST shows the difference.
@@ -302,6 +316,30 @@ def test_earlier_rows_are_needed_if_several_places_change_and_are_not_guessed() 
     plan = MaintenancePlan(query, [[QueryColumn(*each) for each in TABLES[table].items()] for table in ("t0", "t1")])
     assert plan.step({1: ADDED}, known_before=frozenset({1})).strategy is Strategy.COMBINE
     assert plan.step({1: ADDED}, known_before=frozenset({0})).strategy is Strategy.KEYS
+
+
+def test_an_interval_is_no_key_and_may_be_computed_on_the_way() -> None:
+    query = read("SELECT a, b FROM (SELECT a, b, CAST(s AS INTERVAL DAY) AS g FROM t0) WHERE g > INTERVAL '1' DAY")
+    plan = MaintenancePlan(query, [[QueryColumn(*each) for each in TABLES["t0"].items()]])
+    assert plan.step({0: REMOVED}, known_before=frozenset()).keys == (0, 1)
+    query = read("SELECT a, g FROM x")
+    plan = MaintenancePlan(query, [[QueryColumn("a", "int"), QueryColumn("g", "interval day to second")]])
+    assert plan.step({0: REMOVED}, known_before=frozenset()).keys == (0,)
+
+
+def test_a_column_that_moves_changes_what_the_sides_of_a_union_have_in_common() -> None:
+    def is_the_same(text: str, now: str, before: str) -> bool:
+        columns = [[QueryColumn(name, "int") for name in names] for names in (now, "ab")]
+        was = [[QueryColumn(name, "int") for name in names] for names in (before, "ab")]
+        return MaintenancePlan(read(text), columns).means_the_same_over(was, same_columns=False)
+
+    every = "SELECT * FROM x UNION ALL SELECT * FROM y"
+    named = "SELECT a, b FROM x UNION ALL SELECT * FROM y"
+    assert is_the_same(every, "ab", "ab")
+    assert not is_the_same(every, "ba", "ab")
+    assert is_the_same(named, "ba", "ab")
+    assert is_the_same(named, "cab", "ab")
+    assert not is_the_same(f"SELECT * FROM ({every.replace('y', '(SELECT *, 1 AS c FROM y)')})", "cab", "ab")
 
 
 def test_floats_are_no_keys_and_equal_values_of_two_types_are_not_interchangeable() -> None:

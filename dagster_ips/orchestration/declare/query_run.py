@@ -111,13 +111,14 @@ class QueryRun:
     def _has_same_names(self) -> bool:
         """Whether the query's names meant the same when the sources were last consumed.
 
-        A new column can take the place of one of another table, or of an alias.
+        A new column can take the place of one of another table, or of an alias. A column that was moved can take
+        another place where ``*`` lists the columns of a side of a UNION.
         """
         before = [view.columns_before for view in self.views]
         known = [names for names in before if names is not None]
         if len(known) < len(before):
             return False
-        if all(set(names) == set(view.columns) for names, view in zip(known, self.views, strict=True)):
+        if all(names == view.columns for names, view in zip(known, self.views, strict=True)):
             return True
         columns, has_defaults = [], False
         for names, view in zip(known, self.views, strict=True):
