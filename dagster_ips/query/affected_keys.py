@@ -26,6 +26,7 @@ from dagster_ips.query.query_tree import (
     Sides,
     has_equals,
     key_expression,
+    may_fail,
     within,
 )
 
@@ -127,7 +128,12 @@ class AffectedReach:
             return select([exp.alias_(expression.copy(), name) for expression, name in wanted], None)
         walk = _EqualityWalk(self, block, scan, start)
         stand_ins = {column: walk.stand_in(column) for column in columns}
-        filters = [each for each in block.filters if walk.has_all_of(each)]
+        risky = next((name for expression, name in wanted if may_fail(expression)), None)
+        if risky is not None and not walk.joins_all():
+            message = f"{risky} can't be computed for rows that the query doesn't select"
+            raise NotDerivedError(message)
+        is_whole = walk.is_whole()
+        filters = [each for each in block.filters if walk.has_all_of(each) and (is_whole or not may_fail(each))]
 
         def replaced(node: exp.Expr) -> exp.Expr:
             return stand_ins[node].copy() if isinstance(node, exp.Column) and node in stand_ins else node
@@ -200,12 +206,16 @@ class _EqualityWalk:
             message = f"no chain of equalities leads from {start} to {_shown(column)}"
             raise NotDerivedError(message)
         self._reach.rows_of(relation, self._scan_of(relation), [column.name])
+        self._join(relation)
+        return column
+
+    def _join(self, relation: Relation) -> None:
+        """Join a relation that equalities lead to, and those on the way to it."""
         while relation not in self._inside:
             self._inside.append(relation)
             link = self._parents[relation]
             assert link is not None  # noqa: S101  # only the start has no link, and it is inside
             relation = link[0]
-        return column
 
     def has_all_of(self, condition: exp.Expr) -> bool:
         """Whether the joined relations have all columns of a condition that holds in every row, as they are there."""
@@ -214,6 +224,24 @@ class _EqualityWalk:
         is_there = all(each is not None and each.role is Role.INNER and each in self._inside for each in relations)
         is_same = not any(has_equals(self._block, column) for column in columns)
         return bool(columns) and is_there and is_same and all(self._is_known(column) for column in columns)
+
+    def joins_all(self) -> bool:
+        """Join every relation that every row contains; whether exactly the query's rows are left, as ``is_whole``."""
+        for relation in self._block.relations:
+            if relation.role is Role.INNER and relation in self._parents:
+                self._join(relation)
+        return self.is_whole()
+
+    def is_whole(self) -> bool:
+        """Whether the joined relations and their conditions give no row that the query excludes.
+
+        What fails for such a row, as a cast may, would otherwise fail here although the query gives its result.
+        """
+        block = self._block
+        if block.tree.args.get("qualify") or any(each.role is Role.HIDDEN for each in block.relations):
+            return False
+        is_there = all(each in self._inside for each in block.relations if each.role is Role.INNER)
+        return is_there and all(map(self.has_all_of, block.filters))
 
     def joined(self, expressions: Sequence[exp.Expr]) -> exp.Select:
         """The join of the relations found so far, with the columns that ``expressions`` need."""

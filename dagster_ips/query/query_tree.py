@@ -168,6 +168,15 @@ _OF_JOIN = {"this", "on", "side", "kind"}
 _SEVERAL = (exp.Rollup, exp.Cube, exp.GroupingSets)
 _EXACT = {"boolean", "date", "timestamp", "timestamptz", "timestampltz", "timestampntz", "binary", "text", "varchar"}
 _INTEGERS = exp.DataType.INTEGER_TYPES
+_FAILING = (
+    *(exp.Div, exp.IntDiv, exp.Mod, exp.Bracket, exp.StrToDate, exp.StrToTime, exp.StrToUnix, exp.TsOrDsToDate),
+    *(exp.TsOrDsToTimestamp, exp.ToNumber, exp.DateFromParts, exp.TimestampFromParts, exp.Elt, exp.NextDay),
+)
+_FAILING_BY_NAME = {
+    *("conv", "date", "make_date", "make_timestamp", "make_timestamp_ltz", "make_timestamp_ntz", "next_day", "pmod"),
+    *("to_binary", "to_date", "to_number", "to_timestamp", "to_timestamp_ltz", "to_timestamp_ntz", "to_unix_timestamp"),
+    *("unix_timestamp", "url_decode"),
+}
 
 
 def build(tree: exp.Query, columns: Mapping[str, Sequence[str]], sources: Mapping[str, int]) -> Node:
@@ -426,6 +435,29 @@ def _subqueries(part: exp.Expr) -> Iterator[exp.Query]:
     for node in part.walk(prune=lambda node: isinstance(node, exp.Query)):
         if isinstance(node, exp.Query):
             yield node
+
+
+def may_fail(expression: exp.Expr) -> bool:
+    """Whether it may be an error for a value that its type allows, such as a text that is no number.
+
+    Sums, differences and products aren't counted, although they may be too large for their type.
+    """
+    return any(
+        _is_failing_cast(node)
+        if isinstance(node, exp.Cast)
+        else isinstance(node, _FAILING) or (isinstance(node, exp.Anonymous) and node.name.lower() in _FAILING_BY_NAME)
+        for node in expression.walk()
+    )
+
+
+def _is_failing_cast(cast: exp.Cast) -> bool:
+    """Whether there are values that can't be cast. Any can be cast to a string, and a time to another kind of time."""
+    is_try_cast = bool(cast.args.get("safe"))  # sqlglot takes Spark's CAST for a TryCast, too.
+    if is_try_cast or cast.is_type(*exp.DataType.TEXT_TYPES):
+        return False
+    kind = cast.this.type
+    is_time = kind is not None and kind.this in exp.DataType.TEMPORAL_TYPES
+    return not (is_time and cast.to.this in exp.DataType.TEMPORAL_TYPES)
 
 
 def _are_alike(left: exp.Column, right: exp.Column) -> bool:

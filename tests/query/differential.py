@@ -146,7 +146,7 @@ class Machine:
     def _text(self, query: exp.Query | None) -> str:
         assert query is not None
         if id(query) not in self._texts:
-            self._texts[id(query)] = (query, query.sql("duckdb", identify=True))
+            self._texts[id(query)] = (query, in_duckdb(query))
         return self._texts[id(query)][1]
 
     def _bag(self, text: str) -> Rows:
@@ -159,7 +159,7 @@ class Machine:
 
     def _text_of_state(self, query: Query, state: Callable[[int], str]) -> str:
         given = query.over({source: f"`{state(source)}`" for source in range(len(query.sources))})
-        return sqlglot.parse_one(given, dialect=DIALECT).sql("duckdb")
+        return in_duckdb(sqlglot.parse_one(given, dialect=DIALECT), identify=False)
 
     def _fill(self, name: str, table: str, rows: Rows) -> None:
         if self._made.get(name) == (table, rows):
@@ -173,6 +173,16 @@ class Machine:
         listed = ", ".join(f"({', '.join('NULL' if v is None else repr(v) for v in row)})" for row in rows.elements())
         if listed:
             self._db.execute(f"INSERT INTO {name} VALUES {listed}")
+
+
+def in_duckdb(query: exp.Expr, *, identify: bool = True) -> str:
+    """``query`` in DuckDB's SQL. As in Spark, CAST fails where TRY_CAST gives null."""
+
+    def strict(node: exp.Expr) -> exp.Expr:
+        is_strict = isinstance(node, exp.TryCast) and not node.args.get("safe")
+        return exp.Cast(this=node.this, to=node.args["to"]) if is_strict else node
+
+    return query.transform(strict).sql("duckdb", identify=identify)
 
 
 def _key(row: tuple[object, ...], step: MaintenanceStep) -> tuple[object, ...]:
@@ -189,7 +199,7 @@ def grouped_text(grouping: Grouping, rows: str) -> str:
         parts[name] = f"{function_name}({value if value == EVERY_ROW else f'{chr(34)}{value}{chr(34)}'})"
     listed = ", ".join(f'{text} AS "{name}"' for name, text in parts.items())
     groups = f"SELECT {listed} FROM ({rows})" + (f" GROUP BY {', '.join(keys.values())}" if keys else "")
-    made = {name: each.sql("duckdb", identify=True) for name, each in grouping.computed.items()}
+    made = {name: in_duckdb(each) for name, each in grouping.computed.items()}
     return f"SELECT {', '.join(made.get(name, f'{chr(34)}{name}{chr(34)}') for name in grouping.names)} FROM ({groups})"
 
 

@@ -201,6 +201,22 @@ CASES: list[tuple[str, dict[str, list[Row]], dict[str, list[Row]], dict[str, lis
         {"t0": [(2, 1, 1, "a")]},
         {"t1": [(1, 1, 1, "b")]},
     ),
+    *(
+        # Only rows of t0 that the query selects have numbers in s.
+        (
+            text,
+            {"t0": [(1, 1, 1, "5"), (2, 1, 1, "x"), (1, 2, 1, "7")], "t1": [(1, 1, 1, "n"), (2, 1, 1, "t")]},
+            {"t0": [(2, 2, 1, "y"), (1, 3, 1, "9")]},
+            {"t0": [(2, 1, 1, "x"), (1, 1, 1, "5")]},
+        )
+        for text in (
+            "SELECT x.b, CAST(x.s AS INT) AS v FROM t0 x JOIN t1 y ON x.a = y.a WHERE y.s = 'n'",
+            "SELECT x.b, CAST(x.s AS INT) AS v FROM t0 x WHERE x.a IN (SELECT a FROM t1 WHERE s = 'n')",
+            "SELECT x.b FROM t0 x JOIN t1 y ON x.a = y.a WHERE y.s = 'n' AND CAST(x.s AS INT) > 5",
+            "SELECT q.v FROM (SELECT x.b, CAST(x.s AS INT) AS v FROM t0 x JOIN t1 y USING (a) WHERE y.s = 'n') q",
+            "SELECT CAST(x.s AS INT) v, count(DISTINCT x.b) FROM t0 x JOIN t1 y USING (a) WHERE y.s = 'n' GROUP BY 1",
+        )
+    ),
     ("SELECT 1 AS k FROM t0 HAVING 1 = 1", {"t0": [(1, 1, 1, "a")]}, {"t0": [(2, 1, 1, "a")]}, {}),
     *(
         # v is 0.0 in one row and -0.0 in the other, and CAST shows the difference.
