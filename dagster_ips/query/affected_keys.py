@@ -136,7 +136,7 @@ class AffectedReach:
         filters = [each for each in block.filters if walk.has_all_of(each) and (is_whole or not may_fail(each))]
 
         def replaced(node: exp.Expr) -> exp.Expr:
-            return stand_ins[node].copy() if isinstance(node, exp.Column) and node in stand_ins else node
+            return _as_typed(stand_ins[node], node) if isinstance(node, exp.Column) and node in stand_ins else node
 
         outputs = [(expression.copy().transform(replaced, copy=False), name) for expression, name in wanted]
         needed = [*(expression for expression, _ in outputs), *filters]
@@ -311,6 +311,14 @@ class _EqualityWalk:
 
     def _scan_of(self, relation: Relation) -> Scan | None:
         return self._scan if relation is self._start else None
+
+
+def _as_typed(stand_in: exp.Column, column: exp.Column) -> exp.Expr:
+    """``stand_in`` with the type of ``column``: a function of it, such as its hash, may depend on the integer type."""
+    copy, kind = stand_in.copy(), column.type
+    if kind is None or column.meta.get("kind") != "integer" or stand_in.type == kind:
+        return copy
+    return exp.Cast(this=copy, to=kind.copy())
 
 
 def _first_of(block: SelectBlock, columns: Sequence[exp.Column]) -> Relation | None:

@@ -225,7 +225,7 @@ class _Builder:
         _begin_with_the_preserved_side(tree)
         first = tree.args.get("from_")
         if first:
-            block.relations.append(Relation(first.this.alias_or_name, self.node(_from(first.this)), Role.INNER, 0))
+            _add(block, Relation(first.this.alias_or_name, self.node(_from(first.this)), Role.INNER, 0))
         for join in tree.args.get("joins") or []:
             self._join(block, join)
         where = tree.args.get("where")
@@ -251,7 +251,7 @@ class _Builder:
             raise NotDerivedError(message)
         role = Role.HIDDEN if kind in ("SEMI", "ANTI") else Role.LEFT if side == "LEFT" else Role.INNER
         relation = Relation(join.this.alias_or_name, self.node(this), role, len(block.relations))
-        block.relations.append(relation)
+        _add(block, relation)
         for condition in conjuncts(join.args.get("on")):
             if role is Role.INNER:
                 _add_condition(block, condition)
@@ -275,6 +275,46 @@ class _Builder:
         block.relations.append(relation)
         for place, (outer, _) in enumerate(pairs):
             block.equalities.append(Equality(outer, exp.column(f"k{place}", alias), relation))
+
+
+def _add(block: SelectBlock, relation: Relation) -> None:
+    """Add a relation, and mark the block's columns that combine columns of several types.
+
+    One side alone gives such a column another type than the query does. sqlglot may not know which one that is.
+    """
+    block.relations.append(relation)
+    kinds = {name: _kinds_at(relation.node, place) for place, name in enumerate(relation.node.names)}
+    for column in block.tree.find_all(exp.Column):
+        found = kinds.get(column.name, set()) if column.table == relation.alias else set()
+        if len(found) > 1:
+            column.meta["is_mixed"] = True
+            if len({kind_of(each) for each in found}) > 1:
+                column.meta["kind"] = None
+
+
+def _kinds_at(node: Node, place: int) -> set[exp.DataType]:
+    """The types of the columns that a set operation combines into this column; empty if there is none."""
+    match node:
+        case Sides():
+            found = set[exp.DataType]()
+            for side in (node.left, node.right):
+                kind = side.tree.selects[place].type if isinstance(side, Sides | SelectBlock) else None
+                found |= _kinds_at(side, place) or {_of_one_name(kind)}
+            return found - {exp.DataType.build("null")}
+        case SelectBlock():
+            column = node.tree.selects[place].unalias()
+            relation = node.relation(column.table) if isinstance(column, exp.Column) else None
+            is_plain = relation is not None and relation.inside is None and column.name in relation.node.names
+            return _kinds_at(relation.node, relation.node.names.index(column.name)) if relation and is_plain else set()
+        case _:
+            return set()
+
+
+def _of_one_name(kind: exp.DataType | None) -> exp.DataType:
+    """The type, whose name is the same for all strings."""
+    if kind is None or kind.this in exp.DataType.TEXT_TYPES:
+        return exp.DataType.build("unknown" if kind is None else "text")
+    return kind
 
 
 def _begin_with_the_preserved_side(tree: exp.Select) -> None:
@@ -397,8 +437,11 @@ def key_expression(block: SelectBlock, place: int) -> exp.Expr | None:
 def has_equals(block: SelectBlock, column: exp.Column) -> bool:
     """Whether a row may stand for others in which ``column`` is equal but not identical, such as 0.0 for -0.0.
 
-    Functions of it, such as its text, then differ between these rows.
+    Also whether the sides of a UNION give it several types. Functions of it, such as its text, then differ between
+    these rows.
     """
+    if column.meta.get("is_mixed"):
+        return True
     relation = block.relation(column.table)
     if column.meta.get("kind") is not None or relation is None or relation.inside is not None:
         return False
@@ -451,13 +494,16 @@ def may_fail(expression: exp.Expr) -> bool:
 
 
 def _is_failing_cast(cast: exp.Cast) -> bool:
-    """Whether there are values that can't be cast. Any can be cast to a string, and a time to another kind of time."""
+    """Whether there are values that can't be cast, except for numbers that are too large.
+
+    Any value can be cast to a string, and a time to another kind of time.
+    """
     is_try_cast = bool(cast.args.get("safe"))  # sqlglot takes Spark's CAST for a TryCast, too.
     if is_try_cast or cast.is_type(*exp.DataType.TEXT_TYPES):
         return False
     kind = cast.this.type
-    is_time = kind is not None and kind.this in exp.DataType.TEMPORAL_TYPES
-    return not (is_time and cast.to.this in exp.DataType.TEMPORAL_TYPES)
+    alike = (exp.DataType.TEMPORAL_TYPES, exp.DataType.NUMERIC_TYPES)
+    return kind is None or not any(kind.this in each and cast.to.this in each for each in alike)
 
 
 def _are_alike(left: exp.Column, right: exp.Column) -> bool:

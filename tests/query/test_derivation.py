@@ -202,6 +202,15 @@ CASES: list[tuple[str, dict[str, list[Row]], dict[str, list[Row]], dict[str, lis
         {"t1": [(1, 1, 1, "b")]},
     ),
     *(
+        # k depends on the type of n.
+        (text, {"t0": [(1, 1, 1, "a")], "t1": [(1, 1, 1, "b")]}, {}, {"t0": [(1, 1, 1, "a")]})
+        for text in (
+            "SELECT typeof(y.n) AS k FROM t0 x JOIN (SELECT CAST(a AS BIGINT) AS n FROM t1) y ON x.a = y.n",
+            "SELECT typeof(n) AS k FROM (SELECT a AS n FROM t0 UNION ALL SELECT CAST(a AS BIGINT) FROM t1)",
+            "SELECT CAST(n AS string) AS k FROM (SELECT a AS n FROM t0 UNION ALL SELECT CAST(a AS double) FROM t1)",
+        )
+    ),
+    *(
         # Only rows of t0 that the query selects have numbers in s.
         (
             text,
