@@ -70,7 +70,7 @@ class ForkingRunLauncher(dg.DefaultRunLauncher):
             with self._lock:
                 forker = self._forkers.get(python)
                 if forker is None or not forker.is_alive():
-                    forker = self._forkers[python] = _Forker(python, self._preload)
+                    forker = self._forkers[python] = _Forker(python, [*self._storages(), *self._preload])
                 process = forker.fork(arguments)
         except NotReadyError as error:
             message = f"{error} The run is launched by Dagster's default launcher instead."
@@ -80,6 +80,11 @@ class ForkingRunLauncher(dg.DefaultRunLauncher):
         where = {"run": run.run_id, "host": socket.gethostname(), "pid": process.pid, "started": process.started}
         self._instance.add_run_tags(run.run_id, {PROCESS_TAG: json.dumps(where)})
         self._run_ids.add(run.run_id)
+
+    def _storages(self) -> list[str]:
+        """The modules of the instance's storages, which import their database's libraries."""
+        of, known = self._instance, (self._instance.run_storage, self._instance.event_log_storage)
+        return [type(each).__module__ for each in (*known, of.schedule_storage) if each is not None]
 
     def terminate(self, run_id: str) -> bool:
         """Ask the run's process to end, as when a run is canceled in the UI; returns whether it could be asked."""

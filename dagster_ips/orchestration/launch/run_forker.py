@@ -22,12 +22,14 @@ from dagster_ips._compat import execute_run, report_ended
 READY = b"ready\n"
 # What every incremental run imports, except its definitions.
 _USUAL = (
+    "dagster._cli.api",
     "dagster_ips.public",
     "dagster_ips.local_spark.connect_server",
     "pyiceberg.catalog.sql",
     "pyiceberg.table",
     "pyspark.sql.connect.session",
     "pyspark.sql.functions",
+    "upath.core",
 )
 
 

@@ -28,12 +28,17 @@ run_launcher:
   config: {preload: [json.tool, not_installed_anywhere]}
 """
 DEFINITIONS = """
-import os, pathlib, sys, time
+import gc, os, pathlib, sys, time
 import dagster as dg
 
 @dg.op
 def tell():
     pathlib.Path({told!r}).write_text(f"{{os.getpid()}} {{'pyspark.sql.connect.session' in sys.modules}} {word}")
+
+@dg.op
+def imports():
+    new = {{id(each) for each in gc.get_objects()}}  # without those that the forker froze
+    pathlib.Path({told!r}).write_text(" ".join(name for name, of in list(sys.modules.items()) if id(vars(of)) in new))
 
 @dg.op
 def draw():
@@ -53,6 +58,9 @@ def sleep():
 def telling(): tell()
 
 @dg.job(executor_def=dg.in_process_executor)
+def importing(): imports()
+
+@dg.job(executor_def=dg.in_process_executor)
 def drawing(): draw()
 
 @dg.job(executor_def=dg.in_process_executor)
@@ -61,7 +69,7 @@ def failing(): fail()
 @dg.job(executor_def=dg.in_process_executor)
 def sleeping(): sleep()
 
-defs = dg.Definitions(jobs=[telling, drawing, failing, sleeping], executor=dg.in_process_executor)
+defs = dg.Definitions(jobs=[telling, importing, drawing, failing, sleeping], executor=dg.in_process_executor)
 """
 LONGEST_SECONDS = 120
 
@@ -143,6 +151,14 @@ def test_each_run_is_a_process_of_its_own_that_has_the_libraries_and_the_newest_
         assert told[-1][0] == str(launched.process(run))
     assert [each[1:] for each in told] == [["True", "one"], ["True", "two"]]
     assert len({os.getpid(), *(int(each[0]) for each in told)}) == 3
+
+
+def test_a_run_imports_hardly_anything_but_its_definitions(launched: Launched) -> None:
+    assert launched.ended(launched.launch("importing")) is dg.DagsterRunStatus.SUCCESS
+    imported = set(launched.told.read_text().split())
+    assert "some_definitions" in imported
+    assert not {each.partition(".")[0] for each in imported} & {"alembic", "pyiceberg", "pyspark", "sqlalchemy"}
+    assert len(imported) < 40
 
 
 def test_runs_draw_different_random_numbers(launched: Launched) -> None:
