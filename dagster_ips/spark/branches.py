@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from dagster_ips.core.ranges import literal, quoted
 from dagster_ips.core.table_name import parts_of
 from dagster_ips.spark.identifiers import identifier
+from dagster_ips.spark.settings import change_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -129,10 +130,9 @@ def _quoted_parts(table: str) -> str:
 @contextlib.contextmanager
 def stamped(session: SparkSession, properties: Mapping[str, str]) -> Iterator[None]:
     """Have every commit that this session makes inside carry ``properties`` in its snapshot's summary."""
+    settings = {_PROPERTY + key: value for key, value in properties.items()}
     try:
-        for key, value in properties.items():
-            session.conf.set(_PROPERTY + key, value)
+        change_settings(session, settings)
         yield
     finally:
-        for key in properties:
-            session.conf.unset(_PROPERTY + key)
+        change_settings(session, dict.fromkeys(settings))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeGuard
+from weakref import WeakKeyDictionary
 
 from dagster_ips._compat import (
     fail_once,
@@ -16,7 +17,7 @@ from dagster_ips._compat import (
 from dagster_ips.core.installed_spark import installed_version, minor_version
 from dagster_ips.errors import SparkVersionsDifferError
 from dagster_ips.spark.late import sql
-from dagster_ips.spark.settings import settings_of
+from dagster_ips.spark.settings import change_settings, settings_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -40,6 +41,8 @@ Spark's own pattern lets through the login of a REST catalog (``credential``, ``
 keys and connection strings, and ``s3.access-key-id``.
 """
 
+_CONFIGURED: WeakKeyDictionary[SparkSession, list[dict[str, str]]] = WeakKeyDictionary()
+
 
 def connect_session(
     remote: str,
@@ -59,10 +62,8 @@ def connect_session(
     fail_once(session, ended)
     release_at_exit(session)
     known = settings_of(session, configuration)
-    for key, value in configuration.items():
-        # A setting that can't be changed in a session may still be given with the value that it has.
-        if known[key] != value:
-            session.conf.set(key, value)
+    # A setting that can't be changed in a session may still be given with the value that it has.
+    change_settings(session, {key: value for key, value in configuration.items() if known[key] != value})
     return session
 
 
@@ -78,15 +79,19 @@ def classic_configuration(jars: Sequence[Path]) -> dict[str, str]:
 def configure(session: SparkSession, configuration: Mapping[str, str]) -> None:
     """Set what the session doesn't have yet; a catalog can be configured as long as it hasn't been used.
 
+    A session that had a configuration isn't asked for it again.
+
     Raises:
         SparkVersionsDifferError: the session's Spark has another minor version than the one that is installed.
     """
+    having = _CONFIGURED.setdefault(session, [])
+    if dict(configuration) in having:
+        return
     if minor_version(session.version) != minor_version(installed_version()):
         raise SparkVersionsDifferError(session.version, installed_version())
     known = settings_of(session, configuration)
-    for key, value in configuration.items():
-        if known[key] is None:
-            session.conf.set(key, value)
+    change_settings(session, {key: value for key, value in configuration.items() if known[key] is None})
+    having.append(dict(configuration))
 
 
 def is_frame(found: object) -> TypeGuard[DataFrame]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -21,17 +22,37 @@ def settings_of(session: SparkSession, names: Collection[str]) -> dict[str, str 
     return dict(zip(names, client.get_config_with_defaults(*((name, None) for name in names)), strict=True))
 
 
+def change_settings(session: SparkSession, settings: Mapping[str, str | None]) -> None:
+    """Set ``settings`` in the session, and unset those that are None; one request for each over Spark Connect."""
+    client: Any = getattr(session, "client", None)
+    given = {name: value for name, value in settings.items() if value is not None}
+    unset = [name for name, value in settings.items() if value is None]
+    if client is None:
+        for name, value in given.items():
+            session.conf.set(name, value)
+        for name in unset:
+            session.conf.unset(name)
+        return
+    from pyspark.sql.connect import proto  # noqa: PLC0415  # needed only over Spark Connect
+
+    asked = proto.ConfigRequest
+    operations = []
+    if given:
+        pairs = [proto.KeyValue(key=name, value=value) for name, value in given.items()]
+        operations.append(asked.Operation(set=asked.Set(pairs=pairs)))
+    if unset:
+        operations.append(asked.Operation(unset=asked.Unset(keys=unset)))
+    for operation in operations:
+        for warning in client.config(operation).warnings:
+            warnings.warn(warning, stacklevel=2)
+
+
 @contextlib.contextmanager
 def with_settings(session: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
     """Set ``settings`` within the block; afterwards the session has its previous values again."""
     before = settings_of(session, settings)
     try:
-        for key, value in settings.items():
-            session.conf.set(key, value)
+        change_settings(session, settings)
         yield
     finally:
-        for key, old in before.items():
-            if old is None:
-                session.conf.unset(key)
-            else:
-                session.conf.set(key, old)
+        change_settings(session, before)
