@@ -34,7 +34,7 @@ else:  # sqlglot is imported only when a sql_asset is declared.
         )
     )
 
-_LAYOUT = 2
+_LAYOUT = 3
 """Increased when the tables of the same query get another layout."""
 
 

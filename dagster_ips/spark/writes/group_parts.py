@@ -114,7 +114,7 @@ class Aggregates:
                     parts.append(_total(F.when(~value, sign).otherwise(0)).alias(name))
                 case AggregatePart.SUM:
                     if isinstance(self.kinds[kept.expression], types.IntegralType):
-                        value = value.cast("bigint")
+                        value = value.cast("decimal(20, 0)" if self._is_only_averaged(kept.expression) else "bigint")
                     total = F.sum(F.when(came, value).otherwise(-value))
                     # Without ANSI, a sum of decimals that overflows is null, like a sum of no values.
                     parts.append(F.coalesce(total, F.when(F.count(value) > 0, self._too_large(kept))).alias(name))
@@ -227,6 +227,10 @@ class Aggregates:
         summed = [kept.expression for kept in self._kept if kept.part is AggregatePart.SUM]
         return [each for each in summed if isinstance(self.kinds[each], types.FloatType | types.DoubleType)]
 
+    def _is_only_averaged(self, expression: str) -> bool:
+        """Whether nobody declared its sum, so that it may be larger than a sum of Spark's: Spark's avg never is."""
+        return all(each.function is not Function.SUM or each.expression != expression for each in self.layout.declared)
+
     def _part(self, kept: KeptPart) -> str:
         return f"__ips_part_{self._kept.index(kept)}"
 
@@ -299,7 +303,7 @@ class Aggregates:
             case types.FloatType() | types.DoubleType():
                 return "double"
             case _:
-                return "bigint"
+                return "decimal(30, 0)" if self._is_only_averaged(expression) else "bigint"
 
 
 @dataclass(frozen=True)
