@@ -21,13 +21,16 @@ from dagster_ips.orchestration.declare.consumers import (
     MetadataByKey,
     capturing_consumers,
     check_consumer,
+    check_loaders,
     consumers_of,
     executable_assets,
+    io_manager_keys,
     outside_tables,
     tables_written,
 )
 from dagster_ips.orchestration.declare.declarations import IO_MANAGER_KEY, event_time_of, plain
 from dagster_ips.orchestration.declare.partition_mappings import partition_expression, require_partition_expression
+from dagster_ips.orchestration.platform.resources import IcebergCatalog
 from dagster_ips.orchestration.prove.proofs import bind_proofs, proofs_of_trusted
 from dagster_ips.orchestration.run.audits import check_audits
 from dagster_ips.orchestration.run.io_manager import IcdcIOManager
@@ -69,13 +72,7 @@ def with_incremental(
             problem=f"wait_seconds={wait_seconds} is out of range: all other sensors wait that long, too.",
             remedy=f"Give at least 0 and less than {_LONGEST_WAIT_SECONDS}; 4 fits the interval of Dagster's daemon.",
         )
-    managers = {key: value for key, value in (definitions.resources or {}).items() if isinstance(value, IcdcIOManager)}
-    if not managers:
-        raise DeclarationError(
-            asset="with_incremental",
-            problem="the definitions have no IcdcIOManager among their resources.",
-            remedy='Add one: resources={"io_manager": IcdcIOManager(catalog=..., spark=...)}.',
-        )
+    managers = _managers(definitions)
     specs = _specs(definitions.assets or ())
     metadata = {spec.key: spec.metadata for spec in specs}
     check_audits(definitions.asset_checks or (), definitions.assets or (), set(managers))
@@ -125,6 +122,26 @@ def with_incremental(
     return made
 
 
+def _managers(definitions: dg.Definitions) -> dict[str, IcdcIOManager]:
+    found = {key: value for key, value in (definitions.resources or {}).items() if isinstance(value, IcdcIOManager)}
+    if not found:
+        raise DeclarationError(
+            asset="with_incremental",
+            problem="the definitions have no IcdcIOManager among their resources.",
+            remedy='Add one: resources={"io_manager": IcdcIOManager(catalog=..., spark=...)}. One that is '
+            "configured at launch doesn't count, because sensors need its settings, too; use dg.EnvVar.",
+        )
+    for key, manager in found.items():
+        if not isinstance(manager.catalog, IcebergCatalog):
+            raise DeclarationError(
+                asset="with_incremental",
+                problem=f"the catalog of the IO manager {key!r} isn't an IcebergCatalog but a "
+                f"{type(manager.catalog).__name__}, so sensors can't open it.",
+                remedy="Give it an IcebergCatalog. Instead of configure_at_launch(), use dg.EnvVar for its settings.",
+            )
+    return found
+
+
 def _watched(
     items: Iterable[Any],
     metadata: MetadataByKey,
@@ -132,13 +149,17 @@ def _watched(
     together: Mapping[str, WatchedTables],
 ) -> dict[dg.AssetKey, WatchedInputs]:
     """Every consumer's inputs, checked. Consumers with the same IO manager share its entry in ``together``."""
-    namespace = next(iter(managers.values())).default_namespace
+    namespaces = {key: manager.namespace for key, manager in managers.items()}
+    io_managers = io_manager_keys(items)
     watched = {}
     for assets in executable_assets(list(items)):
+        # As in a run, the IO manager of the step's first table also says where its upstreams are.
+        namespace = namespaces.get(io_managers[min(assets.keys)], "default") if assets.keys else "default"
         reading = consumers_of(assets, metadata, namespace)
         found = reading or capturing_consumers(assets, metadata, namespace)
         for each in found:
             check_consumer(assets, each, metadata, set(managers))
+            check_loaders(assets, each, io_managers)
             tables = together[assets.get_io_manager_key_for_asset_key(each.key)]
             watched[each.key] = WatchedInputs(tables, each)
         if reading:
@@ -150,7 +171,7 @@ def _watched(
 
 def _tidied(items: Iterable[Any], metadata: MetadataByKey, managers: Mapping[str, IcdcIOManager]) -> list[Tidied]:
     """The tables that assets of these definitions write."""
-    namespaces = {key: manager.default_namespace for key, manager in managers.items()}
+    namespaces = {key: manager.namespace for key, manager in managers.items()}
     return [
         Tidied(key, manager, table)
         for assets in executable_assets(list(items))
@@ -166,7 +187,7 @@ def _require_own_tables(
 ) -> None:
     """Refuse an asset whose table another asset or an outside job writes: they would delete each other's rows."""
     owners = {each.catalog.name_of(each.table): each.key for each in outside}
-    namespaces = {key: manager.default_namespace for key, manager in managers.items()}
+    namespaces = {key: manager.namespace for key, manager in managers.items()}
     for assets in executable_assets(list(items)):
         for key, (manager, table) in sorted(tables_written(assets, metadata, namespaces).items()):
             other = owners.setdefault(managers[manager].catalog.name_of(table), key)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
@@ -20,6 +20,7 @@ from dagster_ips.errors import DeclarationError
 from dagster_ips.exactly_once.capture.tracked_input import MAIN, TrackedInput
 from dagster_ips.orchestration.declare.declarations import (
     INCREMENTAL,
+    IO_MANAGER_KEY,
     OUTSIDE,
     USUAL_LAG,
     code_of,
@@ -308,6 +309,39 @@ def check_consumer(
             f"it reads incrementally, but its IO manager {key!r} isn't an IcdcIOManager.",
             "Give the asset the io_manager_key of an IcdcIOManager.",
         )
+
+
+def io_manager_keys(items: Iterable[Any]) -> dict[dg.AssetKey, str]:
+    """The key of the IO manager of each asset among ``items``: it writes the asset, and loads it for others."""
+    found = {}
+    for item in items:
+        if isinstance(item, dg.AssetSpec):
+            found[item.key] = str(plain(item.metadata.get(IO_MANAGER_KEY, "io_manager")))
+        elif isinstance(item, dg.AssetsDefinition):
+            found |= {key: item.get_io_manager_key_for_asset_key(key) for key in item.keys}
+    return found
+
+
+def check_loaders(assets: dg.AssetsDefinition, consumer: Consumer, io_managers: Mapping[dg.AssetKey, str]) -> None:
+    """Check that the IO manager of the consumer also loads its ``incremental()`` inputs.
+
+    Otherwise the one that writes wouldn't know what was captured. Inputs of ``capture`` aren't loaded.
+
+    Raises:
+        DeclarationError: another one loads an input.
+    """
+    own = io_managers[consumer.key]
+    for name in incremental_input_names(assets):
+        upstream = assets.keys_by_input_name[name]
+        loader = _inputs(assets)[name].input_manager_key or io_managers[upstream]
+        if loader != own:
+            _refuse(
+                consumer.key,
+                f"its incremental input {name} is loaded by the IO manager {loader!r}, but the asset is written by "
+                f"{own!r}, which wouldn't know what was captured.",
+                f"Give {upstream.to_user_string()} and the asset the same io_manager_key, of an IcdcIOManager. To read "
+                "what another one writes, load it as a plain input, without incremental().",
+            )
 
 
 def without_triggers(key: dg.AssetKey, graph: Any) -> str | None:  # noqa: ANN401  # Dagster's asset graph has no public type

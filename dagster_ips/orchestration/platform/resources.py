@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import dagster as dg
 from pydantic import Field, PrivateAttr
@@ -12,6 +12,8 @@ from pydantic import Field, PrivateAttr
 from dagster_ips.errors import DeclarationError
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.spark.session import classic_configuration
+
+_Setting = TypeVar("_Setting", str, str | None, int, float)
 
 
 class IcebergCatalog(dg.ConfigurableResource):  # type: ignore[type-arg]  # its value is the resource itself
@@ -59,11 +61,13 @@ class IcebergCatalog(dg.ConfigurableResource):  # type: ignore[type-arg]  # its 
         if (self.folder is None) == (not self.properties):
             remedy = "Give IcebergCatalog either folder=... or properties=..., not both."
             raise DeclarationError(asset="IcebergCatalog", problem="it is unclear where the catalog is.", remedy=remedy)
-        if self.folder is not None and {"#", "?"} & set(str(path := Path(self.folder).absolute())):
+        folder = setting(self.folder)
+        if folder is not None and {"#", "?"} & set(str(path := Path(folder).absolute())):
             problem = f"its folder {path} contains # or ?, from where on PyIceberg ignores a path."
             raise DeclarationError(asset="IcebergCatalog", problem=problem, remedy="Give it another folder.")
         properties, spark = _resolved(self.properties), _resolved(self.spark_properties)
-        return _open(self.name, self.folder, properties, spark, patience_seconds, self.icdc_location)
+        name, location = setting(self.name), setting(self.icdc_location)
+        return _open(name, folder, properties, spark, patience_seconds, location)
 
     def name_of(self, table: str) -> tuple[object, ...]:
         """A name of ``table`` that is unique across catalogs. Glue and Hive ignore case."""
@@ -81,6 +85,25 @@ class IcebergCatalog(dg.ConfigurableResource):  # type: ignore[type-arg]  # its 
 
         lake = self.open()
         return classic_configuration(spark_jars(extras=lake.spark_extras())) | lake.spark_configuration()
+
+
+def setting(value: _Setting) -> _Setting:
+    """A resource's setting. Sensors and commands use resources before Dagster resolves environment variables.
+
+    Raises:
+        DeclarationError: it is an environment variable that isn't set.
+    """
+    # Dagster's class for numbers isn't public.
+    if not isinstance(value, dg.EnvVar | type(dg.EnvVar.int("_"))):
+        return value
+    found: _Setting | None = value.get_value()
+    if found is None:
+        raise DeclarationError(
+            asset="IcebergCatalog and IcdcIOManager",
+            problem=f"the environment variable {value.env_var_name}, which holds one of their settings, isn't set.",
+            remedy="Set it also where the definitions are loaded: sensors and commands need it there.",
+        )
+    return found
 
 
 def _resolved(properties: dict[str, str]) -> tuple[tuple[str, str], ...]:

@@ -151,7 +151,7 @@ def _asset(
         problem = "it is written by its own statements, which return nothing to compare."
         _refuse(key, problem, "Remove its proof; a plain asset_check can compare its table with a query.")
     manager = assets.get_io_manager_key_for_asset_key(key)
-    consumers = consumers_of(assets, metadata, managers[manager].default_namespace) if manager in managers else ()
+    consumers = consumers_of(assets, metadata, managers[manager].namespace) if manager in managers else ()
     found = [each for each in consumers if each.key == key]
     if not found:
         problem = "it has a proof, but it reads nothing incrementally, so every run recomputes it anyway."

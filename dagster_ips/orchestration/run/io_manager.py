@@ -49,7 +49,7 @@ from dagster_ips.orchestration.declare.overwrite_result import Overwrite
 from dagster_ips.orchestration.declare.partition_mappings import require_partition_expression, rows_of_keys
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.orchestration.platform.plain_text import plain
-from dagster_ips.orchestration.platform.resources import IcebergCatalog, SparkResource
+from dagster_ips.orchestration.platform.resources import IcebergCatalog, SparkResource, setting
 from dagster_ips.orchestration.platform.staged_run import StagedRun, staged_run
 from dagster_ips.orchestration.run.audits import run_audits
 from dagster_ips.orchestration.run.cascade_tag import cascade_of_run, follow_head
@@ -96,6 +96,24 @@ class IcdcIOManager(dg.ConfigurableIOManager):
     icdc_max_age_days: float = 30.0
     _retention: Retention = PrivateAttr(default_factory=Retention)
     _tries: StepTries = PrivateAttr(default_factory=StepTries)
+
+    @property
+    def namespace(self) -> str:
+        """``default_namespace``, even before Dagster has resolved environment variables.
+
+        Raises:
+            DeclarationError: it is an environment variable that isn't set.
+        """
+        return setting(self.default_namespace)
+
+    def with_settings(self) -> "IcdcIOManager":
+        """The same with its own settings as runs see them; the catalog resolves its settings when it is opened.
+
+        Raises:
+            DeclarationError: one of them is an environment variable that isn't set.
+        """
+        names = ("default_namespace", "icdc_namespace", "icdc_keep_last", "icdc_max_age_days")
+        return self.model_copy(update={name: setting(getattr(self, name)) for name in names})
 
     def setup_for_execution(self, context: dg.InitResourceContext) -> None:
         """Check the settings and the instance before anything runs. Environment variables are resolved only now.

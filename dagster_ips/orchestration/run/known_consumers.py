@@ -100,7 +100,8 @@ def _tables_in(definitions: dg.Definitions) -> Iterator[KnownTable]:
 
 
 def _managers_of(definitions: dg.Definitions) -> Mapping[str, IcdcIOManager]:
-    return {key: value for key, value in (definitions.resources or {}).items() if isinstance(value, IcdcIOManager)}
+    found = (definitions.resources or {}).items()
+    return {key: value.with_settings() for key, value in found if isinstance(value, IcdcIOManager)}
 
 
 def known_consumers(*all_definitions: dg.Definitions) -> Mapping[str, KnownConsumer]:

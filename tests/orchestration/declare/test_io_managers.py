@@ -1,0 +1,89 @@
+"""Which IO manager an asset has decides where its table is: in runs, and for the sensors that request them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+import dagster_ips as ips
+from dagster_ips.errors import DeclarationError
+from tests.orchestration.watch.test_pending import Tables
+from tests.support.lake import SCHEMA, events
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Tables:
+    tables = Tables(tmp_path / "lake")
+    tables.catalog.create_namespace("second")
+    tables.catalog.client.create_table("second.playback", SCHEMA)
+    tables.append(events(range(3)), "second.playback")
+    return tables
+
+
+def manager(tables: Tables, **settings: Any) -> ips.IcdcIOManager:  # noqa: ANN401  # of several types
+    spark = ips.LocalSparkConnect(server_folder="unused")
+    return ips.IcdcIOManager(**{"catalog": ips.IcebergCatalog(folder=str(tables.folder)), "spark": spark} | settings)
+
+
+def in_manager(key: str) -> list[dg.AssetsDefinition]:
+    """``playback`` and ``daily``, which reads it, with the IO manager of that key."""
+
+    @dg.asset(io_manager_key=key)
+    def playback() -> object: ...
+
+    @dg.asset(ins={"playback": ips.incremental()}, metadata=ips.append(), io_manager_key=key)
+    def daily(playback: ips.IcdcView) -> object:
+        return playback.added
+
+    return [playback, daily]
+
+
+def requested(definitions: dg.Definitions) -> set[str]:
+    result = dg.evaluate_automation_conditions(defs=definitions, instance=dg.DagsterInstance.ephemeral())
+    return {each.key.to_user_string() for each in result.results if result.get_num_requested(each.key)}
+
+
+def test_each_asset_is_watched_in_the_namespace_of_its_own_io_manager(tables: Tables) -> None:
+    managers = {"io_manager": manager(tables), "other": manager(tables, default_namespace="second")}
+    made = ips.with_incremental(dg.Definitions(assets=in_manager("other"), resources=managers))
+    assert requested(made) == {"daily"}
+
+
+@pytest.mark.parametrize("setting", ["namespace", "folder", "name"])
+def test_sensors_resolve_environment_variables_as_runs_do(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch, setting: str
+) -> None:
+    monkeypatch.setenv("WHERE", {"namespace": "second", "folder": str(tables.folder), "name": "lake"}[setting])
+    variable = dg.EnvVar("WHERE")
+    catalog = ips.IcebergCatalog(
+        name=variable if setting == "name" else "lake", folder=variable if setting == "folder" else str(tables.folder)
+    )
+    made = manager(tables, catalog=catalog, default_namespace=variable if setting == "namespace" else "second")
+    resources = {"io_manager": made}
+    assert requested(ips.with_incremental(dg.Definitions(assets=in_manager("io_manager"), resources=resources))) == {
+        "daily"
+    }
+
+
+def test_a_namespace_in_an_unset_environment_variable_is_refused(tables: Tables) -> None:
+    resources = {"io_manager": manager(tables, default_namespace=dg.EnvVar("NOT_SET"))}
+    with pytest.raises(DeclarationError, match="NOT_SET"):
+        ips.with_incremental(dg.Definitions(assets=in_manager("io_manager"), resources=resources))
+
+
+def test_a_catalog_that_is_configured_at_launch_is_refused(tables: Tables) -> None:
+    resources = {"io_manager": manager(tables, catalog=ips.IcebergCatalog.configure_at_launch())}
+    with pytest.raises(DeclarationError, match="configure_at_launch"):
+        ips.with_incremental(dg.Definitions(assets=in_manager("io_manager"), resources=resources))
+
+
+def test_an_input_that_another_io_manager_loads_is_refused_when_definitions_load(tables: Tables) -> None:
+    @dg.asset(io_manager_key="files")
+    def playback() -> object: ...
+
+    resources = {"io_manager": manager(tables), "files": dg.FilesystemIOManager()}
+    with pytest.raises(DeclarationError, match="files"):
+        ips.with_incremental(dg.Definitions(assets=[playback, in_manager("io_manager")[1]], resources=resources))
