@@ -89,6 +89,7 @@ def with_incremental(
         _with_complete_periods(_with_conditions(item, watched, driven), completeness)
         for item in definitions.assets or ()
     ]
+    _require_evaluated(own, assets)
     automation = automation_sensors(
         assets, own, list(watched.values()), interval_seconds=interval_seconds, wait_seconds=wait_seconds
     )
@@ -222,17 +223,34 @@ def _bound_sensors(
 
 def _with_conditions(item: Any, watched: Mapping[dg.AssetKey, WatchedInputs], driven: set[dg.AssetKey]) -> Any:  # noqa: ANN401  # assets come in many kinds
     for assets in executable_assets([item]):
-        conditions = {}
-        for key in assets.keys & watched.keys():
-            condition = assets.automation_conditions_by_key.get(key) or (None if key in driven else on_change())
-            if condition is not None:
-                conditions[key] = bind(condition, watched[key])
+        own = assets.automation_conditions_by_key
+        added = dict.fromkeys((assets.keys & watched.keys()) - driven, on_change())
+        conditions = {key: bind(condition, key, watched) for key, condition in {**added, **own}.items()}
         if assets.keys & watched.keys():
             conditioned = _with_backfill_policy(assets).map_asset_specs(
                 partial(_with_own_condition, conditions=conditions)
             )
             return conditioned.map_asset_specs(lambda spec: _marked(spec) if spec.key in watched else spec)
+        if any(conditions[key] is not own[key] for key in own):
+            return assets.map_asset_specs(partial(_with_own_condition, conditions=conditions))
     return item
+
+
+def _require_evaluated(sensors: Iterable[Any], items: Sequence[Any]) -> None:
+    """Refuse automation sensors for which Dagster's daemon would silently skip this library's conditions."""
+    for sensor in sensors:
+        if not isinstance(sensor, dg.AutomationConditionSensorDefinition) or sensor.sensor_type.value == "AUTOMATION":
+            continue
+        selected = sensor.asset_selection.resolve(dg.Definitions(assets=items).resolve_asset_graph())
+        for assets in executable_assets(items):
+            for key, condition in sorted(assets.automation_conditions_by_key.items()):
+                if key in selected and not condition.is_serializable:
+                    raise DeclarationError(
+                        asset=key.to_user_string(),
+                        problem=f"your sensor {sensor.name} should evaluate its automation condition, but Dagster's "
+                        "daemon does that, which doesn't know conditions of other packages, so it would never run.",
+                        remedy="Give the sensor use_user_code_server=True, or leave the asset out of its target.",
+                    )
 
 
 def _with_complete_periods(item: Any, completeness: Completeness) -> Any:  # noqa: ANN401  # as above

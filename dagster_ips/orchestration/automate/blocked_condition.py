@@ -21,7 +21,7 @@ from dagster_ips.core.retry import RetryState
 from dagster_ips.errors import IpsError
 from dagster_ips.orchestration.declare.declarations import code_of
 from dagster_ips.orchestration.watch.failed_runs import WHOLE, failed_runs
-from dagster_ips.orchestration.watch.watched_tables import WatchedInputs, require_watched
+from dagster_ips.orchestration.watch.watched_tables import ByAsset, WatchedInputs, watched_of
 
 
 class BlockedCondition(AutomationCondition[dg.AssetKey]):
@@ -31,11 +31,11 @@ class BlockedCondition(AutomationCondition[dg.AssetKey]):
     materialization resets the count.
     """
 
-    def __init__(self, watched: WatchedInputs | None = None) -> None:
+    def __init__(self, watched: ByAsset | None = None) -> None:
         self._watched = watched
 
-    def bound(self, watched: WatchedInputs) -> BlockedCondition:
-        """The same condition, bound to the inputs that it watches."""
+    def bound(self, watched: ByAsset) -> BlockedCondition:
+        """The same condition, bound to what is watched for each consumer."""
         return BlockedCondition(watched)
 
     @property
@@ -50,9 +50,10 @@ class BlockedCondition(AutomationCondition[dg.AssetKey]):
 
     def evaluate(self, context: AutomationContext[dg.AssetKey]) -> AutomationResult[dg.AssetKey]:
         """The partitions that wait; for an asset without partitions, all of it or nothing."""
-        watched, view = require_watched(self._watched, context.key), context.asset_graph_view
-        if context.candidate_subset.is_empty:  # Nothing to hold back; this saves two queries for each idle asset.
-            return AutomationResult(context, context.candidate_subset, cursor=context.cursor)
+        watched, view = watched_of(self._watched, context.key), context.asset_graph_view
+        # Without candidates there is nothing to hold back; this saves two queries for each idle asset.
+        if watched is None or context.candidate_subset.is_empty:
+            return AutomationResult(context, context.get_empty_subset(), cursor=context.cursor)
         partitioned = context.partitions_def
         failed = failed_runs(view.instance, context.key, is_partitioned=partitioned is not None)
         watched.watched.failed[watched.name] = {key: record.dagster_run.run_id for key, record in failed.items()}

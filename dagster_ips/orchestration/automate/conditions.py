@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import dagster as dg
@@ -14,7 +14,7 @@ from dagster_ips.errors import CatalogUnreachableError, DeclarationError, IpsErr
 from dagster_ips.orchestration.automate.blocked_condition import BlockedCondition
 from dagster_ips.orchestration.automate.same_run_condition import SameRunCondition
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
-from dagster_ips.orchestration.watch.watched_tables import WatchedInputs, require_no_limits, require_watched
+from dagster_ips.orchestration.watch.watched_tables import ByAsset, WatchedInputs, require_no_limits, watched_of
 
 
 class PendingCondition(AutomationCondition[dg.AssetKey]):
@@ -25,7 +25,7 @@ class PendingCondition(AutomationCondition[dg.AssetKey]):
 
     def __init__(
         self,
-        watched: WatchedInputs | None = None,
+        watched: ByAsset | None = None,
         *,
         min_bytes: int | None = None,
         max_wait: dt.timedelta | None = None,
@@ -34,13 +34,16 @@ class PendingCondition(AutomationCondition[dg.AssetKey]):
         self._min_bytes = min_bytes
         self._max_wait = max_wait
 
-    def bound(self, watched: WatchedInputs) -> PendingCondition:
-        """The same condition, bound to the inputs that it watches.
+    def require_fit(self, watched: WatchedInputs) -> None:
+        """Fail if the condition can't be evaluated for that consumer.
 
         Raises:
             DeclarationError: it has limits, and the asset is partitioned.
         """
         require_no_limits(watched, self._min_bytes, self._max_wait)
+
+    def bound(self, watched: ByAsset) -> PendingCondition:
+        """The same condition, bound to what is watched for each consumer."""
         return PendingCondition(watched, min_bytes=self._min_bytes, max_wait=self._max_wait)
 
     @property
@@ -66,7 +69,9 @@ class PendingCondition(AutomationCondition[dg.AssetKey]):
         An upstream that can't be read doesn't hold up the others. Its own consumer runs, so that the run reports the
         error, unless the catalog can't be reached or it is unknown which partitions should run.
         """
-        watched = require_watched(self._watched, context.key)
+        watched = watched_of(self._watched, context.key)
+        if watched is None:
+            return AutomationResult(context, context.get_empty_subset())
         try:
             return AutomationResult(context, self._due(context, watched))
         except IpsError as error:
@@ -75,6 +80,7 @@ class PendingCondition(AutomationCondition[dg.AssetKey]):
             return AutomationResult(context, context.candidate_subset if runs else context.get_empty_subset())
 
     def _due(self, context: AutomationContext[dg.AssetKey], watched: WatchedInputs) -> Any:  # noqa: ANN401  # Dagster's subset has no public type
+        self.require_fit(watched)
         if watched.consumer.is_partitioned:
             return self._pending_partitions(context, watched)
         store = CursorStore(context.asset_graph_view.instance)
@@ -93,6 +99,9 @@ class PendingCondition(AutomationCondition[dg.AssetKey]):
             return context.get_empty_subset()
         found = view.get_subset_from_partition_keys(context.key, context.partitions_def, set(keys))
         return context.candidate_subset.compute_intersection(found)
+
+
+_OWN = (PendingCondition, BlockedCondition, SameRunCondition)
 
 
 def pending(*, min_bytes: int | None = None, max_wait: dt.timedelta | None = None) -> AutomationCondition[dg.AssetKey]:
@@ -155,19 +164,83 @@ def _has_failed_blocking_check() -> AutomationCondition[dg.AssetKey]:
     )
 
 
-def bind(condition: AutomationCondition[dg.AssetKey], watched: WatchedInputs) -> AutomationCondition[dg.AssetKey]:
-    """``condition`` with this library's conditions in it bound to what they watch."""
-    for part in list(parts(condition)):
-        if isinstance(part, PendingCondition | BlockedCondition | SameRunCondition):
-            condition = condition.replace(part, part.bound(watched))
+def bind(
+    condition: AutomationCondition[dg.AssetKey], key: dg.AssetKey, watched: ByAsset
+) -> AutomationCondition[dg.AssetKey]:
+    """``condition`` of the asset ``key`` with this library's conditions in it bound to what they watch.
+
+    Raises:
+        DeclarationError: it checks the asset for pending changes, but the asset isn't a consumer, or can't have limits;
+            or a condition that contains another one can't be rebuilt.
+    """
+    for part in _of_asset_itself(condition):
+        if isinstance(part, _OWN) and key not in watched:
+            raise DeclarationError(
+                asset=key.to_user_string(),
+                problem="its automation condition checks it for pending changes, but it reads nothing incrementally.",
+                remedy="Declare an input with incremental(), or use a condition of Dagster's. To check its upstreams, "
+                "write AutomationCondition.any_deps_match(ips.pending()).",
+            )
+        if isinstance(part, PendingCondition):
+            part.require_fit(watched[key])
+    return with_parts(condition, lambda part: part.bound(watched) if isinstance(part, _OWN) else part)
+
+
+def with_parts(
+    condition: AutomationCondition[dg.AssetKey],
+    change: Callable[[AutomationCondition[dg.AssetKey]], AutomationCondition[dg.AssetKey]],
+) -> AutomationCondition[dg.AssetKey]:
+    """The condition with ``change`` applied to each of its innermost parts; the same object if none has changed.
+
+    Raises:
+        DeclarationError: a condition that contains a changed one can't be rebuilt.
+    """
+    if not condition.children:
+        return change(condition)
+    for child in condition.children:
+        changed = with_parts(child, change)
+        if changed is not child:
+            condition = _with_child(condition, child, changed)
     return condition
 
 
-def parts(condition: AutomationCondition[dg.AssetKey]) -> Iterator[AutomationCondition[dg.AssetKey]]:
-    """The condition and all conditions that it is composed of."""
+def _with_child(
+    condition: AutomationCondition[dg.AssetKey],
+    child: AutomationCondition[dg.AssetKey],
+    changed: AutomationCondition[dg.AssetKey],
+) -> AutomationCondition[dg.AssetKey]:
+    replaced: AutomationCondition[dg.AssetKey] = condition.replace(child, changed)
+    if all(each is not child for each in replaced.children):
+        return replaced
+    newly = changed.newly_true()  # Dagster 1.13 doesn't replace what is in it.
+    if type(newly) is not type(condition):
+        raise DeclarationError(
+            asset="with_incremental",
+            problem=f"the automation condition {condition.name} contains {child.name}, but its replace() doesn't "
+            "replace it, so it can't be connected to the tables.",
+            remedy="Implement replace() in its class, as AutomationCondition describes it.",
+        )
+    label = condition.get_label()
+    return newly.with_label(label) if label else newly
+
+
+_ANY: AutomationCondition[Any] = AutomationCondition.missing()
+_OF_OTHERS = tuple(
+    type(each)
+    for each in (
+        AutomationCondition.any_deps_match(_ANY),
+        AutomationCondition.all_deps_match(_ANY),
+        AutomationCondition.asset_matches("any", _ANY),
+    )
+)
+"""Conditions that Dagster evaluates for other assets than the one that has them."""
+
+
+def _of_asset_itself(condition: AutomationCondition[dg.AssetKey]) -> Iterator[AutomationCondition[dg.AssetKey]]:
+    """The condition and its parts that are evaluated for the asset itself."""
     yield condition
-    for child in condition.children:
-        yield from parts(child)
+    for child in () if isinstance(condition, _OF_OTHERS) else condition.children:
+        yield from _of_asset_itself(child)
 
 
 def _never_waited_for(**limit: object) -> DeclarationError:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import dagster as dg
 from dagster import AutomationCondition, AutomationContext, AutomationResult
 
 from dagster_ips.errors import IpsError
-from dagster_ips.orchestration.watch.watched_tables import WatchedInputs, require_watched
+from dagster_ips.orchestration.watch.watched_tables import ByAsset, WatchedInputs, watched_of
 
 
 class SameRunCondition(AutomationCondition[dg.AssetKey]):
@@ -21,11 +21,11 @@ class SameRunCondition(AutomationCondition[dg.AssetKey]):
     run creates it.
     """
 
-    def __init__(self, watched: WatchedInputs | None = None) -> None:
+    def __init__(self, watched: ByAsset | None = None) -> None:
         self._watched = watched
 
-    def bound(self, watched: WatchedInputs) -> SameRunCondition:
-        """The same condition, bound to the inputs that it watches."""
+    def bound(self, watched: ByAsset) -> SameRunCondition:
+        """The same condition, bound to what is watched for each consumer."""
         return SameRunCondition(watched)
 
     @property
@@ -45,8 +45,9 @@ class SameRunCondition(AutomationCondition[dg.AssetKey]):
 
     def evaluate(self, context: AutomationContext[dg.AssetKey]) -> AutomationResult[dg.AssetKey]:
         """The partitions whose upstream partitions are requested; for an asset without partitions, all of it."""
-        watched = require_watched(self._watched, context.key)
-        found: Any = context.get_empty_subset()
+        watched, found = watched_of(self._watched, context.key), cast("Any", context.get_empty_subset())
+        if watched is None:
+            return AutomationResult(context, found)
         asked = context.request_subsets_by_key
         upstreams = [key for key in context.asset_graph.get(context.key).parent_keys if key in asked]
         requested = {key: asked[key] for key in upstreams if not asked[key].is_empty}

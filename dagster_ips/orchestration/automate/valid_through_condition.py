@@ -11,7 +11,7 @@ from dagster import AutomationCondition, AutomationContext, AutomationResult
 
 from dagster_ips.core.valid_through import ALWAYS, period_begin
 from dagster_ips.errors import DeclarationError, IpsError
-from dagster_ips.orchestration.automate.conditions import parts
+from dagster_ips.orchestration.automate.conditions import with_parts
 from dagster_ips.orchestration.watch.asset_completeness import Completeness, Tick
 
 
@@ -124,10 +124,9 @@ def bind_valid_through(
     condition: AutomationCondition[dg.AssetKey], completeness: Completeness, asset: dg.AssetsDefinition
 ) -> AutomationCondition[dg.AssetKey]:
     """``condition`` with its ``valid_through`` conditions bound; raises the same errors as ``bound``."""
-    for part in list(parts(condition)):
-        if isinstance(part, ValidThroughCondition):
-            condition = condition.replace(part, part.bound(completeness, asset))
-    return condition
+    return with_parts(
+        condition, lambda part: part.bound(completeness, asset) if isinstance(part, ValidThroughCondition) else part
+    )
 
 
 def _complete(

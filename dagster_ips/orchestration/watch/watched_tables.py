@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import dagster as dg
 from dagster import DagsterInstance
@@ -184,6 +184,10 @@ class WatchedInputs:
         }
 
 
+ByAsset: TypeAlias = Mapping[dg.AssetKey, WatchedInputs]
+"""What is watched for each consumer."""
+
+
 def as_in_target(state: EdgeState, target: TableMetadata | None) -> EdgeState:
     """``state`` as far as the consumer's table ``target`` holds it: nothing is consumed if that table is gone.
 
@@ -194,19 +198,21 @@ def as_in_target(state: EdgeState, target: TableMetadata | None) -> EdgeState:
     return settle(state, target_history(target, state.edge)) if taken_back(target, state.edge) else state
 
 
-def require_watched(watched: WatchedInputs | None, key: dg.AssetKey) -> WatchedInputs:
-    """``watched``, which a condition of the asset ``key`` needs.
+def watched_of(watched: ByAsset | None, key: dg.AssetKey) -> WatchedInputs | None:
+    """What a condition of this library watches when Dagster evaluates it for ``key``; None if that isn't a consumer.
+
+    It isn't always the asset that has the condition: ``any_deps_match`` evaluates it for each upstream.
 
     Raises:
-        DeclarationError: it is None.
+        DeclarationError: the condition isn't bound to anything.
     """
     if watched is None:
         raise DeclarationError(
             asset=key.to_user_string(),
-            problem="its automation condition checks for pending changes, but it has no known incremental input.",
-            remedy="Pass the definitions through with_incremental(), and declare an input with incremental().",
+            problem="an automation condition checks it for pending changes, but isn't connected to the tables.",
+            remedy="Pass the definitions through with_incremental().",
         )
-    return watched
+    return watched.get(key)
 
 
 def require_no_limits(watched: WatchedInputs, *limits: object) -> None:

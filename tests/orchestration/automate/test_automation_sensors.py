@@ -9,6 +9,7 @@ import dagster as dg
 import pytest
 
 import dagster_ips as ips
+from dagster_ips.errors import DeclarationError
 from dagster_ips.orchestration.automate import automation_sensors
 from tests.orchestration.watch.test_pending import Tables
 from tests.support.lake import events
@@ -22,12 +23,12 @@ def reader(number: int) -> dg.AssetsDefinition:
     return read
 
 
-def definitions(tables: Tables, assets: int) -> dg.Definitions:
+def definitions(tables: Tables, assets: int, *, by_daemon: bool = False) -> dg.Definitions:
     playback = ips.iceberg_asset("playback", table="media.playback")
     manager = ips.IcdcIOManager(
         catalog=ips.IcebergCatalog(folder=str(tables.folder)), spark=ips.LocalSparkConnect(server_folder="unused")
     )
-    own = dg.AutomationConditionSensorDefinition("own", target=["reads_1"], use_user_code_server=True)
+    own = dg.AutomationConditionSensorDefinition("own", target=["reads_1"], use_user_code_server=not by_daemon)
 
     @dg.asset(automation_condition=dg.AutomationCondition.missing())
     def normal() -> None: ...
@@ -55,3 +56,8 @@ def test_many_assets_are_divided_among_sensors_and_each_is_requested_by_one(
             requested.update(key.to_user_string() for key in request.asset_selection or ())
             assert not request.asset_check_keys
     assert requested == dict.fromkeys([*[f"reads_{number}" for number in range(assets)], "normal"], 1)
+
+
+def test_a_sensor_that_would_skip_the_conditions_of_its_assets_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DeclarationError, match=r"reads_1.*use_user_code_server"):
+        definitions(Tables(tmp_path / "lake"), 2, by_daemon=True)
