@@ -127,11 +127,13 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         self._retention = Retention.of_days(self.icdc_keep_last, self.icdc_max_age_days)
 
     def load_input(self, context: dg.InputContext) -> Any:  # noqa: ANN401  # the asset's annotation chooses the form
-        """The input in the form that the parameter's annotation asks for.
+        """The input in the form that the parameter's annotation asks for; outside of runs, a DataFrame of the table.
 
         Raises:
             IpsError: nothing was captured, and no state changed.
         """
+        if not context.has_input_name:
+            return self._outside_of_runs(context)
         with _logged(context):
             return self._loaded(context)
 
@@ -284,6 +286,19 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         frame = snapshot_rows(self._session(lake), lake.name, found, found.ancestry().head)
         rows = _partitions_read(context, metadata.get(context.asset_key, {}), found)
         return frame if rows is None else frame.where(rows)
+
+    def _outside_of_runs(self, context: dg.InputContext) -> "DataFrame":
+        """The table for ``load_asset_value``; if it names partitions, only their rows."""
+        name, loaded = context.asset_key.to_user_string(), context.upstream_output
+        metadata = loaded.definition_metadata if loaded else {}
+        lake = self.catalog.open()
+        found = lake.load(table_of(context.asset_key, metadata, self.default_namespace), asset=name)
+        frame = snapshot_rows(self._session(lake), lake.name, found, found.ancestry().head)
+        if not context.has_asset_partitions:
+            return frame
+        require_partition_expression(name, metadata)
+        keys, partitions = context.asset_partition_keys, context.asset_partitions_def
+        return frame.where(rows_of_keys(found, partitions, keys, metadata, context.instance, asset=name))
 
     def _session_of(self, frame: "DataFrame") -> "SparkSession":
         """The frame's session, which may be one that the asset created, with the catalog configured."""

@@ -106,3 +106,21 @@ def test_an_incremental_input_cannot_be_mapped_to_an_asset_without_partitions(ta
     )
     with pytest.raises(DeclarationError, match="isn't partitioned"):
         ips.with_incremental(dg.Definitions(assets=[playback, daily], resources={"io_manager": manager}))
+
+
+def test_a_table_loaded_outside_of_runs_has_the_rows_of_the_partitions_asked_for(
+    tables: Tables, instance: dg.DagsterInstance
+) -> None:
+    @dg.asset(partitions_def=DAYS, metadata=ips.table("media.playback") | {"partition_expr": "event_date"})
+    def playback() -> None: ...
+
+    manager = ips.IcdcIOManager(
+        catalog=ips.IcebergCatalog(folder=str(tables.folder)), spark=ips.LocalSparkConnect(server_folder="unused")
+    )
+    made = dg.Definitions(assets=[playback], resources={"io_manager": manager})
+    with made.get_asset_value_loader(instance=instance) as loader:
+        assert loader.load_asset_value("playback").condition is None
+        one = loader.load_asset_value("playback", partition_key=key(1)).condition
+        two = loader.load_asset_value("playback", partition_key_range=dg.PartitionKeyRange(key(0), key(1))).condition
+    assert (key(0) in one, key(1) in one) == (False, True)
+    assert (key(0) in two, key(1) in two) == (True, False), "a range is one condition, up to the day after"
