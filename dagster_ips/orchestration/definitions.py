@@ -11,7 +11,7 @@ import dagster as dg
 from dagster_ips._compat import wrap_function
 from dagster_ips.errors import DeclarationError
 from dagster_ips.orchestration.automate.automation_sensors import automation_sensors
-from dagster_ips.orchestration.automate.conditions import bind, on_change
+from dagster_ips.orchestration.automate.conditions import bind, check_conditions_of_checks, on_change
 from dagster_ips.orchestration.automate.hygiene import Tidied, hygiene_job
 from dagster_ips.orchestration.automate.pending_sensor import PendingSensor
 from dagster_ips.orchestration.automate.valid_through_condition import bind_valid_through
@@ -90,6 +90,7 @@ def with_incremental(
         for item in definitions.assets or ()
     ]
     _require_evaluated(own, assets)
+    check_conditions_of_checks([*(definitions.asset_checks or ()), *assets])
     automation = automation_sensors(
         assets, own, list(watched.values()), interval_seconds=interval_seconds, wait_seconds=wait_seconds
     )

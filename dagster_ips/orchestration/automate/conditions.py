@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import dagster as dg
@@ -186,6 +186,25 @@ def bind(
     return with_parts(condition, lambda part: part.bound(watched) if isinstance(part, _OWN) else part)
 
 
+def check_conditions_of_checks(items: Iterable[Any]) -> None:
+    """Refuse asset checks with conditions of this library, which are evaluated for assets only.
+
+    Raises:
+        DeclarationError: there is one.
+    """
+    for item in items:
+        for spec in item.check_specs if isinstance(item, dg.AssetsDefinition) else ():
+            condition = spec.automation_condition
+            if condition is not None and any(isinstance(part, _OWN) for part in _parts(condition)):
+                raise DeclarationError(
+                    asset=spec.asset_key.to_user_string(),
+                    problem=f"the condition of its check {spec.name} checks for pending changes, which only conditions "
+                    "of assets can do.",
+                    remedy="Use a condition of Dagster's, such as "
+                    "AutomationCondition.any_deps_match(AutomationCondition.newly_updated()).",
+                )
+
+
 def with_parts(
     condition: AutomationCondition[dg.AssetKey],
     change: Callable[[AutomationCondition[dg.AssetKey]], AutomationCondition[dg.AssetKey]],
@@ -234,6 +253,12 @@ _OF_OTHERS = tuple(
     )
 )
 """Conditions that Dagster evaluates for other assets than the one that has them."""
+
+
+def _parts(condition: AutomationCondition[Any]) -> Iterator[AutomationCondition[Any]]:
+    yield condition
+    for child in condition.children:
+        yield from _parts(child)
 
 
 def _of_asset_itself(condition: AutomationCondition[dg.AssetKey]) -> Iterator[AutomationCondition[dg.AssetKey]]:

@@ -96,3 +96,15 @@ def test_an_asset_without_incremental_inputs_cannot_wait_for_its_own_changes(tab
 
     with pytest.raises(DeclarationError, match=r"plain.*reads nothing incrementally"):
         definitions(tables, None, plain)
+
+
+def test_a_check_cannot_wait_for_pending_changes(tables: Tables) -> None:
+    upstream_is_pending = AutomationCondition.any_deps_match(ips.pending())
+    spec = dg.AssetCheckSpec("is_good", asset="plain", automation_condition=upstream_is_pending)
+
+    @dg.asset(check_specs=[spec])
+    def plain():  # type: ignore[no-untyped-def]  # noqa: ANN202  # nothing says what it returns
+        return dg.MaterializeResult(check_results=[dg.AssetCheckResult(passed=True)])
+
+    with pytest.raises(DeclarationError, match=r"plain.*is_good"):
+        definitions(tables, None, plain)
