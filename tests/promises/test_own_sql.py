@@ -1,5 +1,6 @@
 """An asset's own statements are published as a whole or not at all, and consume their inputs exactly once."""
 
+import contextlib
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -350,6 +351,48 @@ def test_an_asset_that_does_not_call_capture_fails(
     lake.create_playback(events(range(4)))
     assert said in str(failure(lake, instance, made))
     assert lake.catalog.find(TABLE) is None
+
+
+@pytest.mark.parametrize("is_nested", [True, False])
+def test_a_second_block_for_the_same_table_is_refused_before_it_does_anything(
+    lake: Lake, instance: dg.DagsterInstance, *, is_nested: bool
+) -> None:
+    rows = events(range(6))
+    lake.create_playback(rows)
+    counting = "INSERT INTO {target} SELECT account, count(*) FROM {added} GROUP BY account"
+
+    @dg.asset(name="by_account", deps=[ips.incremental_dep("playback")], metadata=ips.table(TABLE))
+    def made(context: dg.AssetExecutionContext) -> None:
+        with ips.capture(context, columns=COLUMNS) as first:
+            first.sql(counting)
+            if is_nested:
+                with ips.capture(context) as second:
+                    second.sql(counting)
+        with ips.capture(context) as second:
+            second.sql(counting)
+
+    raised = failure(lake, instance, made)
+    assert isinstance(raised, DeclarationError)
+    assert "calls capture() twice" in str(raised)
+    assert ("outer block" if is_nested else "dagster_ips/mode=full") in str(raised)
+    assert state(instance).number == (0 if is_nested else 1)
+    assert lake.rows(TABLE) == (Counter() if is_nested else expected(rows))
+    assert lake.branches(TABLE) <= {"main"}
+
+
+def test_a_step_may_begin_another_block_after_one_that_failed(lake: Lake, instance: dg.DagsterInstance) -> None:
+    rows = events(range(6))
+    lake.create_playback(rows)
+
+    @dg.asset(name="by_account", deps=[ips.incremental_dep("playback")], metadata=ips.table(TABLE))
+    def made(context: dg.AssetExecutionContext) -> None:
+        with contextlib.suppress(ZeroDivisionError), ips.capture(context, columns=COLUMNS):
+            raise ZeroDivisionError
+        with ips.capture(context) as icdc:
+            icdc.sql("INSERT INTO {target} SELECT account, count(*) FROM {added} GROUP BY account")
+
+    run(lake, instance, made)
+    assert lake.rows(TABLE) == expected(rows)
 
 
 def test_an_asset_with_own_statements_runs_when_something_is_pending(lake: Lake, instance: dg.DagsterInstance) -> None:

@@ -242,9 +242,25 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         if key not in self._tries.of(step).written_by_statements:
             raise _not_captured(key, "didn't call capture().")
 
-    def was_written_by_capture(self, step: Any, key: dg.AssetKey) -> None:  # noqa: ANN401  # see metadata_by_key
-        """Remember that the step wrote ``key`` with its own statements, so that returning None for it is no error."""
-        self._tries.of(step).written_by_statements.add(key)
+    @contextlib.contextmanager
+    def writing_by_capture(self, step: Any, key: dg.AssetKey) -> Iterator[None]:  # noqa: ANN401  # see metadata_by_key
+        """The step's only block of own statements for ``key``; returning None for it is no error afterwards.
+
+        If the block fails, the step may begin another one.
+
+        Raises:
+            DeclarationError: it isn't the only one.
+        """
+        this = self._tries.of(step)
+        if key in this.capturing:
+            raise _captured_twice(key, is_published=key in this.written_by_statements)
+        this.capturing.add(key)
+        try:
+            yield
+        except BaseException:
+            this.capturing.discard(key)
+            raise
+        this.written_by_statements.add(key)
 
     def _captures_of_step(self, context: dg.InputContext, metadata: MetadataByKey) -> dict[str, RunInputs]:
         """The captures of this attempt of the step, by asset.
@@ -317,6 +333,20 @@ def _not_captured(key: dg.AssetKey, did: str) -> DeclarationError:
         problem=f"it declares an incremental_dep(), which must be published through capture(), but it {did}",
         remedy="Write inside the `with capture(...)` block and return nothing; or declare the input with "
         "ins={...: incremental()} and return the frame.",
+    )
+
+
+def _captured_twice(key: dg.AssetKey, *, is_published: bool) -> DeclarationError:
+    published = (
+        "The first block was published and has consumed the change, so this one would find none; its statements didn't "
+        "run. Put all statements into one block, which publishes them together, and then run the asset with the run "
+        "tag dagster_ips/mode=full."
+    )
+    nested = "Nothing was written and nothing was consumed. Put all statements into the outer block."
+    return DeclarationError(
+        asset=key.to_user_string(),
+        problem="one of its steps calls capture() twice, but a change is consumed by a single block.",
+        remedy=published if is_published else nested,
     )
 
 

@@ -157,40 +157,40 @@ def capture(
     if (staged := staged_run(context.run, context.instance)) is not None:
         problem = f"it writes with its own statements, which backfill {staged.backfill} can't stage."
         raise DeclarationError(asset=consumer.name, problem=problem, remedy="Launch the backfill without --staged.")
-    runs = manager.runs(context.instance)
-    captured = runs.capture(consumer, context)
-    started = time.monotonic()
-    publisher = runs.publisher(context.run, consumer.key, captured, log=context.log.info)
-    code = code_version(step, consumer.key)
-    made = code_stamps.properties(
-        runs.lake.find(consumer.table), captured.captures, code, declared=captured.declared, replaces_all=False
-    )
-    publisher = replace(publisher, properties={**publisher.properties, **made})
+    with manager.writing_by_capture(step, consumer.key):
+        runs = manager.runs(context.instance)
+        captured = runs.capture(consumer, context)
+        started = time.monotonic()
+        publisher = runs.publisher(context.run, consumer.key, captured, log=context.log.info)
+        code = code_version(step, consumer.key)
+        made = code_stamps.properties(
+            runs.lake.find(consumer.table), captured.captures, code, declared=captured.declared, replaces_all=False
+        )
+        publisher = replace(publisher, properties={**publisher.properties, **made})
 
-    def audit(branch: Branch) -> None:
-        run_audits(step, consumer.key, consumer.table, publisher.session.table(branch.sql_name))
+        def audit(branch: Branch) -> None:
+            run_audits(step, consumer.key, consumer.table, publisher.session.table(branch.sql_name))
 
-    with runs.writing(captured):
-        _create(runs, consumer, columns, metadata)
-        captures, name = captured.captures, consumer.name
-        with block(publisher, consumer.table, captures, consumer=name, check=audit) as written:
-            yield OwnSql(consumer, captured.views, publisher.session, written)
-            for view in captured.views.values():
-                _require_followed(consumer.table, view.change)
-    assert written.publication is not None  # noqa: S101  # the block has succeeded
-    report = RunReport(
-        table=consumer.table,
-        captured=captured,
-        publication=written.publication,
-        write_seconds=time.monotonic() - started,
-        older=older_rows_in(written.publication, captured, code),
-    )
-    if report.older:
-        context.log.warning("%s: %s", consumer.table, report.older)
-    step.add_asset_metadata(run_metadata(report), asset_key=consumer.key)
-    record_versions(step, consumer.key, captured, written.publication, storage=runs.lake.storage)
-    manager.was_written_by_capture(step, consumer.key)
-    runs.drop_old_tables(captured)
+        with runs.writing(captured):
+            _create(runs, consumer, columns, metadata)
+            captures, name = captured.captures, consumer.name
+            with block(publisher, consumer.table, captures, consumer=name, check=audit) as written:
+                yield OwnSql(consumer, captured.views, publisher.session, written)
+                for view in captured.views.values():
+                    _require_followed(consumer.table, view.change)
+        assert written.publication is not None  # noqa: S101  # the block has succeeded
+        report = RunReport(
+            table=consumer.table,
+            captured=captured,
+            publication=written.publication,
+            write_seconds=time.monotonic() - started,
+            older=older_rows_in(written.publication, captured, code),
+        )
+        if report.older:
+            context.log.warning("%s: %s", consumer.table, report.older)
+        step.add_asset_metadata(run_metadata(report), asset_key=consumer.key)
+        record_versions(step, consumer.key, captured, written.publication, storage=runs.lake.storage)
+        runs.drop_old_tables(captured)
 
 
 def _consumer(

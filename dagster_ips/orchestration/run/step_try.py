@@ -17,12 +17,13 @@ class StepTry:
 
     ``captured`` is what it reads, by the name of each asset that captures. It is None until an incremental input
     loads, and stays None if another IO manager reads the inputs. ``written_by_statements`` are the assets that wrote
-    their tables themselves, with ``capture``. ``looked_up`` are the tables that were read as a whole, as they were
-    then.
+    their tables themselves, with ``capture``; ``capturing`` are those and the ones whose block has begun. ``looked_up``
+    are the tables that were read as a whole, as they were then.
     """
 
     captured: dict[str, RunInputs] | None = None
     written_by_statements: set[dg.AssetKey] = field(default_factory=set)
+    capturing: set[dg.AssetKey] = field(default_factory=set)
     looked_up: dict[str, TableMetadata] = field(default_factory=dict)
 
 
