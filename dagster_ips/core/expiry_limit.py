@@ -49,6 +49,32 @@ def expiry(
     return found
 
 
+def refs_to_hold(
+    needs: Iterable[Need],
+    snapshots: Mapping[int, Snapshot],
+    ancestries: Mapping[str, Ancestry],
+    *,
+    kept_from_ms: Mapping[str, int],
+) -> Mapping[str, str]:
+    """The branches that would by their own settings expire a snapshot that is needed, each with a consumer of it.
+
+    ``kept_from_ms`` has the branches with such settings: each keeps snapshots from that moment on.
+
+    Example:
+        >>> history = {n: Snapshot(n, n - 1 or None, n, n * 10, "append", f"m{n}") for n in (1, 2, 3)}
+        >>> ancestries = {"main": Ancestry.of(history, head_snapshot_id=3)}
+        >>> refs_to_hold([Need("agg", "main", 2)], history, ancestries, kept_from_ms={"main": 30})
+        {'main': 'agg'}
+    """
+    found: dict[str, str] = {}
+    for need in needs:
+        kept = {each.snapshot_id for each in _kept(need, snapshots, ancestries)}
+        for ref, from_ms in kept_from_ms.items():
+            if any(each.timestamp_ms < from_ms and each.snapshot_id in kept for each in ancestries[ref].snapshots[1:]):
+                found.setdefault(ref, need.consumer)
+    return found
+
+
 def _kept(need: Need, snapshots: Mapping[int, Snapshot], ancestries: Mapping[str, Ancestry]) -> list[Snapshot]:
     """The snapshots that the need requires: all from the one that it names to the ref's head, also via a rollback."""
     if need.after is None or need.ref not in ancestries:

@@ -131,6 +131,12 @@ class TableMetadata:
         """The names of its tags, which commits never move."""
         return self._refs("tag")
 
+    @property
+    def branch_ages_ms(self) -> Mapping[str, int]:
+        """For how long branches keep snapshots by their own settings, whatever an expiry asks for; only those."""
+        ages = {name: self.raw["refs"][name].get("max-snapshot-age-ms") for name in self.branches}
+        return {name: int(age) for name, age in ages.items() if age is not None}
+
     def _refs(self, kind: str) -> tuple[str, ...]:
         return tuple(name for name, ref in (self.raw.get("refs") or {}).items() if ref["type"] == kind)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -43,10 +44,13 @@ class Branch:
         """The table's own name in Spark SQL."""
         return sql_name(self.catalog, self.table)
 
-    def create(self, session: SparkSession, *, head_snapshot_id: int | None) -> None:
-        """Create the branch at ``head_snapshot_id``; on a table without snapshots it starts empty."""
+    def create(self, session: SparkSession, *, head_snapshot_id: int | None, retain_days: int = _RETAIN_DAYS) -> None:
+        """Create the branch at ``head_snapshot_id``; on a table without snapshots it starts empty.
+
+        Any expiry drops it once its head is more than ``retain_days`` old.
+        """
         at = f" AS OF VERSION {head_snapshot_id}" if head_snapshot_id is not None else ""
-        retain = f" RETAIN {_RETAIN_DAYS} DAYS"
+        retain = f" RETAIN {retain_days} DAYS"
         session.sql(f"ALTER TABLE {self.table_sql_name} CREATE BRANCH {quoted(self.name)}{at}{retain}")
 
     def head(self, session: SparkSession) -> int:
@@ -86,6 +90,11 @@ def tag_snapshot(  # noqa: PLR0913  # all are independent
 def drop_tag(session: SparkSession, catalog: str, table: str, tag: str) -> None:
     """Drop a tag if it exists."""
     session.sql(f"ALTER TABLE {sql_name(catalog, table)} DROP TAG IF EXISTS {quoted(tag)}")
+
+
+def branch_of_run(catalog: str, table: str, run_id: str) -> Branch:
+    """A branch with a name that only this run uses, and only once; it isn't created yet."""
+    return Branch(catalog, table, f"ips_{run_id[:8]}_{uuid.uuid4().hex[:8]}")
 
 
 def is_branch_of_run(name: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dagster_ips.core.ancestry import Ancestry, Snapshot
-from dagster_ips.core.expiry_limit import Expiry, Need, expiry
+from dagster_ips.core.expiry_limit import Expiry, Need, expiry, refs_to_hold
 
 HISTORY = {n: Snapshot(n, n - 1 or None, n, n * 10, "append", f"m{n}") for n in range(1, 6)}
 
@@ -19,3 +19,19 @@ def test_what_follows_a_consumed_snapshot_is_kept_as_long_as_it_can_be_followed_
     retained = {number: snapshot for number, snapshot in HISTORY.items() if number > expired_up_to}
     ancestries = {"main": Ancestry.of(retained, head_snapshot_id=5)}
     assert expiry([Need("behind", "main", 2)], retained, ancestries, wanted_ms=100) == found
+
+
+@pytest.mark.parametrize(
+    ("need", "found"),
+    [
+        (Need("behind", "main", 2), {"main": "behind"}),
+        (Need("nearly done", "main", 4), {}),
+        (Need("of a branch", "audit", 2), {"main": "of a branch"}),  # the branch keeps what main would lose, too
+        (Need("unknown", "main", None), {"main": "unknown"}),
+    ],
+)
+def test_a_branch_is_held_if_it_would_expire_what_a_consumer_needs_by_its_own_age(
+    need: Need, found: dict[str, str]
+) -> None:
+    ancestries = {"main": Ancestry.of(HISTORY, head_snapshot_id=5), "audit": Ancestry.of(HISTORY, head_snapshot_id=4)}
+    assert refs_to_hold([need], HISTORY, ancestries, kept_from_ms={"main": 40}) == found

@@ -80,6 +80,33 @@ def test_files_become_fewer_and_a_consumer_that_is_behind_still_reads_its_change
     assert lake.rows("media.agg") == expected_agg(rows + late)
 
 
+def test_a_branch_that_keeps_snapshots_for_too_short_a_time_loses_none_that_a_consumer_still_reads(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    definitions = pipeline(lake.folder, lake.spark_folder)
+    rows = events(range(4))
+    lake.create_playback(rows)
+    materialize(definitions, instance, "daily", "agg")
+    with lake.catalog.client.load_table("media.daily").manage_snapshots() as change:
+        head = lake.catalog.load("media.daily", asset="test").head_snapshot_id()
+        assert head is not None
+        change.create_branch(head, "main", max_snapshot_age_ms=1, min_snapshots_to_keep=1)
+    for number in (1, 2, 3):
+        late = events(range(number * 10, number * 10 + 3))
+        lake.append(late)
+        rows += late
+        materialize(definitions, instance, "daily")
+    said = tidy_up(definitions, instance, compact=False, keep_days=7)
+    assert said["daily"]["extra snapshots kept for"] == "agg"
+    assert lake.branches("media.daily") == {"main"}
+    materialize(definitions, instance, "agg")
+    assert lake.rows("media.agg") == expected_agg(rows)
+
+    said = tidy_up(definitions, instance, compact=False, keep_days=7)
+    assert said["daily"]["snapshots kept"] == 1  # the branch's own setting holds again
+    assert "extra snapshots kept for" not in said["daily"]
+
+
 @pytest.mark.parametrize("shares_instance", [True, False])
 def test_a_consumer_of_another_code_location_keeps_what_it_needs(
     lake: Lake, instance: dg.DagsterInstance, tmp_path: Path, *, shares_instance: bool

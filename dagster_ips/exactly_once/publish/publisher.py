@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -41,7 +40,7 @@ from dagster_ips.iceberg.stamps import (
     target_histories,
 )
 from dagster_ips.iceberg.storage import Storage
-from dagster_ips.spark.branches import Branch, is_conflict, stamped
+from dagster_ips.spark.branches import Branch, branch_of_run, is_conflict, stamped
 from dagster_ips.spark.targets import set_properties
 from dagster_ips.state.store import EdgeStore
 
@@ -180,7 +179,7 @@ class Publisher:
 
     def new_branch(self, table: str) -> Branch:
         """A branch with a name that only this attempt uses; it isn't created yet."""
-        return Branch(self.catalog.name, table, f"ips_{self.run_id[:8]}_{uuid.uuid4().hex[:8]}")
+        return branch_of_run(self.catalog.name, table, self.run_id)
 
     def commit_without_writing(self, captures: Sequence[Capture]) -> None:
         """Commit ``captures`` that held nothing to write; nothing is published.

@@ -4,8 +4,9 @@ No ``from __future__ import annotations`` here: Dagster reads the annotations of
 resolving them.
 """
 
+import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,7 @@ from pydantic import Field
 
 from dagster_ips.core.backfill_plan import LaunchedBackfill, backfill_of_tag, is_staged_branch
 from dagster_ips.core.edge import Edge
-from dagster_ips.core.expiry_limit import Expiry, Need, expiry
+from dagster_ips.core.expiry_limit import Need, expiry, refs_to_hold
 from dagster_ips.errors import DeclarationError, IpsError, MetadataUnreadableError
 from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
@@ -26,10 +27,12 @@ from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.orchestration.run.io_manager import IcdcIOManager
 from dagster_ips.orchestration.watch.run_at_work import run_at_work
 from dagster_ips.orchestration.watch.watched_tables import WatchedInputs
+from dagster_ips.spark.branches import branch_of_run
 from dagster_ips.spark.maintenance import compact, expire_snapshots
 
 HYGIENE_JOB = "ips_hygiene"
-_DAY_MS = 24 * 60 * 60 * 1000
+_HOUR_MS = 60 * 60 * 1000
+_DAY_MS = 24 * _HOUR_MS
 
 
 class HygieneConfig(dg.Config):
@@ -151,13 +154,39 @@ class _Tidying:
         before = lake.load(self.tidied.table, asset=self.tidied.key.to_user_string())
         wanted = time.time_ns() // 1_000_000 - int(self.config.keep_days * _DAY_MS)
         refs = {ref: before.ancestry(ref) for ref in before.branches}
-        until = expiry(list(self._needs(lake, before)), before.snapshots, refs, wanted_ms=wanted)
+        needs = list(self._needs(lake, before))
+        until = expiry(needs, before.snapshots, refs, wanted_ms=wanted)
+        now_ms = time.time_ns() // 1_000_000
+        kept_from_ms = {ref: now_ms - age_ms + _HOUR_MS for ref, age_ms in before.branch_ages_ms.items()}
+        held = refs_to_hold(needs, before.snapshots, refs, kept_from_ms=kept_from_ms)
         session = self.manager.session()
-        with effect(Effect.TIDY_UP):
+        with effect(Effect.TIDY_UP), self._holding(held, before, lake.name):
             expire_snapshots(session, lake.name, self.tidied.table, before_ms=until.before_ms)
         after = lake.load(self.tidied.table, asset=self.tidied.key.to_user_string())
         gone = len(before.snapshots) - len(before.snapshots.keys() & after.snapshots.keys())
-        return {"snapshots expired": gone, "snapshots kept": len(after.snapshots), **_held(until)}
+        held_by = until.held_by or next(iter(held.values()), None)
+        by = {"extra snapshots kept for": held_by} if held_by else {}
+        return {"snapshots expired": gone, "snapshots kept": len(after.snapshots), **by}
+
+    @contextlib.contextmanager
+    def _holding(self, refs: Collection[str], table: TableMetadata, catalog: str) -> Iterator[None]:
+        """Keep what ``refs`` contain from expiring by their own settings.
+
+        Iceberg expires a branch's snapshots by the branch's own age, if it has one. A second branch at the same
+        snapshot, without such an age, keeps them as the expiry asks.
+        """
+        session = self.manager.session()
+        holding = [branch_of_run(catalog, table.table, self.context.run_id) for _ in refs]
+        try:
+            for branch, ref in zip(holding, refs, strict=True):
+                head = table.snapshots[table.head_snapshot_id(ref) or 0]
+                age_ms = time.time_ns() // 1_000_000 - head.timestamp_ms
+                retain_days = 1 + max(0, -(-age_ms // _DAY_MS))
+                branch.create(session, head_snapshot_id=head.snapshot_id, retain_days=retain_days)
+            yield
+        finally:
+            for branch in holding:
+                branch.drop(session)
 
     def _needs(self, lake: LakeCatalog, source: TableMetadata) -> Iterator[Need]:
         store = CursorStore(self.context.instance)
@@ -200,7 +229,3 @@ def _needs_of_reverts(each: WatchedInputs, tracked: TrackedInput, store: CursorS
                 at = consumed.up_to or rest
                 if consumed.upstream == tracked.upstream and at is not None:
                     yield Need(tag, tracked.ref, at.snapshot_id)
-
-
-def _held(until: Expiry) -> dict[str, Any]:
-    return {"extra snapshots kept for": until.held_by} if until.held_by else {}
