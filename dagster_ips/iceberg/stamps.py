@@ -136,6 +136,13 @@ def stamped_partitions(snapshot: Snapshot, line: Edge) -> dict[str | None, tuple
     return {key: (to, mode) for key, to in read.items()} if read else {None: (_read_up_to(value), mode)}
 
 
+def partitions_ever_stamped(metadata: TableMetadata, line: Edge, division: str) -> frozenset[str]:
+    """The partitions with stamps of ``line`` in ``main`` from when partitions meant what they do by ``division``."""
+    stamped = [each for each in metadata.ancestry().snapshots if EDGE + line.id in each.summary]
+    of_division = [each for each in stamped if _is_divided_by(division, each.summary[EDGE + line.id])]
+    return frozenset(key for each in of_division for key in stamped_partitions(each, line) if key is not None)
+
+
 def last_divided_otherwise(metadata: TableMetadata, line: Edge, division: str | None) -> TargetMark | None:
     """The newest snapshot in ``main`` that a run of ``line`` wrote while its partitions, if any, had another meaning.
 

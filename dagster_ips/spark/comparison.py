@@ -9,14 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dagster_ips.core.ranges import quoted
 from dagster_ips.core.sampling import Sample
 from dagster_ips.spark.changelog import comparable, net_rows
-from dagster_ips.spark.frames import all_of, computed_once, table_frame
+from dagster_ips.spark.frames import all_of, computed_once, distinct_keys, table_frame
 from dagster_ips.spark.late import F, sql, types
-from dagster_ips.spark.writes.partition_filter import exactly
+from dagster_ips.spark.writes.partition_filter import collected, exactly
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row, SparkSession
@@ -101,6 +101,11 @@ def rows_among(  # noqa: PLR0913, PLR0917  # all are independent
 
 def _hashed(keys: Sequence[str], seed: int) -> Column:
     return F.xxhash64(F.lit(seed), *[F.col(quoted(key)) for key in keys])
+
+
+def partitions_of(rows: DataFrame, columns: Sequence[str]) -> list[tuple[Any, ...]]:
+    """The distinct values of ``columns``; runs a job that computes only these columns."""
+    return collected(distinct_keys(rows, columns))
 
 
 def without(rows: DataFrame, columns: Sequence[str]) -> DataFrame:

@@ -323,6 +323,49 @@ def test_each_partition_is_proved_at_the_snapshots_it_was_computed_from(
     assert not found["day_agg"].passed
 
 
+@pytest.mark.usefixtures("small_samples")
+@pytest.mark.parametrize("seed", range(3))
+def test_a_sample_can_hold_a_partition_that_the_table_lost_and_that_no_input_is_partitioned_by(
+    lake: Lake, instance: dg.DagsterInstance, seed: int
+) -> None:
+    @dg.asset(ins=PLAYBACK, metadata=ips.append() | ips.table("media.by_letter", partition_by=["account"]))
+    def by_account(playback: ips.IcdcView) -> DataFrame:
+        return playback.added
+
+    lake.create_playback(events(range(30)))  # of three accounts, and partitioned by day
+    run(lake, instance, by_account)
+    lake.sql("DELETE FROM lake.media.by_letter WHERE account IN ('a1', 'a2')")
+    found = proved(lake, instance, by_account, sample=0.5, config={"seed": seed})["by_account"]
+    assert found.metadata["compared"].value.startswith("2 of 3 partitions")
+    assert counts(found)[0] > 0
+    assert not found.passed
+
+
+def test_rows_of_a_partition_that_was_removed_from_the_definition_are_not_extra(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    def of(*accounts: str) -> dg.AssetsDefinition:
+        @dg.asset(
+            partitions_def=dg.StaticPartitionsDefinition(accounts),
+            ins={"playback": ips.incremental(on_unmapped="ignore")},
+            metadata=ips.append() | ips.table("media.divided") | {"partition_expr": "account"},
+        )
+        def divided(playback: ips.IcdcView) -> DataFrame:
+            return playback.added
+
+        return divided
+
+    lake.create_playback(events(range(9)))
+    for account in ("a0", "a1", "a2"):
+        run(lake, instance, of("a0", "a1", "a2"), **{"dagster/partition": account})
+    assert proved(lake, instance, of("a0", "a1", "a2"))["divided"].passed
+    found = proved(lake, instance, of("a0", "a1"))["divided"]
+    assert found.passed, found.description
+    lake.sql("INSERT INTO lake.media.divided VALUES (99, DATE '2026-01-01', 'a7', 1)")
+    found = proved(lake, instance, of("a0", "a1"))["divided"]
+    assert (found.passed, counts(found)) == (False, (0, 1, 0))
+
+
 def test_a_table_that_cannot_be_proved_is_a_warning_and_an_unpublished_one_passes(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:

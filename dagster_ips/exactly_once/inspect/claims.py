@@ -27,7 +27,7 @@ from dagster_ips.iceberg.affected_partitions import affected_partitions
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.change_reader import ChangedFiles, live_files
 from dagster_ips.iceberg.metadata import TableMetadata
-from dagster_ips.iceberg.stamps import has_attempt, is_of_same_attempt, target_histories
+from dagster_ips.iceberg.stamps import has_attempt, is_of_same_attempt, partitions_ever_stamped, target_histories
 from dagster_ips.spark.comparison import FilesAt
 from dagster_ips.state.store import EdgeStore
 
@@ -83,6 +83,16 @@ class Claim:
     def begun(self) -> tuple[str | None, ...]:
         """The partitions for which something was published or consumed."""
         return tuple(key for key in self.states[0] if any(_has_begun(of[key]) for of in self.states))
+
+    @property
+    def removed(self) -> frozenset[str]:
+        """Partitions that runs computed and that don't exist any more, so that nothing recomputes their rows."""
+        stamped = frozenset[str]()
+        for tracked in self.inputs:
+            if tracked.slicing is not None:
+                line = Edge(self.consumer, tracked.upstream)
+                stamped |= partitions_ever_stamped(self.target, line, tracked.slicing.division)
+        return stamped - self.states[0].keys()
 
     @property
     def recent(self) -> frozenset[str | None]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from dagster_ips.core.sampling import Sample
 from dagster_ips.core.write_mode import WriteMode
 from dagster_ips.exactly_once.inspect.claims import Claim, ClaimedPart, KeyValues, LastChange, Prover, values_in
-from dagster_ips.spark.comparison import changed_keys, hashable, rows_among
+from dagster_ips.spark.comparison import alike, changed_keys, hashable, partitions_of, rows_among
 
 if TYPE_CHECKING:
     from dagster_ips.spark.session import DataFrame, SparkSession
@@ -70,7 +70,8 @@ def sampled_rows(  # noqa: PLR0913, PLR0917  # all are independent
     """What is compared of a ``part``'s result and the target, the ``frames``, by ``keys`` or by all their columns.
 
     These are whole partitions of the target if it is partitioned by plain columns that the key contains, so that less
-    is read for a smaller sample; otherwise keys, chosen by their hash.
+    is read for a smaller sample; otherwise keys, chosen by their hash. If no input is partitioned by the same columns,
+    the result's own partitions are computed, because the target may lack some of them altogether.
 
     Raises:
         IpsError: the target's metadata can't be read.
@@ -85,7 +86,8 @@ def sampled_rows(  # noqa: PLR0913, PLR0917  # all are independent
         there = prover.partition_values(claim.target, columns)
         changed = values_in(change.captured, claim.target, columns) if change else None
         if there:
-            known = there | (changed or frozenset()) | _values_of_inputs(part, columns)
+            made = _values_of_inputs(part, columns) or frozenset(partitions_of(alike(*frames)[0], columns))
+            known = there | (changed or frozenset()) | made
             chosen = sample.of(known, changed or ())
             within = sample.within(chosen=len(chosen), of=len(known))
             return SampledRows(hashed_by, within, columns, chosen, len(known))
@@ -95,7 +97,7 @@ def sampled_rows(  # noqa: PLR0913, PLR0917  # all are independent
 
 
 def _values_of_inputs(part: ClaimedPart, columns: Sequence[str]) -> frozenset[KeyValues]:
-    """Values of partitions that an input has, but that the target may lack altogether."""
+    """Values of partitions that the target may lack altogether; none if no input is partitioned by these columns."""
     found = frozenset[KeyValues]()
     for captured in part.inputs:
         if captured.head is not None and set(columns) <= set(captured.source.column_names):

@@ -274,7 +274,8 @@ class _Proof:
         session = manager.runs(self.context.instance).session()
         name = manager.catalog.open().name
         there = snapshot_rows(session, name, claim.target, claim.target.ancestry().head)
-        return rows_outside(there, self._rows_of(claim, [key for key in begun if key is not None]))
+        computed = claim.removed.union(key for key in begun if key is not None)
+        return rows_outside(there, self._rows_of(claim, sorted(computed)))
 
     def _shown(self, found: dg.AssetCheckResult, started: float) -> dg.AssetCheckResult:
         """The result with how long it took, and the sample and seed that repeat it."""
