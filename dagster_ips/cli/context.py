@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 import dagster as dg
+from dagster import RunRecord
 
 from dagster_ips._compat import definitions_at
 from dagster_ips.core.capture import EdgeState
@@ -110,11 +111,9 @@ class Workplace:
         published = partial(last_published, consumer, known.graph, self.instance, lake.storage, target)
         return older_rows_of(target, known.code_version, declared=consumer.maker.declared, published=published)
 
-    def failed(self, known: KnownConsumer) -> Mapping[str, str]:
-        """The runs in which the consumer failed last, by partition; the key is ``""`` without partitions."""
-        consumer = known.consumer
-        found = failed_runs(self.instance, consumer.key, is_partitioned=consumer.is_partitioned)
-        return {key: record.dagster_run.run_id for key, record in found.items()}
+    def failed(self, known: KnownConsumer) -> Mapping[str, RunRecord]:
+        """The runs in which the consumer failed or yielded nothing last, by partition, as ``failed_runs`` has them."""
+        return failed_runs(self.instance, known.consumer.key, is_partitioned=known.consumer.is_partitioned)
 
     def blocked(self, known: KnownConsumer) -> frozenset[str]:
         """The failed partitions that automation doesn't retry now; ``""`` stands for an asset without partitions."""

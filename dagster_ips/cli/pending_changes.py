@@ -22,6 +22,7 @@ from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.inspect.edge_status import EdgeStatus
 from dagster_ips.iceberg.stamps import RUN
 from dagster_ips.orchestration.run.known_consumers import KnownConsumer
+from dagster_ips.orchestration.watch.failed_runs import runs_that_failed, runs_without_output
 
 _MOST = 50
 _SUMMARY = {
@@ -129,7 +130,8 @@ def _of_partitions(workplace: Workplace, known: KnownConsumer, tracked: TrackedI
         {
             "partition": key,
             "consumed_up_to": _watermark(at),
-            "failed_in": failed.get(key),
+            "failed_in": runs_that_failed(failed).get(key),
+            "without_output_in": runs_without_output(failed).get(key),
             "held_back": key in blocked,
         }
         for key, at in sorted(waiting.items())
@@ -146,15 +148,22 @@ def _of_partitions(workplace: Workplace, known: KnownConsumer, tracked: TrackedI
         (
             each["partition"],
             each["consumed_up_to"]["at"] if each["consumed_up_to"] else "never computed",
-            f"run {each['failed_in']}" if each["failed_in"] else "-",
+            _tried(each),
             "yes" if each["held_back"] else "-",
         )
         for each in partitions
     ]
     more = f"\n… and {len(rows) - _MOST} more" if len(rows) > _MOST else ""
     count = "1 partition pending" if len(rows) == 1 else f"{len(rows)} partitions pending"
-    text = f"{name}: {count}.\n" + table(("PARTITION", "CONSUMED UP TO", "FAILED IN", "HELD BACK"), rows[:_MOST])
+    text = f"{name}: {count}.\n" + table(("PARTITION", "CONSUMED UP TO", "LAST TRIED IN", "HELD BACK"), rows[:_MOST])
     return shown, "\n".join([text + more, *unreached])
+
+
+def _tried(partition: Mapping[str, Any]) -> str:
+    if run_id := partition["failed_in"]:
+        return f"run {run_id}, which failed"
+    run_id = partition["without_output_in"]
+    return f"run {run_id}, which yielded nothing" if run_id else "-"
 
 
 def _watermark(at: Watermark | None) -> dict[str, str] | None:

@@ -19,6 +19,7 @@ from dagster_ips.core.touched import LineState
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.exactly_once.inspect.edge_status import EdgeStatus, Pending
 from dagster_ips.orchestration.run.known_consumers import KnownConsumer
+from dagster_ips.orchestration.watch.failed_runs import runs_that_failed, runs_without_output
 from dagster_ips.orchestration.watch.pending_checks import failed_text
 
 _HEADINGS = ("ASSET", "UPSTREAM", "CONSUMED UP TO", "NUMBER", "PENDING", "LAG", "IN FLIGHT", "TABLE'S NEWEST STAMP")
@@ -55,7 +56,8 @@ def status(workplace: Workplace, asset: str | None, *, as_json: bool) -> None:
             {
                 **each,
                 "older_rows": older[each["asset"]],
-                "failed": dict(failed[each["asset"]]),
+                "failed": dict(runs_that_failed(failed[each["asset"]])),
+                "without_output": dict(runs_without_output(failed[each["asset"]])),
                 "held_back": sorted(blocked[each["asset"]]),
             }
             for each in shown

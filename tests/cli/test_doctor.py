@@ -268,11 +268,42 @@ def test_the_doctor_finds_a_failed_run(idle_lake: IdleLake) -> None:
     assert f"dagster-ips explain {failed.run_id}" in found["fix"]
 
 
-def test_assets_that_automation_held_back_at_its_last_look_are_named(idle_lake: IdleLake) -> None:
+def test_a_run_that_yielded_nothing_is_named_by_status_and_is_no_finding_unless_it_is_held_back(
+    idle_lake: IdleLake,
+) -> None:
+    @dg.asset(output_required=False)
+    def daily() -> Iterator[dg.Output[None]]:
+        yield from ()
+
+    run = dg.materialize([daily], instance=idle_lake.instance)
+    assert not [each for each in idle_lake.findings() if each["check"] == "failed runs"]
+    (told,) = json.loads(idle_lake.says("status", "--json"))
+    assert (told["failed"], told["without_output"]) == ({}, {"": run.run_id})
+    assert f"Its last run succeeded, but yielded nothing (run {run.run_id})" in idle_lake.says("status")
+    idle_lake.append(events([7]))
+    look(idle_lake)
+    assert "succeeded, but yielded nothing" in the_only(idle_lake.findings(), "failed runs")["what"]
+
+
+def look(idle_lake: IdleLake) -> None:
+    """Evaluate the automation as its sensor does; it requests nothing."""
+    looked = dg.evaluate_automation_conditions(definitions_of(idle_lake), idle_lake.instance)
+    assert looked.total_requested == 0
+    evaluations = [each.serializable_evaluation.with_run_ids(set()) for each in looked.results]
+    assert idle_lake.instance.schedule_storage
+    idle_lake.instance.schedule_storage.add_auto_materialize_asset_evaluations(1, evaluations)
+
+
+def definitions_of(idle_lake: IdleLake) -> dg.Definitions:
     scope: dict[str, Any] = {"__name__": "its_definitions"}
     exec(compile(idle_lake.file.read_text(), str(idle_lake.file), "exec"), scope)  # noqa: S102  # as Dagster loads it
+    made: dg.Definitions = scope["defs"]
+    return made
+
+
+def test_assets_that_automation_held_back_at_its_last_look_are_named(idle_lake: IdleLake) -> None:
     idle_lake.append(events([7]))
-    job = scope["defs"].resolve_implicit_global_asset_job_def()
+    job = definitions_of(idle_lake).resolve_implicit_global_asset_job_def()
     with pytest.MonkeyPatch.context() as broken:
         broken.setattr("dagster_ips.orchestration.run.io_manager.IcdcIOManager.load_input", lambda *_: 1 / 0)
         failed = job.execute_in_process(
@@ -280,11 +311,7 @@ def test_assets_that_automation_held_back_at_its_last_look_are_named(idle_lake: 
         )
     assert not failed.success
     assert "automation is holding it back" not in the_only(idle_lake.findings(), "failed runs")["what"]
-    looked = dg.evaluate_automation_conditions(scope["defs"], idle_lake.instance)
-    assert looked.total_requested == 0
-    evaluations = [each.serializable_evaluation.with_run_ids(set()) for each in looked.results]
-    assert idle_lake.instance.schedule_storage
-    idle_lake.instance.schedule_storage.add_auto_materialize_asset_evaluations(1, evaluations)
+    look(idle_lake)
     assert "automation is holding it back" in the_only(idle_lake.findings(), "failed runs")["what"]
     status = ["status", "-f", str(idle_lake.file)]
     (told,) = json.loads(CliRunner().invoke(main, [*status, "--json"]).stdout)

@@ -157,19 +157,20 @@ def _unreached(workplace: Workplace, known: KnownConsumer) -> Iterator[Finding]:
 
 
 def failures(workplace: Workplace, known: KnownConsumer) -> Iterator[Finding]:
-    """Whether the consumer's last run failed."""
-    failed, blocked = workplace.failed(known), workplace.blocked(known)
+    """Whether the consumer's last run failed, or yielded nothing although something is pending."""
+    found, blocked = workplace.failed(known), workplace.blocked(known)
+    failed = {key: each for key, each in found.items() if not each.dagster_run.is_success or key in blocked}
     if not failed:
         return
-    run = next(iter(failed.values()))
+    run = next(iter(failed.values())).dagster_run
     keys = [key for key in sorted(failed) if key]
     of = f"of {len(keys)} partitions ({', '.join(keys[:5])}{', …' if len(keys) > 5 else ''}) " if keys else ""  # noqa: PLR2004
     held = ", and automation is holding it back" if blocked else ""
     yield Finding(
         "failed runs",
         known.consumer.name,
-        f"the last run {of}failed{held}.",
-        f"To see why: dagster-ips explain {run}. It is retried by new data, new code or a manual run.",
+        f"the last run {of}{'succeeded, but yielded nothing' if run.is_success else 'failed'}{held}.",
+        f"To see why: dagster-ips explain {run.run_id}. It is retried by new data, new code or a manual run.",
     )
 
 

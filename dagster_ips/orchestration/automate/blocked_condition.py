@@ -1,4 +1,4 @@
-"""The condition that keeps failed assets from being retried immediately, and forever."""
+"""The condition that keeps assets that failed or yielded nothing from being tried again immediately, and forever."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from dagster_ips.orchestration.watch.watched_tables import ByAsset, WatchedInput
 class BlockedCondition(AutomationCondition[dg.AssetKey]):
     """True while a failed asset waits for its retry: longer each time, and permanently after five failures.
 
-    Each partition waits separately, so that the others continue. New data upstream, a new code version or a manual
-    materialization resets the count.
+    A run in which the asset yielded nothing counts like a failure. Each partition waits separately, so that the others
+    continue. New data upstream, a new code version or a manual materialization resets the count.
     """
 
     def __init__(self, watched: ByAsset | None = None) -> None:
@@ -46,7 +46,7 @@ class BlockedCondition(AutomationCondition[dg.AssetKey]):
     @property
     def description(self) -> str:
         """The description in the UI."""
-        return "Failed, and waiting for a retry, new data, new code or a manual run"
+        return "Failed or yielded nothing, and waiting for a retry, new data, new code or a manual run"
 
     def evaluate(self, context: AutomationContext[dg.AssetKey]) -> AutomationResult[dg.AssetKey]:
         """The partitions that wait; for an asset without partitions, all of it or nothing."""

@@ -125,7 +125,8 @@ def blocked() -> AutomationCondition[dg.AssetKey]:
     """The asset has failed and waits for a retry or, after five failures, for new data, new code or a manual run.
 
     In a partitioned asset, each partition waits separately and the others run. A failed run of several partitions is
-    retried in four parts, until the failing partition is isolated.
+    retried in four parts, until the failing partition is isolated. A run in which an asset with
+    ``output_required=False`` yielded nothing counts like a failed one.
     """
     return BlockedCondition()
 

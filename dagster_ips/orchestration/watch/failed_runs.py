@@ -1,4 +1,4 @@
-"""The runs in which an asset, or partitions of it, failed last."""
+"""The runs in which an asset, or partitions of it, were tried last without being materialized."""
 
 from __future__ import annotations
 
@@ -9,16 +9,19 @@ from dagster import DagsterInstance, DagsterRunStatus, RunRecord
 
 from dagster_ips.orchestration.platform.staged_run import STAGED_TAG
 
-_FAILED = (DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED)
+_OVER = (DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED, DagsterRunStatus.SUCCESS)
 WHOLE = ""
 """The key that stands for an asset without partitions."""
 
 
 def failed_runs(instance: DagsterInstance, asset: dg.AssetKey, *, is_partitioned: bool) -> Mapping[str, RunRecord]:
-    """The newest run of each partition, if it failed before it materialized it; the key is ``""`` without partitions.
+    """The newest run of each partition, if it ended without materializing it; the key is ``""`` without partitions.
 
-    Runs in which another step failed before the asset's own step began don't count. Neither do staged runs, which write
-    to branches.
+    A run that succeeded is among them if the asset, which doesn't require an output, yielded none: like a failed one,
+    it consumed nothing, and another try may end in the same way.
+
+    Runs in which the asset's own step never began, because another step failed or yielded nothing, don't count. Neither
+    do staged runs, which write to branches.
     """
     found = _failed_partitions(instance, asset) if is_partitioned else _failed_asset(instance, asset)
     runs = {record.dagster_run.run_id: record.dagster_run for record in found.values()}
@@ -26,28 +29,43 @@ def failed_runs(instance: DagsterInstance, asset: dg.AssetKey, *, is_partitioned
     return {key: record for key, record in found.items() if record.dagster_run.run_id not in skipped}
 
 
+def runs_that_failed(found: Mapping[str, RunRecord]) -> Mapping[str, str]:
+    """The ids of those of ``failed_runs`` that failed or were canceled, by partition."""
+    return {key: each.dagster_run.run_id for key, each in found.items() if not each.dagster_run.is_success}
+
+
+def runs_without_output(found: Mapping[str, RunRecord]) -> Mapping[str, str]:
+    """The ids of those of ``failed_runs`` that succeeded, although the asset yielded nothing, by partition."""
+    return {key: each.dagster_run.run_id for key, each in found.items() if each.dagster_run.is_success}
+
+
 def _was_skipped(instance: DagsterInstance, run: dg.DagsterRun, asset: dg.AssetKey) -> bool:
-    """Whether another step failed and the asset's own step never began."""
+    """Whether the asset's own step, or each step of its graph, never began because of another step."""
     if len(run.asset_selection or ()) == 1:
         return False
     kind = dg.DagsterEventType
     planned, start, failure = kind.ASSET_MATERIALIZATION_PLANNED, kind.STEP_START, kind.STEP_FAILURE
     logged = instance.all_logs(run.run_id, of_type={planned, start, failure})
     events = [entry.dagster_event for entry in logged if entry.dagster_event]
-    steps = {each.step_key for each in events if each.event_type is planned and each.asset_key == asset}
-    began = any(each.event_type is start and each.step_key in steps for each in events)
-    return not began and any(each.event_type is failure for each in events)
+    own = {_node(each) for each in events if each.event_type is planned and each.asset_key == asset}
+    began = any(each.event_type is start and _node(each) in own for each in events)
+    return not began and (run.is_success or any(each.event_type is failure for each in events))
+
+
+def _node(event: dg.DagsterEvent) -> str:
+    """The op or the graph that an event's step belongs to; a step of a graph is called ``graph.op``."""
+    return (event.step_key or "").partition(".")[0]
 
 
 def _failed_asset(instance: DagsterInstance, asset: dg.AssetKey) -> Mapping[str, RunRecord]:
-    """The newest run of an asset without partitions, if it failed before it materialized the asset."""
+    """The newest run of an asset without partitions, if it ended and the asset wasn't materialized in the meantime."""
     planned = instance.event_log_storage.get_latest_planned_materialization_info(asset)
     record = instance.get_run_record_by_id(planned.run_id) if planned else None
-    if record is None or record.dagster_run.status not in _FAILED:
+    if planned is None or record is None or record.dagster_run.status not in _OVER:
         return {}
-    materialized = instance.get_latest_materialization_event(asset)
-    succeeded = materialized is not None and materialized.run_id == record.dagster_run.run_id
-    return {} if succeeded else {WHOLE: record}
+    of_asset = instance.get_asset_records([asset])
+    materialized = of_asset[0].asset_entry.last_materialization_storage_id if of_asset else None
+    return {} if materialized is not None and materialized > planned.storage_id else {WHOLE: record}
 
 
 def _failed_partitions(instance: DagsterInstance, asset: dg.AssetKey) -> Mapping[str, RunRecord]:
@@ -55,6 +73,6 @@ def _failed_partitions(instance: DagsterInstance, asset: dg.AssetKey) -> Mapping
     tried = storage.get_latest_asset_partition_materialization_attempts_without_materializations(asset)
     if not tried:
         return {}
-    failed = dg.RunsFilter(run_ids=sorted({run_id for run_id, _ in tried.values()}), statuses=list(_FAILED))
-    records = {record.dagster_run.run_id: record for record in instance.get_run_records(failed)}
+    over = dg.RunsFilter(run_ids=sorted({run_id for run_id, _ in tried.values()}), statuses=list(_OVER))
+    records = {record.dagster_run.run_id: record for record in instance.get_run_records(over)}
     return {key: records[run_id] for key, (run_id, _) in tried.items() if run_id in records}

@@ -24,7 +24,7 @@ from dagster_ips.orchestration.declare.consumers import PENDING_CHECK
 from dagster_ips.orchestration.declare.declarations import code_of
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.orchestration.platform.plain_text import plain
-from dagster_ips.orchestration.watch.failed_runs import failed_runs
+from dagster_ips.orchestration.watch.failed_runs import failed_runs, runs_that_failed, runs_without_output
 from dagster_ips.orchestration.watch.tick_failures import said_of
 from dagster_ips.orchestration.watch.watched_tables import WatchedInputs
 
@@ -157,8 +157,9 @@ def _looked_at(
         return look
     if look.waits:  # Whatever failed is still pending, so nothing pending needs no query.
         failed = failed_runs(instance, each.consumer.key, is_partitioned=each.consumer.is_partitioned)
-        if runs := {key: record.dagster_run.run_id for key, record in failed.items()}:
-            look = replace(look, value=[look.value, runs], says=_with_failed(look.says, runs))
+        if failed:
+            runs = {key: record.dagster_run.run_id for key, record in failed.items()}
+            look = replace(look, value=[look.value, runs], says=_with_failed(look.says, failed))
     target = each.watched.table(each.consumer.table, tick=now)
     node = graph.get(each.consumer.key)
     code, declared = code_of(node.code_version, node.metadata), each.consumer.maker.declared
@@ -199,28 +200,46 @@ def _waiting(
     )
 
 
-def _with_failed(says: Mapping[str, Any], runs: Mapping[str, str]) -> dict[str, Any]:
-    """What a check says, plus the runs that failed to consume what is pending."""
-    shown = [f"[{plain(key) or run_id[:8]}](/runs/{run_id})" for key, run_id in sorted(runs.items())]
-    more = [f"and {len(shown) - _MOST_SHOWN:,} more"] if len(shown) > _MOST_SHOWN else []
+def _with_failed(says: Mapping[str, Any], failed: Mapping[str, dg.RunRecord]) -> dict[str, Any]:
+    """What a check says, plus the runs that didn't consume what is pending."""
+    linked = {
+        name: dg.MetadataValue.md(_links(runs))
+        for name, runs in (("failed", runs_that_failed(failed)), ("without output", runs_without_output(failed)))
+        if runs
+    }
     return {
         **says,
-        "description": f"{says['description']}. {failed_text(runs)}",
-        "metadata": {**says["metadata"], "failed": dg.MetadataValue.md(", ".join(shown[:_MOST_SHOWN] + more))},
+        "description": f"{says['description']}. {failed_text(failed)}",
+        "metadata": {**says["metadata"], **linked},
     }
 
 
-def failed_text(runs: Mapping[str, str]) -> str:
-    """A sentence on what failed last and what happens next.
+def _links(runs: Mapping[str, str]) -> str:
+    shown = [f"[{plain(key) or run_id[:8]}](/runs/{run_id})" for key, run_id in sorted(runs.items())]
+    more = [f"and {len(shown) - _MOST_SHOWN:,} more"] if len(shown) > _MOST_SHOWN else []
+    return ", ".join(shown[:_MOST_SHOWN] + more)
 
-    ``runs`` are the run ids by partition; the key is empty for an asset without partitions.
-    """
+
+def failed_text(failed: Mapping[str, dg.RunRecord]) -> str:
+    """A sentence on what ``failed_runs`` found, and what happens next."""
+    said = [
+        text
+        for text in (
+            _last_runs("failed", runs_that_failed(failed)),
+            _last_runs("succeeded, but yielded nothing", runs_without_output(failed)),
+        )
+        if text
+    ]
+    tried = f"automation tries what is pending {MOST_FAILURES} times, then waits for new data, new code or a manual run"
+    return f"{'. '.join(said)}; {tried}"
+
+
+def _last_runs(did: str, runs: Mapping[str, str]) -> str:
+    if "" in runs:
+        return f"Its last run {did} (run {runs['']})"
     named = [f"{key} (run {run_id[:8]})" for key, run_id in sorted(runs.items())]
     listed = ", ".join(named[:_MOST_SHOWN]) + (", …" if len(named) > _MOST_SHOWN else "")
-    what = (
-        f"Its last run failed (run {runs['']})" if "" in runs else f"The last run of these partitions failed: {listed}"
-    )
-    return f"{what}; automation tries {MOST_FAILURES} times, then waits for new data, new code or a manual run"
+    return f"The last run of these partitions {did}: {listed}" if runs else ""
 
 
 def _with_older_rows(says: Mapping[str, Any], older: str) -> dict[str, Any]:

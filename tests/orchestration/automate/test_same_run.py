@@ -166,6 +166,12 @@ def test_blocked_partitions_are_left_out_and_the_others_are_not(tables: Tables, 
     assert requested(tables, instance, *stages) == expected
 
 
+@dg.asset(name="daily", output_required=False)
+def skipping() -> Iterator[dg.Output[None]]:
+    yield from ()
+
+
+@pytest.mark.parametrize("ends", [dg.asset(name="daily")(lambda: 1 / 0), skipping], ids=["fails", "yields nothing"])
 @pytest.mark.parametrize(
     ("before", "after"),
     [
@@ -177,8 +183,12 @@ def test_blocked_partitions_are_left_out_and_the_others_are_not(tables: Tables, 
     ],
     ids=["query", "write mode"],
 )
-def test_what_failed_for_good_is_retried_once_its_query_or_declaration_is_corrected(
-    tables: Tables, instance: dg.DagsterInstance, before: dg.AssetsDefinition, after: dg.AssetsDefinition
+def test_what_was_tried_for_good_is_tried_again_once_its_query_or_declaration_is_corrected(
+    tables: Tables,
+    instance: dg.DagsterInstance,
+    before: dg.AssetsDefinition,
+    after: dg.AssetsDefinition,
+    ends: dg.AssetsDefinition,
 ) -> None:
     cursor, now = None, dt.datetime.now(dt.UTC)
 
@@ -190,9 +200,8 @@ def test_what_failed_for_good_is_retried_once_its_query_or_declaration_is_correc
         cursor = result.cursor
         return result.get_num_requested(dg.AssetKey("daily"))
 
-    failing = dg.asset(name="daily")(lambda: 1 / 0)
     for _ in range(5):
-        dg.materialize([failing], instance=instance, raise_on_error=False)
+        dg.materialize([ends], instance=instance, raise_on_error=False)
         assert not requests(before, later=dt.timedelta(0))
     assert not requests(before, later=dt.timedelta(days=1))
     assert requests(after, later=dt.timedelta(days=2))
@@ -233,3 +242,50 @@ def test_a_stage_skipped_because_an_earlier_one_failed_does_not_count_as_failed(
 
     assert failed("first") == failed("third") == ({"2026-01-01", "2026-01-02"} if days else {""})
     assert failed("second") == set()
+
+
+@pytest.mark.parametrize("days", [None, DAYS], ids=["whole", "by partition"])
+def test_an_asset_that_yielded_nothing_counts_as_tried_and_what_was_skipped_after_it_does_not(
+    instance: dg.DagsterInstance, days: dg.PartitionsDefinition[str] | None
+) -> None:
+    policy = SINGLE if days else None
+
+    @dg.asset(partitions_def=days, backfill_policy=policy, output_required=False)
+    def first() -> Iterator[dg.Output[None]]:
+        yield from ()
+
+    @dg.asset(partitions_def=days, backfill_policy=policy, deps=[first])
+    def second() -> None: ...
+
+    @dg.asset(partitions_def=days, backfill_policy=policy)
+    def third() -> None: ...
+
+    ends = {"dagster/asset_partition_range_start": "2026-01-01", "dagster/asset_partition_range_end": "2026-01-02"}
+    job = dg.Definitions([first, second, third]).resolve_implicit_global_asset_job_def()
+    assert job.execute_in_process(instance=instance, tags=ends if days else {}).success
+
+    def tried(name: str) -> set[str]:
+        return set(failed_runs(instance, dg.AssetKey(name), is_partitioned=days is not None))
+
+    assert tried("first") == ({"2026-01-01", "2026-01-02"} if days else {""})
+    assert tried("second") == tried("third") == set()
+
+
+def test_a_graph_whose_inner_op_fails_counts_as_failed(instance: dg.DagsterInstance) -> None:
+    @dg.op
+    def inner() -> None:
+        raise dg.Failure
+
+    @dg.op(ins={"found": dg.In(dg.Nothing)})
+    def outer() -> None: ...
+
+    @dg.graph_asset
+    def of_ops() -> None:
+        return outer(inner())
+
+    @dg.asset
+    def beside() -> None: ...
+
+    job = dg.Definitions([of_ops, beside]).resolve_implicit_global_asset_job_def()
+    assert not job.execute_in_process(instance=instance, raise_on_error=False).success
+    assert set(failed_runs(instance, dg.AssetKey("of_ops"), is_partitioned=False)) == {""}

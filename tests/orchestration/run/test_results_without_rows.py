@@ -12,7 +12,7 @@ import pytest
 import dagster_ips as ips
 from dagster_ips.errors import DeclarationError, OutputTypeError
 from dagster_ips.orchestration.run import io_manager, runs
-from tests.orchestration.watch.test_pending import Tables
+from tests.orchestration.watch.test_pending import Tables, tick
 from tests.support.lake import events
 
 INS, METADATA = {"playback": ips.incremental()}, ips.append() | ips.table("media.daily")
@@ -29,7 +29,7 @@ def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tables:
     return tables
 
 
-def run(tables: Tables, instance: dg.DagsterInstance, asset: dg.AssetsDefinition) -> None:
+def run(tables: Tables, instance: dg.DagsterInstance, asset: dg.AssetsDefinition) -> dg.Definitions:
     manager = ips.IcdcIOManager(
         catalog=ips.IcebergCatalog(folder=str(tables.folder)), spark=ips.LocalSparkConnect(server_folder="unused")
     )
@@ -39,6 +39,7 @@ def run(tables: Tables, instance: dg.DagsterInstance, asset: dg.AssetsDefinition
         asset_selection=set(asset.keys), asset_check_selection=set()
     )
     job.execute_in_process(instance=instance)
+    return made
 
 
 def returning() -> dg.AssetsDefinition:
@@ -108,3 +109,20 @@ def test_an_asset_may_skip_its_capture_if_it_does_not_count_as_materialized(
 
     run(tables, instance, several)
     assert instance.get_latest_materialization_event(dg.AssetKey("one")) is None
+
+
+def test_an_asset_that_yields_nothing_consumes_nothing_is_held_back_and_its_check_says_so(
+    tables: Tables, instance: dg.DagsterInstance
+) -> None:
+    @dg.asset(ins=INS, metadata=METADATA, output_required=False)
+    def daily(playback: ips.IcdcView) -> Iterator[dg.Output[Any]]:
+        if not playback.mode:
+            yield dg.Output(playback)
+
+    made = run(tables, instance, daily)
+    assert instance.get_latest_materialization_event(daily.key) is None
+    (check,), _ = tick(made, instance, "ips_pending")
+    assert check.metadata["rows pending"].value == 3
+    assert "Its last run succeeded, but yielded nothing (run " in check.description
+    assert "(/runs/" in check.metadata["without output"].value
+    assert dg.evaluate_automation_conditions(made, instance).get_num_requested(daily.key) == 0
