@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -29,16 +30,22 @@ def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tables:
     return tables
 
 
-def run(tables: Tables, instance: dg.DagsterInstance, asset: dg.AssetsDefinition) -> dg.Definitions:
+def defined(tables: Tables, asset: dg.AssetsDefinition) -> dg.Definitions:
     manager = ips.IcdcIOManager(
         catalog=ips.IcebergCatalog(folder=str(tables.folder)), spark=ips.LocalSparkConnect(server_folder="unused")
     )
     playback = ips.iceberg_asset("playback", table="media.playback")
-    made = ips.with_incremental(dg.Definitions(assets=[playback, asset], resources={"io_manager": manager}))
-    job = made.resolve_implicit_global_asset_job_def().get_subset(
-        asset_selection=set(asset.keys), asset_check_selection=set()
-    )
-    job.execute_in_process(instance=instance)
+    return ips.with_incremental(dg.Definitions(assets=[playback, asset], resources={"io_manager": manager}))
+
+
+def job_of(made: dg.Definitions) -> dg.JobDefinition:
+    whole = made.resolve_implicit_global_asset_job_def()
+    return whole.get_subset(asset_selection=set(whole.asset_layer.executable_asset_keys), asset_check_selection=set())
+
+
+def run(tables: Tables, instance: dg.DagsterInstance, asset: dg.AssetsDefinition) -> dg.Definitions:
+    made = defined(tables, asset)
+    job_of(made).execute_in_process(instance=instance)
     return made
 
 
@@ -126,3 +133,54 @@ def test_an_asset_that_yields_nothing_consumes_nothing_is_held_back_and_its_chec
     assert "Its last run succeeded, but yielded nothing (run " in check.description
     assert "(/runs/" in check.metadata["without output"].value
     assert dg.evaluate_automation_conditions(made, instance).get_num_requested(daily.key) == 0
+
+
+def left_out_of_several() -> dg.AssetsDefinition:
+    @dg.multi_asset(ins=INS, outs={"daily": dg.AssetOut(metadata=METADATA, is_required=False)}, can_subset=True)
+    def several(playback: ips.IcdcView) -> Iterator[dg.Output[Any]]:  # noqa: ARG001  # Dagster loads it
+        yield from ()
+
+    return several
+
+
+def left_out_alone() -> dg.AssetsDefinition:
+    @dg.asset(ins=INS, metadata=METADATA, output_required=False)
+    def daily(playback: ips.IcdcView) -> Iterator[dg.Output[Any]]:  # noqa: ARG001  # Dagster loads it
+        yield from ()
+
+    return daily
+
+
+def left_out_partitioned() -> dg.AssetsDefinition:
+    days = dg.DailyPartitionsDefinition("2026-01-01", end_date="2026-01-02")
+    metadata = METADATA | {"partition_expr": "event_date"}
+
+    @dg.asset(ins=INS, metadata=metadata, output_required=False, partitions_def=days)
+    def daily(playback: ips.IcdcView) -> Iterator[dg.Output[Any]]:  # noqa: ARG001  # Dagster loads it
+        yield from ()
+
+    return daily
+
+
+@pytest.mark.parametrize("asset", [left_out_of_several, left_out_alone, left_out_partitioned])
+def test_an_asset_that_a_successful_run_left_out_waits_as_after_a_failure(
+    tables: Tables, instance: dg.DagsterInstance, asset: Callable[[], dg.AssetsDefinition]
+) -> None:
+    made = defined(tables, asset())
+    partition = None if asset().partitions_def is None else "2026-01-01"
+
+    def requested(*, later: dt.timedelta = dt.timedelta(0), cursor: Any = None) -> tuple[bool, Any]:  # noqa: ANN401  # Dagster's
+        now = dt.datetime.now(dt.UTC) + later
+        found = dg.evaluate_automation_conditions(made, instance, evaluation_time=now, cursor=cursor)
+        return found.get_num_requested(dg.AssetKey("daily")) > 0, found.cursor
+
+    due, cursor = requested()
+    assert due
+    assert job_of(made).execute_in_process(instance=instance, partition_key=partition).success
+    due, cursor = requested(cursor=cursor)
+    assert not due
+    assert requested(later=dt.timedelta(minutes=1), cursor=cursor)[0]
+    with dg.build_sensor_context(instance=instance, definitions=made) as context:
+        result = made.resolve_sensor_def("ips_pending").evaluate_tick(context)
+    (check,) = [each for each in result.asset_events if isinstance(each, dg.AssetCheckEvaluation)]
+    assert "yielded nothing" in str(check.description)
