@@ -14,7 +14,7 @@ from example_project.demo.services import Services
 from tests.browser.ui import Ui
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def example(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
     """The example with 14 days landed. Its sensors run, except the one that launches runs."""
     with Services(tmp_path_factory.mktemp("example") / "demo") as services:
@@ -29,8 +29,12 @@ def land(services: Services, *, days: int) -> None:
     services.run("python", "-m", "example_project.ingest", f"--days={days}", "--rows-per-day=5000")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def page() -> Iterator[Any]:
+    """A page of a browser, which is closed after each file: as long as Playwright runs, so does its event loop.
+
+    Other tests in the same process would fail to start their own.
+    """
     # `make test` also collects this file, and has no Playwright.
     from playwright.sync_api import sync_playwright  # noqa: PLC0415
 
@@ -45,7 +49,7 @@ def page() -> Iterator[Any]:
         browser.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def ui(page: Any, example: Services) -> Ui:  # noqa: ANN401  # Playwright's type; Playwright may not be installed
     folder = os.environ.get("SCREENSHOTS")
     return Ui(page, f"http://127.0.0.1:{example.webserver_port}", Path(folder) if folder else None)
