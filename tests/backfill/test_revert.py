@@ -98,6 +98,23 @@ def test_a_revert_restores_only_what_the_backfill_computed(stages: ThreeStages) 
 
 
 @pytest.mark.slow
+def test_overlapping_backfills_can_be_reverted_one_after_the_other_the_later_one_first(
+    stages: ThreeStages, fixed: str
+) -> None:
+    later = stages.plan("day", "--partitions", "2026-01-03..2026-01-05")
+    stages.says("launch", later, "--yes")
+    stages.backfill(later)
+    assert "2026-01-04: it has been recomputed since" in stages.refuses("revert", fixed, "--yes")
+    stages.says("revert", later, "--yes")
+    assert stages.lake.rows("media.day") == stages.right(bug=False)["media.day"]
+    stages.deploy(bug=True)
+    assert "Reverted: 10:" in stages.says("revert", fixed, "--yes")
+    assert stages.lake.rows("media.day") == stages.right(bug=True)["media.day"]
+    stages.arrive(*events([100, 101], day=3))
+    assert stages.rows() == stages.right(bug=True)
+
+
+@pytest.mark.slow
 def test_later_changes_by_others_are_named_and_not_lost(stages: ThreeStages, fixed: str) -> None:
     stages.deploy(bug=True)
     stages.run("day", "2026-01-04")

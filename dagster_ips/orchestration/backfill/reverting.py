@@ -160,34 +160,64 @@ class BackfillReverter:
 
     def _planned(self, partitions: Collection[str] | None) -> RevertPlan:
         target = self._target()
-        since = self._since(target, self._before(target))
+        before = self._before(target)
+        since = self._since(target, before)
         wanted = [part for part in self._parts if partitions is None or part in partitions]
         if partitions is not None and (unknown := sorted(set(partitions) - set(wanted))):
             problem = f"it didn't compute {', '.join(unknown[:5])}."
             remedy = "Name partitions that are in its plan."
             raise BackfillError(backfill=self.backfill.plan.id, problem=problem, remedy=remedy)
-        last = {part: self._last(part, since) for part in wanted}
+        undone = self._undone(wanted, since, target, before)
+        last = {part: self._last(part, since, undone[part]) for part in wanted}
         touched = [part for part, what in last.items() if what == _BACKFILL]
         known = self._consumed(touched, target) if self._lines() else {}
         new = [p for p in touched if self._lines() and not any(edge in known for edge in self._edges([p]))]
-        changed = self._changed([part for part in touched if part not in new], since, target)
+        changed = self._changed([part for part in touched if part not in new], since, undone, target)
         own = [each for each in since if each.is_own and not each.is_of_backfill and not each.is_revert]
         return RevertPlan(
             restored=tuple(part for part in touched if part not in new and part not in changed),
             new=tuple(new),
             changed=changed,
             already=tuple(part for part, what in last.items() if what == _REVERT),
-            later_runs=sum(bool(set(touched) & each.modes.keys()) for each in own),
+            later_runs=sum(any(p in each.modes and each.id not in undone[p] for p in touched) for each in own),
         )
 
-    def _last(self, part: str, since: Sequence[_RootCommit]) -> str | None:
-        """Which of the backfill and its revert wrote a partition last; None if neither did."""
+    def _last(self, part: str, since: Sequence[_RootCommit], undone: Collection[int]) -> str | None:
+        """Which of the backfill and a revert of it decides a partition's rows; None if it computed no such partition.
+
+        A revert of another backfill that restored a state from before this one has reverted this one as well.
+        """
+        is_reverted = False
         for each in since:
-            if each.is_of_backfill and (part in each.modes or not self._lines()):
-                return _BACKFILL
-            if each.is_revert and (part in each.modes or not self._lines()):
-                return _REVERT
-        return None
+            if not (each.is_of_backfill or each.is_revert) or (self._lines() and part not in each.modes):
+                continue
+            if each.id not in undone:
+                return _BACKFILL if each.is_of_backfill else _REVERT
+            is_reverted |= each.is_of_backfill
+        return _REVERT if is_reverted else None
+
+    def _undone(
+        self, parts: Sequence[str], since: Sequence[_RootCommit], target: TableMetadata, before: int
+    ) -> dict[str, set[int]]:
+        """The commits of which a later revert of another backfill left nothing, and that revert, by partition.
+
+        That revert restored the rows of an earlier snapshot. If this one is older than ``before``, or isn't known, the
+        revert counts as a change.
+        """
+        places = {snapshot.snapshot_id: place for place, snapshot in enumerate(target.ancestry().snapshots)}
+        store, undone = CursorStore(self.lineage.instance), {part: set[int]() for part in parts}
+        for each in since:
+            if each.reverts is None or each.is_revert:
+                continue
+            other = store.get_backfill(each.reverts)
+            restored = other.before.get(self._root.table) if isinstance(other, LaunchedBackfill) else None
+            if restored is None or places.get(restored, len(places)) > places[before]:
+                continue
+            between = [one.id for one in since if places[each.id] <= places[one.id] < places[restored]]
+            for part in each.modes.keys() & undone.keys():
+                if each.id not in undone[part]:
+                    undone[part].update(between)
+        return undone
 
     def _since(self, target: TableMetadata, before: int) -> list[_RootCommit]:
         """The commits that changed rows since the snapshot ``before`` the backfill, newest first.
@@ -213,11 +243,18 @@ class BackfillReverter:
             snapshot,
             is_own=writer_of(snapshot) == self._root.asset,
             is_of_backfill=backfill in Cascade.from_text(snapshot.summary.get(CASCADE, "")).ids,
-            is_revert=snapshot.summary.get(REVERTED) == backfill,
+            reverts=(reverted := snapshot.summary.get(REVERTED)),
+            is_revert=reverted == backfill,
             modes=modes,
         )
 
-    def _changed(self, parts: Sequence[str], since: Sequence[_RootCommit], target: TableMetadata) -> dict[str, str]:
+    def _changed(
+        self,
+        parts: Sequence[str],
+        since: Sequence[_RootCommit],
+        undone: Mapping[str, Collection[int]],
+        target: TableMetadata,
+    ) -> dict[str, str]:
         """The changes to partitions that a revert would lose: other recomputations, or writes from outside."""
         changed: dict[str, str] = {}
         for each in since:
@@ -229,7 +266,7 @@ class BackfillReverter:
             else:
                 touched = {p for p in parts if each.modes.get(p) is Mode.FULL or not each.modes}
                 what = f"it has been recomputed since, in snapshot {each.snapshot.snapshot_id}"
-            changed |= dict.fromkeys(sorted(touched), what)
+            changed |= dict.fromkeys(sorted(part for part in touched if each.id not in undone[part]), what)
         return changed
 
     def _partitions_of(self, snapshot: Snapshot, target: TableMetadata) -> set[str]:
@@ -361,13 +398,22 @@ _BACKFILL, _REVERT = "backfill", "revert"
 
 @dataclass(frozen=True, slots=True)
 class _RootCommit:
-    """A commit to the root's table. ``modes`` are the modes in which a run computed partitions, by partition."""
+    """A commit to the root's table. ``modes`` are the modes in which a run computed partitions, by partition.
+
+    ``reverts`` is the backfill that it reverts, if any; ``is_revert`` says that it is this one.
+    """
 
     snapshot: Snapshot
     is_own: bool
     is_of_backfill: bool
+    reverts: str | None
     is_revert: bool
     modes: Mapping[str, Mode]
+
+    @property
+    def id(self) -> int:
+        """The id of its snapshot."""
+        return self.snapshot.snapshot_id
 
 
 def _made_of(before: ConsumedBefore) -> MadeOf | None:
