@@ -179,6 +179,34 @@ def explained(frame: DataFrame) -> str:
     return str(some._explain_string(extended=True))  # noqa: SLF001  # as above
 
 
+def origins_of_rdds(frame: DataFrame) -> set[str] | None:
+    """The classes of the RDDs that the RDDs in a frame's plan begin with; None over Spark Connect (pyspark 4.1.4).
+
+    Rows that Python passes to Spark begin as a ``ParallelCollectionRDD``; those of a frame or of a checkpoint don't.
+    """
+    some: Any = frame
+    if not hasattr(frame, "_jdf"):
+        return None
+    plan = some._jdf.queryExecution().analyzed()  # noqa: SLF001  # no public API shows it
+    plans, found, seen = [plan, *_items(plan.subqueriesAll())], set(), set()
+    leaves = [leaf for each in plans for leaf in _items(each.collectLeaves())]
+    rdds = [leaf.rdd() for leaf in leaves if leaf.getClass().getSimpleName() == "LogicalRDD"]
+    while rdds:
+        rdd = rdds.pop()
+        if rdd.id() in seen:
+            continue
+        seen.add(rdd.id())
+        above = [dependency.rdd() for dependency in _items(rdd.dependencies())]
+        rdds += above
+        if not above:
+            found.add(str(rdd.getClass().getSimpleName()))
+    return found
+
+
+def _items(sequence: Any) -> list[Any]:  # noqa: ANN401  # an object of the JVM
+    return [sequence.apply(at) for at in range(sequence.length())]
+
+
 def knowing_partitions(instance: dg.DagsterInstance) -> contextlib.AbstractContextManager[object]:
     """A context in which dynamic partitions are read from the instance, which alone has them (dagster 1.13.27)."""
     from dagster._core.definitions.partitions.context import partition_loading_context  # noqa: PLC0415  # not needed by those who only want Spark

@@ -104,7 +104,7 @@ class Lineage:
     or group by group. ``columns`` maps each result column that is an unchanged column of leaves to its origins; for a
     union, to those in each branch. ``tables`` are the other tables that the plan reads. ``weighed`` are the leaves
     whose weight is used for more than being passed on. ``varying`` are the result columns that depend on the clock or
-    on chance. ``has_rdd`` says that some rows come from an RDD: over Spark Connect, that is a checkpoint.
+    on chance. ``has_rdd`` says that some rows come from an RDD, such as a checkpoint.
     """
 
     leaves: frozenset[str]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from dagster_ips._compat import explained
+from dagster_ips._compat import explained, origins_of_rdds
 from dagster_ips.core.lineage import RESULT
 from dagster_ips.core.ranges import quoted
 from dagster_ips.core.spark_plan import Node, PlanUnreadableError, parse_plan
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 # Spark shortens long lists otherwise.
 _ALL_FIELDS = {"spark.sql.debug.maxToStringFields": "1000000"}
 _CUT = "it is truncated"
+_GIVEN = {"ParallelCollectionRDD", "EmptyRDD"}
 # An expression as name#1 or name#1L, by the number; columns that the text gives no name are called by their text.
 _NUMBERED = re.compile(r"[\w.]*#(?P<number>\d+)L?")
 
@@ -25,6 +26,15 @@ _NUMBERED = re.compile(r"[\w.]*#(?P<number>\d+)L?")
 def marked(frame: DataFrame, mark: str, *, name: str) -> DataFrame:
     """``frame``, shown by plans as ``mark``, with columns that no other frame has; ``name`` qualifies them in SQL."""
     return frame.select(*[F.col(quoted(column)).alias(column) for column in frame.columns]).alias(mark).alias(name)
+
+
+def has_only_given_rows(frame: DataFrame) -> bool:
+    """Whether the RDDs in the frame's plan hold rows that Python passed to Spark, and not rows computed from a frame.
+
+    False over Spark Connect, where such rows are no RDD, but a checkpoint is.
+    """
+    origins = origins_of_rdds(frame)
+    return origins is not None and origins <= _GIVEN
 
 
 def are_alike(one: DataFrame, other: DataFrame) -> bool:

@@ -30,7 +30,6 @@ __all__ = [
     "connect_session",
     "is_frame",
     "is_frame_class",
-    "is_remote",
 ]
 
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
@@ -97,11 +96,6 @@ def configure(session: SparkSession, configuration: Mapping[str, str]) -> None:
 def is_frame(found: object) -> TypeGuard[DataFrame]:
     """Whether it is a Spark DataFrame, classic or Connect."""
     return isinstance(found, sql.DataFrame)
-
-
-def is_remote(frame: DataFrame) -> bool:
-    """Whether the frame is one of Spark Connect's."""
-    return type(frame).__module__.startswith("pyspark.sql.connect.")
 
 
 def is_frame_class(annotation: object) -> bool:

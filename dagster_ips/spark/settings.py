@@ -16,7 +16,7 @@ def settings_of(session: SparkSession, names: Collection[str]) -> dict[str, str 
 
     Spark 4.0's server can't list all settings of a session.
     """
-    client: Any = getattr(session, "client", None)
+    client = _client(session)
     if client is None or not names:
         return {name: session.conf.get(name, None) for name in names}
     return dict(zip(names, client.get_config_with_defaults(*((name, None) for name in names)), strict=True))
@@ -24,7 +24,7 @@ def settings_of(session: SparkSession, names: Collection[str]) -> dict[str, str 
 
 def change_settings(session: SparkSession, settings: Mapping[str, str | None]) -> None:
     """Set ``settings`` in the session, and unset those that are None; one request for each over Spark Connect."""
-    client: Any = getattr(session, "client", None)
+    client = _client(session)
     given = {name: value for name, value in settings.items() if value is not None}
     unset = [name for name, value in settings.items() if value is None]
     if client is None:
@@ -56,3 +56,9 @@ def with_settings(session: SparkSession, settings: Mapping[str, str]) -> Iterato
         yield
     finally:
         change_settings(session, before)
+
+
+def _client(session: SparkSession) -> Any:  # noqa: ANN401  # PySpark has no public type for it
+    """The session's Spark Connect client; None of a classic session, which raises an error if it is asked for one."""
+    some: Any = session
+    return some.client if type(session).__module__.startswith("pyspark.sql.connect.") else None

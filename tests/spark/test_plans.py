@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import reduce
 
@@ -411,3 +415,19 @@ def test_a_column_is_not_mistaken_for_the_one_that_its_name_ends_with(session: S
     made = lineage(result_plan(moved), moved.columns, [Leaf("__ips_strange", "a", Unit.ROW)])
     assert not made.keeps("k", leaf="__ips_strange", as_="k")
     assert not made.keeps("d", leaf="__ips_strange", as_="d")
+
+
+@pytest.mark.slow
+def test_a_classic_session_shows_which_rows_were_computed_from_a_frame_that_its_plan_lacks() -> None:
+    # This process's Spark Connect client has put its own settings into the environment.
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("SPARK_")}
+    command = [sys.executable, "-m", "tests.support.classic_frames"]
+    said = subprocess.run(command, check=True, env=clean, stdout=subprocess.PIPE, text=True).stdout
+    untraced = {name for name, is_untraced in json.loads(said).items() if is_untraced}
+    assert untraced == {
+        "a checkpoint",
+        "a lazy checkpoint",
+        "an RDD of a frame",
+        "a checkpoint in a subquery",
+        "a checkpoint in a WITH",
+    }

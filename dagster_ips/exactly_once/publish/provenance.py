@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from dagster_ips.core.lineage import Fault, Leaf, Lineage, Unit, lineage
 from dagster_ips.core.spark_plan import PlanUnreadableError
 from dagster_ips.exactly_once.publish.input_change import Frame, InputChange, TakenFrame
-from dagster_ips.spark.plans import result_plan
-from dagster_ips.spark.session import is_remote
+from dagster_ips.spark.plans import has_only_given_rows, result_plan
 
 if TYPE_CHECKING:
     from dagster_ips.spark.session import DataFrame
@@ -76,9 +75,8 @@ def provenance(frame: DataFrame, inputs: Sequence[InputChange], *, table: str, s
         for change in inputs
         if change.is_asked and has_groups
     ]
-    # In a classic session, a frame made from rows is an RDD as well.
-    is_cut = found.has_rdd and is_remote(frame)
-    cut = ["it contains a checkpoint, which doesn't show what its rows were computed from"] if is_cut else []
+    is_cut = found.has_rdd and not has_only_given_rows(frame)
+    cut = ["it contains a checkpoint or an RDD, which doesn't show what its rows were computed from"] if is_cut else []
     opaque = [f"it contains {fault.what}" for fault in found.faults if fault.is_unknown]
     by_mark = {taken.mark: (change, taken) for change in inputs for taken in (*change.taken, _read_beside(change))}
     faults = [(*by_mark[f.leaf], f) for f in found.faults if not f.is_unknown and f.leaf in by_mark]

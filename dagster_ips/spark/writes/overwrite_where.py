@@ -12,11 +12,13 @@ from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.frames import distinct_keys
 from dagster_ips.spark.late import F, errors, types
 from dagster_ips.spark.observed import watched
+from dagster_ips.spark.settings import with_settings
 from dagster_ips.spark.writes.partition_filter import collected, exactly
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
+_GROUP_FILTER = "spark.sql.optimizer.runtime.rowLevelOperationGroupFilter.enabled"
 _ONE = "__ips_one"
 _MOST_PARTITIONS = 10_000
 _T = TypeVar("_T")
@@ -137,9 +139,20 @@ def delete_where(where: str, branch: Branch, session: SparkSession) -> None:
 
     one = _one_row(session)
 
+    def merge(condition: Column) -> None:
+        one.mergeInto(branch.sql_name, condition).whenMatched().delete().merge()
+
     def delete(condition: Column) -> None:
-        if not one.join(there, condition).isEmpty():
-            one.mergeInto(branch.sql_name, condition).whenMatched().delete().merge()
+        if one.join(there, condition).isEmpty():
+            return
+        try:
+            merge(condition)
+        except errors.AnalysisException:
+            raise
+        except errors.PySparkException:
+            # Spark 4.1 fails to plan some conditions as a filter of files: those that it simplifies to constants.
+            with with_settings(session, {_GROUP_FILTER: "false"}):
+                merge(condition)
 
     try:
         _evaluated(where, there, delete)
