@@ -23,11 +23,13 @@ from dagster_ips.iceberg.column_ranges import change_range, partition_values, re
 from dagster_ips.iceberg.icdc.icdc_tables import Tag
 from dagster_ips.spark.branches import sql_name
 from dagster_ips.spark.changelog import (
+    NetRows,
     added,
     all_added,
     all_apart,
     changelog,
     net_rows,
+    only_added,
     removed,
     weighted,
     with_live_rows,
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from dagster_ips.spark.session import DataFrame, SparkSession
 
 _MOST_LITERALS = 1000
+_SEVERAL = 2
 _NUMBERS = itertools.count(1)
 
 
@@ -79,6 +82,7 @@ class IcdcView:
         self._weighs_live_rows = weighs_live_rows
         self._taken = Taken()
         self._kept: list[DataFrame] = []
+        self._net_uses = 0
 
     @property
     def session(self) -> SparkSession:
@@ -126,12 +130,16 @@ class IcdcView:
     @property
     def added(self) -> DataFrame:
         """The rows that the upstream has now but didn't have before. Duplicates count individually."""
-        return self._given(self._added, Frame.ADDED)
+        if not self._may_remove_rows:
+            return self._given(self._changes, Frame.ADDED)
+        net = self._net
+        return self._given(added(net), Frame.ADDED, columns=net.columns)
 
     @property
     def removed(self) -> DataFrame:
         """The rows that the upstream had before but doesn't have now. There are none in mode ``full``."""
-        return self._given(removed(self._net), Frame.REMOVED)
+        net = self._net
+        return self._given(removed(net), Frame.REMOVED, columns=net.columns)
 
     @property
     def weighted(self) -> DataFrame:
@@ -145,10 +153,11 @@ class IcdcView:
             DeclarationError: the upstream has a column of that name.
         """
         name = self._free_name(WEIGHT, "Use added and removed instead.")
-        rows = weighted(self._net, name)
+        net = self._net
+        rows = weighted(net, name)
         if self._weighs_live_rows and not self._is_whole:
-            rows = with_live_rows(rows, self._source)
-        return self._given(rows, Frame.WEIGHTED)
+            return self._given(with_live_rows(rows, self._source, name), Frame.WEIGHTED)
+        return self._given(rows, Frame.WEIGHTED, columns=(*net.columns, name))
 
     def changelog(self, keys: Sequence[str] | None = None, *, change_type: str = "_change_type") -> DataFrame:
         """``added`` and ``removed`` rows in one frame, with a column that says ``insert`` or ``delete``.
@@ -162,7 +171,8 @@ class IcdcView:
         """
         self._require_columns(keys or ())
         name = self._free_name(change_type, 'Choose another name for the new one: changelog(change_type="...").')
-        return self._given(changelog(self._net, keys or (), name), Frame.CHANGELOG)
+        net = self._used_net(2 if keys else 1)
+        return self._given(changelog(net, keys or (), name), Frame.CHANGELOG, columns=(*net.columns, name))
 
     @property
     def source(self) -> DataFrame:
@@ -371,8 +381,6 @@ class IcdcView:
 
     def release(self) -> None:
         """Drop everything that Spark has cached for this view."""
-        if self._may_remove_rows and "_net" in self.__dict__:
-            self._net.unpersist()
         while self._kept:
             self._kept.pop().unpersist()
 
@@ -401,28 +409,42 @@ class IcdcView:
     @property
     def _changed(self) -> DataFrame:
         """Rows that were added or removed; there may be a weight column beside the upstream's columns."""
-        return self._net if self._may_remove_rows else self._changes
+        return self._net.rows if self._may_remove_rows else self._changes
 
-    @cached_property
-    def _added(self) -> DataFrame:
-        return added(self._net) if self._may_remove_rows else self._changes
+    @property
+    def _net(self) -> NetRows:
+        """The net rows, for one frame."""
+        return self._used_net(1)
 
-    @cached_property
-    def _net(self) -> DataFrame:
-        """The net rows with their weight.
+    def _used_net(self, times: int) -> NetRows:
+        """The net rows, which are read ``times`` more.
 
-        If rows had to be compared for that, Spark caches them, because several frames and the writer need them.
+        If rows have to be compared for them, Spark caches them as soon as they are needed more than once. It also uses
+        the cache for frames that were made of them before. Computed once, they cost less without a cache.
         """
+        net = self._compared_net
+        self._net_uses += times
+        if self._is_compared and self._net_uses >= _SEVERAL > self._net_uses - times:
+            self._kept.append(net.rows.persist())
+        return net
+
+    @property
+    def _is_compared(self) -> bool:
+        """Whether rows have to be compared to find the net rows."""
+        files = self._captured.files
+        return self._may_remove_rows and bool(files.rewritten or files.hidden)
+
+    @cached_property
+    def _compared_net(self) -> NetRows:
         if not self._may_remove_rows:
             return all_added(self._changes)
         files = self._captured.files
         fresh = self._tagged(Tag.FRESH) if files.fresh or files.whole else None
-        is_compared = bool(files.rewritten or files.hidden)
         ignores_removed = self._captured.policies.on_removed is OnRemoved.IGNORE
-        if not is_compared:  # None of the added files can hold a row that was there before.
+        if not self._is_compared:  # None of the added files can hold a row that was there before.
             return all_added(self._changes) if ignores_removed else all_apart(self._tagged(Tag.BEFORE), fresh)
         net = net_rows(self._tagged(Tag.BEFORE), self._tagged(Tag.REWRITTEN), fresh)
-        return (all_added(added(net)) if ignores_removed else net).persist()
+        return only_added(net) if ignores_removed else net
 
     def _tagged(self, tag: Tag) -> DataFrame:
         snapshot_id = self._captured.tags[tag]
@@ -445,19 +467,24 @@ class IcdcView:
             return AffectedPartitions((), frozenset())
         return affected_partitions(self._captured.files.changes, self._captured.source)
 
-    def _given(  # the parameters are the fields of a TakenFrame
+    def _given(  # noqa: PLR0913  # most are the fields of a TakenFrame
         self,
         rows: DataFrame,
         frame: Frame,
         keys: Sequence[str] = (),
         on: Mapping[str, Mapping[str, str]] | None = None,
         changed: DataFrame | None = None,
+        *,
+        columns: Sequence[str] | None = None,
     ) -> DataFrame:
-        """``rows`` as the asset gets them, with a mark by which the plan of its result shows their use."""
+        """``rows`` as the asset gets them, with a mark by which the plan of its result shows their use.
+
+        ``columns`` are theirs, if they are known.
+        """
         taken = TakenFrame(frame, f"__ips_{next(_NUMBERS)}", tuple(keys), on or {}, changed)
         self._taken.frames.append(taken)
         upstream = self._captured.capture.edge.upstream
-        return marked(rows, taken.mark, name=upstream.rpartition("/")[2])
+        return marked(rows, taken.mark, name=upstream.rpartition("/")[2], columns=columns)
 
     def _free_name(self, name: str, remedy: str) -> str:
         # Spark ignores case in column names.

@@ -1,13 +1,13 @@
 """The exact change of a table's rows, computed from the files that may hold it.
 
 Rows are compared by value, as in EXCEPT ALL, and also where EXCEPT ALL can't: maps by their entries, variants by their
-content. Net rows have an additional last column, with a name that was free: their weight, 1 for an added row and -1 for
-a removed one.
+content.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dagster_ips.core.ranges import quoted
@@ -18,15 +18,27 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 
-def net_rows(before: DataFrame, after: DataFrame, fresh: DataFrame | None = None) -> DataFrame:
+@dataclass(frozen=True)
+class NetRows:
+    """Added and removed ``rows``: they have the ``columns`` of the table, and then one named ``weight``.
+
+    The weight is 1 for an added row and -1 for a removed one; its name was free. Over Spark Connect, asking a frame for
+    its columns is a request, so they are kept.
+    """
+
+    rows: DataFrame
+    columns: tuple[str, ...]
+    weight: str
+
+
+def net_rows(before: DataFrame, after: DataFrame, fresh: DataFrame | None = None) -> NetRows:
     """The rows that ``after`` and ``fresh`` have more of than ``before``, and the other way round, each with a weight.
 
-    The columns are those of the frames, and the weight. A row that occurs three times more often is returned three
+    The columns are those of ``before``. A row that occurs three times more often is returned three
     times. Rows of ``fresh`` are known not to occur in ``before`` and aren't compared.
     """
     columns = before.columns
-    own = free_prefix(columns)
-    weight = f"{own}weight"
+    own, weight = free_prefix(columns), _free_weight(columns)
     both = before.withColumn(weight, F.lit(-1)).unionAll(after.withColumn(weight, F.lit(1)))
     compared = [comparable(F.col(quoted(field.name)), field.dataType) for field in before.schema.fields]
     plain = [field.name for field in before.schema.fields if not _needs_form(field.dataType)]
@@ -38,53 +50,65 @@ def net_rows(before: DataFrame, after: DataFrame, fresh: DataFrame | None = None
     one_each = F.explode(F.array_repeat(F.signum(total).cast("int"), F.abs(total).cast("int")))
     names = [F.col(quoted(name)) for name in columns]
     net = grouped.where(total != 0).select(*names, one_each.alias(weight))
-    return net if fresh is None else net.unionAll(fresh.withColumn(weight, F.lit(1)))
+    return NetRows(net if fresh is None else net.unionAll(fresh.withColumn(weight, F.lit(1))), tuple(columns), weight)
 
 
-def all_added(rows: DataFrame) -> DataFrame:
+def all_added(rows: DataFrame) -> NetRows:
     """Net rows of a change that only added ``rows``."""
-    return _weighing(rows, 1)
+    weight = _free_weight(rows.columns)
+    return NetRows(rows.withColumn(weight, F.lit(1)), tuple(rows.columns), weight)
 
 
-def all_apart(before: DataFrame, fresh: DataFrame | None) -> DataFrame:
+def all_apart(before: DataFrame, fresh: DataFrame | None) -> NetRows:
     """Net rows of a change that removed ``before`` and added ``fresh``, which have no row in common."""
-    return _weighing(before, -1) if fresh is None else _weighing(before, -1).unionAll(_weighing(fresh, 1))
+    weight = _free_weight(before.columns)
+    rows = before.withColumn(weight, F.lit(-1))
+    rows = rows if fresh is None else rows.unionAll(fresh.withColumn(weight, F.lit(1)))
+    return NetRows(rows, tuple(before.columns), weight)
 
 
-def weighted(net: DataFrame, name: str) -> DataFrame:
+def only_added(net: NetRows) -> NetRows:
+    """``net`` without the removed rows."""
+    return NetRows(net.rows.where(_weight(net) > 0), net.columns, net.weight)
+
+
+def weighted(net: NetRows, name: str) -> DataFrame:
     """``net`` with its weight named ``name``."""
-    return net.withColumnRenamed(net.columns[-1], name)
+    return net.rows.withColumnRenamed(net.weight, name)
 
 
-def with_live_rows(weighted: DataFrame, live: DataFrame) -> DataFrame:
-    """``weighted`` and the ``live`` rows of its table, with weight 0: a filter by weight leaves those unread."""
-    return weighted.unionByName(live.withColumn(weighted.columns[-1], F.lit(0)), allowMissingColumns=True)
+def with_live_rows(weighted: DataFrame, live: DataFrame, name: str) -> DataFrame:
+    """``weighted``, whose weight is ``name``, and its table's ``live`` rows: a filter by weight leaves those unread.
+
+    Their weight is 0.
+    """
+    return weighted.unionByName(live.withColumn(name, F.lit(0)), allowMissingColumns=True)
 
 
-def added(net: DataFrame) -> DataFrame:
+def added(net: NetRows) -> DataFrame:
     """The added rows of ``net``."""
-    return net.where(_weight(net) > 0).drop(net.columns[-1])
+    return net.rows.where(_weight(net) > 0).drop(net.weight)
 
 
-def removed(net: DataFrame) -> DataFrame:
+def removed(net: NetRows) -> DataFrame:
     """The removed rows of ``net``."""
-    return net.where(_weight(net) < 0).drop(net.columns[-1])
+    return net.rows.where(_weight(net) < 0).drop(net.weight)
 
 
-def changelog(net: DataFrame, keys: Sequence[str], change_type: str) -> DataFrame:
+def changelog(net: NetRows, keys: Sequence[str], change_type: str) -> DataFrame:
     """``net`` with a column ``change_type``: insert or delete; for shared ``keys``, update_before or update_after.
 
     A null key is a key like any other. Without ``keys`` there are no updates.
     """
     is_added = _weight(net) > 0
-    shown = [F.col(quoted(name)) for name in net.columns[:-1]]
+    shown = [F.col(quoted(name)) for name in net.columns]
     kind = F.when(is_added, "insert").otherwise("delete")
     if not keys:
-        return net.select(*shown, kind.alias(change_type))
-    own = free_prefix(net.columns)
-    forms = {field.name: field.dataType for field in net.schema.fields}
+        return net.rows.select(*shown, kind.alias(change_type))
+    own = free_prefix([*net.columns, net.weight])
+    forms = {field.name: field.dataType for field in net.rows.schema.fields}
     named = [comparable(F.col(quoted(key)), forms[key]).alias(f"{own}key_{i}") for i, key in enumerate(keys)]
-    by_key = net.select("*", *named)
+    by_key = net.rows.select("*", *named)
     names = [f"{own}key_{i}" for i in range(len(keys))]
     low, high = F.min(_weight(net)).alias(f"{own}low"), F.max(_weight(net)).alias(f"{own}high")
     updated = by_key.groupBy(*names).agg(low, high)
@@ -97,12 +121,12 @@ def changelog(net: DataFrame, keys: Sequence[str], change_type: str) -> DataFram
     return joined.select(*shown, F.when(F.col(f"{own}updated"), update).otherwise(kind).alias(change_type))
 
 
-def _weighing(rows: DataFrame, weight: int) -> DataFrame:
-    return rows.withColumn(f"{free_prefix(rows.columns)}weight", F.lit(weight))
+def _free_weight(columns: Sequence[str]) -> str:
+    return f"{free_prefix(columns)}weight"
 
 
-def _weight(net: DataFrame) -> Column:
-    return F.col(net.columns[-1])
+def _weight(net: NetRows) -> Column:
+    return F.col(net.weight)
 
 
 def _needs_form(kind: types.DataType) -> bool:

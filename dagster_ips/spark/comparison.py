@@ -155,7 +155,7 @@ def changed_keys(  # noqa: PLR0913  # all are independent
     else:
         there = {name for name in found[before].columns if name in found[after].columns}
         old, new = (found[at].select(*[quoted(name) for name in sorted(there)]) for at in sides)
-        rows = net_rows(old, new)
+        rows = net_rows(old, new).rows
     found_keys = rows.select(_hashed(keys, seed).alias("hash")).distinct().orderBy("hash").limit(most)
     return [row[0] for row in found_keys.collect()]
 

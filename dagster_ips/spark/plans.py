@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from dagster_ips._compat import explained, origins_of_rdds
@@ -23,9 +24,13 @@ _GIVEN = {"ParallelCollectionRDD", "EmptyRDD"}
 _NUMBERED = re.compile(r"[\w.]*#(?P<number>\d+)L?")
 
 
-def marked(frame: DataFrame, mark: str, *, name: str) -> DataFrame:
-    """``frame``, shown by plans as ``mark``, with columns that no other frame has; ``name`` qualifies them in SQL."""
-    return frame.select(*[F.col(quoted(column)).alias(column) for column in frame.columns]).alias(mark).alias(name)
+def marked(frame: DataFrame, mark: str, *, name: str, columns: Sequence[str] | None = None) -> DataFrame:
+    """``frame``, shown by plans as ``mark``, with columns that no other frame has; ``name`` qualifies them in SQL.
+
+    ``columns`` are its columns; if they aren't given, Spark is asked for them.
+    """
+    columns = frame.columns if columns is None else columns
+    return frame.select(*[F.col(quoted(column)).alias(column) for column in columns]).alias(mark).alias(name)
 
 
 def has_only_given_rows(frame: DataFrame) -> bool:

@@ -5,6 +5,8 @@ Queries are counted, not timed, so that the result doesn't depend on the machine
 
 from __future__ import annotations
 
+from collections import Counter
+
 import dagster as dg
 import pytest
 
@@ -113,3 +115,19 @@ def test_a_run_that_follows_removed_rows_computes_what_it_needs_and_nothing_else
     runs.queries()
     lake.sql("DELETE FROM lake.media.playback WHERE event_id = 31")
     assert runs.queries() == REMOVED
+
+
+def test_a_run_asks_spark_for_settings_and_columns_only_where_it_must(
+    lake: Lake, instance: dg.DagsterInstance, spark_server: ConnectServer
+) -> None:
+    runs = Runs(lake, instance, spark_server, ["append_of_days", "combine_groups"])
+    lake.create_playback(events(range(30)) + events(range(30, 60), day=1))
+    runs.queries()
+    lake.append(events(range(60, 63)) + events(range(63, 66), day=1))
+    found = {}
+    for name in runs.assets:
+        with watched(spark_server) as requests:
+            runs.run(name, (0, 1))
+        found[name] = Counter(each.kind for each in requests)
+    assert found["append_of_days"] <= Counter(config=12, analyze=5, execute=7)
+    assert found["combine_groups"] <= Counter(config=15, analyze=7, execute=7)

@@ -11,7 +11,7 @@ from dagster_ips.core.aggregates import WEIGHT
 from dagster_ips.core.lineage import Leaf, Unit
 from dagster_ips.core.ranges import Predicate
 from dagster_ips.iceberg.affected_partitions import AffectedPartitions
-from dagster_ips.spark.changelog import added, removed
+from dagster_ips.spark.changelog import NetRows, added, removed
 from dagster_ips.spark.frames import distinct_keys
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class InputChange:
     is_empty: bool
     may_remove_rows: bool
     ignores_removed: bool
-    make_net: Callable[[], DataFrame]
+    make_net: Callable[[], NetRows]
     make_source: Callable[[], DataFrame]
     partitions: AffectedPartitions | None
     pruning: Callable[[str], Predicate]
@@ -92,7 +92,7 @@ class InputChange:
     types: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def net(self) -> DataFrame:
+    def net(self) -> NetRows:
         """The added and removed rows with their weight."""
         return self.make_net()
 
@@ -103,7 +103,7 @@ class InputChange:
 
     def has_no_change(self) -> bool:
         """Whether no row changed; runs a job only if files changed whose rows may all be the same as before."""
-        return self.is_empty or (self.may_remove_rows and self.net.isEmpty())
+        return self.is_empty or (self.may_remove_rows and self.net.rows.isEmpty())
 
     def removes_rows(self) -> bool:
         """Whether a row was removed; runs a job only if files changed whose rows may all be the same as before."""
@@ -125,7 +125,7 @@ class InputChange:
 
     def changed_keys(self, group: TakenFrame) -> DataFrame:
         """The distinct keys of the groups in one of ``groups``."""
-        return distinct_keys(self.net if group.changed is None else group.changed, group.keys)
+        return distinct_keys(self.net.rows if group.changed is None else group.changed, group.keys)
 
     def made_of(self, keys: Sequence[str]) -> DataFrame:
         """The values of ``keys`` in the rows of the result, if it keeps those columns unchanged."""
@@ -133,7 +133,7 @@ class InputChange:
             return distinct_keys(added(self.net), keys)
         group = next(iter(self.groups), None)
         if group and group.frame is Frame.AFFECTED and group.changed is None:
-            return distinct_keys(self.net, keys)
+            return distinct_keys(self.net.rows, keys)
         return distinct_keys(self.source, keys)
 
     @property

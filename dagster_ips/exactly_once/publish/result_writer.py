@@ -65,7 +65,7 @@ class Result:
     that were the same as now when each row of the target was looked up in them. ``is_derived`` says that a query's plan
     gave the frame and the write mode for this very change; ``affected`` are the keys to replace, if it replaces keys.
     ``own_columns`` are those columns of the frame that are, in every row, an unchanged column of the same name of a
-    changed input.
+    changed input. ``aggregates`` are those that it declares for its frame, once they are known.
     """
 
     frame: DataFrame
@@ -81,16 +81,26 @@ class Result:
     is_derived: bool = False
     affected: DataFrame | None = None
     own_columns: frozenset[str] = frozenset()
+    aggregates: Aggregates | None = None
+
+    def with_aggregates(self, table: str) -> Result:
+        """A copy that knows the aggregates of its frame, for which Spark is asked; itself if it declares none.
+
+        Raises:
+            UnknownColumnError, AggregateError: as ``Aggregates.over``.
+        """
+        if not isinstance(self.write_mode, Combine):
+            return self
+        return replace(self, aggregates=Aggregates.over(self.frame, self.write_mode, table=table))
 
     def stored(self, table: str) -> DataFrame:
         """What ``table`` contains after a full run: what was returned, or the groups if these are aggregates.
 
         Raises:
-            UnknownColumnError, AggregateError: as ``Aggregates.over``.
+            UnknownColumnError, AggregateError: as ``with_aggregates``.
         """
-        if isinstance(self.write_mode, Combine):
-            return Aggregates.over(self.frame, self.write_mode, table=table).groups(self.frame)
-        return self.frame
+        aggregates = self.with_aggregates(table).aggregates if self.aggregates is None else self.aggregates
+        return self.frame if aggregates is None else aggregates.groups(self.frame)
 
     def checked(self, table: str, partition_columns: Sequence[str], *, catalog: str, shares_views: bool) -> Result:
         """The result as it is to be written; its ``inputs`` have only the frames that it is made of.
@@ -233,7 +243,9 @@ class Result:
         if self.mode is Mode.FULL:
             with explained(branch.table):
                 groups = self.stored(branch.table)
-                replace(self, frame=groups, write_mode=Replace(), inputs=(), new_partitions=None).write(branch, target)
+                replace(
+                    self, frame=groups, write_mode=Replace(), aggregates=None, inputs=(), new_partitions=None
+                ).write(branch, target)
             return
         is_weighted = self.is_derived or any(
             taken.frame is Frame.WEIGHTED for change in self.inputs for taken in change.taken
@@ -241,7 +253,7 @@ class Result:
         self._refuse_removed_rows(branch, is_weighted=is_weighted)
         columns = target.identity_partition_columns()
         change = Change(self.frame, WEIGHT if is_weighted else None, may_cancel=self.is_derived)
-        aggregates = Aggregates.over(self.frame, write_mode, table=branch.table)
+        aggregates = self.aggregates or Aggregates.over(self.frame, write_mode, table=branch.table)
         if write_mode.keeps_partials:
             append_partials(
                 change,

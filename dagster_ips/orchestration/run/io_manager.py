@@ -393,6 +393,7 @@ def _publish(
     _require_same_storage(existing, description.properties.get(PARTIALS), name)
     columns = existing.identity_partition_columns() if existing else description.partition_by
     # This check comes first: a frame with two columns of the same name supports no other check.
+    result = result.with_aggregates(table)
     stored = result.stored(table)
     require_columns_fit(stored, existing, catalog=lake.name, table=table)
     if existing is not None and result.mode is Mode.INCREMENTAL:

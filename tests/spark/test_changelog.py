@@ -1,0 +1,106 @@
+"""What changed in rewritten files: exact, and computed once without keeping it, or kept if it is needed again."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from collections import Counter
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame
+
+from dagster_ips.core.edge import Edge
+from dagster_ips.exactly_once.capture.capturer import Capturer
+from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
+from dagster_ips.local_spark.connect_server import ConnectServer
+from dagster_ips.state.store import MemoryEdgeStore
+from dagster_ips.view import IcdcView
+from tests.support.lake import Lake
+from tests.support.spark_requests import watched
+
+ROWS = "(1, 1.5, 'a'), (1, 1.5, 'a'), (1, 1.5, 'a'), (2, NULL, 'b'), (3, double('NaN'), NULL), (4, -0.0, 'd')"
+OTHERS = "(1, 1.5, 'a'), (2, NULL, 'c'), (3, double('NaN'), NULL), (3, double('NaN'), NULL), (5, 0.0, 'e')"
+
+
+class Rewritten:
+    """The view of a table whose only file was replaced by one with partly the same rows."""
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake, self._store = lake, MemoryEdgeStore()
+        lake.catalog.create_namespace("media")
+        lake.sql("CREATE TABLE lake.media.values (id BIGINT, v DOUBLE, s STRING) USING iceberg")
+        lake.sql("CREATE TABLE lake.media.target (x INT) USING iceberg")
+        lake.sql(f"INSERT INTO lake.media.values VALUES {ROWS}").collect()
+        first = self._capture()
+        self._store.set(self._store.get(Edge("consumer", "values")).with_committed(first.capture, None))
+        lake.sql(f"INSERT OVERWRITE lake.media.values VALUES {OTHERS}").collect()
+        self.view = IcdcView(self._capture(), lake.session, "lake")
+
+    def _capture(self) -> Any:  # noqa: ANN401  # a CapturedInput
+        tracked = TrackedInput("values", "media.values")
+        (captured,) = Capturer(self._lake.catalog, self._store).capture(
+            "consumer", [tracked], target="media.target", asked_for=None, run_id="run"
+        )
+        return captured
+
+    def kept(self) -> list[Any]:
+        """What Spark has cached, on the page that it serves."""
+        address = f"{self._lake.server.ui}/api/v1/applications"
+        (application,) = json.load(urllib.request.urlopen(address, timeout=30))  # noqa: S310  # http, ours
+        with urllib.request.urlopen(f"{address}/{application['id']}/storage/rdd", timeout=30) as answer:  # noqa: S310  # as above
+            found: list[Any] = json.load(answer)
+            return found
+
+
+@pytest.fixture
+def rewritten(lake: Lake) -> Rewritten:
+    return Rewritten(lake)
+
+
+def rows(frame: DataFrame) -> Counter[str]:
+    return Counter(str(tuple(row)) for row in frame.collect())
+
+
+ADDED = Counter(["(2, None, 'c')", "(3, nan, None)", "(5, 0.0, 'e')"])
+REMOVED = Counter({"(1, 1.5, 'a')": 2, "(2, None, 'b')": 1, "(4, -0.0, 'd')": 1})
+
+
+def in_log(rows: Counter[str], kind: str) -> Counter[str]:
+    return Counter({row.replace(")", f", {kind!r})"): count for row, count in rows.items()})
+
+
+def same_zero(found: Counter[str]) -> Counter[str]:
+    """Where rows are compared, -0.0 may come out as 0.0."""
+    return Counter({row.replace("-0.0", "0.0"): count for row, count in found.items()})
+
+
+def test_a_single_changelog_is_exact_and_leaves_nothing_in_sparks_cache(rewritten: Rewritten) -> None:
+    before = rewritten.kept()
+    found = rows(rewritten.view.changelog())
+    assert same_zero(found) == same_zero(in_log(ADDED, "insert") + in_log(REMOVED, "delete"))
+    assert rewritten.kept() == before
+
+
+def test_a_change_that_several_frames_need_is_compared_once_and_kept_until_the_release(rewritten: Rewritten) -> None:
+    before = rewritten.kept()
+    added, removed = rewritten.view.added, rewritten.view.removed
+    assert rows(added) == ADDED
+    assert len(rewritten.kept()) == len(before) + 1
+    assert same_zero(rows(removed)) == same_zero(REMOVED)
+    assert len(rewritten.kept()) == len(before) + 1
+    rewritten.view.release()
+    assert rewritten.kept() == before
+
+
+def test_updates_by_key_are_compared_once(rewritten: Rewritten) -> None:
+    found = Counter(row["_change_type"] for row in rewritten.view.changelog(keys=["id"]).collect())
+    assert found == {"update_before": 1, "update_after": 1, "insert": 2, "delete": 3}
+    assert rewritten.kept()
+    rewritten.view.release()
+
+
+def test_a_changelog_asks_spark_for_its_columns_once(rewritten: Rewritten, spark_server: ConnectServer) -> None:
+    with watched(spark_server) as requests:
+        rewritten.view.changelog().collect()
+    assert [each.kind for each in requests].count("analyze") == 1
