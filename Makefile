@@ -20,6 +20,8 @@ SECONDS ?= 600
 
 # The jars and the local Spark of this checkout live with it, not in the home folder.
 export DAGSTER_IPS_CACHE := $(CURDIR)/.local/cache
+# Where this is set, as in many containers, each of many processes would compile the packages' sources again.
+export PYTHONDONTWRITEBYTECODE :=
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | \

@@ -121,6 +121,8 @@ class MaintenancePlan:
             self.text = in_spark(reading(self._tree, lambda _, source: whole(after(source))))
         except NotDerivedError as error:
             self.refused = str(error)
+        except RecursionError:
+            self.refused = "it is nested too deeply, or has too many sides in a row"
         except UnsupportedError as error:
             self.refused = f"it can't be rewritten for changed rows: {str(error).splitlines()[0]}"
         except SqlglotError as error:

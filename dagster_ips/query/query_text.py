@@ -7,7 +7,7 @@ later, by ``MaintenancePlan``.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import sqlglot
@@ -98,6 +98,14 @@ def read(text: str) -> Query:
         >>> read("SELECT day, count(*) AS n FROM {media/plays} JOIN title USING (id) GROUP BY day").sources
         (('media', 'plays'), ('title',))
     """
+    try:
+        return _read(text)
+    except RecursionError:
+        message = "it is nested too deeply, or has too many conditions or sides in a row, to be read"
+        raise RefusedQueryError(message) from None
+
+
+def _read(text: str) -> Query:
     text = _REFERENCES.sub(lambda found: f"`{{{found['key']}}}`" if found["key"] else found[0], text)
     text = text.strip().rstrip(";").rstrip()
     try:
@@ -294,12 +302,22 @@ _OF_TABLE = ("this", "db", "catalog", "alias", "joins")
 
 def _problem_of_limit(node: exp.Expr) -> str | None:
     query = node.parent
-    order = query.args.get("order") if query else None
-    by = {each.this.name for each in order.expressions if isinstance(each.this, exp.Column)} if order else set()
-    columns = {each.alias_or_name for each in query.expressions} if isinstance(query, exp.Select) else {"?"}
-    if columns <= by and "" not in columns and "*" not in columns:
+    order = query.args.get("order") if isinstance(query, exp.Select) else None
+    if isinstance(query, exp.Select) and order and _orders_all(query, [each.this for each in order.expressions]):
         return None
     return "LIMIT without an ORDER BY of every column of the result: it takes arbitrary rows"
+
+
+def _orders_all(select: exp.Select, by: Sequence[exp.Expr]) -> bool:
+    """Whether ``by`` has each column of the result: by its name, or as it is computed.
+
+    With joins, a name that is qualified may be another column than the one of that name in the result.
+    """
+    is_joined = bool(select.args.get("joins"))
+    names = {each.name for each in by if isinstance(each, exp.Column) and not (is_joined and each.table)}
+    columns = [each for each in select.expressions if not each.is_star]
+    all_are_known = len(columns) == len(select.expressions)
+    return all_are_known and all(each.alias_or_name in names or each.unalias() in by for each in columns)
 
 
 def _window(node: exp.Expr) -> exp.Window | None:

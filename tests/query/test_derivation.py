@@ -437,6 +437,8 @@ def test_spaces_and_comments_do_not_make_another_query_but_quoted_text_does() ->
         ("SELECT row_number() OVER (PARTITION BY a) FROM t", "depends on an order, but its OVER has no ORDER BY"),
         ("SELECT * FROM t LIMIT 3", "LIMIT"),
         ("SELECT a, b FROM t ORDER BY a LIMIT 3", "LIMIT"),
+        ("SELECT x.a FROM t x JOIN u y ON x.i = y.i ORDER BY y.a LIMIT 3", "LIMIT"),
+        (f"SELECT a FROM t WHERE {' OR '.join(f'a = {i} AND b > {i}' for i in range(3000))}", "nested too deeply"),
         ("SELECT * FROM t TABLESAMPLE (10 PERCENT)", "SAMPLE"),
         ("SELECT * FROM t VERSION AS OF 3", "VERSION"),
         ("SELECT * FROM t PIVOT (sum(a) FOR b IN (1, 2))", "PIVOT"),
