@@ -111,7 +111,7 @@ def _commit_deletes(  # noqa: PLR0913  # the parts of a delete file
     location = f"{raw['location']}/data/{uuid.uuid4()}-deletes.parquet"
     written = io.BytesIO()
     pq.write_table(rows, written)
-    files.write(location, written.getvalue())
+    files.write(location, written.getvalue(), table=table.name)
     spec_id = beside.spec_id if beside else _unpartitioned_spec(raw)
     partition_schema = beside.partition_schema if beside else _UNPARTITIONED
     file = {
@@ -120,7 +120,7 @@ def _commit_deletes(  # noqa: PLR0913  # the parts of a delete file
         "file_format": "PARQUET",
         "partition": beside.partition if beside else {},
         "record_count": rows.num_rows,
-        "file_size_in_bytes": files.size(location),
+        "file_size_in_bytes": files.size(location, table=table.name),
         "lower_bounds": [{"key": key, "value": lower} for key, (lower, _) in (bounds or {}).items()] or None,
         "upper_bounds": [{"key": key, "value": upper} for key, (_, upper) in (bounds or {}).items()] or None,
         "equality_ids": equality_ids,
@@ -136,10 +136,10 @@ def _commit_deletes(  # noqa: PLR0913  # the parts of a delete file
         "content": "deletes",
     }
     entry = {"status": _ADDED, "snapshot_id": snapshot_id, "data_file": file}
-    _write(files, manifest, _entry_schema(partition_schema), [entry], header)
+    _write(table, manifest, _entry_schema(partition_schema), [entry], header)
     added = {
         "manifest_path": manifest,
-        "manifest_length": files.size(manifest),
+        "manifest_length": files.size(manifest, table=table.name),
         "partition_spec_id": spec_id,
         "content": 1,
         "sequence_number": sequence_number,
@@ -154,7 +154,7 @@ def _commit_deletes(  # noqa: PLR0913  # the parts of a delete file
     }
     manifest_list = f"{raw['location']}/metadata/snap-{snapshot_id}-1-{uuid.uuid4()}.avro"
     entries = [*_rows_of(files, head), added]
-    _write(files, manifest_list, _LIST_SCHEMA, entries, {"format-version": str(raw["format-version"])})
+    _write(table, manifest_list, _LIST_SCHEMA, entries, {"format-version": str(raw["format-version"])})
     snapshot = {
         "snapshot-id": snapshot_id,
         "parent-snapshot-id": head["snapshot-id"],
@@ -226,10 +226,12 @@ def _read(files: Storage, location: str) -> tuple[Json, list[Json]]:
     return json.loads(reader.metadata["avro.schema"]), [row for row in reader if isinstance(row, dict)]
 
 
-def _write(files: Storage, location: str, schema: Json, records: Sequence[Json], header: Mapping[str, str]) -> None:
+def _write(
+    table: HistoryTable, location: str, schema: Json, records: Sequence[Json], header: Mapping[str, str]
+) -> None:
     written = io.BytesIO()
     fastavro.writer(written, fastavro.parse_schema(schema), records, metadata=dict(header))
-    files.write(location, written.getvalue())
+    table.lake.catalog.storage.write(location, written.getvalue(), table=table.name)
 
 
 def _arrow(name: str, kind: pa.DataType, field_id: int) -> pa.Field:

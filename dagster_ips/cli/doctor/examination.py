@@ -56,16 +56,16 @@ def findings(workplace: Workplace) -> Iterator[Finding]:
     yield from dagster_instance.triggers(warnings)
     yield from lake_tables.owners(workplace.known_tables)
     mute = set()
-    for key, manager in managers.items():
+    for manager in managers.values():
         silent = list(guarded("catalog", manager.catalog.name, lake_tables.catalog(manager)))
         yield from silent
         if silent:
-            mute.add(key)
+            mute.add(id(manager.catalog))
     for table in workplace.known_tables:
-        if id(table.manager) not in mute:
+        if id(table.manager.catalog) not in mute:
             yield from guarded("storage", table.table, lake_tables.storage(table))
             yield from guarded("leftover branches", table.table, lake_tables.branches(workplace, table))
     for name, known in sorted(workplace.consumers.items()):
-        if id(known.manager) not in mute:
+        if id(known.manager.catalog) not in mute:
             yield from guarded("next run", name, lake_tables.edges(workplace, known))
         yield from guarded("failed runs", name, lake_tables.failures(workplace, known))

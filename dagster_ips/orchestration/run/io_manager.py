@@ -107,13 +107,18 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         return setting(self.default_namespace)
 
     def with_settings(self) -> "IcdcIOManager":
-        """The same with its own settings as runs see them; the catalog resolves its settings when it is opened.
+        """The same with its own settings as runs see them, itself if they are plain values already.
+
+        The catalog resolves its settings when it is opened.
 
         Raises:
             DeclarationError: one of them is an environment variable that isn't set.
         """
         names = ("default_namespace", "icdc_namespace", "icdc_keep_last", "icdc_max_age_days")
-        return self.model_copy(update={name: setting(getattr(self, name)) for name in names})
+        seen = {name: setting(getattr(self, name)) for name in names}
+        return (
+            self if all(value == getattr(self, name) for name, value in seen.items()) else self.model_copy(update=seen)
+        )
 
     def setup_for_execution(self, context: dg.InitResourceContext) -> None:
         """Check the settings and the instance before anything runs. Environment variables are resolved only now.
