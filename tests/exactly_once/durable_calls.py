@@ -147,6 +147,8 @@ def _is_of_python_or_spark(node: ast.Call) -> bool:
             return True
         case ast.Attribute(attr="create", value=builder) if ".builder." in ast.unparse(builder):
             return True
+        case ast.Attribute(attr="drop", value=ast.Call(func=ast.Attribute(attr="where"))):
+            return True
         case ast.Attribute(attr="drop"):
             return not all(isinstance(argument, ast.Name | ast.Attribute) for argument in node.args)
     return False

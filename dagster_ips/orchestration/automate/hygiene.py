@@ -160,7 +160,7 @@ class _Tidying:
         kept_from_ms = {ref: now_ms - age_ms + _HOUR_MS for ref, age_ms in before.branch_ages_ms.items()}
         held = refs_to_hold(needs, before.snapshots, refs, kept_from_ms=kept_from_ms)
         session = self.manager.session()
-        with effect(Effect.TIDY_UP), self._holding(held, before, lake.name):
+        with self._holding(held, before, lake.name), effect(Effect.TIDY_UP):
             expire_snapshots(session, lake.name, self.tidied.table, before_ms=until.before_ms)
         after = lake.load(self.tidied.table, asset=self.tidied.key.to_user_string())
         gone = len(before.snapshots) - len(before.snapshots.keys() & after.snapshots.keys())
@@ -182,11 +182,13 @@ class _Tidying:
                 head = table.snapshots[table.head_snapshot_id(ref) or 0]
                 age_ms = time.time_ns() // 1_000_000 - head.timestamp_ms
                 retain_days = 1 + max(0, -(-age_ms // _DAY_MS))
-                branch.create(session, head_snapshot_id=head.snapshot_id, retain_days=retain_days)
+                with effect(Effect.TIDY_UP):
+                    branch.create(session, head_snapshot_id=head.snapshot_id, retain_days=retain_days)
             yield
         finally:
             for branch in holding:
-                branch.drop(session)
+                with effect(Effect.TIDY_UP):
+                    branch.drop(session)
 
     def _needs(self, lake: LakeCatalog, source: TableMetadata) -> Iterator[Need]:
         store = CursorStore(self.context.instance)

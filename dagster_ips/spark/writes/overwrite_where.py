@@ -139,20 +139,20 @@ def delete_where(where: str, branch: Branch, session: SparkSession) -> None:
 
     one = _one_row(session)
 
-    def merge(condition: Column) -> None:
+    def merge_away(condition: Column) -> None:
         one.mergeInto(branch.sql_name, condition).whenMatched().delete().merge()
 
     def delete(condition: Column) -> None:
         if one.join(there, condition).isEmpty():
             return
         try:
-            merge(condition)
+            merge_away(condition)
         except errors.AnalysisException:
             raise
         except errors.PySparkException:
             # Spark 4.1 fails to plan some conditions as a filter of files: those that it simplifies to constants.
             with with_settings(session, {_GROUP_FILTER: "false"}):
-                merge(condition)
+                merge_away(condition)
 
     try:
         _evaluated(where, there, delete)
