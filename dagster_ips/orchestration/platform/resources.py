@@ -71,7 +71,7 @@ class IcebergCatalog(dg.ConfigurableResource):  # type: ignore[type-arg]  # its 
 
     def name_of(self, table: str) -> tuple[object, ...]:
         """A name of ``table`` that is unique across catalogs. Glue and Hive ignore case."""
-        is_caseless = self.properties.get("type") in ("glue", "hive")
+        is_caseless = str(self.properties.get("type", "")).lower() in ("glue", "hive")
         where = (self.name, self.folder, *sorted(self.properties.items()))
         return (*where, table.lower() if is_caseless else table)
 

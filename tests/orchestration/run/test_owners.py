@@ -12,18 +12,16 @@ import dagster_ips as ips
 from dagster_ips.errors import DeclarationError
 
 
-def copying(name: str, table: dict[str, object], io_manager_key: str = "io_manager") -> dg.AssetsDefinition:
-    @dg.asset(
-        name=name, ins={"playback": ips.incremental()}, metadata=ips.append() | table, io_manager_key=io_manager_key
-    )
+def copying(name: str, table: dict[str, object]) -> dg.AssetsDefinition:
+    @dg.asset(name=name, ins={"playback": ips.incremental()}, metadata=ips.append() | table)
     def copy(playback: ips.IcdcView) -> DataFrame:
         return playback.added
 
     return copy
 
 
-def plain(key: str, table: str | None = None) -> dg.AssetsDefinition:
-    @dg.asset(key=key.split("."), metadata=ips.table(table) if table else None)
+def plain(key: str, table: str | None = None, io_manager_key: str = "io_manager") -> dg.AssetsDefinition:
+    @dg.asset(key=key.split("."), metadata=ips.table(table) if table else None, io_manager_key=io_manager_key)
     def report(playback: DataFrame) -> DataFrame:
         return playback
 
@@ -60,7 +58,7 @@ def test_two_assets_with_one_table_are_refused_and_both_are_named(
 
 def test_tables_of_one_name_in_two_catalogs_are_two_tables(tmp_path: Path) -> None:
     other = ips.IcebergCatalog(name="other", folder=str(tmp_path / "other"))
-    one, two = copying("one", ips.table("media.copy")), copying("two", ips.table("media.copy"), "other_io_manager")
+    one, two = copying("one", ips.table("media.copy")), plain("two", "media.copy", "other_io_manager")
     load(tmp_path, one, two, other_io_manager=other)
 
 
@@ -68,7 +66,7 @@ def test_names_that_differ_only_in_case_are_one_table_in_a_case_insensitive_cata
     one, two = copying("one", ips.table("media.copy")), copying("two", ips.table("Media.COPY"))
     load(tmp_path, one, two)
     with pytest.raises(DeclarationError, match="is the table of"):
-        load(tmp_path, one, two, io_manager=ips.IcebergCatalog(properties={"type": "glue"}))
+        load(tmp_path, one, two, io_manager=ips.IcebergCatalog(properties={"type": "Glue"}))
 
 
 def test_an_asset_that_writes_nothing_may_name_the_table_that_it_maintains(tmp_path: Path) -> None:
