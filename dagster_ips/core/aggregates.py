@@ -125,6 +125,10 @@ class Layout:
         names = {each.name for each in self.declared}
         return {kept: column for kept, column in self.columns.items() if column not in names}
 
+    def has_undeclared_sum(self, expression: str) -> bool:
+        """Whether nobody declared the sum of ``expression``, so that it may exceed Spark's sum: its avg never fails."""
+        return all(each.function is not Function.SUM or each.expression != expression for each in self.declared)
+
     @property
     def expressions(self) -> tuple[str, ...]:
         """Every expression that is evaluated on rows, once."""

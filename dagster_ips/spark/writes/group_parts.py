@@ -31,6 +31,8 @@ _APPROXIMATE = (
     "the sum of floating-point values depends on the order in which they are added and removed. Cast it to a decimal, "
     "or declare combine(..., approximate=True)"
 )
+WIDE_SUM = "decimal(30,0)"
+"""The type of a sum of integers that is kept only for their average: no number of rows exceeds it."""
 _TOO_LARGE = "is too large for its type"
 _NOT_OURS = "of the table has no record of the rows behind it"
 _OVERFLOWS = ("ARITHMETIC_OVERFLOW", "NUMERIC_VALUE_OUT_OF_RANGE", "CAST_OVERFLOW")
@@ -114,7 +116,8 @@ class Aggregates:
                     parts.append(_total(F.when(~value, sign).otherwise(0)).alias(name))
                 case AggregatePart.SUM:
                     if isinstance(self.kinds[kept.expression], types.IntegralType):
-                        value = value.cast("decimal(20, 0)" if self._is_only_averaged(kept.expression) else "bigint")
+                        is_wide = self.layout.has_undeclared_sum(kept.expression)
+                        value = value.cast("decimal(20, 0)" if is_wide else "bigint")
                     total = F.sum(F.when(came, value).otherwise(-value))
                     # Without ANSI, a sum of decimals that overflows is null, like a sum of no values.
                     parts.append(F.coalesce(total, F.when(F.count(value) > 0, self._too_large(kept))).alias(name))
@@ -227,10 +230,6 @@ class Aggregates:
         summed = [kept.expression for kept in self._kept if kept.part is AggregatePart.SUM]
         return [each for each in summed if isinstance(self.kinds[each], types.FloatType | types.DoubleType)]
 
-    def _is_only_averaged(self, expression: str) -> bool:
-        """Whether nobody declared its sum, so that it may be larger than a sum of Spark's: Spark's avg never is."""
-        return all(each.function is not Function.SUM or each.expression != expression for each in self.layout.declared)
-
     def _part(self, kept: KeptPart) -> str:
         return f"__ips_part_{self._kept.index(kept)}"
 
@@ -303,7 +302,7 @@ class Aggregates:
             case types.FloatType() | types.DoubleType():
                 return "double"
             case _:
-                return "decimal(30, 0)" if self._is_only_averaged(expression) else "bigint"
+                return WIDE_SUM if self.layout.has_undeclared_sum(expression) else "bigint"
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from dagster_ips.spark.frames import computed_once
 from dagster_ips.spark.late import F, types
 from dagster_ips.spark.observed import watched
 from dagster_ips.spark.writes.combine import computed_again
-from dagster_ips.spark.writes.group_parts import REMOVED, Aggregates, Change, explained
+from dagster_ips.spark.writes.group_parts import REMOVED, WIDE_SUM, Aggregates, Change, explained
 from dagster_ips.spark.writes.merge import GONE
 from dagster_ips.spark.writes.overwrite_where import is_outside, refuse_rows_outside_partitions
 from dagster_ips.spark.writes.replace_keys import replace_keys
@@ -95,9 +95,12 @@ def _kinds(stored: DataFrame, combine: Combine) -> dict[str, types.DataType]:
     found: dict[str, types.DataType] = {}
     for kept, column in combine.layout.columns.items():
         kind = of_columns[column]
-        if kept.part is AggregatePart.SUM and isinstance(kind, types.DecimalType):
+        is_sum, is_wide = kept.part is AggregatePart.SUM, kind.simpleString() == WIDE_SUM
+        if is_sum and is_wide and combine.layout.has_undeclared_sum(kept.expression):
+            found[kept.expression] = types.LongType()  # avg of decimals that sum up to this is refused.
+        elif is_sum and isinstance(kind, types.DecimalType):
             found[kept.expression] = types.DecimalType(kind.precision - _SUM_DIGITS, kind.scale)
-        elif kept.part is AggregatePart.SUM:
+        elif is_sum:
             found[kept.expression] = kind
         else:
             found.setdefault(kept.expression, kind)
