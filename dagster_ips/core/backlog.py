@@ -10,6 +10,8 @@ from dagster_ips.core.ancestry import Ancestry, Snapshot
 from dagster_ips.core.capture import EdgeState
 from dagster_ips.core.pending import is_pending
 
+_DAY_MS = 24 * 60 * 60 * 1000
+
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
@@ -66,9 +68,13 @@ class Backlog:
 
 
 def backlog(state: EdgeState, *, table_uuid: str, ancestry: Ancestry) -> Backlog:
-    """What a capture of the edge would find; empty if and only if ``is_pending`` is False."""
+    """What a capture of the edge would find; empty if ``is_pending`` is False, except after a day of empty appends.
+
+    Some writers commit every few minutes even if they have nothing to write. Unless the watermark follows, its snapshot
+    expires, and it is then unknown what was committed in between.
+    """
     if not is_pending(state, table_uuid=table_uuid, ancestry=ancestry):
-        return Backlog()
+        return _empty_appends(state, ancestry)
     head = ancestry.head
     assert head is not None  # noqa: S101  # without one nothing is pending
     if state.committed is None:
@@ -85,6 +91,20 @@ def backlog(state: EdgeState, *, table_uuid: str, ancestry: Ancestry) -> Backlog
     added = [_counts(s, "added-data-files", "added-records", "added-files-size") for s in waiting if not s.only_moves]
     files, rows, size_bytes = (sum(count) for count in zip(*added, strict=True)) if added else (0, 0, 0)
     return Backlog(len(waiting), files, rows, size_bytes, waiting[0].timestamp_ms)
+
+
+def _empty_appends(state: EdgeState, ancestry: Ancestry) -> Backlog:
+    """The snapshots that follow the watermark, none of which holds a file, if the newest is more than a day later.
+
+    They wait since that day was over.
+    """
+    committed, head = state.committed, ancestry.head
+    if committed is None or head is None or head.timestamp_ms - committed.timestamp_ms <= _DAY_MS:
+        return Backlog()
+    since = ancestry.between(
+        from_snapshot_id_exclusive=committed.snapshot_id, to_snapshot_id_inclusive=head.snapshot_id
+    )
+    return Backlog(len(since or ()), oldest_ms=committed.timestamp_ms + _DAY_MS)
 
 
 def sum_of(backlogs: Iterable[Backlog]) -> Backlog:

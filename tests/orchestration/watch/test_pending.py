@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,22 @@ def test_a_backlog_counts_added_rows_and_not_rows_that_only_moved() -> None:
     consumed = EdgeState(EDGE, committed=Watermark("u", "main", 3, 3, 3000), number=2)
     assert backlog(consumed, table_uuid="u", ancestry=ancestry).is_empty
     assert not backlog(state, table_uuid="another", ancestry=ancestry).is_known
+
+
+@pytest.mark.parametrize(("hours", "waiting"), [(24, 0), (25, 2)])
+def test_after_a_day_of_empty_commits_a_run_follows_them_before_what_was_consumed_expires(
+    hours: int, waiting: int
+) -> None:
+    day_ms = 86_400_000
+    empty = [
+        replace(snapshot(n, total_data_files="1"), timestamp_ms=at) for n, at in ((2, 1000), (3, hours * 3_600_000))
+    ]
+    ancestry = Ancestry.of({each.snapshot_id: each for each in empty} | {1: snapshot(1)}, 3)
+    state = EdgeState(EDGE, committed=Watermark("u", "main", 1, 1, 0), number=1)
+    found = backlog(state, table_uuid="u", ancestry=ancestry)
+    assert (found.snapshots, found.files) == (waiting, 0)
+    assert found.is_due(now_ms=day_ms + 1000, max_wait_seconds=1) == (waiting > 0)
+    assert not found.is_due(now_ms=day_ms, max_wait_seconds=1)
 
 
 def test_a_small_change_waits_until_enough_is_pending_or_it_is_old(
