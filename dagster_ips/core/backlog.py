@@ -84,9 +84,9 @@ def backlog(state: EdgeState, *, table_uuid: str, ancestry: Ancestry) -> Backlog
     since = ancestry.between(
         from_snapshot_id_exclusive=state.committed.snapshot_id, to_snapshot_id_inclusive=head.snapshot_id
     )
-    if state.committed.table_uuid != table_uuid or not since:  # empty: what is consumed in part was rolled back
+    waiting = [s for s in since or () if not (s.operation == "append" and s.changes_no_file)]
+    if state.committed.table_uuid != table_uuid or not waiting:  # none: what is consumed in part was rolled back
         return Backlog(snapshots=1, is_known=False)
-    waiting = [snapshot for snapshot in since if not (snapshot.operation == "append" and snapshot.changes_no_file)]
     # The files of a rewrite hold no new rows.
     added = [_counts(s, "added-data-files", "added-records", "added-files-size") for s in waiting if not s.only_moves]
     files, rows, size_bytes = (sum(count) for count in zip(*added, strict=True)) if added else (0, 0, 0)

@@ -314,9 +314,14 @@ def test_an_append_that_is_rolled_back_between_bites_is_refused_or_removed_once_
     assert drain.held == drain.source.scan() == drain.source.expected(in_files(100))
 
 
-def test_a_rollback_behind_an_append_that_is_consumed_in_part_waits_for_a_run_to_report_it(drain: Drain) -> None:
+@pytest.mark.parametrize("is_followed", [False, True])
+def test_a_rollback_behind_an_append_that_is_consumed_in_part_waits_for_a_run_to_report_it(
+    drain: Drain, *, is_followed: bool
+) -> None:
     assert drain.state.committed
     drain.source.table.manage_snapshots().rollback_to_snapshot(drain.state.committed.snapshot_id).commit()
+    if is_followed:
+        drain.source.append([])
     metadata = drain.source.lake.load(TABLE, asset="test")
     waiting = backlog(drain.state, table_uuid=metadata.uuid, ancestry=metadata.ancestry())
     assert not waiting.is_known
