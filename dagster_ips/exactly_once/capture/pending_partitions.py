@@ -130,9 +130,10 @@ class PartitionWatch:
         line = look(self.storage, known, source, tracked)
         if known.scanned is None and line.scanned is not None:
             line = self._with_consumed(line, tracked)
-        elif self.target and known.scanned and may_lack_rows(line, known.scanned, source, tracked.ref):
-            read = self._read_up_to(self.target, line.edge, tracked)
-            line = with_rows_read(line, known.scanned, source, tracked, read)
+        elif known.scanned and may_lack_rows(line, known.scanned, source, tracked.ref):
+            states = self._every_state(line.edge, tracked)
+            for read in (self._being_read(states), self._read_up_to(line.edge, states)):
+                line = with_rows_read(line, known.scanned, source, tracked, read)
         line = self._with_newcomers(line, tracked, source)
         back = self._taken_back(line.edge, slicing)
         line = with_taken_back(line, slicing, *back)
@@ -175,15 +176,21 @@ class PartitionWatch:
         histories = histories_of(self.storage, self.target, states.values())
         return back, [settle(state, histories.get(state.edge)) for state in states.values()]
 
-    def _read_up_to(self, target: TableMetadata, line: Edge, tracked: TrackedInput) -> dict[str, Watermark | None]:
+    def _being_read(self, states: Mapping[str, EdgeState]) -> dict[str, Watermark | None]:
+        """Up to where each partition has read once a run in flight is done; that run may be dead."""
+        captured = {key: state.in_flight.to_inclusive for key, state in states.items() if state.in_flight}
+        return {key: to for key, to in captured.items() if to is not None}
+
+    def _read_up_to(self, line: Edge, states: Mapping[str, EdgeState]) -> dict[str, Watermark | None]:
         """Up to where each partition has read, None where that is unknown.
 
         If stamps have expired, the cursors and the announcements in the table say so.
         """
-        read: dict[str, Watermark | None] = dict(partitions_read(target, line))
-        if not target.ancestry().is_whole:
-            states = self._every_state(line, tracked)
-            histories = histories_of(self.storage, target, states.values())
+        if self.target is None:
+            return {}
+        read: dict[str, Watermark | None] = dict(partitions_read(self.target, line))
+        if not self.target.ancestry().is_whole:
+            histories = histories_of(self.storage, self.target, states.values())
             for key, state in states.items():
                 settled, history = settle(state, histories[state.edge]), histories[state.edge]
                 if not shows_all_since(settled.target, history):
