@@ -8,7 +8,7 @@ from enum import StrEnum
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.file_set import Bite, FileSet, consumed_after
 from dagster_ips.core.intervention import Intervention, InterventionKind
-from dagster_ips.core.watermark import Watermark
+from dagster_ips.core.watermark import Watermark, is_certainly_before
 
 _KEPT_INTERVENTIONS = 5
 
@@ -159,6 +159,16 @@ class EdgeState:
             return False
         anywhere = capture.mode is Mode.FULL or self.edge.partition is not None
         return anywhere or capture.from_exclusive == self.committed
+
+    def is_beyond(self, capture: Capture) -> bool:
+        """Whether a run that had nothing to write used up the number of ``capture`` and consumed later changes.
+
+        It left no stamp. In a table without sequence numbers, that may also be a run that consumed earlier changes.
+        """
+        own, end = self.committed, capture.to_inclusive
+        if own is None or end is None or self.number < capture.number or own.snapshot_id == end.snapshot_id:
+            return False
+        return not is_certainly_before(own.position, end.position)
 
     def unless_voided_by(self, intervened: EdgeState | None) -> EdgeState:
         """This state, or ``intervened``, the one that a person set, if this one was written without knowledge of it."""

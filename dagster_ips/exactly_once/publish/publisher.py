@@ -152,11 +152,13 @@ class Publisher:
 
         Raises:
             CaptureVoidError: a person has meanwhile changed what is consumed.
-            PublishError: as in ``published_by_another``; or another run published some of the partitions, and not all.
+            PublishError: as in ``published_by_another`` and ``require_not_overtaken``; or another run published some of
+                the partitions, and not all.
         """
         self.require_valid(captures)
         superseded = published_by_another(self.catalog.storage, target, captures)
         if not superseded:
+            self.require_not_overtaken(target.table, captures)
             return None
         self.adopt(superseded)
         _require_all_superseded(target.table, captures, superseded)
@@ -224,6 +226,7 @@ class Publisher:
         self.tell(written(branch, own))
         check(branch)
         self.require_valid(captures)
+        self.require_not_overtaken(branch.table, captures)
         if self.catalog.branch is None:
             # Loaded again, as checks may take long, and other runs may announce and publish something else meanwhile.
             now = self.catalog.load(branch.table, asset=branch.table)
@@ -302,6 +305,22 @@ class Publisher:
                     who=last.who,
                     why=last.why,
                 )
+
+    def require_not_overtaken(self, table: str, captures: Sequence[Capture]) -> None:
+        """Fail if another run has meanwhile consumed later changes of a partition and had nothing to write.
+
+        What it consumed may take back what ``captures`` hold. If they were published now, a partition would have to
+        consume that again, but by then it may be forgotten that it changed (``LineState.without``).
+
+        Raises:
+            PublishError: another run has.
+        """
+        partitions = [capture for capture in captures if capture.edge.partition is not None]
+        states = self.store.get_many(capture.edge for capture in partitions)
+        for capture in partitions:
+            if states[capture.edge].is_beyond(capture):
+                problem = f"another run has consumed later changes of {capture.edge} in the meantime"
+                raise PublishError(table=table, branch=self.catalog.branch or "main", problem=problem)
 
     def adopt(self, superseded: Sequence[tuple[Capture, TargetHistory]]) -> None:
         """Commit as consumed what other runs published, as far as their stamps say."""

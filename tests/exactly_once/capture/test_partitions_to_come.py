@@ -192,6 +192,10 @@ class PartitionsToCome(RuleBasedStateMachine):
         histories = target_histories(self.lake.load(TARGET, asset="test"), [each.capture.edge for each in work])
         if any(standing_of(each.capture, histories[each.capture.edge]) is not Standing.MAY_PUBLISH for each in work):
             return False
+        if any(self.store.get(each.capture.edge).is_beyond(each.capture) for each in work):
+            return False
+        if any(self.store.get(each.capture.edge).is_beyond(each.capture) for each in work):
+            return False
         captures = tuple(each.capture for each in work)
         stamped = stamp_properties(captures, attempt="attempt", run_id=captures[0].run_id)
         properties = stamped | owner_properties("out", None)

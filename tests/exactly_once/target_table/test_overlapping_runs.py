@@ -5,21 +5,27 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import dagster as dg
 import pytest
 from pyiceberg.expressions import EqualTo
 
-from dagster_ips.core.capture import Mode
-from dagster_ips.errors import CaptureVoidError
+from dagster_ips.core.capture import Capture, Mode
+from dagster_ips.errors import CaptureVoidError, PublishError
 from dagster_ips.exactly_once.administration import Administrator
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.capture.capturer import Capturer
+from dagster_ips.exactly_once.capture.partition_captures import RunPartitions
+from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.publish.publisher import Publisher
 from dagster_ips.iceberg.icdc.icdc_tables import Tag
 from dagster_ips.iceberg.stamps import stamp_properties
+from dagster_ips.orchestration.declare.partition_definitions import partition_keys
+from dagster_ips.orchestration.declare.partition_mappings import SameKeys
 from tests.iceberg.sources import EDGE, TABLE, TARGET, Source, numbered
 
 NO_SESSION: Any = None
+DAYS = dg.DailyPartitionsDefinition(start_date="2026-01-01")
 
 
 @pytest.fixture
@@ -109,3 +115,40 @@ def test_a_run_that_commits_while_a_person_resets_does_not_undo_it(source: Sourc
     # The run writes after the reset what it read before it.
     source.store.set(before.with_committed(late.capture, before.target))
     assert source.capture().capture.mode is Mode.FULL
+
+
+def test_a_run_of_a_partition_that_a_later_run_found_unchanged_can_no_longer_publish(
+    tmp_path: Path, instance: dg.DagsterInstance
+) -> None:
+    """A row came and went: the partition counts as consumed, and what the first run has made of the row is outdated."""
+    source = Source(tmp_path, "day")
+    source.append(numbered(1))
+    slicing = SameKeys(partition_keys(DAYS, "day", instance, asset=EDGE.consumer))
+    tracked = TrackedInput(EDGE.upstream, TABLE, slicing=slicing)
+
+    def capture() -> Capture:
+        (captured,) = Capturer(source.lake, source.store).capture(
+            EDGE.consumer,
+            [tracked],
+            target=TARGET,
+            asked_for=None,
+            run_id="run",
+            partitions=RunPartitions(("2026-01-02",)),
+        )
+        return captured.capture
+
+    def pending() -> frozenset[str]:
+        watch = PartitionWatch(source.lake.storage, source.store, EDGE.consumer, source.lake.find(TARGET))
+        return watch.pending(tracked, source.lake.load(TABLE, asset="test"))
+
+    first = capture()
+    source.store.set(source.store.get(first.edge).with_committed(first, None))
+    assert not pending()
+    source.append([{**numbered(1)[0], 3: "wrong"}])
+    late = capture()
+    assert pending()
+    source.table.delete(EqualTo("the title", "wrong"))
+    publisher(source).commit_without_writing([capture()])
+    assert not pending()
+    with pytest.raises(PublishError, match="later changes"):
+        publisher(source).superseded(source.lake.load(TARGET, asset="test"), [late])
