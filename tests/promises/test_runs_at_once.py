@@ -22,7 +22,7 @@ from tests.support.lake import Lake
 pytestmark = pytest.mark.slow
 
 NAMES = [name for kind in KINDS for name in kind.names]
-WAIT_SECONDS = 60
+WAIT_SECONDS = 300
 
 
 @pytest.fixture
