@@ -15,12 +15,14 @@ from enum import StrEnum
 
 from dagster_ips.core import varying
 from dagster_ips.core.spark_plan import Node, PlanUnreadableError, elements, equalities
+from dagster_ips.core.table_name import name_of, parts_of
 
 RESULT = "__ips_result_"
 _RESULT_COLUMN = re.compile(rf"(?P<source>.+) AS {RESULT}(?P<at>\d+)#\d+L?", re.DOTALL)
 _NAME = re.compile(r"(?P<name>.+)#\d+L?", re.DOTALL)
 # The name occurs twice, so that part of an odd name, such as "a AS b", isn't mistaken for another name.
 _OWN_COLUMN = re.compile(r"(?P<name>.+)#\d+L? AS (?P<token>(?P=name)#\d+L?)", re.DOTALL)
+_TABLE = re.compile(r"(?:`(?:[^`]|``)+`|[^\s`])+")
 
 _ROW_BY_ROW = {
     *("Project", "Filter", "Expand", "LateralJoin", "PipeOperator"),
@@ -231,7 +233,7 @@ class _Walk:
             listed = elements("".join(node.children[0].lists[:1])) or ()
             return self._of_leaf(name, [own["token"] for each in listed if (own := _OWN_COLUMN.fullmatch(each))])
         if not node.children and node.operator.startswith("RelationV2"):
-            table = node.text.rpartition("] ")[2].split(" ")[0]
+            table = _table_in(node.text)
             if table in self.leaves:
                 return self._of_leaf(table, elements("".join(node.lists[:1])) or ())
             self.tables.add(table)
@@ -469,6 +471,16 @@ class _Walk:
         else:
             return False
         return all(_are_equal((one, mine), made, (two, theirs), other, equal) for mine, theirs in pairs)
+
+
+def _table_in(relation: str) -> str:
+    """The table that a relation reads, as ``name_of`` writes it: Spark puts more names in backquotes."""
+    shown = relation.rpartition("] ")[2]
+    found = _TABLE.match(shown)
+    try:
+        return name_of(parts_of(found.group() if found else ""))
+    except ValueError:  # another source than a catalog
+        return shown
 
 
 def _is_used(token: str, text: str) -> bool:

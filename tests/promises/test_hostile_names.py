@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812  # the name that everyone g
 import dagster_ips as ips
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.table_name import name_of
-from dagster_ips.errors import FrameColumnsError, UnsupportedTableError
+from dagster_ips.errors import FrameColumnsError, UnfitFrameError, UnsupportedTableError
 from dagster_ips.iceberg.icdc.icdc_names import new_name
 from tests.support.lake import Lake
 from tests.support.partitioned import run
@@ -103,6 +103,22 @@ def test_rows_of_hostile_partition_keys_arrive_and_the_keys_are_shown_as_text(
     assert "a\\`b to" in summary
     assert "a`b to" not in summary
     assert len(summary.splitlines()) == summary.count("- ")
+
+
+def test_an_upstream_that_is_read_beside_its_view_is_recognized_by_a_name_that_spark_quotes(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    lake.catalog.create_namespace("media")
+    lake.sql("CREATE TABLE lake.media.`play-back` (day int, n int) USING iceberg")
+    lake.sql("INSERT INTO lake.media.`play-back` VALUES (1, 10)")
+
+    @dg.asset(ins={"up": ips.incremental()}, metadata=ips.merge(on=["day"]) | ips.table("media.shares"))
+    def shares(up: ips.IcdcView) -> DataFrame:
+        of_all = up.session.table("lake.media.`play-back`").agg(F.sum("n").alias("of_all"))
+        return up.affected("day").groupBy("day").agg(F.sum("n").alias("n")).crossJoin(of_all)
+
+    with pytest.raises(UnfitFrameError, match=r"affected\(day\) and source.*they hold different rows"):
+        materialize(definitions(lake, ips.iceberg_asset("up", table="media.play-back"), shares), instance, "shares")
 
 
 @pytest.mark.parametrize("name", ["${spark.sql.warehouse.dir}", "a ${env:HOME}"])
