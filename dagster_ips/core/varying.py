@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-_BY_CHANCE = "rand|randn|random|randstr|uniform|uuid|shuffle"
+_PLACE = "spark_partition_id|input_file_name|input_file_block_start|input_file_block_length"  # a compaction moves rows
+_BY_CHANCE = f"rand|randn|random|randstr|uniform|uuid|shuffle|{_PLACE}"
 _CLOCK = "current_date|current_time|current_timestamp|localtimestamp"  # SQL has them without brackets as well
 
 OF_THE_MOMENT = frozenset(("now", "today", "tomorrow", "yesterday"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dagster_ips.core.varying import IN_PLANS
+from dagster_ips.core.varying import IN_PLANS, IN_SQL
 
 
 @pytest.mark.parametrize(
@@ -18,6 +18,14 @@ from dagster_ips.core.varying import IN_PLANS
 )
 def test_a_plan_shows_strings_that_are_read_as_a_date_or_time_of_the_moment(text: str) -> None:
     assert IN_PLANS.search(text)
+
+
+@pytest.mark.parametrize("function", ["spark_partition_id", "input_file_name", "input_file_block_start"])
+def test_where_a_row_lies_is_left_to_chance(function: str) -> None:
+    """A compaction moves rows to other files, and a removed row is read from another one than it was added from."""
+    assert IN_PLANS.search(f"filter contains({function}(), eu)")
+    assert IN_SQL.search(f"sum({function.upper()}())")
+    assert not IN_PLANS.search(f"filter contains({function}#3, eu)")
 
 
 @pytest.mark.parametrize(
