@@ -91,8 +91,18 @@ def sums(rows: DataFrame) -> DataFrame:
     return rows.groupBy("k").agg(F.sum("n").cast("int").alias("n"))
 
 
+def collected(rows: DataFrame) -> DataFrame:
+    return rows.sparkSession.createDataFrame([tuple(row) for row in rows.collect()], "k string, n int")
+
+
+def by_name(view: ips.IcdcView) -> DataFrame:
+    return view.session.table(view.parameters["icdc_table"])
+
+
 UNFIT: Sequence[tuple[dict[str, Any], Compute, type[IpsError], str]] = [
     (ips.replace(), lambda a: a.added, FragmentOverwriteError, "replacing all rows.*on added.*on source"),
+    (ips.replace(), lambda a: collected(a.added), FragmentOverwriteError, "replacing all rows.*on added.*on source"),
+    (ips.replace(), lambda a: sums(by_name(a)), FragmentOverwriteError, "replacing all rows.*on changes.*on source"),
     (ips.append(), lambda a: a.affected("k"), UnfitFrameError, r"on affected\(k\).*a second time.*on added"),
     (ips.append(), lambda a: a.source, UnfitFrameError, "on source.*a second time.*on added"),
     (ips.overwrite_partitions(), lambda a: sums(a.source), UnfitFrameError, "on source.*become empty.*on scope"),
@@ -115,6 +125,31 @@ def test_a_frame_that_does_not_fit_its_write_mode_is_refused_though_rows_were_on
     match: str,
 ) -> None:
     always_refused(two, instance, consumer(write, compute), "INSERT INTO lake.media.one VALUES ('x', 5)", error, match)
+
+
+FIT: Sequence[tuple[dict[str, Any], Callable[[ips.IcdcView], Any]]] = [
+    (ips.replace(), lambda a: collected(a.source)),
+    (ips.append(), by_name),
+    ({}, lambda a: of_keys([row.k for row in a.added.select("k").distinct().collect()], a.source)),
+]
+
+
+def of_keys(keys: Sequence[str], rows: DataFrame) -> ips.Overwrite:
+    where = " OR ".join(f"k = '{key}'" for key in keys)
+    return ips.Overwrite(rows.where(where), where=where)
+
+
+@pytest.mark.parametrize(("write", "compute"), FIT)
+def test_collected_rows_and_keys_that_leave_nothing_out_are_accepted(
+    two: Lake, instance: dg.DagsterInstance, write: dict[str, Any], compute: Callable[[ips.IcdcView], Any]
+) -> None:
+    metadata = write | ips.table("media.out", partition_by=["k"])
+
+    @dg.asset(name="out", ins={"a": ips.incremental("one")}, metadata=metadata)
+    def out(a: ips.IcdcView):  # type: ignore[no-untyped-def]  # noqa: ANN202  # a frame or an Overwrite
+        return compute(a)
+
+    assert run(two, instance, out, "INSERT INTO lake.media.one VALUES ('x', 5)") == [("x", 1), ("x", 5), ("y", 2)]
 
 
 def test_added_rows_may_look_up_the_source_of_another_input(two: Lake, instance: dg.DagsterInstance) -> None:

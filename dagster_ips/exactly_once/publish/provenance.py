@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from dagster_ips.core.lineage import Fault, Leaf, Lineage, Unit, lineage
+from dagster_ips.core.lineage import Fault, Lineage, Unit, lineage
 from dagster_ips.core.spark_plan import PlanUnreadableError
 from dagster_ips.exactly_once.publish.input_change import Frame, InputChange, TakenFrame
 from dagster_ips.spark.plans import has_only_given_rows, result_plan
@@ -29,7 +29,7 @@ class Provenance:
     unknown: Sequence[str] = ()
     lineage: Lineage | None = None
 
-    def trusted(self, inputs: Sequence[InputChange]) -> Provenance:
+    def with_all_taken(self, inputs: Sequence[InputChange]) -> Provenance:
         """Assume that inputs which the plan lacks are in the result, with all frames that were taken of them."""
         both = zip(inputs, self.inputs, strict=True)
         return Provenance([seen if seen.taken else replace(seen, taken=change.taken) for change, seen in both])
@@ -60,9 +60,9 @@ def provenance(frame: DataFrame, inputs: Sequence[InputChange], *, table: str, s
     step.
     """
     leaves = [taken.leaf(change.upstream, change.types) for change in inputs for taken in change.taken if taken.mark]
-    whole = [Leaf(change.table, change.upstream, Unit.WHOLE, types=change.types) for change in inputs]
+    beside = [taken.leaf(change.upstream, change.types) for change in inputs for taken in _read_beside(change)]
     try:
-        found = lineage(result_plan(frame), frame.columns, [*whole, *leaves])
+        found = lineage(result_plan(frame), frame.columns, [*beside, *leaves])
     except PlanUnreadableError as error:
         return Provenance(inputs, unknown=[f"Spark printed a plan that can't be parsed ({error})"])
     seen = [replace(change, taken=_in_plan(change, found)) for change in inputs]
@@ -78,18 +78,23 @@ def provenance(frame: DataFrame, inputs: Sequence[InputChange], *, table: str, s
     is_cut = found.has_rdd and not has_only_given_rows(frame)
     cut = ["it contains a checkpoint or an RDD, which doesn't show what its rows were computed from"] if is_cut else []
     opaque = [f"it contains {fault.what}" for fault in found.faults if fault.is_unknown]
-    by_mark = {taken.mark: (change, taken) for change in inputs for taken in (*change.taken, _read_beside(change))}
+    by_mark = {taken.mark: (change, taken) for change in inputs for taken in _all_frames(change)}
     faults = [(*by_mark[f.leaf], f) for f in found.faults if not f.is_unknown and f.leaf in by_mark]
     return Provenance(seen, faults, [*unseen, *own, *asked, *cut, *dict.fromkeys(opaque)], found)
 
 
 def _in_plan(change: InputChange, found: Lineage) -> tuple[TakenFrame, ...]:
-    """The taken frames that are in the plan, and the upstream's table if it is read beside its view."""
-    return tuple(each for each in (*change.taken, _read_beside(change)) if each.mark in found.leaves)
+    """The taken frames that are in the plan, and the tables that it reads beside the view."""
+    return tuple(each for each in _all_frames(change) if each.mark in found.leaves)
 
 
-def _read_beside(change: InputChange) -> TakenFrame:
-    return TakenFrame(Frame.SOURCE, change.table)
+def _all_frames(change: InputChange) -> list[TakenFrame]:
+    return [*change.taken, *(each for each in _read_beside(change) if each not in change.taken)]
+
+
+def _read_beside(change: InputChange) -> tuple[TakenFrame, TakenFrame]:
+    """What an asset can read without its view, by the names that ``parameters`` gives: the tables themselves."""
+    return TakenFrame(Frame.SOURCE, change.table), TakenFrame(Frame.CHANGES, change.icdc_table)
 
 
 def _unseen(inputs: Sequence[InputChange], found: Lineage) -> Iterator[str]:

@@ -118,8 +118,8 @@ class Result:
         if self.is_derived:
             return replace(self, inputs=[replace(change, taken=()) for change in self.inputs])
         made = provenance(self.frame, self.inputs, table=f"{catalog}.{table}", shares_views=shares_views)
-        if self.is_trusted:
-            made = made.trusted(self.inputs)
+        if self.is_trusted or (isinstance(mode, OverwriteWhere | Replace) and not shares_views):
+            made = made.with_all_taken(self.inputs)  # rows of a change that were collected may be all there is
         require_fit(self.frame, mode, made.inputs, table=table, partition_columns=partition_columns)
         if not self.is_trusted:
             require_known(made, mode, self.mode, table=table)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,11 +13,13 @@ import pytest
 from dagster_ips.core.capture import Mode
 from dagster_ips.core.lineage import Lineage
 from dagster_ips.core.ranges import Predicate
-from dagster_ips.core.write_mode import Merge
-from dagster_ips.errors import UnfitFrameError
+from dagster_ips.core.spark_plan import parse_plan
+from dagster_ips.core.write_mode import Append, Merge, OverwriteWhere, Replace, WriteMode
+from dagster_ips.errors import FragmentOverwriteError, IpsError, UnfitFrameError
 from dagster_ips.exactly_once.publish.frame_fitness import require_fit, require_known
 from dagster_ips.exactly_once.publish.input_change import Frame, InputChange, TakenFrame
 from dagster_ips.exactly_once.publish.provenance import Provenance
+from dagster_ips.exactly_once.publish.result_writer import Result
 
 FRAME: Any = None  # a merge's frame isn't looked at
 
@@ -33,6 +37,7 @@ def change(*taken: TakenFrame, upstream: str = "plays", may_remove_rows: bool = 
         partitions=None,
         pruning=lambda _: Predicate("TRUE"),
         table=f"lake.media.{upstream}",
+        icdc_table=f"lake.ips.out__{upstream}",
     )
 
 
@@ -67,3 +72,47 @@ def test_a_row_removed_from_one_input_is_not_looked_for_by_a_key_that_is_compute
         require_known(made, Merge(("id",)), Mode.INCREMENTAL, table="media.out")
     nothing_lost = [replace(each, may_remove_rows=False) for each in inputs]
     require_known(replace(made, inputs=nothing_lost), Merge(("id",)), Mode.INCREMENTAL, table="media.out")
+
+
+def check(
+    monkeypatch: pytest.MonkeyPatch,
+    write_mode: WriteMode,
+    relation: str,
+    *taken: TakenFrame,
+    shares_views: bool = False,
+) -> None:
+    """Check a result that is only the rows of ``relation``, for which a view gave ``taken``."""
+    plan = parse_plan(f"Project [id#1 AS __ips_result_0#2]\n+- {relation}")
+    publish = "dagster_ips.exactly_once.publish"
+    monkeypatch.setattr(f"{publish}.provenance.result_plan", lambda _: plan)
+    monkeypatch.setattr(f"{publish}.frame_fitness.require_condition", lambda *_, **__: None)
+    frame: Any = SimpleNamespace(columns=["id"])
+    inputs = [change(*taken, may_remove_rows=False)]
+    Result(frame, write_mode, Mode.INCREMENTAL, inputs).checked(
+        "media.out", (), catalog="lake", shares_views=shares_views
+    )
+
+
+GIVEN, UPSTREAM = "LocalRelation [id#1]", "RelationV2[id#1] lake.media.plays"
+CHANGE = "RelationV2[id#1] lake.ips.out__plays"
+ADDED, SOURCE = TakenFrame(Frame.ADDED, "__ips_1"), TakenFrame(Frame.SOURCE, "__ips_2")
+OVERWRITES = [Replace(), OverwriteWhere("id > 0")]
+
+
+@pytest.mark.parametrize("write_mode", OVERWRITES)
+def test_collected_rows_of_a_change_do_not_replace_all(monkeypatch: pytest.MonkeyPatch, write_mode: WriteMode) -> None:
+    with pytest.raises(FragmentOverwriteError, match="added"):
+        check(monkeypatch, write_mode, GIVEN, ADDED)
+    check(monkeypatch, write_mode, GIVEN, SOURCE)
+    check(monkeypatch, write_mode, UPSTREAM, ADDED)  # which may say what to read of the upstream
+    check(monkeypatch, write_mode, GIVEN, ADDED, shares_views=True)  # taken for another table
+
+
+@pytest.mark.parametrize("write_mode", [*OVERWRITES, Append()])
+def test_the_table_of_a_change_is_the_change_even_if_only_its_name_was_asked_for(
+    monkeypatch: pytest.MonkeyPatch, write_mode: WriteMode
+) -> None:
+    """As by ``parameters``."""
+    error: type[IpsError] | None = FragmentOverwriteError if write_mode in OVERWRITES else None
+    with pytest.raises(error, match="changes") if error else nullcontext():
+        check(monkeypatch, write_mode, CHANGE)
