@@ -99,6 +99,11 @@ def by_name(view: ips.IcdcView) -> DataFrame:
     return view.session.table(view.parameters["icdc_table"])
 
 
+def counted_before(view: ips.IcdcView) -> DataFrame:
+    assert view.added.count() == view.stats.rows
+    return view.added
+
+
 UNFIT: Sequence[tuple[dict[str, Any], Compute, type[IpsError], str]] = [
     (ips.replace(), lambda a: a.added, FragmentOverwriteError, "replacing all rows.*on added.*on source"),
     (ips.replace(), lambda a: collected(a.added), FragmentOverwriteError, "replacing all rows.*on added.*on source"),
@@ -130,6 +135,7 @@ def test_a_frame_that_does_not_fit_its_write_mode_is_refused_though_rows_were_on
 FIT: Sequence[tuple[dict[str, Any], Callable[[ips.IcdcView], Any]]] = [
     (ips.replace(), lambda a: collected(a.source)),
     (ips.append(), by_name),
+    (ips.append(), counted_before),
     ({}, lambda a: of_keys([row.k for row in a.added.select("k").distinct().collect()], a.source)),
 ]
 

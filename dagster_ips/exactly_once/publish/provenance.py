@@ -98,9 +98,11 @@ def _read_beside(change: InputChange) -> tuple[TakenFrame, TakenFrame]:
 
 
 def _unseen(inputs: Sequence[InputChange], found: Lineage) -> Iterator[str]:
+    """The frames that were taken and have no part in the plan, unless the same was taken again and has."""
     for change in inputs:
+        used = [taken for taken in change.taken if taken.mark in found.leaves]
         for taken in change.taken:
-            if not change.is_empty and taken.mark not in found.leaves:
+            if not change.is_empty and not any(taken.holds_same(other) for other in used):
                 yield (
                     f"the asset took {taken} of {change.upstream}, which isn't in the plan, so values collected from "
                     "that frame may have gone into the result"

@@ -15,7 +15,7 @@ from dagster_ips.core.lineage import Lineage
 from dagster_ips.core.ranges import Predicate
 from dagster_ips.core.spark_plan import parse_plan
 from dagster_ips.core.write_mode import Append, Merge, OverwriteWhere, Replace, WriteMode
-from dagster_ips.errors import FragmentOverwriteError, IpsError, UnfitFrameError
+from dagster_ips.errors import FragmentOverwriteError, IpsError, UnfitFrameError, UntracedResultError
 from dagster_ips.exactly_once.publish.frame_fitness import require_fit, require_known
 from dagster_ips.exactly_once.publish.input_change import Frame, InputChange, TakenFrame
 from dagster_ips.exactly_once.publish.provenance import Provenance
@@ -97,6 +97,14 @@ GIVEN, UPSTREAM = "LocalRelation [id#1]", "RelationV2[id#1] lake.media.plays"
 CHANGE = "RelationV2[id#1] lake.ips.out__plays"
 ADDED, SOURCE = TakenFrame(Frame.ADDED, "__ips_1"), TakenFrame(Frame.SOURCE, "__ips_2")
 OVERWRITES = [Replace(), OverwriteWhere("id > 0")]
+
+
+def test_a_frame_may_be_counted_before_it_is_taken_again_for_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    again = replace(ADDED, mark="__ips_3")
+    relation = f"SubqueryAlias __ips_3\n   +- Project [id#0 AS id#1]\n      +- {CHANGE.replace('#1', '#0')}"
+    check(monkeypatch, Append(), relation, ADDED, again)
+    with pytest.raises(UntracedResultError, match="removed"):
+        check(monkeypatch, Append(), relation, TakenFrame(Frame.REMOVED, "__ips_4"), again)
 
 
 @pytest.mark.parametrize("write_mode", OVERWRITES)
