@@ -222,15 +222,22 @@ def evaluate_by(
 
     Dagster itself requests a run per partition, or a backfill, which its daemon looks at only twice a minute. Its
     evaluation may be called several times in a tick: the result depends only on the sensor's cursor, which advances
-    with what the tick returns.
+    with what the tick returns. Copies of the sensor, as Dagster makes of all that a component loads, do the same.
     """
-    dagsters: Any = sensor._evaluation_fn  # noqa: SLF001  # there is no public way
+    changed: Any = sensor
+    dagsters, copied = changed._evaluation_fn, changed.with_attributes  # noqa: SLF001  # there is no public way
 
     def result_of(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         (result,) = dagsters(context)
         return cast("dg.SensorResult", result)
 
-    sensor._evaluation_fn = lambda context: [evaluate(context, partial(result_of, context))]  # noqa: SLF001  # as above
+    def with_attributes(**attributes: Any) -> dg.SensorDefinition:  # noqa: ANN401  # whatever Dagster replaces
+        copy: dg.SensorDefinition = copied(**attributes)
+        evaluate_by(copy, evaluate)
+        return copy
+
+    changed._evaluation_fn = lambda context: [evaluate(context, partial(result_of, context))]  # noqa: SLF001  # as above
+    changed.with_attributes = with_attributes
 
 
 def has_value(result: dg.MaterializeResult[Any]) -> bool:

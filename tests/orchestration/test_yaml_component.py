@@ -43,6 +43,12 @@ import dagster_ips as ips
 def playback_daily(playback: ips.IcdcView) -> DataFrame:
     return playback.added
 """
+SENSOR_AND_PROOF = """
+import dagster_ips as ips
+
+hourly = ips.pending_sensor("hourly", ["playback_daily"])
+proved = ips.proof("playback_daily")
+"""
 DEFINITIONS = """
 from pathlib import Path
 import dagster as dg
@@ -131,6 +137,24 @@ def test_an_unknown_key_is_refused_with_its_place(project: Path) -> None:
     with pytest.raises(Exception, match=r"defs\.yaml.*error") as caught:
         loaded(project)
     assert "valid_thru" in str(caught.value.__cause__)
+
+
+@pytest.mark.parametrize("metadata", ["ips.append()", 'ips.append() | ips.trusted("it copies rows")'])
+def test_a_sensor_and_a_proof_that_a_component_loads_know_their_asset(
+    project: Path, instance: dg.DagsterInstance, metadata: str
+) -> None:
+    folder = project / "src" / "its_package" / "defs"
+    (folder / "reader.py").write_text(READER.replace("ips.append()", metadata))
+    (folder / "more").mkdir()
+    (folder / "more" / "defs.yaml").write_text("type: dagster.DefsFolderComponent\n")
+    (folder / "more" / "sensor_and_proof.py").write_text(SENSOR_AND_PROOF)
+    repository = loaded(project).get_repository_def()
+    with dg.build_sensor_context(instance, repository_def=repository, sensor_name="hourly") as context:
+        assert repository.get_sensor_def("hourly").evaluate_tick(context).skip_message == "Nothing new is pending."
+    graph = repository.asset_graph
+    assert graph.get(dg.AssetKey("playback_daily")).automation_condition is None
+    proof = graph.assets_def_for_key(dg.AssetCheckKey(dg.AssetKey("playback_daily"), "proof"))
+    assert proof.required_resource_keys == {"io_manager"}
 
 
 def test_the_command_line_finds_such_a_project(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,6 +39,17 @@ class PendingSensor(dg.SensorDefinition):
         super().__init__(evaluation_fn=_unbound, asset_selection=dg.AssetSelection.assets(*assets), **attributes)
         self.driven_assets = assets
         self.bind = bind
+        self._attributes = attributes
+
+    def with_attributes(
+        self,
+        *,
+        jobs: Sequence[Any] | None = None,  # noqa: ARG002  # it has none
+        metadata: Mapping[str, Any] | None = None,
+    ) -> PendingSensor:
+        """A copy with other metadata, such as Dagster makes of each sensor that a component loads."""
+        attributes = self._attributes if metadata is None else {**self._attributes, "metadata": metadata}
+        return PendingSensor(self.driven_assets, self.bind, **attributes)
 
 
 def pending_sensor(  # noqa: PLR0913  # independent parameters

@@ -101,7 +101,8 @@ def proof(  # noqa: PLR0913  # independent parameters
 
 def proofs_of_trusted(checks: Iterable[Any], metadata: MetadataByKey) -> list[dg.AssetChecksDefinition]:
     """Proofs that run with each run of every trusted asset for which ``checks`` have no proof."""
-    definitions = [each for each in checks if isinstance(each, dg.AssetChecksDefinition)]
+    # A component's definitions may hold checks as an AssetsDefinition.
+    definitions = [each for each in checks if isinstance(each, dg.AssetsDefinition)]
     proved = {spec.asset_key for each in definitions for spec in each.check_specs if PROOF in spec.metadata}
     trusted = sorted(key for key, values in metadata.items() if is_to_be_proved(values) and key not in proved)
     return [proof(key, with_each_run=True) for key in trusted]
@@ -118,7 +119,7 @@ def bind_proofs(
     by_key = {key: each for each in executable_assets(list(assets)) for key in each.keys}
     bound = []
     for definition in checks:
-        specs = list(definition.check_specs) if isinstance(definition, dg.AssetChecksDefinition) else []
+        specs = list(definition.check_specs) if isinstance(definition, dg.AssetsDefinition) else []
         if len(specs) != 1 or PROOF not in specs[0].metadata:
             bound.append(definition)
             continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import dagster as dg
@@ -13,6 +14,7 @@ from dagster_ips.errors import DeclarationError
 from dagster_ips.orchestration.automate import automation_sensors
 from tests.orchestration.watch.test_pending import Tables
 from tests.support.lake import events
+from tests.support.partitioned import DAYS, key
 
 
 def reader(number: int) -> dg.AssetsDefinition:
@@ -23,18 +25,23 @@ def reader(number: int) -> dg.AssetsDefinition:
     return read
 
 
-def definitions(tables: Tables, assets: int, *, by_daemon: bool = False) -> dg.Definitions:
+def of(tables: Tables, *assets: dg.AssetsDefinition, sensors: Sequence[dg.SensorDefinition] = ()) -> dg.Definitions:
     playback = ips.iceberg_asset("playback", table="media.playback")
     manager = ips.IcdcIOManager(
         catalog=ips.IcebergCatalog(folder=str(tables.folder)), spark=ips.LocalSparkConnect(server_folder="unused")
     )
+    return ips.with_incremental(
+        dg.Definitions(assets=[playback, *assets], sensors=sensors, resources={"io_manager": manager})
+    )
+
+
+def definitions(tables: Tables, assets: int, *, by_daemon: bool = False) -> dg.Definitions:
     own = dg.AutomationConditionSensorDefinition("own", target=["reads_1"], use_user_code_server=not by_daemon)
 
     @dg.asset(automation_condition=dg.AutomationCondition.missing())
     def normal() -> None: ...
 
-    all_assets = [playback, normal, *[reader(number) for number in range(assets)]]
-    return ips.with_incremental(dg.Definitions(assets=all_assets, sensors=[own], resources={"io_manager": manager}))
+    return of(tables, normal, *[reader(number) for number in range(assets)], sensors=[own])
 
 
 @pytest.mark.parametrize(("assets", "most"), [(5, 200), (5, 2), (260, 200)])
@@ -61,3 +68,26 @@ def test_many_assets_are_divided_among_sensors_and_each_is_requested_by_one(
 def test_a_sensor_that_would_skip_the_conditions_of_its_assets_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DeclarationError, match=r"reads_1.*use_user_code_server"):
         definitions(Tables(tmp_path / "lake"), 2, by_daemon=True)
+
+
+def test_the_sensor_requests_few_runs_also_if_a_component_loads_it(
+    tmp_path: Path, instance: dg.DagsterInstance
+) -> None:
+    tables = Tables(tmp_path / "lake")
+    tables.create("playback")
+    tables.append([row for day in range(3) for row in events(range(day * 10, day * 10 + 3), day=day)])
+
+    @dg.asset(
+        partitions_def=DAYS,
+        ins={"playback": ips.incremental()},
+        metadata=ips.append() | {"partition_expr": "event_date"},
+    )
+    def by_day(playback: ips.IcdcView) -> object:
+        return playback.added
+
+    # As Dagster changes what a component loads.
+    loaded = of(tables, by_day).with_definition_metadata_update(lambda metadata: {**metadata, "loaded": True})
+    repository = loaded.get_repository_def()
+    with dg.build_sensor_context(instance, repository_def=repository, sensor_name="ips_automation") as context:
+        (request,) = repository.get_sensor_def("ips_automation").evaluate_tick(context).run_requests or ()
+    assert request.tags["dagster/asset_partition_range_end"] == key(2)
