@@ -80,6 +80,7 @@ def with_incremental(
     watched = _watched(definitions.assets or (), metadata, managers, together)
     outside = _outside(specs, managers)
     _require_own_tables(definitions.assets or (), metadata, managers, outside)
+    _require_mapped(definitions.assets or (), watched, outside)
     completeness = Completeness(watched, _outside_watches(specs, outside, together))
     own, bound = _bound_sensors(definitions.sensors or (), watched)
     driven = {
@@ -201,6 +202,33 @@ def _require_own_tables(
                     remedy='Give one of them its own table, with table("...") or Dagster\'s "dagster/table_name"; '
                     f"or read {name} as an upstream.",
                 )
+
+
+def _require_mapped(
+    items: Iterable[Any], watched: Mapping[dg.AssetKey, WatchedInputs], outside: Sequence[OutsideTable]
+) -> None:
+    """Refuse partition mappings to outside tables that don't fit: Dagster checks them only between assets that it runs.
+
+    With such a mapping, each tick would fail for all assets.
+    """
+    partitioned = {each.key: each.partitions_def for each in outside if each.partitions_def is not None}
+    consumers = [each.consumer.key for each in watched.values() if each.consumer.is_partitioned]
+    if not partitioned or not consumers:
+        return
+    graph = dg.Definitions(assets=items).resolve_asset_graph()
+    for consumer in consumers:
+        for upstream in sorted(partitioned.keys() & graph.get(consumer).parent_keys):
+            mapping, own = graph.get_partition_mapping(consumer, upstream), graph.get(consumer).partitions_def
+            try:
+                mapping.validate_partition_mapping(partitioned[upstream], own)
+            except Exception as error:
+                why = str(error).rstrip(".")
+                raise DeclarationError(
+                    asset=consumer.to_user_string(),
+                    problem=f"its partitions can't be mapped to those of {upstream.to_user_string()}: {why}.",
+                    remedy="Give it another partition mapping or time zone; or leave partitions_def out of the outside "
+                    "table, whose rows are then assigned by their own values.",
+                ) from error
 
 
 def _bound_sensors(

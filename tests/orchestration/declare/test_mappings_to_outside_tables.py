@@ -1,0 +1,70 @@
+"""A partition mapping to an outside table is checked when definitions load, not in every tick."""
+
+from __future__ import annotations
+
+import dagster as dg
+import pytest
+
+import dagster_ips as ips
+from dagster_ips.errors import DeclarationError
+
+DAYS = dg.DailyPartitionsDefinition("2026-01-01")
+COUNTRIES = dg.StaticPartitionsDefinition(["de", "fr"])
+BY_DATE = {"partition_expr": "event_date"}
+
+
+def load(
+    outside: dg.PartitionsDefinition[str],
+    own: dg.PartitionsDefinition[str],
+    mapping: dg.PartitionMapping | None = None,
+    *,
+    is_looked_up: bool = False,
+) -> None:
+    playback = ips.iceberg_asset("playback", table="media.playback", partitions_def=outside, metadata=BY_DATE)
+    late = ips.iceberg_asset("late", table="media.late")
+    mapped = dg.AssetIn("playback", partition_mapping=mapping)
+    ins = {"source": ips.incremental("late"), "mapped": mapped} if is_looked_up else None
+
+    @dg.asset(
+        partitions_def=own,
+        ins=ins or {"source": ips.incremental("playback", partition_mapping=mapping)},
+        metadata=ips.append() | BY_DATE,
+    )
+    def by_key(source: ips.IcdcView, **_: object) -> object:
+        return source.added
+
+    manager = ips.IcdcIOManager(
+        catalog=ips.IcebergCatalog(folder="/unused"), spark=ips.LocalSparkConnect(server_folder="unused")
+    )
+    made = ips.with_incremental(dg.Definitions(assets=[playback, late, by_key], resources={"io_manager": manager}))
+    dg.Definitions.validate_loadable(made)
+
+
+@pytest.mark.parametrize("is_looked_up", [False, True])
+@pytest.mark.parametrize(
+    ("outside", "own", "mapping", "why"),
+    [
+        (DAYS, dg.DailyPartitionsDefinition("2026-01-01", timezone="Europe/Berlin"), None, "Timezones"),
+        (COUNTRIES, DAYS, dg.TimeWindowPartitionMapping(), "TimeWindowPartitionsDefinition"),
+        (DAYS, COUNTRIES, None, "must match"),
+        (COUNTRIES, DAYS, dg.MultiToSingleDimensionPartitionMapping(), "multipartitioned"),
+    ],
+    ids=["time zone", "no time windows", "other keys", "no dimensions"],
+)
+def test_a_mapping_that_does_not_fit_an_outside_table_is_refused(
+    outside: dg.PartitionsDefinition[str],
+    own: dg.PartitionsDefinition[str],
+    mapping: dg.PartitionMapping | None,
+    why: str,
+    *,
+    is_looked_up: bool,
+) -> None:
+    with pytest.raises(DeclarationError, match=f"by_key: .*those of playback: .*{why}"):
+        load(outside, own, mapping, is_looked_up=is_looked_up)
+
+
+def test_mappings_that_fit_are_accepted() -> None:
+    load(DAYS, DAYS)
+    load(DAYS, dg.WeeklyPartitionsDefinition("2026-01-04"))
+    load(DAYS, COUNTRIES, dg.AllPartitionMapping())
+    load(COUNTRIES, COUNTRIES, dg.StaticPartitionMapping({"de": "fr"}))
