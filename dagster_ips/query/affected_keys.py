@@ -314,11 +314,14 @@ class _EqualityWalk:
 
 
 def _as_typed(stand_in: exp.Column, column: exp.Column) -> exp.Expr:
-    """``stand_in`` with the type of ``column``: a function of it, such as its hash, may depend on the integer type."""
+    """``stand_in`` with the type of ``column``: a function of it, such as its hash, may depend on the integer type.
+
+    Null if it is too large for that type: then no row has this value in ``column``.
+    """
     copy, kind = stand_in.copy(), column.type
     if kind is None or column.meta.get("kind") != "integer" or stand_in.type == kind:
         return copy
-    return exp.Cast(this=copy, to=kind.copy())
+    return exp.TryCast(this=copy, to=kind.copy(), safe=True)
 
 
 def _first_of(block: SelectBlock, columns: Sequence[exp.Column]) -> Relation | None:

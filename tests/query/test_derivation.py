@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 
+import duckdb
 import pytest
 
 from dagster_ips.query.affected_keys import SourceChange
 from dagster_ips.query.maintenance_plan import MaintenancePlan, QueryColumn, Strategy
 from dagster_ips.query.query_text import RefusedQueryError, read
-from tests.query.differential import Case, Machine, run
+from tests.query.differential import Case, Machine, in_duckdb, run
 from tests.query.random_queries import TABLES, Row
 
 ADDED, REMOVED = SourceChange(adds=True, removes=False), SourceChange(adds=True, removes=True)
@@ -365,6 +366,16 @@ def test_a_column_that_moves_changes_what_the_sides_of_a_union_have_in_common() 
     assert is_the_same(named, "ba", "ab")
     assert is_the_same(named, "cab", "ab")
     assert not is_the_same(f"SELECT * FROM ({every.replace('y', '(SELECT *, 1 AS c FROM y)')})", "cab", "ab")
+
+
+def test_a_number_that_the_joined_integer_type_cannot_hold_affects_no_key_and_is_no_error() -> None:
+    query = read("SELECT y.i AS k, hash(y.i) AS h, count(DISTINCT y.b) AS n FROM x JOIN y ON x.i = y.i GROUP BY y.i")
+    columns = [[QueryColumn("i", "bigint")], [QueryColumn("i", "int"), QueryColumn("b", "int")]]
+    affected = MaintenancePlan(query, columns).step({0: ADDED}, known_before=frozenset()).affected
+    assert affected is not None
+    db = duckdb.connect()
+    db.execute("CREATE TABLE ips_added_0 AS SELECT unnest([1, 3000000000]) AS i")
+    assert set(db.execute(in_duckdb(affected)).fetchall()) == {(1,), (None,)}
 
 
 def test_floats_are_no_keys_and_equal_values_of_two_types_are_not_interchangeable() -> None:
