@@ -15,6 +15,7 @@ from sqlglot.parsers.spark import SparkParser
 
 import dagster_ips as ips
 from dagster_ips.errors import DeclarationError, QueryNotDerivedError, UnresolvedQueryError
+from dagster_ips.orchestration.declare.declarations import code_of
 from dagster_ips.orchestration.declare.past_refreshes import REFRESH, ROWS, SHARE, WRITE_SECONDS
 from dagster_ips.query.spark_dialect import SparkSql
 from tests.support.lake import FIRST_DAY, Lake, events
@@ -361,6 +362,15 @@ def test_the_query_may_be_a_file_and_a_missing_file_is_refused(tmp_path: Path) -
     assert of_file.metadata_by_key == of_text.metadata_by_key
     with pytest.raises(DeclarationError, match=r"the file of its query can't be read: .*other\.sql"):
         ips.sql_asset("x", tmp_path / "other.sql")
+
+
+def test_sources_that_trade_places_make_another_query() -> None:
+    def code(**sources: str) -> str | None:
+        asset = ips.sql_asset("x", "SELECT a FROM old EXCEPT SELECT a FROM new", sources=sources)
+        return code_of(None, asset.metadata_by_key[dg.AssetKey("x")])
+
+    assert code() == code(old="old") != code(old="new", new="old")
+    assert code(old="y", new="z") != code(old="z", new="y")
 
 
 def test_a_new_column_that_takes_the_place_of_another_name_computes_everything(

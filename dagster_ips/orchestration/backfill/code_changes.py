@@ -43,4 +43,4 @@ def _changes(metadata: TableMetadata, earlier: str, code: str, write_mode: Write
     differences = query_differences(text, write_mode.text)
     yield from (f"in its query, {each}" for each in differences)
     rest = "all rows are computed, because a query's table has no partitions in Dagster"
-    yield rest if differences else f"its query has other words, but means the same; {rest}"
+    yield rest if differences else f"its query has other words or other sources, but says the same; {rest}"

@@ -93,13 +93,14 @@ def sql_asset(  # noqa: PLR0913  # independent parameters
     _require_unpartitioned(name, attributes)
     upstreams = [_upstream(parts, sources or {}) for parts in query.sources]
     inputs = _inputs(name, upstreams)
+    signature = f"{_LAYOUT}: {query.words}{_other_names(query.sources, upstreams)}"
 
     declared: Any = dg.asset(
         key=dg.AssetKey.from_coercible(key),
         ins={each: incremental(of, on_rollback=on_rollback, on_expired=on_expired) for each, of in inputs.items()},
         metadata={
             **(metadata or {}),
-            WRITE: {"mode": "query", "sql": query.text, "signature": f"{_LAYOUT}: {query.words}"},
+            WRITE: {"mode": "query", "sql": query.text, "signature": signature},
             **its_table(table, partition_by=partition_by, sort_by=sort_by, properties=properties),
         },
         description=description or f"```sql\n{query.text}\n```",
@@ -193,6 +194,12 @@ def _upstream(parts: tuple[str, ...], sources: Mapping[str, dg.AssetKey | Sequen
     given = {name.lower(): key for name, key in sources.items()}
     named = given.get(".".join(parts).lower())
     return dg.AssetKey(list(parts)) if named is None else dg.AssetKey.from_coercible(named)
+
+
+def _other_names(sources: Sequence[tuple[str, ...]], upstreams: Sequence[dg.AssetKey]) -> str:
+    """Which tables have other names in the query: if two traded places, the same text would be another query."""
+    pairs = zip(sources, upstreams, strict=True)
+    return "".join(f", {'.'.join(parts)} is {key.to_user_string()}" for parts, key in pairs if list(parts) != key.path)
 
 
 def _inputs(asset: str, upstreams: Sequence[dg.AssetKey]) -> dict[str, dg.AssetKey]:
