@@ -309,15 +309,19 @@ def _problem_of_limit(node: exp.Expr) -> str | None:
 
 
 def _orders_all(select: exp.Select, by: Sequence[exp.Expr]) -> bool:
-    """Whether ``by`` has each column of the result: by its name, or as it is computed.
+    """Whether ``by`` has each column of the result: by its name or its place, or as it is computed.
 
-    With joins, a name that is qualified may be another column than the one of that name in the result.
+    With joins, a name that is qualified may be another column than the one of that name in the result. By anything but
+    the table's name, it may be a field of a struct.
     """
-    is_joined = bool(select.args.get("joins"))
-    names = {each.name for each in by if isinstance(each, exp.Column) and not (is_joined and each.table)}
-    columns = [each for each in select.expressions if not each.is_star]
-    all_are_known = len(columns) == len(select.expressions)
-    return all_are_known and all(each.alias_or_name in names or each.unalias() in by for each in columns)
+    from_, joins = select.args.get("from_"), select.args.get("joins")
+    qualifiers = {"", from_.this.alias_or_name.lower()} if from_ and not joins else {""}
+    names = {each.name.lower() for each in by if isinstance(each, exp.Column) and each.table.lower() in qualifiers}
+    places = {each.name for each in by if isinstance(each, exp.Literal) and not each.is_string}
+    return not any(each.is_star for each in select.expressions) and all(
+        each.alias_or_name.lower() in names or str(place) in places or each.unalias() in by
+        for place, each in enumerate(select.expressions, start=1)
+    )
 
 
 def _window(node: exp.Expr) -> exp.Window | None:

@@ -420,6 +420,18 @@ def test_a_column_may_be_qualified_by_the_full_name_of_its_table() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT device, count(*) AS n FROM plays GROUP BY device ORDER BY 2 DESC, 1 LIMIT 3",
+        "SELECT Device, seconds FROM plays ORDER BY SECONDS, device LIMIT 3",
+        "SELECT p.a, b FROM plays AS P ORDER BY p.A, p.b LIMIT 3",
+    ],
+)
+def test_a_limit_may_order_by_the_places_of_columns_and_by_names_in_any_case(text: str) -> None:
+    assert read(text).sources == (("plays",),)
+
+
 def test_spaces_and_comments_do_not_make_another_query_but_quoted_text_does() -> None:
     given = read("SELECT a, 'x  y' AS s FROM t WHERE a > 1")
     assert read("SELECT a,\n  'x  y' AS s -- as it is\nFROM t /* all */ WHERE a>1;").words == given.words
@@ -449,6 +461,9 @@ def test_spaces_and_comments_do_not_make_another_query_but_quoted_text_does() ->
         ("SELECT * FROM t LIMIT 3", "LIMIT"),
         ("SELECT a, b FROM t ORDER BY a LIMIT 3", "LIMIT"),
         ("SELECT x.a FROM t x JOIN u y ON x.i = y.i ORDER BY y.a LIMIT 3", "LIMIT"),
+        ("SELECT a FROM t ORDER BY s.a LIMIT 3", "LIMIT"),
+        ("SELECT a, b FROM t ORDER BY 1 LIMIT 3", "LIMIT"),
+        ("SELECT *, a + 1 AS b FROM t ORDER BY 1, 2 LIMIT 3", "LIMIT"),
         (f"SELECT a FROM t WHERE {' OR '.join(f'a = {i} AND b > {i}' for i in range(3000))}", "nested too deeply"),
         ("SELECT * FROM t TABLESAMPLE (10 PERCENT)", "SAMPLE"),
         ("SELECT * FROM t VERSION AS OF 3", "VERSION"),
