@@ -43,7 +43,7 @@ _BY_NAME = """
     find_in_set forall format_number format_string from_csv get hash hypot isnotnull isnull json_array_length log10
     log1p log2 ltrim luhn_check make_date make_dt_interval make_timestamp make_timestamp_ltz make_timestamp_ntz
     make_ym_interval map_concat map_entries map_filter map_values map_zip_with mask negative nullifzero octet_length
-    pmod positive printf quote regexp rpad rtrim sequence shiftleft shiftright shiftrightunsigned timestamp_micros
+    pmod positive printf quote range regexp rpad rtrim sequence shiftleft shiftright shiftrightunsigned timestamp_micros
     timestamp_millis timestamp_seconds to_csv to_timestamp_ltz to_timestamp_ntz to_varchar transform_keys
     transform_values try_add try_mod try_multiply try_subtract try_to_date try_to_number try_to_timestamp
     try_url_decode url_decode url_encode weekday xxhash64 zeroifnull zip_with

@@ -25,7 +25,7 @@ from dagster_ips.query.affected_keys import (
 from dagster_ips.query.body_keys import body_keys
 from dagster_ips.query.delta_terms import terms, weighted, why_body_not_linear, why_not_linear
 from dagster_ips.query.key_restriction import reading, restricted, restricted_body, whole
-from dagster_ips.query.query_text import Query, is_of_the_moment, named
+from dagster_ips.query.query_text import Query, is_function, is_of_the_moment, named
 from dagster_ips.query.query_tree import (
     Node,
     NotDerivedError,
@@ -306,12 +306,7 @@ def _qualified(query: Query, columns: Sequence[Sequence[QueryColumn]]) -> exp.Qu
         if len({each.name.lower() for each in found}) < len(found):
             message = "a source has two columns whose names differ only in case"
             raise NotDerivedError(message)
-    if any(join.method for join in query.tree.find_all(exp.Join)):
-        message = "NATURAL JOIN: existing rows change when both tables get a column of the same name"
-        raise NotDerivedError(message)
-    if any(map(_joins_again_after_right, query.tree.find_all(exp.Select))):
-        message = "JOIN ... USING after a RIGHT JOIN"  # It joins by the right table's columns, unlike in sqlglot.
-        raise NotDerivedError(message)
+    _require_known_relations(query.tree)
     tree = qualify(query.tree.copy(), schema=schema, dialect=DIALECT)
     _require_columns_named(tree)
     annotate_types(tree, schema=schema, dialect=DIALECT)
@@ -329,6 +324,18 @@ def _qualified(query: Query, columns: Sequence[Sequence[QueryColumn]]) -> exp.Qu
     for each in tree.find_all(exp.Select):
         _simplify_using(each)
     return tree
+
+
+def _require_known_relations(tree: exp.Expr) -> None:
+    if any(map(is_function, tree.find_all(exp.Table))):
+        message = "a table function in FROM"
+        raise NotDerivedError(message)
+    if any(join.method for join in tree.find_all(exp.Join)):
+        message = "NATURAL JOIN: existing rows change when both tables get a column of the same name"
+        raise NotDerivedError(message)
+    if any(map(_joins_again_after_right, tree.find_all(exp.Select))):
+        message = "JOIN ... USING after a RIGHT JOIN"  # It joins by the right table's columns, unlike in sqlglot.
+        raise NotDerivedError(message)
 
 
 def _is_side(tree: exp.Expr) -> bool:

@@ -189,11 +189,16 @@ def _tables(node: exp.Expr, hidden: frozenset[str]) -> Iterator[exp.Table]:
         for each in with_.expressions:
             yield from _tables(each.this, hidden)
             hidden |= {each.alias.lower()}
-    if isinstance(node, exp.Table) and (node.db or node.name.lower() not in hidden):
+    if isinstance(node, exp.Table) and not is_function(node) and (node.db or node.name.lower() not in hidden):
         yield node
     for child in node.iter_expressions():
         if child is not with_:
             yield from _tables(child, hidden)
+
+
+def is_function(table: exp.Table) -> bool:
+    """Whether it is a call of a table function, such as ``range(10)``."""
+    return not isinstance(table.this, exp.Identifier)
 
 
 def _inlined(query: exp.Expr, known: Mapping[str, exp.Expr]) -> exp.Query:

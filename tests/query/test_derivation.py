@@ -432,6 +432,14 @@ def test_a_limit_may_order_by_the_places_of_columns_and_by_names_in_any_case(tex
     assert read(text).sources == (("plays",),)
 
 
+@pytest.mark.parametrize("spine", ["range(10) AS x (d)", "explode(sequence(1, 10)) AS x (d)"])
+def test_a_table_function_is_no_source_and_causes_full_runs(spine: str) -> None:
+    query = read(f"SELECT x.d, count(y.b) AS n FROM {spine} LEFT JOIN t0 y ON y.a = x.d GROUP BY x.d")
+    assert query.sources == (("t0",),)
+    plan = MaintenancePlan(query, [[QueryColumn(*each) for each in TABLES["t0"].items()]])
+    assert plan.step({0: ADDED}, known_before=frozenset()).reason == "no keys: a table function in FROM"
+
+
 def test_spaces_and_comments_do_not_make_another_query_but_quoted_text_does() -> None:
     given = read("SELECT a, 'x  y' AS s FROM t WHERE a > 1")
     assert read("SELECT a,\n  'x  y' AS s -- as it is\nFROM t /* all */ WHERE a>1;").words == given.words
