@@ -22,6 +22,7 @@ from dagster_ips.query.deterministic_sql import (
     SYNTAX,
     WINDOWED,
 )
+from dagster_ips.query.query_tree import within
 from dagster_ips.query.spark_dialect import AS_GIVEN, DIALECT
 
 _REFERENCES = re.compile(
@@ -122,6 +123,8 @@ def _read(text: str) -> Query:
             call.replace(kind(this=call.expressions[0]))
     for hint in list(tree.find_all(exp.Hint)):
         hint.pop()
+    for select in tree.find_all(exp.Select):
+        _define_windows(select)
     _require_known(tree)
     notes = tuple(dict.fromkeys(_notes(tree)))
     sources: dict[tuple[str, ...], int] = {}
@@ -147,6 +150,18 @@ def _read(text: str) -> Query:
     tree = _inlined(tree, {})
     _drop_order(tree)
     return Query(text, tuple(sources), tuple(sorted(spans, key=lambda each: each.start)), tree, notes)
+
+
+def _define_windows(select: exp.Select) -> None:
+    """Write the definition of a window, from the clause WINDOW, wherever its name is used."""
+    named = {each.name.lower(): each for each in select.args.get("windows") or []}
+    select.set("windows", None)
+    for window in within(select, exp.Window):
+        if found := named.get(window.alias.lower()):
+            definition = found.copy()
+            window.set("alias", None)
+            for part in ("partition_by", "order", "spec"):
+                window.set(part, definition.args.get(part))
 
 
 def _without_qualifiers(tree: exp.Query, tables: Collection[tuple[str, ...]]) -> Iterator[NameSpan]:

@@ -432,6 +432,14 @@ def test_a_limit_may_order_by_the_places_of_columns_and_by_names_in_any_case(tex
     assert read(text).sources == (("plays",),)
 
 
+def test_a_window_may_be_defined_once_and_used_by_its_name() -> None:
+    text = "SELECT a, b, rank() OVER {0} AS r, sum(b) OVER {0} AS s, max(b) OVER (PARTITION BY a, b) AS m FROM t0{1}"
+    window = "(PARTITION BY a ORDER BY b RANGE UNBOUNDED PRECEDING)"
+    assert read(text.format("W", f" WINDOW w AS {window}")).tree == read(text.format(window, "")).tree
+    with pytest.raises(RefusedQueryError, match="has no ORDER BY"):
+        read(text.format("w", " WINDOW w AS (PARTITION BY a)"))
+
+
 @pytest.mark.parametrize("spine", ["range(10) AS x (d)", "explode(sequence(1, 10)) AS x (d)"])
 def test_a_table_function_is_no_source_and_causes_full_runs(spine: str) -> None:
     query = read(f"SELECT x.d, count(y.b) AS n FROM {spine} LEFT JOIN t0 y ON y.a = x.d GROUP BY x.d")
