@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import sqlglot
 from sqlglot import exp
+from sqlglot.tokens import TokenType
 
 from dagster_ips.core.varying import OF_THE_MOMENT
 from dagster_ips.query.deterministic_sql import (
@@ -108,8 +109,8 @@ def read(text: str) -> Query:
 
 def _read(text: str) -> Query:
     text = _REFERENCES.sub(lambda found: f"`{{{found['key']}}}`" if found["key"] else found[0], text)
-    text = text.strip().rstrip(";").rstrip()
     try:
+        text = _without_semicolon(text.strip())
         statements = sqlglot.parse(text, dialect=DIALECT)
     except sqlglot.errors.SqlglotError as error:
         message = f"it can't be parsed: {_first_line(error).rstrip('.')}"
@@ -150,6 +151,16 @@ def _read(text: str) -> Query:
     tree = _inlined(tree, {})
     _drop_order(tree)
     return Query(text, tuple(sources), tuple(sorted(spans, key=lambda each: each.start)), tree, notes)
+
+
+def _without_semicolon(text: str) -> str:
+    """The text without the semicolons at its end, and without comments that follow them."""
+    end = None
+    for token in reversed(sqlglot.tokenize(text, read=DIALECT)):
+        if token.token_type is not TokenType.SEMICOLON:
+            break
+        end = token.start
+    return text[:end].rstrip()
 
 
 def _define_windows(select: exp.Select) -> None:

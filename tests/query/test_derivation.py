@@ -440,6 +440,12 @@ def test_a_window_may_be_defined_once_and_used_by_its_name() -> None:
         read(text.format("w", " WINDOW w AS (PARTITION BY a)"))
 
 
+def test_a_comment_may_follow_the_semicolon() -> None:
+    query = read("SELECT ';' AS a FROM t -- all;\n;; -- done; really\n/* end */")
+    assert query.text == "SELECT ';' AS a FROM t -- all;"
+    assert query.over({0: "x"}) == "SELECT ';' AS a FROM x AS `t` -- all;"
+
+
 @pytest.mark.parametrize("spine", ["range(10) AS x (d)", "explode(sequence(1, 10)) AS x (d)"])
 def test_a_table_function_is_no_source_and_causes_full_runs(spine: str) -> None:
     query = read(f"SELECT x.d, count(y.b) AS n FROM {spine} LEFT JOIN t0 y ON y.a = x.d GROUP BY x.d")
