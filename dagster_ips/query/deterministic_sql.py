@@ -29,7 +29,8 @@ _SCALAR = """
     TimeToUnix Timestamp TimestampAdd TimestampDiff TimestampFromParts TimestampTrunc ToBase64 ToBinary ToChar
     ToNumber Transform Translate Trim Trunc TryCast TsOrDiToDi TsOrDsAdd TsOrDsDiff TsOrDsToDate TsOrDsToDateStr
     TsOrDsToTimestamp Typeof Unhex Unicode UnixDate UnixMicros UnixMillis UnixSeconds UnixToStr UnixToTime
-    UnixToTimeStr Upper VarMap Week WeekOfYear WidthBucket Xor Year YearOfWeek
+    UnixToTimeStr Upper VarMap Week WeekOfYear WidthBucket Xor Year YearOfWeek PosexplodeOuter
+    _ExplodeOuter
 """
 _AGGREGATES = """
     ApproxDistinct Avg BitwiseAndAgg BitwiseOrAgg BitwiseXorAgg Corr Count CountIf CovarPop CovarSamp Kurtosis

@@ -282,6 +282,7 @@ PLANS = [
         Strategy.KEYS,
         "e isn't computed only from",
     ),
+    ("SELECT a, explode_outer(array(b, c)) AS e FROM t0", REMOVED, Strategy.KEYS, "no append: rows were removed"),
     (
         "SELECT a, sum(b) FILTER (WHERE a > 1) AS n FROM t0 GROUP BY a",
         ADDED,
