@@ -361,7 +361,6 @@ class IcdcView:
             pruning=self._pruning,
             table=f"{self._catalog}.{self._captured.source.table}",
             icdc_table=f"{self._catalog}.{self.icdc_table}",
-            is_bite=self._captured.capture.bite is not None,
             is_asked=self._taken.is_asked,
             types={each.name: each.kind for each in self._captured.source.struct.fields if isinstance(each.kind, str)},
         )

@@ -105,7 +105,6 @@ class ManifestEntry:
             lower_bounds=_by_field_id(raw.get("lower_bounds")),
             upper_bounds=_by_field_id(raw.get("upper_bounds")),
             null_counts=_by_field_id(raw.get("null_value_counts")),
-            value_counts=_by_field_id(raw.get("value_counts")),
             file_format=str(raw.get("file_format", "PARQUET")).upper(),
         )
 

@@ -165,7 +165,6 @@ _OF_SELECT = {
     *("order", "sort", "cluster", "distribute", "laterals"),
 }
 _OF_JOIN = {"this", "on", "side", "kind"}
-_SEVERAL = (exp.Rollup, exp.Cube, exp.GroupingSets)
 _EXACT = {"boolean", "date", "timestamp", "timestamptz", "timestampltz", "timestampntz", "binary", "text", "varchar"}
 _INTEGERS = exp.DataType.INTEGER_TYPES
 _FAILING = (

@@ -71,10 +71,9 @@ class InputChange:
     ``net`` are the added and removed rows with their weight, ``source`` the current rows. Both are built only when they
     are asked for: Spark looks up a table's snapshot as soon as a frame of it is built, and the snapshot may have
     expired by then. ``pruning`` returns a condition that every row meets whose value of a column occurs in the change.
-    ``is_bite`` says that the change is only some files of a change, while ``source`` has all. ``table`` is the
-    upstream's table and ``icdc_table`` the change's, as plans show them. ``is_asked`` says that the asset asked which
-    values changed: for ranges, partitions or parameters. ``types`` are the Iceberg types of the columns that aren't
-    nested.
+    ``table`` is the upstream's table and ``icdc_table`` the change's, as plans show them. ``is_asked`` says that the
+    asset asked which values changed: for ranges, partitions or parameters. ``types`` are the Iceberg types of the
+    columns that aren't nested.
     """
 
     upstream: str
@@ -89,7 +88,6 @@ class InputChange:
     pruning: Callable[[str], Predicate]
     table: str
     icdc_table: str
-    is_bite: bool = False
     is_asked: bool = False
     types: Mapping[str, str] = field(default_factory=dict)
 

@@ -23,7 +23,6 @@ else:  # As in sql_assets.
     query_text = LateModule("dagster_ips.query.query_text")
 
 _ADAPTERS = ("spark", "databricks", "glue")
-_TABLES = ("model", "seed", "snapshot")
 _NO_TABLE = {
     "view": "it is a view: its query is inlined into the models that read it",
     "ephemeral": "it is ephemeral: its query is inlined into the models that read it",
