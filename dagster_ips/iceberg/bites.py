@@ -18,11 +18,10 @@ from dagster_ips.iceberg.manifests import (
     Content,
     ManifestEntry,
     ManifestRow,
-    Status,
     added_by,
     content_of,
     may_hold_live_files,
-    read_entries,
+    read_live_entries,
     read_manifest_list,
 )
 from dagster_ips.iceberg.metadata import TableMetadata
@@ -60,8 +59,7 @@ def live_bite(
         entry
         for row in rows
         if content_of(row) is Content.DELETES
-        for entry in read_entries(storage, row, table=metadata.table)
-        if entry.status is not Status.DELETED
+        for entry in read_live_entries(storage, row, table=metadata.table)
     ]
     applying = tuple(applying_to(deletes, chosen))
     changes = ChangeSet(tuple(entry.data_file() for entry in chosen), has_deletes=bool(applying))
@@ -78,7 +76,7 @@ def _reader(storage: Storage, row: ManifestRow, metadata: TableMetadata, *, of: 
     """
 
     def read() -> list[ManifestEntry]:
-        live = [e for e in read_entries(storage, row, table=metadata.table) if e.status is not Status.DELETED]
+        live = list(read_live_entries(storage, row, table=metadata.table))
         counted = _live_count(row)
         if counted not in (None, len(live)):
             cause = f"it has {len(live)} live files, but its manifest list counts {counted}"

@@ -23,7 +23,9 @@ from dagster_ips.iceberg.manifests import (
     added_by,
     content_of,
     may_hold_live_files,
+    own_entries,
     read_entries,
+    read_live_entries,
     read_manifest_list,
 )
 from dagster_ips.iceberg.metadata import TableMetadata
@@ -79,7 +81,7 @@ def appended_files(
     for row in read_manifest_list(storage, head, table=metadata.table) if wanted else ():
         if content_of(row) is not Content.DATA or row["added_snapshot_id"] not in wanted:
             continue
-        live = [e for e in read_entries(storage, row, table=metadata.table) if e.status is not Status.DELETED]
+        live = list(read_live_entries(storage, row, table=metadata.table))
         new = [entry for entry in live if is_new(entry)]
         files += [entry.data_file() for entry in new]
         if len(new) == len(live) and not row.get("deleted_files_count") and _can_be_copied(live, metadata):
@@ -98,7 +100,7 @@ def live_files(storage: Storage, metadata: TableMetadata, *, head: Snapshot) -> 
     files: list[DataFile] = []
     for row in rows:
         if content_of(row) is Content.DATA:
-            live = [e for e in read_entries(storage, row, table=metadata.table) if e.status is not Status.DELETED]
+            live = list(read_live_entries(storage, row, table=metadata.table))
             files += [entry.data_file() for entry in live]
             if _can_be_copied(live, metadata):
                 whole.append(row)
@@ -265,9 +267,7 @@ class _Difference:
         left_out = set(leave_out)
         for row in rows:
             if content_of(row) is content and row["manifest_path"] not in left_out and may_hold_live_files(row):
-                for entry in read_entries(self.storage, row, table=self.metadata.table):
-                    if entry.status is not Status.DELETED:
-                        yield entry
+                yield from read_live_entries(self.storage, row, table=self.metadata.table)
 
     def rewrites(self) -> tuple[list[Rewrite], dict[str, ManifestEntry], set[str]]:
         """What the interval's ``replace`` snapshots did, oldest first, and an entry of each file that they moved.
@@ -296,12 +296,7 @@ class _Difference:
         return rewrites, moved, repeated
 
     def _own(self, snapshot: Snapshot, content: Content) -> Iterator[ManifestEntry]:
-        """The entries of the files that ``snapshot`` itself added or deleted."""
-        for row in read_manifest_list(self.storage, snapshot, table=self.metadata.table):
-            if content_of(row) is content and row["added_snapshot_id"] == snapshot.snapshot_id:
-                for entry in read_entries(self.storage, row, table=self.metadata.table):
-                    if entry.snapshot_id == snapshot.snapshot_id and entry.status is not Status.EXISTING:
-                        yield entry
+        return own_entries(self.storage, snapshot, content, table=self.metadata.table)
 
     @cached_property
     def _own_deletes(self) -> list[ManifestEntry]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 
 from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.change_set import DataFile
 from dagster_ips.core.lookback_cost import CommitCost, LookbackCost, lookback_cost
 from dagster_ips.errors import MetadataUnreadableError
 from dagster_ips.iceberg.delete_reach import PartitionKey, partition_key
-from dagster_ips.iceberg.manifests import Content, ManifestEntry, Status, content_of, read_entries, read_manifest_list
+from dagster_ips.iceberg.manifests import Content, Status, own_entries
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.storage import Storage
 
@@ -53,7 +53,7 @@ def _only_takes(snapshot: Snapshot) -> bool:
 def _cost(storage: Storage, metadata: TableMetadata, commit: Sequence[Snapshot]) -> CommitCost | None:
     """The cost of one commit; None if its manifests can't be read."""
     try:
-        own = [entry for snapshot in commit for entry in _own_data(storage, metadata, snapshot)]
+        own = [e for snapshot in commit for e in own_entries(storage, snapshot, Content.DATA, table=metadata.table)]
     except MetadataUnreadableError:
         return None
     added: dict[tuple[int, PartitionKey], list[DataFile]] = {}
@@ -69,14 +69,6 @@ def _cost(storage: Storage, metadata: TableMetadata, commit: Sequence[Snapshot])
         bytes_added=sum(file.file_size_bytes for files in added.values() for file in files),
         bytes_in_changed=sum(file.file_size_bytes for files in changed for file in files),
     )
-
-
-def _own_data(storage: Storage, metadata: TableMetadata, snapshot: Snapshot) -> Iterator[ManifestEntry]:
-    for row in read_manifest_list(storage, snapshot, table=metadata.table):
-        if content_of(row) is Content.DATA and row["added_snapshot_id"] == snapshot.snapshot_id:
-            for entry in read_entries(storage, row, table=metadata.table):
-                if entry.snapshot_id == snapshot.snapshot_id and entry.status is not Status.EXISTING:
-                    yield entry
 
 
 def _looks(files: list[DataFile]) -> Counter[Hashable]:

@@ -17,10 +17,9 @@ from dagster_ips.iceberg.late import types
 from dagster_ips.iceberg.manifests import (
     Content,
     ManifestRow,
-    Status,
     content_of,
     may_hold_live_files,
-    read_entries,
+    read_live_entries,
     read_manifest_list,
 )
 from dagster_ips.iceberg.metadata import TableMetadata
@@ -87,8 +86,8 @@ def highest_value(storage: Storage, metadata: TableMetadata, column: str, snapsh
     for ceiling, row in sorted(((_ceiling(row, metadata, field), row) for row in data), key=_by_ceiling, reverse=True):
         if highest is not None and ceiling is not None and ceiling <= highest:
             break
-        for entry in read_entries(storage, row, table=metadata.table):
-            if entry.status is Status.DELETED or not entry.record_count:
+        for entry in read_live_entries(storage, row, table=metadata.table):
+            if not entry.record_count:
                 continue
             found = span(entry.data_file(), metadata, column)
             has_rows |= not found.holds_only_nulls

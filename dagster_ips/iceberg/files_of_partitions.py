@@ -9,7 +9,7 @@ from itertools import chain
 
 from dagster_ips.core.change_set import ChangeSet, DataFile
 from dagster_ips.iceberg.change_reader import ChangedFiles, FilesWithDeletes
-from dagster_ips.iceberg.manifests import Content, ManifestEntry, Status, content_of, read_entries
+from dagster_ips.iceberg.manifests import Content, ManifestEntry, content_of, read_live_entries
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.storage import Storage
 
@@ -35,12 +35,7 @@ def narrowed(
 
     whole = [row for row in captured.whole if content_of(row) is Content.DATA]
     deletes = [row for row in captured.whole if content_of(row) is Content.DELETES]
-    opened = (
-        entry
-        for row in whole
-        for entry in read_entries(storage, row, table=metadata.table)
-        if entry.status is not Status.DELETED
-    )
+    opened = (entry for row in whole for entry in read_live_entries(storage, row, table=metadata.table))
     changes = captured.changes
     return replace(
         captured,

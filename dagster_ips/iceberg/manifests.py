@@ -163,6 +163,20 @@ def read_entries(storage: Storage, row: ManifestRow, *, table: str) -> Iterator[
         yield ManifestEntry(file.header, row["partition_spec_id"], content_of(row), raw, is_named)
 
 
+def read_live_entries(storage: Storage, row: ManifestRow, *, table: str) -> Iterator[ManifestEntry]:
+    """As ``read_entries``, without DELETED ones."""
+    return (entry for entry in read_entries(storage, row, table=table) if entry.status is not Status.DELETED)
+
+
+def own_entries(storage: Storage, snapshot: Snapshot, content: Content, *, table: str) -> Iterator[ManifestEntry]:
+    """The entries of the files that ``snapshot`` itself added or deleted."""
+    for row in read_manifest_list(storage, snapshot, table=table):
+        if content_of(row) is content and row["added_snapshot_id"] == snapshot.snapshot_id:
+            for entry in read_entries(storage, row, table=table):
+                if entry.snapshot_id == snapshot.snapshot_id and entry.status is not Status.EXISTING:
+                    yield entry
+
+
 def content_of(row: ManifestRow) -> Content:
     """Whether the manifest lists data files or delete files; v1 knows only data files."""
     return Content(row.get("content") or 0)

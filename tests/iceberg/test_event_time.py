@@ -156,9 +156,9 @@ def test_only_the_newest_manifests_of_a_table_partitioned_by_time_are_read(
 
     def counted(storage: object, row: dict[str, str], *, table: str) -> object:
         read.append(row["manifest_path"])
-        return manifests.read_entries(storage, row, table=table)  # type: ignore[arg-type]
+        return manifests.read_live_entries(storage, row, table=table)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(event_time, "read_entries", counted)
+    monkeypatch.setattr(event_time, "read_live_entries", counted)
     found = through(lake.catalog, EventTime("event_date"), "media.playback")
     assert (found, len(read)) == (dt.datetime(2026, 1, 4, tzinfo=dt.UTC), 1)
 
