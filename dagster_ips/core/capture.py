@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.file_set import Bite, FileSet, consumed_after
 from dagster_ips.core.intervention import Intervention, InterventionKind
@@ -88,6 +89,17 @@ class TargetMark:
     sequence_number: int
     timestamp_ms: int
     schema_id: str | None = None
+
+    @property
+    def position(self) -> tuple[int, int]:
+        """The same as its snapshot's position."""
+        return (self.sequence_number, self.timestamp_ms)
+
+    @classmethod
+    def at(cls, snapshot: Snapshot, table_uuid: str) -> TargetMark:
+        """The mark by which the snapshot can be found again."""
+        placed = (snapshot.snapshot_id, *snapshot.position)
+        return cls(table_uuid, *placed, schema_id=snapshot.schema_id)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from dagster_ips.core.ancestry import Ancestry, Snapshot
+from dagster_ips.core.ancestry import Ancestry
 from dagster_ips.core.capture import Capture, EdgeState, Mode, Stamp, TargetMark
 
 
@@ -48,7 +48,7 @@ def is_older(known: TargetMark | None, other: TargetMark) -> bool:
     """Whether the ``known`` mark is missing, older than ``other``, or of a table that this one replaced."""
     if known is None or known.table_uuid != other.table_uuid:
         return True
-    return (known.sequence_number, known.timestamp_ms) < (other.sequence_number, other.timestamp_ms)
+    return known.position < other.position
 
 
 def committed(state: EdgeState, capture: Capture, history: TargetHistory | None) -> EdgeState:
@@ -112,7 +112,7 @@ def unexpected_change(state: EdgeState, history: TargetHistory | None) -> str | 
         return f"was dropped and created again (uuid {mark.table_uuid} → {history.table_uuid})"
     if history.ancestry.find(mark.snapshot_id) is not None:
         return None
-    if history.ancestry.head is None or any(_is_older(s, mark) for s in history.ancestry.snapshots):
+    if history.ancestry.head is None or any(s.position < mark.position for s in history.ancestry.snapshots):
         return (
             f"was rolled back or rewritten to before snapshot {mark.snapshot_id}, which holds the last published change"
         )
@@ -138,9 +138,5 @@ def _is_newer(stamp: Stamp, known: TargetMark | None, history: TargetHistory) ->
         if snapshot.snapshot_id == known.snapshot_id:
             return False
         if snapshot.snapshot_id == stamp.target.snapshot_id:
-            return not _is_older(snapshot, known)
+            return snapshot.position >= known.position
     return False
-
-
-def _is_older(snapshot: Snapshot, mark: TargetMark) -> bool:
-    return (snapshot.sequence_number, snapshot.timestamp_ms) < (mark.sequence_number, mark.timestamp_ms)

@@ -20,7 +20,7 @@ from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.exactly_once.inspect.edge_status import Inspector, Pending
 from dagster_ips.exactly_once.target_table.target_history import histories_of, require_known_publications
 from dagster_ips.iceberg.catalog import LakeCatalog
-from dagster_ips.iceberg.stamps import mark
+from dagster_ips.iceberg.lasting_facts import head_mark
 from dagster_ips.state.store import EdgeStore
 
 
@@ -157,8 +157,7 @@ class Administrator:
     def _mark(self) -> TargetMark | None:
         """The target as it is now."""
         target = self.catalog.find(self.target)
-        head = target.ancestry().head if target else None
-        return mark(head, target.uuid) if target and head else None
+        return head_mark(target) if target else None
 
     def _settled(self, edge: Edge) -> EdgeState:
         state = self.store.get(edge)

@@ -15,7 +15,6 @@ from dagster_ips.core.code_of_rows import OTHER_DECLARATION, ColumnChanges, Maki
 from dagster_ips.core.target import is_older
 from dagster_ips.iceberg.lasting_facts import CODE, DECLARED, fact_properties, lasting_fact
 from dagster_ips.iceberg.metadata import TableMetadata
-from dagster_ips.iceberg.stamps import mark
 
 MADE = "dagster-ips.made"
 
@@ -66,7 +65,7 @@ def makings(metadata: TableMetadata, *, after: TargetMark | None = None) -> dict
     """
     found: dict[str | None, Making] = {}
     for snapshot in metadata.ancestry().snapshots:
-        if after is not None and not is_older(after, mark(snapshot, metadata.uuid)):
+        if after is not None and not is_older(after, TargetMark.at(snapshot, metadata.uuid)):
             break
         for each in json.loads(snapshot.summary.get(MADE, "[]")):
             making = Making(tuple(each["codes"]), each.get("schema", snapshot.schema_id), each.get("declared"))

@@ -83,8 +83,4 @@ def _recorded(metadata: TableMetadata, name: str, value: str | None, *, since: T
 def head_mark(metadata: TableMetadata) -> TargetMark | None:
     """The mark of the head of ``main``; None if there is none."""
     head = metadata.ancestry().head
-    if head is None:
-        return None
-    return TargetMark(
-        metadata.uuid, head.snapshot_id, head.sequence_number, head.timestamp_ms, schema_id=head.schema_id
-    )
+    return TargetMark.at(head, metadata.uuid) if head else None

@@ -151,13 +151,12 @@ def last_divided_otherwise(metadata: TableMetadata, line: Edge, division: str | 
     """
     name = EDGE + line.id
     stamped = ((s, s.summary.get(name)) for s in metadata.ancestry().snapshots)
-    found = [next((mark(s, metadata.uuid) for s, text in stamped if text and not _is_divided_by(division, text)), None)]
+    others = (TargetMark.at(s, metadata.uuid) for s, text in stamped if text and not _is_divided_by(division, text))
+    found = [next(others, None)]
     fact = lasting_fact(metadata, division_of(line))
     if fact is not None:
         found.append(fact.since if fact.value == division else head_mark(metadata))
-    return max(
-        (each for each in found if each), key=lambda each: (each.sequence_number, each.timestamp_ms), default=None
-    )
+    return max((each for each in found if each), key=lambda each: each.position, default=None)
 
 
 def division_properties(metadata: TableMetadata, divisions: Mapping[Edge, str | None]) -> dict[str, str]:
@@ -241,12 +240,6 @@ def is_of_same_attempt(snapshot: Snapshot, other: Snapshot) -> bool:
     return has_attempt(snapshot) and is_of_attempt(other, snapshot.summary[ATTEMPT])
 
 
-def mark(snapshot: Snapshot, table_uuid: str) -> TargetMark:
-    """The mark by which the snapshot can be found again."""
-    placed = (snapshot.snapshot_id, snapshot.sequence_number, snapshot.timestamp_ms)
-    return TargetMark(table_uuid, *placed, schema_id=snapshot.schema_id)
-
-
 def _value(line: Edge, captures: Sequence[Capture]) -> str:
     # A run's captures end at one snapshot; when a backfill is taken back, each ends where its partition was before it.
     by_end: dict[Watermark, list[str]] = {}
@@ -318,7 +311,7 @@ def _stamps(snapshot: Snapshot, table_uuid: str, line: Edge, wanted: Container[s
             int(number),
             Mode(value["mode"]),
             to if partition is None else ends[partition],
-            mark(snapshot, table_uuid),
+            TargetMark.at(snapshot, table_uuid),
             start,
             bite,
             REVERTED in snapshot.summary,

@@ -12,7 +12,7 @@ from pyiceberg.types import LongType
 import dagster_ips as ips
 from dagster_ips._compat import requested_backfill
 from dagster_ips.core.backfill_plan import BackfillPlan, ConsumedBefore, LaunchedBackfill, PlannedStage, PlannedTable
-from dagster_ips.core.capture import Capture, EdgeState, Mode
+from dagster_ips.core.capture import Capture, EdgeState, Mode, TargetMark
 from dagster_ips.core.cascade import Cascade
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.file_set import FileSet, consumed_after
@@ -20,7 +20,7 @@ from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import BackfillError, RevertError
 from dagster_ips.iceberg import cascade_stamps, code_stamps
 from dagster_ips.iceberg.catalog import LakeCatalog
-from dagster_ips.iceberg.stamps import mark, stamp_properties
+from dagster_ips.iceberg.stamps import stamp_properties
 from dagster_ips.orchestration.backfill.desk import BackfillDesk
 from dagster_ips.orchestration.backfill.differing import before_snapshot
 from dagster_ips.orchestration.backfill.launching import BackfillLauncher
@@ -100,7 +100,7 @@ class QuietLake(Lake):
         target = self.catalog.load("media.first", asset="test")
         published = target.ancestry().head
         assert published is not None
-        there = mark(published, target.uuid)
+        there = TargetMark.at(published, target.uuid)
         CursorStore(self.instance).set(
             *[EdgeState(each.edge, committed=each.to_inclusive, number=1, target=there) for each in captures]
         )

@@ -19,9 +19,8 @@ from dagster._cli.sensor import sensor_stop_command
 from dagster._daemon.types import DaemonHeartbeat
 
 from dagster_ips.cli.main import main
-from dagster_ips.core.capture import Capture, EdgeState, Mode
+from dagster_ips.core.capture import Capture, EdgeState, Mode, TargetMark
 from dagster_ips.core.touched import LineState, Stray
-from dagster_ips.iceberg.stamps import mark
 from dagster_ips.local_spark import launch
 from dagster_ips.local_spark.process import identity_of
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
@@ -208,7 +207,7 @@ def test_the_doctor_finds_an_upstream_that_is_gone_and_strange_rows_also_for_par
     assert head is not None
     assert own is not None
     at, store = source.watermark_at(head, "main"), CursorStore(idle_lake.instance)
-    store.set(EdgeState(EDGE.of("2026-01-01"), committed=at, number=1, target=mark(own, target.uuid)))
+    store.set(EdgeState(EDGE.of("2026-01-01"), committed=at, number=1, target=TargetMark.at(own, target.uuid)))
     store.set_line(LineState(EDGE, scanned=at))
     assert idle_lake.findings() == []
     if table == "playback":

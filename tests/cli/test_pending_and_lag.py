@@ -11,9 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from dagster_ips.cli.main import main
-from dagster_ips.core.capture import EdgeState
+from dagster_ips.core.capture import EdgeState, TargetMark
 from dagster_ips.core.edge import Edge
-from dagster_ips.iceberg.stamps import mark
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from tests.cli.idle_lake import DEFINITIONS, IdleLake
 from tests.support.lake import SCHEMA, events
@@ -42,7 +41,7 @@ def test_all_of_an_asset_whose_table_was_dropped_is_pending(idle_lake: IdleLake)
     target = idle_lake.catalog.load("media.daily", asset="test")
     published = target.ancestry().head
     assert published is not None
-    idle_lake.consume(target=mark(published, target.uuid))
+    idle_lake.consume(target=TargetMark.at(published, target.uuid))
     assert idle_lake.says("pending", "daily").strip() == "daily ← playback: nothing pending."
     idle_lake.catalog.client.drop_table("media.daily")
     assert "1 files, 3 rows" in (said := idle_lake.says("pending", "daily"))

@@ -26,8 +26,9 @@ from dagster_ips.exactly_once.capture.tracked_input import (
 from dagster_ips.iceberg.change_reader import live_files
 from dagster_ips.iceberg.file_spans import column_kinds
 from dagster_ips.iceberg.file_values import NOT_YET
+from dagster_ips.iceberg.lasting_facts import head_mark
 from dagster_ips.iceberg.metadata import TableMetadata
-from dagster_ips.iceberg.stamps import last_divided_otherwise, mark
+from dagster_ips.iceberg.stamps import last_divided_otherwise
 from dagster_ips.iceberg.storage import Storage
 from dagster_ips.state.store import EdgeStore
 
@@ -53,8 +54,7 @@ def as_divided_now(
     Their rows in ``target`` are then recomputed and replaced, whatever they are.
     """
     other = last_divided_otherwise(target, line, slicing.division) if target else None
-    head = target.ancestry().head if target else None
-    now = mark(head, target.uuid) if target and head else None
+    now = head_mark(target) if target else None
     return {
         state.edge: replace(state, committed=None, left_out=frozenset(), target=now)
         if state.committed and (_is_elsewhere(state, target) or _is_divided_otherwise(state, slicing.division, other))

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from dagster_ips.core.ancestry import Snapshot
-from dagster_ips.core.capture import EdgeState, Mode
+from dagster_ips.core.capture import EdgeState, Mode, TargetMark
 from dagster_ips.core.ownership import Consent, ForeignWrites, hidden_change, may_hold_rows, owner_of, told
 from dagster_ips.errors import ForeignWriteError, TargetColumnsChangedError, TargetOfAnotherError, UnknownRowsError
 from dagster_ips.iceberg.metadata import TableMetadata
-from dagster_ips.iceberg.stamps import last_published, mark
+from dagster_ips.iceberg.stamps import last_published
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Accepted:
             return state
         places = {snapshot.snapshot_id: place for place, snapshot in enumerate(target.ancestry().snapshots)}
         is_newer = places.get(state.target.snapshot_id, len(places)) > places[self.head.snapshot_id]
-        return replace(state, target=mark(self.head, target.uuid)) if is_newer else state
+        return replace(state, target=TargetMark.at(self.head, target.uuid)) if is_newer else state
 
 
 def require_own(target: TableMetadata, asset: str, consent: Consent) -> str | None:

@@ -23,7 +23,7 @@ from dagster_ips.errors import SourceExpiredError, SourceRolledBackError
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.inspect.edge_status import Inspector
-from dagster_ips.iceberg.stamps import mark, stamp_properties
+from dagster_ips.iceberg.stamps import stamp_properties
 from dagster_ips.state.codec import encode
 from dagster_ips.state.store import MemoryEdgeStore
 from tests.iceberg.sources import ARROW, EDGE, TABLE, TARGET, Row, Rows, Source, numbered
@@ -69,7 +69,7 @@ class Drain:
         metadata = self.source.lake.load(TARGET, asset="test")
         head = metadata.ancestry().head
         assert head
-        return mark(head, metadata.uuid)
+        return TargetMark.at(head, metadata.uuid)
 
     def commit(self, captured: CapturedInput, published: TargetMark | None) -> None:
         self.source.store.set(self.state.with_committed(captured.capture, published))

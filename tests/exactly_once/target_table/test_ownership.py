@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 import pytest
 
-from dagster_ips.core.capture import Mode
+from dagster_ips.core.capture import Mode, TargetMark
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.history_place import Everywhere, Start
 from dagster_ips.core.ownership import ASSET, Consent
@@ -21,7 +21,7 @@ from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.capture.capturer import Capturer
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.inspect.edge_status import Inspector
-from dagster_ips.iceberg.stamps import mark, owner_properties, published, stamp_properties
+from dagster_ips.iceberg.stamps import owner_properties, published, stamp_properties
 from tests.iceberg.sources import EDGE, TABLE, TARGET, Rows, Source, numbered
 
 
@@ -73,7 +73,7 @@ class Lake:
         head = self.metadata.ancestry().head
         assert head
         state = self.source.store.get(captured.capture.edge)
-        self.source.store.set(state.with_committed(captured.capture, mark(head, self.metadata.uuid)))
+        self.source.store.set(state.with_committed(captured.capture, TargetMark.at(head, self.metadata.uuid)))
 
     def run(self, consumer: str = EDGE.consumer, **wishes: Consent | Mode | Start) -> CapturedInput:
         captured = self.capture(consumer, **wishes)  # type: ignore[arg-type]  # the arguments of ``capture``

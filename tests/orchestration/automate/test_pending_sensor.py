@@ -9,9 +9,8 @@ import dagster as dg
 import pytest
 
 import dagster_ips as ips
-from dagster_ips.core.capture import EdgeState
+from dagster_ips.core.capture import EdgeState, TargetMark
 from dagster_ips.core.edge import Edge
-from dagster_ips.iceberg.stamps import mark
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from tests.orchestration.watch.test_pending import Tables
 from tests.support.lake import BY_DATE, SCHEMA, events
@@ -113,5 +112,5 @@ def _publish(tables: Tables, instance: dg.DagsterInstance) -> None:
     assert head is not None
     assert published is not None
     edge = Edge("by_day", "late", key(0))
-    state = EdgeState(edge, source.watermark_at(head, "main"), number=1, target=mark(published, target.uuid))
+    state = EdgeState(edge, source.watermark_at(head, "main"), number=1, target=TargetMark.at(published, target.uuid))
     CursorStore(instance).set(state)

@@ -17,7 +17,6 @@ from dagster_ips.core.capture import EdgeState, TargetMark
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.iceberg.catalog import LakeCatalog
-from dagster_ips.iceberg.stamps import mark
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.orchestration.watch import outside_changes, outside_sensor, pending_checks
 from tests.support.lake import BY_DATE, SCHEMA, Lake, events
@@ -342,7 +341,7 @@ def test_an_asset_whose_table_was_dropped_is_pending_though_nothing_changed_upst
     target = tables.catalog.load("media.daily", asset="test")
     published = target.ancestry().head
     assert published is not None
-    consume(tables, instance, target=mark(published, target.uuid))
+    consume(tables, instance, target=TargetMark.at(published, target.uuid))
 
     def requested() -> int:
         return dg.evaluate_automation_conditions(defs=defined, instance=instance).total_requested
