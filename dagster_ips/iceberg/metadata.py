@@ -151,30 +151,30 @@ class TableMetadata:
     @cached_property
     def column_names(self) -> tuple[str, ...]:
         """The names of the current schema's top-level columns."""
-        return tuple(field["name"] for field in self._current_fields)
+        return tuple(field["name"] for field in self.current_fields)
 
     @cached_property
     def columns(self) -> dict[str, NestedField]:
         """The current schema's top-level columns by name, without those of a type that PyIceberg can't load."""
-        parsed = {field["name"]: _field(field) for field in self._current_fields}
+        parsed = {field["name"]: _field(field) for field in self.current_fields}
         return {name: field for name, field in parsed.items() if field is not None}
 
     @cached_property
     def column_types(self) -> dict[str, str]:
         """The type of each top-level column, as Iceberg writes it."""
         known = {name: str(column.field_type) for name, column in self.columns.items()}
-        raw = {field["name"]: field["type"] for field in self._current_fields}
+        raw = {field["name"]: field["type"] for field in self.current_fields}
         return {name: known.get(name, kind if isinstance(kind, str) else "nested") for name, kind in raw.items()}
 
     @cached_property
     def columns_with_defaults(self) -> frozenset[str]:
         """The top-level columns with a default other than null, also in a nested field, for rows from before them."""
-        return frozenset(field["name"] for field in self._current_fields if _has_default(field))
+        return frozenset(field["name"] for field in self.current_fields if _has_default(field))
 
     @cached_property
     def struct(self) -> Struct:
         """The current schema, with nested columns."""
-        return _struct(self._current_fields)
+        return _struct(self.current_fields)
 
     def shows_current_schema(self, snapshot: Snapshot) -> bool:
         """Whether time travel to ``snapshot`` shows the columns that the table has now."""
@@ -182,12 +182,7 @@ class TableMetadata:
 
     def fields_at(self, snapshot: Snapshot) -> list[dict[str, Any]]:
         """The columns that time travel to the retained ``snapshot`` shows, in the form of ``current_fields``."""
-        return self._fields_of(snapshot.schema_id) or self._current_fields
-
-    @property
-    def current_fields(self) -> list[dict[str, Any]]:
-        """The current schema's top-level columns as they are in the metadata."""
-        return self._current_fields
+        return self._fields_of(snapshot.schema_id) or self.current_fields
 
     @cached_property
     def current_schema_id(self) -> str:
@@ -210,7 +205,8 @@ class TableMetadata:
         return {int(each.get("schema-id", 0)): list(each["fields"]) for each in schemas}
 
     @cached_property
-    def _current_fields(self) -> list[dict[str, Any]]:
+    def current_fields(self) -> list[dict[str, Any]]:
+        """The current schema's top-level columns as they are in the metadata."""
         newest = (self.raw.get("schemas") or [self.raw["schema"]])[-1]
         return self._schemas.get(int(self.raw.get("current-schema-id", 0))) or list(newest["fields"])
 
@@ -239,7 +235,7 @@ class TableMetadata:
         if (fields := self._fields_of(schema_id)) is None:
             return ()
         before = {number for _, number in _named_ids(fields)}
-        new = [name for name, number in _named_ids(self._current_fields) if number not in before]
+        new = [name for name, number in _named_ids(self.current_fields) if number not in before]
         return tuple(name for name in new if not any(name.startswith(f"{other}.") for other in new))
 
     def columns_widened_since(self, schema_id: str | None) -> tuple[str, ...]:
@@ -249,7 +245,7 @@ class TableMetadata:
 
     def columns_lost_since(self, schema_id: str | None) -> tuple[str, ...]:
         """The names that the table had in that schema and has no longer; fields of nested columns as ``a.b``."""
-        now = {name for name, _ in _named_ids(self._current_fields)}
+        now = {name for name, _ in _named_ids(self.current_fields)}
         return tuple(name for name, _ in _named_ids(self._fields_of(schema_id) or ()) if name not in now)
 
     def unwritten_columns(self) -> tuple[str, ...]:
@@ -276,7 +272,7 @@ class TableMetadata:
         return self._schemas.keys() == set(range(max(self._schemas) + 1))
 
     def _of_other_meaning(self, fields: Sequence[dict[str, Any]]) -> tuple[str, ...]:
-        before, now = dict(_named_ids(fields)), dict(_named_ids(self._current_fields))
+        before, now = dict(_named_ids(fields)), dict(_named_ids(self.current_fields))
         return tuple(sorted(name for name in before.keys() & now.keys() if before[name] != now[name]))
 
     def shows_partition_columns(self, spec_id: int) -> bool:
@@ -285,7 +281,7 @@ class TableMetadata:
         It doesn't if a column that the spec partitions by was dropped, nor with a floating-point column, whose equal
         values (-0.0 and 0.0) are in different partitions.
         """
-        kinds = dict(_leaf_kinds(self._current_fields))
+        kinds = dict(_leaf_kinds(self.current_fields))
         fields = [field for field in self.spec(spec_id) if field["transform"] != "void"]
         sources = [source for field in fields for source in field.get("source-ids", [field.get("source-id")])]
         return all(kinds.get(source) not in (None, "float", "double") for source in sources)
