@@ -13,13 +13,13 @@ from dagster_ips.core.capture import Mode
 from dagster_ips.core.change_set import ChangeSet
 from dagster_ips.core.policy import OnRemoved
 from dagster_ips.core.ranges import Bound, ChangeRange, Predicate, equals, quoted
-from dagster_ips.errors import DeclarationError, UnknownColumnError, UnorderedColumnError
+from dagster_ips.errors import DeclarationError, UnorderedColumnError
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.capture.icdc_parameters import parameters
 from dagster_ips.exactly_once.publish.input_change import Frame, InputChange, TakenFrame
 from dagster_ips.exactly_once.snapshot_rows import snapshot_rows
 from dagster_ips.iceberg.affected_partitions import AffectedPartitions, affected_partitions
-from dagster_ips.iceberg.column_ranges import change_range, partition_values, require_plain_column
+from dagster_ips.iceberg.column_ranges import change_range, partition_values, require_column, require_plain_column
 from dagster_ips.iceberg.icdc.icdc_tables import Tag
 from dagster_ips.spark.branches import sql_name
 from dagster_ips.spark.changelog import (
@@ -510,15 +510,9 @@ class IcdcView:
         return Predicate(f"({' OR '.join(conditions)})" if conditions else "FALSE")
 
     def _require_columns(self, columns: Sequence[str]) -> None:
-        known = self._captured.source.column_names
+        remedy = "Correct the name where the asset uses its IcdcView; nothing was written or consumed."
         for column in columns:
-            if column not in known:
-                raise UnknownColumnError(
-                    where=self._captured.source.table,
-                    column=column,
-                    known=known,
-                    remedy="Correct the name where the asset uses its IcdcView; nothing was written or consumed.",
-                )
+            require_column(self._captured.source, column, remedy=remedy)
 
 
 def affected(fact: IcdcView, *keys: str, by: IcdcView, on: str | Sequence[str] | Mapping[str, str]) -> DataFrame:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _FOUR_BYTES = 4
 _NOT_PLAIN = {"map", "list", "struct", "nested", "variant"}
+_REMEDY = "Correct the name in incremental(ranges=...) or affected(...); nothing was captured."
 
 
 def change_range(changes: ChangeSet, metadata: TableMetadata, column: str) -> ChangeRange:
@@ -93,19 +94,14 @@ def can_prune(field: NestedField) -> bool:
     return is_ordered(field) and field.initial_default is None
 
 
-def require_column(metadata: TableMetadata, column: str) -> NestedField | None:
+def require_column(metadata: TableMetadata, column: str, remedy: str = _REMEDY) -> NestedField | None:
     """The top-level column; None if the table has it with a type that can't be interpreted here.
 
     Raises:
-        UnknownColumnError: the table doesn't have it.
+        UnknownColumnError: the table doesn't have it; ``remedy`` says what to do then.
     """
     if column not in metadata.column_names:
-        raise UnknownColumnError(
-            where=metadata.table,
-            column=column,
-            known=metadata.column_names,
-            remedy="Correct the name in incremental(ranges=...) or affected(...); nothing was captured.",
-        )
+        raise UnknownColumnError(where=metadata.table, column=column, known=metadata.column_names, remedy=remedy)
     return metadata.columns.get(column)
 
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from dagster_ips.core.ancestry import Ancestry, Snapshot
 from dagster_ips.core.valid_through import ALWAYS, EventTime, as_text, from_text, instant
-from dagster_ips.errors import UnknownColumnError, ValidThroughError
-from dagster_ips.iceberg.column_ranges import column_bound
+from dagster_ips.errors import ValidThroughError
+from dagster_ips.iceberg.column_ranges import column_bound, require_column
 from dagster_ips.iceberg.file_spans import span
 from dagster_ips.iceberg.late import types
 from dagster_ips.iceberg.manifests import (
@@ -107,14 +107,9 @@ def require_time_column(metadata: TableMetadata, column: str) -> NestedField:
         UnknownColumnError: the table has no such top-level column.
         ValidThroughError: its values aren't dates or times.
     """
-    if column not in metadata.column_names:
-        raise UnknownColumnError(
-            where=metadata.table,
-            column=column,
-            known=metadata.column_names,
-            remedy="Correct the name in iceberg_asset(valid_through=...); nothing was captured.",
-        )
-    field = metadata.columns.get(column)
+    field = require_column(
+        metadata, column, remedy="Correct the name in iceberg_asset(valid_through=...); nothing was captured."
+    )
     if field is None or not isinstance(field.field_type, types.DateType | types.TimestampType | types.TimestamptzType):
         problem = f"its column {column} is of type {metadata.column_types[column]}, which holds no dates or times"
         remedy = "Name a column of type date, timestamp or timestamptz."

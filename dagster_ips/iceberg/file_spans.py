@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from dagster_ips.core.change_set import DataFile
 from dagster_ips.core.partition_keys import ColumnKind, Span
-from dagster_ips.errors import UnknownColumnError
-from dagster_ips.iceberg.column_ranges import column_bound, identity_value, is_ordered
+from dagster_ips.iceberg.column_ranges import column_bound, identity_value, is_ordered, require_column
 from dagster_ips.iceberg.late import types
 from dagster_ips.iceberg.metadata import TableMetadata
 
@@ -16,6 +15,10 @@ if TYPE_CHECKING:
     from pyiceberg.types import IcebergType, NestedField
 
 _ANYTHING = Span(None, None, has_null=None)
+_REMEDY = (
+    "Partition keys are computed from it. Name the column in partition_expr, or, for an upstream without partitions, "
+    'in incremental(partition_column="..."). Nothing was captured or written.'
+)
 
 
 @cache
@@ -34,16 +37,7 @@ def column_kinds(metadata: TableMetadata, columns: tuple[str, ...]) -> dict[str,
     Raises:
         UnknownColumnError: the table has no such top-level column.
     """
-    for column in columns:
-        if column not in metadata.column_names:
-            raise UnknownColumnError(
-                where=metadata.table,
-                column=column,
-                known=metadata.column_names,
-                remedy="Partition keys are computed from it. Name the column in partition_expr, or, for an upstream "
-                'without partitions, in incremental(partition_column="..."). Nothing was captured or written.',
-            )
-    found = {column: metadata.columns.get(column) for column in columns}
+    found = {column: require_column(metadata, column, remedy=_REMEDY) for column in columns}
     return {c: _kinds().get(type(f.field_type), ColumnKind.OTHER) if f else ColumnKind.OTHER for c, f in found.items()}
 
 
