@@ -238,7 +238,7 @@ class Capturer:
             captures=captures,
             source=source,
             share=share,
-            tags=self._make_icdc_table(captures, number, source, share),
+            tags=make_icdc_table(self.catalog, captures, number, source, share),
             ranges={column: change_range(share.files.changes, source, column) for column in tracked.ranges},
             seconds=time.monotonic() - started,
             rows=rows_of(source, tracked.slicing, partitions.keys) if tracked.slicing and partitions else None,
@@ -357,22 +357,24 @@ class Capturer:
         files = live_in_partitions(storage, source, tracked, partitions.keys)
         return _Read(BacklogShare(source.ancestry(tracked.ref).head, files))
 
-    def _make_icdc_table(
-        self, captures: Sequence[Capture], number: int, source: TableMetadata, share: BacklogShare
-    ) -> Mapping[Tag, int]:
-        name = captures[0].icdc_table
-        with effect(Effect.WRITE_ICDC_FILES):
-            authored = author_icdc_table(
-                self.catalog.storage,
-                source,
-                share.files,
-                head=share.to,
-                location=icdc_names.location(source, name, under=self.catalog.icdc_location),
-                properties=icdc_names.properties(captures, number),
-            )
-        with effect(Effect.REGISTER_ICDC_TABLE):
-            self.catalog.register(name, authored.metadata_location)
-        return authored.tags
+
+def make_icdc_table(
+    catalog: LakeCatalog, captures: Sequence[Capture], number: int, source: TableMetadata, share: BacklogShare
+) -> Mapping[Tag, int]:
+    """Write and register the ICDC table ``number`` that ``captures`` name, with a ``share`` of ``source``."""
+    name = captures[0].icdc_table
+    with effect(Effect.WRITE_ICDC_FILES):
+        authored = author_icdc_table(
+            catalog.storage,
+            source,
+            share.files,
+            head=share.to,
+            location=icdc_names.location(source, name, under=catalog.icdc_location),
+            properties=icdc_names.properties(captures, number),
+        )
+    with effect(Effect.REGISTER_ICDC_TABLE):
+        catalog.register(name, authored.metadata_location)
+    return authored.tags
 
 
 def _left_out(each: InputToCapture, state: EdgeState, mode: Mode) -> frozenset[str]:

@@ -13,6 +13,8 @@ from dagster_ips.core.history_place import Place
 from dagster_ips.core.policy import InputPolicies, OnExpired, OnRollback
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import IntervalError, UnknownIcdcTableError
+from dagster_ips.exactly_once.capture.backlog_share import BacklogShare
+from dagster_ips.exactly_once.capture.capturer import make_icdc_table
 from dagster_ips.exactly_once.capture.edge_start import snapshot_at
 from dagster_ips.exactly_once.capture.tracked_input import StartOver, TrackedInput, files_in, follow
 from dagster_ips.exactly_once.effects import Effect, effect
@@ -20,7 +22,7 @@ from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.change_reader import ChangedFiles, live_files
 from dagster_ips.iceberg.icdc import icdc_names
 from dagster_ips.iceberg.icdc.icdc_dropping import drop_icdc_table, icdc_tables
-from dagster_ips.iceberg.icdc.icdc_tables import Tag, author_icdc_table
+from dagster_ips.iceberg.icdc.icdc_tables import Tag
 from dagster_ips.iceberg.metadata import TableMetadata
 
 NOBODY = "dagster-ips icdc"
@@ -68,7 +70,7 @@ class IntervalTables:
         if first is not None and until.ancestry(ref).find(first.snapshot_id) is None:
             problem = f"it ends at snapshot {last.snapshot_id}, before its start, {first.snapshot_id}"
             raise IntervalError(table=table, problem=problem)
-        begin = source.watermark_at(first, ref) if first else None
+        begin, upto = source.watermark_at(first, ref) if first else None, source.watermark_at(last, ref)
         edge = Edge(NOBODY, table)
         files = self._files(EdgeState(edge, committed=begin), until, ref)
         number = time.time_ns() // 1_000_000
@@ -78,24 +80,13 @@ class IntervalTables:
             mode=Mode.INCREMENTAL if begin else Mode.FULL,
             reason="requested by dagster-ips icdc",
             from_exclusive=begin,
-            to_inclusive=source.watermark_at(last, ref),
+            to_inclusive=upto,
             icdc_table=f"{self.icdc_namespace}.{icdc_names.new_name(edge, number)}",
             run_id=NOBODY,
             after_stamp=None,
         )
-        with effect(Effect.WRITE_ICDC_FILES):
-            authored = author_icdc_table(
-                self.catalog.storage,
-                until,
-                files,
-                head=last,
-                location=icdc_names.location(source, capture.icdc_table, under=self.catalog.icdc_location),
-                properties=icdc_names.properties((capture,), number),
-            )
-        with effect(Effect.REGISTER_ICDC_TABLE):
-            self.catalog.register(capture.icdc_table, authored.metadata_location)
-        end_mark = source.watermark_at(last, ref)
-        return IntervalTable(capture.icdc_table, table, begin, end_mark, files.changes, authored.tags)
+        tags = make_icdc_table(self.catalog, [capture], number, until, BacklogShare(last, files))
+        return IntervalTable(capture.icdc_table, table, begin, upto, files.changes, tags)
 
     def names(self, table: str) -> list[str]:
         """The names of the existing ICDC tables of ``table``, oldest first."""
